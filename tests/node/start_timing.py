@@ -12,6 +12,7 @@ from tests.node.node import LiveNode
 WHOLE = "vrampack_agent_start_duration_seconds"
 QUANTILES = (0.5, 0.99)
 AWAIT = "vrampack_agent_cdi_read_duration_seconds"
+WAITS = "vrampack_agent_start_wait_seconds_total"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,8 @@ class StartTimes:
 
     starts: float
     whole_seconds: float
-    await_seconds: float
+    waits: dict[str, float]
+    """Seconds by whom was waited for: kubelet, api_server, runtime."""
     whole: dict[float, float]
     awaits: dict[float, float]
 
@@ -32,15 +34,20 @@ class StartTimes:
             name: {float(each.labels["le"]): each.value for each in samples if each.name == f"{name}_bucket"}
             for name in (WHOLE, AWAIT)
         }
-        sums = values[f"{WHOLE}_sum"], values[f"{AWAIT}_sum"]
-        return cls(values[f"{WHOLE}_count"], *sums, bounds[WHOLE], bounds[AWAIT])
+        waits = {each.labels["on"]: each.value for each in samples if each.name == WAITS}
+        return cls(values[f"{WHOLE}_count"], values[f"{WHOLE}_sum"], waits, bounds[WHOLE], bounds[AWAIT])
+
+    @property
+    def own_seconds(self) -> float:
+        """What the agent did itself, without what others took to answer."""
+        return self.whole_seconds - sum(self.waits.values())
 
     def since(self, before: StartTimes) -> StartTimes:
         """Of the starts between the two."""
         return StartTimes(
             self.starts - before.starts,
             self.whole_seconds - before.whole_seconds,
-            self.await_seconds - before.await_seconds,
+            {on: seconds - before.waits.get(on, 0) for on, seconds in self.waits.items()},
             {bound: count - before.whole[bound] for bound, count in self.whole.items()},
             {bound: count - before.awaits[bound] for bound, count in self.awaits.items()},
         )
@@ -69,10 +76,15 @@ def read_memory_mb(node: LiveNode) -> float:
     return int(status["VmRSS"].split()[0]) * 1024 / 1e6
 
 
-def describe_alone(own: Sequence[float], awaits: Sequence[float]) -> str:
+def describe_alone(taken: Sequence[StartTimes]) -> str:
     """A line of starts that are known one by one."""
-    shown = [_show_pair(*(pick_quantile(each, quantile) for quantile in QUANTILES)) for each in (own, awaits)]
-    return f"{len(own)} starts alone: own work {shown[0]}, await {shown[1]}\n"
+    parts = {"own work": [each.own_seconds for each in taken]}
+    parts |= {on: [each.waits[on] for each in taken] for on in ("kubelet", "api_server", "runtime")}
+    shown = [
+        f"{name} {_show_pair(*(pick_quantile(each, quantile) for quantile in QUANTILES))}"
+        for name, each in parts.items()
+    ]
+    return f"{len(taken)} starts alone: {'; '.join(shown)}\n"
 
 
 def describe_crowd(what: str, taken: StartTimes) -> str:

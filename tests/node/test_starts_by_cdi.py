@@ -74,8 +74,8 @@ def assert_each_had_its_card(node: LiveNode, eight: dict[str, str], count: int) 
         assert read_logged_cards(name) == [[eight[uuid]]]
 
 
-def start_alone(node: LiveNode, eight: dict[str, str], wave: int) -> list[tuple[float, float]]:
-    """One after another, on cards that fill up; seconds of the agent's own work and of waiting, of each start."""
+def start_alone(node: LiveNode, eight: dict[str, str], wave: int) -> list[StartTimes]:
+    """One after another, on cards that fill up."""
     taken, before = [], StartTimes.read(node)
     for number in range(AT_ONCE):
         name = f"alone-{wave}-{number}"
@@ -84,7 +84,7 @@ def start_alone(node: LiveNode, eight: dict[str, str], wave: int) -> list[tuple[
         now = StartTimes.read(node)
         once, before = now.since(before), now
         if once.starts == 1:
-            taken.append((once.whole_seconds - once.await_seconds, once.await_seconds))
+            taken.append(once)
     assert_each_had_its_card(node, eight, AT_ONCE)
     node.clear()
     return taken
@@ -118,11 +118,10 @@ def test_every_start_has_its_own_card_and_was_asked_about(
     with foreign_specs(FOREIGN_SPECS):
         beside_many = start_at_once(node, eight, waves)
 
-    own, awaits = ([each[place] for each in alone] for place in (0, 1))
     late = sum_metric(node, "vrampack-agent", "vrampack_agent_cdi_specs_total", result="timeout")
     memory_mb = read_memory_mb(node)
     lines = [
-        describe_alone(own, awaits),
+        describe_alone(alone),
         describe_crowd(f"{AT_ONCE} at once, beside few specs", beside_few),
         describe_crowd(f"{AT_ONCE} at once, beside {FOREIGN_SPECS}", beside_many),
         f"specs not read in time: {late:.0f}; the agent has {memory_mb:.1f} MB\n",

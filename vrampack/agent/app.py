@@ -231,6 +231,7 @@ class Agent:
                     task.cancel()
         finally:
             await self._hook_server.stop()
+            await self._pod_resources.close()
             self._injection.stop()
             self._enforcement.stop()
         log.info("stopped")
@@ -273,8 +274,7 @@ class Agent:
             if advertised.is_discovered:
                 log.info("agent idle reason=%s", advertised.problem or "this node has no cards")
         await self._own_node.wait_for_sync()
-        labelled_mode = self._own_node.get_current("labels", well_known.INJECTION)
-        await self._injection.choose_mode(lambda: self._own_node.system, labelled_mode)
+        await self._injection.choose_mode(self._own_node)
         self._publish_injection()
         await self._pod_cache.wait_for_sync()
         await self._running_pods.restore_fence()

@@ -5,8 +5,11 @@ Labels join with dcgm-exporter's: `UUID` and `gpu` name the card, `namespace`, `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -16,6 +19,8 @@ from vrampack.cards.node import CardFacts
 
 _BUCKETS = tuple(0.0005 * 2**power for power in range(14))
 """0.5 ms doubling to 4 s."""
+_START_BUCKETS = tuple(0.0005 * 2 ** (power / 2) for power in range(28))
+"""Two for each of those: the tail of a start is what a pod waits for."""
 _MIB = 1024 * 1024
 CARD_LABELS = ("node", "UUID", "gpu")
 CONTAINER_LABELS = (*CARD_LABELS, "namespace", "pod", "container")
@@ -82,7 +87,15 @@ class AgentMetrics:
             "vrampack_agent_allocate_duration_seconds", "Time of one Allocate, from kubelet's call to the answer."
         )
         self.start_seconds = self._histogram(
-            "vrampack_agent_start_duration_seconds", "Time of one PreStartContainer, whatever it ended in."
+            "vrampack_agent_start_duration_seconds",
+            "Time of one PreStartContainer, whatever it ended in.",
+            _START_BUCKETS,
+        )
+        self._start_waits = Counter(
+            "vrampack_agent_start_wait_seconds_total",
+            "Of the time of all PreStartContainer, what went by until kubelet, the API server or the runtime answered.",
+            ["on"],
+            registry=self.registry,
         )
         self.allocate_errors = self._counter(
             "vrampack_agent_allocate_errors_total", "Allocate calls for devices that this node does not have."
@@ -106,6 +119,7 @@ class AgentMetrics:
         self.spec_read_seconds = self._histogram(
             "vrampack_agent_cdi_read_duration_seconds",
             "Time from the specs of a start to their reading by the runtime.",
+            _START_BUCKETS,
         )
         self._injection = Gauge(
             "vrampack_agent_injection_info",
@@ -177,11 +191,20 @@ class AgentMetrics:
     def observe_call(self, *, verb: str, resource: str, code: int, seconds: float) -> None:  # noqa: ARG002 - the observer's shape
         self.api_requests.labels(verb, resource, str(code)).inc()
 
+    @contextmanager
+    def time_start_wait(self, on: Literal["kubelet", "api_server", "runtime"]) -> Iterator[None]:
+        """Around what a start waits for."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self._start_waits.labels(on).inc(time.monotonic() - started)
+
     def _counter(self, name: str, text: str) -> Counter:
         return Counter(name, text, registry=self.registry)
 
-    def _histogram(self, name: str, text: str) -> Histogram:
-        return Histogram(name, text, buckets=_BUCKETS, registry=self.registry)
+    def _histogram(self, name: str, text: str, buckets: Sequence[float] = _BUCKETS) -> Histogram:
+        return Histogram(name, text, buckets=buckets, registry=self.registry)
 
 
 class _SnapshotCollector(Collector):

@@ -29,6 +29,7 @@ from vrampack.agent.limits.enforcement import Enforcement
 from vrampack.agent.limits.node_context import NodeContext
 from vrampack.agent.metrics import AgentMetrics
 from vrampack.agent.settings import AgentConfiguration
+from vrampack.cards import well_known
 from vrampack.kube.objects import NodeSystemInfo
 
 NO_CARD_ENV: Final = {"NVIDIA_VISIBLE_DEVICES": "void"}
@@ -45,6 +46,14 @@ class PodFinder(Protocol):
     """The pods of this node, see `cluster/pod_cache.py`."""
 
     def find_pod(self, uid: str) -> LocalPod | None: ...
+
+
+class InjectionNode(Protocol):
+    """The Node object, see `cluster/own_node.py`."""
+
+    system: NodeSystemInfo
+
+    def get_current(self, field: str, key: str) -> str | None: ...
 
 
 class Injection:
@@ -64,7 +73,7 @@ class Injection:
         self._metrics = metrics
         self._hook = settings.cdi.hook
         self._watch = ReadWatch()
-        self._get_system: Callable[[], NodeSystemInfo] = NodeSystemInfo
+        self._node: InjectionNode | None = None
         folder = self._folder = SpecFolder(settings.cdi.folder, self._watch)
         self._publisher = SpecPublisher(
             folder, self._watch, metrics, get_container_id=self._get_container_id, clock=time.monotonic
@@ -112,13 +121,10 @@ class Injection:
     async def wait_until_chosen(self) -> None:
         await self._choice.wait_until_decided()
 
-    async def choose_mode(self, get_system: Callable[[], NodeSystemInfo], labelled_mode: str | None) -> None:
-        """The first choice, on a node that has cards. What an earlier agent left in the folder is swept away.
-
-        `labelled_mode` is what the label `vrampack.dev/injection` says, None without one.
-        """
-        self._get_system = get_system
-        if labelled_mode == "cdi":
+    async def choose_mode(self, node: InjectionNode) -> None:
+        """The first choice, on a node that has cards. What an earlier agent left in the folder is swept away."""
+        self._node = node
+        if node.get_current("labels", well_known.INJECTION) == "cdi":
             self._choice.restore_mode("cdi")
         self._publisher.remove_all_specs()
         await self._choose()
@@ -158,7 +164,7 @@ class Injection:
         await self._cards.inject_cards(pod, entries)
 
     async def _choose(self) -> bool:
-        system = self._get_system()
+        system = self._node.system if self._node is not None else NodeSystemInfo()
         has_changed = await self._choice.choose_mode(
             parse_runtime(system.container_runtime_version), system.kubelet_version, self._context.cards.gpus.values()
         )

@@ -6,6 +6,7 @@ that pod was given. A container that was admitted before needs no call to the AP
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Iterable, Sequence
@@ -183,10 +184,13 @@ class PreStart:
         no other stands in kubelet's checkpoint only, and so does what `Allocate` answered.
         """
         try:
-            listed = await self._allocations.list_allocations()
-            entries = tuple(each for each in await self._allocations.read_checkpoint() if each.device_ids == ids)
+            with self._metrics.time_start_wait("kubelet"):
+                listed, checkpoint = await asyncio.gather(
+                    self._allocations.list_allocations(), self._allocations.read_checkpoint()
+                )
         except KubeletError as error:
             raise RefusedStartError("unknown_ids", f"kubelet does not say whose devices these are: {error}") from error
+        entries = tuple(each for each in checkpoint if each.device_ids == ids)
         found = next((each for each in listed if each.device_ids == ids), None) or _find_sharing_pod(ids, listed)
         found = found or self._find_in_checkpoint(ids, entries)
         if found is None:
@@ -206,7 +210,8 @@ class PreStart:
 
     async def _fetch_pod(self, allocation: DeviceAllocation) -> LocalPod:
         try:
-            pod = await self._pods.fetch_pod(allocation.namespace, allocation.pod_name)
+            with self._metrics.time_start_wait("api_server"):
+                pod = await self._pods.fetch_pod(allocation.namespace, allocation.pod_name)
         except (NoAnswerError, RefusedError) as error:
             text = (
                 f"the API server does not say what pod {allocation.namespace}/{allocation.pod_name} was given: {error}"

@@ -87,7 +87,8 @@ class SpecPublisher:
             for each in specs:
                 reads.append(self._folder.write_spec(each.name, msgspec.json.encode(each.spec)))
                 self._note_written(each, names)
-            await self._wait_for_reads(reads)
+            with self._metrics.time_start_wait("runtime"):
+                await self._wait_for_reads(reads)
         except BaseException:
             for each in specs:
                 self._remove(each.name)

@@ -71,6 +71,9 @@ class PodResourcesClient:
         self._resource = resource
         self._next_answer: asyncio.Task[tuple[DeviceAllocation, ...]] | None = None
         self._call_lock = asyncio.Lock()
+        self._channel: grpc.aio.Channel | None = None
+        self._channel_state: tuple[int, int] | None = None
+        """Inode of the socket that the channel was opened for, and the time of its change in ns; None: there was none."""
 
     async def list_allocations(self) -> tuple[DeviceAllocation, ...]:
         """Every container of this node that has ids of the resource, as of after this call. Raises `KubeletError`."""
@@ -82,6 +85,12 @@ class PodResourcesClient:
         """What the checkpoint has, plain init containers too, and those of pods that are gone. Raises `KubeletError`."""
         return await asyncio.to_thread(_read_checkpoint, self._checkpoint, self._resource)
 
+    async def close(self) -> None:
+        """Close the connection; the next call opens another."""
+        if self._channel is not None:
+            await self._channel.close()
+        self._channel = None
+
     async def _next_list(self) -> tuple[DeviceAllocation, ...]:
         """One list; whoever asks from the moment on that it begins waits for another."""
         async with self._call_lock:
@@ -89,24 +98,42 @@ class PodResourcesClient:
             return await self._list()
 
     async def _list(self) -> tuple[DeviceAllocation, ...]:
-        options = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES)]
         ends_at = asyncio.get_running_loop().time() + CALL_SECONDS
         busy: grpc.aio.AioRpcError | None = None
-        # A channel per call: kubelet's socket is another one after each of its restarts.
-        async with grpc.aio.insecure_channel(f"unix:{self._socket}", options=options) as channel:
-            while True:
-                left = ends_at - asyncio.get_running_loop().time()
-                try:
-                    answer = await PodResourcesListerStub(channel).List(ListPodResourcesRequest(), timeout=left)
-                except grpc.aio.AioRpcError as error:
-                    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and left > BUSY_RETRY_SECONDS:
-                        busy = error
-                        await asyncio.sleep(BUSY_RETRY_SECONDS)
-                        continue
-                    # What is left for the last try may be too little for any answer: that it was busy is the reason.
-                    why = busy if busy is not None and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED else error
-                    raise KubeletError(f"pod-resources: {why.code().name}: {why.details()}") from error
-                return tuple(_parse_allocations(answer, self._resource))
+        stub = PodResourcesListerStub(await self._open_channel())
+        while True:
+            left = ends_at - asyncio.get_running_loop().time()
+            try:
+                answer = await stub.List(ListPodResourcesRequest(), timeout=left)
+            except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and left > BUSY_RETRY_SECONDS:
+                    busy = error
+                    await asyncio.sleep(BUSY_RETRY_SECONDS)
+                    continue
+                # One that has failed would wait longer and longer before it connects again.
+                await self.close()
+                # What is left for the last try may be too little for any answer: that it was busy is the reason.
+                why = busy if busy is not None and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED else error
+                raise KubeletError(f"pod-resources: {why.code().name}: {why.details()}") from error
+            return tuple(_parse_allocations(answer, self._resource))
+
+    async def _open_channel(self) -> grpc.aio.Channel:
+        """The one that is open, unless kubelet has restarted since: its socket is another one then."""
+        state = _read_socket_state(self._socket)
+        if self._channel is None or state != self._channel_state:
+            await self.close()
+            options = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES)]
+            self._channel = grpc.aio.insecure_channel(f"unix:{self._socket}", options=options)
+            self._channel_state = state
+        return self._channel
+
+
+def _read_socket_state(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_ctime_ns
 
 
 def _parse_allocations(answer: ListPodResourcesResponse, resource: str) -> Iterable[DeviceAllocation]:
