@@ -51,7 +51,7 @@ CDI: Mapping[str, Mutation] = {
     ),
     "a runtime in a pod is asked": Mutation(
         "vrampack/agent/cdi/runtime_probe.py",
-        "if is_it and find_process_owner(int(folder.name), self._proc) is None:",
+        "if is_it and not self._is_in_pod(int(folder.name)):",
         "if is_it:",
         f"{PROBE}::test_a_program_of_that_name_in_a_pod_is_not_the_nodes_runtime",
     ),

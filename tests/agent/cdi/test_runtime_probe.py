@@ -13,6 +13,7 @@ from vrampack.agent.cdi.errors import CdiError
 from vrampack.agent.cdi.read_watch import ReadWatch
 from vrampack.agent.cdi.runtime_probe import ProbeResult, RuntimeProbe, parse_runtime
 from vrampack.agent.cdi.spec_folder import SpecFolder
+from vrampack.agent.limits.cgroups import find_process_owner
 
 
 class ProbeDesk:
@@ -43,13 +44,15 @@ class ProbeDesk:
         (self.proc / str(found.pid)).symlink_to(f"/proc/{found.pid}")
         self.folder.mkdir()
 
+    def _is_in_pod(self, pid: int) -> bool:
+        return find_process_owner(pid, self.proc) is not None
+
     async def probe(self, version: str = "containerd://2.1.3") -> ProbeResult:
         watch = ReadWatch()
         try:
             folders = [self.folder, self.older]
-            return await RuntimeProbe(SpecFolder(self.folder, watch), watch, self.proc, folders).probe_runtime(
-                parse_runtime(version)
-            )
+            probe = RuntimeProbe(SpecFolder(self.folder, watch), watch, self.proc, folders, is_in_pod=self._is_in_pod)
+            return await probe.probe_runtime(parse_runtime(version))
         finally:
             watch.close()
 

@@ -26,6 +26,7 @@ from vrampack.agent.cdi.spec_publisher import SpecPublisher
 from vrampack.agent.cluster.local_pod import LocalPod
 from vrampack.agent.kubelet.generated import deviceplugin_pb2 as api
 from vrampack.agent.kubelet.podresources import CheckpointAllocation
+from vrampack.agent.limits.cgroups import find_process_owner
 from vrampack.agent.limits.detection import NodeCapabilities, ToolkitState
 from vrampack.agent.limits.enforcement import Enforcement
 from vrampack.agent.limits.node_context import NodeContext
@@ -84,7 +85,7 @@ class Injection:
         folders = tuple(dict.fromkeys((*context.paths.cdi_folders, settings.cdi.folder)))
         host_paths = CdiHostPaths(folders, context.paths.proc, settings.cdi.nvidia_ctk, settings.cdi.driver_root)
         edits = EditsSource(host_paths, has_drm_nodes=settings.cdi.drm_nodes)
-        probe = RuntimeProbe(folder, self._watch, context.paths.node_proc, folders)
+        probe = RuntimeProbe(folder, self._watch, context.paths.node_proc, folders, is_in_pod=self._is_in_pod)
         self._choice = InjectionChoice(settings.injection, probe, edits, self._publisher)
         self._cards = CardInjection(
             self._publisher,
@@ -195,6 +196,9 @@ class Injection:
             await asyncio.sleep(FOLDER_SECONDS)
             if self.mode == "cdi" and self._folder.is_removed():
                 on_removed()
+
+    def _is_in_pod(self, pid: int) -> bool:
+        return find_process_owner(pid, self._context.paths.node_proc) is not None
 
     def _get_hook(self) -> Path | None:
         return self._hook if self._enforcement.needs_hook else None

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,6 @@ from typing import Final
 
 from vrampack.agent.cdi.read_watch import IN_OPEN, ReadWatch
 from vrampack.agent.cdi.spec_folder import PROBE_NAME, SpecFolder, wake_readers
-from vrampack.agent.limits.cgroups import find_process_owner
 
 log = logging.getLogger(__name__)
 
@@ -91,8 +90,20 @@ def _describe_first(runtime: ContainerRuntime) -> str:
 class RuntimeProbe:
     """Asks once each time; between two the runtime may be another."""
 
-    def __init__(self, folder: SpecFolder, watch: ReadWatch, node_proc: Path, folders: Sequence[Path]) -> None:
-        """`node_proc`: the /proc of the node, not this container's. `folders`: all that the runtime may read."""
+    def __init__(
+        self,
+        folder: SpecFolder,
+        watch: ReadWatch,
+        node_proc: Path,
+        folders: Sequence[Path],
+        *,
+        is_in_pod: Callable[[int], bool],
+    ) -> None:
+        """`node_proc`: the /proc of the node, not this container's. `folders`: all that the runtime may read.
+
+        `is_in_pod` answers for a process of the node.
+        """
+        self._is_in_pod = is_in_pod
         self._folder = folder
         self._watch = watch
         self._proc = node_proc
@@ -147,5 +158,5 @@ class RuntimeProbe:
             if folder.name.isdecimal():
                 with suppress(OSError):
                     is_it = (folder / "comm").read_bytes().strip() == name.encode()
-                    if is_it and find_process_owner(int(folder.name), self._proc) is None:
+                    if is_it and not self._is_in_pod(int(folder.name)):
                         yield int(folder.name)
