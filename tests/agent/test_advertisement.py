@@ -222,7 +222,7 @@ async def test_cards_that_are_gone_at_the_start_are_gone_from_the_node() -> None
         await world.launch_agent()
         await world.wait_until(lambda: world.read_card_health() == {})
         assert json.loads(world.read_annotation() or "")["cards"] == []
-        assert world.agent.find_unready_reason() == ""
+        await world.wait_until(lambda: world.agent.find_unready_reason() == "")
 
 
 async def test_a_restart_of_the_agent_writes_nothing() -> None:

@@ -69,7 +69,15 @@ class Asked(ExtenderEventRecorder):
     def record_pod_event(self, pod: Any, reason: str, text: str, *, is_warning: bool = True) -> None:  # noqa: ANN401, ARG002 - the real one's shape
         self.asked.append((pod.name, reason))
 
-    def record_node_event(self, name: str, reason: str, text: str, *, card: int | None = None) -> None:  # noqa: ARG002 - the real one's shape
+    def record_node_event(
+        self,
+        name: str,
+        reason: str,
+        text: str,  # noqa: ARG002 - the real one's shape
+        *,
+        card: int | None = None,
+        is_warning: bool = True,  # noqa: ARG002 - the real one's shape
+    ) -> None:
         self.asked.append((name, reason))
         self.cards.append(card)
 

@@ -10,13 +10,14 @@ PUBLISHER = "tests/agent/cdi/test_spec_publisher.py"
 PROBE = "tests/agent/cdi/test_runtime_probe.py"
 EDITS = "tests/agent/cdi/test_edits_source.py"
 WHOLE = "tests/agent/cdi/test_injection.py"
+CHOICE = "tests/agent/cdi/test_injection_choice.py"
 
 CDI: Mapping[str, Mutation] = {
-    "nobody waits for the runtime": Mutation(
+    "a start does not wait for the runtime": Mutation(
         "vrampack/agent/cdi/spec_publisher.py",
         "await self._wait_for_reads(reads)",
         "pass",
-        f"{PUBLISHER}::test_a_runtime_with_cdi_off_gets_no_container",
+        f"{PUBLISHER}::test_a_spec_that_was_not_read_starts_no_container",
     ),
     "a spec outlives the creation of its container": Mutation(
         "vrampack/agent/cdi/spec_publisher.py",
@@ -38,9 +39,27 @@ CDI: Mapping[str, Mutation] = {
     ),
     "a late spec of NVIDIA's takes a node out of its mode": Mutation(
         "vrampack/agent/cdi/injection_choice.py",
-        'stays = self._setting == "cdi" or (self.mode == "cdi" and result.is_fault)',
-        'stays = self._setting == "cdi"',
-        f"{WHOLE}::test_a_node_whose_mode_was_cdi_waits_for_specs_that_come_late",
+        "self.mode = mode",
+        "pass",
+        f"{CHOICE}::test_a_node_whose_mode_was_cdi_waits_for_specs_that_come_late",
+    ),
+    "a pod that has ended is given a spec": Mutation(
+        "vrampack/agent/cdi/spec_publisher.py",
+        "if any(each.pod_uid in self._ended_pods for each in specs):",
+        "if not specs:",
+        f"{PUBLISHER}::test_no_spec_is_written_for_a_pod_that_has_ended",
+    ),
+    "a runtime in a pod is asked": Mutation(
+        "vrampack/agent/cdi/runtime_probe.py",
+        "if is_it and not self._is_in_pod(int(folder.name)):",
+        "if is_it:",
+        f"{PROBE}::test_a_program_of_that_name_in_a_pod_is_not_the_nodes_runtime",
+    ),
+    "a card gets the numbers of another boot": Mutation(
+        "vrampack/agent/cdi/edits_source.py",
+        "found = renumber_nodes(found, _read_majors(self._paths.proc))",
+        "pass",
+        f"{EDITS}::test_numbers_from_before_a_boot_are_not_used",
     ),
     "an agent stays whose spec folder is no more": Mutation(
         "vrampack/agent/admission/injection.py",
@@ -88,7 +107,7 @@ CDI: Mapping[str, Mutation] = {
         "vrampack/agent/admission/injection.py",
         'if self.mode == "cdi":',
         "if True:",
-        f"{WHOLE}::test_where_the_runtime_cannot_the_environment_is_the_way",
+        f"{CHOICE}::test_where_the_runtime_cannot_the_environment_is_the_way",
     ),
     "a container that restarts has no spec": Mutation(
         "vrampack/agent/admission/prestart.py",

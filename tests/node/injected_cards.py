@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from vrampack.agent.kubelet.generated.deviceplugin_pb2 import ContainerAllocateR
 from vrampack.agent.kubelet.podresources import PodResourcesClient
 
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
+TASKS = Path("/run/containerd/io.containerd.runtime.v2.task/k8s.io")
 LOGS_CARDS = ["sh", "-c", "echo cards:$(cd /dev; ls -d nvidia[0-9]*); "]
 
 
@@ -37,6 +39,18 @@ def list_card_nodes(node: LiveNode, pod: str, *, container: str | None = None) -
     """The nodes of cards in the container, `nvidia0`."""
     found = node.exec(pod, "ls", "/dev", container=container).split()
     return {name for name in found if re.fullmatch(r"nvidia[0-9]+", name)}
+
+
+def list_device_rules(node: LiveNode, pod: str, major: int) -> dict[int | None, str]:
+    """What the OCI spec of the pod's only container allows with devices of this number: access by minor, None for all of them.
+
+    It is what systemd is told as `DeviceAllow`, and puts in force again at each `daemon-reload`.
+    """
+    (status,) = node.get("pod", pod)["status"]["containerStatuses"]
+    bundle = TASKS / status["containerID"].removeprefix("containerd://")
+    spec = json.loads((bundle / "config.json").read_text())
+    rules = [rule for rule in spec["linux"]["resources"]["devices"] if rule["allow"] and rule.get("major") == major]
+    return {rule.get("minor"): rule["access"] for rule in rules}
 
 
 def list_answers(node: LiveNode, name: str) -> dict[str, ContainerAllocateResponse]:

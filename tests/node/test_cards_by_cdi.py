@@ -10,9 +10,16 @@ from tests.fakes.nvml.machine import FakeNvmlMachine
 from tests.node.card_agreement import inspect_holdings, list_kubelet_holdings, read_published_cards
 from tests.node.containerd_release import BUILT_2
 from tests.node.controlplane import NODE_NAME
-from tests.node.injected_cards import assert_cards_injected, list_answers, list_card_nodes, list_own_specs
+from tests.node.injected_cards import (
+    assert_cards_injected,
+    list_answers,
+    list_card_nodes,
+    list_device_rules,
+    list_own_specs,
+)
 from tests.node.metrics import sum_metric
 from tests.node.node import LiveNode, has_ready_condition
+from tests.node.nvidia_spec import CONTROL_MINORS, MAJOR
 from tests.node.pods import FOUNDING_APP, FOUNDING_EXAMPLE, FOUNDING_PODS, a_pod
 from vrampack.cards import well_known
 
@@ -40,6 +47,7 @@ def test_two_pods_share_one_card_and_see_no_more_than_it(node: LiveNode, cards: 
 
     for name in FOUNDING_PODS:
         assert_cards_injected(node, name, {gpu.uuid: gpu.minor})
+        assert list_device_rules(node, name, MAJOR) == dict.fromkeys((gpu.minor, *CONTROL_MINORS.values()), "rw")
         assert node.environment(name)["NVIDIA_GPU_MEMORY_LIMIT"] == "4301"  # 16130 * 4 / 15, rounded down
         (answer,) = list_answers(node, name).values()
         assert dict(answer.envs) == {"NVIDIA_VISIBLE_DEVICES": "void"}
@@ -47,6 +55,7 @@ def test_two_pods_share_one_card_and_see_no_more_than_it(node: LiveNode, cards: 
         assert not answer.mounts
         assert not answer.devices
     assert list_card_nodes(node, "plain") == set()
+    assert list_device_rules(node, "plain", MAJOR) == {}
 
     assert inspect_holdings(node) == list_kubelet_holdings() == {(name, gpu.uuid): 4 for name in FOUNDING_PODS}
     assert "8/15 (53%)" in node.kubectl("inspect", "cgpu").stdout

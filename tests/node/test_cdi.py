@@ -59,7 +59,7 @@ def described(bare_node: LiveNode) -> Iterator[LiveNode]:
 
 
 def write_specification() -> None:
-    """By renaming within the folder: nobody reads half of it."""
+    """By renaming within the folder: no reader sees half of it."""
     unfinished = SPECIFICATIONS / ".described.json"
     unfinished.write_text(json.dumps(SPECIFICATION))
     unfinished.rename(SPECIFICATIONS / "described.json")

@@ -16,7 +16,7 @@ from tests.node.agent_settings import wait_for_injection
 from tests.node.card_agreement import list_container_starts
 from tests.node.containerd_release import BUILT_2
 from tests.node.containers import kill_process
-from tests.node.gpus import wait_until_offered
+from tests.node.gpus import read_card_health, wait_until_offered
 from tests.node.injected_cards import assert_cards_injected, log_own_cards, read_logged_cards
 from tests.node.node import LiveNode, has_ready_condition
 from tests.node.nvidia_spec import SPEC_FOLDER, write_nvidia_spec
@@ -104,6 +104,9 @@ def test_nothing_starts_while_no_spec_can_be_written(node: LiveNode, cards: Fake
         with fault(node):
             node.apply(log_own_cards(a_pod(name, main=4)))
             assert_none_has_started(node, name, f"no spec can be written into {SPEC_FOLDER}: {text}")
+            if fault is not full:  # what the agent looks with needs no room
+                node.wait(lambda: read_card_health(node) == {gpu.uuid: False}, what="nothing is offered")
+        node.wait(lambda: read_card_health(node) == {gpu.uuid: True}, what="the card is offered again")
 
     for name in names:
         node.wait(partial(is_ready, node, name), what=lambda: node.describe(""))

@@ -1,7 +1,7 @@
 """kubelet's hole: between its own restart and the plugin's next registration it starts containers without asking.
 
-A container whose environment names its card starts then, past the fence. One whose card comes by CDI does not: nobody has
-written its spec. The agent is held back meanwhile, so that the moment lasts.
+A container whose environment names its card starts then, past the fence. One whose card comes by CDI does not: its
+spec is not written. The agent is held back meanwhile, so that the moment lasts.
 """
 
 from __future__ import annotations

@@ -230,9 +230,9 @@ class Agent:
                 for task in background:
                     task.cancel()
         finally:
+            self._injection.stop()
             await self._hook_server.stop()
             await self._pod_resources.close()
-            self._injection.stop()
             self._enforcement.stop()
         log.info("stopped")
 
@@ -318,9 +318,8 @@ class Agent:
         """The mode of new containers, everywhere where it is shown."""
         mode, reason, problem = self._injection.mode, self._injection.reason, self._injection.problem
         log.log(logging.ERROR if problem else logging.INFO, "injection chosen mode=%s reason=%r", mode, reason)
-        self._events.record_node_event(
-            self._node, AgentEventReason.INJECTION, f"containers get their cards by {mode}: {problem or reason}"
-        )
+        text = f"containers get their cards by {mode}: {problem or reason}"
+        self._events.record_node_event(self._node, AgentEventReason.INJECTION, text, is_warning=bool(problem))
         self._own_node.set_desired({("labels", well_known.INJECTION): mode})
         self._advertisement.block("injection", problem)
         self._write_cards(self._advertisement.current)

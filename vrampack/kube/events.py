@@ -76,8 +76,10 @@ class EventRecorder:
     def record_pod_event(self, pod: Pod, reason: str, text: str, *, is_warning: bool = True) -> None:
         self._enqueue(_Event("Pod", pod.namespace, pod.name, pod.uid, reason, text, is_warning))
 
-    def record_node_event(self, name: str, reason: str, text: str, *, card: int | None = None) -> None:
-        self._enqueue(_Event("Node", "default", name, name, reason, text, is_warning=True, card=card))
+    def record_node_event(
+        self, name: str, reason: str, text: str, *, card: int | None = None, is_warning: bool = True
+    ) -> None:
+        self._enqueue(_Event("Node", "default", name, name, reason, text, is_warning, card))
 
     async def run(self) -> None:
         """Write what is queued, until cancelled."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.cdi.real_specs import MIG_MINORS, CdiNode, profile_gpu, profile_instance
+from vrampack.agent.cdi import edits_source
 from vrampack.agent.cdi.card_edits import CardEdits
 from vrampack.agent.cdi.errors import CdiError
 from vrampack.agent.nvml.driver import Gpu
@@ -110,6 +112,41 @@ async def test_a_program_that_fails_leaves_the_management_spec(tmp_path: Path) -
     program.chmod(0o755)
     source = CdiNode(tmp_path, "management.json").build_source(generator=program)
     assert paths_of(await source.find_edits(profile_gpu("v100x8", 1))) == CONTROL | {"/dev/nvidia1"}
+
+
+async def test_a_program_that_failed_is_run_again_and_once_for_all_who_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A toolkit that is just being installed. There is no other spec, and both wait for the same run."""
+    monkeypatch.setattr(edits_source, "GENERATE_AGAIN_SECONDS", 0)
+    program, runs = tmp_path / "nvidia-ctk", tmp_path / "runs"
+    spec = Path(__file__).parent / "specs" / "host.json"
+    gpu = profile_gpu("h200x8", 4)
+    source = CdiNode(tmp_path).build_source(generator=program)
+    with pytest.raises(CdiError):
+        await source.find_edits(gpu)
+    program.write_text("#!/bin/sh\nexit 1\n")
+    program.chmod(0o755)
+    with pytest.raises(CdiError):
+        await source.find_edits(gpu)
+    monkeypatch.setattr(edits_source, "GENERATE_AGAIN_SECONDS", 30)
+    program.write_text(f"#!/bin/sh\necho run >>{runs}\ncat {spec}\n")
+    for found in await asyncio.gather(source.find_edits(gpu), source.find_edits(gpu)):
+        assert paths_of(found) - CONTROL == {"/dev/nvidia4"}
+    assert runs.read_text() == "run\n"
+
+
+async def test_numbers_from_before_a_boot_are_not_used(tmp_path: Path) -> None:
+    """The spec says 511 for nvidia-uvm, the kernel 505; and a card's own node with another number is not that card's."""
+    node = CdiNode(tmp_path, "host.json")
+    (tmp_path / "proc" / "devices").write_text(
+        "Character devices:\n195 nvidia\n505 nvidia-uvm\n\nBlock devices:\n  8 sd\n"
+    )
+    found = await node.build_source().find_edits(profile_gpu("h200x8", 0))
+    numbers = {each.path: (each.major, each.minor) for each in found.edits.device_nodes}
+    assert numbers["/dev/nvidia-uvm"] == (505, 0)
+    assert numbers["/dev/nvidia-uvm-tools"] == (505, 1)
+    assert numbers["/dev/nvidia0"] == (195, 0)
 
 
 async def test_a_node_without_any_spec_says_what_would_make_one(tmp_path: Path) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.agent.agent_harness import NODE, SPECS, AgentHarness, agent_harness
+from tests.agent.agent_harness import SPECS, agent_harness
+from tests.agent.cdi.injected_edits import answers_of, cards_of, env_of, list_specs, resolve
 from tests.agent.pod_lifecycle import (
     put_bound_pod,
     report_status,
@@ -19,49 +17,9 @@ from tests.agent.pod_lifecycle import (
     run_pod,
     start_refused,
 )
-from tests.fakes.cdi_runtime import CdiRuntime, Edits
-from tests.fakes.kubelet.pods import KubeletPod
-from tests.fakes.kubelet.scripted_plugin import MEMORY
-from tests.fakes.kubelet.starting import StartedContainer
 from vrampack.agent.admission import injection
-from vrampack.agent.cdi import runtime_probe, spec_publisher
-from vrampack.agent.cdi.runtime_probe import SWITCH_HINT
 
 TWO_CARDS = (16130, 16130)
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A runtime that is silent is silent for as long as it is waited for."""
-    monkeypatch.setattr(runtime_probe, "PROBE_SECONDS", 0.3)
-    monkeypatch.setattr(runtime_probe, "QUIET_SECONDS", 0.02)
-    monkeypatch.setattr(spec_publisher, "READ_SECONDS", 0.3)
-
-
-async def resolve(runtime: CdiRuntime, started: StartedContainer) -> Edits:
-    """The edits that the runtime makes in the container that kubelet has started."""
-    (name,) = started.cdi_devices
-    found = await runtime.resolve(name)
-    assert found is not None, name
-    return found
-
-
-def env_of(edits: Edits) -> Mapping[str, str]:
-    return dict(each.split("=", 1) for each in edits["env"])
-
-
-def cards_of(edits: Edits) -> list[str]:
-    """Nodes of cards, without those that every container with any card has."""
-    paths = [node["path"] for node in edits["deviceNodes"]]
-    return sorted(path for path in paths if path.removeprefix("/dev/nvidia").isdecimal())
-
-
-def list_specs(world: AgentHarness) -> list[Path]:
-    return sorted(world.cdi_folder.glob("vrampack-*"))
-
-
-def answers_of(world: AgentHarness, pod: KubeletPod, container: str = "main") -> Any:  # noqa: ANN401 - a message of gRPC
-    return world.kubelet.life.books.held_by(pod.uid, container)[MEMORY].answer
 
 
 async def test_a_container_gets_its_card_when_it_starts() -> None:
@@ -203,7 +161,7 @@ async def test_our_hook_travels_where_a_limit_needs_it() -> None:
         assert {"hookName": "createRuntime", "path": hook, "args": ["vrampack-hook"]} in edits["hooks"]
 
 
-async def test_kubelet_that_asks_nobody_starts_nothing() -> None:
+async def test_a_start_without_asking_gets_no_card() -> None:
     """Between kubelet's restart and our registration PreStart is skipped: the name is there, and no spec."""
     async with agent_harness(starts=False) as world:
         runtime = await world.add_runtime()
@@ -266,121 +224,12 @@ async def test_containers_keep_the_mode_that_they_were_allocated_in() -> None:
                     assert (started.cdi_devices, started.env["NVIDIA_VISIBLE_DEVICES"]) == ((), "GPU-1")
 
 
-async def test_a_pod_that_nobody_wired_starts_only_by_cdi() -> None:
+async def test_a_pod_without_references_starts_only_by_cdi() -> None:
     async with agent_harness(starts=False, injection="exact") as world:
         await world.add_runtime()
         await world.start_agent()
         pod = put_bound_pod(world, "p", has_references=False)
         assert "created before the admission policy" in await start_refused(world, pod)
-
-
-async def test_the_mode_is_shown_everywhere() -> None:
-    async with agent_harness(starts=False) as world:
-        await world.add_runtime()
-        await world.start_agent()
-        await world.wait_until(lambda: world.read_annotation() is not None)
-        assert json.loads(world.read_annotation() or "")["injection"] == "cdi"
-        await world.wait_until(
-            lambda: world.api.get("nodes", NODE)["metadata"]["labels"].get("vrampack.dev/injection") == "cdi"
-        )
-        assert world.read_metric("vrampack_agent_injection_info", mode="cdi") == 1
-        await world.wait_until(
-            lambda: (
-                "containers get their cards by cdi: containerd 2.1 reads specs"
-                in [event["message"] for event in world.api.list_events() if event["reason"] == "GPUMemoryInjection"]
-            )
-        )
-        assert world.agent.find_unready_reason() == ""
-
-
-UNFIT: dict[str, tuple[dict[str, Any], str]] = {
-    "an older runtime": ({"version": "containerd://1.6.20"}, "containerd 1.6 takes no CDI devices"),
-    "a runtime with CDI off": (
-        {"version": "containerd://1.7.27", "has_cdi": False},
-        f"containerd 1.7 does not read specs: {SWITCH_HINT}",
-    ),
-}
-
-
-@pytest.mark.parametrize(("runtime", "reason"), UNFIT.values(), ids=UNFIT)
-async def test_where_the_runtime_cannot_the_environment_is_the_way(runtime: dict[str, Any], reason: str) -> None:
-    async with agent_harness(starts=False) as world:
-        await world.add_runtime(**runtime)
-        await world.start_agent()
-        await world.wait_until(lambda: world.read_annotation() is not None)
-        assert json.loads(world.read_annotation() or "")["injection"] == "exact"
-        assert f"injection chosen mode=exact reason={reason!r}" in world.log_text
-        assert world.agent.find_unready_reason() == ""
-        assert (await run_pod(world, put_bound_pod(world, "p"))).env["NVIDIA_VISIBLE_DEVICES"] == "GPU-0"
-
-
-@pytest.mark.parametrize(("runtime", "reason"), UNFIT.values(), ids=UNFIT)
-async def test_a_mode_that_was_set_and_cannot_work_is_not_ready(runtime: dict[str, Any], reason: str) -> None:
-    async with agent_harness(starts=False, injection="cdi") as world:
-        await world.add_runtime(**runtime)
-        await world.launch_agent()
-        await world.wait_until(lambda: reason in world.agent.find_unready_reason())
-        await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False})
-
-
-async def test_a_folder_that_cannot_be_written_to_is_a_problem_of_the_mode_that_was_set(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It is looked at again, and the node offers its cards once it can."""
-    monkeypatch.setattr(injection, "FAULT_REVIEW_SECONDS", 0.1)
-    async with agent_harness(starts=False, injection="cdi") as world:
-        await world.add_runtime()
-        world.cdi_folder.rename(world.folder / "away")
-        await world.launch_agent()
-        await world.wait_until(lambda: "no spec can be written into" in world.agent.find_unready_reason())
-        (world.folder / "away").rename(world.cdi_folder)
-        await world.wait_until(lambda: world.read_card_health() == {"GPU-0": True})
-
-
-async def test_a_node_without_nvidias_specs_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And it is looked at again: the GPU Operator may write them later."""
-    monkeypatch.setattr(injection, "REVIEW_SECONDS", 0.1)
-    async with agent_harness(starts=False) as world:
-        await world.add_runtime()
-        spec = world.cdi_folder / "management.nvidia.com-gpu.json"
-        kept = spec.rename(world.folder / "kept")
-        await world.start_agent()
-        await world.wait_until(lambda: "mode=exact reason='no CDI spec of NVIDIA's" in world.log_text.replace('"', "'"))
-        kept.rename(spec)
-        await world.wait_until(lambda: json.loads(world.read_annotation() or "{}").get("injection") == "cdi")
-
-
-async def test_a_node_whose_mode_was_cdi_waits_for_specs_that_come_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a reboot. A container that was allocated by `exact` meanwhile could not start: nothing wires its environment."""
-    monkeypatch.setattr(injection, "FAULT_REVIEW_SECONDS", 0.1)
-    async with agent_harness(starts=False) as world:
-        runtime = await world.add_runtime()
-        await world.start_agent()
-        label = "vrampack.dev/injection"
-        await world.wait_until(lambda: world.api.get("nodes", NODE)["metadata"]["labels"].get(label) == "cdi")
-        await world.kill_agent()
-        spec = world.cdi_folder / "management.nvidia.com-gpu.json"
-        kept = spec.rename(world.folder / "kept")
-        await world.launch_agent()
-        await world.wait_until(lambda: world.log_text.count("injection chosen") == 2)
-        assert "no CDI spec of NVIDIA's" in world.agent.find_unready_reason()
-        assert json.loads(world.read_annotation() or "{}").get("injection") == "cdi"
-        kept.rename(spec)
-        await world.kubelet.registered(MEMORY, times=2)
-        started = await run_pod(world, put_bound_pod(world, "p", has_references=False))
-        assert cards_of(await resolve(runtime, started)) == ["/dev/nvidia0"]
-
-
-async def test_a_runtime_that_is_upgraded_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(injection, "REVIEW_SECONDS", 0.1)
-    async with agent_harness(starts=False) as world:
-        older = await world.add_runtime("containerd://1.7.27", has_cdi=False)
-        await world.start_agent()
-        await world.wait_until(lambda: json.loads(world.read_annotation() or "{}").get("injection") == "exact")
-        await older.close()
-        (world.node_proc / str(older.pid)).unlink()
-        await world.add_runtime("containerd://2.1.3")
-        await world.wait_until(lambda: json.loads(world.read_annotation() or "{}").get("injection") == "cdi")
 
 
 async def test_a_folder_that_went_away_refuses_and_says_so() -> None:

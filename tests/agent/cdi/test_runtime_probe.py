@@ -1,4 +1,4 @@
-"""The self-check: the runtime's reading of the probe, and nobody else's."""
+"""The self-check: the runtime's reading of the probe, and no other program's."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.cdi_runtime import CdiRuntime, start_cdi_runtime
-from vrampack.agent.cdi import runtime_probe
 from vrampack.agent.cdi.errors import CdiError
 from vrampack.agent.cdi.read_watch import ReadWatch
 from vrampack.agent.cdi.runtime_probe import ProbeResult, RuntimeProbe, parse_runtime
 from vrampack.agent.cdi.spec_folder import SpecFolder
+from vrampack.agent.limits.cgroups import find_process_owner
 
 
 class ProbeDesk:
@@ -44,21 +44,21 @@ class ProbeDesk:
         (self.proc / str(found.pid)).symlink_to(f"/proc/{found.pid}")
         self.folder.mkdir()
 
+    def _is_in_pod(self, pid: int) -> bool:
+        return find_process_owner(pid, self.proc) is not None
+
     async def probe(self, version: str = "containerd://2.1.3") -> ProbeResult:
         watch = ReadWatch()
         try:
             folders = [self.folder, self.older]
-            return await RuntimeProbe(SpecFolder(self.folder, watch), watch, self.proc, folders).probe_runtime(
-                parse_runtime(version)
-            )
+            probe = RuntimeProbe(SpecFolder(self.folder, watch), watch, self.proc, folders, is_in_pod=self._is_in_pod)
+            return await probe.probe_runtime(parse_runtime(version))
         finally:
             watch.close()
 
 
 @pytest.fixture
-async def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ProbeDesk]:
-    monkeypatch.setattr(runtime_probe, "PROBE_SECONDS", 0.5)
-    monkeypatch.setattr(runtime_probe, "QUIET_SECONDS", 0.02)
+async def desk(tmp_path: Path) -> AsyncIterator[ProbeDesk]:
     async with AsyncExitStack() as stack:
         yield ProbeDesk(tmp_path, stack)
 
@@ -70,6 +70,7 @@ async def test_the_runtime_reads_the_probe(desk: ProbeDesk) -> None:
     assert await runtime.resolve("anything") is None
 
 
+@pytest.mark.usefixtures("short_silence")
 @pytest.mark.parametrize(("version", "is_read"), [("containerd://1.7.27", {False}), ("containerd://2.1.3", {None})])
 async def test_another_programs_reading_is_not_the_runtimes(
     desk: ProbeDesk, version: str, is_read: set[bool | None]
@@ -80,6 +81,7 @@ async def test_another_programs_reading_is_not_the_runtimes(
     assert {(await desk.probe(version)).is_read} == is_read
 
 
+@pytest.mark.usefixtures("short_silence")
 async def test_of_two_runtimes_of_one_name_both_must_read(desk: ProbeDesk) -> None:
     await desk.add_process("containerd")
     await desk.add_process("containerd", is_reading=False)
@@ -96,6 +98,26 @@ async def test_a_runtime_of_another_name_is_found(desk: ProbeDesk) -> None:
 async def test_a_runtime_without_cdi_is_not_asked(desk: ProbeDesk, version: str) -> None:
     await desk.add_process("containerd")
     assert (await desk.probe(version)).is_read is False
+
+
+async def test_a_program_of_that_name_in_a_pod_is_not_the_nodes_runtime(desk: ProbeDesk) -> None:
+    """As a container with a control group namespace of its own sees its neighbours."""
+    await desk.add_process("containerd")
+    pod = desk.proc / "77"
+    pod.mkdir()
+    (pod / "comm").write_text("containerd\n")
+    uid, container = "4be2f1a9-95b2-4e7f-8b57-6a4a6b1ad0c1", "0f" * 32
+    (pod / "cgroup").write_text(f"0::/../../pod{uid}/{container}\n")
+    (pod / "projid_map").write_text("")
+    assert (await desk.probe()).is_read is True
+
+
+async def test_the_first_containerd_that_takes_devices_is_named(desk: ProbeDesk) -> None:
+    result = await desk.probe("containerd://1.7.1")
+    assert (result.is_read, result.reason) == (
+        False,
+        "containerd 1.7 takes no CDI devices; the first that does is 1.7.2",
+    )
 
 
 async def test_what_cannot_be_told_is_undecided(desk: ProbeDesk) -> None:
@@ -122,6 +144,7 @@ async def test_a_folder_that_is_younger_than_the_runtime_is_read_where_another_o
     assert list(desk.older.iterdir()) == []
 
 
+@pytest.mark.usefixtures("short_silence")
 async def test_a_folder_that_is_younger_than_the_runtime_is_undecided_and_said_with_the_cure(desk: ProbeDesk) -> None:
     """Beside no other folder that it watches: it looks for a missing one when it gives a device to a container."""
     await desk.add_early_runtime()
@@ -131,6 +154,7 @@ async def test_a_folder_that_is_younger_than_the_runtime_is_undecided_and_said_w
     assert "restart it once, it may be older than the folder" in result.reason
 
 
+@pytest.mark.usefixtures("short_silence")
 async def test_an_older_containerd_is_said_with_its_switch(desk: ProbeDesk) -> None:
     await desk.add_process("containerd", is_reading=False)
     assert "enable_cdi = true" in (await desk.probe("containerd://1.7.27")).reason

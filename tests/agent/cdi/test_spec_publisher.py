@@ -1,4 +1,4 @@
-"""The life of a spec: there when the runtime is asked, gone when its container exists, and nobody else's is touched."""
+"""The life of a spec: there when the runtime is asked, gone when its container exists, and no other program's is touched."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def test_news_of_the_container_before_take_no_spec_away(desk: PublisherDes
     assert await runtime.resolve(qualify_name(spec.name)) is not None
 
 
-async def test_a_spec_that_nobody_came_for_goes_in_the_end(desk: PublisherDesk, runtime: CdiRuntime) -> None:
+async def test_a_spec_that_is_not_used_goes_in_the_end(desk: PublisherDesk, runtime: CdiRuntime) -> None:
     spec = make_spec()
     await desk.publisher.publish_specs([spec])
     desk.now = LIFETIME_SECONDS
@@ -144,29 +144,28 @@ async def test_a_spec_that_nobody_came_for_goes_in_the_end(desk: PublisherDesk, 
     assert await runtime.resolve(qualify_name(spec.name)) is None
 
 
-async def test_an_unread_spec_is_allowed_and_counted_where_cdi_is_on_by_default(
-    desk: PublisherDesk, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("version", ["containerd://1.7.27", "containerd://2.1.3"])
+async def test_a_spec_that_was_not_read_starts_no_container(
+    desk: PublisherDesk, version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The folder may be younger than the runtime: it looks for it when it is asked for a name."""
+    """With CDI off a runtime makes the container without its card and says nothing. One that has read others may be slow."""
     monkeypatch.setattr(spec_publisher, "READ_SECONDS", 0.05)
-    desk.publisher.runtime = parse_runtime("containerd://2.1.3")
-    spec = make_spec()
-    await desk.publisher.publish_specs([spec])
-    assert desk.count_reads("timeout") == 1
-    assert desk.list_specs() == [f"vrampack-{spec.name}.json"]
-
-
-async def test_a_runtime_with_cdi_off_gets_no_container(desk: PublisherDesk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Containerd 1.7 would make the container without its card and say nothing. Once it has read one, it may be slow."""
-    monkeypatch.setattr(spec_publisher, "READ_SECONDS", 0.05)
-    desk.publisher.runtime = parse_runtime("containerd://1.7.27")
-    with pytest.raises(CdiError, match=r"containerd 1\.7 has read no CDI spec"):
+    desk.publisher.runtime = parse_runtime(version)
+    with pytest.raises(CdiError, match=r"containerd .* has read no CDI spec"):
+        await desk.publisher.publish_specs([make_spec()])
+    desk.publisher.has_been_read = True
+    with pytest.raises(CdiError, match=r"has not read the CDI spec within 0\.05 s"):
         await desk.publisher.publish_specs([make_spec()])
     assert desk.list_specs() == []
-    assert desk.count_reads("refused") == 1
-    desk.publisher.has_been_read = True
-    await desk.publisher.publish_specs([make_spec()])
-    assert desk.count_reads("timeout") == 1
+    assert (desk.count_reads("refused"), desk.count_reads("timeout")) == (1, 1)
+
+
+async def test_no_spec_is_written_for_a_pod_that_has_ended(desk: PublisherDesk) -> None:
+    """Its start was on the way when the pod was deleted."""
+    desk.publisher.forget_pod("uid")
+    with pytest.raises(CdiError, match="its pod has ended"):
+        await desk.publisher.publish_specs([make_spec()])
+    assert desk.list_specs() == []
 
 
 async def test_the_sweep_takes_only_what_is_ours(desk: PublisherDesk) -> None:

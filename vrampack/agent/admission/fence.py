@@ -97,7 +97,7 @@ class Fence:
         )
 
     def release_ids(self, ids: Iterable[str]) -> None:
-        """Kubelet hands these ids to a container it has not started yet: whoever had them before is not meant."""
+        """Kubelet hands these ids to a container that it has not started yet: the container that had them before is not meant."""
         handed = set(ids)
         for held in [each for each in self._admitted_starts if not handed.isdisjoint(each.device_ids)]:
             del self._admitted_starts[held]
@@ -141,7 +141,7 @@ class Fence:
         return AdmittedStart(pod.pod.uid, grant, has_id_mismatch=ids != dict(grant.units))
 
     def record_start(self, start: ContainerStart, admitted: AdmittedStart, cards: Iterable[CardFacts]) -> None:
-        """Write into the book what `judge` allowed, in the same turn of the loop."""
+        """Write into the book what `evaluate_start` allowed, in the same turn of the loop."""
         if admitted.pod_uid not in self._units_by_pod:
             units = _resolve_units(_read_shares(start.pod), {card.uuid or "": card for card in cards})
             self._units_by_pod[admitted.pod_uid] = Counter(units)
@@ -154,7 +154,7 @@ class Fence:
             self._units_by_pod.pop(admitted.pod_uid, None)
 
     def find_unadmitted_pods(self, pods: Iterable[LocalPod]) -> list[LocalPod]:
-        """Those of which an asking container was made and that never passed: nobody asked when it started."""
+        """Those of which an asking container was made and that never passed: it started without asking."""
         return [
             pod
             for pod in pods
@@ -164,7 +164,7 @@ class Fence:
     def restore_pods(
         self, pods: Iterable[LocalPod], allocations: Iterable[DeviceAllocation], cards: Iterable[CardFacts]
     ) -> list[LocalPod]:
-        """Enter what runs already: pods of which an asking container was made have passed, whoever let them.
+        """Enter what runs already: pods of which an asking container was made have passed, this agent's fence or another's.
 
         Returns those that were not known.
 

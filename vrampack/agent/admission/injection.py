@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
 from vrampack.agent.admission.card_injection import CardInjection, list_device_names
+from vrampack.agent.admission.errors import RefusedStartError
 from vrampack.agent.cdi.device_names import make_device_name, qualify_name
 from vrampack.agent.cdi.edits_source import CdiHostPaths, EditsSource
 from vrampack.agent.cdi.injection_choice import ChosenMode, InjectionChoice
@@ -24,6 +26,7 @@ from vrampack.agent.cdi.spec_publisher import SpecPublisher
 from vrampack.agent.cluster.local_pod import LocalPod
 from vrampack.agent.kubelet.generated import deviceplugin_pb2 as api
 from vrampack.agent.kubelet.podresources import CheckpointAllocation
+from vrampack.agent.limits.cgroups import find_process_owner
 from vrampack.agent.limits.detection import NodeCapabilities, ToolkitState
 from vrampack.agent.limits.enforcement import Enforcement
 from vrampack.agent.limits.node_context import NodeContext
@@ -74,15 +77,15 @@ class Injection:
         self._hook = settings.cdi.hook
         self._watch = ReadWatch()
         self._node: InjectionNode | None = None
+        self._has_doubts = asyncio.Event()
         folder = self._folder = SpecFolder(settings.cdi.folder, self._watch)
         self._publisher = SpecPublisher(
             folder, self._watch, metrics, get_container_id=self._get_container_id, clock=time.monotonic
         )
         folders = tuple(dict.fromkeys((*context.paths.cdi_folders, settings.cdi.folder)))
-        generator = settings.cdi.nvidia_ctk if settings.cdi.nvidia_ctk.is_file() else None
-        host_paths = CdiHostPaths(folders, context.paths.proc, generator, settings.cdi.driver_root)
+        host_paths = CdiHostPaths(folders, context.paths.proc, settings.cdi.nvidia_ctk, settings.cdi.driver_root)
         edits = EditsSource(host_paths, has_drm_nodes=settings.cdi.drm_nodes)
-        probe = RuntimeProbe(folder, self._watch, context.paths.node_proc, folders)
+        probe = RuntimeProbe(folder, self._watch, context.paths.node_proc, folders, is_in_pod=self._is_in_pod)
         self._choice = InjectionChoice(settings.injection, probe, edits, self._publisher)
         self._cards = CardInjection(
             self._publisher,
@@ -122,18 +125,18 @@ class Injection:
         await self._choice.wait_until_decided()
 
     async def choose_mode(self, node: InjectionNode) -> None:
-        """The first choice, on a node that has cards. What an earlier agent left in the folder is swept away."""
+        """The first choice, on a node that has cards."""
         self._node = node
         if node.get_current("labels", well_known.INJECTION) == "cdi":
             self._choice.restore_mode("cdi")
-        self._publisher.remove_all_specs()
         await self._choose()
 
     async def run(self, on_changed: Callable[[], None], on_folder_removed: Callable[[], None]) -> None:
-        """Delete specs that were used, and look again at a node that is not settled; until cancelled.
+        """Delete specs that were used, and those that an earlier agent left; look again at a node that is not settled.
 
-        `on_folder_removed`: this process sees a folder of specs that the node has no more, and can do nothing about it.
+        Until cancelled. `on_folder_removed`: this process sees a folder of specs that the node has no more, and can do nothing about it.
         """
+        self._publisher.remove_all_specs()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._publisher.run())
             tasks.create_task(self._review_mode(on_changed))
@@ -161,7 +164,13 @@ class Injection:
 
     async def inject_cards(self, pod: LocalPod, entries: Iterable[CheckpointAllocation]) -> None:
         """Before a container of `pod` starts that has one of these allocations. Raises `RefusedStartError`."""
-        await self._cards.inject_cards(pod, entries)
+        try:
+            await self._cards.inject_cards(pod, entries)
+        except RefusedStartError as error:
+            if error.reason == "cdi":
+                self._choice.doubt_mode()
+                self._has_doubts.set()
+            raise
 
     async def _choose(self) -> bool:
         system = self._node.system if self._node is not None else NodeSystemInfo()
@@ -174,7 +183,10 @@ class Injection:
     async def _review_mode(self, on_changed: Callable[[], None]) -> None:
         await self._choice.wait_until_decided()
         while True:
-            await asyncio.sleep(FAULT_REVIEW_SECONDS if self._choice.problem else REVIEW_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FAULT_REVIEW_SECONDS if self._choice.problem else REVIEW_SECONDS):
+                    await self._has_doubts.wait()
+            self._has_doubts.clear()
             if not self._choice.is_settled and await self._choose():
                 on_changed()
 
@@ -184,6 +196,9 @@ class Injection:
             await asyncio.sleep(FOLDER_SECONDS)
             if self.mode == "cdi" and self._folder.is_removed():
                 on_removed()
+
+    def _is_in_pod(self, pid: int) -> bool:
+        return find_process_owner(pid, self._context.paths.node_proc) is not None
 
     def _get_hook(self) -> Path | None:
         return self._hook if self._enforcement.needs_hook else None

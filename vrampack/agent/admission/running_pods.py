@@ -1,6 +1,6 @@
 """What runs on the node already, entered in the fence: when the agent starts, and after kubelet could not ask it.
 
-Pods of which a requesting container was made have passed, whoever let them. Those that the API server has no more are known to
+Pods of which a requesting container was made have passed, this agent's fence or another's. Those that the API server has no more are known to
 kubelet's checkpoint, and to the node by their cgroup.
 """
 

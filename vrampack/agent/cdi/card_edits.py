@@ -29,6 +29,7 @@ CARD_KINDS: Final = (CDI_KIND, "nvidia.com/gpu")
 MANAGEMENT_KIND: Final = "management.nvidia.com/gpu"
 CONTROL_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 CAPABILITIES: Final = "/dev/nvidia-caps/nvidia-cap"
+DRIVERS: Final = {"/dev/nvidia-uvm": "nvidia-uvm", "/dev/nvidia-caps/": "nvidia-caps"}
 DRM_FOLDER: Final = "/dev/dri"
 LIMIT_HOOK: Final = "apply-cuda-memory-limits"
 """What NVIDIA's hook is told where it is to put `NVIDIA_GPU_MEMORY_LIMIT` in force (toolkit 1.20.1, driver 615)."""
@@ -87,6 +88,29 @@ def drop_drm_nodes(found: CardEdits) -> CardEdits:
     )
 
 
+def renumber_nodes(found: CardEdits, majors: Mapping[str, int]) -> CardEdits:
+    """With the numbers that the kernel gave these drivers this time: a spec from before a boot may have others."""
+    nodes = tuple(
+        msgspec.structs.replace(node, major=majors[driver])
+        if node.major and (driver := _find_driver(node.path)) in majors
+        else node
+        for node in found.edits.device_nodes
+    )
+    return CardEdits(msgspec.structs.replace(found.edits, device_nodes=nodes), found.version)
+
+
+def _find_driver(path: str) -> str:
+    """As `/proc/devices` names it, of drivers whose number is not always the same; empty for others."""
+    return next((driver for start, driver in DRIVERS.items() if path.startswith(start)), "")
+
+
+def parse_device_majors(text: str) -> dict[str, int]:
+    """The character devices of `/proc/devices`."""
+    lines = text.partition("Block devices:")[0].splitlines()
+    pairs = (line.split() for line in lines)
+    return {pair[1]: int(pair[0]) for pair in pairs if len(pair) == 2 and pair[0].isdecimal()}  # noqa: PLR2004 - a pair
+
+
 def parse_mig_minors(text: str) -> dict[str, int]:
     """The lines of `/proc/driver/nvidia-caps/mig-minors`."""
     pairs = (line.split() for line in text.splitlines())
@@ -114,6 +138,8 @@ def _is_of_card(edits: CdiEdits, gpu: Gpu, minors: Mapping[str, int]) -> bool:
     """Whether these are the nodes of this card, and of no other."""
     paths = {node.path for node in edits.device_nodes}
     cards = {path for path in paths if _CARD_NODE.fullmatch(path)}
+    if any(node.major and node.minor != gpu.minor for node in edits.device_nodes if node.path in cards):
+        return False
     capabilities = {path for path in paths if path.startswith(CAPABILITIES)}
     own = list_card_nodes(gpu, minors)
     return own is not None and cards | capabilities == set(own)

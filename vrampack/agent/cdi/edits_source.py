@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,7 +26,9 @@ from vrampack.agent.cdi.card_edits import (
     build_edits,
     drop_drm_nodes,
     find_own_edits,
+    parse_device_majors,
     parse_mig_minors,
+    renumber_nodes,
 )
 from vrampack.agent.cdi.errors import CdiError
 from vrampack.agent.cdi.spec_document import CdiSpec
@@ -36,6 +39,8 @@ log = logging.getLogger(__name__)
 
 GENERATE_SECONDS = 20.0
 """nvidia-ctk asks the driver about every card; it takes about a second."""
+GENERATE_AGAIN_SECONDS = 30.0
+"""After a run that failed, or that did not know the card."""
 MIG_MINORS: Final = Path("driver/nvidia-caps/mig-minors")
 """Below /proc. The same in every mount of it."""
 
@@ -51,7 +56,7 @@ class CdiHostPaths:
     """The folders that the runtime reads, the one that wins last."""
     proc: Path
     generator: Path | None = None
-    """`nvidia-ctk` of the host, where it can be run from here."""
+    """Where `nvidia-ctk` of the host is, if it can be run from here."""
     driver_root: str = "/"
 
 
@@ -66,25 +71,30 @@ class EditsSource:
         self._specs: Mapping[str, CdiSpec] = {}
         """Those about cards, by path; first those of the folder that wins."""
         self._generated: tuple[CdiSpec, ...] = ()
-        self._generated_for: frozenset[str] = frozenset()
-        """The cards that were asked for when `nvidia-ctk` was last run, whatever came of it."""
+        self._generate_lock = asyncio.Lock()
+        self._generate_again_at: dict[str, float] = {}
+        """By uuid, for cards that `nvidia-ctk` was asked for, in seconds of the monotonic clock."""
 
     async def find_edits(self, gpu: Gpu) -> CardEdits:
         """For one card. Raises `CdiError` where nothing on the node says how a container gets at the driver."""
         await self._read_changed_files()
         minors = _read_mig_minors(self._paths.proc)
-        specs = [*self._specs.values(), *self._generated]
-        found = find_own_edits(specs, gpu, minors)
-        if found is None and self._paths.generator is not None and gpu.uuid not in self._generated_for:
-            await self._generate_spec(self._paths.generator, gpu)
+        found = find_own_edits(self._list_specs(), gpu, minors)
+        if found is None and self._paths.generator is not None:
+            async with self._generate_lock:
+                await self._generate_spec(self._paths.generator, gpu)
             found = find_own_edits(self._generated, gpu, minors)
-        found = found or build_edits(specs, gpu, minors)
+        found = found or build_edits(self._list_specs(), gpu, minors)
         if found is None:
             raise CdiError(
                 f"no CDI spec of NVIDIA's in {' or '.join(map(str, self._paths.folders))} tells how a container gets "
                 f"card {gpu.uuid}; the GPU Operator, `nvidia-ctk cdi generate` or nvidia-cdi-refresh.service make one"
             )
+        found = renumber_nodes(found, _read_majors(self._paths.proc))
         return found if self._has_drm_nodes else drop_drm_nodes(found)
+
+    def _list_specs(self) -> list[CdiSpec]:
+        return [*self._specs.values(), *self._generated]
 
     async def _read_changed_files(self) -> None:
         states = _list_files(self._paths.folders)
@@ -96,14 +106,16 @@ class EditsSource:
         self._states = states
 
     async def _generate_spec(self, generator: Path, gpu: Gpu) -> None:
-        """Once for each card that no spec knows: what failed then fails again."""
-        self._generated_for |= {gpu.uuid}
+        """Once for each card that no spec knows, and again after a while: a toolkit may be on its way."""
+        if time.monotonic() < self._generate_again_at.get(gpu.uuid, 0) or not _is_program(generator):
+            return
         arguments = ("cdi", "generate", "--format=json", "--device-name-strategy=uuid")
         try:
             output = await _run_program(generator, *arguments, f"--driver-root={self._paths.driver_root}")
             self._generated = (msgspec.json.decode(output, type=CdiSpec),)
         except (OSError, TimeoutError, msgspec.DecodeError) as error:
             log.warning("spec not generated program=%s error=%s", generator, repr(error))
+        self._generate_again_at[gpu.uuid] = time.monotonic() + GENERATE_AGAIN_SECONDS
 
 
 def _list_files(folders: Sequence[Path]) -> dict[str, FileState]:
@@ -142,6 +154,18 @@ def _read_mig_minors(proc: Path) -> dict[str, int]:
         return parse_mig_minors((proc / MIG_MINORS).read_text(errors="replace"))
     except OSError:
         return {}
+
+
+def _read_majors(proc: Path) -> dict[str, int]:
+    """Of character devices, by the driver's name."""
+    try:
+        return parse_device_majors((proc / "devices").read_text(errors="replace"))
+    except OSError:
+        return {}
+
+
+def _is_program(path: Path) -> bool:
+    return path.is_file()
 
 
 async def _run_program(program: Path, *arguments: str) -> bytes:

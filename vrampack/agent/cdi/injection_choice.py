@@ -5,6 +5,7 @@
     setting auto --the runtime reads our probe, and every card has edits--> cdi
                  --a fault, on a node whose mode was cdi------------------> cdi, with a problem, and looked at again
                  --anything else, or undecided----------------------------> exact, and looked at again
+    later, after a start that failed by it, and cdi before-----------------> cdi, with a problem while it cannot work
 
 The mode is that of containers which kubelet allocates devices for from now on. One that has its devices keeps the mode that
 it got them in: kubelet repeats that answer for as long as its pod lives.
@@ -64,6 +65,10 @@ class InjectionChoice:
         """What an earlier agent chose. A fault, as NVIDIA's specs that come late after a reboot, is no reason to leave it."""
         self.mode = mode
 
+    def doubt_mode(self) -> None:
+        """A container did not get its card: look again."""
+        self.is_settled = self._setting == "exact"
+
     async def choose_mode(self, runtime: ContainerRuntime, kubelet_version: str, gpus: Iterable[Gpu]) -> bool:
         """Decide, or decide again. Returns whether anything is different now."""
         before = self.mode, self.reason, self.problem
@@ -72,7 +77,7 @@ class InjectionChoice:
             self.mode, self.reason, self.is_settled = "exact", "set", True
         else:
             result = await self._check_node(runtime, kubelet_version, gpus)
-            self._apply_result(result, runtime)
+            self._apply_result(result)
         self._decided.set()
         return before != (self.mode, self.reason, self.problem)
 
@@ -83,19 +88,21 @@ class InjectionChoice:
             )
         try:
             result = await self._probe.probe_runtime(runtime)
+            self._publisher.has_been_read = result.is_read is True
+            if result.is_read is False:
+                return result
             found = [await self._edits.find_edits(gpu) for gpu in gpus]
             self.has_limit_hooks = all(has_limit_hook(each.edits) for each in found)
         except CdiError as error:
             return ProbeResult(is_read=None, reason=str(error), is_fault=True)
-        self._publisher.has_been_read = self._publisher.has_been_read or result.is_read is True
         return result
 
-    def _apply_result(self, result: ProbeResult, runtime: ContainerRuntime) -> None:
+    def _apply_result(self, result: ProbeResult) -> None:
         self.reason, self.is_settled = result.reason, result.is_read is True
-        stays = self._setting == "cdi" or (self.mode == "cdi" and result.is_fault)
+        # Limits may be in force by what specs carry: an agent that began with `cdi` ends with it.
+        stays = self._setting == "cdi" or (self.mode == "cdi" and (result.is_fault or self._decided.is_set()))
         self.mode = "cdi" if stays or result.is_read else "exact"
-        is_hopeful = result.is_read is None and runtime.has_cdi_by_default and not result.is_fault
-        is_fine = self.mode == "exact" or result.is_read or is_hopeful
+        is_fine = self.mode == "exact" or result.is_read
         self.problem = "" if is_fine else f"injection: cdi: {result.reason}"
 
 

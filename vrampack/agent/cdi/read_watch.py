@@ -61,7 +61,7 @@ class ReadWatch:
         return found
 
     def forget_file(self, file: FileRead) -> None:
-        """Nobody waits for it any more."""
+        """Stop watching it."""
         if self._reads.pop(file.descriptor, None) is not None and not file.is_read:
             # The kernel has dropped it already where the file is gone.
             self._libc.inotify_rm_watch(self._fd, file.descriptor)

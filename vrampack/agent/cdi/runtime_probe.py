@@ -5,7 +5,7 @@
 
 inotify does not say who read a file, and several programs read a CDI folder: dockerd beside a containerd that has CDI
 switched off, NVIDIA's tools. The link leads each of them to a file of its own, and the one that is watched is the
-runtime's. The file is one that nobody else asks for, and no spec: the runtime notes that it cannot be read, and goes on.
+runtime's. No other program asks for that file, and it is no spec: the runtime notes that it cannot be read, and goes on.
 
 It takes the node's own /proc, since each mount of /proc has files of its own. What cannot be told is `undecided`.
 """
@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from vrampack.agent.cdi.spec_folder import PROBE_NAME, SpecFolder, wake_readers
 log = logging.getLogger(__name__)
 
 PROBED_FILE: Final = "projid_map"
-"""Of a process: readable for everyone, one line, and of use to nobody outside user namespaces."""
+"""Of a process: readable for everyone, one line, and without use outside user namespaces."""
 QUIET_SECONDS = 0.2
 """Nothing may be heard for so long before the probe is written: then it is the probe that is heard."""
 PROBE_SECONDS = 2.0
@@ -35,8 +36,9 @@ OLD_PROCESS_HINT: Final = "restart it once, it may be older than the folder; if 
 SWITCH_HINT: Final = "set enable_cdi = true in the section of its CRI plugin, and restart it"
 PROCESS_NAMES: Final = {"containerd": "containerd", "cri-o": "crio"}
 """The runtime's process, by the name that it tells kubelet."""
-FIRST_CDI_VERSION: Final = {"containerd": (1, 7), "cri-o": (1, 28)}
-ON_BY_DEFAULT: Final = {"containerd": (2, 0), "cri-o": (1, 28)}
+FIRST_CDI_VERSION: Final = {"containerd": (1, 7, 2), "cri-o": (1, 28, 0)}
+"""The first that takes kubelet's CDI devices. containerd 1.7.0 reads the folder and ignores them (containerd#8519)."""
+ON_BY_DEFAULT: Final = {"containerd": (2, 0, 0), "cri-o": (1, 28, 0)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +46,17 @@ class ContainerRuntime:
     """`status.nodeInfo.containerRuntimeVersion` of the node."""
 
     name: str
-    version: tuple[int, int]
+    version: tuple[int, int, int] = (0, 0, 0)
 
     @property
     def can_have_cdi(self) -> bool:
         """Whether this version knows kubelet's CDI devices at all."""
-        return self.version >= FIRST_CDI_VERSION.get(self.name, (1 << 30, 0))
+        return self.name in FIRST_CDI_VERSION and self.version >= FIRST_CDI_VERSION[self.name]
 
     @property
     def has_cdi_by_default(self) -> bool:
         """False: unless its configuration says otherwise it makes a container without the devices, and says nothing."""
-        return self.version >= ON_BY_DEFAULT.get(self.name, (1 << 30, 0))
+        return self.name in ON_BY_DEFAULT and self.version >= ON_BY_DEFAULT[self.name]
 
     def __str__(self) -> str:
         return f"{self.name} {self.version[0]}.{self.version[1]}" if self.name else "an unknown runtime"
@@ -68,23 +70,40 @@ class ProbeResult:
     """Whether the runtime reads the folder; None: undecided."""
     reason: str
     is_fault: bool = False
-    """Whether no container could get a card, whoever reads: the folder cannot be written to, no spec of NVIDIA's is there."""
+    """Whether no container could get a card even if the runtime reads: the folder cannot be written to, no spec of NVIDIA's is there."""
 
 
 def parse_runtime(text: str) -> ContainerRuntime:
     """`containerd://2.1.3-k3s1`; a text of another form is no runtime that is known."""
-    name, _, version = text.partition("://")
-    numbers = version.lstrip("v").split(".")
-    if len(numbers) < 2 or not (numbers[0].isdecimal() and numbers[1].isdecimal()):  # noqa: PLR2004 - major and minor
-        return ContainerRuntime("", (0, 0))
-    return ContainerRuntime(name, (int(numbers[0]), int(numbers[1])))
+    found = re.match(r"(?P<name>[^:]+)://v?(?P<version>[0-9]+\.[0-9]+(\.[0-9]+)?)", text)
+    if found is None:
+        return ContainerRuntime("")
+    major, minor, patch = (*map(int, found["version"].split(".")), 0)[:3]
+    return ContainerRuntime(found["name"], (major, minor, patch))
+
+
+def _describe_first(runtime: ContainerRuntime) -> str:
+    first = FIRST_CDI_VERSION.get(runtime.name)
+    return f"; the first that does is {'.'.join(map(str, first))}" if first is not None else ""
 
 
 class RuntimeProbe:
     """Asks once each time; between two the runtime may be another."""
 
-    def __init__(self, folder: SpecFolder, watch: ReadWatch, node_proc: Path, folders: Sequence[Path]) -> None:
-        """`node_proc`: the /proc of the node, not this container's. `folders`: all that the runtime may read."""
+    def __init__(
+        self,
+        folder: SpecFolder,
+        watch: ReadWatch,
+        node_proc: Path,
+        folders: Sequence[Path],
+        *,
+        is_in_pod: Callable[[int], bool],
+    ) -> None:
+        """`node_proc`: the /proc of the node, not this container's. `folders`: all that the runtime may read.
+
+        `is_in_pod` answers for a process of the node.
+        """
+        self._is_in_pod = is_in_pod
         self._folder = folder
         self._watch = watch
         self._proc = node_proc
@@ -93,7 +112,7 @@ class RuntimeProbe:
     async def probe_runtime(self, runtime: ContainerRuntime) -> ProbeResult:
         """Raises `CdiError` where no spec can be written at all."""
         if not runtime.can_have_cdi:
-            return ProbeResult(is_read=False, reason=f"{runtime} takes no CDI devices")
+            return ProbeResult(is_read=False, reason=f"{runtime} takes no CDI devices{_describe_first(runtime)}")
         if not (self._proc / "self").exists():
             return ProbeResult(
                 is_read=None, reason=f"{self._proc} is not the node's /proc: who reads a spec cannot be told"
@@ -139,5 +158,5 @@ class RuntimeProbe:
             if folder.name.isdecimal():
                 with suppress(OSError):
                     is_it = (folder / "comm").read_bytes().strip() == name.encode()
-                    if is_it and b"kubepods" not in (folder / "cgroup").read_bytes():
+                    if is_it and not self._is_in_pod(int(folder.name)):
                         yield int(folder.name)

@@ -24,6 +24,7 @@ class SpecFolder:
     def __init__(self, folder: Path, watch: ReadWatch) -> None:
         self._folder = folder
         self._watch = watch
+        self._was_seen = False
 
     def write_spec(self, name: str, content: bytes) -> FileRead | None:
         """Write it, or write it anew; returns what tells that it was read, None where the node cannot tell.
@@ -45,7 +46,7 @@ class SpecFolder:
         return read
 
     def write_probe(self, target: Path) -> None:
-        """A spec that is a link: whoever reads the folder opens `target` as it sees it. Raises `CdiError`."""
+        """A spec that is a link: each reader of the folder opens `target` as it sees it. Raises `CdiError`."""
         making = self._folder / f".{OUR_PREFIX}{PROBE_NAME}.tmp"
         try:
             making.unlink(missing_ok=True)
@@ -68,14 +69,15 @@ class SpecFolder:
         return len(found)
 
     def is_removed(self) -> bool:
-        """Whether the folder is no more, and another may be in its place.
+        """Whether the folder was there and is no more, and another may be in its place.
 
         In a container it is a mount, which keeps showing the removed one: only a new container is given the other.
         """
         try:
-            return os.stat(self._folder).st_nlink == 0  # noqa: PTH116 - no Path is made for a number
+            self._was_seen |= (links := os.stat(self._folder).st_nlink) > 0  # noqa: PTH116 - no Path is made for a number
         except FileNotFoundError:
-            return True
+            return self._was_seen
+        return links == 0
 
     def _watch_file(self, path: Path) -> FileRead | None:
         try:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -26,18 +27,20 @@ from vrampack.agent.metrics import AgentMetrics
 
 log = logging.getLogger(__name__)
 
-READ_SECONDS = 2.0
-"""A runtime that reads a folder of hundreds of specs for twenty containers at once takes a tenth of a second."""
+READ_SECONDS = 5.0
+"""A runtime that reads a folder of hundreds of specs for twenty containers at once takes a second on two busy cores."""
 LIFETIME_SECONDS = 150.0
 """kubelet asks again before every attempt, and an attempt of the runtime to create a container is over by then."""
 MIN_SECONDS = 2.0
 """A container id that shows earlier may be that of the container before, whose end overtook the news of its start."""
 REVIEW_SECONDS = 1.0
+ENDED_PODS_KEPT = 1000
+"""A start that began before its pod ended is over by then."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpecOfContainer:
-    """A spec, and for whom it is."""
+    """A spec, and the container that it is for."""
 
     name: str
     spec: CdiSpec
@@ -75,12 +78,15 @@ class SpecPublisher:
         self._clock = clock
         self._living: dict[str, _LivingSpec] = {}
         self._has_living = asyncio.Event()
-        self.runtime = ContainerRuntime("", (0, 0))
+        self._ended_pods: deque[str] = deque(maxlen=ENDED_PODS_KEPT)
+        self.runtime = ContainerRuntime("")
         self.has_been_read = False
         """Whether a spec of ours was read at all since this agent started."""
 
     async def publish_specs(self, specs: Sequence[SpecOfContainer]) -> None:
         """Returns when the runtime can resolve them. Raises `CdiError`; then none of them is there."""
+        if any(each.pod_uid in self._ended_pods for each in specs):
+            raise CdiError("its pod has ended")
         reads: list[FileRead | None] = []
         names = frozenset(each.name for each in specs)
         try:
@@ -106,7 +112,7 @@ class SpecPublisher:
             self.remove_used_specs()
 
     def remove_used_specs(self) -> None:
-        """Those of a start whose container exists, and those that nobody came for."""
+        """Those of a start whose container exists, and those that were not used in time."""
         for living in list(self._living.values()):
             age = self._clock() - living.written_at
             shown = self._get_container_id(living.owner.pod_uid, living.owner.container)
@@ -117,11 +123,12 @@ class SpecPublisher:
 
     def forget_pod(self, uid: str) -> None:
         """The pod has ended or is deleted: none of its containers starts any more, and no status will show their ids."""
+        self._ended_pods.append(uid)
         for name in [name for name, living in self._living.items() if living.owner.pod_uid == uid]:
             self._remove(name)
 
     def remove_all_specs(self) -> None:
-        """At the start, what an earlier agent left; at the end, so that nothing starts while nobody is asked."""
+        """At the start, what an earlier agent left; at the end, so that no container starts without asking."""
         count = self._folder.remove_all_specs()
         self._living.clear()
         self._has_living.clear()
@@ -153,12 +160,12 @@ class SpecPublisher:
         self._metrics.spec_read_seconds.observe(time.monotonic() - started)
 
     def _record_unread(self) -> None:
-        """The runtime may be slow, and then it does not find the name: kubelet tries again. Or it never looks."""
-        if not (self.has_been_read or self.runtime.has_cdi_by_default):
-            self._metrics.spec_reads.labels("refused").inc()
-            raise CdiError(
-                f"{self.runtime} has read no CDI spec of this agent: it would make the container without its card. "
-                "Switch CDI on in its configuration (containerd 1.7: enable_cdi), or set injection: exact"
-            )
-        self._metrics.spec_reads.labels("timeout").inc()
-        log.warning("spec not read within seconds=%s", READ_SECONDS)
+        """A runtime that does not read a spec makes the container without its card, or fails. kubelet tries again later."""
+        if self.has_been_read:
+            self._metrics.spec_reads.labels("timeout").inc()
+            raise CdiError(f"{self.runtime} has not read the CDI spec within {READ_SECONDS:g} s")
+        self._metrics.spec_reads.labels("refused").inc()
+        raise CdiError(
+            f"{self.runtime} has read no CDI spec of this agent: it would make the container without its card. "
+            "Switch CDI on in its configuration (containerd 1.7: enable_cdi), or set injection: exact"
+        )

@@ -1,0 +1,178 @@
+"""Which mode a whole agent takes, where it shows it, and what makes it look again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.agent.agent_harness import NODE, agent_harness
+from tests.agent.cdi.injected_edits import cards_of, list_specs, resolve
+from tests.agent.pod_lifecycle import put_bound_pod, run_pod
+from tests.fakes.kubelet.scripted_plugin import MEMORY
+from vrampack.agent.admission import injection
+from vrampack.agent.cdi.runtime_probe import OLD_PROCESS_HINT, SWITCH_HINT
+
+
+async def test_the_mode_is_shown_everywhere() -> None:
+    async with agent_harness(starts=False) as world:
+        await world.add_runtime()
+        await world.start_agent()
+        await world.wait_until(lambda: world.read_annotation() is not None)
+        assert json.loads(world.read_annotation() or "")["injection"] == "cdi"
+        await world.wait_until(
+            lambda: world.api.get("nodes", NODE)["metadata"]["labels"].get("vrampack.dev/injection") == "cdi"
+        )
+        assert world.read_metric("vrampack_agent_injection_info", mode="cdi") == 1
+        await world.wait_until(
+            lambda: (
+                ("Normal", "containers get their cards by cdi: containerd 2.1 reads specs")
+                in [(event["type"], event["message"]) for event in world.api.list_events()]
+            )
+        )
+        await world.wait_until(lambda: world.agent.find_unready_reason() == "")
+
+
+UNFIT: dict[str, tuple[dict[str, Any], str]] = {
+    "an older runtime": ({"version": "containerd://1.6.20"}, "containerd 1.6 takes no CDI devices"),
+    "a runtime with CDI off": (
+        {"version": "containerd://1.7.27", "has_cdi": False},
+        f"containerd 1.7 does not read specs: {SWITCH_HINT}",
+    ),
+    "a newer runtime with CDI off": (
+        {"version": "containerd://2.1.3", "has_cdi": False},
+        f"containerd 2.1 does not read specs: {OLD_PROCESS_HINT}",
+    ),
+}
+
+
+@pytest.mark.usefixtures("short_silence")
+@pytest.mark.parametrize(("runtime", "reason"), UNFIT.values(), ids=UNFIT)
+async def test_where_the_runtime_cannot_the_environment_is_the_way(runtime: dict[str, Any], reason: str) -> None:
+    async with agent_harness(starts=False) as world:
+        await world.add_runtime(**runtime)
+        await world.start_agent()
+        await world.wait_until(lambda: world.read_annotation() is not None)
+        assert json.loads(world.read_annotation() or "")["injection"] == "exact"
+        assert f"injection chosen mode=exact reason={reason!r}"[:-1] in world.log_text
+        await world.wait_until(lambda: world.agent.find_unready_reason() == "")
+        assert (await run_pod(world, put_bound_pod(world, "p"))).env["NVIDIA_VISIBLE_DEVICES"] == "GPU-0"
+
+
+@pytest.mark.usefixtures("short_silence")
+@pytest.mark.parametrize(("runtime", "reason"), UNFIT.values(), ids=UNFIT)
+async def test_a_mode_that_was_set_and_cannot_work_is_not_ready(runtime: dict[str, Any], reason: str) -> None:
+    async with agent_harness(starts=False, injection="cdi") as world:
+        await world.add_runtime(**runtime)
+        await world.launch_agent()
+        await world.wait_until(lambda: reason in world.agent.find_unready_reason())
+        await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False})
+
+
+async def test_a_folder_that_cannot_be_written_to_is_a_problem_of_the_mode_that_was_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is looked at again, and the node offers its cards once it can."""
+    monkeypatch.setattr(injection, "FAULT_REVIEW_SECONDS", 0.1)
+    async with agent_harness(starts=False, injection="cdi") as world:
+        await world.add_runtime()
+        world.cdi_folder.rename(world.folder / "away")
+        await world.launch_agent()
+        await world.wait_until(lambda: "no spec can be written into" in world.agent.find_unready_reason())
+        (world.folder / "away").rename(world.cdi_folder)
+        await world.wait_until(lambda: world.read_card_health() == {"GPU-0": True})
+
+
+async def test_a_node_without_nvidias_specs_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And it is looked at again: the GPU Operator may write them later."""
+    monkeypatch.setattr(injection, "REVIEW_SECONDS", 0.1)
+    async with agent_harness(starts=False) as world:
+        await world.add_runtime()
+        spec = world.cdi_folder / "management.nvidia.com-gpu.json"
+        kept = spec.rename(world.folder / "kept")
+        await world.start_agent()
+        await world.wait_until(lambda: "mode=exact reason='no CDI spec of NVIDIA's" in world.log_text.replace('"', "'"))
+        kept.rename(spec)
+        await world.wait_until(lambda: json.loads(world.read_annotation() or "{}").get("injection") == "cdi")
+
+
+async def test_a_node_whose_mode_was_cdi_waits_for_specs_that_come_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a reboot. A container that was allocated by `exact` meanwhile could not start: nothing wires its environment."""
+    monkeypatch.setattr(injection, "FAULT_REVIEW_SECONDS", 0.1)
+    async with agent_harness(starts=False) as world:
+        runtime = await world.add_runtime()
+        await world.start_agent()
+        label = "vrampack.dev/injection"
+        await world.wait_until(lambda: world.api.get("nodes", NODE)["metadata"]["labels"].get(label) == "cdi")
+        await world.kill_agent()
+        spec = world.cdi_folder / "management.nvidia.com-gpu.json"
+        kept = spec.rename(world.folder / "kept")
+        await world.launch_agent()
+        await world.wait_until(lambda: world.log_text.count("injection chosen") == 2)
+        assert "no CDI spec of NVIDIA's" in world.agent.find_unready_reason()
+        assert json.loads(world.read_annotation() or "{}").get("injection") == "cdi"
+        kept.rename(spec)
+        await world.kubelet.registered(MEMORY, times=2)
+        started = await run_pod(world, put_bound_pod(world, "p", has_references=False))
+        assert cards_of(await resolve(runtime, started)) == ["/dev/nvidia0"]
+
+
+@pytest.mark.usefixtures("short_silence")
+async def test_a_runtime_that_is_upgraded_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(injection, "REVIEW_SECONDS", 0.1)
+    async with agent_harness(starts=False) as world:
+        older = await world.add_runtime("containerd://1.7.27", has_cdi=False)
+        await world.start_agent()
+        await world.wait_until(lambda: json.loads(world.read_annotation() or "{}").get("injection") == "exact")
+        await older.close()
+        (world.node_proc / str(older.pid)).unlink()
+        await world.add_runtime("containerd://2.1.3")
+        await world.wait_until(lambda: json.loads(world.read_annotation() or "{}").get("injection") == "cdi")
+
+
+@pytest.mark.usefixtures("short_silence")
+async def test_a_runtime_that_stops_reading_gets_no_container_and_the_node_offers_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As after a package upgrade that drops `enable_cdi`: it would make containers without their cards."""
+    monkeypatch.setattr(injection, "FAULT_REVIEW_SECONDS", 0.1)
+    async with agent_harness(starts=False) as world:
+        reading = await world.add_runtime("containerd://1.7.27")
+        await world.start_agent()
+        await run_pod(world, put_bound_pod(world, "before", has_references=False))
+        pod = put_bound_pod(world, "p", has_references=False)
+        assert await world.kubelet.admit(pod)
+        await reading.close()
+        (world.node_proc / str(reading.pid)).unlink()
+        silent = await world.add_runtime("containerd://1.7.27", has_cdi=False)
+        assert "has not read the CDI spec" in str(await world.kubelet.try_start(pod, "main"))
+        await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False})
+        assert SWITCH_HINT in world.agent.find_unready_reason()
+        await silent.close()
+        (world.node_proc / str(silent.pid)).unlink()
+        again = await world.add_runtime("containerd://1.7.27")
+        await world.wait_until(lambda: world.read_card_health() == {"GPU-0": True})
+        assert cards_of(await resolve(again, await world.kubelet.start(pod, "main"))) == ["/dev/nvidia0"]
+
+
+async def test_a_folder_that_was_never_there_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not count as removed, which would end the agent again and again."""
+    monkeypatch.setattr(injection, "FOLDER_SECONDS", 0.02)
+    async with agent_harness(starts=False, injection="cdi") as world:
+        await world.add_runtime()
+        world.settings["cdi"] = {"folder": world.folder / "elsewhere"}
+        await world.launch_agent()
+        await world.wait_until(lambda: "no spec can be written into" in world.agent.find_unready_reason())
+        assert not await world.has_ended(seconds=0.2)
+
+
+async def test_what_an_earlier_agent_left_goes_at_once() -> None:
+    """Before any card is seen: kubelet could start a container by it without asking."""
+    async with agent_harness(starts=False) as world:
+        await world.add_runtime()
+        left = world.cdi_folder / f"vrampack-{'0f' * 16}.json"
+        left.write_text("{}")
+        world.driver.present = ()
+        await world.launch_agent()
+        await world.wait_until(lambda: list_specs(world) == [])
