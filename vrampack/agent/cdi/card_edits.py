@@ -138,8 +138,6 @@ def _is_of_card(edits: CdiEdits, gpu: Gpu, minors: Mapping[str, int]) -> bool:
     """Whether these are the nodes of this card, and of no other."""
     paths = {node.path for node in edits.device_nodes}
     cards = {path for path in paths if _CARD_NODE.fullmatch(path)}
-    if any(node.major and node.minor != gpu.minor for node in edits.device_nodes if node.path in cards):
-        return False
     capabilities = {path for path in paths if path.startswith(CAPABILITIES)}
     own = list_card_nodes(gpu, minors)
     return own is not None and cards | capabilities == set(own)
