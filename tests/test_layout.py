@@ -28,6 +28,7 @@ ROOMS = {
     "vrampack",
     "vrampack/agent",
     "vrampack/agent/admission",
+    "vrampack/agent/cdi",
     "vrampack/agent/cluster",
     "vrampack/agent/device_plugin",
     "vrampack/agent/host",

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from tests.fakes.cdi_runtime import CdiRuntime, start_cdi_runtime
 from tests.fakes.kubelet.kubelet import FakeKubelet
 from tests.fakes.kubelet.pods import KubeletPod, kubelet_pod
 from tests.fakes.kubelet.scripted_plugin import MEMORY
@@ -45,6 +46,8 @@ from vrampack.simulator.kubeconfig import write_kubeconfig
 NODE = "gpu-0"
 CARDS = "vrampack.dev/cards"
 V100_MIB = 16130
+SPECS = Path(__file__).parent / "cdi" / "specs"
+"""CDI specs as NVIDIA's tools make them."""
 
 
 class AgentHarness:
@@ -65,8 +68,12 @@ class AgentHarness:
         self.cgroups.mkdir()
         (self.cgroups / "cgroup.controllers").touch()
         self.proc = write_proc(folder)
+        self.cdi_folder = folder / "cdi"
+        """The one that runtimes read here; a test makes it. `add_runtime` makes a reader."""
+        self.node_proc = folder / "node-proc"
         self.owners: dict[int, CgroupOwner] = {}
         """Whose a process is, by pid."""
+        self.runtimes: list[CdiRuntime] = []
         self.agent: Agent
         self._running: asyncio.Task[None] | None = None
         self._client: Api | None = None
@@ -74,8 +81,27 @@ class AgentHarness:
         logging.getLogger("vrampack.agent").addHandler(self._lines)
         logging.getLogger("vrampack.agent").setLevel(logging.INFO)
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        for runtime in self.runtimes:
+            await runtime.close()
         logging.getLogger("vrampack.agent").removeHandler(self._lines)
+
+    async def add_runtime(
+        self, version: str = "containerd://2.1.3", *, name: str = "containerd", has_cdi: bool = True
+    ) -> CdiRuntime:
+        """A container runtime of this version on the node, beside what a GPU Operator leaves there."""
+        self.cdi_folder.mkdir(exist_ok=True)
+        (self.folder / "no-cdi").mkdir(exist_ok=True)
+        (self.cdi_folder / "management.nvidia.com-gpu.json").write_bytes((SPECS / "management.json").read_bytes())
+        runtime = await start_cdi_runtime(self.cdi_folder if has_cdi else self.folder / "no-cdi", name=name)
+        self.runtimes.append(runtime)
+        self.node_proc.mkdir(exist_ok=True)
+        for process in ("self", str(runtime.pid)):
+            (self.node_proc / process).unlink(missing_ok=True)
+            (self.node_proc / process).symlink_to(f"/proc/{process}")
+        system = {"containerRuntimeVersion": version, "kubeletVersion": "v1.36.3"}
+        self.api.patch("nodes", NODE, {"status": {"nodeInfo": system}}, is_status=True)
+        return runtime
 
     def add_library(self, driver_version: str = "580.95.05") -> None:
         """A node on which the library can hold limits."""
@@ -107,14 +133,26 @@ class AgentHarness:
         base = {"apiVersion": "vrampack.dev/v1", "kind": "AgentConfiguration", "listen": {"health": ""}}
         health = {"check_seconds": 0.1, "recover_after_checks": 2}
         settings = AgentConfiguration.model_validate(
-            {**base, "health": health, "kubelet_folder": self.folder, **self.settings}
+            {
+                **base,
+                "health": health,
+                "kubelet_folder": self.folder,
+                "cdi": {"folder": self.cdi_folder},
+                **self.settings,
+            }
         )
         self.metrics = AgentMetrics("test", node=NODE)
         options = AgentOptions(
             settings,
             "test",
             NODE,
-            node_paths=NodePaths(self.hook_socket, cgroup_mount=self.cgroups, proc=self.proc),
+            node_paths=NodePaths(
+                self.hook_socket,
+                cgroup_mount=self.cgroups,
+                proc=self.proc,
+                node_proc=self.node_proc,
+                cdi_folders=(self.cdi_folder,),
+            ),
             back_ends=make_rows(self.module, self.preload),
             find_process_owner=self.owners.get,
         )
@@ -237,4 +275,4 @@ async def agent_harness(*gpus: int, seed: int = 1, starts: bool = True, **settin
                 yield world
             finally:
                 await world.kill_agent()
-                world.close()
+                await world.close()

@@ -36,7 +36,7 @@ FAULTS = {
     "numbers for cards": ("cards: {include: [0]}", "cards.include.0: Input should be a valid string"),
     "unknown back end": ("enforcement: mps", "enforcement: Input should be 'auto', 'native', 'kmod', 'preload', 'watch' or 'none'"),
     "unknown naming": ("devices: index", "devices: Input should be 'auto', 'uuid' or 'cdi'"),
-    "unknown injection": ("injection: none", "injection: Input should be 'exact' or 'ids'"),
+    "unknown injection": ("injection: none", "injection: Input should be 'auto', 'cdi' or 'exact'"),
     "unknown action": ("refused: {action: kill}", "refused.action: Input should be 'evict' or 'keep'"),
     "no time at all": ("refused: {after_seconds: 0}", "refused.after_seconds: Input should be greater than 0"),
     "not finite": ("health: {check_seconds: .nan}", "health.check_seconds: "),

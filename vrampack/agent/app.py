@@ -15,12 +15,12 @@ import logging
 import signal
 import time
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from vrampack.agent.admission.fence import Fence
-from vrampack.agent.admission.ids_mode import IdsMode
+from vrampack.agent.admission.injection import Injection
 from vrampack.agent.admission.pod_workload import PodWorkload
 from vrampack.agent.admission.prestart import PreStart
 from vrampack.agent.admission.rejected_pods import RejectedPods
@@ -32,7 +32,7 @@ from vrampack.agent.device_plugin.device_plugin import DevicePlugin
 from vrampack.agent.device_plugin.preferred_allocation import PreferredAllocation
 from vrampack.agent.device_plugin.registration import KubeletRegistration
 from vrampack.agent.events import AgentEventReason
-from vrampack.agent.inventory.advertisement import Advertisement
+from vrampack.agent.inventory.advertisement import Advertised, Advertisement
 from vrampack.agent.inventory.device_naming import choose_device_naming, find_cdi_problem
 from vrampack.agent.inventory.discovery import CardChange, Discovery, build_discovery_settings
 from vrampack.agent.kubelet.device_ids import find_list_problem
@@ -150,9 +150,7 @@ class Agent:
             find_pod=self._pod_cache.find_pod,
             on_evicted=metrics.evictions.inc,
         )
-        self._ids_mode = (
-            IdsMode(self._advertisement, unit_mib=settings.unit_mib) if settings.injection == "ids" else None
-        )
+        self._injection = Injection(settings, self._context, self._enforcement, self._pod_cache, metrics)
         prestart = PreStart(
             self._fence,
             self._pod_resources,
@@ -162,7 +160,7 @@ class Agent:
             self._rejected_pods,
             metrics=metrics,
             advertisement=self._advertisement,
-            ids_mode=self._ids_mode,
+            injector=self._injection,
         )
         self._preferred_allocation = PreferredAllocation(self._pod_cache.list_pods)
         plugin = DevicePlugin(
@@ -170,8 +168,7 @@ class Agent:
             prestart,
             self._preferred_allocation,
             metrics,
-            enforcement=self._enforcement,
-            ids_mode=self._ids_mode,
+            injection=self._injection,
         )
         self._registration = KubeletRegistration(
             plugin,
@@ -226,6 +223,7 @@ class Agent:
                     task.cancel()
         finally:
             await self._hook_server.stop()
+            self._injection.stop()
             self._enforcement.stop()
         log.info("stopped")
 
@@ -241,7 +239,9 @@ class Agent:
             return f"the cards of this node are not known yet{': ' * bool(self._discovery.problem)}{self._discovery.problem}"
         if self._advertisement.current.cards and not self._registration.is_registered:
             return "not registered with kubelet"
-        return f"limits cannot be held: {self._limits_problem}" if self._limits_problem else ""
+        if self._limits_problem:
+            return f"limits cannot be held: {self._limits_problem}"
+        return self._injection.problem
 
     def _background_tasks(self) -> list[Coroutine[Any, Any, None]]:
         return [
@@ -256,6 +256,7 @@ class Agent:
             self._conflicting_plugins.run(),
             self._usage_collector.run(),
             self._enforcement.run(self._set_limits_problem),
+            self._injection.run(self._publish_injection),
             self._serve_kubelet(),
         ]
 
@@ -266,6 +267,9 @@ class Agent:
                 break
             if advertised.is_discovered:
                 log.info("agent idle reason=%s", advertised.problem or "this node has no cards")
+        await self._own_node.wait_for_sync()
+        await self._injection.choose_mode(self._own_node.system)
+        self._publish_injection()
         await self._pod_cache.wait_for_sync()
         self._fence.restore_pods(self._pod_cache.list_pods(), await self._list_allocations(), self._cards())
         is_final = await self._start_enforcement()
@@ -280,6 +284,7 @@ class Agent:
         problem, is_final, hook_socket = "", True, self._context.paths.hook_socket
         try:
             capabilities = self._context.detect_capabilities(runtime_specs=RUNTIME_SPECS)
+            capabilities = replace(capabilities, has_hook=capabilities.has_hook or self._injection.has_hook)
             back_end = await self._enforcement.start(self._enforcement.select(capabilities))
             # A hook that is installed where nothing needs it is answered as well: silence would stop every container.
             if back_end.needs_hook or hook_socket.parent.is_dir():
@@ -324,16 +329,29 @@ class Agent:
             if not advertised.is_discovered or (not advertised.cards and self._has_no_published_cards()):
                 continue
             self._advertisement.block("runtime", find_cdi_problem(self._settings.devices, advertised.cards))
-            device_naming = choose_device_naming(self._settings.devices, advertised.cards)
-            if self._ids_mode is not None:
-                self._ids_mode.device_naming = device_naming
-            text = write_cards(
-                advertised.published_cards,
-                unit_mib=self._settings.unit_mib,
-                injection=self._settings.injection,
-                devices=device_naming,
-            )
-            self._own_node.set_desired({("annotations", well_known.NODE_CARDS): text})
+            if advertised.cards:
+                await self._injection.wait_until_chosen()
+            self._write_cards(self._advertisement.current)
+
+    def _write_cards(self, advertised: Advertised) -> None:
+        text = write_cards(
+            advertised.published_cards,
+            unit_mib=self._settings.unit_mib,
+            injection=self._injection.mode,
+            devices=choose_device_naming(self._settings.devices, advertised.cards),
+        )
+        self._own_node.set_desired({("annotations", well_known.NODE_CARDS): text})
+
+    def _publish_injection(self) -> None:
+        """The mode of new containers, everywhere where it is shown."""
+        mode, reason, problem = self._injection.mode, self._injection.reason, self._injection.problem
+        log.log(logging.ERROR if problem else logging.INFO, "injection chosen mode=%s reason=%r", mode, reason)
+        self._events.record_node_event(
+            self._node, AgentEventReason.INJECTION, f"containers get their cards by {mode}: {problem or reason}"
+        )
+        self._own_node.set_desired({("labels", well_known.INJECTION): mode})
+        self._advertisement.block("injection", problem)
+        self._write_cards(self._advertisement.current)
 
     async def _publish_observed_pods(self) -> None:
         """Where pods without a readable record are, for the extender."""

@@ -15,3 +15,4 @@ class AgentEventReason(StrEnum):
     CARD_RECOVERED = "GPUMemoryCardRecovered"
     CARD_GONE = "GPUMemoryCardGone"
     NOT_OFFERED = "GPUMemoryNotOffered"
+    INJECTION = "GPUMemoryInjection"

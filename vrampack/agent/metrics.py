@@ -96,9 +96,21 @@ class AgentMetrics:
             "vrampack_agent_id_card_mismatch_total",
             "Containers whose device ids name another card than they have; their environment is right.",
         )
-        self.record_corrections = self._counter(
-            "vrampack_agent_record_corrections_total",
-            "Records that were made to say the card of the device ids; only with injection: ids.",
+        self.spec_reads = Counter(
+            "vrampack_agent_cdi_specs_total",
+            "CDI specs written before a start: read, timeout, unwatched, or refused (no runtime here reads any).",
+            ["result"],
+            registry=self.registry,
+        )
+        self.spec_read_seconds = self._histogram(
+            "vrampack_agent_cdi_read_duration_seconds",
+            "Time from the specs of a start to their reading by the runtime.",
+        )
+        self._injection = Gauge(
+            "vrampack_agent_injection_info",
+            "Always 1; the label says how new containers get their cards on this node.",
+            ["mode"],
+            registry=self.registry,
         )
         self.evictions = self._counter(
             "vrampack_agent_evictions_total", "Pods evicted because they may not start here."
@@ -152,6 +164,11 @@ class AgentMetrics:
 
     def render_page(self) -> bytes:
         return generate_latest(self.registry)
+
+    def show_injection(self, mode: str) -> None:
+        """The mode of new containers from now on."""
+        self._injection.clear()
+        self._injection.labels(mode).set(1)
 
     def count_dropped_event(self, cause: str) -> None:
         self.events_dropped.labels(cause).inc()

@@ -99,6 +99,25 @@ class OveruseSettings(StrictModel):
     """Evict a pod that is over for so long. Without it nobody is evicted, and an event says who is over."""
 
 
+class CdiSettings(StrictModel):
+    """Where `injection: cdi` finds things on the node."""
+
+    folder: Path = Field(default=Path("/var/run/cdi"), strict=False)
+    """Where specs are written: one of the folders that the runtime reads, mounted at the same path."""
+
+    drm_nodes: bool = False
+    """Also the card's nodes in /dev/dri, for programs that draw. A program can allocate past its limit through them."""
+
+    hook: Path | None = Field(default=None, strict=False)
+    """Where the node has vrampack-hook. With it a limit that needs the hook needs no other installation of it."""
+
+    nvidia_ctk: Path = Field(default=Path("/usr/local/nvidia/toolkit/nvidia-ctk"), strict=False)
+    """The toolkit's program, asked where no spec names a card and where it is there, at that path in the agent's pod."""
+
+    driver_root: str = Field(default="/", min_length=1)
+    """Where the driver is installed, for that program; of the GPU Operator's driver `/run/nvidia/driver`."""
+
+
 class StandaloneSettings(StrictModel):
     """A host without Kubernetes: `vrampack agent --standalone`, or `mode: standalone`."""
 
@@ -121,9 +140,11 @@ class AgentConfiguration(StrictModel):
     units_per_card: Mapping[str, CardUnits] = {}
     """Units by card model, as `nvidia-smi -L` names it, instead of memory / unit_mib: e.g. `Tesla T4: 15`."""
 
-    injection: Literal["exact", "ids"] = "exact"
-    """How a container learns its card. `ids`: from kubelet's choice of devices, for clusters without admission policies and
-    webhooks only; it needs manifests/admission/ids."""
+    injection: Literal["auto", "cdi", "exact"] = "auto"
+    """How a container gets its cards. `cdi`: by a spec that the agent writes when it starts. `exact`: by its environment, which
+    admission wires up. `auto`: `cdi` where the container runtime is seen to read specs, else `exact`."""
+
+    cdi: CdiSettings = CdiSettings()
 
     devices: Literal["auto", "uuid", "cdi"] = "auto"
     """How a card is named to the container runtime. `auto`: by CDI where the node has specs of NVIDIA's kind for all cards."""

@@ -19,6 +19,8 @@ NODE_OBSERVED = "vrampack.dev/observed"
 CORDONED_CARDS = "vrampack.dev/cordoned-cards"
 ENFORCEMENT = "vrampack.dev/enforcement"
 """Node label: who holds limits there."""
+INJECTION = "vrampack.dev/injection"
+"""Node label: how containers get their cards there."""
 
 ALLOCATION = "vrampack.dev/allocation"
 VISIBLE_DEVICES_PREFIX = "visible-devices.vrampack.dev/"

@@ -118,8 +118,14 @@ class NodeObject(msgspec.Struct, frozen=True):
     status: NodeStatus = NodeStatus()
 
 
-class LocalNodeStatus(NodeStatus, frozen=True):
+class NodeSystemInfo(msgspec.Struct, frozen=True, rename="camel"):
+    container_runtime_version: str = ""
+    kubelet_version: str = ""
+
+
+class LocalNodeStatus(NodeStatus, frozen=True, rename="camel"):
     capacity: dict[str, msgspec.Raw] | None = None
+    node_info: NodeSystemInfo = NodeSystemInfo()
 
 
 class LocalNodeObject(NodeObject, frozen=True):

@@ -36,7 +36,7 @@ REJECTION_REASONS = (
     "unknown_card",
     "overcommitted",
     "limit",
-    "ids",
+    "cdi",
 )
 """Why a container is not started, for the metric."""
 
@@ -47,6 +47,8 @@ class ContainerStart:
 
     allocation: DeviceAllocation
     pod: LocalPod
+    is_injected: bool = False
+    """Its cards are handed over by CDI when it starts; otherwise only its environment names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +104,8 @@ class Fence:
         for held in [held for held, passed in self._admitted_starts.items() if passed.pod_uid == uid]:
             del self._admitted_starts[held]
 
-    def evaluate_start(
-        self, start: ContainerStart, cards: Iterable[CardFacts], *, needs_references: bool = True
-    ) -> AdmittedStart:
-        """Whether it may start on these cards of the node; changes nothing. Raises `RefusedStartError`.
-
-        `needs_references` is False where `Allocate` has told the container its card.
-        """
+    def evaluate_start(self, start: ContainerStart, cards: Iterable[CardFacts]) -> AdmittedStart:
+        """Whether it may start on these cards of the node; changes nothing. Raises `RefusedStartError`."""
         pod, by_uuid = start.pod, {card.uuid or "": card for card in cards}
         _check_origin(pod, self._node)
         if pod.pod.uid in self._units_by_pod:
@@ -117,7 +114,7 @@ class Fence:
         if ids is None:
             _read_shares(pod)
             return AdmittedStart(pod.pod.uid, None, is_legacy=True)
-        if pod.pod.request is None or (needs_references and not pod.pod.request.has_references):
+        if pod.pod.request is None or not (start.is_injected or pod.pod.request.has_references):
             text = "created before the admission policy, recreate it: its container would not be told its card"
             raise RefusedStartError("before_admission", text)
         # All its containers, at the first of them: the others start without another look at the node's cards.

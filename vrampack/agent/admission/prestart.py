@@ -7,13 +7,13 @@ that pod was given. A container that was admitted before needs no call to the AP
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from vrampack.agent.admission.errors import RefusedStartError
 from vrampack.agent.admission.fence import AdmittedStart, ContainerStart, Fence
-from vrampack.agent.admission.ids_mode import CorrectedStart, IdsMode
+from vrampack.agent.admission.injection import select_injected
 from vrampack.agent.admission.pod_workload import PodWorkload
 from vrampack.agent.admission.rejected_pods import RejectedPods
 from vrampack.agent.cluster.local_pod import LocalPod
@@ -25,7 +25,6 @@ from vrampack.agent.limits.enforcement import Enforcement
 from vrampack.agent.limits.errors import LimitError
 from vrampack.agent.metrics import AgentMetrics
 from vrampack.cards.grants import read_pod_limits
-from vrampack.cards.pod import Pod
 from vrampack.cards.records import RecordError
 from vrampack.kube.errors import NoAnswerError, RefusedError
 
@@ -43,8 +42,13 @@ class PodSource(Protocol):
     """The API server's pods, see `cluster/pod_cache.py`."""
 
     def find_pod(self, uid: str) -> LocalPod | None: ...
-    async def correct_record(self, pod: Pod, record: Mapping[str, str]) -> None: ...
     async def fetch_pod(self, namespace: str, name: str) -> LocalPod | None: ...
+
+
+class CardInjector(Protocol):
+    """What hands cards over by CDI, see `admission/injection.py`."""
+
+    async def inject_cards(self, pod: LocalPod, entries: Iterable[CheckpointAllocation]) -> None: ...
 
 
 class PreStart:
@@ -61,10 +65,9 @@ class PreStart:
         *,
         metrics: AgentMetrics,
         advertisement: Advertisement,
-        ids_mode: IdsMode | None,
+        injector: CardInjector,
     ) -> None:
-        """`ids_mode` is None where admission tells every container its card."""
-        self._ids_mode = ids_mode
+        self._injector = injector
         self._fence = fence
         self._allocations = allocations
         self._pods = pods
@@ -80,31 +83,33 @@ class PreStart:
 
     async def admit_start(self, ids: frozenset[str]) -> AdmittedStart:
         """Let the container start that has exactly these ids. Raises `RefusedStartError`."""
-        allocation = await self._find_allocation(ids)
+        allocation, entries = await self._find_allocation(ids)
         admitted = self._fence.find_admitted(allocation)
         if admitted is None:
-            start = _with_container_name(ContainerStart(allocation, await self._fetch_pod(allocation)))
-            admitted = await self._admit_first(start)
+            pod = await self._fetch_pod(allocation)
+            injected = select_injected(entries, pod.pod.uid)
+            start = _with_container_name(ContainerStart(allocation, pod, is_injected=bool(injected)))
+            admitted = await self._admit_first(start, injected)
         else:
             await self._apply_limit(allocation, admitted)
+            await self._inject_again(allocation, admitted, select_injected(entries, admitted.pod_uid))
         self._metrics.starts.labels("older" if admitted.is_legacy else "ok").inc()
         return admitted
 
-    async def _admit_first(self, start: ContainerStart) -> AdmittedStart:
+    async def _admit_first(self, start: ContainerStart, injected: Sequence[CheckpointAllocation]) -> AdmittedStart:
+        """`injected`: the allocations of these ids and this pod whose card comes by CDI. None: it comes by the environment."""
         cards = self._advertisement.current.cards
         try:
-            corrected = self._correct_start(start)
-            start = corrected.start
-            admitted = self._fence.evaluate_start(start, cards, needs_references=self._ids_mode is None)
+            admitted = self._fence.evaluate_start(start, cards)
             self._fence.record_start(start, admitted, cards)  # in one turn of the loop with the evaluation
         except RefusedStartError as error:
             if error.reason != "other_node":  # that is a namesake, which runs elsewhere and must not be evicted
                 self._rejected_pods.record_rejection(start, error)
             raise
         try:
-            await self._write_correction(corrected)
             self._workload.record_admitted(start.pod)
             await self._apply_limit(start.allocation, admitted)
+            await self._inject(start.pod, injected)
         except RefusedStartError as error:
             self._fence.withdraw_start(start, admitted)
             self._rejected_pods.record_rejection(start, error)
@@ -134,47 +139,41 @@ class PreStart:
             raise RefusedStartError("limit", f"its memory limit cannot be put in place: {error}") from error
         log.debug("limit applied pod=%s state=%s held_by=%s", target, applied.state, applied.held_by)
 
-    def _correct_start(self, start: ContainerStart) -> CorrectedStart:
-        """In `ids` mode, with the record that its ids call for; a pod that admission wired up is left as it is."""
-        request = start.pod.pod.request
-        if self._ids_mode is None or request is None or request.has_references:
-            return CorrectedStart(start, {})
-        corrected = self._ids_mode.correct_start(start)
-        if corrected.correction and self._fence.is_pod_admitted(start.pod.pod.uid):
-            text = "kubelet took devices of another card for this container than for the pod's first; recreate the pod"
-            raise RefusedStartError("ids", text)
-        return corrected
+    async def _inject_again(
+        self, allocation: DeviceAllocation, admitted: AdmittedStart, injected: Sequence[CheckpointAllocation]
+    ) -> None:
+        """For a container that was admitted before, with the limits that its pod has now."""
+        if injected:
+            pod = self._workload.find_pod(admitted.pod_uid) or await self._fetch_pod(allocation)
+            await self._inject(pod, injected)
 
-    async def _write_correction(self, corrected: CorrectedStart) -> None:
-        if not corrected.correction:
-            return
-        pod = corrected.start.pod.pod
-        try:
-            await self._pods.correct_record(pod, corrected.correction)
-        except (NoAnswerError, RefusedError) as error:
-            raise RefusedStartError("api", f"its record could not be made to say its card: {error}") from error
-        self._metrics.record_corrections.inc()
-        log.info("record corrected pod=%s uid=%s", pod, pod.uid)
+    async def _inject(self, pod: LocalPod, injected: Sequence[CheckpointAllocation]) -> None:
+        if injected:
+            await self._injector.inject_cards(pod, injected)
 
-    async def _find_allocation(self, ids: frozenset[str]) -> DeviceAllocation:
-        """Whose ids these are. A plain init container is in no public list, but it shares its ids with the pod's others.
+    async def _find_allocation(self, ids: frozenset[str]) -> tuple[DeviceAllocation, tuple[CheckpointAllocation, ...]]:
+        """Whose ids these are, and what the checkpoint has of them.
 
-        One that shares them with no other stands in kubelet's checkpoint only.
+        A plain init container is in no public list, but it shares its ids with the pod's others. One that shares them with
+        no other stands in kubelet's checkpoint only, and so does what `Allocate` answered.
         """
         try:
             listed = await self._allocations.list_allocations()
-            found = next((each for each in listed if each.device_ids == ids), None) or _find_sharing_pod(ids, listed)
-            found = found or await self._find_in_checkpoint(ids)
+            entries = tuple(each for each in await self._allocations.read_checkpoint() if each.device_ids == ids)
         except KubeletError as error:
             raise RefusedStartError("unknown_ids", f"kubelet does not say whose devices these are: {error}") from error
+        found = next((each for each in listed if each.device_ids == ids), None) or _find_sharing_pod(ids, listed)
+        found = found or self._find_in_checkpoint(ids, entries)
         if found is None:
             text = f"kubelet's own device allocations have no container with these {len(ids)} devices"
             raise RefusedStartError("unknown_ids", text)
-        return found
+        return found, entries
 
-    async def _find_in_checkpoint(self, ids: frozenset[str]) -> DeviceAllocation | None:
-        """The newest entry of these very ids whose pod is on this node."""
-        for entry in reversed([each for each in await self._allocations.read_checkpoint() if each.device_ids == ids]):
+    def _find_in_checkpoint(
+        self, ids: frozenset[str], entries: Sequence[CheckpointAllocation]
+    ) -> DeviceAllocation | None:
+        """The newest of these entries whose pod is on this node."""
+        for entry in reversed(entries):
             pod = self._pods.find_pod(entry.pod_uid)
             if pod is not None:
                 return DeviceAllocation(pod.pod.namespace, pod.pod.name, entry.container, ids)

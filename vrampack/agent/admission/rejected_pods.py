@@ -28,7 +28,7 @@ EVICT_RETRY_SECONDS = 10.0
 """Between two tries to evict one pod: a disruption budget may not allow it yet."""
 
 
-REASONS_BEYOND_FENCE = frozenset({"limit", "ids", "api"})
+REASONS_BEYOND_FENCE = frozenset({"limit", "cdi", "api"})
 """Refusals that a second look at the cards' room says nothing about."""
 REJECTION_VALID_SECONDS = 60.0
 """Kubelet asks again after 10 s, and a little more each time: what it was refused so long ago may be over."""

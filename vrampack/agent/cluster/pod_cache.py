@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from vrampack.agent.cluster.local_pod import LocalPod, to_local_pod
 from vrampack.cards import well_known
-from vrampack.cards.pod import Pod
 from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError
 from vrampack.kube.objects import UNDECODABLE, LocalPodObject
@@ -74,10 +73,6 @@ class PodCache:
         except UNDECODABLE as error:
             raise NoAnswerError(f"get pod {namespace}/{name}: {error}") from error
         return None if obj.metadata.uid in self._deleted_uids else to_local_pod(obj, self._resource)
-
-    async def correct_record(self, pod: Pod, record: Mapping[str, str]) -> None:
-        """Write another record into this pod. Raises `NoAnswerError` or `RefusedError`."""
-        await self._api.patch_pod_status(pod.namespace, pod.name, pod.uid, record, timeout_seconds=GET_TIMEOUT_SECONDS)
 
     def on_list_started(self, reason: str) -> None:
         log.debug("pods relisted reason=%s", reason)

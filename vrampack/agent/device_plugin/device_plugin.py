@@ -1,7 +1,7 @@
 """What kubelet asks of the plugin: the five calls of `v1beta1.DevicePlugin`.
 
-`Allocate` does not know the pod and decides nothing: a container's card is in its pod's own annotation, which kubelet
-makes its environment. `PreStartContainer` knows it, and is where the fence stands.
+`Allocate` does not know the pod and decides nothing: a container's card is in its pod's own annotation, and is handed over
+when it starts (`admission/injection.py`). `PreStartContainer` knows it, and is where the fence stands.
 """
 
 from __future__ import annotations
@@ -15,22 +15,19 @@ import grpc
 import grpc.aio
 
 from vrampack.agent.admission.errors import RefusedStartError
-from vrampack.agent.admission.ids_mode import IdsMode
+from vrampack.agent.admission.injection import Injection
 from vrampack.agent.admission.prestart import PreStart
 from vrampack.agent.device_plugin.preferred_allocation import PreferredAllocation
 from vrampack.agent.inventory.advertisement import Advertisement
 from vrampack.agent.kubelet import device_ids
 from vrampack.agent.kubelet.generated import deviceplugin_pb2 as api
 from vrampack.agent.kubelet.generated.deviceplugin_pb2_grpc import DevicePluginServicer
-from vrampack.agent.limits.enforcement import Enforcement
 from vrampack.agent.metrics import AgentMetrics
 
 log = logging.getLogger(__name__)
 
 GrpcContext: TypeAlias = "grpc.aio.ServicerContext[object, object]"
 PLUGIN_OPTIONS = api.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
-NO_CARD_ENV = {"NVIDIA_VISIBLE_DEVICES": "void"}
-"""What NVIDIA's runtime takes for: no card, and none of the driver's files. The pod's own environment wins over it."""
 
 
 class DevicePlugin(DevicePluginServicer):
@@ -43,12 +40,9 @@ class DevicePlugin(DevicePluginServicer):
         preferred_allocation: PreferredAllocation,
         metrics: AgentMetrics,
         *,
-        enforcement: Enforcement,
-        ids_mode: IdsMode | None,
+        injection: Injection,
     ) -> None:
-        """`ids_mode` is None where admission tells every container its card."""
-        self._enforcement = enforcement
-        self._ids_mode = ids_mode
+        self._injection = injection
         self._advertisement = advertisement
         self._prestart = prestart
         self._preferred_allocation = preferred_allocation
@@ -91,7 +85,7 @@ class DevicePlugin(DevicePluginServicer):
         )
 
     async def Allocate(self, request: api.AllocateRequest, context: GrpcContext) -> api.AllocateResponse:  # noqa: N802 - gRPC's
-        """No card for a container that has none in its annotations; in `ids` mode, the card of the ids.
+        """No card: a name that means nothing until the container starts, or only what its pod's environment wins over.
 
         The fence learns that these ids are handed out again.
         """
@@ -103,14 +97,7 @@ class DevicePlugin(DevicePluginServicer):
             await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"device {unknown} is none of this node's")
         for ids in asked:
             self._prestart.release_ids(ids)
-        mounts = [
-            api.Mount(host_path=host, container_path=inside, read_only=True)
-            for inside, host in self._enforcement.list_mounts().items()
-        ]
-        envs = [NO_CARD_ENV if self._ids_mode is None else self._ids_mode.build_env(ids) for ids in asked]
-        answer = api.AllocateResponse(
-            container_responses=[api.ContainerAllocateResponse(envs=env, mounts=mounts) for env in envs]
-        )
+        answer = api.AllocateResponse(container_responses=[self._injection.build_answer() for _ in asked])
         self._metrics.allocate_seconds.observe(time.monotonic() - started)
         return answer
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeAlias
@@ -11,6 +12,10 @@ from typing import TypeAlias
 import yaml
 
 CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
+OUR_PREFIX = "vrampack-"
+_OUR_FILE = re.compile(r"\.?vrampack-(?:[0-9a-f]{32}|probe)\.(?:json|tmp)")
+"""How our own specs are called (`cdi/spec_folder.py`). They are not read here: who waits until the runtime has read one would
+take this reading for the runtime's."""
 MAX_FILE_BYTES = 4 << 20
 """A CDI file of 16 cards has about 100 KB; a larger file is not read."""
 
@@ -20,10 +25,16 @@ log = logging.getLogger(__name__)
 
 
 def read_cdi_documents(folders: Iterable[Path] = CDI_FOLDERS) -> Iterator[Document]:
-    """All CDI files there, in the order of their names."""
+    """All CDI files there that are not ours, in the order of their names."""
     for folder in folders:
         for path in sorted(path for path in folder.glob("*") if path.suffix in {".json", ".yaml", ".yml"}):
-            yield from read_documents(path)
+            if not is_spec_of_ours(path.name):
+                yield from read_documents(path)
+
+
+def is_spec_of_ours(file_name: str) -> bool:
+    """By the name of the file, also of one that is half written."""
+    return _OUR_FILE.fullmatch(file_name) is not None
 
 
 def read_documents(path: Path) -> Iterator[Document]:

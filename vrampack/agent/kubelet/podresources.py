@@ -15,8 +15,10 @@ from pathlib import Path
 import grpc
 import grpc.aio
 import msgspec
+from google.protobuf.message import DecodeError
 
 from vrampack.agent.kubelet.errors import KubeletError
+from vrampack.agent.kubelet.generated.deviceplugin_pb2 import ContainerAllocateResponse
 from vrampack.agent.kubelet.generated.podresources_pb2 import ListPodResourcesRequest, ListPodResourcesResponse
 from vrampack.agent.kubelet.generated.podresources_pb2_grpc import PodResourcesListerStub
 
@@ -46,6 +48,17 @@ class CheckpointAllocation:
     pod_uid: str
     container: str
     device_ids: frozenset[str]
+    answer: bytes = b""
+    """What `Allocate` answered for it: kubelet gives the runtime this at every start."""
+
+    @property
+    def cdi_devices(self) -> tuple[str, ...]:
+        """Qualified names of the CDI devices in that answer; none where it cannot be read."""
+        try:
+            answer = ContainerAllocateResponse.FromString(self.answer)
+        except DecodeError:
+            return ()
+        return tuple(device.name for device in answer.cdi_devices)
 
 
 class PodResourcesClient:
@@ -111,6 +124,7 @@ class _CheckpointEntry(msgspec.Struct, frozen=True, rename="pascal"):
     resource_name: str
     device_ids: dict[str, list[str]] = msgspec.field(name="DeviceIDs")
     """By NUMA node."""
+    alloc_resp: bytes | None = None
 
 
 class _CheckpointData(msgspec.Struct, frozen=True, rename="pascal"):
@@ -130,7 +144,10 @@ def _read_checkpoint(path: Path, resource: str) -> tuple[CheckpointAllocation, .
         raise KubeletError(f"{path}: {error}") from error
     return tuple(
         CheckpointAllocation(
-            entry.pod_uid, entry.container_name, frozenset(each for ids in entry.device_ids.values() for each in ids)
+            entry.pod_uid,
+            entry.container_name,
+            frozenset(each for ids in entry.device_ids.values() for each in ids),
+            entry.alloc_resp or b"",
         )
         for entry in checkpoint.data.pod_device_entries or ()
         if entry.resource_name == resource

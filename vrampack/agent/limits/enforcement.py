@@ -103,6 +103,11 @@ class Enforcement:
         """The kernel module, where limits depend on it."""
         return self._back_end.module_state if self._back_end is not None else None
 
+    @property
+    def needs_hook(self) -> bool:
+        """Whether limits are put in force only when the createRuntime hook asks."""
+        return self._back_end is not None and self._back_end.needs_hook
+
     def list_mounts(self) -> Mapping[str, str]:
         """What kubelet mounts into every container: path on the node by path in the container."""
         return self._back_end.list_mounts() if self._back_end is not None else {}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from vrampack.agent.inventory.cdi_files import CDI_FOLDERS
 from vrampack.agent.limits.cgroups import CGROUP_MOUNT, CgroupTree
 from vrampack.agent.limits.detection import NodeCapabilities, detect_capabilities
 from vrampack.agent.limits.hook_server import HOOK_SOCKET
@@ -25,6 +26,9 @@ class NodePaths:
     """The files of a host's containers."""
     cgroup_mount: Path = CGROUP_MOUNT
     proc: Path = Path("/proc")
+    node_proc: Path = Path("/node/proc")
+    """The /proc of the node: in it the runtime is told from other readers of CDI specs."""
+    cdi_folders: tuple[Path, ...] = CDI_FOLDERS
 
 
 class DiscoveredCards(Protocol):

@@ -63,7 +63,7 @@ MIXED_WORKLOADS = (
 
 
 def build_node_object(name: str, address: str, cards: Sequence[CardModel]) -> Object:
-    """A ready node with such cards. `injection: ids`: no admission policy runs here that would wire environments."""
+    """A ready node with such cards. `injection: cdi`: no admission policy runs here that would wire environments."""
     published = [
         {
             "uuid": f"GPU-{name}-{index}",
@@ -75,7 +75,7 @@ def build_node_object(name: str, address: str, cards: Sequence[CardModel]) -> Ob
         }
         for index, card in enumerate(cards)
     ]
-    annotation = {"v": 1, "unit_mib": DEFAULT_UNIT_MIB, "injection": "ids", "devices": "uuid", "cards": published}
+    annotation = {"v": 1, "unit_mib": DEFAULT_UNIT_MIB, "injection": "cdi", "devices": "uuid", "cards": published}
     amounts = {"cpu": "64", "memory": "256Gi", "pods": "110"}
     amounts[well_known.MEMORY_RESOURCE] = str(sum(card.units for card in cards))
     return {

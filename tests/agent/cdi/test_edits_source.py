@@ -1,0 +1,121 @@
+"""The edits for one card, out of what NVIDIA's container toolkit really writes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.agent.cdi.real_specs import MIG_MINORS, CdiNode, profile_gpu, profile_instance
+from vrampack.agent.cdi.card_edits import CardEdits
+from vrampack.agent.cdi.errors import CdiError
+from vrampack.agent.nvml.driver import Gpu
+
+CONTROL = {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"}
+LIMIT_HOOK = "apply-cuda-memory-limits"
+SECOND_CAPABILITIES = {"/dev/nvidia-caps/nvidia-cap5", "/dev/nvidia-caps/nvidia-cap6"}
+ROOT = "/run/nvidia/driver"
+CARDS: dict[str, tuple[str, Gpu, set[str], str, int]] = {
+    # spec, card, the card's nodes beside the control nodes, where the driver is, how often NVIDIA's limit hook is in
+    "NVIDIA's device plugin": ("device-plugin.json", profile_gpu("v100x8", 5), {"/dev/nvidia5"}, ROOT, 1),
+    "nvidia-cdi-refresh": ("host.json", profile_gpu("h200x8", 0), {"/dev/nvidia0"}, "", 1),
+    "the management spec": ("management.json", profile_gpu("v100x8", 3), {"/dev/nvidia3"}, ROOT, 0),
+    "an instance": ("host-mig.json", profile_instance(1), {"/dev/nvidia0"} | SECOND_CAPABILITIES, "", 0),
+    "an instance by the management spec": (
+        "management-mig.json",
+        profile_instance(1),
+        {"/dev/nvidia0"} | SECOND_CAPABILITIES,
+        "",
+        0,
+    ),
+}
+
+
+def paths_of(found: CardEdits) -> set[str]:
+    return {node.path for node in found.edits.device_nodes}
+
+
+def words_of(found: CardEdits) -> list[str]:
+    """What the hooks are told to do."""
+    return [hook.args[1] for hook in found.edits.hooks]
+
+
+@pytest.mark.parametrize(("spec", "gpu", "nodes", "root", "limit_hooks"), CARDS.values(), ids=CARDS)
+async def test_a_card_gets_its_nodes_and_the_driver_and_no_other_card(
+    spec: str, gpu: Gpu, nodes: set[str], root: str, limit_hooks: int, tmp_path: Path
+) -> None:
+    found = await CdiNode(tmp_path, spec, minors=MIG_MINORS).build_source().find_edits(gpu)
+    assert paths_of(found) == CONTROL | nodes
+    libraries = {mount.container_path: mount.host_path for mount in found.edits.mounts}
+    inside = "/usr/lib/x86_64-linux-gnu/libcuda.so.615.71.09"
+    assert libraries[inside] == root + inside
+    assert {"create-symlinks", "update-ldcache", "enable-cuda-compat"} <= set(words_of(found))
+    limited = [hook.args[-1] for hook in found.edits.hooks if hook.args[1] == LIMIT_HOOK]
+    assert limited == [gpu.uuid] * limit_hooks
+
+
+async def test_the_cards_own_spec_comes_before_the_management_spec(tmp_path: Path) -> None:
+    node = CdiNode(tmp_path, "management.json")
+    source, gpu = node.build_source(), profile_gpu("v100x8", 2)
+    assert LIMIT_HOOK not in words_of(await source.find_edits(gpu))
+    added = node.add_spec("device-plugin.json")
+    assert LIMIT_HOOK in words_of(await source.find_edits(gpu))
+    added.unlink()
+    assert LIMIT_HOOK not in words_of(await source.find_edits(gpu))
+
+
+async def test_a_spec_older_than_the_drivers_numbering_hands_over_no_other_card(tmp_path: Path) -> None:
+    """The card is /dev/nvidia6 now; its device in the spec still says /dev/nvidia5."""
+    moved = replace(profile_gpu("v100x8", 5), minor=6)
+    found = await CdiNode(tmp_path, "device-plugin.json").build_source().find_edits(moved)
+    assert paths_of(found) == CONTROL | {"/dev/nvidia6"}
+
+
+async def test_an_instance_that_was_cut_after_the_spec_was_made_gets_its_own_capabilities(tmp_path: Path) -> None:
+    fresh = replace(profile_instance(0), uuid="MIG-fresh", gpu_instance=7)
+    minors = MIG_MINORS + "gpu0/gi7/access 66\ngpu0/gi7/ci0/access 67\n"
+    node = CdiNode(tmp_path, "host-mig.json", minors=minors)
+    found = await node.build_source().find_edits(fresh)
+    assert paths_of(found) - CONTROL == {"/dev/nvidia0", *(f"/dev/nvidia-caps/nvidia-cap{n}" for n in (66, 67))}
+    with pytest.raises(CdiError, match="MIG-unlisted"):
+        await node.build_source().find_edits(replace(fresh, uuid="MIG-unlisted", gpu_instance=8))
+
+
+async def test_nodes_for_drawing_are_there_only_where_they_are_asked_for(tmp_path: Path) -> None:
+    source = CdiNode(tmp_path, "host.json").build_source(has_drm_nodes=True)
+    found = await source.find_edits(profile_gpu("h200x8", 1))
+    assert paths_of(found) - CONTROL == {"/dev/nvidia1", "/dev/dri/card1", "/dev/dri/renderD129"}
+
+
+async def test_the_toolkits_program_is_asked_once_where_no_spec_names_the_card(tmp_path: Path) -> None:
+    node, runs = CdiNode(tmp_path, "management.json"), tmp_path / "runs"
+    program = tmp_path / "nvidia-ctk"
+    spec = Path(__file__).parent / "specs" / "host.json"
+    program.write_text(f'#!/bin/sh\necho "$@" >>{runs}\ncat {spec}\n')
+    program.chmod(0o755)
+    source = node.build_source(generator=program)
+    for place in (4, 4, 5):
+        found = await source.find_edits(profile_gpu("h200x8", place))
+        assert paths_of(found) - CONTROL == {f"/dev/nvidia{place}"}
+        assert LIMIT_HOOK in words_of(found)
+    assert runs.read_text().splitlines() == ["cdi generate --format=json --device-name-strategy=uuid --driver-root=/"]
+
+
+async def test_a_program_that_fails_leaves_the_management_spec(tmp_path: Path) -> None:
+    program = tmp_path / "nvidia-ctk"
+    program.write_text("#!/bin/sh\nexit 1\n")
+    program.chmod(0o755)
+    source = CdiNode(tmp_path, "management.json").build_source(generator=program)
+    assert paths_of(await source.find_edits(profile_gpu("v100x8", 1))) == CONTROL | {"/dev/nvidia1"}
+
+
+async def test_a_node_without_any_spec_says_what_would_make_one(tmp_path: Path) -> None:
+    node = CdiNode(tmp_path)
+    (node.folder / "damaged.json").write_text("{")
+    (node.folder / "claims.json").write_text(
+        json.dumps({"cdiVersion": "0.5.0", "kind": "example.com/x", "devices": []})
+    )
+    with pytest.raises(CdiError, match="nvidia-cdi-refresh"):
+        await node.build_source().find_edits(profile_gpu("v100x8", 0))

@@ -1,0 +1,297 @@
+"""A whole agent that hands cards over by CDI: what kubelet, the runtime and the API server see of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.agent_harness import NODE, AgentHarness, agent_harness
+from tests.agent.pod_lifecycle import (
+    put_bound_pod,
+    report_status,
+    restart_container,
+    run_pod,
+    start_refused,
+)
+from tests.fakes.cdi_runtime import CdiRuntime, Edits
+from tests.fakes.kubelet.pods import KubeletPod
+from tests.fakes.kubelet.scripted_plugin import MEMORY
+from tests.fakes.kubelet.starting import StartedContainer
+from vrampack.agent.cdi import runtime_probe, spec_publisher
+
+TWO_CARDS = (16130, 16130)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A runtime that is silent is silent for as long as it is waited for."""
+    monkeypatch.setattr(runtime_probe, "PROBE_SECONDS", 0.3)
+    monkeypatch.setattr(runtime_probe, "QUIET_SECONDS", 0.02)
+    monkeypatch.setattr(spec_publisher, "READ_SECONDS", 0.3)
+
+
+async def resolve(runtime: CdiRuntime, started: StartedContainer) -> Edits:
+    """The edits that the runtime makes in the container that kubelet has started."""
+    (name,) = started.cdi_devices
+    found = await runtime.resolve(name)
+    assert found is not None, name
+    return found
+
+
+def env_of(edits: Edits) -> Mapping[str, str]:
+    return dict(each.split("=", 1) for each in edits["env"])
+
+
+def cards_of(edits: Edits) -> list[str]:
+    """Nodes of cards, without those that every container with any card has."""
+    paths = [node["path"] for node in edits["deviceNodes"]]
+    return sorted(path for path in paths if path.removeprefix("/dev/nvidia").isdecimal())
+
+
+def list_specs(world: AgentHarness) -> list[Path]:
+    return sorted(world.cdi_folder.glob("vrampack-*"))
+
+
+def answers_of(world: AgentHarness, pod: KubeletPod, container: str = "main") -> Any:  # noqa: ANN401 - a message of gRPC
+    return world.kubelet.life.books.held_by(pod.uid, container)[MEMORY].answer
+
+
+async def test_a_container_gets_its_card_when_it_starts() -> None:
+    """No reference in its environment, no mount, no runtime class: the spec has it all, and wins over what the pod says."""
+    async with agent_harness(*TWO_CARDS, starts=False) as world:
+        runtime = await world.add_runtime()
+        await world.start_agent()
+        pod = put_bound_pod(
+            world, "p", cards=[1], has_references=False, env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+        )
+        assert await world.kubelet.admit(pod)
+        answer = answers_of(world, pod)
+        assert dict(answer.envs) == {"NVIDIA_VISIBLE_DEVICES": "void"}
+        assert list(answer.mounts) == []
+        assert await runtime.resolve(answer.cdi_devices[0].name) is None
+        edits = await resolve(runtime, await world.kubelet.start(pod, "main"))
+        assert cards_of(edits) == ["/dev/nvidia1"]
+        assert env_of(edits)["NVIDIA_VISIBLE_DEVICES"] == "void"
+        assert env_of(edits)["NVIDIA_GPU_MEMORY_LIMIT"] == "4301"  # 16130 * 4 / 15, rounded down
+        assert {name: value for name, value in env_of(edits).items() if name.startswith("ALIYUN")} == {
+            "ALIYUN_COM_GPU_MEM_CONTAINER": "4",
+            "ALIYUN_COM_GPU_MEM_POD": "4",
+            "ALIYUN_COM_GPU_MEM_DEV": "15",
+            "ALIYUN_COM_GPU_MEM_IDX": "1",
+        }
+        assert world.read_metric("vrampack_agent_cdi_specs_total", result="read") == 1
+
+
+async def test_the_spec_is_deleted_when_the_container_shows_and_written_again_for_the_next() -> None:
+    async with agent_harness(starts=False) as world:
+        runtime = await world.add_runtime()
+        await world.start_agent()
+        pod = put_bound_pod(world, "p", has_references=False)
+        started = await run_pod(world, pod)
+        await world.wait_until(lambda: not list_specs(world))
+        assert await runtime.resolve(started.cdi_devices[0]) is None
+        again = await restart_container(world, pod)
+        assert again.cdi_devices == started.cdi_devices
+        assert cards_of(await resolve(runtime, again)) == ["/dev/nvidia0"]
+
+
+async def test_a_refused_start_leaves_no_spec() -> None:
+    """12 of 15 units are held; the second pod was bound to the same card past the ledger, with ids of the other one."""
+    async with agent_harness(*TWO_CARDS, starts=False) as world:
+        runtime = await world.add_runtime()
+        await world.start_agent()
+        await run_pod(world, put_bound_pod(world, "a", units=12, has_references=False))
+        second = put_bound_pod(world, "b", units=12, has_references=False)
+        assert "was bound past the ledger" in await start_refused(world, second)
+        assert await runtime.resolve(answers_of(world, second).cdi_devices[0].name) is None
+
+
+async def test_an_init_container_with_the_same_ids_gets_its_spec_too() -> None:
+    """Kubelet does not say which of the two it starts: 4 units each, one id set, two names."""
+    async with agent_harness(starts=False) as world:
+        runtime = await world.add_runtime()
+        await world.start_agent()
+        pod = put_bound_pod(world, "p", units=4, init={"prepare": 4}, has_references=False)
+        assert await world.kubelet.admit(pod)
+        assert world.kubelet.device_ids(pod, "prepare") == world.kubelet.device_ids(pod, "main")
+        first = await world.kubelet.start(pod, "prepare")
+        assert cards_of(await resolve(runtime, first)) == ["/dev/nvidia0"]
+        world.kubelet.exit(pod, "prepare")
+        second = await world.kubelet.start(pod, "main")
+        assert first.cdi_devices != second.cdi_devices
+        assert cards_of(await resolve(runtime, second)) == ["/dev/nvidia0"]
+
+
+async def test_a_pod_of_several_cards_gets_all_of_them() -> None:
+    async with agent_harness(*TWO_CARDS, starts=False) as world:
+        runtime = await world.add_runtime()
+        await world.start_agent()
+        pod = put_bound_pod(
+            world, "p", cards=[0, 1], units=8, labels={"aliyun.com/gpu-count": "2"}, has_references=False
+        )
+        edits = await resolve(runtime, await run_pod(world, pod))
+        assert cards_of(edits) == ["/dev/nvidia0", "/dev/nvidia1"]
+        assert len({json.dumps(hook) for hook in edits["hooks"]}) == len(edits["hooks"])
+
+
+async def test_the_library_travels_in_the_spec() -> None:
+    async with agent_harness(starts=False, enforcement="preload") as world:
+        world.add_library()
+        runtime = await world.add_runtime()
+        await world.start_agent()
+        pod = put_bound_pod(world, "p", has_references=False)
+        started = await run_pod(world, pod)
+        assert started.mount_paths == ()
+        mounts = {mount["containerPath"]: mount for mount in (await resolve(runtime, started))["mounts"]}
+        assert mounts["/etc/ld.so.preload"]["hostPath"] == "/var/lib/vrampack/preload/ld.so.preload"
+        assert "ro" in mounts["/var/lib/vrampack/preload"]["options"]
+
+
+async def test_kubelet_that_asks_nobody_starts_nothing() -> None:
+    """Between kubelet's restart and our registration PreStart is skipped: the name is there, and no spec."""
+    async with agent_harness(starts=False) as world:
+        runtime = await world.add_runtime()
+        await world.start_agent()
+        pod = put_bound_pod(world, "p", has_references=False)
+        await run_pod(world, pod)
+        await world.wait_until(lambda: not list_specs(world))
+        await world.kill_agent()
+        await world.kubelet.restart()
+        world.kubelet.exit(pod, "main")
+        unasked = await world.kubelet.start(pod, "main")
+        assert await runtime.resolve(unasked.cdi_devices[0]) is None
+
+
+async def test_a_restarted_agent_knows_the_names_and_sweeps() -> None:
+    async with agent_harness(starts=False) as world:
+        runtime = await world.add_runtime()
+        await world.start_agent()
+        pod = put_bound_pod(world, "p", has_references=False)
+        await run_pod(world, pod)
+        await world.kill_agent()
+        left = world.cdi_folder / f"vrampack-{'0f' * 16}.json"
+        left.write_text("{}")
+        await world.start_agent()
+        assert not left.exists()
+        assert cards_of(await resolve(runtime, await restart_container(world, pod))) == ["/dev/nvidia0"]
+
+
+async def test_an_agent_that_stops_leaves_no_spec() -> None:
+    async with agent_harness(starts=False) as world:
+        await world.add_runtime()
+        await world.start_agent()
+        pod = put_bound_pod(world, "p", has_references=False)
+        assert await world.kubelet.admit(pod)
+        await world.kubelet.start(pod, "main")
+        assert len(list_specs(world)) == 1
+        await world.stop_agent()
+        assert list_specs(world) == []
+
+
+async def test_containers_keep_the_mode_that_they_were_allocated_in() -> None:
+    """exact, then cdi, then exact again: three pods, all of which restart after each change."""
+    async with agent_harness(*TWO_CARDS, starts=False, injection="exact") as world:
+        runtime = await world.add_runtime()
+        await world.start_agent()
+        pods = [put_bound_pod(world, "wired", cards=[1])]
+        await run_pod(world, pods[0])
+        for setting, is_injected in (("cdi", True), ("exact", False)):
+            await world.kill_agent()
+            world.settings["injection"] = setting
+            await world.start_agent()
+            pods.append(put_bound_pod(world, f"as-{setting}", cards=[1], has_references=not is_injected))
+            await run_pod(world, pods[-1])
+            for pod in pods:
+                started = await restart_container(world, pod)
+                report_status(world, pod)
+                if pod.name == "as-cdi":
+                    assert cards_of(await resolve(runtime, started)) == ["/dev/nvidia1"]
+                else:
+                    assert (started.cdi_devices, started.env["NVIDIA_VISIBLE_DEVICES"]) == ((), "GPU-1")
+
+
+async def test_a_pod_that_nobody_wired_starts_only_by_cdi() -> None:
+    async with agent_harness(starts=False, injection="exact") as world:
+        await world.add_runtime()
+        await world.start_agent()
+        pod = put_bound_pod(world, "p", has_references=False)
+        assert "created before the admission policy" in await start_refused(world, pod)
+
+
+async def test_the_mode_is_shown_everywhere() -> None:
+    async with agent_harness(starts=False) as world:
+        await world.add_runtime()
+        await world.start_agent()
+        await world.wait_until(lambda: world.read_annotation() is not None)
+        assert json.loads(world.read_annotation() or "")["injection"] == "cdi"
+        await world.wait_until(
+            lambda: world.api.get("nodes", NODE)["metadata"]["labels"].get("vrampack.dev/injection") == "cdi"
+        )
+        assert world.read_metric("vrampack_agent_injection_info", mode="cdi") == 1
+        await world.wait_until(
+            lambda: (
+                "containers get their cards by cdi: containerd 2.1 reads specs"
+                in [event["message"] for event in world.api.list_events() if event["reason"] == "GPUMemoryInjection"]
+            )
+        )
+        assert world.agent.find_unready_reason() == ""
+
+
+UNFIT: dict[str, tuple[dict[str, Any], str]] = {
+    "an older runtime": ({"version": "containerd://1.6.20"}, "containerd 1.6 takes no CDI devices"),
+    "a runtime with CDI off": (
+        {"version": "containerd://1.7.27", "has_cdi": False},
+        "containerd 1.7 does not read specs",
+    ),
+}
+
+
+@pytest.mark.parametrize(("runtime", "reason"), UNFIT.values(), ids=UNFIT)
+async def test_where_the_runtime_cannot_the_environment_is_the_way(runtime: dict[str, Any], reason: str) -> None:
+    async with agent_harness(starts=False) as world:
+        await world.add_runtime(**runtime)
+        await world.start_agent()
+        await world.wait_until(lambda: world.read_annotation() is not None)
+        assert json.loads(world.read_annotation() or "")["injection"] == "exact"
+        assert f"injection chosen mode=exact reason={reason!r}" in world.log_text
+        assert world.agent.find_unready_reason() == ""
+        assert (await run_pod(world, put_bound_pod(world, "p"))).env["NVIDIA_VISIBLE_DEVICES"] == "GPU-0"
+
+
+@pytest.mark.parametrize(("runtime", "reason"), UNFIT.values(), ids=UNFIT)
+async def test_a_mode_that_was_set_and_cannot_work_is_not_ready(runtime: dict[str, Any], reason: str) -> None:
+    async with agent_harness(starts=False, injection="cdi") as world:
+        await world.add_runtime(**runtime)
+        await world.launch_agent()
+        await world.wait_until(lambda: reason in world.agent.find_unready_reason())
+        await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False})
+
+
+async def test_a_node_without_nvidias_specs_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And it is looked at again: the GPU Operator may write them later."""
+    monkeypatch.setattr("vrampack.agent.admission.injection.REVIEW_SECONDS", 0.1)
+    async with agent_harness(starts=False) as world:
+        await world.add_runtime()
+        spec = world.cdi_folder / "management.nvidia.com-gpu.json"
+        kept = spec.rename(world.folder / "kept")
+        await world.start_agent()
+        await world.wait_until(lambda: "mode=exact reason='no CDI spec of NVIDIA's" in world.log_text.replace('"', "'"))
+        kept.rename(spec)
+        await world.wait_until(lambda: json.loads(world.read_annotation() or "{}").get("injection") == "cdi")
+
+
+async def test_a_folder_that_went_away_refuses_and_says_so() -> None:
+    async with agent_harness(starts=False) as world:
+        await world.add_runtime()
+        await world.start_agent()
+        pod = put_bound_pod(world, "p", has_references=False)
+        assert await world.kubelet.admit(pod)
+        world.cdi_folder.rename(world.folder / "away")
+        assert "card GPU-0" in await start_refused(world, pod)
+        (world.folder / "away").rename(world.cdi_folder)
+        await world.kubelet.start(pod, "main")
+        assert world.read_metric("vrampack_agent_starts_total", result="cdi") == 1

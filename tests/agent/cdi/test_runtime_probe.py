@@ -1,0 +1,104 @@
+"""The self-check: the runtime's reading of the probe, and nobody else's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.cdi_runtime import CdiRuntime, start_cdi_runtime
+from vrampack.agent.cdi import runtime_probe
+from vrampack.agent.cdi.errors import CdiError
+from vrampack.agent.cdi.read_watch import ReadWatch
+from vrampack.agent.cdi.runtime_probe import ProbeResult, RuntimeProbe, parse_runtime
+from vrampack.agent.cdi.spec_folder import SpecFolder
+
+
+class ProbeDesk:
+    """A node's folder and its /proc, in which the processes of a test are."""
+
+    def __init__(self, folder: Path, stack: AsyncExitStack) -> None:
+        self.folder = folder / "cdi"
+        self._elsewhere = folder / "elsewhere"
+        self.proc = folder / "proc"
+        for made in (self.folder, self._elsewhere, self.proc):
+            made.mkdir()
+        (self.proc / "self").symlink_to("/proc/self")
+        self._stack = stack
+
+    async def add_process(self, name: str, *, is_reading: bool = True) -> CdiRuntime:
+        found = await start_cdi_runtime(self.folder if is_reading else self._elsewhere, name=name)
+        self._stack.push_async_callback(found.close)
+        (self.proc / str(found.pid)).symlink_to(f"/proc/{found.pid}")
+        return found
+
+    async def probe(self, version: str = "containerd://2.1.3") -> ProbeResult:
+        watch = ReadWatch()
+        try:
+            return await RuntimeProbe(SpecFolder(self.folder, watch), watch, self.proc).probe_runtime(
+                parse_runtime(version)
+            )
+        finally:
+            watch.close()
+
+
+@pytest.fixture
+async def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ProbeDesk]:
+    monkeypatch.setattr(runtime_probe, "PROBE_SECONDS", 0.5)
+    monkeypatch.setattr(runtime_probe, "QUIET_SECONDS", 0.02)
+    async with AsyncExitStack() as stack:
+        yield ProbeDesk(tmp_path, stack)
+
+
+async def test_the_runtime_reads_the_probe(desk: ProbeDesk) -> None:
+    runtime = await desk.add_process("containerd")
+    assert await desk.probe() == ProbeResult(is_read=True, reason="containerd 2.1 reads specs")
+    assert list(desk.folder.iterdir()) == []
+    assert await runtime.resolve("anything") is None
+
+
+@pytest.mark.parametrize(("version", "is_read"), [("containerd://1.7.27", {False}), ("containerd://2.1.3", {None})])
+async def test_another_programs_reading_is_not_the_runtimes(
+    desk: ProbeDesk, version: str, is_read: set[bool | None]
+) -> None:
+    """Dockerd beside a containerd with CDI off. The newer one may only be older than the folder: undecided."""
+    await desk.add_process("containerd", is_reading=False)
+    await desk.add_process("dockerd")
+    assert {(await desk.probe(version)).is_read} == is_read
+
+
+async def test_of_two_runtimes_of_one_name_both_must_read(desk: ProbeDesk) -> None:
+    await desk.add_process("containerd")
+    await desk.add_process("containerd", is_reading=False)
+    result = await desk.probe()
+    assert (result.is_read, result.reason) == (None, "of 2 processes of containerd 2.1 only some read specs")
+
+
+async def test_a_runtime_of_another_name_is_found(desk: ProbeDesk) -> None:
+    await desk.add_process("crio")
+    assert (await desk.probe("cri-o://1.31.0")).is_read is True
+
+
+@pytest.mark.parametrize("version", ["containerd://1.6.20", "cri-o://1.27.4", "docker://29.0.0", "", "containerd"])
+async def test_a_runtime_without_cdi_is_not_asked(desk: ProbeDesk, version: str) -> None:
+    await desk.add_process("containerd")
+    assert (await desk.probe(version)).is_read is False
+
+
+async def test_what_cannot_be_told_is_undecided(desk: ProbeDesk) -> None:
+    assert (await desk.probe()).reason == "no process containerd is seen on this node"
+    (desk.proc / "self").unlink()
+    result = await desk.probe()
+    assert (result.is_read, result.reason.partition(" is ")[2]) == (
+        None,
+        "not the node's /proc: who reads a spec cannot be told",
+    )
+
+
+async def test_a_folder_that_cannot_be_written_to_is_said(desk: ProbeDesk) -> None:
+    await desk.add_process("containerd", is_reading=False)
+    desk.folder.rmdir()
+    with pytest.raises(CdiError, match="no spec can be written into"):
+        await desk.probe()

@@ -1,0 +1,196 @@
+"""The life of a spec: there when the runtime is asked, gone when its container exists, and nobody else's is touched."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.cdi_runtime import CdiRuntime, start_cdi_runtime
+from vrampack.agent.cdi import spec_publisher
+from vrampack.agent.cdi.device_names import CARD_KIND, make_device_name, parse_qualified_name, qualify_name
+from vrampack.agent.cdi.errors import CdiError
+from vrampack.agent.cdi.read_watch import ReadWatch
+from vrampack.agent.cdi.runtime_probe import parse_runtime
+from vrampack.agent.cdi.spec_document import CdiDevice, CdiEdits, CdiSpec
+from vrampack.agent.cdi.spec_folder import SpecFolder
+from vrampack.agent.cdi.spec_publisher import LIFETIME_SECONDS, MIN_SECONDS, SpecOfContainer, SpecPublisher
+from vrampack.agent.metrics import AgentMetrics
+
+
+class PublisherDesk:
+    """A publisher, its folder, and what the API server and the clock show it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.watch = ReadWatch()
+        self.metrics = AgentMetrics("test", node="n")
+        self.now = 0.0
+        self.container_ids: dict[tuple[str, str], str] = {}
+        self.publisher = SpecPublisher(
+            SpecFolder(folder, self.watch),
+            self.watch,
+            self.metrics,
+            get_container_id=lambda uid, container: self.container_ids.get((uid, container), ""),
+            clock=lambda: self.now,
+        )
+
+    def count_reads(self, result: str) -> float:
+        return self.metrics.registry.get_sample_value("vrampack_agent_cdi_specs_total", {"result": result}) or 0
+
+    def list_specs(self) -> list[str]:
+        return sorted(path.name for path in self.folder.iterdir())
+
+
+def make_spec(container: str = "main", *, name: str = "", env: str = "A=1") -> SpecOfContainer:
+    chosen = name or make_device_name()
+    return SpecOfContainer(
+        chosen, CdiSpec("0.5.0", CARD_KIND, (CdiDevice(chosen, CdiEdits((env,))),)), "uid", container
+    )
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[PublisherDesk]:
+    (tmp_path / "cdi").mkdir()
+    found = PublisherDesk(tmp_path / "cdi")
+    yield found
+    found.watch.close()
+
+
+@pytest.fixture
+async def runtime(desk: PublisherDesk) -> AsyncIterator[CdiRuntime]:
+    found = await start_cdi_runtime(desk.folder)
+    yield found
+    await found.close()
+
+
+async def test_a_published_spec_can_be_resolved(desk: PublisherDesk, runtime: CdiRuntime) -> None:
+    both = [make_spec("init", env="A=1"), make_spec("main", env="A=2")]
+    await desk.publisher.publish_specs(both)
+    assert [await runtime.resolve(qualify_name(each.name)) for each in both] == [{"env": ["A=1"]}, {"env": ["A=2"]}]
+    assert desk.count_reads("read") == 2
+    modes = [path.stat().st_mode & 0o777 for path in desk.folder.iterdir()]
+    assert modes == [0o600, 0o600]
+
+
+async def test_twenty_at_once_beside_foreign_specs_are_all_read(desk: PublisherDesk, runtime: CdiRuntime) -> None:
+    for at in range(40):
+        (desk.folder / f"claim-{at}.json").write_text('{"cdiVersion":"0.5.0","kind":"example.com/x","devices":[]}')
+    specs = [make_spec() for _ in range(20)]
+    await asyncio.gather(*(desk.publisher.publish_specs([each]) for each in specs))
+    assert desk.count_reads("read") == 20
+    assert all([await runtime.resolve(qualify_name(each.name)) for each in specs])
+
+
+async def test_a_spec_written_anew_is_read_anew(desk: PublisherDesk, runtime: CdiRuntime) -> None:
+    first = make_spec(env="A=1")
+    await desk.publisher.publish_specs([first])
+    await desk.publisher.publish_specs([make_spec(name=first.name, env="A=2")])
+    assert await runtime.resolve(qualify_name(first.name)) == {"env": ["A=2"]}
+
+
+async def test_a_spec_goes_when_its_container_exists(desk: PublisherDesk, runtime: CdiRuntime) -> None:
+    desk.container_ids["uid", "main"] = "containerd://before"
+    spec = make_spec()
+    await desk.publisher.publish_specs([spec])
+    desk.now = LIFETIME_SECONDS - 1
+    desk.publisher.remove_used_specs()
+    assert await runtime.resolve(qualify_name(spec.name)) is not None
+    desk.container_ids["uid", "main"] = "containerd://made"
+    desk.publisher.remove_used_specs()
+    assert desk.list_specs() == []
+    assert await runtime.resolve(qualify_name(spec.name)) is None
+
+
+async def test_news_of_the_container_before_take_no_spec_away(desk: PublisherDesk, runtime: CdiRuntime) -> None:
+    spec = make_spec()
+    await desk.publisher.publish_specs([spec])
+    desk.container_ids["uid", "main"] = "containerd://before"
+    desk.now = MIN_SECONDS / 2
+    desk.publisher.remove_used_specs()
+    assert await runtime.resolve(qualify_name(spec.name)) is not None
+
+
+async def test_a_spec_that_nobody_came_for_goes_in_the_end(desk: PublisherDesk, runtime: CdiRuntime) -> None:
+    spec = make_spec()
+    await desk.publisher.publish_specs([spec])
+    desk.now = LIFETIME_SECONDS
+    desk.publisher.remove_used_specs()
+    assert await runtime.resolve(qualify_name(spec.name)) is None
+
+
+async def test_an_unread_spec_is_allowed_and_counted_where_cdi_is_on_by_default(
+    desk: PublisherDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder may be younger than the runtime: it looks for it when it is asked for a name."""
+    monkeypatch.setattr(spec_publisher, "READ_SECONDS", 0.05)
+    desk.publisher.runtime = parse_runtime("containerd://2.1.3")
+    spec = make_spec()
+    await desk.publisher.publish_specs([spec])
+    assert desk.count_reads("timeout") == 1
+    assert desk.list_specs() == [f"vrampack-{spec.name}.json"]
+
+
+async def test_a_runtime_with_cdi_off_gets_no_container(desk: PublisherDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Containerd 1.7 would make the container without its card and say nothing. Once it has read one, it may be slow."""
+    monkeypatch.setattr(spec_publisher, "READ_SECONDS", 0.05)
+    desk.publisher.runtime = parse_runtime("containerd://1.7.27")
+    with pytest.raises(CdiError, match=r"containerd 1\.7 has read no CDI spec"):
+        await desk.publisher.publish_specs([make_spec()])
+    assert desk.list_specs() == []
+    assert desk.count_reads("refused") == 1
+    desk.publisher.has_been_read = True
+    await desk.publisher.publish_specs([make_spec()])
+    assert desk.count_reads("timeout") == 1
+
+
+async def test_the_sweep_takes_only_what_is_ours(desk: PublisherDesk) -> None:
+    ours = [f"vrampack-{make_device_name()}.json", f".vrampack-{make_device_name()}.tmp", "vrampack-probe.json"]
+    theirs = ["nvidia.yaml", "vrampack-hook.json", ".claim.tmp"]
+    for name in (*ours, *theirs):
+        (desk.folder / name).write_text("{}")
+    desk.publisher.remove_all_specs()
+    assert desk.list_specs() == sorted(theirs)
+
+
+async def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+    desk = PublisherDesk(tmp_path / "missing")
+    with pytest.raises(CdiError, match="missing: No such file or directory"):
+        await desk.publisher.publish_specs([make_spec()])
+    desk.publisher.remove_all_specs()
+
+
+async def test_a_file_is_read_when_it_is_closed_and_not_when_it_is_written(tmp_path: Path) -> None:
+    watch, path = ReadWatch(), tmp_path / "f"
+    path.write_text("a")
+    read = watch.watch_file(path)
+    path.write_text("b")
+    path = path.rename(tmp_path / "g")
+    assert not await read.wait_for_read(0.01)
+    await asyncio.to_thread(path.read_text)
+    assert await read.wait_for_read(5)
+    forgotten = watch.watch_file(path)
+    watch.forget_file(forgotten)
+    await asyncio.to_thread(path.read_text)
+    assert not await forgotten.wait_for_read(0.01)
+    watch.close()
+
+
+NAMES = {
+    "ours": ("vrampack.dev/card=" + "0a" * 16, "0a" * 16),
+    "a part of one": ("vrampack.dev/card=0a", None),
+    "a path": ("vrampack.dev/card=../../" + "0a" * 13, None),
+    "another kind": ("nvidia.com/gpu=" + "0a" * 16, None),
+    "no device": ("", None),
+}
+
+
+@pytest.mark.parametrize(("text", "name"), NAMES.values(), ids=NAMES)
+def test_a_name_of_ours_is_known(text: str, name: str | None) -> None:
+    assert parse_qualified_name(text) == name
+
+
+def test_names_are_never_the_same() -> None:
+    assert len({make_device_name() for _ in range(1000)}) == 1000

@@ -1,0 +1,125 @@
+"""A container that may start gets its cards: the specs of its pod's CDI devices are written, and read by the runtime.
+
+Everything that the container needs travels in one spec: NVIDIA's edits for the cards, the limits, the variables that
+programs written for gpushare read, the files of the limit back end, and the hook. The edits of a spec win over what the pod
+or its image says, so nothing that admission puts into a pod is needed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from vrampack.agent.admission.errors import RefusedStartError
+from vrampack.agent.cdi.card_edits import CardEdits
+from vrampack.agent.cdi.device_names import CARD_KIND, parse_qualified_name
+from vrampack.agent.cdi.errors import CdiError
+from vrampack.agent.cdi.spec_document import (
+    CdiDevice,
+    CdiEdits,
+    CdiHook,
+    CdiMount,
+    CdiSpec,
+    choose_version,
+    merge_edits,
+)
+from vrampack.agent.cdi.spec_publisher import SpecOfContainer
+from vrampack.agent.cluster.local_pod import LocalPod
+from vrampack.agent.kubelet.podresources import CheckpointAllocation
+from vrampack.agent.nvml.driver import Gpu
+from vrampack.cards import well_known
+from vrampack.cards.env_injection import CONTAINER_UNITS_VARIABLE, VISIBLE_DEVICES_VARIABLE
+from vrampack.cards.grants import Grant, read_grant
+from vrampack.cards.records import RecordError
+
+MOUNT_OPTIONS = ("ro", "nosuid", "nodev", "rbind", "rprivate")
+
+
+class SpecSink(Protocol):
+    """See `cdi/spec_publisher.py`."""
+
+    async def publish_specs(self, specs: Sequence[SpecOfContainer]) -> None: ...
+
+
+class EditsFinder(Protocol):
+    """See `cdi/edits_source.py`."""
+
+    async def find_edits(self, gpu: Gpu) -> CardEdits: ...
+
+
+class CardInjection:
+    """What `PreStartContainer` does for containers whose card comes by CDI."""
+
+    def __init__(
+        self,
+        publisher: SpecSink,
+        edits: EditsFinder,
+        *,
+        get_gpus: Callable[[], Mapping[str, Gpu]],
+        list_mounts: Callable[[], Mapping[str, str]],
+        get_hook: Callable[[], Path | None],
+    ) -> None:
+        """`get_hook` is where the node has the createRuntime hook, None where no limit needs it."""
+        self._publisher = publisher
+        self._edits = edits
+        self._get_gpus = get_gpus
+        self._list_mounts = list_mounts
+        self._get_hook = get_hook
+
+    async def inject_cards(self, pod: LocalPod, entries: Iterable[CheckpointAllocation]) -> None:
+        """Write the specs of these containers of the pod. Raises `RefusedStartError`.
+
+        An init container and a main one may have the same ids, and kubelet does not say which of them starts: both get
+        their own spec.
+        """
+        try:
+            specs = [
+                SpecOfContainer(name, await self._build_spec(pod, entry.container, name), pod.pod.uid, entry.container)
+                for entry in entries
+                for name in list_device_names(entry)
+            ]
+            await self._publisher.publish_specs(specs)
+        except RecordError as error:
+            raise RefusedStartError("record", f'annotation "{error}"; recreate the pod') from error
+        except CdiError as error:
+            raise RefusedStartError("cdi", str(error)) from error
+
+    async def _build_spec(self, pod: LocalPod, container: str, name: str) -> CdiSpec:
+        grant = read_grant(pod.annotations, container)
+        cards = [await self._find_edits(uuid) for uuid in grant.units]
+        edits = merge_edits([*(card.edits for card in cards), self._build_own_edits(pod, grant)])
+        version = choose_version(card.version for card in cards)
+        return CdiSpec(version, CARD_KIND, (CdiDevice(name, edits),))
+
+    async def _find_edits(self, uuid: str) -> CardEdits:
+        gpu = self._get_gpus().get(uuid)
+        if gpu is None:
+            raise CdiError(f"card {uuid} is not seen by the driver now")
+        return await self._edits.find_edits(gpu)
+
+    def _build_own_edits(self, pod: LocalPod, grant: Grant) -> CdiEdits:
+        hook = self._get_hook()
+        return CdiEdits(
+            env=tuple(f"{name}={value}" for name, value in _build_variables(pod, grant).items()),
+            mounts=tuple(CdiMount(host, inside, MOUNT_OPTIONS) for inside, host in self._list_mounts().items()),
+            hooks=(CdiHook("createRuntime", os.fspath(hook), (hook.name,)),) if hook is not None else (),
+        )
+
+
+def list_device_names(entry: CheckpointAllocation) -> list[str]:
+    """Our own CDI devices in what `Allocate` answered for the container; none where it got its devices in another mode."""
+    return [name for each in entry.cdi_devices if (name := parse_qualified_name(each)) is not None]
+
+
+def _build_variables(pod: LocalPod, grant: Grant) -> dict[str, str]:
+    """The same as admission wires up; no NVIDIA runtime behind this one is to add anything by itself."""
+    limits = list(grant.limits_mib.values())
+    variables = {
+        VISIBLE_DEVICES_VARIABLE: "void",
+        CONTAINER_UNITS_VARIABLE: str(sum(grant.units.values())),
+        **({"NVIDIA_GPU_MEMORY_LIMIT": str(min(limits))} if limits else {}),
+    }
+    names = (well_known.GPUSHARE_POD, well_known.GPUSHARE_DEV, well_known.GPUSHARE_IDX)
+    return variables | {name: pod.annotations.get(name, "") for name in names}

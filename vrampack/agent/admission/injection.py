@@ -1,0 +1,158 @@
+"""How cards get into containers on this node: everything of `cdi/` put together, and the mode that was chosen.
+
+The mode belongs to the container. kubelet repeats what `Allocate` answered for as long as a pod lives, so containers of both
+modes run and restart side by side after a change: what `Allocate` answered tells them apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final, Protocol
+
+from vrampack.agent.admission.card_injection import CardInjection, list_device_names
+from vrampack.agent.cdi.device_names import make_device_name, qualify_name
+from vrampack.agent.cdi.edits_source import CdiHostPaths, EditsSource
+from vrampack.agent.cdi.injection_choice import ChosenMode, InjectionChoice
+from vrampack.agent.cdi.read_watch import ReadWatch
+from vrampack.agent.cdi.runtime_probe import RuntimeProbe, parse_runtime
+from vrampack.agent.cdi.spec_folder import SpecFolder
+from vrampack.agent.cdi.spec_publisher import SpecPublisher
+from vrampack.agent.cluster.local_pod import LocalPod
+from vrampack.agent.kubelet.generated import deviceplugin_pb2 as api
+from vrampack.agent.kubelet.podresources import CheckpointAllocation
+from vrampack.agent.limits.enforcement import Enforcement
+from vrampack.agent.limits.node_context import NodeContext
+from vrampack.agent.metrics import AgentMetrics
+from vrampack.agent.settings import AgentConfiguration
+from vrampack.kube.objects import NodeSystemInfo
+
+NO_CARD_ENV: Final = {"NVIDIA_VISIBLE_DEVICES": "void"}
+"""What NVIDIA's runtime takes for: no card, and none of the driver's files. The pod's own environment wins over it."""
+REVIEW_SECONDS = 60.0
+"""Between two looks at a node on which the mode could not be decided."""
+
+
+class PodFinder(Protocol):
+    """The pods of this node, see `cluster/pod_cache.py`."""
+
+    def find_pod(self, uid: str) -> LocalPod | None: ...
+
+
+class Injection:
+    """One node's."""
+
+    def __init__(
+        self,
+        settings: AgentConfiguration,
+        context: NodeContext,
+        enforcement: Enforcement,
+        pods: PodFinder,
+        metrics: AgentMetrics,
+    ) -> None:
+        self._context = context
+        self._enforcement = enforcement
+        self._pods = pods
+        self._metrics = metrics
+        self._hook = settings.cdi.hook
+        self._watch = ReadWatch()
+        self._system = NodeSystemInfo()
+        folder = SpecFolder(settings.cdi.folder, self._watch)
+        self._publisher = SpecPublisher(
+            folder, self._watch, metrics, get_container_id=self._get_container_id, clock=time.monotonic
+        )
+        folders = tuple(dict.fromkeys((*context.paths.cdi_folders, settings.cdi.folder)))
+        generator = settings.cdi.nvidia_ctk if settings.cdi.nvidia_ctk.is_file() else None
+        host_paths = CdiHostPaths(folders, context.paths.proc, generator, settings.cdi.driver_root)
+        edits = EditsSource(host_paths, has_drm_nodes=settings.cdi.drm_nodes)
+        probe = RuntimeProbe(folder, self._watch, context.paths.node_proc)
+        self._choice = InjectionChoice(settings.injection, probe, edits, self._publisher)
+        self._cards = CardInjection(
+            self._publisher,
+            edits,
+            get_gpus=lambda: context.cards.gpus,
+            list_mounts=enforcement.list_mounts,
+            get_hook=self._get_hook,
+        )
+
+    @property
+    def mode(self) -> ChosenMode:
+        """Of containers that kubelet allocates devices for now."""
+        return self._choice.mode
+
+    @property
+    def reason(self) -> str:
+        return self._choice.reason
+
+    @property
+    def problem(self) -> str:
+        """Why no container can get a card in this mode; empty when all is well."""
+        return self._choice.problem
+
+    @property
+    def has_hook(self) -> bool:
+        """Whether specs carry the createRuntime hook to where a limit needs it."""
+        return self.mode == "cdi" and self._hook is not None
+
+    async def wait_until_chosen(self) -> None:
+        await self._choice.wait_until_decided()
+
+    async def choose_mode(self, system: NodeSystemInfo) -> None:
+        """The first choice, on a node that has cards. What an earlier agent left in the folder is swept away."""
+        self._system = system
+        self._publisher.remove_all_specs()
+        await self._choose()
+
+    async def run(self, on_changed: Callable[[], None]) -> None:
+        """Delete specs that were used, and look again at what was undecided; until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._publisher.run())
+            tasks.create_task(self._review_mode(on_changed))
+
+    def stop(self) -> None:
+        """Without this agent nothing is to start: no spec stays behind."""
+        self._publisher.remove_all_specs()
+        self._watch.close()
+
+    def build_answer(self) -> api.ContainerAllocateResponse:
+        """What `Allocate` answers for one container. Its card is not in it, in neither mode."""
+        if self.mode == "cdi":
+            device = api.CDIDevice(name=qualify_name(make_device_name()))
+            return api.ContainerAllocateResponse(envs=NO_CARD_ENV, cdi_devices=[device])
+        mounts = [
+            api.Mount(host_path=host, container_path=inside, read_only=True)
+            for inside, host in self._enforcement.list_mounts().items()
+        ]
+        return api.ContainerAllocateResponse(envs=NO_CARD_ENV, mounts=mounts)
+
+    async def inject_cards(self, pod: LocalPod, entries: Iterable[CheckpointAllocation]) -> None:
+        """Before a container of `pod` starts that has one of these allocations. Raises `RefusedStartError`."""
+        await self._cards.inject_cards(pod, entries)
+
+    async def _choose(self) -> bool:
+        system = self._system
+        has_changed = await self._choice.choose_mode(
+            parse_runtime(system.container_runtime_version), system.kubelet_version, self._context.cards.gpus.values()
+        )
+        self._metrics.show_injection(self.mode)
+        return has_changed
+
+    async def _review_mode(self, on_changed: Callable[[], None]) -> None:
+        while True:
+            await asyncio.sleep(REVIEW_SECONDS)
+            if self._choice.is_undecided and await self._choose():
+                on_changed()
+
+    def _get_hook(self) -> Path | None:
+        return self._hook if self._enforcement.needs_hook else None
+
+    def _get_container_id(self, pod_uid: str, container: str) -> str:
+        pod = self._pods.find_pod(pod_uid)
+        return pod.container_ids.get(container, "") if pod is not None else ""
+
+
+def select_injected(entries: Iterable[CheckpointAllocation], pod_uid: str) -> list[CheckpointAllocation]:
+    """Those of the pod whose card comes by CDI."""
+    return [each for each in entries if each.pod_uid == pod_uid and list_device_names(each)]

@@ -1,0 +1,120 @@
+"""What a container needs for one card, out of the specs that NVIDIA's tools left on the node. Pure.
+
+Three ways, the first that gives this very card:
+
+1. the card's own device in a spec of NVIDIA's device plugin, or of `nvidia-ctk cdi generate`;
+2. the common edits of such a spec, and the card's own nodes: a MIG instance that was cut after the spec was made;
+3. the common edits of the management spec (libraries and their hooks) and the card's own nodes: what a GPU Operator without
+   NVIDIA's device plugin leaves.
+
+A device is taken only if its nodes are the card's. A spec that is older than the driver's numbering would hand over
+another card.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from vrampack.agent.cdi.spec_document import CdiDeviceNode, CdiEdits, CdiHook, CdiSpec, merge_edits
+from vrampack.agent.nvml.driver import Gpu
+from vrampack.cards.well_known import CDI_KIND
+
+CARD_KINDS: Final = (CDI_KIND, "nvidia.com/gpu")
+"""The device plugin's, and the toolkit's own."""
+MANAGEMENT_KIND: Final = "management.nvidia.com/gpu"
+CONTROL_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+CAPABILITIES: Final = "/dev/nvidia-caps/nvidia-cap"
+DRM_FOLDER: Final = "/dev/dri"
+_CARD_NODE: Final = re.compile(r"/dev/nvidia[0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class CardEdits:
+    """The edits for one card, and the version of the spec that they are from."""
+
+    edits: CdiEdits
+    version: str
+
+
+def find_own_edits(specs: Sequence[CdiSpec], gpu: Gpu, minors: Mapping[str, int]) -> CardEdits | None:
+    """Way 1. `minors` is the driver's list of MIG capabilities, `gpu0/gi1/access` to N of `nvidia-capN`."""
+    for spec in _list_of_kinds(specs, CARD_KINDS):
+        for device in spec.devices:
+            if device.name == gpu.uuid and _is_of_card(device.container_edits, gpu, minors):
+                return CardEdits(merge_edits([spec.container_edits, device.container_edits]), spec.cdi_version)
+    return None
+
+
+def build_edits(specs: Sequence[CdiSpec], gpu: Gpu, minors: Mapping[str, int]) -> CardEdits | None:
+    """Ways 2 and 3. None where no spec says how a container gets at the driver."""
+    own = list_card_nodes(gpu, minors)
+    if own is None:
+        return None
+    for spec in _list_of_kinds(specs, (*CARD_KINDS, MANAGEMENT_KIND)):
+        known = {
+            node.path: node
+            for edits in (spec.container_edits, *(device.container_edits for device in spec.devices))
+            for node in edits.device_nodes
+        }
+        control = [known[path] for path in CONTROL_NODES if path in known]
+        if control:
+            nodes = tuple(known.get(path) or CdiDeviceNode(path) for path in own)
+            merged = merge_edits([spec.container_edits, CdiEdits(device_nodes=(*control, *nodes))])
+            return CardEdits(merged, spec.cdi_version)
+    return None
+
+
+def drop_drm_nodes(found: CardEdits) -> CardEdits:
+    """Without `/dev/dri`: through it a program reaches the card past what counts its memory."""
+    edits = found.edits
+    return CardEdits(
+        CdiEdits(
+            env=edits.env,
+            device_nodes=tuple(node for node in edits.device_nodes if not node.path.startswith(f"{DRM_FOLDER}/")),
+            mounts=edits.mounts,
+            hooks=tuple(hook for hook in edits.hooks if not _is_about_drm(hook)),
+            additional_gids=edits.additional_gids,
+        ),
+        found.version,
+    )
+
+
+def parse_mig_minors(text: str) -> dict[str, int]:
+    """The lines of `/proc/driver/nvidia-caps/mig-minors`."""
+    pairs = (line.split() for line in text.splitlines())
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}  # noqa: PLR2004 - a pair
+
+
+def list_card_nodes(gpu: Gpu, minors: Mapping[str, int]) -> tuple[str, ...] | None:
+    """The card's own nodes; None for an instance whose capabilities the driver does not list."""
+    own = f"/dev/nvidia{gpu.minor}"
+    if gpu.mig_parent is None:
+        return (own,)
+    instance = f"gpu{gpu.minor}/gi{gpu.gpu_instance}"
+    keys = (f"{instance}/access", f"{instance}/ci{gpu.compute_instance}/access")
+    if not all(key in minors for key in keys):
+        return None
+    return (own, *(f"{CAPABILITIES}{minors[key]}" for key in keys))
+
+
+def _list_of_kinds(specs: Iterable[CdiSpec], kinds: Sequence[str]) -> list[CdiSpec]:
+    """In the order of the kinds."""
+    return sorted((spec for spec in specs if spec.kind in kinds), key=lambda spec: kinds.index(spec.kind))
+
+
+def _is_of_card(edits: CdiEdits, gpu: Gpu, minors: Mapping[str, int]) -> bool:
+    """Whether these are the nodes of this card, and of no other."""
+    paths = {node.path for node in edits.device_nodes}
+    cards = {path for path in paths if _CARD_NODE.fullmatch(path)}
+    capabilities = {path for path in paths if path.startswith(CAPABILITIES)}
+    own = list_card_nodes(gpu, minors)
+    return own is not None and cards | capabilities == set(own)
+
+
+def _is_about_drm(hook: CdiHook) -> bool:
+    """A hook that links or opens what is in that folder, and does nothing else."""
+    operands = [each for each in hook.args[2:] if "/" in each]
+    return bool(operands) and all(DRM_FOLDER in each for each in operands)

@@ -1,0 +1,137 @@
+"""Does the container runtime of this node read our folder? The self-check of the start.
+
+    the probe is a spec that is a link to /proc/self/projid_map
+    containerd --reads its folder--> opens /proc/<pid of containerd>/projid_map   <--inotify-- this agent
+
+inotify does not say who read a file, and several programs read a CDI folder: dockerd beside a containerd that has CDI
+switched off, NVIDIA's tools. The link leads each of them to a file of its own, and the one that is watched is the
+runtime's. The file is one that nobody else asks for, and no spec: the runtime notes that it cannot be read, and goes on.
+
+It takes the node's own /proc, since each mount of /proc has files of its own. What cannot be told is `undecided`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from vrampack.agent.cdi.read_watch import IN_OPEN, ReadWatch
+from vrampack.agent.cdi.spec_folder import PROBE_NAME, SpecFolder
+
+log = logging.getLogger(__name__)
+
+PROBED_FILE: Final = "projid_map"
+"""Of a process: readable for everyone, one line, and of use to nobody outside user namespaces."""
+QUIET_SECONDS = 0.2
+"""Nothing may be heard for so long before the probe is written: then it is the probe that is heard."""
+PROBE_SECONDS = 2.0
+"""A runtime reads a new spec within milliseconds; beside hundreds of others within a tenth of a second."""
+PROCESS_NAMES: Final = {"containerd": "containerd", "cri-o": "crio"}
+"""The runtime's process, by the name that it tells kubelet."""
+FIRST_CDI_VERSION: Final = {"containerd": (1, 7), "cri-o": (1, 28)}
+ON_BY_DEFAULT: Final = {"containerd": (2, 0), "cri-o": (1, 28)}
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerRuntime:
+    """`status.nodeInfo.containerRuntimeVersion` of the node."""
+
+    name: str
+    version: tuple[int, int]
+
+    @property
+    def can_have_cdi(self) -> bool:
+        """Whether this version knows kubelet's CDI devices at all."""
+        return self.version >= FIRST_CDI_VERSION.get(self.name, (1 << 30, 0))
+
+    @property
+    def has_cdi_by_default(self) -> bool:
+        """False: unless its configuration says otherwise it makes a container without the devices, and says nothing."""
+        return self.version >= ON_BY_DEFAULT.get(self.name, (1 << 30, 0))
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version[0]}.{self.version[1]}" if self.name else "an unknown runtime"
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """What the self-check found out."""
+
+    is_read: bool | None
+    """Whether the runtime reads the folder; None: undecided."""
+    reason: str
+
+
+def parse_runtime(text: str) -> ContainerRuntime:
+    """`containerd://2.1.3-k3s1`; a text of another form is no runtime that is known."""
+    name, _, version = text.partition("://")
+    numbers = version.lstrip("v").split(".")
+    if len(numbers) < 2 or not (numbers[0].isdecimal() and numbers[1].isdecimal()):  # noqa: PLR2004 - major and minor
+        return ContainerRuntime("", (0, 0))
+    return ContainerRuntime(name, (int(numbers[0]), int(numbers[1])))
+
+
+class RuntimeProbe:
+    """Asks once each time; between two the runtime may be another."""
+
+    def __init__(self, folder: SpecFolder, watch: ReadWatch, node_proc: Path) -> None:
+        """`node_proc`: the /proc of the node, not this container's."""
+        self._folder = folder
+        self._watch = watch
+        self._proc = node_proc
+
+    async def probe_runtime(self, runtime: ContainerRuntime) -> ProbeResult:
+        """Raises `CdiError` where no spec can be written at all."""
+        if not runtime.can_have_cdi:
+            return ProbeResult(is_read=False, reason=f"{runtime} takes no CDI devices")
+        if not (self._proc / "self").exists():
+            return ProbeResult(
+                is_read=None, reason=f"{self._proc} is not the node's /proc: who reads a spec cannot be told"
+            )
+        pids = list(self._list_runtime_processes(PROCESS_NAMES[runtime.name]))
+        if not pids:
+            return ProbeResult(is_read=None, reason=f"no process {PROCESS_NAMES[runtime.name]} is seen on this node")
+        try:
+            return await self._probe_processes(runtime, pids)
+        except OSError as error:
+            return ProbeResult(is_read=None, reason=f"reading cannot be watched: {error}")
+        finally:
+            self._folder.remove_spec(PROBE_NAME)
+
+    async def _probe_processes(self, runtime: ContainerRuntime, pids: list[int]) -> ProbeResult:
+        """Several of one name: of a runtime in a machine's container, of Docker. Only what all of them do is known."""
+        paths = [self._proc / str(pid) / PROBED_FILE for pid in pids]
+        with ExitStack() as stack:
+            for path in paths:  # an open file keeps its inode, which the watch is on
+                stack.callback(os.close, os.open(path, os.O_PATH))
+            reads = [self._watch.watch_file(path, IN_OPEN) for path in paths]
+            for read in reads:
+                stack.callback(self._watch.forget_file, read)
+            for read in reads:
+                if await read.wait_for_read(QUIET_SECONDS / len(reads)):
+                    return ProbeResult(is_read=None, reason=f"something else reads {PROBED_FILE} of {runtime}")
+            # As the reader sees it: in the runtime's own mount namespace /proc is where it always is.
+            self._folder.write_probe(Path("/proc/self") / PROBED_FILE)
+            outcomes = [await read.wait_for_read(PROBE_SECONDS) for read in reads[:1]]
+            outcomes += [read.is_read for read in reads[1:]]
+        if all(outcomes):
+            return ProbeResult(is_read=True, reason=f"{runtime} reads specs")
+        if any(outcomes):
+            return ProbeResult(is_read=None, reason=f"of {len(pids)} processes of {runtime} only some read specs")
+        return ProbeResult(
+            is_read=None if runtime.has_cdi_by_default else False, reason=f"{runtime} does not read specs"
+        )
+
+    def _list_runtime_processes(self, name: str) -> Iterator[int]:
+        """Those that are in no pod: a pod may run a whole runtime of its own."""
+        for folder in self._proc.iterdir():
+            if folder.name.isdecimal():
+                with suppress(OSError):
+                    is_it = (folder / "comm").read_bytes().strip() == name.encode()
+                    if is_it and b"kubepods" not in (folder / "cgroup").read_bytes():
+                        yield int(folder.name)

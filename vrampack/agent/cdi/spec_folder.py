@@ -1,0 +1,82 @@
+"""Our specs in the folder that the runtime reads: one file for each name, written whole, and known by how they are called.
+
+A spec is made under a name that no runtime reads and renamed within the folder: readers of CDI 1.1.0 and older miss a
+rename from elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from vrampack.agent.cdi.errors import CdiError
+from vrampack.agent.cdi.read_watch import FileRead, ReadWatch
+from vrampack.agent.inventory.cdi_files import OUR_PREFIX, is_spec_of_ours
+
+PROBE_NAME = "probe"
+
+
+class SpecFolder:
+    """The writer of one folder. Two agents never write one: kubelet knows one plugin of the resource."""
+
+    def __init__(self, folder: Path, watch: ReadWatch) -> None:
+        self._folder = folder
+        self._watch = watch
+
+    def write_spec(self, name: str, content: bytes) -> FileRead | None:
+        """Write it, or write it anew; returns what tells that it was read, None where the node cannot tell.
+
+        Raises `CdiError`: the folder is missing, full or may not be written to.
+        """
+        making = self._folder / f".{OUR_PREFIX}{name}.tmp"
+        try:
+            making.unlink(missing_ok=True)
+            descriptor = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+            read = self._watch_file(making)
+            making.rename(self._get_path(name))
+        except OSError as error:
+            with suppress(OSError):
+                making.unlink(missing_ok=True)
+            raise CdiError(f"no spec can be written into {self._folder}: {error.strerror or error}") from error
+        return read
+
+    def write_probe(self, target: Path) -> None:
+        """A spec that is a link: whoever reads the folder opens `target` as it sees it. Raises `CdiError`."""
+        making = self._folder / f".{OUR_PREFIX}{PROBE_NAME}.tmp"
+        try:
+            making.unlink(missing_ok=True)
+            making.symlink_to(target)
+            making.rename(self._get_path(PROBE_NAME))
+        except OSError as error:
+            raise CdiError(f"no spec can be written into {self._folder}: {error.strerror or error}") from error
+
+    def remove_spec(self, name: str) -> None:
+        """One that is gone already is fine, and so is a folder that is."""
+        with suppress(OSError):
+            self._get_path(name).unlink(missing_ok=True)
+
+    def remove_all_specs(self) -> int:
+        """Ours, those half written too. Returns how many; none where there is no folder."""
+        found = [path for path in self._list_files() if is_spec_of_ours(path.name)]
+        for path in found:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+        return len(found)
+
+    def _watch_file(self, path: Path) -> FileRead | None:
+        try:
+            return self._watch.watch_file(path)
+        except OSError:
+            return None
+
+    def _list_files(self) -> list[Path]:
+        try:
+            return sorted(self._folder.iterdir())
+        except OSError:
+            return []
+
+    def _get_path(self, name: str) -> Path:
+        return self._folder / f"{OUR_PREFIX}{name}.json"

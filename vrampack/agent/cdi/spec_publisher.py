@@ -1,0 +1,154 @@
+"""The life of a spec: written when its container is about to start, read by the runtime, deleted once the container exists.
+
+    PreStart --write, rename--> in the folder --the runtime has read it--> the container may be created
+                                    |--its id shows in the pod's status, or LIFETIME_SECONDS--> deleted
+
+A running container needs its spec no more. A spec that is gone closes what would be open otherwise: while kubelet has
+restarted and does not know this plugin yet it starts containers without asking, and without a spec none of them starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from vrampack.agent.cdi.errors import CdiError
+from vrampack.agent.cdi.read_watch import FileRead, ReadWatch
+from vrampack.agent.cdi.runtime_probe import ContainerRuntime
+from vrampack.agent.cdi.spec_document import CdiSpec
+from vrampack.agent.cdi.spec_folder import SpecFolder
+from vrampack.agent.metrics import AgentMetrics
+
+log = logging.getLogger(__name__)
+
+READ_SECONDS = 2.0
+"""A runtime that reads a folder of hundreds of specs for twenty containers at once takes a tenth of a second."""
+LIFETIME_SECONDS = 150.0
+"""kubelet asks again before every attempt, and an attempt of the runtime to create a container is over by then."""
+MIN_SECONDS = 2.0
+"""A container id that shows earlier may be that of the container before, whose end overtook the news of its start."""
+REVIEW_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SpecOfContainer:
+    """A spec, and for whom it is."""
+
+    name: str
+    spec: CdiSpec
+    pod_uid: str
+    container: str
+
+
+@dataclass(frozen=True, slots=True)
+class _LivingSpec:
+    owner: SpecOfContainer
+    former_id: str
+    """The id of the container before, as the API server showed it."""
+    written_at: float
+
+
+class SpecPublisher:
+    """Writes specs, waits for their reader, and deletes them."""
+
+    def __init__(
+        self,
+        folder: SpecFolder,
+        watch: ReadWatch,
+        metrics: AgentMetrics,
+        *,
+        get_container_id: Callable[[str, str], str],
+        clock: Callable[[], float],
+    ) -> None:
+        """`get_container_id` answers for pod uid and container name; empty while the API server shows none."""
+        self._folder = folder
+        self._watch = watch
+        self._metrics = metrics
+        self._get_container_id = get_container_id
+        self._clock = clock
+        self._living: dict[str, _LivingSpec] = {}
+        self._has_living = asyncio.Event()
+        self.runtime = ContainerRuntime("", (0, 0))
+        self.has_been_read = False
+        """Whether a spec of ours was read at all since this agent started."""
+
+    async def publish_specs(self, specs: Sequence[SpecOfContainer]) -> None:
+        """Returns when the runtime can resolve them. Raises `CdiError`; then none of them is there."""
+        reads: list[FileRead | None] = []
+        try:
+            for each in specs:
+                reads.append(self._folder.write_spec(each.name, msgspec.json.encode(each.spec)))
+                self._note_written(each)
+            await self._wait_for_reads(reads)
+        except BaseException:
+            for each in specs:
+                self._remove(each.name)
+            raise
+        finally:
+            for read in reads:
+                if read is not None:
+                    self._watch.forget_file(read)
+
+    async def run(self) -> None:
+        """Delete what is not needed any more, until cancelled."""
+        while True:
+            await self._has_living.wait()
+            await asyncio.sleep(REVIEW_SECONDS)
+            self.remove_used_specs()
+
+    def remove_used_specs(self) -> None:
+        """Those whose container exists, and those that nobody came for."""
+        for name, living in list(self._living.items()):
+            age = self._clock() - living.written_at
+            shown = self._get_container_id(living.owner.pod_uid, living.owner.container)
+            is_created = bool(shown) and shown != living.former_id
+            if age >= LIFETIME_SECONDS or (is_created and age >= MIN_SECONDS):
+                self._remove(name)
+
+    def remove_all_specs(self) -> None:
+        """At the start, what an earlier agent left; at the end, so that nothing starts while nobody is asked."""
+        count = self._folder.remove_all_specs()
+        self._living.clear()
+        self._has_living.clear()
+        if count:
+            log.info("specs removed count=%d", count)
+
+    def _note_written(self, owner: SpecOfContainer) -> None:
+        shown = self._get_container_id(owner.pod_uid, owner.container)
+        self._living[owner.name] = _LivingSpec(owner, shown, self._clock())
+        self._has_living.set()
+
+    def _remove(self, name: str) -> None:
+        self._folder.remove_spec(name)
+        self._living.pop(name, None)
+        if not self._living:
+            self._has_living.clear()
+
+    async def _wait_for_reads(self, reads: Sequence[FileRead | None]) -> None:
+        started = time.monotonic()
+        ends_at = started + READ_SECONDS
+        for read in reads:
+            if read is None:
+                self._metrics.spec_reads.labels("unwatched").inc()
+            elif await read.wait_for_read(max(ends_at - time.monotonic(), 0)):
+                self.has_been_read = True
+                self._metrics.spec_reads.labels("read").inc()
+            else:
+                self._record_unread()
+        self._metrics.spec_read_seconds.observe(time.monotonic() - started)
+
+    def _record_unread(self) -> None:
+        """The runtime may be slow, and then it does not find the name: kubelet tries again. Or it never looks."""
+        if not (self.has_been_read or self.runtime.has_cdi_by_default):
+            self._metrics.spec_reads.labels("refused").inc()
+            raise CdiError(
+                f"{self.runtime} has read no CDI spec of this agent: it would make the container without its card. "
+                "Switch CDI on in its configuration (containerd 1.7: enable_cdi), or set injection: exact"
+            )
+        self._metrics.spec_reads.labels("timeout").inc()
+        log.warning("spec not read within seconds=%s", READ_SECONDS)
