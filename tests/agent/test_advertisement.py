@@ -236,7 +236,10 @@ async def test_a_restart_of_the_agent_writes_nothing() -> None:
 async def test_the_label_says_who_holds_limits() -> None:
     async with agent_harness(enforcement="none") as world:
         await world.wait_until(
-            lambda: world.api.get("nodes", NODE)["metadata"].get("labels") == {"vrampack.dev/enforcement": "none"}
+            lambda: (
+                world.api.get("nodes", NODE)["metadata"].get("labels")
+                == {"vrampack.dev/enforcement": "none", "vrampack.dev/injection": "exact"}
+            )
         )
         assert world.read_metric("vrampack_agent_enforcement_info", mode="none") == 1
 

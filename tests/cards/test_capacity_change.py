@@ -37,9 +37,9 @@ CASES = {
         snapshot_node(units=(16,), models=["B"]),
         True,
     ),
-    "containers get cards in another way": (snapshot_node(), snapshot_node(injection="ids"), True),
-    "the same on a full node": (FULL, snapshot_node(used=(16, 16), injection="ids"), False),
-    "only wired containers get cards now": (snapshot_node(injection="ids"), snapshot_node(), False),
+    "containers get cards in another way": (snapshot_node(), snapshot_node(injection="cdi"), True),
+    "the same on a full node": (FULL, snapshot_node(used=(16, 16), injection="cdi"), False),
+    "only wired containers get cards now": (snapshot_node(injection="cdi"), snapshot_node(), False),
     "the injection is known now": (snapshot_node(injection=None), snapshot_node(), True),
     "a problem is over": (BROKEN, snapshot_node(), True),
     "a problem came up": (snapshot_node(used=(4, 4)), BROKEN, False),
@@ -57,7 +57,7 @@ NODES = st.builds(
     used=st.tuples(*[st.integers(0, 9)] * 3),
     unhealthy=st.sets(st.integers(0, 2)),
     models=st.tuples(*[st.sampled_from("AB")] * 3),
-    injection=st.sampled_from(["exact", "ids", None]),
+    injection=st.sampled_from(["exact", "cdi", None]),
     legacy=st.booleans(),
 )
 REQUESTS = st.builds(

@@ -64,7 +64,7 @@ def test_the_numbers_of_an_equivalence_class_ascend(node: Node, request_: CardRe
     assert list(numbers) == sorted(numbers)
 
 
-EXACT, IDS, LEGACY = snapshot_node(), snapshot_node(injection="ids"), snapshot_node(legacy=True)
+EXACT, CDI, LEGACY = snapshot_node(), snapshot_node(injection="cdi"), snapshot_node(legacy=True)
 UNKNOWN = snapshot_node(injection=None)
 UNWIRED = CardRequest(4, has_references=False)
 OTHER_UNIT = build_node(NodeFacts("n", unit_mib=256), snapshot_node(units=(16,)).cards, unit_mib=UNIT_MIB)
@@ -224,7 +224,7 @@ FITS = {
         CardRequest(4, whole=True),
         [1],
     ),
-    "not wired, and the plugin gives the card": (IDS, UNWIRED, [0, 1]),
+    "not wired, and the plugin gives the card": (CDI, UNWIRED, [0, 1]),
     "not wired, on a legacy node": (LEGACY, UNWIRED, [0, 1]),
     "mixed cards": (snapshot_node(units=(15, 80, 0), used=(12, 78, 0)), CardRequest(3), [0]),
 }
@@ -252,7 +252,7 @@ def would_do(card: Card, request: CardRequest) -> bool:
 
 def some_set_does(node: Node, cards: Iterable[Card], request: CardRequest) -> bool:
     """Brute force: some set of so many distinct cards each of which would do."""
-    is_wired = request.has_references or node.injection == "ids" or node.legacy
+    is_wired = request.has_references or node.injection == "cdi" or node.legacy
     if not (request.is_valid and is_wired) or node.injection is None or node.problem:
         return False
     return any(all(would_do(card, request) for card in each) for each in combinations(cards, request.count))

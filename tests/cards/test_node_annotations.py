@@ -44,7 +44,7 @@ def test_the_agents_annotation_becomes_the_nodes_facts() -> None:
     mig = a_card(uuid="MIG-b", index=1, units=9, memory_mib=9984, healthy=False, numa=-1, mig_parent="GPU-p")
     reading = read_node(
         "n",
-        {CARDS: cards_text(mig, a_card(), injection="ids", devices="cdi")},
+        {CARDS: cards_text(mig, a_card(), injection="cdi", devices="cdi")},
         {},
         unit_mib=UNIT_MIB,
         address="10.0.0.1",
@@ -57,7 +57,7 @@ def test_the_agents_annotation_becomes_the_nodes_facts() -> None:
             CardFacts(1, 9, 9984, "MIG-b", "Tesla V100", healthy=False, numa=-1, mig_parent="GPU-p"),
         ),
         unit_mib=1024,
-        injection="ids",
+        injection="cdi",
         devices="cdi",
         address="10.0.0.1",
     )

@@ -41,7 +41,7 @@ class LateWatchHarness:
         self.front = front
         self._changed = asyncio.Event()
         server.store.subscribe(self._changed.set)
-        published = {"vrampack.dev/cards": cards_annotation(published_card(0), injection="ids")}
+        published = {"vrampack.dev/cards": cards_annotation(published_card(0), injection="cdi")}
         status = {"allocatable": {RESOURCE: "15", "pods": "110"}, "conditions": [{"type": "Ready", "status": "True"}]}
         server.create({"kind": "Node", "metadata": {"name": "n", "annotations": published}, "status": status})
 
@@ -49,7 +49,7 @@ class LateWatchHarness:
         self.server.create(pod_manifest(name, 15, scheduler="default-scheduler") | {"kind": "Pod"})
 
     def publish(self, card: dict[str, object]) -> None:
-        annotations = {"vrampack.dev/cards": cards_annotation(card, injection="ids")}
+        annotations = {"vrampack.dev/cards": cards_annotation(card, injection="cdi")}
         self.server.patch("nodes", "n", {"metadata": {"annotations": annotations}})
 
     async def bound(self, name: str) -> None:

@@ -166,7 +166,7 @@ async def test_a_pod_that_admission_did_not_wire_is_refused_where_it_would_see_n
 
 
 async def test_the_same_pod_is_bound_where_the_plugin_gives_the_card(stage: BindingHarness) -> None:
-    stage.add_node("m", injection="ids")
+    stage.add_node("m", injection="cdi")
     assert await stage.bind(stage.add_pod("a", wired=False), "m") == ""
 
 
@@ -176,10 +176,10 @@ async def test_filter_passes_exactly_the_nodes_to_which_the_pod_can_be_bound(
     is_wired: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
     """All ways side by side in which a container gets its card; else the scheduler would bind to one of them for ever."""
-    stage.add_node("ids", injection="ids")
+    stage.add_node("cdi", injection="cdi")
     stage.add_node("unknown", injection="nri")
     stage.ledger.update_node(node_facts("legacy", 15, legacy=True))
-    names = ["n", "ids", "legacy", "unknown"]
+    names = ["n", "cdi", "legacy", "unknown"]
     pod = stage.add_pod("a", wired=is_wired)
     shown = stage.ledger.get_pod(pod.uid)
     assert shown is not None

@@ -35,7 +35,7 @@ AGENT: Mapping[str, Mutation] = {
     ),
     "a pod of before admission may start": Mutation(
         "vrampack/agent/admission/fence.py",
-        "if pod.pod.request is None or (needs_references and not pod.pod.request.has_references):",
+        "if pod.pod.request is None or not (start.is_injected or pod.pod.request.has_references):",
         "if pod.pod.request is None:",
         f"{OLDER}::test_a_pod_of_before_the_policy_is_refused_with_its_text",
     ),
@@ -103,9 +103,9 @@ AGENT: Mapping[str, Mutation] = {
         f"{PLUGIN}::test_where_nobody_can_hold_its_limit_it_does_not_start_and_holds_nothing",
     ),
     "Allocate gives cards to whoever has none": Mutation(
-        "vrampack/agent/device_plugin/device_plugin.py",
-        'NO_CARD_ENV = {"NVIDIA_VISIBLE_DEVICES": "void"}',
-        'NO_CARD_ENV = {"NVIDIA_VISIBLE_DEVICES": "all"}',
+        "vrampack/agent/admission/injection.py",
+        'NO_CARD_ENV: Final = {"NVIDIA_VISIBLE_DEVICES": "void"}',
+        'NO_CARD_ENV: Final = {"NVIDIA_VISIBLE_DEVICES": "all"}',
         f"{PLUGIN}::test_allocate_gives_no_card_and_refuses_ids_that_are_none_of_ours",
     ),
     "Allocate tells the fence nothing": Mutation(

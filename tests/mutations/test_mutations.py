@@ -17,6 +17,7 @@ from tests.mutations.breaks import Mutation, join_mutations
 from tests.mutations.in_agent import AGENT
 from tests.mutations.in_binding import BINDINGS
 from tests.mutations.in_cards import CARDS
+from tests.mutations.in_cdi import CDI
 from tests.mutations.in_hosts import HOSTS
 from tests.mutations.in_http import DOORS
 from tests.mutations.in_kmod import KMOD
@@ -34,6 +35,7 @@ ROOMS: Mapping[str, Mapping[str, Mutation]] = {
     "requeue": WAITING,
     "http": DOORS,
     "agent": AGENT,
+    "cdi": CDI,
     "preload": PRELOAD,
     "kmod": KMOD,
     "hosts": HOSTS,

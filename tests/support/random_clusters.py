@@ -102,7 +102,7 @@ def an_agent_node(rng: Random, name: str) -> Object:
     published = {
         "v": 1,
         "unit_mib": 1024 if rng.random() < 0.95 else 512,
-        "injection": rng.choice(("exact", "exact", "ids", "ids", "nri" if rng.random() < 0.3 else "exact")),
+        "injection": rng.choice(("exact", "exact", "cdi", "cdi", "nri" if rng.random() < 0.3 else "exact")),
         "devices": rng.choice(("uuid", "cdi")),
         "cards": cards,
     }

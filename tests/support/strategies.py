@@ -12,7 +12,7 @@ MODELS = ("A", "B", "C")
 MODEL_WISHES = (None, None, frozenset({"A"}), frozenset({"A", "B"}), frozenset({"D"}), frozenset({"C", "D"}))
 UUID_WISHES = (None, None, frozenset({"GPU-0"}), frozenset({"GPU-0", "GPU-1", "GPU-2"}), frozenset({"GPU-9"}))
 
-INJECTIONS: tuple[InjectionMode | None, ...] = ("exact", "exact", "exact", "ids", None)
+INJECTIONS: tuple[InjectionMode | None, ...] = ("exact", "exact", "exact", "cdi", None)
 
 
 @st.composite

@@ -17,7 +17,7 @@ RECORDS = (
     "ALIYUN_COM_GPU_MEM_IDX",
 )
 """The four generations, in the order in which the first that is there wins."""
-KNOWN_INJECTIONS = ("exact", "ids")
+KNOWN_INJECTIONS = ("exact", "cdi")
 Shares = list[tuple[str | None, int | None, int]]
 """Uuid, index, units."""
 
@@ -57,10 +57,10 @@ def cards_of(node: Object) -> list[OracleCard]:
 
 
 def injection_of(node: Object) -> str:
-    """How containers get their cards, as the agent says; `ids` for another plugin, which gives them by itself."""
+    """How containers get their cards, as the agent says; `cdi`, which needs no references either, for another plugin."""
     notes = node["metadata"].get("annotations") or {}
     if "vrampack.dev/cards" not in notes:
-        return "ids"
+        return "cdi"
     try:
         return str(_document(notes["vrampack.dev/cards"]).get("injection", "exact"))
     except Malformed:

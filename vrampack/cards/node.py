@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-InjectionMode = Literal["exact", "ids", "cdi"]
-"""`exact`: the pod's environment names its cards, by admission. `cdi`: the agent hands them over at the start. `ids`: agents of 0.1."""
+InjectionMode = Literal["exact", "cdi"]
+"""`exact`: the pod's environment names its cards, by admission. `cdi`: the agent hands them over at the start."""
 DeviceNaming = Literal["uuid", "cdi"]
 
 

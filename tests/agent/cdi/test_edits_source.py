@@ -119,3 +119,11 @@ async def test_a_node_without_any_spec_says_what_would_make_one(tmp_path: Path) 
     )
     with pytest.raises(CdiError, match="nvidia-cdi-refresh"):
         await node.build_source().find_edits(profile_gpu("v100x8", 0))
+
+
+async def test_our_own_specs_are_not_read(tmp_path: Path) -> None:
+    """Who waits until the runtime has read one would take this reading for the runtime's."""
+    node = CdiNode(tmp_path)
+    node.add_spec("host.json").rename(node.folder / f"vrampack-{'0f' * 16}.json")
+    with pytest.raises(CdiError):
+        await node.build_source().find_edits(profile_gpu("h200x8", 0))

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -60,22 +61,24 @@ class EditsSource:
     def __init__(self, paths: CdiHostPaths, *, has_drm_nodes: bool) -> None:
         self._paths = paths
         self._has_drm_nodes = has_drm_nodes
-        self._files: dict[Path, tuple[FileState, CdiSpec | None]] = {}
-        """What each file said when it was last read; None: nothing about cards."""
+        self._states: Mapping[str, FileState] = {}
+        """All files as they were when they were last read."""
+        self._specs: Mapping[str, CdiSpec] = {}
+        """Those about cards, by path; first those of the folder that wins."""
         self._generated: tuple[CdiSpec, ...] = ()
         self._generated_for: frozenset[str] = frozenset()
         """The cards that were asked for when `nvidia-ctk` was last run, whatever came of it."""
 
     async def find_edits(self, gpu: Gpu) -> CardEdits:
         """For one card. Raises `CdiError` where nothing on the node says how a container gets at the driver."""
-        states = await self._read_changed_files()
+        await self._read_changed_files()
         minors = _read_mig_minors(self._paths.proc)
-        specs = [spec for path in states if (spec := self._files[path][1]) is not None]
-        found = find_own_edits([*specs, *self._generated], gpu, minors)
+        specs = [*self._specs.values(), *self._generated]
+        found = find_own_edits(specs, gpu, minors)
         if found is None and self._paths.generator is not None and gpu.uuid not in self._generated_for:
             await self._generate_spec(self._paths.generator, gpu)
             found = find_own_edits(self._generated, gpu, minors)
-        found = found or build_edits([*specs, *self._generated], gpu, minors)
+        found = found or build_edits(specs, gpu, minors)
         if found is None:
             raise CdiError(
                 f"no CDI spec of NVIDIA's in {' or '.join(map(str, self._paths.folders))} tells how a container gets "
@@ -83,15 +86,14 @@ class EditsSource:
             )
         return found if self._has_drm_nodes else drop_drm_nodes(found)
 
-    async def _read_changed_files(self) -> Mapping[Path, FileState]:
-        states = dict(_list_files(self._paths.folders))
-        changed = [path for path, state in states.items() if self._files.get(path, ((), None))[0] != state]
-        for path in self._files.keys() - states.keys():
-            del self._files[path]
-        if changed:
-            for path, spec in zip(changed, await asyncio.to_thread(_read_specs, changed), strict=True):
-                self._files[path] = states[path], spec
-        return states
+    async def _read_changed_files(self) -> None:
+        states = _list_files(self._paths.folders)
+        if states == self._states:
+            return
+        changed = [path for path, state in states.items() if self._states.get(path) != state]
+        known = {**self._specs, **await asyncio.to_thread(_read_specs, changed)}
+        self._specs = {path: spec for path in states if (spec := known.get(path)) is not None}
+        self._states = states
 
     async def _generate_spec(self, generator: Path, gpu: Gpu) -> None:
         """Once for each card that no spec knows: what failed then fails again."""
@@ -104,23 +106,27 @@ class EditsSource:
             log.warning("spec not generated program=%s error=%s", generator, repr(error))
 
 
-def _list_files(folders: Sequence[Path]) -> Iterator[tuple[Path, FileState]]:
-    """Specs that are not ours, the folder that wins last first; a file that goes meanwhile is left out."""
+def _list_files(folders: Sequence[Path]) -> dict[str, FileState]:
+    """Specs that are not ours, the folder that wins last first. At every start, so no path is made of each of hundreds."""
+    states: dict[str, FileState] = {}
     for folder in reversed(folders):
         with suppress(OSError), os.scandir(folder) as entries:
-            for entry in sorted(entries, key=lambda each: each.name):
+            for entry in sorted(entries, key=attrgetter("name")):
                 if entry.name.endswith((".json", ".yaml")) and not is_spec_of_ours(entry.name):
-                    with suppress(FileNotFoundError):
+                    try:
                         found = entry.stat()
-                        yield Path(entry.path), (found.st_ino, found.st_size, found.st_mtime_ns)
+                    except FileNotFoundError:
+                        continue  # it went meanwhile
+                    states[entry.path] = found.st_ino, found.st_size, found.st_mtime_ns
+    return states
 
 
-def _read_specs(paths: Sequence[Path]) -> list[CdiSpec | None]:
-    return [_read_spec(path) for path in paths]
+def _read_specs(paths: Sequence[str]) -> dict[str, CdiSpec | None]:
+    return {path: _read_spec(Path(path)) for path in paths}
 
 
 def _read_spec(path: Path) -> CdiSpec | None:
-    """One of NVIDIA's; a file that is none, or none that can be read, is nothing to us."""
+    """One of NVIDIA's. None: it is about something else, or cannot be read."""
     for document in read_documents(path):
         if document.get("kind") in (*CARD_KINDS, MANAGEMENT_KIND):
             try:

@@ -34,7 +34,7 @@ def read_cdi_documents(folders: Iterable[Path] = CDI_FOLDERS) -> Iterator[Docume
 
 def is_spec_of_ours(file_name: str) -> bool:
     """By the name of the file, also of one that is half written."""
-    return _OUR_FILE.fullmatch(file_name) is not None
+    return file_name.startswith((OUR_PREFIX, ".")) and _OUR_FILE.fullmatch(file_name) is not None
 
 
 def read_documents(path: Path) -> Iterator[Document]:
