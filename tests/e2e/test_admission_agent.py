@@ -196,12 +196,13 @@ def test_it_writes_changes_and_removes_its_own_two(post: AgentAdmissionBench, ke
         assert post.read(post.own)["metadata"]["annotations"].get(key) == value
 
 
-def test_it_says_by_a_label_who_holds_limits_there(post: AgentAdmissionBench) -> None:
+@pytest.mark.parametrize("key", ["vrampack.dev/enforcement", "vrampack.dev/injection"])
+def test_it_says_by_a_label_who_holds_limits_there_and_how_cards_come(post: AgentAdmissionBench, key: str) -> None:
     """Beside labels of others, which stay."""
     post.cluster.request_ok("PATCH", f"/api/v1/nodes/{post.own}", a_label("there"), content_type=MERGE)
     for value in ("watch", "native", None):
-        assert post.patch(post.own, {"metadata": {"labels": {"vrampack.dev/enforcement": value}}}) == HTTPStatus.OK
-        assert post.read(post.own)["metadata"]["labels"].get("vrampack.dev/enforcement") == value
+        assert post.patch(post.own, {"metadata": {"labels": {key: value}}}) == HTTPStatus.OK
+        assert post.read(post.own)["metadata"]["labels"].get(key) == value
         assert post.read(post.own)["metadata"]["labels"]["gpu"] == "there"
 
 

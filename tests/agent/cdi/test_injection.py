@@ -271,6 +271,20 @@ async def test_a_mode_that_was_set_and_cannot_work_is_not_ready(runtime: dict[st
         await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False})
 
 
+async def test_a_folder_that_cannot_be_written_to_is_a_problem_of_the_mode_that_was_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is looked at again, and the node offers its cards once it can."""
+    monkeypatch.setattr("vrampack.agent.admission.injection.REVIEW_SECONDS", 0.1)
+    async with agent_harness(starts=False, injection="cdi") as world:
+        await world.add_runtime()
+        world.cdi_folder.rename(world.folder / "away")
+        await world.launch_agent()
+        await world.wait_until(lambda: "no spec can be written into" in world.agent.find_unready_reason())
+        (world.folder / "away").rename(world.cdi_folder)
+        await world.wait_until(lambda: world.read_card_health() == {"GPU-0": True})
+
+
 async def test_a_node_without_nvidias_specs_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     """And it is looked at again: the GPU Operator may write them later."""
     monkeypatch.setattr("vrampack.agent.admission.injection.REVIEW_SECONDS", 0.1)

@@ -77,15 +77,16 @@ class InjectionChoice:
             for gpu in gpus:
                 await self._edits.find_edits(gpu)
         except CdiError as error:
-            return ProbeResult(is_read=None, reason=str(error))
+            return ProbeResult(is_read=None, reason=str(error), is_fault=True)
         self._publisher.has_been_read = self._publisher.has_been_read or result.is_read is True
         return result
 
     def _apply_result(self, result: ProbeResult, runtime: ContainerRuntime) -> None:
         self.reason, self.is_undecided = result.reason, result.is_read is None
         self.mode = "cdi" if self._setting == "cdi" or result.is_read else "exact"
-        is_hopeful = result.is_read or (result.is_read is None and runtime.has_cdi_by_default)
-        self.problem = "" if self._setting == "auto" or is_hopeful else f"injection: cdi: {result.reason}"
+        is_hopeful = result.is_read is None and runtime.has_cdi_by_default and not result.is_fault
+        is_fine = self._setting == "auto" or result.is_read or is_hopeful
+        self.problem = "" if is_fine else f"injection: cdi: {result.reason}"
 
 
 def _is_kubelet_new_enough(version: str) -> bool:

@@ -65,6 +65,8 @@ class ProbeResult:
     is_read: bool | None
     """Whether the runtime reads the folder; None: undecided."""
     reason: str
+    is_fault: bool = False
+    """Whether no container could get a card, whoever reads: the folder cannot be written to, no spec of NVIDIA's is there."""
 
 
 def parse_runtime(text: str) -> ContainerRuntime:
