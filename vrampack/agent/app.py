@@ -15,7 +15,7 @@ import logging
 import signal
 import time
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -284,8 +284,8 @@ class Agent:
         problem, is_final, hook_socket = "", True, self._context.paths.hook_socket
         try:
             capabilities = self._context.detect_capabilities(runtime_specs=RUNTIME_SPECS)
-            capabilities = replace(capabilities, has_hook=capabilities.has_hook or self._injection.has_hook)
-            back_end = await self._enforcement.start(self._enforcement.select(capabilities))
+            selection = self._enforcement.select(self._injection.extend_capabilities(capabilities))
+            back_end = await self._enforcement.start(selection)
             # A hook that is installed where nothing needs it is answered as well: silence would stop every container.
             if back_end.needs_hook or hook_socket.parent.is_dir():
                 await self._hook_server.start()

@@ -71,6 +71,7 @@ async def test_a_spec_older_than_the_drivers_numbering_hands_over_no_other_card(
     moved = replace(profile_gpu("v100x8", 5), minor=6)
     found = await CdiNode(tmp_path, "device-plugin.json").build_source().find_edits(moved)
     assert paths_of(found) == CONTROL | {"/dev/nvidia6"}
+    assert [hook.args[-1] for hook in found.edits.hooks if LIMIT_HOOK in hook.args] == [moved.uuid]
 
 
 async def test_an_instance_that_was_cut_after_the_spec_was_made_gets_its_own_capabilities(tmp_path: Path) -> None:

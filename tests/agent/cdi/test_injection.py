@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.agent.agent_harness import NODE, AgentHarness, agent_harness
+from tests.agent.agent_harness import NODE, SPECS, AgentHarness, agent_harness
 from tests.agent.pod_lifecycle import (
     put_bound_pod,
     report_status,
@@ -149,6 +149,39 @@ async def test_the_library_travels_in_the_spec() -> None:
         mounts = {mount["containerPath"]: mount for mount in (await resolve(runtime, started))["mounts"]}
         assert mounts["/etc/ld.so.preload"]["hostPath"] == "/var/lib/vrampack/preload/ld.so.preload"
         assert "ro" in mounts["/var/lib/vrampack/preload"]["options"]
+
+
+async def test_a_limit_that_nvidias_hook_holds_is_in_every_spec_or_nothing_starts() -> None:
+    """`native` by the toolkit: the GPU is in a spec with that hook when the agent starts, and later in one without it."""
+    async with agent_harness(starts=False, enforcement="native") as world:
+        runtime = await world.add_runtime()
+        added = world.cdi_folder / "device-plugin.json"
+        spec = json.loads((SPECS / "device-plugin.json").read_text())
+        first = "/dev/nvidia0"
+        device = next(each for each in spec["devices"] if each["containerEdits"]["deviceNodes"][0]["path"] == first)
+        added.write_text(json.dumps(spec | {"devices": [device | {"name": "GPU-0"}]}))
+        await world.start_agent()
+        assert "by the container toolkit" in world.log_text
+        pod = put_bound_pod(world, "p", has_references=False)
+        edits = await resolve(runtime, await run_pod(world, pod))
+        assert "apply-cuda-memory-limits" in [hook["args"][1] for hook in edits["hooks"]]
+        added.unlink()
+        assert "no hook for limits any more" in await start_refused(
+            world, put_bound_pod(world, "q", has_references=False)
+        )
+
+
+async def test_our_hook_travels_where_a_limit_needs_it() -> None:
+    """The management spec has no hook of NVIDIA's, so ours it is."""
+    hook = "/opt/vrampack/bin/vrampack-hook"
+    async with agent_harness(starts=False, enforcement="native") as world:
+        world.settings["cdi"] = {"folder": world.cdi_folder, "hook": hook}
+        world.hook_socket.parent.mkdir()
+        runtime = await world.add_runtime()
+        await world.start_agent()
+        assert "by the createRuntime hook" in world.log_text
+        edits = await resolve(runtime, await run_pod(world, put_bound_pod(world, "p", has_references=False)))
+        assert {"hookName": "createRuntime", "path": hook, "args": ["vrampack-hook"]} in edits["hooks"]
 
 
 async def test_kubelet_that_asks_nobody_starts_nothing() -> None:

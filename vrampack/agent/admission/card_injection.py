@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from vrampack.agent.admission.errors import RefusedStartError
-from vrampack.agent.cdi.card_edits import CardEdits
+from vrampack.agent.cdi.card_edits import CardEdits, has_limit_hook
 from vrampack.agent.cdi.device_names import CARD_KIND, parse_qualified_name
 from vrampack.agent.cdi.errors import CdiError
 from vrampack.agent.cdi.spec_document import (
@@ -60,13 +60,18 @@ class CardInjection:
         get_gpus: Callable[[], Mapping[str, Gpu]],
         list_mounts: Callable[[], Mapping[str, str]],
         get_hook: Callable[[], Path | None],
+        needs_limit_hook: Callable[[], bool],
     ) -> None:
-        """`get_hook` is where the node has the createRuntime hook, None where no limit needs it."""
+        """`get_hook` is where the node has our createRuntime hook, None where no limit needs it.
+
+        `needs_limit_hook`: whether NVIDIA's own is the only one that puts limits in force.
+        """
         self._publisher = publisher
         self._edits = edits
         self._get_gpus = get_gpus
         self._list_mounts = list_mounts
         self._get_hook = get_hook
+        self._needs_limit_hook = needs_limit_hook
 
     async def inject_cards(self, pod: LocalPod, entries: Iterable[CheckpointAllocation]) -> None:
         """Write the specs of these containers of the pod. Raises `RefusedStartError`.
@@ -97,7 +102,10 @@ class CardInjection:
         gpu = self._get_gpus().get(uuid)
         if gpu is None:
             raise CdiError(f"card {uuid} is not seen by the driver now")
-        return await self._edits.find_edits(gpu)
+        found = await self._edits.find_edits(gpu)
+        if self._needs_limit_hook() and not has_limit_hook(found.edits):
+            raise CdiError(f"NVIDIA's spec of card {uuid} has no hook for limits any more; restart the agent")
+        return found
 
     def _build_own_edits(self, pod: LocalPod, grant: Grant) -> CdiEdits:
         hook = self._get_hook()

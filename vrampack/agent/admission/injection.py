@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -23,6 +24,7 @@ from vrampack.agent.cdi.spec_publisher import SpecPublisher
 from vrampack.agent.cluster.local_pod import LocalPod
 from vrampack.agent.kubelet.generated import deviceplugin_pb2 as api
 from vrampack.agent.kubelet.podresources import CheckpointAllocation
+from vrampack.agent.limits.detection import NodeCapabilities, ToolkitState
 from vrampack.agent.limits.enforcement import Enforcement
 from vrampack.agent.limits.node_context import NodeContext
 from vrampack.agent.metrics import AgentMetrics
@@ -75,6 +77,7 @@ class Injection:
             get_gpus=lambda: context.cards.gpus,
             list_mounts=enforcement.list_mounts,
             get_hook=self._get_hook,
+            needs_limit_hook=lambda: enforcement.needs_toolkit,
         )
 
     @property
@@ -91,10 +94,16 @@ class Injection:
         """Why no container can get a card in this mode; empty when all is well."""
         return self._choice.problem
 
-    @property
-    def has_hook(self) -> bool:
-        """Whether specs carry the createRuntime hook to where a limit needs it."""
-        return self.mode == "cdi" and self._hook is not None
+    def extend_capabilities(self, found: NodeCapabilities) -> NodeCapabilities:
+        """With what specs carry: our createRuntime hook, and NVIDIA's own where the edits of every card have it."""
+        if self.mode != "cdi":
+            return found
+        no_toolkit = ToolkitState.OLD if found.toolkit is ToolkitState.READY else found.toolkit
+        return replace(
+            found,
+            has_hook=found.has_hook or self._hook is not None,
+            toolkit=ToolkitState.READY if self._choice.has_limit_hooks else no_toolkit,
+        )
 
     async def wait_until_chosen(self) -> None:
         await self._choice.wait_until_decided()

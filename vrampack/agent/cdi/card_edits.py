@@ -14,9 +14,11 @@ another card.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from vrampack.agent.cdi.spec_document import CdiDeviceNode, CdiEdits, CdiHook, CdiSpec, merge_edits
 from vrampack.agent.nvml.driver import Gpu
@@ -28,6 +30,8 @@ MANAGEMENT_KIND: Final = "management.nvidia.com/gpu"
 CONTROL_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 CAPABILITIES: Final = "/dev/nvidia-caps/nvidia-cap"
 DRM_FOLDER: Final = "/dev/dri"
+LIMIT_HOOK: Final = "apply-cuda-memory-limits"
+"""What NVIDIA's hook is told where it is to put `NVIDIA_GPU_MEMORY_LIMIT` in force (toolkit 1.20.1, driver 615)."""
 _CARD_NODE: Final = re.compile(r"/dev/nvidia[0-9]+")
 
 
@@ -62,7 +66,8 @@ def build_edits(specs: Sequence[CdiSpec], gpu: Gpu, minors: Mapping[str, int]) -
         control = [known[path] for path in CONTROL_NODES if path in known]
         if control:
             nodes = tuple(known.get(path) or CdiDeviceNode(path) for path in own)
-            merged = merge_edits([spec.container_edits, CdiEdits(device_nodes=(*control, *nodes))])
+            own_edits = CdiEdits(device_nodes=(*control, *nodes), hooks=tuple(_build_limit_hooks(spec, gpu)))
+            merged = merge_edits([spec.container_edits, own_edits])
             return CardEdits(merged, spec.cdi_version)
     return None
 
@@ -112,6 +117,20 @@ def _is_of_card(edits: CdiEdits, gpu: Gpu, minors: Mapping[str, int]) -> bool:
     capabilities = {path for path in paths if path.startswith(CAPABILITIES)}
     own = list_card_nodes(gpu, minors)
     return own is not None and cards | capabilities == set(own)
+
+
+def has_limit_hook(edits: CdiEdits) -> bool:
+    """Whether NVIDIA's toolkit puts the limit of a container with these edits in force."""
+    return any(LIMIT_HOOK in hook.args for hook in edits.hooks)
+
+
+def _build_limit_hooks(spec: CdiSpec, gpu: Gpu) -> Iterator[CdiHook]:
+    """The limit hook that the spec has for another card, for this one. An instance has none."""
+    hooks = (hook for device in spec.devices for hook in device.container_edits.hooks if LIMIT_HOOK in hook.args)
+    template = next(hooks, None)
+    if template is not None and "--gpu-id" in template.args and gpu.mig_parent is None:
+        at = template.args.index("--gpu-id") + 1
+        yield msgspec.structs.replace(template, args=(*template.args[:at], gpu.uuid, *template.args[at + 1 :]))
 
 
 def _is_about_drm(hook: CdiHook) -> bool:

@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterable
 from typing import Literal
 
+from vrampack.agent.cdi.card_edits import has_limit_hook
 from vrampack.agent.cdi.edits_source import EditsSource
 from vrampack.agent.cdi.errors import CdiError
 from vrampack.agent.cdi.runtime_probe import ContainerRuntime, ProbeResult, RuntimeProbe
@@ -51,6 +52,8 @@ class InjectionChoice:
         self.problem = ""
         """Why no container can get a card in the mode that was set; empty when all is well."""
         self.is_undecided = True
+        self.has_limit_hooks = False
+        """Whether the edits of every card have NVIDIA's hook for limits."""
 
     async def wait_until_decided(self) -> None:
         await self._decided.wait()
@@ -74,8 +77,8 @@ class InjectionChoice:
             )
         try:
             result = await self._probe.probe_runtime(runtime)
-            for gpu in gpus:
-                await self._edits.find_edits(gpu)
+            found = [await self._edits.find_edits(gpu) for gpu in gpus]
+            self.has_limit_hooks = all(has_limit_hook(each.edits) for each in found)
         except CdiError as error:
             return ProbeResult(is_read=None, reason=str(error), is_fault=True)
         self._publisher.has_been_read = self._publisher.has_been_read or result.is_read is True

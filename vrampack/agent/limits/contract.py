@@ -136,6 +136,11 @@ class BackEnd(LimitApplier):
         return False
 
     @property
+    def needs_toolkit(self) -> bool:
+        """Whether limits are put in force only by the hook that NVIDIA's spec of a card names."""
+        return False
+
+    @property
     def hook_mount(self) -> str:
         """The folder that the hook has to mount into a container; empty for none."""
         return ""

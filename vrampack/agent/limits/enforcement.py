@@ -108,6 +108,11 @@ class Enforcement:
         """Whether limits are put in force only when the createRuntime hook asks."""
         return self._back_end is not None and self._back_end.needs_hook
 
+    @property
+    def needs_toolkit(self) -> bool:
+        """Whether limits are put in force only by the hook that NVIDIA's spec of a card names."""
+        return self._back_end is not None and self._back_end.needs_toolkit
+
     def list_mounts(self) -> Mapping[str, str]:
         """What kubelet mounts into every container: path on the node by path in the container."""
         return self._back_end.list_mounts() if self._back_end is not None else {}

@@ -68,5 +68,6 @@ class NodeContext:
             driver_version=self.cards.driver_version,
             has_mig=any(card.mig_parent is not None for card in self.cards.cards),
             cgroup_version=self.cgroups.version,
+            cdi_folders=self.paths.cdi_folders,
             runtime_specs=runtime_specs,
         )

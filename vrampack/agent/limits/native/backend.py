@@ -43,6 +43,7 @@ class NativeByToolkit(BackEnd):
     """The toolkit's CDI hook reads NVIDIA_GPU_MEMORY_LIMIT, which admission made of the pod's record."""
 
     traits = Traits(Scope.CONTAINER, "at container start, by the container toolkit", SURVIVES)
+    needs_toolkit = True
 
     def __init__(self, meter: UsageMeter) -> None:
         self._meter = meter
