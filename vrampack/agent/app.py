@@ -268,7 +268,7 @@ class Agent:
             if advertised.is_discovered:
                 log.info("agent idle reason=%s", advertised.problem or "this node has no cards")
         await self._own_node.wait_for_sync()
-        await self._injection.choose_mode(self._own_node.system)
+        await self._injection.choose_mode(lambda: self._own_node.system)
         self._publish_injection()
         await self._pod_cache.wait_for_sync()
         self._fence.restore_pods(self._pod_cache.list_pods(), await self._list_allocations(), self._cards())

@@ -331,6 +331,18 @@ async def test_a_node_without_nvidias_specs_is_exact(monkeypatch: pytest.MonkeyP
         await world.wait_until(lambda: json.loads(world.read_annotation() or "{}").get("injection") == "cdi")
 
 
+async def test_a_runtime_that_is_upgraded_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vrampack.agent.admission.injection.REVIEW_SECONDS", 0.1)
+    async with agent_harness(starts=False) as world:
+        older = await world.add_runtime("containerd://1.7.27", has_cdi=False)
+        await world.start_agent()
+        await world.wait_until(lambda: json.loads(world.read_annotation() or "{}").get("injection") == "exact")
+        await older.close()
+        (world.node_proc / str(older.pid)).unlink()
+        await world.add_runtime("containerd://2.1.3")
+        await world.wait_until(lambda: json.loads(world.read_annotation() or "{}").get("injection") == "cdi")
+
+
 async def test_a_folder_that_went_away_refuses_and_says_so() -> None:
     async with agent_harness(starts=False) as world:
         await world.add_runtime()

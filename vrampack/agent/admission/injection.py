@@ -34,7 +34,7 @@ from vrampack.kube.objects import NodeSystemInfo
 NO_CARD_ENV: Final = {"NVIDIA_VISIBLE_DEVICES": "void"}
 """What NVIDIA's runtime takes for: no card, and none of the driver's files. The pod's own environment wins over it."""
 REVIEW_SECONDS = 60.0
-"""Between two looks at a node on which the mode could not be decided."""
+"""Between two looks at a node whose runtime does not read specs yet."""
 
 
 class PodFinder(Protocol):
@@ -60,7 +60,7 @@ class Injection:
         self._metrics = metrics
         self._hook = settings.cdi.hook
         self._watch = ReadWatch()
-        self._system = NodeSystemInfo()
+        self._get_system: Callable[[], NodeSystemInfo] = NodeSystemInfo
         folder = SpecFolder(settings.cdi.folder, self._watch)
         self._publisher = SpecPublisher(
             folder, self._watch, metrics, get_container_id=self._get_container_id, clock=time.monotonic
@@ -108,14 +108,14 @@ class Injection:
     async def wait_until_chosen(self) -> None:
         await self._choice.wait_until_decided()
 
-    async def choose_mode(self, system: NodeSystemInfo) -> None:
+    async def choose_mode(self, get_system: Callable[[], NodeSystemInfo]) -> None:
         """The first choice, on a node that has cards. What an earlier agent left in the folder is swept away."""
-        self._system = system
+        self._get_system = get_system
         self._publisher.remove_all_specs()
         await self._choose()
 
     async def run(self, on_changed: Callable[[], None]) -> None:
-        """Delete specs that were used, and look again at what was undecided; until cancelled."""
+        """Delete specs that were used, and look again at a node that is not settled; until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._publisher.run())
             tasks.create_task(self._review_mode(on_changed))
@@ -141,7 +141,7 @@ class Injection:
         await self._cards.inject_cards(pod, entries)
 
     async def _choose(self) -> bool:
-        system = self._system
+        system = self._get_system()
         has_changed = await self._choice.choose_mode(
             parse_runtime(system.container_runtime_version), system.kubelet_version, self._context.cards.gpus.values()
         )
@@ -151,7 +151,7 @@ class Injection:
     async def _review_mode(self, on_changed: Callable[[], None]) -> None:
         while True:
             await asyncio.sleep(REVIEW_SECONDS)
-            if self._choice.is_undecided and await self._choose():
+            if not self._choice.is_settled and await self._choose():
                 on_changed()
 
     def _get_hook(self) -> Path | None:

@@ -3,7 +3,7 @@
     setting exact --------------------------------------------------------> exact
     setting cdi  ---------------------------------------------------------> cdi, with a problem where it cannot work
     setting auto --the runtime reads our probe, and every card has edits--> cdi
-                 --anything else, or undecided----------------------------> exact, and looked at again while undecided
+                 --anything else, or undecided----------------------------> exact, and looked at again
 
 The mode is that of containers which kubelet allocates devices for from now on. One that has its devices keeps the mode that
 it got them in: kubelet repeats that answer for as long as its pod lives.
@@ -51,7 +51,8 @@ class InjectionChoice:
         self.reason = ""
         self.problem = ""
         """Why no container can get a card in the mode that was set; empty when all is well."""
-        self.is_undecided = True
+        self.is_settled = False
+        """False where another look may find more: the runtime is upgraded or restarted, the GPU Operator writes its specs."""
         self.has_limit_hooks = False
         """Whether the edits of every card have NVIDIA's hook for limits."""
 
@@ -63,7 +64,7 @@ class InjectionChoice:
         before = self.mode, self.reason, self.problem
         self._publisher.runtime = runtime
         if self._setting == "exact":
-            self.reason, self.is_undecided = "set", False
+            self.reason, self.is_settled = "set", True
         else:
             result = await self._check_node(runtime, kubelet_version, gpus)
             self._apply_result(result, runtime)
@@ -85,7 +86,7 @@ class InjectionChoice:
         return result
 
     def _apply_result(self, result: ProbeResult, runtime: ContainerRuntime) -> None:
-        self.reason, self.is_undecided = result.reason, result.is_read is None
+        self.reason, self.is_settled = result.reason, result.is_read is True
         self.mode = "cdi" if self._setting == "cdi" or result.is_read else "exact"
         is_hopeful = result.is_read is None and runtime.has_cdi_by_default and not result.is_fault
         is_fine = self._setting == "auto" or result.is_read or is_hopeful
