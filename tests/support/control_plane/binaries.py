@@ -8,8 +8,6 @@ pinned minor version, else from a cache outside the tree, which is filled by `go
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import os
 import re
 import shutil
@@ -18,14 +16,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.support.go_module import GoModule
+
 MODULE = Path(__file__).parents[2] / "e2e" / "controlplane"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 IDLE_EXTENDER = "idle-extender"
 """What the benchmarks compare ours with; it is built when they ask for it, and nobody else does."""
 KUBELET, PAUSE = "kubelet", "pause"
 """What the node suite runs beside the control plane, and the same is true of them."""
-BUILD_TIMEOUT_SECONDS = 1500
-"""A cold build takes about 4 minutes on 2 idle cores; the rest is for a busy machine."""
 
 
 def locate_programs(environ: Mapping[str, str] = os.environ, *, programs: Sequence[str] = PROGRAMS) -> dict[str, Path]:
@@ -47,17 +45,11 @@ def read_pinned_version() -> str:
 
 def build_programs(environ: Mapping[str, str] = os.environ, *, programs: Sequence[str] = PROGRAMS) -> Path:
     """Fill the cache folder of this go.sum and Go version, once, and return it."""
-    go = shutil.which("go", path=environ.get("PATH"))
-    if go is None:
-        raise RuntimeError("go is not on PATH: install Go 1.26 or set KUBEBUILDER_ASSETS to a folder with all programs")
-    folder = _cache_root(environ) / _key(go)
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two suites starting together build once
-        missing = [name for name in programs if not (folder / name).exists()]
-        if missing:
-            _go_build(go, folder, missing, environ)
-    return folder
+    version = read_pinned_version()
+    stamps = " ".join(
+        f"-X k8s.io/{package}/version.gitVersion={version}" for package in ("component-base", "client-go/pkg")
+    )
+    return GoModule(MODULE, "controlplane", "./cmd", stamps).build_programs(environ, *programs)
 
 
 def _given(name: str, environ: Mapping[str, str]) -> Path | None:
@@ -78,42 +70,6 @@ def _has_pinned_minor(name: str, program: str) -> bool:
     if name == "etcd":
         return "etcd Version: 3.6." in answer
     return f"{read_pinned_version().rpartition('.')[0]}." in answer
-
-
-def _cache_root(environ: Mapping[str, str]) -> Path:
-    base = environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "vrampack" / "controlplane"
-
-
-def _key(go: str) -> str:
-    version = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, timeout=30, check=True).stdout
-    digest = hashlib.sha256(version.encode())
-    for source in (MODULE / "go.sum", *sorted(MODULE.glob("cmd/*/main.go"))):
-        digest.update(source.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def _go_build(go: str, folder: Path, names: list[str], environ: Mapping[str, str]) -> None:
-    version = read_pinned_version()
-    stamps = " ".join(
-        f"-X k8s.io/{package}/version.gitVersion={version}" for package in ("component-base", "client-go/pkg")
-    )
-    partial = folder / f".partial-{os.getpid()}"
-    partial.mkdir()
-
-    try:
-        subprocess.run(
-            [go, "build", "-trimpath", "-mod=readonly", "-ldflags", f"-s -w {stamps}", "-o", str(partial) + "/"]
-            + [f"./cmd/{name}" for name in names],
-            cwd=MODULE,
-            env={**environ, "CGO_ENABLED": "0"},
-            timeout=BUILD_TIMEOUT_SECONDS,
-            check=True,
-        )
-        for program in partial.iterdir():
-            program.rename(folder / program.name)
-    finally:
-        shutil.rmtree(partial)
 
 
 if __name__ == "__main__":
