@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.node import images
+from tests.node.containerd_release import PROGRAMS, RELEASES
 from tests.node.machine import HostState, processes_in
 from tests.node.node_site import BUILD, LOGS, VARIABLE, NodeSite
 from tests.support.control_plane import binaries
@@ -42,6 +43,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     programs = binaries.locate_programs(programs=(*binaries.PROGRAMS, binaries.KUBELET, binaries.PAUSE))
+    runtimes = {release.name: folder for release in RELEASES if (folder := release.build())}
     archives = images.prepare_images(BUILD, programs)
     shutil.rmtree(LOGS, ignore_errors=True)
     LOGS.mkdir()
@@ -50,6 +52,8 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         _link(around.programs, programs.values())
         _link(around.archives, archives)
+        for name, folder in runtimes.items():
+            _link(around.containerd(name), [folder / program for program in PROGRAMS])
         code = _inside(around, arguments)
     finally:
         before.restore(cgroup=around.cgroup)
@@ -73,7 +77,7 @@ def _left(before: HostState) -> list[str]:
 
 
 def _link(folder: Path, files: Iterable[Path]) -> None:
-    folder.mkdir()
+    folder.mkdir(parents=True)
     for file in files:
         (folder / file.name).symlink_to(file)
 

@@ -1,4 +1,7 @@
-"""One node for the whole suite, with the product on it. The driver is simulated: a library, and a file that says what it sees."""
+"""One node at a time, with the product on it. The driver is simulated: a library, and a file that says what it sees.
+
+Tests of one containerd share a node; `containerd_release.py` says how a test chooses.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from tests.fakes.nvml.build import LIBRARY, build_stub
 from tests.fakes.nvml.machine import OLD_DRIVER, FakeNvmlMachine
 from tests.fakes.nvml.profiles import PROFILES
 from tests.node.containerd import DriverMounts
+from tests.node.containerd_release import DEBIAN_1_6, RELEASES, ContainerdRelease
 from tests.node.controlplane import NODE_NAME
 from tests.node.node import NAMESPACE, LiveNode
 from tests.node.node_site import NodeSite
@@ -23,16 +27,37 @@ GPU_LABEL = "nvidia.com/gpu.present"
 """What NVIDIA's operator, or node feature discovery, says of a node; agents go where it says so."""
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test of a node has one for each containerd of its mark, and Debian's without a mark."""
+    if "release" in metafunc.fixturenames:
+        mark = metafunc.definition.get_closest_marker("containerd")
+        chosen = mark.args if mark else (DEBIAN_1_6,)
+        metafunc.parametrize("release", chosen, scope="session", ids=[release.name for release in chosen])
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what lies in this folder, before `-m` looks at marks: no test can forget it.
 
-    Those without the agent come first: a node that had a plugin is never again one that had none.
+    Of those that share a node the ones without the agent come first: a node that had a plugin is never again one that had
+    none.
     """
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.node)
-    items.sort(key=lambda item: item.path.is_relative_to(HERE) and "node" in getattr(item, "fixturenames", ()))
+    items.sort(key=_node_order)
+
+
+def _node_order(item: pytest.Item) -> tuple[int, int]:
+    """By the node that it shares, then by what must be there."""
+    if (
+        not isinstance(item, pytest.Function)
+        or not item.path.is_relative_to(HERE)
+        or "release" not in item.fixturenames
+    ):
+        return (-1, 0)
+    needs = [name in item.fixturenames for name in ("installed", "node")]
+    return (RELEASES.index(item.callspec.params["release"]), sum(needs))
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +82,9 @@ def driver(around: NodeSite) -> Iterator[FakeDriver]:
 
 
 @pytest.fixture(scope="session")
-def bare_node(around: NodeSite, cards: FakeNvmlMachine, driver: FakeDriver) -> Iterator[LiveNode]:
+def bare_node(
+    around: NodeSite, release: ContainerdRelease, cards: FakeNvmlMachine, driver: FakeDriver
+) -> Iterator[LiveNode]:
     """Ready, and nothing of ours on it but the driver."""
     library = build_stub(around.site) / LIBRARY
     mounts = {
@@ -69,7 +96,7 @@ def bare_node(around: NodeSite, cards: FakeNvmlMachine, driver: FakeDriver) -> I
         "/dev/nvidia0": driver.card_file(driver.cards[0]),
         "/dev/nvidia-uvm": driver.uvm,
     }
-    with LiveNode.boot(around, DriverMounts(mounts)) as running:
+    with LiveNode.boot(around, release, DriverMounts(mounts)) as running:
         yield running
 
 
@@ -101,6 +128,6 @@ def node(installed: LiveNode, restarts_until_ready: list[int]) -> LiveNode:
 def _empty_afterwards(request: pytest.FixtureRequest) -> Iterator[None]:
     """The next test finds namespace `default` without pods: what a test leaves would hold cards."""
     yield
-    if "node" in request.fixturenames or "installed" in request.fixturenames:
+    if "bare_node" in request.fixturenames:
         running: LiveNode = request.getfixturevalue("bare_node")
         running.clear()

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from signal import SIGKILL
 
+from tests.node.containerd import BRIDGE
 from tests.node.machine import hierarchies
 from tests.support.polling import wait_until
 
@@ -37,6 +38,12 @@ def end_all(cgroup: str) -> None:
             subprocess.run(["umount", "--lazy", where], check=True)
     for path in OF_THE_RUNTIME:
         shutil.rmtree(path, ignore_errors=True)
+
+
+def remove_network() -> None:
+    """The bridge of all pods, where there was one."""
+    if Path("/sys/class/net", BRIDGE).exists():
+        subprocess.run(["ip", "link", "delete", BRIDGE], check=True)
 
 
 def _kill_members(cgroup: str) -> list[int]:

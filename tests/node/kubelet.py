@@ -14,6 +14,7 @@ from tests.support.processes import ManagedProcess
 ROOT = Path("/var/lib/kubelet")
 DEVICE_PLUGINS = ROOT / "device-plugins"
 POD_RESOURCES = ROOT / "pod-resources" / "kubelet.sock"
+POD_LOGS = Path("/var/log/pods")
 PORT = 10250
 
 
@@ -78,7 +79,7 @@ def _configuration(cluster: NodeControlPlane, directory: Path, *, cgroup: str) -
         "resolvConf": "",
         "makeIPTablesUtilChains": False,
         "staticPodPath": str(static_pods(directory)),
-        "podLogsDir": "/var/log/pods",
+        "podLogsDir": str(POD_LOGS),
         "volumePluginDir": str(directory / "volume-plugins"),
         "nodeStatusUpdateFrequency": "2s",  # 10 s by default; what a plugin advertises is seen at the next one
         "crashLoopBackOff": {"maxContainerRestartPeriod": "2s"},  # what a test kills twice need not wait for minutes
@@ -95,3 +96,10 @@ def forget_sockets() -> None:
             if path.is_socket():
                 path.unlink()
     shutil.rmtree("/run/vrampack", ignore_errors=True)
+
+
+def remove_files() -> None:
+    """Everything that kubelet and its containers keep on the disk; nobody has any of it mounted any more."""
+    for folder in (ROOT, POD_LOGS):
+        for path in folder.glob("*"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()

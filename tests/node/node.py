@@ -1,17 +1,19 @@
 """One running node; tests hold it and do to it what happens to nodes.
 
-    with Node.boot(Surroundings.inside(), Driver(mounts={...})) as node:
+    with LiveNode.boot(NodeSite.inside_namespaces(), DEBIAN_1_6, DriverMounts({...})) as node:
         node.install("second-scheduler")
         node.kubectl("get", "pods")
         node.kill_kubelet(); node.start_kubelet()
 
-Calls act as cluster administrator. Processes are children of the test program, except what containerd starts.
+Calls act as cluster administrator. Processes are children of the test program, except what containerd starts. After it
+another may be booted: what a node has on its disk and in its control groups goes with it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -22,7 +24,8 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 
 from tests.node import containers, kubelet
-from tests.node.containerd import DriverMounts, containerd, is_containerd_up, load_images
+from tests.node.containerd import ContainerdNode, DriverMounts
+from tests.node.containerd_release import DEFAULT_HANDLER, ContainerdRelease
 from tests.node.controlplane import API_URL, NODE_ADDRESS, NODE_NAME, SERVICE_ADDRESS, NodeControlPlane
 from tests.node.images import BUILT_NAME, SHIPPED_NAME
 from tests.node.machine import remove_cgroup
@@ -41,28 +44,36 @@ NAMESPACE = "vrampack-system"
 AGENT = "vrampack agent"
 """How the agent's process calls itself."""
 KUBECTL_TIMEOUT_SECONDS = 120
+ADDRESSES = (NODE_ADDRESS, SERVICE_ADDRESS)
+LEFT_ON_DISK = ("/etc/cdi", "/run/cdi", "/etc/vrampack", "/var/lib/vrampack", "/var/lib/cni/networks")
+"""Folders that programs on the node write to by fixed names, beside kubelet's own."""
 
 
 class LiveNode:
     """See the module."""
 
-    def __init__(self, around: NodeSite, driver: DriverMounts) -> None:
-        for address in (NODE_ADDRESS, SERVICE_ADDRESS):
+    def __init__(self, around: NodeSite, release: ContainerdRelease, driver: DriverMounts) -> None:
+        for address in ADDRESSES:
             subprocess.run(["ip", "address", "add", f"{address}/32", "dev", "lo"], check=True)
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
         self._around = around
-        self.cluster = NodeControlPlane.make(around.site / "cluster", around.programs, LOGS)
-        self.containerd = containerd(around.site / "containerd", LOGS, driver)
-        self.kubelet = kubelet.kubelet(self.cluster, around.site / "kubelet-files", cgroup=around.cgroup)
+        self.release = release
+        self._directory = around.site / release.name
+        self._directory.mkdir()
+        self.cluster = NodeControlPlane.make(self._directory / "cluster", around.programs, LOGS)
+        self.containerd = ContainerdNode(
+            release, self._directory / "containerd", LOGS, programs=around.containerd(release.name), driver=driver
+        )
+        self.kubelet = kubelet.kubelet(self.cluster, self._directory / "kubelet-files", cgroup=around.cgroup)
         self._control_plane: list[ManagedProcess] = []
         plugins = self.cluster.directory / "plugins"
         plugins.mkdir()
         kubectl_plugin.main([str(plugins / "kubectl-inspect-cgpu")])
 
     @classmethod
-    def boot(cls, around: NodeSite, driver: DriverMounts) -> Self:
+    def boot(cls, around: NodeSite, release: ContainerdRelease, driver: DriverMounts) -> Self:
         """A node that is Ready and has its images, in a cluster with nothing in it."""
-        node = cls(around, driver)
+        node = cls(around, release, driver)
         try:
             node._boot()
         except BaseException:
@@ -79,13 +90,40 @@ class LiveNode:
         self.stop()
 
     def stop(self) -> None:
-        """Kill the programs; what containers run ends with the namespaces."""
-        for process in (self.kubelet, self.containerd, *reversed(self._control_plane)):
+        """Kill the programs and what runs in containers, and empty the disk: the next node is another machine."""
+        self.kubelet.kill()
+        self.containerd.kill()
+        for process in reversed(self._control_plane):
             process.kill()
+        containers.end_all(self._around.cgroup)
+        remove_cgroup(self._around.cgroup)
+        containers.remove_network()
+        kubelet.forget_sockets()
+        kubelet.remove_files()
+        for folder in LEFT_ON_DISK:
+            shutil.rmtree(folder, ignore_errors=True)
+        for address in ADDRESSES:
+            subprocess.run(["ip", "address", "delete", f"{address}/32", "dev", "lo"], check=True)
 
     def install(self, shape: str) -> None:
-        """As the install page says: the manifests as they are."""
-        self.kubectl("apply", "-k", MANIFESTS / shape)
+        """As the install page says: the manifests as they are, the agent with a runtime class where the driver has one."""
+        handler = self.release.handler_with_driver
+        if handler == DEFAULT_HANDLER:
+            self.kubectl("apply", "-k", MANIFESTS / shape)
+            return
+        self.apply(
+            {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": handler}}
+            | {"handler": handler}
+        )
+        folder = self._directory / "install"
+        folder.mkdir()
+        patch = [{"op": "add", "path": "/spec/template/spec/runtimeClassName", "value": handler}]
+        kustomization = {
+            "resources": [os.path.relpath(MANIFESTS / shape, folder)],
+            "patches": [{"target": {"kind": "DaemonSet", "name": "vrampack-agent"}, "patch": json.dumps(patch)}],
+        }
+        (folder / "kustomization.yaml").write_text(json.dumps(kustomization))
+        self.kubectl("apply", "-k", folder)
 
     def kubectl(
         self,
@@ -181,7 +219,7 @@ class LiveNode:
     def restart_containerd(self) -> None:
         """SIGKILL, and start: the shims hold the containers meanwhile."""
         self.containerd.kill()
-        self._start_containerd()
+        self.containerd.start()
 
     def agent_pids(self) -> list[int]:
         """Its process, as everybody on the node sees it; none while kubelet has not started its container again."""
@@ -212,12 +250,12 @@ class LiveNode:
         remove_cgroup(self._around.cgroup)
         kubelet.make_cgroup(self._around.cgroup)
         kubelet.forget_sockets()
-        self._start_containerd()
+        self.containerd.start()
         self.start_kubelet()
 
     def add_static_pod(self, name: str, pod: Json) -> Path:
         """A pod that no API server was asked about; take it away by removing the file."""
-        path = kubelet.static_pods(self._around.site / "kubelet-files") / f"{name}.json"
+        path = kubelet.static_pods(self._directory / "kubelet-files") / f"{name}.json"
         path.write_text(json.dumps(pod))
         return path
 
@@ -228,12 +266,12 @@ class LiveNode:
         return {"HOME": str(folder), "KUBECONFIG": str(self.cluster.admin), "PATH": ":".join(map(str, path))}
 
     def _boot(self) -> None:
-        self._start_containerd()
+        self.containerd.start()
         etcd, apiserver = self.cluster.etcd(), self.cluster.apiserver()
         self._control_plane = [etcd, apiserver]
         etcd.start()
         apiserver.start()
-        load_images(sorted(self._around.archives.iterdir()), names={BUILT_NAME: SHIPPED_NAME})
+        self.containerd.load_images(sorted(self._around.archives.iterdir()), names={BUILT_NAME: SHIPPED_NAME})
         apiserver.wait_ready(f"{API_URL}/readyz", ca_file=self.cluster.authority.ca_file)
         for process in (self.cluster.controller_manager(), self.cluster.scheduler()):
             self._control_plane.append(process)
@@ -242,13 +280,6 @@ class LiveNode:
         self.wait(self.is_ready, what=lambda: f"the node is ready\n{self.kubelet.log_tail()}")
         account = ("serviceaccount", "default", "-n", "default")
         self.wait(lambda: self.get(*account), what="namespace default takes pods")
-
-    def _start_containerd(self) -> None:
-        self.containerd.start()
-        with suppress(TimeoutError):
-            self.wait(is_containerd_up, 30)
-        if not is_containerd_up():
-            raise RuntimeError(f"containerd does not answer\n{self.containerd.log_tail()}")
 
 
 def has_ready_condition(item: Json) -> bool:

@@ -33,6 +33,10 @@ class NodeSite:
     def archives(self) -> Path:
         return self.site / "images"
 
+    def containerd(self, release: str) -> Path:
+        """The programs of a containerd that was built; not there for one that is installed."""
+        return self.site / "containerd" / release
+
     @classmethod
     def inside_namespaces(cls, environ: Mapping[str, str] = os.environ) -> NodeSite:
         """Of a test that `python -m tests.node` runs; nowhere else may it touch the machine."""

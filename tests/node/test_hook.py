@@ -26,7 +26,7 @@ def hooked(node: LiveNode, around: NodeSite) -> Iterator[LiveNode]:
     folder = around.site / "hook"
     make = ["make", "--silent", "-C", str(REPOSITORY / "shim/hook"), "hook", f"OUT={folder}"]
     subprocess.run(make, check=True)
-    base = around.site / "containerd" / "base.json"
+    base = node.containerd.base_specification
     before = base.read_text()
     hook = {"path": str(folder / "vrampack-hook"), "args": ["vrampack-hook", "--timeout", "1"]}
     base.write_text(json.dumps(json.loads(before) | {"hooks": {"createRuntime": [hook]}}))

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
+from tests.node.containerd_release import BUILT_2, DEBIAN_1_6
 from tests.node.node import NAMESPACE, LiveNode, has_ready_condition
+
+pytestmark = pytest.mark.containerd(DEBIAN_1_6, BUILT_2)
 
 
 def test_both_replicas_become_ready_from_the_manifests_as_they_are(installed: LiveNode) -> None:

@@ -30,6 +30,8 @@ class ScriptedPlugin(DevicePluginServicer):
         self.devices = dict.fromkeys(ids, "Healthy")
         self.options = wire.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
         self.envs = {"NVIDIA_VISIBLE_DEVICES": "void", "FROM_PLUGIN": "yes"}
+        self.cdi_devices: list[str] = []
+        """Qualified names that Allocate answers."""
         self.prefers: list[str] = []
         self.refusals: dict[str, str] = {}
         """Method name to the text of the error that it ends in."""
@@ -106,7 +108,10 @@ class ScriptedPlugin(DevicePluginServicer):
 
     async def Allocate(self, request: wire.AllocateRequest, context: Context) -> wire.AllocateResponse:  # noqa: N802 - as generated
         await self._enter("Allocate", context)
-        answers = [wire.ContainerAllocateResponse(envs=self.envs) for _ in request.container_requests]
+        devices = [wire.CDIDevice(name=name) for name in self.cdi_devices]
+        answers = [
+            wire.ContainerAllocateResponse(envs=self.envs, cdi_devices=devices) for _ in request.container_requests
+        ]
         return wire.AllocateResponse(container_responses=answers)
 
     async def PreStartContainer(  # noqa: N802 - as generated
