@@ -154,7 +154,8 @@ def test_dcgm_exporter_is_the_same_byte_for_byte_without_our_policies(
         return status == HTTPStatus.CREATED and "env" not in container_of(made, "main")
 
     with_policies = stored()
-    touching = ("vrampack-environment-inject", "vrampack-environment-guard", "vrampack-requests", "vrampack-records")
+    guards = ("vrampack-environment-guard", "vrampack-void-guard", "vrampack-requests", "vrampack-records")
+    touching = ("vrampack-environment-inject", *guards)
     with form.without(*touching):
         bench.cluster.wait_until(is_bare, what="the policies are off")
         assert stored() == with_policies
@@ -201,7 +202,7 @@ def test_ephemeral_containers_from_before_the_policies_are_never_touched(
         admission_container("image"),
         admission_container("names", env=[env_entry("NVIDIA_VISIBLE_DEVICES")], env_from="any"),
     ]
-    ours = ("vrampack-environment-ephemeral", "vrampack-environment-guard")
+    ours = ("vrampack-environment-ephemeral", "vrampack-environment-guard", "vrampack-void-guard")
     with form.without(*ours):
         bench.cluster.wait_until(lambda: debugged_with(env_from="any")(bench), what="the guard is off")
         bench.cluster.wait_until(lambda: debugged_with()(bench), what="the mutation is off")
@@ -230,7 +231,7 @@ def test_an_ephemeral_container_of_a_pod_without_gpu_memory_is_its_own_affair(be
 def test_the_refusal_of_an_ephemeral_container_names_field_and_cure(bench: AdmissionBench) -> None:
     name = bench.create_bound_pod()
     for debugger, cure in (
-        (admission_container("debugger", env=[env_entry("NVIDIA_VISIBLE_DEVICES")]), "leave them out"),
+        (admission_container("debugger", env=[env_entry("NVIDIA_GPU_MEMORY_LIMIT")]), "leave them out"),
         (admission_container("debugger", env_from="any"), "write the variables out in env"),
     ):
         status, answer = bench.add_debug_container(name, debugger)

@@ -107,4 +107,4 @@ def test_an_attack_gets_through_where_the_policy_is_weaker(
 
 
 def test_every_resource_and_validation_is_shown_to_matter() -> None:
-    assert without_showing(OPTIONAL, WEAKENINGS) == set()
+    assert without_showing(WEAKENINGS, OPTIONAL) == set()

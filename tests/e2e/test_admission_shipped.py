@@ -11,6 +11,7 @@ import pytest
 from tests.e2e.second_scheduler import without_second_scheduler
 from tests.support.admission.pods import admission_container, admission_pod, env_entry
 from tests.support.admission.policies import (
+    EXACT,
     OPTIONAL,
     SECOND_SCHEDULER,
     SHIPPED,
@@ -21,7 +22,7 @@ from tests.support.admission.policies import (
 from tests.support.control_plane.cluster import ControlPlane, Json
 from tests.support.manifests import load_objects
 
-FOLDERS = (SHIPPED, SECOND_SCHEDULER, OPTIONAL)
+FOLDERS = (SHIPPED, EXACT, SECOND_SCHEDULER, OPTIONAL)
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 
 
@@ -39,14 +40,12 @@ def everything(cluster: ControlPlane) -> Iterator[ControlPlane]:
 
 
 def test_the_default_folder_leaves_out_what_is_a_choice() -> None:
-    """What depends on the shape, or on the user, is a folder of its own."""
+    """What depends on the shape, the nodes or the user is a folder of its own. None of these changes a pod."""
     assert set(load_policies(SHIPPED)) == {
         "vrampack-agent",
-        "vrampack-environment-ephemeral",
-        "vrampack-environment-guard",
-        "vrampack-environment-inject",
         "vrampack-records",
         "vrampack-requests",
+        "vrampack-void-guard",
     }
 
 

@@ -28,8 +28,10 @@ from tests.support.admission.attacks import (
     created_with,
     debugged_and_stripped,
     debugged_with,
+    debugs_naming_cards_with,
     extender_writes_by,
     injected_in_front,
+    names_cards_with,
     relabelled_by,
     removed_by,
     says_it_is_a_mirror_pod,
@@ -45,11 +47,14 @@ from tests.support.admission.pods import (
     VOID,
     admission_container,
     admission_pod,
+    env_by_annotation,
     env_entry,
     has_exact_environment,
     pod_with_asking_init_container,
 )
 from tests.support.admission.policies import (
+    EXACT,
+    ON_EXACT,
     SHIPPED,
     Edit,
     with_text,
@@ -63,11 +68,12 @@ from tests.support.admission.policies import (
 )
 from tests.support.control_plane.cluster import ControlPlane
 
-RECORDS, INJECT, EPHEMERAL, GUARD, REQUESTS = (
+RECORDS, INJECT, EPHEMERAL, GUARD, VOID_GUARD, REQUESTS = (
     "vrampack-records",
     "vrampack-environment-inject",
     "vrampack-environment-ephemeral",
     "vrampack-environment-guard",
+    "vrampack-void-guard",
     "vrampack-requests",
 )
 COUNT, PLACEMENT = FROZEN_LABELS
@@ -229,6 +235,33 @@ WITHOUT_GUARD: dict[str, tuple[Edit, Attack]] = {
     "not run again": (without_reinvocation, injected_in_front),
 }
 
+OWN_ANNOTATION = """!= "metadata.annotations['visible-devices.vrampack.dev/" + c.name + "']\""""
+OF_VOID_GUARD: dict[str, tuple[Edit, Attack]] = {
+    # What it refuses alone, as it stands on a cluster without `exact` nodes.
+    "resource pods": (without_resource("pods"), names_cards_with(CARDS)),
+    "validation 0": (without_validation(0), names_cards_with(CARDS)),
+    "init containers not looked at": (
+        with_text("object.spec.containers + object.spec.?initContainers.orValue([])", "object.spec.containers"),
+        names_cards_with(CARDS, init=True),
+    ),
+    "any annotation": (
+        with_text(OWN_ANNOTATION, "== ''"),
+        names_cards_with(env_by_annotation("NVIDIA_VISIBLE_DEVICES", "cards")),
+    ),
+    "any container's annotation": (
+        with_text(OWN_ANNOTATION, "!= \"metadata.annotations['visible-devices.vrampack.dev/other']\""),
+        names_cards_with(env_by_annotation("NVIDIA_VISIBLE_DEVICES", "visible-devices.vrampack.dev/other")),
+    ),
+}
+DEBUGGING_UNDER_VOID_GUARD: dict[str, tuple[Edit, Attack]] = {
+    # The pod is made as ever; the mutation leaves a container alone that names the variable.
+    "resource pods/ephemeralcontainers": (
+        without_resource("pods/ephemeralcontainers"),
+        debugs_naming_cards_with(CARDS),
+    ),
+    "validation 1": (without_validation(1), debugs_naming_cards_with(CARDS)),
+}
+
 OF_REQUESTS: dict[str, tuple[Edit, Attack]] = {
     "resource pods": (without_resource("pods"), asks_bytes),
     "validation 0": (without_validation(0), asks_bytes),
@@ -240,20 +273,35 @@ OF_REQUESTS: dict[str, tuple[Edit, Attack]] = {
 
 MIRROR = with_text(" && 'system:nodes' in request.userInfo.?groups.orValue([])", "")
 
+WITHOUT_VOID_GUARD: dict[str, Edit] = {VOID_GUARD: with_validation_switched_off}
+"""It stops some attacks beside the policies for `exact` nodes, and would hide what those do."""
+WITHOUT_EXACT = dict.fromkeys((INJECT, GUARD), with_validation_switched_off)
+
 WEAKENINGS: dict[str, tuple[dict[str, Edit], Attack]] = {
     **{f"{RECORDS}: {what}": ({RECORDS: edit}, attack) for what, (edit, attack) in OF_RECORDS.items()},
-    **{f"{GUARD}: {what}": ({GUARD: edit}, attack) for what, (edit, attack) in OF_GUARD.items()},
-    **WITHOUT_ENTRY,
+    **{f"{GUARD}: {what}": (WITHOUT_VOID_GUARD | {GUARD: edit}, attack) for what, (edit, attack) in OF_GUARD.items()},
+    **{what: (WITHOUT_VOID_GUARD | edits, attack) for what, (edits, attack) in WITHOUT_ENTRY.items()},
     **{
-        f"{GUARD}: {what}": ({INJECT: with_validation_switched_off, GUARD: edit}, attack)
+        f"{GUARD}: {what}": (WITHOUT_VOID_GUARD | {INJECT: with_validation_switched_off, GUARD: edit}, attack)
         for what, (edit, attack) in WITHOUT_INJECTION.items()
     },
     **{
-        f"{INJECT}: {what}": ({INJECT: edit, GUARD: without_validation(0)}, attack)
+        f"{INJECT}: {what}": (WITHOUT_VOID_GUARD | {INJECT: edit, GUARD: without_validation(0)}, attack)
         for what, (edit, attack) in WITHOUT_GUARD.items()
     },
+    **{
+        f"{VOID_GUARD}: {what}": (WITHOUT_EXACT | {VOID_GUARD: edit}, attack)
+        for what, (edit, attack) in OF_VOID_GUARD.items()
+    },
+    **{
+        f"{VOID_GUARD}: {what}": ({GUARD: with_validation_switched_off, VOID_GUARD: edit}, attack)
+        for what, (edit, attack) in DEBUGGING_UNDER_VOID_GUARD.items()
+    },
     **{f"{REQUESTS}: {what}": ({REQUESTS: edit}, attack) for what, (edit, attack) in OF_REQUESTS.items()},
-    f"{INJECT}: anybody's mirror pod": ({INJECT: MIRROR, GUARD: MIRROR}, says_it_is_a_mirror_pod),
+    f"{INJECT}: anybody's mirror pod": (
+        dict.fromkeys((INJECT, GUARD, VOID_GUARD), MIRROR),
+        says_it_is_a_mirror_pod,
+    ),
 }
 
 
@@ -286,8 +334,8 @@ def test_an_attack_gets_through_where_the_policy_is_weaker(
     placed_freely: AbstractContextManager[None] = (
         without_second_scheduler(bench.cluster) if is_mirror else nullcontext()
     )
-    with placed_freely, with_weakened_policies(bench.cluster, SHIPPED, mutations):
-        with with_weakened_policies(bench.cluster, SHIPPED, validations):
+    with placed_freely, with_weakened_policies(bench.cluster, ON_EXACT, mutations):
+        with with_weakened_policies(bench.cluster, ON_EXACT, validations):
             bench.cluster.wait_until(lambda: attack(bench), 20, what="the attack gets through")
         # Before the mutations are back: they would hide a validation that is not yet in force for the next test.
         bench.cluster.wait_until(lambda: not attack(bench), 20, what="the validations alone refuse it again")
@@ -300,7 +348,7 @@ def test_an_attack_gets_through_where_the_policy_is_weaker(
 @pytest.mark.parametrize("attack", [attack for _, attack in WITHOUT_INJECTION.values()], ids=[*WITHOUT_INJECTION])
 def test_the_guard_alone_refuses(bench: AdmissionBench, attack: Attack) -> None:
     """The mutation absent altogether: the pod is refused, not let through as it is."""
-    with with_weakened_policies(bench.cluster, SHIPPED, {INJECT: with_validation_switched_off}):
+    with with_weakened_policies(bench.cluster, ON_EXACT, WITHOUT_VOID_GUARD | {INJECT: with_validation_switched_off}):
         bench.cluster.wait_until(lambda: bench.post_pod(admission_pod())[0] == HTTPStatus.UNPROCESSABLE_ENTITY)
         assert not attack(bench)
     bench.cluster.wait_until(lambda: is_normal(bench), what="the mutation is in force again")
@@ -310,7 +358,7 @@ def test_the_guard_alone_refuses(bench: AdmissionBench, attack: Attack) -> None:
 def test_the_guard_alone_refuses_an_ephemeral_container(bench: AdmissionBench, edit: Edit) -> None:
     """The entry was not given, or another plugin took it away: refused, not let through as it is."""
     attack = debugged_with() if edit is with_validation_switched_off else debugged_and_stripped
-    with with_weakened_policies(bench.cluster, SHIPPED, {EPHEMERAL: edit}):
+    with with_weakened_policies(bench.cluster, ON_EXACT, WITHOUT_VOID_GUARD | {EPHEMERAL: edit}):
         if edit is with_validation_switched_off:
             bench.cluster.wait_until(
                 lambda: (
@@ -323,5 +371,5 @@ def test_the_guard_alone_refuses_an_ephemeral_container(bench: AdmissionBench, e
 
 def test_every_resource_and_validation_is_shown_to_matter() -> None:
     """A resize cannot carry an environment today, so nothing can be shown for it; the agent has its own table."""
-    missing = without_showing(SHIPPED, WEAKENINGS)
+    missing = without_showing(WEAKENINGS, SHIPPED, EXACT)
     assert {part for part in missing if not part.startswith("vrampack-agent")} == {f"{GUARD}: resource pods/resize"}

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from tests.e2e.render import render_manifests
+from tests.support.admission.policies import EXACT
 from tests.support.control_plane.access_denials import NAMESPACE
 from tests.support.control_plane.cluster import WORKLOADS, ControlPlane, Json
 from tests.support.manifest_builders import PODS, pod_manifest
@@ -98,7 +99,8 @@ def test_an_uninstall_leaves_nothing_and_takes_no_pod_along(cluster: ControlPlan
     """A namespace takes its time to go; whatever stands in it may be gone before kubectl asks."""
     cluster.request_ok("POST", PODS, pod_manifest("asks", 4))
     try:
-        cluster.kubectl("delete", "--ignore-not-found", "-k", SHAPE)
+        for folder in (EXACT, SHAPE):
+            cluster.kubectl("delete", "--ignore-not-found", "-k", folder)
         kinds = {item["kind"].lower() for item in load_rendered("second-scheduler")}
         left = cluster.kubectl("get", ",".join(sorted(kinds)), "-A", "-l", "app.kubernetes.io/part-of=vrampack")
         cluster.wait_until(lambda: not _is_wired(cluster), what="new pods are left alone")

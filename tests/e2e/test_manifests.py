@@ -13,7 +13,14 @@ from tests.support.control_plane.cluster import ControlPlane
 from tests.support.manifests import MANIFESTS, SHAPES
 from tests.support.processes import REPOSITORY
 
-FOLDERS = ("second-scheduler", "examples", "admission", "admission/second-scheduler", "admission/optional")
+FOLDERS = (
+    "second-scheduler",
+    "examples",
+    "admission",
+    "admission/exact",
+    "admission/second-scheduler",
+    "admission/optional",
+)
 """Without the other shape, which wants another namespace than the one that is there; `test_kubeadm.py` applies it."""
 
 

@@ -22,15 +22,16 @@ import yaml
 from tests.e2e.render import render_manifests
 from tests.support.admission.pods import admission_pod
 from tests.support.admission.policies import (
+    EXACT,
+    ON_EXACT,
     SECOND_SCHEDULER,
-    SHIPPED,
     Edit,
     with_validation_switched_off,
     with_weakened_policies,
 )
 from tests.support.control_plane.access_denials import NAMESPACE
 from tests.support.control_plane.cluster import ControlPlane, Json
-from tests.support.manifests import MANIFESTS, load_rendered
+from tests.support.manifests import MANIFESTS, load_objects, load_rendered
 from tests.support.processes import LOOPBACK, REPOSITORY, ManagedProcess, choose_free_ports
 
 SHAPE = MANIFESTS / "webhook" / "second-scheduler"
@@ -58,7 +59,7 @@ class PolicyForm:
     cluster: ControlPlane
 
     def without(self, *names: str) -> AbstractContextManager[None]:
-        return with_weakened_policies(self.cluster, SHIPPED, dict.fromkeys(names, with_validation_switched_off))
+        return with_weakened_policies(self.cluster, ON_EXACT, dict.fromkeys(names, with_validation_switched_off))
 
 
 @dataclass(slots=True)
@@ -85,7 +86,7 @@ class WebhookInstallForm:
         try:
             with (
                 with_weakened_policies(self.cluster, SECOND_SCHEDULER, schedulers),
-                with_weakened_policies(self.cluster, SHIPPED, guards),
+                with_weakened_policies(self.cluster, ON_EXACT, guards),
             ):
                 yield
         finally:
@@ -153,7 +154,7 @@ def with_installed_form(cluster: ControlPlane, folder: Path) -> Iterator[Webhook
         with with_applied_objects(cluster, folder) as made:
             yield made
     finally:
-        ours = {_identity(item) for item in load_rendered("second-scheduler")}
+        ours = {_identity(item) for item in (*load_rendered("second-scheduler"), *load_objects(EXACT))}
         extra = [item for item in _objects() if _identity(item) not in ours]
         cluster.kubectl("delete", "--ignore-not-found", "-f", "-", input=_list(extra))
         cluster.request("DELETE", SECRET)

@@ -53,6 +53,7 @@ def test_what_refuses_says_it_in_words_of_1_30() -> None:
     refusing = [
         item for shape in SHAPES for item in load_rendered(shape) if item["kind"] == "ValidatingAdmissionPolicy"
     ]
+    refusing += load_documents(MANIFESTS / "admission" / "exact" / "environment-guard.yaml")
     refusing += load_documents(MANIFESTS / "admission" / "optional" / "visible-devices.yaml")
     said = [text for item in refusing for text in expressions(item)]
     assert len(said) > 50

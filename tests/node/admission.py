@@ -11,7 +11,7 @@ from tests.node.node import Json, LiveNode
 from tests.node.pods import a_pod
 from tests.support.manifests import MANIFESTS
 
-ENVIRONMENT = [MANIFESTS / "admission" / f"environment-{name}.yaml" for name in ("inject", "guard")]
+ENVIRONMENT = [MANIFESTS / "admission" / "exact" / f"environment-{name}.yaml" for name in ("inject", "guard")]
 SCHEDULERS = [MANIFESTS / "admission" / "second-scheduler" / f"scheduler-{name}.yaml" for name in ("set", "guard")]
 
 TOLD = "visible-devices.vrampack.dev/main"

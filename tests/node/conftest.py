@@ -16,13 +16,13 @@ from tests.fakes.nvml.build import LIBRARY, build_stub
 from tests.fakes.nvml.machine import OLD_DRIVER, FakeNvmlMachine
 from tests.fakes.nvml.profiles import PROFILES
 from tests.node.containerd import DriverMounts
-from tests.node.containerd_release import DEBIAN_1_6, RELEASES, ContainerdRelease
+from tests.node.containerd_release import DEBIAN_1_6, DEFAULT_HANDLER, RELEASES, ContainerdRelease
 from tests.node.controlplane import NODE_NAME
 from tests.node.node import NAMESPACE, LiveNode
 from tests.node.node_site import NodeSite
 
 HERE = Path(__file__).parent
-SHAPE = "second-scheduler"
+SHAPE, EXACT = "second-scheduler", "admission/exact"
 GPU_LABEL = "nvidia.com/gpu.present"
 """What NVIDIA's operator, or node feature discovery, says of a node; agents go where it says so."""
 
@@ -102,8 +102,11 @@ def bare_node(
 
 @pytest.fixture(scope="session")
 def installed(bare_node: LiveNode) -> LiveNode:
-    """The recommended install, both programs of the scheduler's pods ready. No node is known to have cards."""
-    bare_node.install(SHAPE)
+    """The recommended install, both programs of the scheduler's pods ready. No node is known to have cards.
+
+    Where every container has the driver, the card is told by the environment: that is a component.
+    """
+    bare_node.install(SHAPE, *([EXACT] if bare_node.release.handler_with_driver == DEFAULT_HANDLER else []))
     bare_node.wait_ready("app.kubernetes.io/name=vrampack-scheduler", namespace=NAMESPACE)
     return bare_node
 

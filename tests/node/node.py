@@ -105,8 +105,10 @@ class LiveNode:
         for address in ADDRESSES:
             subprocess.run(["ip", "address", "delete", f"{address}/32", "dev", "lo"], check=True)
 
-    def install(self, shape: str) -> None:
+    def install(self, shape: str, *further: str) -> None:
         """As the install page says: the manifests as they are, the agent with a runtime class where the driver has one."""
+        for each in further:
+            self.kubectl("apply", "-k", MANIFESTS / each)
         handler = self.release.handler_with_driver
         if handler == DEFAULT_HANDLER:
             self.kubectl("apply", "-k", MANIFESTS / shape)

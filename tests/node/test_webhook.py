@@ -9,7 +9,7 @@ import pytest
 from tests.fakes.nvml.machine import FakeNvmlMachine
 from tests.node.admission import TOLD, dry_run_create
 from tests.node.card_agreement import assert_environment_matches, inspect_holdings, list_kubelet_holdings
-from tests.node.conftest import SHAPE
+from tests.node.conftest import EXACT, SHAPE
 from tests.node.node import NAMESPACE, LiveNode, has_ready_condition
 from tests.node.pods import a_pod
 
@@ -22,7 +22,7 @@ SECRET = "vrampack-admission"
 @pytest.fixture
 def with_webhook(node: LiveNode) -> Iterator[LiveNode]:
     """The other shape is applied over the first, as it is; afterwards the first again."""
-    node.kubectl("delete", POLICIES, *OURS)
+    node.kubectl("delete", POLICIES, "--all")
     node.install("webhook/second-scheduler")
     try:
         node.wait(lambda: node.get("secret", SECRET, "-n", NAMESPACE), what="the Job has made the certificate")
@@ -31,7 +31,7 @@ def with_webhook(node: LiveNode) -> Iterator[LiveNode]:
         yield node
     finally:
         node.clear()
-        node.install(SHAPE)
+        node.install(SHAPE, EXACT)
         node.kubectl("delete", WEBHOOK, *OURS)
         node.kubectl("delete", "cronjobs,jobs", "-n", NAMESPACE, *OURS)
         node.kubectl("delete", "deployments,secrets,services", "vrampack-admission", "-n", NAMESPACE)
@@ -43,7 +43,7 @@ def test_a_container_is_told_its_card_without_a_policy_that_changes_pods(
     with_webhook: LiveNode, cards: FakeNvmlMachine
 ) -> None:
     node, (gpu,) = with_webhook, cards.gpus
-    assert node.list_objects(POLICIES, *OURS) == []
+    assert node.list_objects(POLICIES) == []
     node.wait(lambda: TOLD in dry_run_create(node, a_pod("probe")), what="the API server calls the webhook")
     node.apply(a_pod("told", main=4, beside=0), a_pod("plain", main=0))
     both = ("told", "plain")

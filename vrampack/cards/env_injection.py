@@ -1,7 +1,7 @@
 """How admission changes a pod that requests GPU memory: every container's environment, as a JSON patch.
 
-The same transformation as the policies of `manifests/admission` (environment-inject, environment-ephemeral and
-scheduler-set), for API servers that cannot run those. A change to one is a change to the other: one table of tests
+The same transformation as the policies of `manifests/admission` (exact/environment-inject, exact/environment-ephemeral
+and second-scheduler/scheduler-set), for API servers that cannot run those. A change to one is a change to the other: one table of tests
 holds both to the same answers.
 
 Remove, then set: the pod's own list is never trusted, and doing it twice changes nothing.

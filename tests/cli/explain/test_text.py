@@ -266,7 +266,7 @@ gpu-1     0        7/15        -  created before the admission policy
 
 0/1 nodes fit: 1 created before the admission policy.
 Next: recreate the pod: it was created before the admission policy, so its containers do not read their cards from its \
-annotations; if a new one is told the same, see that the policies of manifests/admission are applied.
+annotations; if a new one is told the same, see that the policies of manifests/admission/exact are applied.
 """,
     ),
     "no GPU at all": (

@@ -131,7 +131,7 @@ def kubelet_pod(
 
 
 def _references(container: str, asked: int) -> list[Json]:
-    """The same entries as `manifests/admission/environment-inject.yaml` sets, in its order."""
+    """The same entries as `manifests/admission/exact/environment-inject.yaml` sets, in its order."""
     if not asked:
         return [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
     fields = {

@@ -17,6 +17,7 @@ from tests.support.admission.pods import (
     VOID,
     admission_container,
     admission_pod,
+    container_of,
     env_entry,
     expected_environment,
     guarded_entries,
@@ -193,6 +194,29 @@ def debugged_and_stripped(bench: AdmissionBench) -> bool:
         return debugged_with()(bench)
 
 
+def names_cards_with(entry: Json, *, init: bool = False) -> Attack:
+    """A pod that shares a card has this entry of NVIDIA_VISIBLE_DEVICES in the end, in a container that asks for nothing."""
+
+    def attack(bench: AdmissionBench) -> bool:
+        plain = admission_container("plain", env=[entry])
+        asks = admission_container(units=4)
+        pod = admission_pod(asks, init=[plain]) if init else admission_pod(asks, plain)
+        return _is_stored(bench, pod, lambda made: entry["name"] in _names_without_void(container_of(made, "plain")))
+
+    return attack
+
+
+def debugs_naming_cards_with(entry: Json) -> Attack:
+    """An ephemeral container joins a pod that shares a card, and has this entry in the end."""
+
+    def attack(bench: AdmissionBench) -> bool:
+        name = bench.create_pod()
+        bench.add_debug_container(name, admission_container("debugger", env=[entry]))
+        return any(entry["name"] in _names_without_void(made) for made in bench.add_ephemeral_container(name))
+
+    return attack
+
+
 def injected_in_front(bench: AdmissionBench) -> bool:
     """Another plugin, which may run after ours, puts a sidecar in front that sees every card."""
     sidecar = admission_container("injected", env=[env_entry("NVIDIA_VISIBLE_DEVICES")])
@@ -297,6 +321,10 @@ def _stored_with_other_environment(*containers: Json, init: bool) -> Attack:
 def _is_stored(bench: AdmissionBench, pod: Json, is_harmful: Callable[[Json], bool] = lambda _: True) -> bool:
     status, made = bench.post_pod(pod)
     return status == HTTPStatus.CREATED and is_harmful(made)
+
+
+def _names_without_void(container: Json) -> list[str]:
+    return [made["name"] for made in container.get("env", []) if made not in VOID]
 
 
 def _with_limit(container: Json, resource: str, quantity: str) -> Json:

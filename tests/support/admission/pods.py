@@ -91,15 +91,21 @@ def env_entry(name: str, value: str = "all") -> Json:
     return {"name": name, "value": value}
 
 
+def env_by_annotation(name: str, annotation: str) -> Json:
+    """An entry whose value the pod's own annotation says."""
+    path = f"metadata.annotations['{annotation}']"
+    return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
+
+
 def expected_environment(container: str, units: int) -> list[Json]:
     """What a container that asks must have, in any order."""
     return [
         {"name": "ALIYUN_COM_GPU_MEM_CONTAINER", "value": str(units)},
-        _by_annotation("NVIDIA_VISIBLE_DEVICES", f"visible-devices.vrampack.dev/{container}"),
-        _by_annotation("NVIDIA_GPU_MEMORY_LIMIT", f"limit-mib.vrampack.dev/{container}"),
-        _by_annotation("ALIYUN_COM_GPU_MEM_POD", "ALIYUN_COM_GPU_MEM_POD"),
-        _by_annotation("ALIYUN_COM_GPU_MEM_DEV", "ALIYUN_COM_GPU_MEM_DEV"),
-        _by_annotation("ALIYUN_COM_GPU_MEM_IDX", "ALIYUN_COM_GPU_MEM_IDX"),
+        env_by_annotation("NVIDIA_VISIBLE_DEVICES", f"visible-devices.vrampack.dev/{container}"),
+        env_by_annotation("NVIDIA_GPU_MEMORY_LIMIT", f"limit-mib.vrampack.dev/{container}"),
+        env_by_annotation("ALIYUN_COM_GPU_MEM_POD", "ALIYUN_COM_GPU_MEM_POD"),
+        env_by_annotation("ALIYUN_COM_GPU_MEM_DEV", "ALIYUN_COM_GPU_MEM_DEV"),
+        env_by_annotation("ALIYUN_COM_GPU_MEM_IDX", "ALIYUN_COM_GPU_MEM_IDX"),
     ]
 
 
@@ -135,8 +141,3 @@ def _expected(container: Json) -> list[Json]:
 
 def _sorted(entries: list[Json]) -> list[Json]:
     return sorted(entries, key=repr)
-
-
-def _by_annotation(name: str, annotation: str) -> Json:
-    path = f"metadata.annotations['{annotation}']"
-    return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}

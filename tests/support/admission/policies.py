@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -18,8 +18,12 @@ from tests.support.control_plane.cluster import ControlPlane, Json
 from tests.support.manifests import MANIFESTS, load_objects
 
 SHIPPED = MANIFESTS / "admission"
+EXACT = SHIPPED / "exact"
 SECOND_SCHEDULER = SHIPPED / "second-scheduler"
 OPTIONAL = SHIPPED / "optional"
+
+ON_EXACT = (SHIPPED, EXACT)
+"""What a cluster with `exact` nodes has, as the control plane of the end-to-end suite does."""
 
 Edit: TypeAlias = Callable[[Json], Json]
 """Makes a weaker policy of the one given."""
@@ -32,9 +36,10 @@ PLURALS = {
 }
 
 
-def load_policies(folder: Path) -> dict[str, Json]:
-    """The policies of one folder by name, without what stands beside them."""
-    return {made["metadata"]["name"]: made for made in load_objects(folder) if made["kind"].endswith("AdmissionPolicy")}
+def load_policies(*folders: Path) -> dict[str, Json]:
+    """The policies of these folders by name, without what stands beside them."""
+    made = [item for folder in folders for item in load_objects(folder)]
+    return {item["metadata"]["name"]: item for item in made if item["kind"].endswith("AdmissionPolicy")}
 
 
 def apply_policies(cluster: ControlPlane, folder: Path) -> None:
@@ -47,9 +52,11 @@ def delete_policies(cluster: ControlPlane, folder: Path) -> None:
 
 
 @contextmanager
-def with_weakened_policies(cluster: ControlPlane, folder: Path, edits: dict[str, Edit]) -> Iterator[None]:
+def with_weakened_policies(
+    cluster: ControlPlane, folders: Path | Sequence[Path], edits: dict[str, Edit]
+) -> Iterator[None]:
     """Put weaker policies in the place of those named. Afterwards the shipped ones are back, soon in force."""
-    shipped = load_policies(folder)
+    shipped = load_policies(*([folders] if isinstance(folders, Path) else folders))
     try:
         for name, edit in edits.items():
             _replace(cluster, _changed(shipped[name], edit))
@@ -159,14 +166,14 @@ def without_reinvocation(policy: Json) -> Json:
     return policy
 
 
-def without_showing(folder: Path, shown: Iterable[str]) -> set[str]:
-    """The resources and validations of a folder's validating policies that no entry of `shown` takes away.
+def without_showing(shown: Iterable[str], *folders: Path) -> set[str]:
+    """The resources and validations of the folders' validating policies that no entry of `shown` takes away.
 
     An entry is named `<policy>: resource <name>` or `<policy>: validation <index>`, with anything behind it.
     """
     parts = {
         f"{name}: {part}"
-        for name, policy in load_policies(folder).items()
+        for name, policy in load_policies(*folders).items()
         if policy["kind"] == "ValidatingAdmissionPolicy"
         for part in _parts(policy["spec"])
     }

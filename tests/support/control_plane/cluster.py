@@ -25,7 +25,7 @@ from tests.support import node_manifests
 from tests.support.certificates import CertificateAuthority
 from tests.support.control_plane import access_denials, binaries, components
 from tests.support.control_plane.cluster_reset import reset_cluster
-from tests.support.manifests import load_rendered
+from tests.support.manifests import MANIFESTS, load_objects, load_rendered
 from tests.support.polling import wait_until
 from tests.support.processes import LOOPBACK, ManagedProcess, choose_free_ports
 
@@ -218,11 +218,12 @@ class ControlPlane:
         return wait_until(predicate, timeout_seconds=timeout_seconds, what=what)
 
     def install_manifests(self) -> None:
-        """Apply the install that is recommended, as it is rendered; a warning of the API server is a failure.
+        """Apply the recommended install as it is rendered, with the policies for `exact` nodes, which these tests describe.
 
-        Its pods are left out: tests start the two programs themselves (`in_cluster`).
+        A warning of the API server is a failure. Its pods are left out: tests start the two programs themselves (`in_cluster`).
         """
-        items = [item for item in load_rendered("second-scheduler") if item["kind"] not in WORKLOADS]
+        exact = load_objects(MANIFESTS / "admission" / "exact")
+        items = [item for item in (*load_rendered("second-scheduler"), *exact) if item["kind"] not in WORKLOADS]
         whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
         self.kubectl("apply", "--warnings-as-errors", "-f", "-", input=whole)
         wait_until(self.admits_as_shipped, what="the admission policies are in force")

@@ -96,7 +96,7 @@ def _suggest_for_uuid(nodes: Sequence[EvaluatedNode], pod_request: PodRequest, _
 def _suggest_for_no_references(_nodes: Sequence[EvaluatedNode], _pod_request: PodRequest, _resource: str) -> str:
     return (
         "recreate the pod: it was created before the admission policy, so its containers do not read their cards from its "
-        "annotations; if a new one is told the same, see that the policies of manifests/admission are applied"
+        "annotations; if a new one is told the same, see that the policies of manifests/admission/exact are applied"
     )
 
 
