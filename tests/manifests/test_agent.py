@@ -14,7 +14,8 @@ FOLDERS = {
     "/sys/fs/cgroup": ("/sys/fs/cgroup", "Directory", True),
     "/run/vrampack": ("/run/vrampack", "DirectoryOrCreate", False),
     "/etc/cdi": ("/etc/cdi", "DirectoryOrCreate", True),
-    "/var/run/cdi": ("/var/run/cdi", "DirectoryOrCreate", True),
+    "/var/run/cdi": ("/var/run/cdi", "DirectoryOrCreate", False),
+    "/node/proc": ("/proc", "Directory", True),
     "/node/etc/vrampack": ("/etc/vrampack", "DirectoryOrCreate", True),
     "/var/lib/vrampack/preload": ("/var/lib/vrampack/preload", "DirectoryOrCreate", False),
 }
