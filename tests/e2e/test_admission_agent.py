@@ -17,7 +17,6 @@ from tests.support.admission.policies import (
     SHIPPED,
     Edit,
     with_text,
-    with_variable,
     with_weakened_policies,
     without_operation,
     without_resource,
@@ -240,21 +239,6 @@ def test_others_who_may_write_nodes_are_not_its_affair(post: AgentAdmissionBench
     post.cluster.request_ok("PATCH", f"/api/v1/nodes/{post.own}", body, content_type=MERGE)
 
 
-def test_it_settles_pods_of_its_own_node_where_that_is_let(post: AgentAdmissionBench) -> None:
-    """The component `ids`: a record through the status of a pod on its node, and of no other pod, and by no other way."""
-    agent = "'system:serviceaccount:vrampack-system:vrampack-agent'"
-    own, other = _pod_on(post, post.own), _pod_on(post, post.other)
-    assert not _records(post, own)
-    with with_weakened_policies(post.cluster, SHIPPED, {"vrampack-records": with_variable("settlingAgent", agent)}):
-        post.cluster.wait_until(lambda: _records(post, own), 20, what="the component is in force")
-        assert not _records(post, other)
-        assert not _records(post, own, subresource="")
-        assert not _records(post, own, token=post.cluster.token(SYSTEM, AGENT))
-    post.cluster.wait_until(lambda: not _records(post, own), 20, what="the shipped policy is in force again")
-    for pod in (own, other):  # what stands in them is no record
-        post.cluster.request_ok("DELETE", f"/api/v1/namespaces/default/pods/{pod}", {"gracePeriodSeconds": 0})
-
-
 @pytest.mark.parametrize(("edit", "abuse"), WEAKENINGS.values(), ids=WEAKENINGS)
 def test_an_abuse_gets_through_where_the_policy_is_weaker(post: AgentAdmissionBench, edit: Edit, abuse: Abuse) -> None:
     assert not abuse(post)
@@ -275,18 +259,6 @@ def _new() -> str:
 def _node(cluster: ControlPlane) -> str:
     node = {"metadata": {"generateName": "node-", "annotations": {"example.com/there": "before"}}}
     return str(cluster.request_ok("POST", "/api/v1/nodes", node)["metadata"]["name"])
-
-
-def _pod_on(post: AgentAdmissionBench, node: str) -> str:
-    made = admission_pod(admission_container(), nodeName=node)
-    return str(post.cluster.request_ok("POST", "/api/v1/namespaces/default/pods", made)["metadata"]["name"])
-
-
-def _records(post: AgentAdmissionBench, pod: str, *, subresource: str = "/status", token: str | None = None) -> bool:
-    """Whether a record gets through; each time another one, for one that changes nothing is nobody's business."""
-    body = {"metadata": {"annotations": {"vrampack.dev/allocation": _new()}}}
-    path = f"/api/v1/namespaces/default/pods/{pod}{subresource}"
-    return post.cluster.request("PATCH", path, body, token=token or post.token, content_type=MERGE)[0] == HTTPStatus.OK
 
 
 def _an_agent(node: str) -> Json:

@@ -135,7 +135,7 @@ def test_an_overlay_of_your_own_takes_your_registry_and_your_settings(tmp_path: 
         {
             "resources": [SHAPE],
             "components": [
-                *(MANIFESTS / "admission" / name for name in ("legacy-plugin", "optional", "ids")),
+                *(MANIFESTS / "admission" / name for name in ("legacy-plugin", "optional")),
                 MANIFESTS / "agent" / "kmod",
             ],
             "images": [
@@ -159,8 +159,6 @@ def test_an_overlay_of_your_own_takes_your_registry_and_your_settings(tmp_path: 
     variables = made["ValidatingAdmissionPolicy", "vrampack-records"]["spec"]["variables"]
     plugin = "'system:serviceaccount:kube-system:gpushare-device-plugin'"
     assert {"name": "legacyPlugin", "expression": plugin} in variables
-    assert {"name": "settlingAgent", "expression": f"'system:serviceaccount:{NAMESPACE}:vrampack-agent'"} in variables
-    assert ("ClusterRole", "vrampack-agent-ids") in made
     (agent,) = made["DaemonSet", "vrampack-agent"]["spec"]["template"]["spec"]["containers"]
     assert agent["securityContext"] == {
         "allowPrivilegeEscalation": False,
