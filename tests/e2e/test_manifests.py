@@ -10,7 +10,7 @@ import yaml
 
 from tests.e2e.render import RENDERED, render_manifests
 from tests.support.control_plane.cluster import ControlPlane
-from tests.support.manifests import MANIFESTS, SHAPES
+from tests.support.manifests import MANIFESTS, SHAPES, Json, find_pod_template, find_workload
 from tests.support.processes import REPOSITORY
 
 FOLDERS = (
@@ -22,6 +22,16 @@ FOLDERS = (
     "admission/optional",
 )
 """Without the other shape, which wants another namespace than the one that is there; `test_kubeadm.py` applies it."""
+OPERATED = {"nvidia.com/gpu.deploy.container-toolkit": "true"}
+DRIVER_BY = {
+    "agent/runtime-class": {"runtimeClassName": "nvidia"},
+    "agent/gpu-operator": {"runtimeClassName": "nvidia", "nodeSelector": OPERATED},
+    "agent/gpu-operator/nri": {
+        "annotations": {"nvidia.cdi.k8s.io/container.agent": "management.nvidia.com/gpu=all"},
+        "nodeSelector": OPERATED,
+    },
+}
+"""What each component adds to the agents' pods, and nothing else."""
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -51,3 +61,17 @@ def test_the_documented_patch_puts_the_api_servers_addresses_into_the_policy(tmp
     assert calls["from"] == [{"ipBlock": {"cidr": f"192.0.2.{last}/32"}} for last in (11, 12)]
     assert calls["ports"] == [{"protocol": "TCP", "port": 12348}]
     assert "namespaceSelector" in scrapes["from"][0]
+
+
+@pytest.mark.parametrize(("component", "added"), DRIVER_BY.items(), ids=DRIVER_BY)
+def test_a_component_gives_the_agent_the_driver_and_no_privilege(
+    tmp_path: Path, component: str, added: dict[str, Json]
+) -> None:
+    shape = [os.path.relpath(MANIFESTS / "second-scheduler", tmp_path)]
+    parts = {"resources": shape, "components": [os.path.relpath(MANIFESTS / component, tmp_path)]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(parts))
+    (made,) = [item for item in yaml.safe_load_all(render_manifests(tmp_path)) if item["kind"] == "DaemonSet"]
+    shipped = find_pod_template(find_workload("second-scheduler", "vrampack-agent"))
+    for field, value in added.items():
+        shipped["metadata" if field == "annotations" else "spec"][field] = value
+    assert made["spec"]["template"] == shipped
