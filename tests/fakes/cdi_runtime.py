@@ -5,7 +5,8 @@
 
 It reads every spec again whenever inotify says that the folder changed, and only then: a resolution reads nothing
 (container-device-interface, pkg/cdi/cache.go). The renames it is told of are those within the folder, as CDI 1.1.0 has it.
-As a program: `python -m tests.fakes.cdi_runtime NAME FOLDER`, names on standard input, edits on standard output.
+A folder that is missing is looked for again when another one has changed, and when a device is resolved; at no other time.
+As a program: `python -m tests.fakes.cdi_runtime NAME FOLDER..`, names on standard input, edits on standard output.
 """
 
 from __future__ import annotations
@@ -57,14 +58,38 @@ class CdiRuntime:
         return await self._process.stdout.readline()
 
 
-async def start_cdi_runtime(folder: Path, *, name: str = "containerd") -> CdiRuntime:
-    """A runtime that reads this folder, as the process `name`. Its first scan is over. One without CDI reads an empty folder."""
-    arguments = ("-m", "tests.fakes.cdi_runtime", name, os.fspath(folder))
+async def start_cdi_runtime(*folders: Path, name: str = "containerd") -> CdiRuntime:
+    """A runtime that reads these folders, as the process `name`. Its first scan is over. One without CDI reads an empty folder."""
+    arguments = ("-m", "tests.fakes.cdi_runtime", name, *map(os.fspath, folders))
     runtime = CdiRuntime(
         await asyncio.create_subprocess_exec(sys.executable, *arguments, stdin=PIPE, stdout=PIPE, limit=1 << 20)
     )
     await runtime.wait_until_up()
     return runtime
+
+
+class _Folders:
+    """What is watched, and what is not there yet."""
+
+    def __init__(self, folders: list[Path]) -> None:
+        self._libc = ctypes.CDLL(None)
+        self.watch = self._libc.inotify_init()
+        self._missing = folders
+        self._watched: list[Path] = []
+
+    def scan_folders(self) -> dict[str, Edits]:
+        for folder in list(self._missing):
+            if (
+                self._libc.inotify_add_watch(self.watch, os.fsencode(folder), IN_MODIFY | IN_MOVED_FROM | IN_DELETE)
+                >= 0
+            ):
+                self._missing.remove(folder)
+                self._watched.append(folder)
+        return {name: edits for folder in self._watched for name, edits in _scan_folder(folder).items()}
+
+    @property
+    def are_all_watched(self) -> bool:
+        return not self._missing
 
 
 def _scan_folder(folder: Path) -> dict[str, Edits]:
@@ -79,23 +104,23 @@ def _scan_folder(folder: Path) -> dict[str, Edits]:
     return devices
 
 
-def _run(name: str, folder: Path) -> None:
-    libc = ctypes.CDLL(None)
-    libc.prctl(PR_SET_NAME, name.encode())
-    watch = libc.inotify_init()
-    libc.inotify_add_watch(watch, os.fsencode(folder), IN_MODIFY | IN_MOVED_FROM | IN_DELETE)
-    devices = _scan_folder(folder)
+def _run(name: str, folders: list[Path]) -> None:
+    ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode())
+    cache = _Folders(folders)
+    devices = cache.scan_folders()
     while True:
-        ready, _, _ = select.select([watch, sys.stdin.fileno()], [], [])
-        if watch in ready:
-            os.read(watch, 1 << 16)
-            devices = _scan_folder(folder)
+        ready, _, _ = select.select([cache.watch, sys.stdin.fileno()], [], [])
+        if cache.watch in ready:
+            os.read(cache.watch, 1 << 16)
+            devices = cache.scan_folders()
         else:
-            line = os.read(sys.stdin.fileno(), 4096)
+            line = os.read(sys.stdin.fileno(), 4096).decode()
             if not line:
                 return
-            os.write(sys.stdout.fileno(), json.dumps(devices.get(line.decode().strip())).encode() + b"\n")
+            if line.strip() and not cache.are_all_watched:
+                devices = cache.scan_folders()
+            os.write(sys.stdout.fileno(), json.dumps(devices.get(line.strip())).encode() + b"\n")
 
 
 if __name__ == "__main__":
-    _run(sys.argv[1], Path(sys.argv[2]))
+    _run(sys.argv[1], [Path(folder) for folder in sys.argv[2:]])

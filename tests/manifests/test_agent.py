@@ -13,7 +13,7 @@ FOLDERS = {
     "/var/lib/kubelet/pod-resources": ("/var/lib/kubelet/pod-resources", "Directory", False),
     "/sys/fs/cgroup": ("/sys/fs/cgroup", "Directory", True),
     "/run/vrampack": ("/run/vrampack", "DirectoryOrCreate", False),
-    "/etc/cdi": ("/etc/cdi", "DirectoryOrCreate", True),
+    "/etc/cdi": ("/etc/cdi", "DirectoryOrCreate", False),
     "/var/run/cdi": ("/var/run/cdi", "DirectoryOrCreate", False),
     "/node/proc": ("/proc", "Directory", True),
     "/node/etc/vrampack": ("/etc/vrampack", "DirectoryOrCreate", True),

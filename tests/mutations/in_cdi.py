@@ -36,6 +36,12 @@ CDI: Mapping[str, Mutation] = {
         "if any(outcomes):",
         f"{PROBE}::test_of_two_runtimes_of_one_name_both_must_read",
     ),
+    "a folder younger than the runtime stays unseen": Mutation(
+        "vrampack/agent/cdi/runtime_probe.py",
+        "wake_readers(self._folders)",
+        "pass",
+        f"{PROBE}::test_a_folder_that_is_younger_than_the_runtime_is_read_where_another_one_is_watched",
+    ),
     "a device is taken by its name alone": Mutation(
         "vrampack/agent/cdi/card_edits.py",
         "return own is not None and cards | capabilities == set(own)",

@@ -22,6 +22,7 @@ from tests.fakes.kubelet.pods import KubeletPod
 from tests.fakes.kubelet.scripted_plugin import MEMORY
 from tests.fakes.kubelet.starting import StartedContainer
 from vrampack.agent.cdi import runtime_probe, spec_publisher
+from vrampack.agent.cdi.runtime_probe import SWITCH_HINT
 
 TWO_CARDS = (16130, 16130)
 
@@ -278,7 +279,7 @@ UNFIT: dict[str, tuple[dict[str, Any], str]] = {
     "an older runtime": ({"version": "containerd://1.6.20"}, "containerd 1.6 takes no CDI devices"),
     "a runtime with CDI off": (
         {"version": "containerd://1.7.27", "has_cdi": False},
-        "containerd 1.7 does not read specs",
+        f"containerd 1.7 does not read specs: {SWITCH_HINT}",
     ),
 }
 

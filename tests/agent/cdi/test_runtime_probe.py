@@ -21,9 +21,11 @@ class ProbeDesk:
 
     def __init__(self, folder: Path, stack: AsyncExitStack) -> None:
         self.folder = folder / "cdi"
+        self.older = folder / "etc"
+        """Another folder that runtimes may read."""
         self._elsewhere = folder / "elsewhere"
         self.proc = folder / "proc"
-        for made in (self.folder, self._elsewhere, self.proc):
+        for made in (self.folder, self.older, self._elsewhere, self.proc):
             made.mkdir()
         (self.proc / "self").symlink_to("/proc/self")
         self._stack = stack
@@ -34,10 +36,19 @@ class ProbeDesk:
         (self.proc / str(found.pid)).symlink_to(f"/proc/{found.pid}")
         return found
 
+    async def add_early_runtime(self, *others: Path) -> None:
+        """A runtime that was there before the folder was."""
+        self.folder.rmdir()
+        found = await start_cdi_runtime(*others, self.folder)
+        self._stack.push_async_callback(found.close)
+        (self.proc / str(found.pid)).symlink_to(f"/proc/{found.pid}")
+        self.folder.mkdir()
+
     async def probe(self, version: str = "containerd://2.1.3") -> ProbeResult:
         watch = ReadWatch()
         try:
-            return await RuntimeProbe(SpecFolder(self.folder, watch), watch, self.proc).probe_runtime(
+            folders = [self.folder, self.older]
+            return await RuntimeProbe(SpecFolder(self.folder, watch), watch, self.proc, folders).probe_runtime(
                 parse_runtime(version)
             )
         finally:
@@ -102,3 +113,24 @@ async def test_a_folder_that_cannot_be_written_to_is_said(desk: ProbeDesk) -> No
     desk.folder.rmdir()
     with pytest.raises(CdiError, match="no spec can be written into"):
         await desk.probe()
+
+
+async def test_a_folder_that_is_younger_than_the_runtime_is_read_where_another_one_is_watched(desk: ProbeDesk) -> None:
+    """After each reboot: /var/run is empty, /etc is not."""
+    await desk.add_early_runtime(desk.older)
+    assert (await desk.probe()).is_read is True
+    assert list(desk.older.iterdir()) == []
+
+
+async def test_a_folder_that_is_younger_than_the_runtime_is_undecided_and_said_with_the_cure(desk: ProbeDesk) -> None:
+    """Beside no other folder that it watches: it looks for a missing one when it gives a device to a container."""
+    await desk.add_early_runtime()
+    desk.older.rmdir()
+    result = await desk.probe()
+    assert (result.is_read, result.is_fault) == (None, False)
+    assert "restart it once, it may be older than the folder" in result.reason
+
+
+async def test_an_older_containerd_is_said_with_its_switch(desk: ProbeDesk) -> None:
+    await desk.add_process("containerd", is_reading=False)
+    assert "enable_cdi = true" in (await desk.probe("containerd://1.7.27")).reason

@@ -69,7 +69,7 @@ class Injection:
         generator = settings.cdi.nvidia_ctk if settings.cdi.nvidia_ctk.is_file() else None
         host_paths = CdiHostPaths(folders, context.paths.proc, generator, settings.cdi.driver_root)
         edits = EditsSource(host_paths, has_drm_nodes=settings.cdi.drm_nodes)
-        probe = RuntimeProbe(folder, self._watch, context.paths.node_proc)
+        probe = RuntimeProbe(folder, self._watch, context.paths.node_proc, folders)
         self._choice = InjectionChoice(settings.injection, probe, edits, self._publisher)
         self._cards = CardInjection(
             self._publisher,

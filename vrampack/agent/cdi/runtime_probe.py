@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from vrampack.agent.cdi.read_watch import IN_OPEN, ReadWatch
-from vrampack.agent.cdi.spec_folder import PROBE_NAME, SpecFolder
+from vrampack.agent.cdi.spec_folder import PROBE_NAME, SpecFolder, wake_readers
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +31,8 @@ QUIET_SECONDS = 0.2
 """Nothing may be heard for so long before the probe is written: then it is the probe that is heard."""
 PROBE_SECONDS = 2.0
 """A runtime reads a new spec within milliseconds; beside hundreds of others within a tenth of a second."""
+OLD_PROCESS_HINT: Final = "restart it once, it may be older than the folder; if that changes nothing, CDI is switched off in its configuration"
+SWITCH_HINT: Final = "set enable_cdi = true in the section of its CRI plugin, and restart it"
 PROCESS_NAMES: Final = {"containerd": "containerd", "cri-o": "crio"}
 """The runtime's process, by the name that it tells kubelet."""
 FIRST_CDI_VERSION: Final = {"containerd": (1, 7), "cri-o": (1, 28)}
@@ -81,11 +83,12 @@ def parse_runtime(text: str) -> ContainerRuntime:
 class RuntimeProbe:
     """Asks once each time; between two the runtime may be another."""
 
-    def __init__(self, folder: SpecFolder, watch: ReadWatch, node_proc: Path) -> None:
-        """`node_proc`: the /proc of the node, not this container's."""
+    def __init__(self, folder: SpecFolder, watch: ReadWatch, node_proc: Path, folders: Sequence[Path]) -> None:
+        """`node_proc`: the /proc of the node, not this container's. `folders`: all that the runtime may read."""
         self._folder = folder
         self._watch = watch
         self._proc = node_proc
+        self._folders = folders
 
     async def probe_runtime(self, runtime: ContainerRuntime) -> ProbeResult:
         """Raises `CdiError` where no spec can be written at all."""
@@ -109,6 +112,7 @@ class RuntimeProbe:
         """Several of one name: of a runtime in a machine's container, of Docker. Only what all of them do is known."""
         paths = [self._proc / str(pid) / PROBED_FILE for pid in pids]
         with ExitStack() as stack:
+            wake_readers(self._folders)
             for path in paths:  # an open file keeps its inode, which the watch is on
                 stack.callback(os.close, os.open(path, os.O_PATH))
             reads = [self._watch.watch_file(path, IN_OPEN) for path in paths]
@@ -125,9 +129,9 @@ class RuntimeProbe:
             return ProbeResult(is_read=True, reason=f"{runtime} reads specs")
         if any(outcomes):
             return ProbeResult(is_read=None, reason=f"of {len(pids)} processes of {runtime} only some read specs")
-        return ProbeResult(
-            is_read=None if runtime.has_cdi_by_default else False, reason=f"{runtime} does not read specs"
-        )
+        if runtime.has_cdi_by_default:
+            return ProbeResult(is_read=None, reason=f"{runtime} does not read specs: {OLD_PROCESS_HINT}")
+        return ProbeResult(is_read=False, reason=f"{runtime} does not read specs: {SWITCH_HINT}")
 
     def _list_runtime_processes(self, name: str) -> Iterator[int]:
         """Those that are in no pod: a pod may run a whole runtime of its own."""

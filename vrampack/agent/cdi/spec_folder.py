@@ -7,6 +7,7 @@ rename from elsewhere.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -80,3 +81,16 @@ class SpecFolder:
 
     def _get_path(self, name: str) -> Path:
         return self._folder / f"{OUR_PREFIX}{name}.json"
+
+
+def wake_readers(folders: Iterable[Path]) -> None:
+    """Have runtimes look again for folders that were missing when they started.
+
+    A containerd does so when something changes in a folder that it watches already (container-device-interface,
+    pkg/cdi/cache.go). So in each a file comes and goes that is no spec. One that cannot be written to is left out.
+    """
+    for folder in folders:
+        path = folder / f".{OUR_PREFIX}{PROBE_NAME}.tmp"
+        with suppress(OSError):
+            path.touch(0o600)
+            path.unlink()
