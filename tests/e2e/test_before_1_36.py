@@ -65,6 +65,13 @@ def test_a_pod_that_names_our_scheduler_is_stored_as_it_is(bench: AdmissionBench
     assert "env" not in container_of(made, "main")
 
 
+def test_the_examples_name_it(bench: AdmissionBench) -> None:
+    made = list(yaml.safe_load_all(render_manifests(MANIFESTS / "before-1.36" / "examples")))
+    assert [item["spec"]["template"]["spec"]["schedulerName"] for item in made] == ["vrampack", "vrampack"]
+    for item in made:
+        bench.create_pod({"metadata": {"generateName": "example-"}, "spec": item["spec"]["template"]["spec"]})
+
+
 def test_a_pod_that_names_no_scheduler_is_told_the_name(bench: AdmissionBench) -> None:
     status, answer = bench.post_pod(admission_pod())
     assert status == HTTPStatus.UNPROCESSABLE_ENTITY

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -10,12 +13,13 @@ import yaml
 
 from tests.e2e.render import RENDERED, render_manifests
 from tests.support.control_plane.cluster import ControlPlane
-from tests.support.manifests import MANIFESTS, SHAPES, Json, find_pod_template, find_workload
+from tests.support.manifests import MANIFESTS, SHAPES, Json, find_pod_template, find_workload, read_kustomization
 from tests.support.processes import REPOSITORY
 
 FOLDERS = (
     "second-scheduler",
     "examples",
+    "before-1.36/examples",
     "admission",
     "admission/exact",
     "admission/second-scheduler",
@@ -75,3 +79,58 @@ def test_a_component_gives_the_agent_the_driver_and_no_privilege(
     for field, value in added.items():
         shipped["metadata" if field == "annotations" else "spec"][field] = value
     assert made["spec"]["template"] == shipped
+
+
+def test_every_answer_of_the_manual_is_a_file_that_an_api_server_takes(cluster: ControlPlane, tmp_path: Path) -> None:
+    """The three questions of docs/install.md: what goes under `resources`, alone and with each of the components."""
+    questions = _read_section("Three questions")
+    named = {MANIFESTS / name for name in re.findall(r"`\.\./vrampack/manifests/([\w./-]+)`", questions)}
+    components = sorted(path for path in named if read_kustomization(path)["kind"] == "Component")
+    resources = sorted(named - set(components))
+    assert [path.relative_to(MANIFESTS).as_posix() for path in (*resources, *components)] == [
+        "before-1.36",
+        "second-scheduler",
+        "webhook/second-scheduler",
+        "admission/exact",
+        "agent/gpu-operator",
+        "agent/runtime-class",
+    ]
+    exact = MANIFESTS / "admission" / "exact"  # on 1.36; the webhook has it
+    pairs = [(MANIFESTS / "second-scheduler", exact), *product(resources, [None, *(set(components) - {exact})])]
+    for resource, component in pairs:
+        made = {
+            kind: [os.path.relpath(path, tmp_path)]
+            for kind, path in (("resources", resource), ("components", component))
+            if path
+        }
+        (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(made))
+        cluster.kubectl("apply", "--warnings-as-errors", "--dry-run=server", "--validate=strict", "-k", tmp_path)
+
+
+def test_the_file_of_the_manual_is_the_one_of_the_readme_with_the_runtime_class() -> None:
+    manual = yaml.safe_load(_read_section("The file").partition("```yaml\n")[2].partition("```")[0])
+    readme = (REPOSITORY / "README.md").read_text().partition("kustomization.yaml <<EOF\n")[2].partition("EOF")[0]
+    short = yaml.safe_load(readme)
+    assert manual.pop("components") == ["../vrampack/manifests/agent/runtime-class"]
+    assert (manual["resources"], manual["images"][:1]) == (short["resources"], short["images"])
+
+
+def test_what_the_manual_says_to_look_at_can_be_asked_for(cluster: ControlPlane) -> None:
+    section = _read_section("What you should see")
+    commands = re.findall(r"^kubectl (get .*)$", section, re.MULTILINE)
+    assert len(commands) == 3
+    for command in commands:
+        cluster.kubectl(*shlex.split(command))
+
+
+def test_the_upgrade_of_the_manual_leaves_the_agents_for_later(cluster: ControlPlane) -> None:
+    (selector,) = re.findall(
+        r"^  kubectl apply -k my-cluster --selector '(.*)'$", _read_section("Upgrade"), re.MULTILINE
+    )
+    apply = ("apply", "--dry-run=server", "-o", "name", "-k", MANIFESTS / "second-scheduler")
+    made, later = (set(cluster.kubectl(*apply, *more).stdout.split()) for more in ((), ("--selector", selector)))
+    assert made - later == {"daemonset.apps/vrampack-agent"}
+
+
+def _read_section(heading: str) -> str:
+    return (REPOSITORY / "docs" / "install.md").read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
