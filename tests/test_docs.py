@@ -130,3 +130,13 @@ def test_links_lead_somewhere() -> None:
         if not (page.parent / target).exists()
     ]
     assert dead == []
+
+
+def test_manifests_that_a_page_names_exist() -> None:
+    missing = [
+        f"{page.name}: {path}"
+        for page in sorted([ROOT / "README.md", *DOCS.glob("*.md")])
+        for path in re.findall(r"(?<!kubernetes/)\bmanifests/[\w.+/-]*\w", page.read_text())
+        if page.name != "renames.md" and not (ROOT / path).exists()
+    ]
+    assert missing == []
