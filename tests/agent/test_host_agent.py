@@ -24,7 +24,7 @@ from vrampack.agent.limits.errors import ImpossibleBackEndError
 from vrampack.agent.limits.node_context import NodePaths
 from vrampack.agent.limits.preload.backend import PreloadPaths
 from vrampack.agent.metrics import AgentMetrics
-from vrampack.agent.nvml.driver import GpuInventory
+from vrampack.agent.nvml.driver import GpuInventory, GpuUsage
 from vrampack.agent.nvml.errors import DriverError
 from vrampack.agent.settings import AgentConfiguration, AgentListen
 
@@ -262,3 +262,21 @@ async def test_what_holds_nobody_ends_the_agent(
     host.driver = HostDriver(version)
     with pytest.raises(ImpossibleBackEndError, match=why):
         await host.agent(enforcement).run()
+
+
+async def test_a_measurement_that_fails_ends_no_later_one(
+    host: HostAgentHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it stumbles over."""
+    monkeypatch.setattr("vrampack.agent.host.agent.MEASURE_SECONDS", 0.01)
+    failures: list[Exception] = [UnicodeDecodeError("utf-8", b"\xff", 0, 1, "a cgroup's name"), DriverError("hung")]
+
+    async def usage() -> tuple[GpuUsage, ...]:
+        if failures:
+            raise failures.pop()
+        return (GpuUsage("GPU-0", 9 * MIB, 15109 * MIB),)
+
+    monkeypatch.setattr(host.driver, "read_usage", usage)
+    agent = host.agent()
+    async with running(agent, lambda: bool(series(agent, "vrampack_agent_card_memory_used_bytes"))):
+        pass

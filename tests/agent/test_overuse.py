@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -9,8 +10,10 @@ import pytest
 from tests.fakes.api import FakeKubeApi
 from vrampack.agent.cluster.local_pod import LocalPod
 from vrampack.agent.events import AgentEventReason
+from vrampack.agent.limits import overuse_reporter
 from vrampack.agent.limits.contract import OverLimit
 from vrampack.agent.limits.overuse_reporter import OveruseReporter
+from vrampack.agent.nvml.errors import DriverError
 from vrampack.cards.pod import Pod
 from vrampack.kube.errors import RefusedError
 from vrampack.kube.events import EventRecorder
@@ -84,6 +87,26 @@ async def test_an_eviction_that_a_budget_refuses_is_tried_again() -> None:
     post.evictions.refusal = None
     await post.overuse.report_overuse()
     assert (post.evictions.taken, post.counted) == (["uid-a"], 1)
+
+
+async def test_a_look_that_fails_ends_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it stumbles over."""
+    monkeypatch.setattr(overuse_reporter, "CHECK_INTERVAL_SECONDS", 0.0)
+    failures: list[Exception] = [UnicodeDecodeError("utf-8", b"\xff", 0, 1, "a cgroup's name"), DriverError("hung")]
+    looked = asyncio.Event()
+
+    async def look() -> tuple[OverLimit, ...]:
+        if failures:
+            raise failures.pop()
+        looked.set()
+        return (OVER,)
+
+    post = OveruseHarness(OVER)
+    monkeypatch.setattr(post.overuse, "_list_over_limit", look)
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(post.overuse.run())
+        await looked.wait()
+        running.cancel()
 
 
 @pytest.mark.parametrize("uid", ["uid-b"])

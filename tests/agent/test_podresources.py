@@ -181,9 +181,18 @@ async def test_the_checkpoint_is_read(
     assert await PodResourcesClient(tmp_path / "s", path, resource=MEMORY).read_checkpoint() == wanted
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"Data": 1}', '{"Data":{"PodDeviceEntries":[{"PodUID":1}]}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"Data": 1}',
+        *(f'{{"Data":{{"PodDeviceEntries":[{{"PodUID":{uid}}}]}}}}' for uid in ("1", '"\udcff"')),
+    ],
+)
 async def test_a_checkpoint_of_another_form_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
     path = tmp_path / "checkpoint"
-    path.write_text(text)
+    path.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(KubeletError, match=r"/checkpoint: "):
         await PodResourcesClient(tmp_path / "s", path, resource=MEMORY).read_checkpoint()

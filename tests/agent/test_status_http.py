@@ -10,6 +10,7 @@ from tests.fakes.kubelet.pods import KubeletPod
 from vrampack.agent.limits.contract import ContainerUsage
 from vrampack.agent.nvml.driver import GpuUsage as CardUsage
 from vrampack.agent.nvml.errors import DriverError
+from vrampack.agent.status import usage_collector
 
 MIB = 1024 * 1024
 LIMIT = "vrampack_agent_container_memory_limit_bytes"
@@ -80,6 +81,23 @@ async def test_a_card_s_use_is_absent_while_the_driver_does_not_say(monkeypatch:
         assert series(world, USED) == []  # not measured is not 0
         assert series(world, LIMIT) == [(LABELS, 4301 * MIB)]
         assert series(world, "vrampack_agent_card_memory_bytes") == [(card, 16130 * MIB)]
+
+
+async def test_a_measurement_that_fails_ends_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it stumbles over: the agent goes on, and shows no use until the next one."""
+    monkeypatch.setattr(usage_collector, "MEASURE_SECONDS", 0.01)
+    failures: list[Exception] = [UnicodeDecodeError("utf-8", b"\xff", 0, 1, "a cgroup's name"), DriverError("hung")]
+
+    async def usage() -> tuple[CardUsage, ...]:
+        if failures:
+            raise failures.pop()
+        return (CardUsage("GPU-0", 9 * MIB, 16130 * MIB),)
+
+    async with agent_harness(starts=False) as world:
+        monkeypatch.setattr(world.driver, "read_usage", usage)
+        await world.start_agent()
+        await world.wait_until(lambda: bool(series(world, "vrampack_agent_card_memory_used_bytes")))
+        assert world.is_running
 
 
 async def test_where_nobody_measures_nobody_is_said_to_use_nothing() -> None:

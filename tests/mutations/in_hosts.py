@@ -26,6 +26,12 @@ HOSTS: Mapping[str, Mutation] = {
         "gone: tuple[HostContainer, ...] = ()",
         f"{TENANTS}::test_what_ended_is_given_again",
     ),
+    "what lies too deep to be looked at has ended": Mutation(
+        "vrampack/agent/limits/cgroups.py",
+        "return error.errno == errno.ENAMETOOLONG",
+        "return False",
+        f"{TENANTS}::test_a_cgroup_that_lies_too_deep_to_be_looked_at_may_have_a_process",
+    ),
     "a pod's environment is believed on a host": Mutation(
         "vrampack/agent/host/limits.py",
         "_check_is_host_container(question)",

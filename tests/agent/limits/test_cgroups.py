@@ -111,6 +111,21 @@ def test_a_process_is_in_the_pod_of_its_cgroup(tmp_path: Path, text: str, want: 
     assert find_process_owner(7, tmp_path) == want
 
 
+NAMED_BY_TENANTS = {
+    "no UTF-8": f"0::{SYSTEMD}/cri-containerd-{ID}.scope/\xff\xfe\n",
+    "what some take for the end of a line": f"0::{SYSTEMD}/cri-containerd-{ID}.scope/a\x0bb\x0cc\x1cd\x85e\n",
+    "a pod's path behind such an end": f"9:cpu:/\n0::{CGROUPFS}/{ID}/a\x0b0::/kubepods/pod{OTHER}/{OTHER_ID}\n",
+}
+
+
+@pytest.mark.parametrize("text", NAMED_BY_TENANTS.values(), ids=NAMED_BY_TENANTS)
+def test_a_tenant_names_cgroups_as_it_likes_and_stays_itself(tmp_path: Path, text: str) -> None:
+    """The kernel takes every byte but a slash and a newline."""
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "cgroup").write_bytes(text.encode("latin-1"))
+    assert find_process_owner(7, tmp_path) == ALL
+
+
 def test_a_process_that_is_gone_is_in_no_pod(tmp_path: Path) -> None:
     assert find_process_owner(7, tmp_path) is None
 

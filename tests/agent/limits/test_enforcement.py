@@ -191,3 +191,25 @@ async def test_a_problem_is_reported_and_changed_pods_are_reconciled_at_once(
         with suppress(asyncio.CancelledError):
             await running
     assert problems == ["detached", ""]
+
+
+async def test_a_reconcile_that_fails_is_a_problem_until_one_succeeds(
+    node: LimitNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it stumbles over: it is tried again, and the agent goes on."""
+    monkeypatch.setattr(enforcement, "RECONCILE_SECONDS", 0.01)
+    back_end, problems = FakeBackEnd(), asyncio.Queue[str]()
+    monkeypatch.setattr(back_end, "reconcile", _fail)
+    limits = Enforcement("fake", node.context, rows=[FakeRow("fake", back_end)])
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(limits.run(problems.put_nowait))
+        await limits.start(limits.select(READY))
+        assert "RecursionError('too deep')" in await problems.get()
+        monkeypatch.undo()
+        while await problems.get():
+            pass
+        running.cancel()
+
+
+async def _fail() -> str:
+    raise RecursionError("too deep")

@@ -128,7 +128,7 @@ REFUSED = {
     "a field of another type": (a_line(pid="7"), "not a question"),
     "a field missing": (b'{"v":1}\n', "not a question"),
     "no JSON": (b"hello\n", "not a question"),
-    "no UTF-8": (a_line()[:-3] + b"\xff\xff\n", "not a question"),
+    "no UTF-8": (a_line(pod="name").replace(b"name", b"na\xff\xfe"), "not a question"),
     "nothing": (b"", "not one line"),
     "half a line": (a_line()[:-1], "not one line"),
     "a line that does not end": (b"[" * 20_000, "not one line of at most 16384 bytes"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -203,6 +205,56 @@ def test_a_stranger_is_nobody_s(tmp_path: Path, text: str) -> None:
     assert tenants.find_process_owner(7, tmp_path) is None
     assert tenants.find_process_owner(8, tmp_path) is None
     assert tenants.find_container(None) is None
+
+
+def test_a_container_names_cgroups_as_it_likes_and_stays_itself(tmp_path: Path) -> None:
+    tenants = FakeContainerHost(tmp_path).tenants()
+    each = make_host_container("c1", "unified", "/docker/c1", {"GPU-a": 1})
+    tenants.add_container(each, [T4])
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "cgroup").write_bytes(b"0::/docker/c1/a\xff\x0bb\n")
+    assert tenants.find_process_owner(7, tmp_path) == each.owner
+
+
+def test_cgroups_nested_without_end_are_looked_through(tmp_path: Path) -> None:
+    """On v1, where nothing says of a tree whether there are processes in it; deeper than Python calls itself."""
+    host = FakeContainerHost(tmp_path, version=1)
+    tenants = host.tenants()
+    each = host.runs("c1", path="/ID", a=4000)
+    tenants.add_container(each, [T4])
+    host.ends(each)
+    nested = [host.get_cgroup_folder(each.cgroup)]
+    try:
+        for _ in range(1200):
+            nested.append(nested[-1] / "d")
+            nested[-1].mkdir()
+        (nested[-1] / "cgroup.procs").write_text("8\n")
+        assert tenants.remove_ended() == ()
+        (nested[-1] / "cgroup.procs").unlink()
+        assert tenants.remove_ended() == (each,)
+    finally:  # not by pytest, whose own way to remove them calls itself, too
+        subprocess.run(["rm", "-r", nested[0]], check=True)
+
+
+def test_a_cgroup_that_lies_too_deep_to_be_looked_at_may_have_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A path has 4,096 bytes at most; folders are made below its end all the same, by relative names."""
+    host = FakeContainerHost(tmp_path, version=1)
+    tenants = host.tenants()
+    each = host.runs("c1", path="/ID", a=4000)
+    tenants.add_container(each, [T4])
+    host.ends(each)
+    top = host.get_cgroup_folder(each.cgroup)
+    monkeypatch.chdir(top)
+    try:
+        for _ in range(20):
+            Path("d" * 250).mkdir()
+            os.chdir("d" * 250)
+        assert tenants.remove_ended() == ()
+    finally:
+        subprocess.run(["rm", "-r", top / ("d" * 250)], check=True)
+    assert tenants.remove_ended() == (each,)
 
 
 def test_of_two_nested_containers_the_inner_counts(tmp_path: Path) -> None:

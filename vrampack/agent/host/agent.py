@@ -189,7 +189,7 @@ class StandaloneAgent:
                 await self._reconcile()
 
     async def _reconcile(self) -> None:
-        problem = await self._enforcement.reconcile()
+        problem = await self._enforcement.reconcile_or_explain()
         if problem and problem != self._limits_problem:
             log.error("limits not enforceable problem=%s", problem)
         self._limits_problem = problem
@@ -202,6 +202,9 @@ class StandaloneAgent:
             except DriverError as error:
                 self._metrics.driver_errors.inc()
                 log.debug("usage not measured error=%s", error)
+                self._used_by_card, self._container_usage = {}, None
+            except Exception:  # what is measured has names that tenants choose: one of them stops no later measurement
+                log.exception("usage not measured")
                 self._used_by_card, self._container_usage = {}, None
             await asyncio.sleep(MEASURE_SECONDS)
 

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from vrampack.agent.limits.cgroups import CgroupOwner, CgroupTree
+from vrampack.agent.limits.cgroups import PROC, CgroupOwner, CgroupTree, has_processes, list_process_cgroups
 from vrampack.agent.limits.errors import LimitError
 from vrampack.agent.limits.workload import DesiredLimit, ResolvedContainer, Unresolved
 from vrampack.cards.node import CardFacts
@@ -147,14 +147,10 @@ class HostContainers:
     def sum_limits_mib(self, uuid: str) -> int:
         return sum(each.limits.get(uuid, 0) for each in self._containers.values())
 
-    def find_process_owner(self, pid: int, proc: Path = Path("/proc")) -> CgroupOwner | None:
+    def find_process_owner(self, pid: int, proc: Path = PROC) -> CgroupOwner | None:
         """The container in whose cgroup, or below it, the process is; None outside of all, and when it has ended."""
-        try:
-            text = (proc / str(pid) / "cgroup").read_text()
-        except (FileNotFoundError, ProcessLookupError):
-            return None
         cgroups = {(each.hierarchy, each.cgroup): each for each in self._containers.values()}
-        found = (cgroups[place] for place in _list_ancestors(text) if place in cgroups)
+        found = (cgroups[place] for place in _list_ancestors(list_process_cgroups(pid, proc)) if place in cgroups)
         return next((each.owner for each in found), None)
 
     def _check_capacity(self, container: HostContainer, card: CardFacts) -> None:
@@ -173,7 +169,7 @@ class HostContainers:
 
     def _is_alive(self, container: HostContainer) -> bool:
         folder = self._find_cgroup(container)
-        return folder is not None and _has_processes(folder)
+        return folder is not None and has_processes(folder)
 
     def _find_cgroup(self, container: HostContainer) -> Path | None:
         try:
@@ -185,28 +181,9 @@ class HostContainers:
         return self._folder / f"{container.key}{SUFFIX}"
 
 
-def _has_processes(folder: Path) -> bool:
-    """In it or below it. Cgroups go while they are looked at."""
-    try:
-        return "populated 1\n" in (folder / "cgroup.events").read_text()
-    except FileNotFoundError:
-        pass  # v1 has no such file
-    except OSError:
-        return False
-    return any(_read_pids(path) for path in (folder, *(path for path in folder.rglob("*") if path.is_dir())))
-
-
-def _read_pids(folder: Path) -> str:
-    try:
-        return (folder / "cgroup.procs").read_text()
-    except OSError:
-        return ""
-
-
-def _list_ancestors(text: str) -> Iterator[tuple[str, str]]:
+def _list_ancestors(cgroups: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Hierarchy and path of what /proc/PID/cgroup names, each followed by its parents up to the root."""
-    for line in text.splitlines():
-        _, controllers, path = line.split(":", 2)
+    for controllers, path in cgroups:
         for name in controllers.split(","):
             hierarchy = name.removeprefix("name=") or "unified"
             for folder in (PurePosixPath(path), *PurePosixPath(path).parents):

@@ -21,6 +21,7 @@ from vrampack.agent.kubelet.errors import KubeletError
 from vrampack.agent.kubelet.generated.deviceplugin_pb2 import ContainerAllocateResponse
 from vrampack.agent.kubelet.generated.podresources_pb2 import ListPodResourcesRequest, ListPodResourcesResponse
 from vrampack.agent.kubelet.generated.podresources_pb2_grpc import PodResourcesListerStub
+from vrampack.kube.objects import UNDECODABLE
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +141,7 @@ def _read_checkpoint(path: Path, resource: str) -> tuple[CheckpointAllocation, .
         checkpoint = msgspec.json.decode(path.read_bytes(), type=_Checkpoint)
     except FileNotFoundError:
         return ()
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, *UNDECODABLE) as error:
         raise KubeletError(f"{path}: {error}") from error
     return tuple(
         CheckpointAllocation(

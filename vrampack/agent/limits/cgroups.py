@@ -11,9 +11,11 @@ outermost pod counts: it is the one of this node, and everything below it can be
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -22,6 +24,7 @@ from vrampack.agent.limits.errors import LimitError
 
 CGROUP_MOUNT = Path("/sys/fs/cgroup")
 CGROUP_V2 = 2
+PROC = Path("/proc")
 MAX_DEPTH = 5
 """How deep the pods' folder is looked for: docker/<id>/kubelet/kubepods is 4."""
 
@@ -36,6 +39,8 @@ _CONTAINER = re.compile(rf"(?:[a-z][a-z-]*-)?(?P<id>{_ID})(?:\.scope)?")
 _CLASSES = ("", "burstable", "besteffort")
 _FOLDERS = {"kubepods", "burstable", "besteffort", ".."}
 """What stands before a pod's folder. `..`: seen from a cgroup namespace of the same class, as the agent's own may be."""
+_GONE_CODES = (errno.ENOENT, errno.ESRCH, errno.ENAMETOOLONG)
+"""Of /proc/PID/cgroup: no such process, or a path longer than the kernel shows, made by who nests cgroups in a container."""
 _HELPER = "crio-conmon-"
 """CRI-O's monitor of a container has a scope of its own beside it, with the same id."""
 
@@ -68,14 +73,47 @@ def parse_owner(path: str) -> CgroupOwner | None:
     return None
 
 
-def find_process_owner(pid: int, proc: Path = Path("/proc")) -> CgroupOwner | None:
+def find_process_owner(pid: int, proc: Path = PROC) -> CgroupOwner | None:
     """The pod and container of a process; None outside of pods, and for a process that is gone."""
-    try:
-        text = (proc / str(pid) / "cgroup").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    paths = (line.split(":", 2)[-1] for line in text.splitlines())
+    paths = (path for _, path in list_process_cgroups(pid, proc))
     return next((found for path in paths if (found := parse_owner(path)) is not None), None)
+
+
+def list_process_cgroups(pid: int, proc: Path = PROC) -> list[tuple[str, str]]:
+    """The controllers and the path of each cgroup that a process is in; empty for a process that is gone.
+
+    A container that may make cgroups chooses their names: all bytes but a slash and a newline, also what is no UTF-8 and
+    what Python takes for the end of a line.
+    """
+    try:
+        content = (proc / str(pid) / "cgroup").read_bytes()
+    except OSError as error:
+        if error.errno not in _GONE_CODES:
+            raise
+        return []
+    lines = content.decode(errors="surrogateescape").split("\n")
+    return [(controllers, path) for line in lines if line for _, controllers, path in [line.split(":", 2)]]
+
+
+def walk_cgroup(folder: Path) -> Iterator[Path]:
+    """The cgroup and all below it, as far as they are there when they are reached. A container may nest them without end."""
+    waiting = [folder]
+    while waiting:
+        each = waiting.pop()
+        yield each
+        with suppress(OSError):
+            waiting += _folders(each)
+
+
+def has_processes(folder: Path) -> bool:
+    """Whether a process is in the cgroup or below it. Cgroups go while they are looked at."""
+    try:
+        return "populated 1\n" in (folder / "cgroup.events").read_text()
+    except FileNotFoundError:
+        pass  # v1 has no such file
+    except OSError:
+        return False
+    return any(_has_own_process(each) for each in walk_cgroup(folder))
 
 
 class CgroupTree:
@@ -135,6 +173,14 @@ def _is_unified(mount: Path) -> bool:
 def _parse_container_id(name: str) -> str:
     match = _CONTAINER.fullmatch(name)
     return match["id"] if match is not None and not name.startswith(_HELPER) else ""
+
+
+def _has_own_process(folder: Path) -> bool:
+    """What lies too deep to be looked at may have one."""
+    try:
+        return bool((folder / "cgroup.procs").read_text())
+    except OSError as error:
+        return error.errno == errno.ENAMETOOLONG
 
 
 def _folders(folder: Path) -> list[Path]:

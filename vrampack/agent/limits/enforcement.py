@@ -69,7 +69,7 @@ class Enforcement:
         await self._has_started.wait()
         while True:
             self._pods_changed.clear()
-            on_problem(await self.reconcile())
+            on_problem(await self.reconcile_or_explain())
             with suppress(TimeoutError):
                 async with asyncio.timeout(RECONCILE_SECONDS):
                     await self._pods_changed.wait()
@@ -77,6 +77,14 @@ class Enforcement:
     async def reconcile(self) -> str:
         """Make the node match what is desired now. Returns why no new limit can be enforced; empty when all is well."""
         return await self._back_end.reconcile() if self._back_end is not None else ""
+
+    async def reconcile_or_explain(self) -> str:
+        """The same; a fault of the agent is a problem like others, and the next look may find it gone."""
+        try:
+            return await self.reconcile()
+        except Exception as error:
+            log.exception("limits not reconciled")
+            return f"the agent failed: {error!r}; its log says where"
 
     def notify_pods_changed(self) -> None:
         """Some pod of this node is not what it was before."""

@@ -139,7 +139,7 @@ async def _read_line(reader: asyncio.StreamReader) -> bytes:
 def _parse_question(line: bytes) -> HookQuestion:
     try:
         question = msgspec.json.decode(line, type=HookQuestion)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise LimitError(f"not a question: {error}") from error
     if question.v not in {POD_VERSION, HOST_VERSION}:
         text = f"hook and agent are of different versions: the hook speaks {question.v}, the agent 1 and 2"

@@ -57,7 +57,11 @@ class UsageCollector:
     async def run(self) -> None:
         """Measure, until cancelled."""
         while True:
-            await self.refresh_usage()
+            try:
+                await self.refresh_usage()
+            except Exception:  # what is measured has names that tenants choose: one of them stops no later measurement
+                log.exception("usage not measured")
+                self._clear_usage()
             await asyncio.sleep(MEASURE_SECONDS)
 
     async def refresh_usage(self) -> None:
@@ -68,7 +72,7 @@ class UsageCollector:
         except DriverError as error:
             self._metrics.driver_errors.inc()
             log.debug("usage not measured error=%s", error)
-            self._used_by_card, self._container_usage = {}, None
+            self._clear_usage()
 
     def take_snapshot(self) -> AgentSnapshot:
         """For the page."""
@@ -84,6 +88,9 @@ class UsageCollector:
             problem=advertised.problem,
             hook_answer_counts=self._hook_server.answer_counts,
         )
+
+    def _clear_usage(self) -> None:
+        self._used_by_card, self._container_usage = {}, None
 
     def _container_samples(self) -> Iterable[ContainerSample]:
         """By limit where there is one, so that a container that uses nothing is there as well."""

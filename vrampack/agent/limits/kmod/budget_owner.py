@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from vrampack.agent.limits.cgroups import PROC, walk_cgroup
 from vrampack.agent.limits.errors import LimitError
 from vrampack.agent.limits.kmod.proc_client import CgroupId, PidNamespace
 
-PROC = Path("/proc")
 _INITIAL_PIDS = "pid:[4026531836]"
 """The initial PID namespace has the same number in every kernel (PROC_PID_INIT_INO)."""
 
@@ -55,7 +55,7 @@ def is_initial_pid_namespace(proc: Path = PROC) -> bool:
 
 
 def _list_pids(folder: Path) -> Iterator[int]:
-    for path in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
+    for path in walk_cgroup(folder):
         try:
             yield from map(int, (path / "cgroup.procs").read_text().split())
         except OSError:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from vrampack.agent.limits.cgroups import CGROUP_V2
+from vrampack.agent.limits.cgroups import CGROUP_V2, PROC
 from vrampack.agent.limits.contract import ModuleState
-from vrampack.agent.limits.kmod.budget_owner import PROC, is_initial_pid_namespace
+from vrampack.agent.limits.kmod.budget_owner import is_initial_pid_namespace
 from vrampack.agent.limits.kmod.errors import ModuleError
 from vrampack.agent.limits.kmod.proc_client import DETACHED, NOT_LOADED, UNGUARDED, KmodClient
 
