@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.agent.agent_harness import agent_harness
+from vrampack.agent.limits import enforcement_starter
 
 
 def install_hook(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `docs/limits.md` has it for containerd."""
     spec = folder / "containerd.json"
     spec.write_text(json.dumps({"hooks": {"createRuntime": [{"path": "/opt/vrampack/bin/vrampack-hook"}]}}))
-    monkeypatch.setattr("vrampack.agent.app.RUNTIME_SPECS", (spec,))
+    monkeypatch.setattr("vrampack.agent.limits.enforcement_starter.RUNTIME_SPECS", (spec,))
 
 
 async def test_a_hook_that_nothing_needs_is_answered_all_the_same() -> None:
@@ -43,6 +44,26 @@ async def test_where_the_hook_cannot_be_heard_a_node_that_needs_it_offers_nothin
     async with agent_harness(starts=False, enforcement="native") as world:
         await world.launch_agent()
         await world.wait_until(lambda: "enforcement: [Errno 2]" in world.agent._advertisement.current.problem)
+
+
+async def test_an_obstacle_at_the_hooks_socket_holds_the_node_back_until_it_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason is shown meanwhile; the back end that runs already is not started twice."""
+    install_hook(tmp_path, monkeypatch)
+    monkeypatch.setattr(enforcement_starter, "RETRY_SECONDS", (0.01, 0.02))
+    async with agent_harness(starts=False, enforcement="native") as world:
+        (world.hook_socket / "obstacle").mkdir(parents=True)
+        await world.launch_agent()
+        await world.wait_until(lambda: "enforcement: [Errno " in world.agent._advertisement.current.problem)
+        await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False})
+        (world.hook_socket / "obstacle").rmdir()
+        world.hook_socket.rmdir()
+        await world.wait_until(lambda: world.read_card_health() == {"GPU-0": True})
+        assert world.hook_socket.is_socket()
+        assert world.log_text.count("back end selected mode=native") == 1
+        _, writer = await asyncio.open_unix_connection(world.hook_socket)
+        writer.close()
 
 
 async def test_limits_that_need_the_hook_are_put_in_force_by_it(

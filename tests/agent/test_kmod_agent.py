@@ -126,7 +126,7 @@ async def test_who_is_gone_is_forgotten() -> None:
 
 
 async def test_a_node_without_the_module_offers_nothing_until_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vrampack.agent.app.CHOOSE_RETRY_SECONDS", LOOK_SECONDS)
+    monkeypatch.setattr("vrampack.agent.limits.enforcement_starter.RETRY_SECONDS", (LOOK_SECONDS, LOOK_SECONDS))
     async with agent_harness(starts=False, enforcement="kmod") as world:
         world.driver.version = "580.95.05"
         await world.launch_agent()

@@ -231,6 +231,21 @@ async def test_a_node_whose_folder_cannot_be_written_offers_nothing() -> None:
         await world.wait_until(lambda: "is not there to be written to" in world.agent._advertisement.current.problem)
 
 
+async def test_an_obstacle_at_the_librarys_socket_holds_the_node_back_until_it_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("vrampack.agent.limits.enforcement_starter.RETRY_SECONDS", (0.01, 0.02))
+    async with agent_harness(starts=False, enforcement="preload") as world:
+        world.add_library()
+        obstacle = world.preload.folder / "agent.sock"
+        obstacle.mkdir()
+        await world.launch_agent()
+        await world.wait_until(lambda: "enforcement: [Errno 21]" in world.agent._advertisement.current.problem)
+        obstacle.rmdir()
+        await world.wait_until(lambda: world.read_card_health() == {"GPU-0": True})
+        await running(world)
+
+
 async def test_a_pod_of_which_nothing_is_recorded_is_refused_as_ever() -> None:
     async with a_node() as world:
         assert "has no record" in await start_refused(world, put_bound_pod(world, "p", is_recorded=False))

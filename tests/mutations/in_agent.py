@@ -78,6 +78,12 @@ AGENT: Mapping[str, Mutation] = {
         "self._units_by_pod[pod.pod.uid] = Counter()",
         f"{KILLS}::test_a_restarted_agent_counts_what_runs_and_disturbs_nobody",
     ),
+    "what fails at the agent's start is not tried again": Mutation(
+        "vrampack/agent/limits/enforcement_starter.py",
+        "while not self._is_complete():",
+        "while False:",
+        "tests/agent/limits/test_enforcement.py::test_what_fails_at_the_start_is_tried_again_and_what_runs_is_not",
+    ),
     "a restarted agent begins with an empty book": Mutation(
         "vrampack/agent/app.py",
         "self._fence.restore_pods(self._pod_cache.list_pods(), await self._list_allocations(), self._cards())",

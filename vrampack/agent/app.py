@@ -41,9 +41,8 @@ from vrampack.agent.kubelet.podresources import DeviceAllocation, PodResourcesCl
 from vrampack.agent.limits.back_end_row import BackEndRow
 from vrampack.agent.limits.back_ends import BACK_ENDS
 from vrampack.agent.limits.cgroups import CgroupTree, FindOwner, find_process_owner
-from vrampack.agent.limits.detection import RUNTIME_SPECS
 from vrampack.agent.limits.enforcement import Enforcement
-from vrampack.agent.limits.errors import ImpossibleBackEndError
+from vrampack.agent.limits.enforcement_starter import EnforcementStarter
 from vrampack.agent.limits.hook_server import HookServer
 from vrampack.agent.limits.node_context import NodeContext, NodePaths
 from vrampack.agent.limits.overuse_reporter import OveruseReporter
@@ -68,8 +67,6 @@ from vrampack.kube.reflector import Reflector
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1.0
-CHOOSE_RETRY_SECONDS = 5.0
-"""Between two tries to start the back end that was named."""
 OBSERVE_INTERVAL_SECONDS = 30.0
 """kubelet's device allocations give no notice when they change; a pod of another scheduler is seen within so long."""
 EVENT_REASONS = {
@@ -151,6 +148,13 @@ class Agent:
             on_evicted=metrics.evictions.inc,
         )
         self._injection = Injection(settings, self._context, self._enforcement, self._pod_cache, metrics)
+        self._enforcement_starter = EnforcementStarter(
+            self._enforcement,
+            self._hook_server,
+            self._context,
+            extend_capabilities=self._injection.extend_capabilities,
+            on_attempted=self._publish_enforcement,
+        )
         prestart = PreStart(
             self._fence,
             self._pod_resources,
@@ -272,30 +276,14 @@ class Agent:
         self._publish_injection()
         await self._pod_cache.wait_for_sync()
         self._fence.restore_pods(self._pod_cache.list_pods(), await self._list_allocations(), self._cards())
-        is_final = await self._start_enforcement()
+        await self._enforcement_starter.start_enforcement()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._registration.run())
-            while not is_final:
-                await asyncio.sleep(CHOOSE_RETRY_SECONDS)
-                is_final = await self._start_enforcement()
+            group.create_task(self._enforcement_starter.run())
 
-    async def _start_enforcement(self) -> bool:
-        """False where what is missing may still come: a module that is loaded later, a hook."""
-        problem, is_final, hook_socket = "", True, self._context.paths.hook_socket
-        try:
-            capabilities = self._context.detect_capabilities(runtime_specs=RUNTIME_SPECS)
-            selection = self._enforcement.select(self._injection.extend_capabilities(capabilities))
-            back_end = await self._enforcement.start(selection)
-            # A hook that is installed where nothing needs it is answered as well: silence would stop every container.
-            if back_end.needs_hook or hook_socket.parent.is_dir():
-                await self._hook_server.start()
-        except ImpossibleBackEndError as error:
-            problem, is_final = f"enforcement: {error}", False
-        except OSError as error:
-            problem = f"enforcement: {error}"
+    def _publish_enforcement(self, problem: str) -> None:
         self._advertisement.block("enforcement", problem)
         self._own_node.set_desired({("labels", well_known.ENFORCEMENT): self._enforcement.mode or None})
-        return is_final
 
     def _set_limits_problem(self, problem: str) -> None:
         self._limits_problem = problem

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -11,13 +12,14 @@ from pathlib import Path
 import pytest
 
 from tests.agent.limits.limit_node import LIMITS, OLD_DRIVER, READY, UID, LimitNode
-from vrampack.agent.limits import enforcement
+from vrampack.agent.limits import enforcement, enforcement_starter
 from vrampack.agent.limits.back_end_row import BackEndRow
 from vrampack.agent.limits.back_ends import BACK_ENDS
 from vrampack.agent.limits.contract import Applied, AppliedState, BackEnd, LimitTarget, Scope, Traits
 from vrampack.agent.limits.detection import NodeCapabilities, ToolkitState
 from vrampack.agent.limits.enforcement import Enforcement
 from vrampack.agent.limits.errors import ImpossibleBackEndError, LimitError
+from vrampack.agent.limits.hook_server import HookQuestion, HookServer
 from vrampack.agent.limits.node_context import NodeContext
 
 POD = LimitTarget(UID, "ml", "app-0")
@@ -191,6 +193,43 @@ async def test_a_problem_is_reported_and_changed_pods_are_reconciled_at_once(
         with suppress(asyncio.CancelledError):
             await running
     assert problems == ["detached", ""]
+
+
+async def test_what_fails_at_the_start_is_tried_again_and_what_runs_is_not(
+    node: LimitNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after the other: the back end, the hook's socket, what an earlier agent left."""
+    monkeypatch.setattr(enforcement_starter, "RETRY_SECONDS", (0.0, 0.0))
+    back_end, leftover, problems = FakeBackEnd(fails=True), FakeBackEnd(fails=True), list[str]()
+    limits = Enforcement(
+        "fake", node.context, rows=[FakeRow("fake", back_end), FakeRow("older", FakeBackEnd(), leftover)]
+    )
+    socket = node.context.paths.hook_socket
+    (socket / "obstacle").mkdir(parents=True)
+
+    def repair(problem: str) -> None:
+        problems.append(problem)
+        if len(problems) == 2:
+            back_end.fails = False
+        if len(problems) == 4:
+            shutil.rmtree(socket)
+        leftover.fails = len(problems) < 6
+
+    hooks = HookServer(socket, _refuse)
+    starter = enforcement_starter.EnforcementStarter(
+        limits, hooks, node.context, extend_capabilities=lambda found: found, on_attempted=repair
+    )
+    await starter.start_enforcement()
+    async with asyncio.timeout(10):
+        await starter.run()
+    await hooks.stop()
+    assert [problem[:18] for problem in problems] == ["enforcement: no ro"] * 2 + ["enforcement: [Errn"] * 2 + [""] * 3
+    assert back_end.log == ["start", "stop", "start", "stop", "start"]
+    assert leftover.log == ["start", "stop"] * 4 + ["start"]
+
+
+async def _refuse(_: HookQuestion) -> str:
+    raise LimitError("nobody starts here")
 
 
 async def test_a_reconcile_that_fails_is_a_problem_until_one_succeeds(

@@ -41,7 +41,9 @@ class Enforcement:
         self._back_end: BackEnd | None = None
         self._running: list[BackEnd] = []
         """The selected one, and those that only answer containers of an earlier agent."""
-        self._has_started = asyncio.Event()
+        self._leftover_rows: list[BackEndRow] = []
+        """Those that did not start, and containers of an earlier agent may ask them."""
+        self._started = asyncio.Event()
         self._pods_changed = asyncio.Event()
 
     def select(self, capabilities: NodeCapabilities) -> Selection:
@@ -53,20 +55,27 @@ class Enforcement:
         self._selection = selection
         back_end = selection.row.build(selection.capabilities, self._context)
         await self._start_back_end(back_end)
-        for row in self._rows:
-            leftover = None if row is selection.row else row.build_for_leftovers(self._context)
-            if leftover is not None:
-                await self._start_leftover(row, leftover)
+        self._leftover_rows = [row for row in self._rows if row is not selection.row]
+        await self.start_leftovers()
         self._back_end = back_end
-        self._has_started.set()
+        self._started.set()
         log.info(
             "back end selected mode=%s in_force=%r reason=%s", self.mode, back_end.traits.in_force, selection.reason
         )
         return back_end
 
+    async def start_leftovers(self) -> None:
+        """Start what answers containers of an earlier agent and does not run yet."""
+        self._leftover_rows = [row for row in self._leftover_rows if not await self._try_leftover(row)]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether a back end runs, and everything that answers containers of an earlier agent."""
+        return self._back_end is not None and not self._leftover_rows
+
     async def run(self, on_problem: Callable[[str], None]) -> None:
         """Reconcile, and report why no new limit can be enforced now; until cancelled."""
-        await self._has_started.wait()
+        await self._started.wait()
         while True:
             self._pods_changed.clear()
             on_problem(await self.reconcile_or_explain())
@@ -95,6 +104,11 @@ class Enforcement:
         for back_end in self._running:
             back_end.stop()
         self._running.clear()
+
+    @property
+    def has_started(self) -> bool:
+        """Whether a back end runs."""
+        return self._back_end is not None
 
     @property
     def mode(self) -> str:
@@ -152,8 +166,13 @@ class Enforcement:
             raise
         self._running.append(back_end)
 
-    async def _start_leftover(self, row: BackEndRow, back_end: BackEnd) -> None:
+    async def _try_leftover(self, row: BackEndRow) -> bool:
+        """Whether nothing is left to be done for it."""
         try:
-            await self._start_back_end(back_end)
+            back_end = row.build_for_leftovers(self._context)
+            if back_end is not None:
+                await self._start_back_end(back_end)
         except OSError as error:
             log.warning("leftover back end not started mode=%s error=%s", row.mode, error)
+            return False
+        return True

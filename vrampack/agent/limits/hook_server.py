@@ -80,17 +80,29 @@ class HookServer:
         """Containers that were let through, and refused: the proof that the runtime calls the hook."""
         return self.allowed_count, self.refused_count
 
+    @property
+    def is_listening(self) -> bool:
+        return self._server is not None
+
     async def start(self) -> None:
-        """Listen, then take the name, from whoever had it: no hook finds a socket that is not answered."""
+        """Listen, then take the name, from whoever had it: no hook finds a socket that is not answered.
+
+        Raises `OSError`, and may then be called again.
+        """
         listening = self._listener.bind_socket(socket.SOCK_STREAM, mode=0o600)
         self._server = await asyncio.start_unix_server(self._serve_connection, sock=listening, limit=MAX_LINE_BYTES)
-        self._listener.publish_socket()
+        try:
+            self._listener.publish_socket()
+        except OSError:
+            await self.stop()
+            raise
 
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
             self._listener.remove_socket()
+            self._server = None
 
     async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         answer = await self._answer_question(reader, writer)

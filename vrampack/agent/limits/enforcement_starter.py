@@ -1,0 +1,75 @@
+"""Starts what enforces limits on this node and what answers the hook, and tries again until both run.
+
+What is missing may come later (a module, a hook, a folder), and what fails may pass (a full disk, something else at the place
+of a socket). None of it needs a restart of the agent. What runs already is not started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+
+from vrampack.agent.limits.detection import RUNTIME_SPECS, NodeCapabilities
+from vrampack.agent.limits.enforcement import Enforcement
+from vrampack.agent.limits.errors import ImpossibleBackEndError
+from vrampack.agent.limits.hook_server import HookServer
+from vrampack.agent.limits.node_context import NodeContext
+
+RETRY_SECONDS = (1.0, 10.0)
+"""The first wait and the longest; it doubles. Each attempt reads the node's CDI files again."""
+
+
+class EnforcementStarter:
+    """Of one agent. `run` ends when everything runs."""
+
+    def __init__(
+        self,
+        enforcement: Enforcement,
+        hook_server: HookServer,
+        context: NodeContext,
+        *,
+        extend_capabilities: Callable[[NodeCapabilities], NodeCapabilities],
+        on_attempted: Callable[[str], None],
+    ) -> None:
+        """`on_attempted` is told after each attempt what is in the way; nothing after the last one."""
+        self._enforcement = enforcement
+        self._hook_server = hook_server
+        self._context = context
+        self._extend_capabilities = extend_capabilities
+        self._on_attempted = on_attempted
+        self._failures = 0
+
+    async def start_enforcement(self) -> None:
+        """One attempt."""
+        problem = ""
+        try:
+            await self._start()
+        except (ImpossibleBackEndError, OSError) as error:
+            problem = f"enforcement: {error}"
+        self._on_attempted(problem)
+
+    async def run(self) -> None:
+        """Try again until it has succeeded."""
+        first, longest = RETRY_SECONDS
+        while not self._is_complete():
+            doubled = first * 2.0 ** min(self._failures, 10)
+            self._failures += 1
+            await asyncio.sleep(min(longest, doubled) * random.uniform(0.5, 1))  # noqa: S311 - spreads load
+            await self.start_enforcement()
+
+    async def _start(self) -> None:
+        if self._enforcement.has_started:
+            await self._enforcement.start_leftovers()
+        else:
+            capabilities = self._context.detect_capabilities(runtime_specs=RUNTIME_SPECS)
+            await self._enforcement.start(self._enforcement.select(self._extend_capabilities(capabilities)))
+        if self._must_hear_hook() and not self._hook_server.is_listening:
+            await self._hook_server.start()
+
+    def _must_hear_hook(self) -> bool:
+        """A hook that is installed where nothing needs it is answered as well: silence would stop every container."""
+        return self._enforcement.needs_hook or self._context.paths.hook_socket.parent.is_dir()
+
+    def _is_complete(self) -> bool:
+        return self._enforcement.is_complete and (self._hook_server.is_listening or not self._must_hear_hook())
