@@ -129,7 +129,10 @@ async def test_too_many_devices_for_one_message_are_not_offered_and_the_unit_is_
     async with agent_harness(143771, 143771, starts=False, unit_mib=1) as world:
         await world.launch_agent()
         await world.wait_until(
-            lambda: world.agent.find_unready_reason() == "" and not any(world.read_card_health().values())
+            lambda: (
+                "unit_mib: 1 makes 287542 devices" in world.agent.find_unready_reason()
+                and not any(world.read_card_health().values())
+            )
         )
         await world.wait_until(lambda: "GPUMemoryNotOffered" in reasons(world))
         assert len(world.read_card_health()) == 2
@@ -167,7 +170,8 @@ async def test_nvidia_s_plugin_that_was_there_first_keeps_us_from_offering() -> 
         world.patch_node_status({"nvidia.com/gpu": "1"})
         await world.launch_agent()
         await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False})
-        await world.wait_until(lambda: world.agent.find_unready_reason() == "")
+        await world.wait_until(lambda: world.agent._registration.is_registered)
+        assert "this node offers nvidia.com/gpu as well" in world.agent.find_unready_reason()
         assert world.kubelet.allocatable(MEMORY) == 0
 
 

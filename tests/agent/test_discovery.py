@@ -15,7 +15,7 @@ from tests.support.scripted_driver import LOST, ScriptedDriver, scripted_gpu, sc
 from vrampack.agent.inventory.discovery import CardChange, Discovery, DiscoverySettings
 from vrampack.agent.inventory.health import XidRules
 from vrampack.agent.nvml.driver import UnreadableGpu, Xid
-from vrampack.agent.nvml.errors import DriverError, DriverHungError, NoDriverError
+from vrampack.agent.nvml.errors import DriverError, DriverHungError, HiddenDriverError, NoDriverError
 from vrampack.agent.nvml.nvml_driver import NvmlDriver
 from vrampack.cards.node import CardFacts
 from vrampack.cards.records import MAX_INDEX
@@ -111,6 +111,16 @@ async def test_no_driver_is_no_cards() -> None:
     setting.driver.error = None
     assert await setting.steps() == [True]
     assert (len(setting.discovery.cards), setting.discovery.problem) == (1, "")
+
+
+async def test_why_there_are_no_cards_is_said_again_when_it_changes() -> None:
+    setting = DiscoveryHarness(ScriptedDriver())
+    seen = []
+    for error in (NoDriverError("no library", 12), HiddenDriverError("no library", 12), None):
+        setting.driver.error = error
+        assert await setting.steps(2) == [True, False]
+        seen.append((setting.discovery.is_driver_absent, "runtimeClassName: nvidia" in setting.discovery.problem))
+    assert seen == [(True, False), (False, True), (False, False)]
 
 
 async def test_a_driver_that_does_not_answer_at_start_says_nothing_yet() -> None:

@@ -29,7 +29,7 @@ from tests.fakes.nvml.profiles import A100_PARTS, PROFILES, partition_gpu, stub_
 from tests.support.nvml_stub import BUILT, load_stub_machine, stub_folder
 from tests.support.polling import wait_until
 from vrampack.agent.nvml.driver import CgroupLimit, GpuProcess, GpuUsage, Xid
-from vrampack.agent.nvml.errors import DriverError, DriverHungError, NoDriverError
+from vrampack.agent.nvml.errors import DriverError, DriverHungError, HiddenDriverError, NoDriverError
 from vrampack.agent.nvml.nvml_driver import NvmlDriver
 
 MIB = 1024 * 1024
@@ -53,7 +53,7 @@ def simulate(tmp_path: Path) -> Iterator[Simulate]:
 
 
 def a_library(tmp_path: Path, *, seconds: float = A_CALL_SECONDS) -> NvmlDriver:
-    return NvmlDriver(call_timeout_seconds=seconds, pci_devices=tmp_path)
+    return NvmlDriver(call_timeout_seconds=seconds, pci_devices=tmp_path, kernel_module=tmp_path / "nvidia")
 
 
 def a_cgroup(folder: Path) -> Path:
@@ -193,6 +193,14 @@ async def test_a_driver_that_is_not_loaded_may_be_later(tmp_path: Path, simulate
     assert len((await library.list_gpus()).gpus) == 1
 
 
+async def test_a_driver_that_the_kernel_has_and_this_process_not_is_hidden(tmp_path: Path, simulate: Simulate) -> None:
+    """The container was not made by NVIDIA's runtime: no library, and no devices."""
+    simulate("v100").fail("nvmlInit", DRIVER_NOT_LOADED)
+    (tmp_path / "nvidia").mkdir()
+    with pytest.raises(HiddenDriverError, match="the list of cards: Driver Not Loaded"):
+        await a_library(tmp_path).list_gpus()
+
+
 async def test_a_driver_that_was_closed_is_opened_anew(tmp_path: Path, simulate: Simulate) -> None:
     """One call fails, the next one works: nobody restarts an agent for it."""
     simulate("v100")
@@ -290,9 +298,10 @@ async def test_limits_that_cannot_be(tmp_path: Path, simulate: Simulate) -> None
 
 PRINT_CARDS = """
 import asyncio
+from pathlib import Path
 from vrampack.agent.nvml.errors import DriverError
 from vrampack.agent.nvml.nvml_driver import NvmlDriver
-library = NvmlDriver(call_timeout_seconds={seconds})
+library = NvmlDriver(call_timeout_seconds={seconds}, kernel_module=Path("/no/module"))
 async def ask():
     try:
         print(len((await library.list_gpus()).gpus), [usage.total_bytes for usage in await library.read_usage()])

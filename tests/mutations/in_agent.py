@@ -78,6 +78,18 @@ AGENT: Mapping[str, Mutation] = {
         "self._units_by_pod[pod.pod.uid] = Counter()",
         f"{KILLS}::test_a_restarted_agent_counts_what_runs_and_disturbs_nobody",
     ),
+    "an agent whose node offers nothing is ready": Mutation(
+        "vrampack/agent/status/readiness.py",
+        "if advertised.problem:",
+        "if False:",
+        "tests/agent/test_readiness.py::test_ready_is_a_node_on_which_a_pod_could_start[something holds all cards back]",
+    ),
+    "a node without cards is never ready": Mutation(
+        "vrampack/agent/status/readiness.py",
+        'return "" if driver.is_absent else advertised.problem',
+        "return driver.problem",
+        "tests/agent/test_readiness.py::test_ready_is_a_node_on_which_a_pod_could_start[no driver, no cards]",
+    ),
     "what fails at the agent's start is not tried again": Mutation(
         "vrampack/agent/limits/enforcement_starter.py",
         "while not self._is_complete():",

@@ -51,6 +51,7 @@ from vrampack.agent.metrics import AgentMetrics
 from vrampack.agent.nvml.driver import GpuDriver, Xid
 from vrampack.agent.settings import AgentConfiguration
 from vrampack.agent.status.http import serve_status
+from vrampack.agent.status.readiness import DriverState, find_unready_reason
 from vrampack.agent.status.schema import LimitsStatus
 from vrampack.agent.status.status import build_limits_status
 from vrampack.agent.status.usage_collector import UsageCollector
@@ -128,8 +129,6 @@ class Agent:
         self._enforcement = Enforcement(settings.enforcement, self._context, rows=options.back_ends)
         pod_limits = PodLimits(cgroups, self._enforcement, self._workload.get_limits_mib)
         self._hook_server = HookServer(paths.hook_socket, pod_limits.apply_limit)
-        self._limits_problem = ""
-        """Why the back end cannot enforce a new limit now."""
         self._rejected_pods = RejectedPods(
             api,
             self._fence,
@@ -239,13 +238,9 @@ class Agent:
         """Why no pod could start here now; empty when all is well, and on a node without cards."""
         if self._stopping.is_set():
             return "stopping"
-        if not self._advertisement.current.is_discovered:
-            return f"the cards of this node are not known yet{': ' * bool(self._discovery.problem)}{self._discovery.problem}"
-        if self._advertisement.current.cards and not self._registration.is_registered:
-            return "not registered with kubelet"
-        if self._limits_problem:
-            return f"limits cannot be held: {self._limits_problem}"
-        return self._injection.problem
+        discovery = self._discovery
+        driver = DriverState(discovery.problem, discovery.is_driver_absent, discovery.unhealthy_reasons)
+        return find_unready_reason(self._advertisement.current, driver, is_registered=self._registration.is_registered)
 
     def _background_tasks(self) -> list[Coroutine[Any, Any, None]]:
         return [
@@ -286,7 +281,6 @@ class Agent:
         self._own_node.set_desired({("labels", well_known.ENFORCEMENT): self._enforcement.mode or None})
 
     def _set_limits_problem(self, problem: str) -> None:
-        self._limits_problem = problem
         self._advertisement.block("limits", f"limits cannot be held: {problem}" if problem else "")
 
     async def _count_unfenced_starts(self) -> None:

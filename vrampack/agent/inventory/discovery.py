@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 from vrampack.agent.inventory.health import CardHealth, XidRules
 from vrampack.agent.inventory.known_cards import KnownCard, is_affected, is_repartitioned, list_card_facts
 from vrampack.agent.nvml.driver import Gpu, GpuDriver, GpuInventory, Xid
-from vrampack.agent.nvml.errors import DriverError, NoDriverError
+from vrampack.agent.nvml.errors import DriverError, HiddenDriverError, NoDriverError
 from vrampack.agent.settings import AgentConfiguration
 from vrampack.cards.node import CardFacts
 from vrampack.cards.units import DEFAULT_UNIT_MIB, count_card_units
@@ -83,6 +83,14 @@ def ignore_driver_error() -> None:
     """For who counts no failures."""
 
 
+HIDDEN_DRIVER_HINT = (
+    "the kernel has NVIDIA's driver, but this process was not given its library and devices. In Kubernetes: set "
+    "runtimeClassName: nvidia in the agent's DaemonSet where that runtime is not the node's default one, see that the "
+    "container toolkit knows the driver root (/run/nvidia/driver under GPU Operator), and restart a pod that is older "
+    "than the driver"
+)
+
+
 class Discovery:
     """The cards of this node."""
 
@@ -115,12 +123,15 @@ class Discovery:
         """Whether it is known what is there, if only that there is nothing: before that, nothing is published."""
         self._published: tuple[CardFacts, ...] | None = None
         self._problem = ""
+        self._published_problem = ""
+        """While there are no cards: why."""
         self._is_outdated = False
+        self._is_driver_absent = False
         self._driver_version = ""
 
     @property
     def cards(self) -> tuple[CardFacts, ...]:
-        """As they are to be published; empty before the first `step` that said "changed"."""
+        """As they are to be published; empty before the first `refresh_cards` that said "changed"."""
         return self._published or ()
 
     @property
@@ -132,6 +143,11 @@ class Discovery:
     def is_outdated(self) -> bool:
         """The driver was exchanged under this process: a restart of the container brings the library that fits it."""
         return self._is_outdated
+
+    @property
+    def is_driver_absent(self) -> bool:
+        """Whether the node has no driver, as opposed to one that does not answer or is not seen from here."""
+        return self._is_driver_absent
 
     @property
     def unhealthy_reasons(self) -> Mapping[str, str]:
@@ -149,7 +165,7 @@ class Discovery:
         return self._driver_version
 
     async def run(self, on_cards_changed: Callable[[], None]) -> None:
-        """Look and listen until cancelled; `changed` is called when `cards` has changed."""
+        """Look and listen until cancelled; `on_cards_changed` is called when `cards` has changed, or why there are none."""
         if await self.refresh_cards():
             on_cards_changed()
         async with asyncio.TaskGroup() as tasks:
@@ -157,13 +173,14 @@ class Discovery:
             tasks.create_task(self._read_xids_forever(on_cards_changed))
 
     async def refresh_cards(self) -> bool:
-        """One look at everything. Whether `cards` is another list now."""
+        """One look at everything. Whether `cards` is another list now, or empty for another reason."""
         try:
             inventory = await self._driver.list_gpus()
         except DriverError as error:
             self._record_list_failure(error)
         else:
             self._failed_lists, self._is_outdated, self._is_discovered = 0, False, True
+            self._is_driver_absent = False
             self._set_problem(_describe_unreadable(inventory))
             self._driver_version = inventory.driver_version
             await self._check_cards(self._merge_inventory(inventory))
@@ -195,9 +212,10 @@ class Discovery:
         self._on_driver_error()
         self._failed_lists += 1
         self._is_outdated = error.is_outdated
-        is_none = isinstance(error, NoDriverError)
-        self._is_discovered = self._is_discovered or is_none or self._failed_lists >= self._settings.fail_after_checks
-        self._set_problem(f"{error}; once a driver is installed, restart this pod" if is_none else str(error))
+        self._is_driver_absent = isinstance(error, NoDriverError)
+        is_certain = self._is_driver_absent or self._failed_lists >= self._settings.fail_after_checks
+        self._is_discovered = self._is_discovered or is_certain
+        self._set_problem(_describe_failure(error))
         for uuid in self._known_cards:
             self._update_health(uuid, error)
 
@@ -305,8 +323,9 @@ class Discovery:
             self._known_cards.values(),
             {uuid: self._count_units(known.gpu) for uuid, known in self._known_cards.items()},
         )
-        is_new = cards != self._published
-        self._published = cards
+        problem = "" if cards else self._problem
+        is_new = cards != self._published or problem != self._published_problem
+        self._published, self._published_problem = cards, problem
         return is_new
 
     def _is_selected(self, gpu: Gpu) -> bool:
@@ -322,6 +341,12 @@ class Discovery:
 
 def _describe_unreadable(inventory: GpuInventory) -> str:
     return ", ".join(f"card at index {card.index}: {card.error}" for card in inventory.unreadable)
+
+
+def _describe_failure(error: DriverError) -> str:
+    if isinstance(error, HiddenDriverError):
+        return f"{error}; {HIDDEN_DRIVER_HINT}"
+    return f"{error}; once a driver is installed, restart this pod" if isinstance(error, NoDriverError) else str(error)
 
 
 def _normalize_model(model: str) -> str:

@@ -32,4 +32,8 @@ class DriverHungError(DriverError):
 
 
 class NoDriverError(DriverError):
-    """There is no driver on this node, or none in this container."""
+    """There is no driver on this node."""
+
+
+class HiddenDriverError(DriverError):
+    """The node's kernel has the driver, and this process has not its library or its devices."""

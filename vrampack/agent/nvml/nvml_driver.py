@@ -10,13 +10,20 @@ from vrampack.agent.nvml.session import NvmlSession
 from vrampack.agent.nvml.timed_calls import TimedCalls
 
 PCI_DEVICES = Path("/sys/bus/pci/devices")
+KERNEL_MODULE = Path("/sys/module/nvidia")
+"""The node's, in every container: /proc/driver/nvidia is NVIDIA's runtime's own copy there."""
 
 
 class NvmlDriver:
-    """NVML of this machine. Opened at the first call; a machine without it raises `NoDriverError` there."""
+    """NVML of this machine. Opened at the first call; a machine without it raises `NoDriverError` there.
 
-    def __init__(self, *, call_timeout_seconds: float, pci_devices: Path = PCI_DEVICES) -> None:
-        self._session = NvmlSession(pci_devices=pci_devices)
+    A container that was not given it, on a machine that has it, raises `HiddenDriverError`.
+    """
+
+    def __init__(
+        self, *, call_timeout_seconds: float, pci_devices: Path = PCI_DEVICES, kernel_module: Path = KERNEL_MODULE
+    ) -> None:
+        self._session = NvmlSession(pci_devices=pci_devices, kernel_module=kernel_module)
         self._calls = TimedCalls(timeout_seconds=call_timeout_seconds)
 
     @property

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import pynvml
 
 from vrampack.agent.nvml.driver import CgroupLimit, Gpu, GpuInventory, GpuProcess, GpuUsage, UnreadableGpu, Xid
-from vrampack.agent.nvml.errors import DriverError, NoDriverError
+from vrampack.agent.nvml.errors import DriverError, HiddenDriverError, NoDriverError
 
 Handle: TypeAlias = Any  # a ctypes pointer; nvidia-ml-py has no types
 
@@ -36,8 +36,10 @@ _UNSUPPORTED_CODES = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTIO
 class NvmlSession:
     """One open NVML. Safe to call from several threads: what they share is replaced whole."""
 
-    def __init__(self, *, pci_devices: Path) -> None:
+    def __init__(self, *, pci_devices: Path, kernel_module: Path) -> None:
+        """`kernel_module` is there while the kernel has NVIDIA's driver."""
         self._pci_devices = pci_devices
+        self._kernel_module = kernel_module
         self._opening = threading.Lock()
         self._is_open = False
         self._gpu_by_uuid: dict[str, Gpu] = {}
@@ -133,8 +135,13 @@ class NvmlSession:
         except pynvml.NVMLError as error:
             if error.value in _CLOSED_CODES:
                 self._is_open = False
-            kind = NoDriverError if error.value in _NO_DRIVER_CODES else DriverError
-            raise kind(f"{subject}: {error}", error.value) from error
+            raise self._build_error(subject, error) from error
+
+    def _build_error(self, subject: str, error: pynvml.NVMLError) -> DriverError:
+        if error.value not in _NO_DRIVER_CODES:
+            return DriverError(f"{subject}: {error}", error.value)
+        kind = HiddenDriverError if self._kernel_module.exists() else NoDriverError
+        return kind(f"{subject}: {error}", error.value)
 
     def _read_gpu(self, handle: Handle, index: int) -> Gpu:
         uuid = pynvml.nvmlDeviceGetUUID(handle)

@@ -1,0 +1,91 @@
+"""When the agent is ready: a new pod could start, or the node is not meant to have any."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.agent.agent_harness import agent_harness
+from tests.support.scripted_driver import LOST
+from vrampack.agent.inventory.advertisement import Advertised
+from vrampack.agent.nvml.driver import UnreadableGpu
+from vrampack.agent.nvml.errors import DriverError, HiddenDriverError, NoDriverError
+from vrampack.agent.status.readiness import DriverState, find_unready_reason
+from vrampack.cards.node import CardFacts
+
+CARDS = (CardFacts(0, 15, 16130, "GPU-0"), CardFacts(1, 15, 16130, "GPU-1"))
+BAD = tuple(replace(card, healthy=False) for card in CARDS)
+FINE = DriverState("", is_absent=False, unhealthy_reasons={})
+ABSENT = DriverState("no library", is_absent=True, unhealthy_reasons={})
+STATES = {
+    "all is well": (Advertised(CARDS, "", is_discovered=True), FINE, True, ""),
+    "nothing is known yet": (Advertised(), FINE, False, "the cards of this node are not known yet"),
+    "and the driver is the reason": (
+        Advertised(),
+        DriverState("hung", is_absent=False, unhealthy_reasons={}),
+        False,
+        "the cards of this node are not known yet: hung",
+    ),
+    "no driver, no cards": (Advertised((), "no library", is_discovered=True), ABSENT, False, ""),
+    "a driver and no cards": (Advertised((), "", is_discovered=True), FINE, False, ""),
+    "a driver that shows none": (Advertised((), "cannot be read", is_discovered=True), FINE, False, "cannot be read"),
+    "kubelet does not know us": (Advertised(CARDS, "", is_discovered=True), FINE, False, "not registered with kubelet"),
+    "something holds all cards back": (Advertised(CARDS, "too many", is_discovered=True), FINE, True, "too many"),
+    "one card is unhealthy": (Advertised((CARDS[0], BAD[1]), "", is_discovered=True), FINE, True, ""),
+    "all are": (
+        Advertised(BAD, "", is_discovered=True),
+        DriverState("", is_absent=False, unhealthy_reasons={"GPU-1": "XID 79", "GPU-0": "lost"}),
+        True,
+        "every card is unhealthy: GPU-0: lost, GPU-1: XID 79",
+    ),
+}
+
+
+@pytest.mark.parametrize(("advertised", "driver", "is_registered", "want"), STATES.values(), ids=STATES)
+def test_ready_is_a_node_on_which_a_pod_could_start(
+    advertised: Advertised,
+    driver: DriverState,
+    is_registered: bool,  # noqa: FBT001 - a column of the table
+    want: str,
+) -> None:
+    assert find_unready_reason(advertised, driver, is_registered=is_registered) == want
+
+
+async def test_a_back_end_that_cannot_work_here_keeps_the_agent_from_being_ready() -> None:
+    """A wrong agent.yaml stops at the first node of a rollout."""
+    async with agent_harness(starts=False, enforcement="kmod") as world:
+        await world.launch_agent()
+        await world.wait_until(lambda: "back end kmod cannot work here" in world.agent.find_unready_reason())
+        await world.wait_until(lambda: world.agent._registration.is_registered)
+        assert "back end kmod cannot work here" in world.agent.find_unready_reason()
+
+
+async def test_a_driver_that_the_pod_was_not_given_names_the_runtime_class() -> None:
+    """The other nodes of the DaemonSet may have no card at all: they are ready."""
+    async with agent_harness(starts=False) as world:
+        world.driver.error = HiddenDriverError("the list of cards: NVML Shared Library Not Found", 12)
+        await world.launch_agent()
+        await world.wait_until(lambda: world.agent._advertisement.current.is_discovered)
+        assert "runtimeClassName: nvidia" in world.agent.find_unready_reason()
+        assert "/run/nvidia/driver" in world.agent.find_unready_reason()
+        world.driver.error = NoDriverError("the list of cards: NVML Shared Library Not Found", 12)
+        await world.wait_until(lambda: world.agent.find_unready_reason() == "")
+
+
+async def test_a_node_none_of_whose_cards_can_be_read_is_not_ready() -> None:
+    async with agent_harness(starts=False) as world:
+        world.driver.present = ()
+        world.driver.unreadable = (UnreadableGpu(0, DriverError("GPU is lost", LOST)),)
+        await world.launch_agent()
+        await world.wait_until(lambda: world.agent.find_unready_reason() == "card at index 0: GPU is lost")
+
+
+async def test_a_node_all_of_whose_cards_are_unhealthy_is_not_ready_until_one_heals() -> None:
+    async with agent_harness() as world:
+        world.driver.failing["GPU-0"] = DriverError("GPU is lost", LOST)
+        await world.wait_until(
+            lambda: world.agent.find_unready_reason() == "every card is unhealthy: GPU-0: GPU is lost"
+        )
+        world.driver.failing.clear()
+        await world.wait_until(lambda: world.agent.find_unready_reason() == "")
