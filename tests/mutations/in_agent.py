@@ -12,6 +12,7 @@ FORGED = f"{OLDER}::test_a_forged_record_is_refused_and_what_is_wrong_is_named"
 AGAIN = "tests/agent/test_fence_restarts.py"
 KILLS = "tests/agent/test_fence_kills.py"
 PLUGIN = "tests/agent/test_device_plugin.py"
+LINGERING = "tests/agent/test_lingering_pods.py"
 GRANTS = "tests/cards/test_grants.py"
 
 AGENT: Mapping[str, Mutation] = {
@@ -90,6 +91,24 @@ AGENT: Mapping[str, Mutation] = {
         "return driver.problem",
         "tests/agent/test_readiness.py::test_ready_is_a_node_on_which_a_pod_could_start[no driver, no cards]",
     ),
+    "a deleted pod's card is free while the node runs it": Mutation(
+        "vrampack/agent/admission/lingering_pods.py",
+        "if remains.cgroup is None:",
+        "if True:",
+        f"{LINGERING}::test_a_cgroup_without_a_process_is_waited_for_a_minute[v1, systemd]",
+    ),
+    "a cgroup that was left behind holds a card for ever": Mutation(
+        "vrampack/agent/admission/lingering_pods.py",
+        "return pod.empty_since is not None and now - pod.empty_since >= EMPTY_SECONDS",
+        "return False",
+        f"{LINGERING}::test_a_cgroup_without_a_process_is_waited_for_a_minute[v2, cgroupfs]",
+    ),
+    "the next agent does not know a deleted pod that the node runs": Mutation(
+        "vrampack/agent/admission/running_pods.py",
+        "await self._restore_lingering_pods()",
+        "pass",
+        f"{LINGERING}::test_the_next_agent_holds_it_too",
+    ),
     "what fails at the agent's start is not tried again": Mutation(
         "vrampack/agent/limits/enforcement_starter.py",
         "while not self._is_complete():",
@@ -97,8 +116,8 @@ AGENT: Mapping[str, Mutation] = {
         "tests/agent/limits/test_enforcement.py::test_what_fails_at_the_start_is_tried_again_and_what_runs_is_not",
     ),
     "a restarted agent begins with an empty book": Mutation(
-        "vrampack/agent/app.py",
-        "self._fence.restore_pods(self._pod_cache.list_pods(), await self._list_allocations(), self._cards())",
+        "vrampack/agent/admission/running_pods.py",
+        "self._fence.restore_pods(self._pod_cache.list_pods(), await self._list_allocations(), self._get_cards())",
         "pass",
         f"{KILLS}::test_a_restarted_agent_counts_what_runs_and_disturbs_nobody",
     ),

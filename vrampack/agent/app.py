@@ -21,9 +21,12 @@ from typing import Any
 
 from vrampack.agent.admission.fence import Fence
 from vrampack.agent.admission.injection import Injection
+from vrampack.agent.admission.lingering_pods import LingeringPods
 from vrampack.agent.admission.pod_workload import PodWorkload
 from vrampack.agent.admission.prestart import PreStart
 from vrampack.agent.admission.rejected_pods import RejectedPods
+from vrampack.agent.admission.running_pods import RunningPods
+from vrampack.agent.cluster.local_pod import LocalPod
 from vrampack.agent.cluster.observed_pods import needs_observation, observe_pods
 from vrampack.agent.cluster.own_node import OwnNode
 from vrampack.agent.cluster.pod_cache import PodCache
@@ -37,7 +40,7 @@ from vrampack.agent.inventory.device_naming import choose_device_naming, find_cd
 from vrampack.agent.inventory.discovery import CardChange, Discovery, build_discovery_settings
 from vrampack.agent.kubelet.device_ids import find_list_problem
 from vrampack.agent.kubelet.errors import KubeletError
-from vrampack.agent.kubelet.podresources import DeviceAllocation, PodResourcesClient
+from vrampack.agent.kubelet.podresources import PodResourcesClient
 from vrampack.agent.limits.back_end_row import BackEndRow
 from vrampack.agent.limits.back_ends import BACK_ENDS
 from vrampack.agent.limits.cgroups import CgroupTree, FindOwner, find_process_owner
@@ -139,12 +142,23 @@ class Agent:
             evict_after_seconds=settings.refused.after_seconds,
             action=settings.refused.action,
         )
+        self._lingering_pods = LingeringPods(
+            self._fence, cgroups, on_overdue=self._record_lingering_event, clock=time.monotonic
+        )
         self._overuse_reporter = OveruseReporter(
             self._enforcement.list_over_limit,
             api,
             self._events,
             find_pod=self._pod_cache.find_pod,
             on_evicted=metrics.evictions.inc,
+        )
+        self._running_pods = RunningPods(
+            self._fence,
+            self._pod_cache,
+            self._pod_resources,
+            lingering_pods=self._lingering_pods,
+            metrics=metrics,
+            get_cards=self._cards,
         )
         self._injection = Injection(settings, self._context, self._enforcement, self._pod_cache, metrics)
         self._enforcement_starter = EnforcementStarter(
@@ -161,6 +175,7 @@ class Agent:
             self._workload,
             self._enforcement,
             self._rejected_pods,
+            lingering_pods=self._lingering_pods,
             metrics=metrics,
             advertisement=self._advertisement,
             injector=self._injection,
@@ -179,7 +194,7 @@ class Agent:
             metrics,
             folder=folder / "device-plugins",
             resource=resource,
-            on_registered=self._count_unfenced_starts,
+            on_registered=self._running_pods.count_unfenced_starts,
         )
         self._conflicting_plugins = ConflictingPlugins(
             self._advertisement,
@@ -251,6 +266,7 @@ class Agent:
             self._publish_cards(),
             self._publish_observed_pods(),
             self._rejected_pods.run(),
+            self._lingering_pods.run(),
             self._overuse_reporter.run(),
             self._conflicting_plugins.run(),
             self._usage_collector.run(),
@@ -270,7 +286,7 @@ class Agent:
         await self._injection.choose_mode(lambda: self._own_node.system)
         self._publish_injection()
         await self._pod_cache.wait_for_sync()
-        self._fence.restore_pods(self._pod_cache.list_pods(), await self._list_allocations(), self._cards())
+        await self._running_pods.restore_fence()
         await self._enforcement_starter.start_enforcement()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._registration.run())
@@ -282,24 +298,6 @@ class Agent:
 
     def _set_limits_problem(self, problem: str) -> None:
         self._advertisement.block("limits", f"limits cannot be held: {problem}" if problem else "")
-
-    async def _count_unfenced_starts(self) -> None:
-        """Until a moment ago kubelet could not ask: count what started meanwhile."""
-        if not self._fence.find_unadmitted_pods(self._pod_cache.list_pods()):
-            return
-        allocations = await self._list_allocations()
-        for pod in self._fence.restore_pods(self._pod_cache.list_pods(), allocations, self._cards()):
-            self._metrics.unfenced_starts.inc()
-            log.warning("unfenced start counted pod=%s uid=%s", pod.pod, pod.pod.uid)
-
-    async def _list_allocations(self) -> tuple[DeviceAllocation, ...]:
-        """Kubelet's device allocations as soon as it shows them."""
-        while True:
-            try:
-                return await self._pod_resources.list_allocations()
-            except KubeletError as error:
-                log.warning("kubelet not answering error=%s", error)
-                await asyncio.sleep(RETRY_SECONDS)
 
     async def _publish_cards(self) -> None:
         """The cards on the Node object, at each change. A node that never had any gets no annotation."""
@@ -345,7 +343,9 @@ class Agent:
                 log.debug("checking unrecorded pods")
             self._enforcement.notify_pods_changed()
             if self._registration.is_registered:
-                await self._count_unfenced_starts()  # what started before the registration may be seen after it
+                await (
+                    self._running_pods.count_unfenced_starts()
+                )  # what started before the registration may be seen after it
             cards = self._cards()
             pods = [pod for pod in self._pod_cache.list_pods() if needs_observation(pod, cards)]
             if not pods and self._own_node.get_current("annotations", well_known.NODE_OBSERVED) is None:
@@ -387,8 +387,12 @@ class Agent:
     def _count_xid(self, xid: Xid) -> None:
         self._metrics.xid_errors.labels(xid.uuid or "", str(xid.number)).inc()
 
-    def _release_pod(self, uid: str) -> None:
-        self._fence.release_pod(uid)
+    def _record_lingering_event(self, text: str) -> None:
+        self._events.record_node_event(self._node, AgentEventReason.POD_LINGERS, text)
+
+    def _release_pod(self, pod: LocalPod) -> None:
+        uid = pod.pod.uid
+        self._lingering_pods.add_pod(uid, str(pod.pod))
         self._rejected_pods.forget_pod(uid)
         self._overuse_reporter.forget_pod(uid)
         self._preferred_allocation.forget_pod(uid)

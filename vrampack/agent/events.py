@@ -15,4 +15,5 @@ class AgentEventReason(StrEnum):
     CARD_RECOVERED = "GPUMemoryCardRecovered"
     CARD_GONE = "GPUMemoryCardGone"
     NOT_OFFERED = "GPUMemoryNotOffered"
+    POD_LINGERS = "GPUMemoryPodLingers"
     INJECTION = "GPUMemoryInjection"

@@ -69,6 +69,7 @@ class AgentSnapshot:
     problem: str = ""
     hook_answer_counts: tuple[int, int] = (0, 0)
     """Let through, and refused."""
+    lingering_pods: int = 0
 
 
 class AgentMetrics:
@@ -219,6 +220,12 @@ def _build_families(snapshot: AgentSnapshot, node: str) -> Iterable[Metric]:
     )
     offered.add_metric([], 0 if snapshot.problem else 1)
     yield offered
+    lingering = GaugeMetricFamily(
+        "vrampack_agent_lingering_pods",
+        "Pods that hold cards although the API server has them no more: their cgroup still stands on the node.",
+    )
+    lingering.add_metric([], snapshot.lingering_pods)
+    yield lingering
 
 
 def _container_families(snapshot: AgentSnapshot, node: str) -> Iterable[Metric]:

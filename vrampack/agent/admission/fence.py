@@ -3,7 +3,7 @@
     asked --unknown here--> judged --refused--> (kubelet asks again; `admission/rejected_pods.py` ends it)
       |                        |
       | passed before          v
-      '-------------------> passed: its pod holds its cards until the pod has ended
+      '-------------------> passed: its pod holds its cards until it is gone from the node (`lingering_pods.py`)
 
 A pod that passed once passes at every later start, whatever was re-cut since: it runs, and what it has is counted. What
 counts is what passed pods hold, so of two pods that were given the same room exactly one starts.
@@ -35,6 +35,7 @@ REJECTION_REASONS = (
     "record",
     "unknown_card",
     "overcommitted",
+    "lingering",
     "limit",
     "cdi",
 )
@@ -72,6 +73,8 @@ class Fence:
         self._units_by_pod: dict[str, Counter[str]] = {}
         """Units by card of every pod that passed, by pod uid."""
         self._admitted_starts: dict[DeviceAllocation, AdmittedStart] = {}
+        self._lingering_names: dict[str, str] = {}
+        """Of pods that the API server has no more and that hold their units all the same, by uid."""
 
     def count_held_units(self) -> Counter[str]:
         """Units by card, of all pods that passed."""
@@ -80,9 +83,10 @@ class Fence:
             total.update(units)
         return total
 
-    def is_pod_admitted(self, uid: str) -> bool:
-        """Whether some container of the pod passed."""
-        return uid in self._units_by_pod
+    @property
+    def lingering_count(self) -> int:
+        """Pods that hold units although the API server has them no more."""
+        return len(self._lingering_names)
 
     def find_admitted(self, allocation: DeviceAllocation) -> AdmittedStart | None:
         """The leave that this very container was given before. An init container's name may be left open."""
@@ -98,11 +102,22 @@ class Fence:
         for held in [each for each in self._admitted_starts if not handed.isdisjoint(each.device_ids)]:
             del self._admitted_starts[held]
 
+    def mark_lingering(self, uid: str, name: str) -> bool:
+        """The pod starts nothing any more, and holds what it has until `release_pod`. False where it holds nothing."""
+        self._drop_starts(uid)
+        if uid in self._units_by_pod:
+            self._lingering_names[uid] = name
+        return uid in self._units_by_pod
+
+    def hold_units(self, uid: str, units: Mapping[str, int]) -> None:
+        """A pod of which no more is known than its units by card."""
+        self._units_by_pod.setdefault(uid, Counter(units))
+
     def release_pod(self, uid: str) -> None:
         """The pod holds nothing any more."""
+        self._drop_starts(uid)
         self._units_by_pod.pop(uid, None)
-        for held in [held for held, passed in self._admitted_starts.items() if passed.pod_uid == uid]:
-            del self._admitted_starts[held]
+        self._lingering_names.pop(uid, None)
 
     def evaluate_start(self, start: ContainerStart, cards: Iterable[CardFacts]) -> AdmittedStart:
         """Whether it may start on these cards of the node; changes nothing. Raises `RefusedStartError`."""
@@ -170,6 +185,10 @@ class Fence:
                     self._admitted_starts[each] = _readmit(pod, each)
         return found
 
+    def _drop_starts(self, uid: str) -> None:
+        for held in [held for held, passed in self._admitted_starts.items() if passed.pod_uid == uid]:
+            del self._admitted_starts[held]
+
     def _check_capacity(self, units: Mapping[str, int], cards: Mapping[str, CardFacts]) -> None:
         """Raises unless the cards have room for it beside all others that passed."""
         held = self.count_held_units()
@@ -177,9 +196,13 @@ class Fence:
             if held[uuid] + asked > cards[uuid].units:
                 text = (
                     f"card {uuid} has {cards[uuid].units} units, running pods hold {held[uuid]}, "
-                    f"and this pod was given {asked}: it was bound past the ledger"
+                    f"and this pod was given {asked}"
                 )
-                raise RefusedStartError("overcommitted", text)
+                lingering = {uid: self._units_by_pod[uid][uuid] for uid in self._lingering_names}
+                if held[uuid] - sum(lingering.values()) + asked <= cards[uuid].units:
+                    names = ", ".join(sorted(self._lingering_names[uid] for uid, kept in lingering.items() if kept))
+                    raise RefusedStartError("lingering", f"{text}: the node still runs {names}, which was deleted")
+                raise RefusedStartError("overcommitted", f"{text}: it was bound past the ledger")
 
 
 def _check_origin(pod: LocalPod, node: str) -> None:

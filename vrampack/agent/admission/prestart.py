@@ -7,6 +7,7 @@ that pod was given. A container that was admitted before needs no call to the AP
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -14,6 +15,7 @@ from typing import Protocol
 from vrampack.agent.admission.errors import RefusedStartError
 from vrampack.agent.admission.fence import AdmittedStart, ContainerStart, Fence
 from vrampack.agent.admission.injection import select_injected
+from vrampack.agent.admission.lingering_pods import LingeringPods
 from vrampack.agent.admission.pod_workload import PodWorkload
 from vrampack.agent.admission.rejected_pods import RejectedPods
 from vrampack.agent.cluster.local_pod import LocalPod
@@ -29,6 +31,9 @@ from vrampack.cards.records import RecordError
 from vrampack.kube.errors import NoAnswerError, RefusedError
 
 log = logging.getLogger(__name__)
+
+RELEASE_WAIT_SECONDS = 5.0
+"""Of the 30 s that kubelet waits: a pod that has ended is gone from the node within so long, unless something hangs."""
 
 
 class AllocationSource(Protocol):
@@ -63,6 +68,7 @@ class PreStart:
         enforcement: Enforcement,
         rejected_pods: RejectedPods,
         *,
+        lingering_pods: LingeringPods,
         metrics: AgentMetrics,
         advertisement: Advertisement,
         injector: CardInjector,
@@ -74,6 +80,7 @@ class PreStart:
         self._workload = workload
         self._enforcement = enforcement
         self._rejected_pods = rejected_pods
+        self._lingering_pods = lingering_pods
         self._metrics = metrics
         self._advertisement = advertisement
 
@@ -98,14 +105,7 @@ class PreStart:
 
     async def _admit_first(self, start: ContainerStart, injected: Sequence[CheckpointAllocation]) -> AdmittedStart:
         """`injected`: the allocations of these ids and this pod whose card comes by CDI. None: it comes by the environment."""
-        cards = self._advertisement.current.cards
-        try:
-            admitted = self._fence.evaluate_start(start, cards)
-            self._fence.record_start(start, admitted, cards)  # in one turn of the loop with the evaluation
-        except RefusedStartError as error:
-            if error.reason != "other_node":  # that is a namesake, which runs elsewhere and must not be evicted
-                self._rejected_pods.record_rejection(start, error)
-            raise
+        start, admitted = await self._record_start(start)
         try:
             self._workload.record_admitted(start.pod)
             await self._apply_limit(start.allocation, admitted)
@@ -125,6 +125,31 @@ class PreStart:
             ",".join(admitted.grant.units) if admitted.grant else "older",
         )
         return admitted
+
+    async def _record_start(self, start: ContainerStart) -> tuple[ContainerStart, AdmittedStart]:
+        """What a pod holds that has ended is free in a moment: it is waited for, since kubelet asks again after 10 s."""
+        ends_at = time.monotonic() + RELEASE_WAIT_SECONDS
+        while True:
+            cards = self._advertisement.current.cards
+            try:
+                admitted = self._fence.evaluate_start(start, cards)
+                self._fence.record_start(start, admitted, cards)  # in one turn of the loop with the evaluation
+            except RefusedStartError as error:
+                seconds = ends_at - time.monotonic() if error.reason == "lingering" else 0.0
+                if await self._lingering_pods.wait_for_release(seconds):
+                    start = await self._fetch_again(start)
+                    continue
+                if error.reason != "other_node":  # that is a namesake, which runs elsewhere and must not be evicted
+                    self._rejected_pods.record_rejection(start, error)
+                raise
+            return start, admitted
+
+    async def _fetch_again(self, start: ContainerStart) -> ContainerStart:
+        """With the pod as it is now: it may have been deleted meanwhile."""
+        pod = await self._fetch_pod(start.allocation)
+        if pod.pod.uid != start.pod.pod.uid:
+            raise RefusedStartError("unknown_pod", f"the API server has another pod {pod.pod}")
+        return replace(start, pod=pod)
 
     async def _apply_limit(self, allocation: DeviceAllocation, admitted: AdmittedStart) -> None:
         """Of the whole pod, as its record has it now. A pod of a previous plugin has none."""

@@ -27,11 +27,11 @@ MAX_DELETED_UIDS = 500
 class PodCache:
     """A reflector's sink. Pods that ask nothing of ours are not kept."""
 
-    def __init__(self, api: Api, *, resource: str, on_pod_ended: Callable[[str], None]) -> None:
+    def __init__(self, api: Api, *, resource: str, on_pod_ended: Callable[[LocalPod], None]) -> None:
         self._api = api
         self._resource = resource
         self._on_pod_ended = on_pod_ended
-        """Told the uid of each pod that holds nothing any more."""
+        """Told of each pod that is finished or gone."""
         self._pods: dict[str, LocalPod] = {}
         self._deleted_uids: deque[str] = deque(maxlen=MAX_DELETED_UIDS)
         """Uids. An answer about one of them was overtaken by the watch, which says no second time that it is gone."""
@@ -97,7 +97,7 @@ class PodCache:
         self._pods[pod.pod.uid] = pod
         self._changed.set()
         if not pod.is_active:
-            self._on_pod_ended(pod.pod.uid)
+            self._on_pod_ended(pod)
 
     def on_deleted(self, obj: LocalPodObject) -> None:
         self._deleted_uids.append(obj.metadata.uid)
@@ -110,6 +110,7 @@ class PodCache:
         log.warning("pod not readable pod=%s error=%s", reference, text)
 
     def _remove_pod(self, uid: str) -> None:
-        if self._pods.pop(uid, None) is not None:
+        pod = self._pods.pop(uid, None)
+        if pod is not None:
             self._changed.set()
-            self._on_pod_ended(uid)
+            self._on_pod_ended(pod)

@@ -143,6 +143,10 @@ class CgroupTree:
             found = self._find_known_pod(uid)
         return found
 
+    def has_pods_folder(self) -> bool:
+        """Whether pods of a kubelet are seen at all."""
+        return next(_pods_folders(self._pods_hierarchy()), None) is not None
+
     def find_container_cgroup(self, uid: str, container_id: str) -> Path | None:
         """The container's own cgroup, below its pod's."""
         pod = self.find_pod_cgroup(uid)

@@ -87,6 +87,7 @@ class UsageCollector:
             enforcement=self._enforcement.mode,
             problem=advertised.problem,
             hook_answer_counts=self._hook_server.answer_counts,
+            lingering_pods=self._fence.lingering_count,
         )
 
     def _clear_usage(self) -> None:

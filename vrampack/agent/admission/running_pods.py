@@ -1,0 +1,84 @@
+"""What runs on the node already, entered in the fence: when the agent starts, and after kubelet could not ask it.
+
+Pods of which a requesting container was made have passed, whoever let them. Those that the API server has no more are known to
+kubelet's checkpoint, and to the node by their cgroup.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from vrampack.agent.admission.fence import Fence
+from vrampack.agent.admission.lingering_pods import LingeringPods
+from vrampack.agent.cluster.pod_cache import PodCache
+from vrampack.agent.kubelet.device_ids import count_readable_units
+from vrampack.agent.kubelet.errors import KubeletError
+from vrampack.agent.kubelet.podresources import CheckpointAllocation, DeviceAllocation, PodResourcesClient
+from vrampack.agent.metrics import AgentMetrics
+from vrampack.cards.node import CardFacts
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 1.0
+
+
+class RunningPods:
+    """Of one node."""
+
+    def __init__(
+        self,
+        fence: Fence,
+        pod_cache: PodCache,
+        pod_resources: PodResourcesClient,
+        *,
+        lingering_pods: LingeringPods,
+        metrics: AgentMetrics,
+        get_cards: Callable[[], Iterable[CardFacts]],
+    ) -> None:
+        self._fence = fence
+        self._pod_cache = pod_cache
+        self._pod_resources = pod_resources
+        self._lingering_pods = lingering_pods
+        self._metrics = metrics
+        self._get_cards = get_cards
+
+    async def restore_fence(self) -> None:
+        """Enter all of them, once the pods are known. Waits for kubelet."""
+        self._fence.restore_pods(self._pod_cache.list_pods(), await self._list_allocations(), self._get_cards())
+        await self._restore_lingering_pods()
+
+    async def count_unfenced_starts(self) -> None:
+        """Until a moment ago kubelet could not ask: count what started meanwhile."""
+        if not self._fence.find_unadmitted_pods(self._pod_cache.list_pods()):
+            return
+        allocations = await self._list_allocations()
+        for pod in self._fence.restore_pods(self._pod_cache.list_pods(), allocations, self._get_cards()):
+            self._metrics.unfenced_starts.inc()
+            log.warning("unfenced start counted pod=%s uid=%s", pod.pod, pod.pod.uid)
+
+    async def _restore_lingering_pods(self) -> None:
+        known = {pod.pod.uid for pod in self._pod_cache.list_pods()}
+        ids: dict[str, frozenset[str]] = {}
+        for each in await self._read_checkpoint():
+            if each.pod_uid not in known:
+                ids[each.pod_uid] = ids.get(each.pod_uid, frozenset()) | each.device_ids
+        await self._lingering_pods.restore_pods({uid: count_readable_units(found) for uid, found in ids.items()})
+
+    async def _read_checkpoint(self) -> tuple[CheckpointAllocation, ...]:
+        """Nothing where it cannot be read: no start is admitted then either."""
+        try:
+            return await self._pod_resources.read_checkpoint()
+        except KubeletError as error:
+            log.warning("lingering pods not restored error=%s", error)
+            return ()
+
+    async def _list_allocations(self) -> tuple[DeviceAllocation, ...]:
+        """Kubelet's device allocations as soon as it shows them."""
+        while True:
+            try:
+                return await self._pod_resources.list_allocations()
+            except KubeletError as error:
+                log.warning("kubelet not answering error=%s", error)
+                await asyncio.sleep(RETRY_SECONDS)
