@@ -72,6 +72,7 @@ async def test_a_leaving_pod_is_evicted_once() -> None:
         await run_pod(world, put_bound_pod(world, "first", units=8))
         await start_refused(world, put_bound_pod(world, "second", units=8))
         await world.wait_until(lambda: is_terminating(world, "second"))
+        await world.wait_until(lambda: world.read_metric("vrampack_agent_evictions_total") == 1)  # it has its answer
         for _ in range(3):
             await look_much_later(world)
         assert world.read_metric("vrampack_agent_evictions_total") == 1
