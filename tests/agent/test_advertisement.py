@@ -11,6 +11,7 @@ from tests.fakes.kubelet.pods import kubelet_pod
 from tests.fakes.kubelet.scripted_plugin import MEMORY, ScriptedPlugin
 from tests.support.scripted_driver import LOST, ScriptedDriver, scripted_mig_instance
 from vrampack.agent import app
+from vrampack.agent.cluster import observed_pods
 from vrampack.agent.device_plugin import conflicting_plugins
 from vrampack.agent.nvml.driver import GpuInventory, Xid
 from vrampack.agent.nvml.errors import DriverError, DriverHungError, NoDriverError
@@ -292,7 +293,7 @@ async def test_pods_with_a_record_are_not_observed() -> None:
 
 
 async def test_kubelet_that_does_not_tell_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(observed_pods, "RETRY_SECONDS", 0.05)
     monkeypatch.setattr(app, "OBSERVE_INTERVAL_SECONDS", 0.1)
     async with agent_harness() as world:
         pod = kubelet_pod("naked", units=4, has_references=False)

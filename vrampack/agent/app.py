@@ -27,7 +27,7 @@ from vrampack.agent.admission.prestart import PreStart
 from vrampack.agent.admission.rejected_pods import RejectedPods
 from vrampack.agent.admission.running_pods import RunningPods
 from vrampack.agent.cluster.local_pod import LocalPod
-from vrampack.agent.cluster.observed_pods import needs_observation, observe_pods
+from vrampack.agent.cluster.observed_pods import ObservedPodsPublisher
 from vrampack.agent.cluster.own_node import OwnNode
 from vrampack.agent.cluster.pod_cache import PodCache
 from vrampack.agent.device_plugin.conflicting_plugins import ConflictingPlugins
@@ -36,10 +36,10 @@ from vrampack.agent.device_plugin.preferred_allocation import PreferredAllocatio
 from vrampack.agent.device_plugin.registration import KubeletRegistration
 from vrampack.agent.events import AgentEventReason
 from vrampack.agent.inventory.advertisement import Advertised, Advertisement
+from vrampack.agent.inventory.card_events import CardEventRecorder
 from vrampack.agent.inventory.device_naming import choose_device_naming, find_cdi_problem
-from vrampack.agent.inventory.discovery import CardChange, Discovery, build_discovery_settings
+from vrampack.agent.inventory.discovery import Discovery, build_discovery_settings
 from vrampack.agent.kubelet.device_ids import find_list_problem
-from vrampack.agent.kubelet.errors import KubeletError
 from vrampack.agent.kubelet.podresources import PodResourcesClient
 from vrampack.agent.limits.back_end_row import BackEndRow
 from vrampack.agent.limits.back_ends import BACK_ENDS
@@ -51,7 +51,7 @@ from vrampack.agent.limits.node_context import NodeContext, NodePaths
 from vrampack.agent.limits.overuse_reporter import OveruseReporter
 from vrampack.agent.limits.pod_limits import PodLimits
 from vrampack.agent.metrics import AgentMetrics
-from vrampack.agent.nvml.driver import GpuDriver, Xid
+from vrampack.agent.nvml.driver import GpuDriver
 from vrampack.agent.settings import AgentConfiguration
 from vrampack.agent.status.http import serve_status
 from vrampack.agent.status.readiness import DriverState, find_unready_reason
@@ -60,8 +60,7 @@ from vrampack.agent.status.status import build_limits_status
 from vrampack.agent.status.usage_collector import UsageCollector
 from vrampack.cards import well_known
 from vrampack.cards.node import CardFacts
-from vrampack.cards.node_annotations import write_cards, write_observed
-from vrampack.cards.records import Record
+from vrampack.cards.node_annotations import write_cards
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import load_credentials
 from vrampack.kube.events import EventRecorder
@@ -70,15 +69,8 @@ from vrampack.kube.reflector import Reflector
 
 log = logging.getLogger(__name__)
 
-RETRY_SECONDS = 1.0
 OBSERVE_INTERVAL_SECONDS = 30.0
 """kubelet's device allocations give no notice when they change; a pod of another scheduler is seen within so long."""
-EVENT_REASONS = {
-    "unhealthy": AgentEventReason.CARD_UNHEALTHY,
-    "recovered": AgentEventReason.CARD_RECOVERED,
-    "vanished": AgentEventReason.CARD_GONE,
-    "dropped": AgentEventReason.CARD_GONE,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +107,28 @@ class Agent:
             resource=resource,
         )
         self._pod_cache = PodCache(api, resource=resource, on_pod_ended=self._release_pod)
+        self._fence = Fence(options.node)
+        paths, cgroups = options.node_paths, CgroupTree(options.node_paths.cgroup_mount)
+        self._lingering_pods = LingeringPods(
+            self._fence, cgroups, on_overdue=self._record_lingering_event, clock=time.monotonic
+        )
+        self._running_pods = RunningPods(
+            self._fence,
+            self._pod_cache,
+            self._pod_resources,
+            lingering_pods=self._lingering_pods,
+            metrics=metrics,
+            get_cards=self._cards,
+        )
+        card_events = CardEventRecorder(options.node, self._events, metrics)
         self._discovery = Discovery(
             driver,
             build_discovery_settings(settings),
-            is_card_held=self._is_card_held,
-            on_card_change=self._record_card_event,
-            on_xid=self._count_xid,
+            is_card_held=self._running_pods.is_card_held,
+            on_card_change=card_events.record_change,
+            on_xid=card_events.count_xid,
             on_driver_error=metrics.driver_errors.inc,
         )
-        self._fence = Fence(options.node)
-        paths, cgroups = options.node_paths, CgroupTree(options.node_paths.cgroup_mount)
         self._workload = PodWorkload(self._pod_cache, self._discovery, cgroups, find_owner=options.find_process_owner)
         self._context = NodeContext(
             paths, cgroups, driver, self._discovery, self._workload, settings.watch, time.monotonic
@@ -142,23 +146,12 @@ class Agent:
             evict_after_seconds=settings.refused.after_seconds,
             action=settings.refused.action,
         )
-        self._lingering_pods = LingeringPods(
-            self._fence, cgroups, on_overdue=self._record_lingering_event, clock=time.monotonic
-        )
         self._overuse_reporter = OveruseReporter(
             self._enforcement.list_over_limit,
             api,
             self._events,
             find_pod=self._pod_cache.find_pod,
             on_evicted=metrics.evictions.inc,
-        )
-        self._running_pods = RunningPods(
-            self._fence,
-            self._pod_cache,
-            self._pod_resources,
-            lingering_pods=self._lingering_pods,
-            metrics=metrics,
-            get_cards=self._cards,
         )
         self._injection = Injection(settings, self._context, self._enforcement, self._pod_cache, metrics)
         self._enforcement_starter = EnforcementStarter(
@@ -210,6 +203,7 @@ class Agent:
             on_write=metrics.node_writes.inc,
             on_resources=self._conflicting_plugins.update_node_resources,
         )
+        self._observed_pods = ObservedPodsPublisher(self._own_node, self._pod_cache, self._pod_resources, self._cards)
         self._usage_collector = UsageCollector(
             driver,
             self._advertisement,
@@ -264,7 +258,7 @@ class Agent:
             self._events.run(),
             self._own_node.run(),
             self._publish_cards(),
-            self._publish_observed_pods(),
+            self._follow_pods(),
             self._rejected_pods.run(),
             self._lingering_pods.run(),
             self._overuse_reporter.run(),
@@ -306,7 +300,8 @@ class Agent:
                 log.error("cards not advertised problem=%s", advertised.problem)
                 self._events.record_node_event(self._node, AgentEventReason.NOT_OFFERED, advertised.problem)
             await self._own_node.wait_for_sync()
-            if not advertised.is_discovered or (not advertised.cards and self._has_no_published_cards()):
+            has_published = self._own_node.get_current("annotations", well_known.NODE_CARDS) is not None
+            if not advertised.is_discovered or not (advertised.cards or has_published):
                 continue
             self._advertisement.block("runtime", find_cdi_problem(self._settings.devices, advertised.cards))
             if advertised.cards:
@@ -333,8 +328,8 @@ class Agent:
         self._advertisement.block("injection", problem)
         self._write_cards(self._advertisement.current)
 
-    async def _publish_observed_pods(self) -> None:
-        """Where pods without a readable record are, for the extender."""
+    async def _follow_pods(self) -> None:
+        """What kubelet alone knows of the pods is asked for at each change of theirs, and now and then."""
         while True:
             try:
                 async with asyncio.timeout(OBSERVE_INTERVAL_SECONDS):
@@ -343,22 +338,9 @@ class Agent:
                 log.debug("checking unrecorded pods")
             self._enforcement.notify_pods_changed()
             if self._registration.is_registered:
-                await (
-                    self._running_pods.count_unfenced_starts()
-                )  # what started before the registration may be seen after it
-            cards = self._cards()
-            pods = [pod for pod in self._pod_cache.list_pods() if needs_observation(pod, cards)]
-            if not pods and self._own_node.get_current("annotations", well_known.NODE_OBSERVED) is None:
-                continue
-            try:
-                found = observe_pods(pods, await self._pod_resources.list_allocations() if pods else (), cards)
-            except KubeletError as error:
-                log.warning("pods not observed error=%s", error)
-                await asyncio.sleep(RETRY_SECONDS)
-                continue
-            self._own_node.set_desired(
-                {("annotations", well_known.NODE_OBSERVED): write_observed(found) if found else None}
-            )
+                # What started before the registration may be seen after it.
+                await self._running_pods.count_unfenced_starts()
+            await self._observed_pods.publish_pods()
 
     def _build_limits_status(self) -> LimitsStatus:
         return build_limits_status(
@@ -378,15 +360,6 @@ class Agent:
             self._discovery.cards, self._discovery.problem if not self._discovery.cards else ""
         )
 
-    def _record_card_event(self, change: CardChange) -> None:
-        reason = EVENT_REASONS.get(change.kind)
-        if reason is not None:
-            text = f"card {change.gpu.uuid} {change.kind}: {change.text}"
-            self._events.record_node_event(self._node, reason, text, card=change.gpu.index)
-
-    def _count_xid(self, xid: Xid) -> None:
-        self._metrics.xid_errors.labels(xid.uuid or "", str(xid.number)).inc()
-
     def _record_lingering_event(self, text: str) -> None:
         self._events.record_node_event(self._node, AgentEventReason.POD_LINGERS, text)
 
@@ -398,15 +371,6 @@ class Agent:
         self._preferred_allocation.forget_pod(uid)
         self._workload.forget_pod(uid)
         self._enforcement.forget_pod(uid)
-
-    def _is_card_held(self, uuid: str) -> bool:
-        """Whether a live pod here has units of that card, by record or by what was admitted."""
-        records = [pod.pod.record for pod in self._pod_cache.list_pods()]
-        recorded = {share.uuid for record in records if isinstance(record, Record) for share in record.shares}
-        return uuid in recorded or self._fence.count_held_units()[uuid] > 0
-
-    def _has_no_published_cards(self) -> bool:
-        return self._own_node.get_current("annotations", well_known.NODE_CARDS) is None
 
     def _cards(self) -> tuple[CardFacts, ...]:
         return self._advertisement.current.cards

@@ -18,6 +18,7 @@ from vrampack.agent.kubelet.errors import KubeletError
 from vrampack.agent.kubelet.podresources import CheckpointAllocation, DeviceAllocation, PodResourcesClient
 from vrampack.agent.metrics import AgentMetrics
 from vrampack.cards.node import CardFacts
+from vrampack.cards.records import Record
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,12 @@ class RunningPods:
         self._lingering_pods = lingering_pods
         self._metrics = metrics
         self._get_cards = get_cards
+
+    def is_card_held(self, uuid: str) -> bool:
+        """Whether a live pod has units of that card, by record or by what was admitted."""
+        records = [pod.pod.record for pod in self._pod_cache.list_pods()]
+        recorded = {share.uuid for record in records if isinstance(record, Record) for share in record.shares}
+        return uuid in recorded or self._fence.count_held_units()[uuid] > 0
 
     async def restore_fence(self) -> None:
         """Enter all of them, once the pods are known. Waits for kubelet."""

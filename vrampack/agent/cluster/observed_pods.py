@@ -5,14 +5,57 @@ The extender counts such a pod on every card of its node until this says where i
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from vrampack.agent.cluster.local_pod import LocalPod
+from vrampack.agent.cluster.own_node import OwnNode
+from vrampack.agent.cluster.pod_cache import PodCache
 from vrampack.agent.kubelet.device_ids import count_readable_units
-from vrampack.agent.kubelet.podresources import DeviceAllocation
+from vrampack.agent.kubelet.errors import KubeletError
+from vrampack.agent.kubelet.podresources import DeviceAllocation, PodResourcesClient
+from vrampack.cards import well_known
 from vrampack.cards.node import CardFacts, Share
+from vrampack.cards.node_annotations import write_observed
 from vrampack.cards.records import Record
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 1.0
+
+
+class ObservedPodsPublisher:
+    """Writes the annotation of the node that says it."""
+
+    def __init__(
+        self,
+        own_node: OwnNode,
+        pod_cache: PodCache,
+        pod_resources: PodResourcesClient,
+        get_cards: Callable[[], tuple[CardFacts, ...]],
+    ) -> None:
+        self._own_node = own_node
+        self._pod_cache = pod_cache
+        self._pod_resources = pod_resources
+        self._get_cards = get_cards
+
+    async def publish_pods(self) -> None:
+        """As it is now. While kubelet does not answer, the annotation stays as it is."""
+        cards = self._get_cards()
+        pods = [pod for pod in self._pod_cache.list_pods() if needs_observation(pod, cards)]
+        if not pods and self._own_node.get_current("annotations", well_known.NODE_OBSERVED) is None:
+            return
+        try:
+            found = observe_pods(pods, await self._pod_resources.list_allocations() if pods else (), cards)
+        except KubeletError as error:
+            log.warning("pods not observed error=%s", error)
+            await asyncio.sleep(RETRY_SECONDS)
+            return
+        self._own_node.set_desired(
+            {("annotations", well_known.NODE_OBSERVED): write_observed(found) if found else None}
+        )
 
 
 def needs_observation(pod: LocalPod, cards: Iterable[CardFacts]) -> bool:
