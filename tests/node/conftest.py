@@ -16,10 +16,11 @@ from tests.fakes.nvml.build import LIBRARY, build_stub
 from tests.fakes.nvml.machine import OLD_DRIVER, FakeNvmlMachine
 from tests.fakes.nvml.profiles import PROFILES
 from tests.node.containerd import DriverMounts
-from tests.node.containerd_release import DEBIAN_1_6, DEFAULT_HANDLER, RELEASES, ContainerdRelease
+from tests.node.containerd_release import DEBIAN_1_6, RELEASES, ContainerdRelease
 from tests.node.controlplane import NODE_NAME
 from tests.node.node import NAMESPACE, LiveNode
 from tests.node.node_site import NodeSite
+from tests.node.nvidia_spec import write_nvidia_spec
 
 HERE = Path(__file__).parent
 SHAPE, EXACT = "second-scheduler", "admission/exact"
@@ -85,7 +86,7 @@ def driver(around: NodeSite) -> Iterator[FakeDriver]:
 def bare_node(
     around: NodeSite, release: ContainerdRelease, cards: FakeNvmlMachine, driver: FakeDriver
 ) -> Iterator[LiveNode]:
-    """Ready, and nothing of ours on it but the driver."""
+    """Ready, and nothing of ours on it but the driver: in every container, or described for CDI as NVIDIA's tools do."""
     library = build_stub(around.site) / LIBRARY
     mounts = {
         f"/usr/lib/x86_64-linux-gnu/{LIBRARY}": library,
@@ -96,6 +97,8 @@ def bare_node(
         "/dev/nvidia0": driver.card_file(driver.cards[0]),
         "/dev/nvidia-uvm": driver.uvm,
     }
+    if not release.is_driver_everywhere:
+        write_nvidia_spec(cards.gpus, mounts)
     with LiveNode.boot(around, release, DriverMounts(mounts)) as running:
         yield running
 
@@ -106,7 +109,7 @@ def installed(bare_node: LiveNode) -> LiveNode:
 
     Where every container has the driver, the card is told by the environment: that is a component.
     """
-    bare_node.install(SHAPE, *([EXACT] if bare_node.release.handler_with_driver == DEFAULT_HANDLER else []))
+    bare_node.install(SHAPE, *([EXACT] if bare_node.release.is_driver_everywhere else []))
     bare_node.wait_ready("app.kubernetes.io/name=vrampack-scheduler", namespace=NAMESPACE)
     return bare_node
 

@@ -32,6 +32,11 @@ class ContainerdRelease:
     packages: str = ""
     """Where its main packages are, for one that is built of the Go module of its name; empty for Debian's."""
 
+    @property
+    def is_driver_everywhere(self) -> bool:
+        """Whether every container has the driver, as where NVIDIA's runtime is the default one. No CDI spec is there then."""
+        return self.handler_with_driver == DEFAULT_HANDLER
+
     def build(self, environ: Mapping[str, str] = os.environ) -> Path | None:
         """The folder of its programs, which need not be on PATH; None for one that is installed."""
         if not self.packages:

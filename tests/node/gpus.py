@@ -11,6 +11,7 @@ from tests.fakes.nvml.profiles import StubGpu
 from tests.node.card_agreement import read_published_cards
 from tests.node.controlplane import NODE_NAME
 from tests.node.node import NAMESPACE, LiveNode
+from tests.node.nvidia_spec import write_nvidia_spec
 from tests.node.pods import RESOURCE
 from vrampack.cards import well_known
 
@@ -24,18 +25,24 @@ def with_gpus(node: LiveNode, cards: FakeNvmlMachine, gpus: tuple[StubGpu, ...])
     A card that is pulled stays listed until the agent restarts, so that comes with putting the old ones back.
     """
     were = cards.gpus
-    cards.set_gpus(gpus)
+    _set_gpus(node, cards, gpus)
     try:
         wait_until_offered(node, gpus)
         yield gpus
     finally:
         node.clear()
-        cards.set_gpus(were)
+        _set_gpus(node, cards, were)
         cards.heal()
         old = node.kill_agent()
         node.wait(lambda: (pids := node.agent_pids()) and old not in pids, what="the agent runs again")
         wait_until_offered(node, were)
         node.wait_ready("app.kubernetes.io/name=vrampack-agent", namespace=NAMESPACE)
+
+
+def _set_gpus(node: LiveNode, cards: FakeNvmlMachine, gpus: tuple[StubGpu, ...]) -> None:
+    if not node.release.is_driver_everywhere:
+        write_nvidia_spec(gpus, node.driver.mounts)
+    cards.set_gpus(gpus)
 
 
 def wait_until_offered(node: LiveNode, gpus: tuple[StubGpu, ...]) -> None:

@@ -25,7 +25,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 from tests.node import containers, kubelet
 from tests.node.containerd import ContainerdNode, DriverMounts
-from tests.node.containerd_release import DEFAULT_HANDLER, ContainerdRelease
+from tests.node.containerd_release import ContainerdRelease
 from tests.node.controlplane import API_URL, NODE_ADDRESS, NODE_NAME, SERVICE_ADDRESS, NodeControlPlane
 from tests.node.images import BUILT_NAME, SHIPPED_NAME
 from tests.node.machine import remove_cgroup
@@ -58,6 +58,7 @@ class LiveNode:
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
         self._around = around
         self.release = release
+        self.driver = driver
         self._directory = around.site / release.name
         self._directory.mkdir()
         self.cluster = NodeControlPlane.make(self._directory / "cluster", around.programs, LOGS)
@@ -109,10 +110,10 @@ class LiveNode:
         """As the install page says: the manifests as they are, the agent with a runtime class where the driver has one."""
         for each in further:
             self.kubectl("apply", "-k", MANIFESTS / each)
-        handler = self.release.handler_with_driver
-        if handler == DEFAULT_HANDLER:
+        if self.release.is_driver_everywhere:
             self.kubectl("apply", "-k", MANIFESTS / shape)
             return
+        handler = self.release.handler_with_driver
         self.apply(
             {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": handler}}
             | {"handler": handler}

@@ -1,0 +1,59 @@
+"""What a container got by CDI: kubelet's checkpoint says by which name, the container itself what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+from tests.node.controlplane import NODE_NAME
+from tests.node.kubelet import DEVICE_PLUGINS, POD_RESOURCES
+from tests.node.node import LiveNode
+from tests.node.nvidia_spec import SPEC_FOLDER
+from tests.node.pods import RESOURCE, VARIABLES, annotated
+from vrampack.agent.kubelet.generated.deviceplugin_pb2 import ContainerAllocateResponse
+from vrampack.agent.kubelet.podresources import PodResourcesClient
+from vrampack.cards import well_known
+
+VISIBLE = "NVIDIA_VISIBLE_DEVICES"
+
+
+def assert_cards_injected(node: LiveNode, name: str, cards: dict[str, int]) -> None:
+    """Each container that asks has the nodes of its own cards and no other's, and the limits of its annotations.
+
+    `cards`: the minor number of each card that is on the node, by uuid.
+    """
+    pod = node.get("pod", name)
+    for container in pod["spec"]["containers"]:
+        if RESOURCE in container.get("resources", {}).get("limits", {}):
+            told = annotated(pod, container["name"])
+            seen = node.environment(name, container=container["name"])
+            assert {variable: seen.get(variable) for variable in VARIABLES} == told | {VISIBLE: "void"}
+            own = {f"nvidia{cards[uuid]}" for uuid in told[VISIBLE].split(",")}
+            assert list_card_nodes(node, name, container=container["name"]) == own
+
+
+def list_card_nodes(node: LiveNode, pod: str, *, container: str | None = None) -> set[str]:
+    """The nodes of cards in the container, `nvidia0`."""
+    found = node.exec(pod, "ls", "/dev", container=container).split()
+    return {name for name in found if re.fullmatch(r"nvidia[0-9]+", name)}
+
+
+def list_answers(node: LiveNode, name: str) -> dict[str, ContainerAllocateResponse]:
+    """What `Allocate` answered for the containers of the pod, by container, as kubelet repeats it at every start."""
+    uid = node.get("pod", name)["metadata"]["uid"]
+    client = PodResourcesClient(POD_RESOURCES, DEVICE_PLUGINS / "kubelet_internal_checkpoint", resource=RESOURCE)
+    entries = asyncio.run(client.read_checkpoint())
+    return {
+        each.container: ContainerAllocateResponse.FromString(each.answer) for each in entries if each.pod_uid == uid
+    }
+
+
+def list_own_specs() -> list[Path]:
+    """The specs of containers that are about to start."""
+    return sorted(SPEC_FOLDER.glob("vrampack-*.json"))
+
+
+def read_injection(node: LiveNode) -> str:
+    """The mode that the node says."""
+    return str(node.get("node", NODE_NAME)["metadata"]["labels"].get(well_known.INJECTION, ""))
