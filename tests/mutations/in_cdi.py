@@ -24,6 +24,12 @@ CDI: Mapping[str, Mutation] = {
         "is_created = False",
         f"{PUBLISHER}::test_a_spec_goes_when_its_container_exists",
     ),
+    "a spec stays that was written for another container of the start": Mutation(
+        "vrampack/agent/cdi/spec_publisher.py",
+        "for name in living.written_with:",
+        "for name in {living.owner.name}:",
+        f"{PUBLISHER}::test_specs_of_one_start_go_together",
+    ),
     "a spec goes by the news of the container before": Mutation(
         "vrampack/agent/cdi/spec_publisher.py",
         "if age >= LIFETIME_SECONDS or (is_created and age >= MIN_SECONDS):",

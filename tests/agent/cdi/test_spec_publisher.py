@@ -104,6 +104,20 @@ async def test_a_spec_goes_when_its_container_exists(desk: PublisherDesk, runtim
     assert await runtime.resolve(qualify_name(spec.name)) is None
 
 
+async def test_specs_of_one_start_go_together(desk: PublisherDesk, runtime: CdiRuntime) -> None:
+    """An init container that has ended shares its devices with the main one, which starts: it comes to life no more."""
+    desk.container_ids["uid", "init"] = "containerd://ended"
+    both = [make_spec("init"), make_spec("main")]
+    await desk.publisher.publish_specs(both)
+    other = make_spec("other")
+    await desk.publisher.publish_specs([other])
+    desk.container_ids["uid", "main"] = "containerd://made"
+    desk.now = MIN_SECONDS
+    desk.publisher.remove_used_specs()
+    assert desk.list_specs() == [f"vrampack-{other.name}.json"]
+    assert await runtime.resolve(qualify_name(both[0].name)) is None
+
+
 async def test_news_of_the_container_before_take_no_spec_away(desk: PublisherDesk, runtime: CdiRuntime) -> None:
     spec = make_spec()
     await desk.publisher.publish_specs([spec])

@@ -51,6 +51,8 @@ class _LivingSpec:
     former_id: str
     """The id of the container before, as the API server showed it."""
     written_at: float
+    written_with: frozenset[str]
+    """The names of all specs of the same start: one container came for one of them, and none comes for the others."""
 
 
 class SpecPublisher:
@@ -80,10 +82,11 @@ class SpecPublisher:
     async def publish_specs(self, specs: Sequence[SpecOfContainer]) -> None:
         """Returns when the runtime can resolve them. Raises `CdiError`; then none of them is there."""
         reads: list[FileRead | None] = []
+        names = frozenset(each.name for each in specs)
         try:
             for each in specs:
                 reads.append(self._folder.write_spec(each.name, msgspec.json.encode(each.spec)))
-                self._note_written(each)
+                self._note_written(each, names)
             await self._wait_for_reads(reads)
         except BaseException:
             for each in specs:
@@ -102,13 +105,14 @@ class SpecPublisher:
             self.remove_used_specs()
 
     def remove_used_specs(self) -> None:
-        """Those whose container exists, and those that nobody came for."""
-        for name, living in list(self._living.items()):
+        """Those of a start whose container exists, and those that nobody came for."""
+        for living in list(self._living.values()):
             age = self._clock() - living.written_at
             shown = self._get_container_id(living.owner.pod_uid, living.owner.container)
             is_created = bool(shown) and shown != living.former_id
             if age >= LIFETIME_SECONDS or (is_created and age >= MIN_SECONDS):
-                self._remove(name)
+                for name in living.written_with:
+                    self._remove(name)
 
     def remove_all_specs(self) -> None:
         """At the start, what an earlier agent left; at the end, so that nothing starts while nobody is asked."""
@@ -118,9 +122,9 @@ class SpecPublisher:
         if count:
             log.info("specs removed count=%d", count)
 
-    def _note_written(self, owner: SpecOfContainer) -> None:
+    def _note_written(self, owner: SpecOfContainer, names: frozenset[str]) -> None:
         shown = self._get_container_id(owner.pod_uid, owner.container)
-        self._living[owner.name] = _LivingSpec(owner, shown, self._clock())
+        self._living[owner.name] = _LivingSpec(owner, shown, self._clock(), names)
         self._has_living.set()
 
     def _remove(self, name: str) -> None:
