@@ -6,16 +6,15 @@ import asyncio
 import re
 from pathlib import Path
 
-from tests.node.controlplane import NODE_NAME
-from tests.node.kubelet import DEVICE_PLUGINS, POD_RESOURCES
-from tests.node.node import LiveNode
+from tests.node.kubelet import DEVICE_PLUGINS, POD_LOGS, POD_RESOURCES
+from tests.node.node import Json, LiveNode
 from tests.node.nvidia_spec import SPEC_FOLDER
 from tests.node.pods import RESOURCE, VARIABLES, annotated
 from vrampack.agent.kubelet.generated.deviceplugin_pb2 import ContainerAllocateResponse
 from vrampack.agent.kubelet.podresources import PodResourcesClient
-from vrampack.cards import well_known
 
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
+TELLS = ["sh", "-c", "echo cards:$(cd /dev; ls -d nvidia[0-9]*); "]
 
 
 def assert_cards_injected(node: LiveNode, name: str, cards: dict[str, int]) -> None:
@@ -54,6 +53,16 @@ def list_own_specs() -> list[Path]:
     return sorted(SPEC_FOLDER.glob("vrampack-*.json"))
 
 
-def read_injection(node: LiveNode) -> str:
-    """The mode that the node says."""
-    return str(node.get("node", NODE_NAME)["metadata"]["labels"].get(well_known.INJECTION, ""))
+def tells_its_cards(pod: Json) -> Json:
+    """The same pod, or the pods of the same set: each of its containers logs the nodes of its cards when it starts."""
+    spec = pod["spec"].get("template", pod)["spec"]
+    for container in [*spec.get("initContainers", []), *spec["containers"]]:
+        container["command"] = [*TELLS[:2], TELLS[2] + container["command"][2]]
+    return pod
+
+
+def read_told_cards(name: str) -> list[list[str]]:
+    """The nodes of cards that each start of a container of the pod had, also of earlier pods of its name; the last one last."""
+    logs = sorted(POD_LOGS.glob(f"default_{name}_*/*/*.log"), key=lambda log: log.stat().st_mtime_ns)
+    told = [re.findall(r" F cards:(.*)$", log.read_text(), re.MULTILINE) for log in logs]
+    return [line.split() for lines in told for line in lines]

@@ -30,6 +30,7 @@ from tests.node.controlplane import API_URL, NODE_ADDRESS, NODE_NAME, SERVICE_AD
 from tests.node.images import BUILT_NAME, SHIPPED_NAME
 from tests.node.machine import remove_cgroup
 from tests.node.node_site import LOGS, NodeSite
+from tests.node.nvidia_spec import remake_spec_folder
 from tests.support.manifests import MANIFESTS
 from tests.support.polling import wait_until
 from tests.support.processes import ManagedProcess
@@ -253,6 +254,7 @@ class LiveNode:
         remove_cgroup(self._around.cgroup)
         kubelet.make_cgroup(self._around.cgroup)
         kubelet.forget_sockets()
+        remake_spec_folder()
         self.containerd.start()
         self.start_kubelet()
 

@@ -6,6 +6,7 @@ The nodes have NVIDIA's own numbers and no driver behind them. The files of the 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -45,6 +46,16 @@ def write_nvidia_spec(gpus: tuple[StubGpu, ...], driver: Mapping[str, Path]) -> 
     unfinished = SPEC_FOLDER / ".nvidia.json"
     unfinished.write_text(json.dumps(document))
     unfinished.rename(SPEC_FOLDER / "nvidia.json")
+
+
+def remake_spec_folder() -> None:
+    """As a boot does: the folder is empty, and NVIDIA's tools write what they had written."""
+    spec = SPEC_FOLDER / "nvidia.json"
+    text = spec.read_text() if spec.exists() else ""
+    shutil.rmtree(SPEC_FOLDER, ignore_errors=True)
+    if text:
+        SPEC_FOLDER.mkdir()
+        spec.write_text(text)
 
 
 def _describe_node(path: str, minor: int) -> dict[str, object]:

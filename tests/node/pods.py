@@ -55,3 +55,12 @@ def annotated(pod: dict[str, Any], container: str) -> dict[str, str]:
     """The environment that the pod's annotations name for this container."""
     annotations = pod["metadata"]["annotations"]
     return {name: annotations[key.format(container)] for name, key in VARIABLES.items()}
+
+
+def with_init_containers(pod: dict[str, Any]) -> dict[str, Any]:
+    """The pod with a plain init container and a sidecar, which ask for as much as its first container."""
+    (first, *_) = pod["spec"]["containers"]
+    ends = {**first, "name": "before", "command": ["sh", "-c", "exit 0"]}
+    goes_on = {**first, "name": "beside", "restartPolicy": "Always"}
+    pod["spec"]["initContainers"] = [ends, goes_on]
+    return pod
