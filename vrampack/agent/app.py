@@ -265,7 +265,7 @@ class Agent:
             self._conflicting_plugins.run(),
             self._usage_collector.run(),
             self._enforcement.run(self._set_limits_problem),
-            self._injection.run(self._publish_injection),
+            self._injection.run(self._publish_injection, self._restart_for_folder),
             self._serve_kubelet(),
         ]
 
@@ -327,6 +327,10 @@ class Agent:
         self._own_node.set_desired({("labels", well_known.INJECTION): mode})
         self._advertisement.block("injection", problem)
         self._write_cards(self._advertisement.current)
+
+    def _restart_for_folder(self) -> None:
+        log.error("spec folder removed, exiting to be given the new one")
+        self.stop()
 
     async def _follow_pods(self) -> None:
         """What kubelet alone knows of the pods is asked for at each change of theirs, and now and then."""

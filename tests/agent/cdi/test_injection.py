@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from tests.fakes.cdi_runtime import CdiRuntime, Edits
 from tests.fakes.kubelet.pods import KubeletPod
 from tests.fakes.kubelet.scripted_plugin import MEMORY
 from tests.fakes.kubelet.starting import StartedContainer
+from vrampack.agent.admission import injection
 from vrampack.agent.cdi import runtime_probe, spec_publisher
 from vrampack.agent.cdi.runtime_probe import SWITCH_HINT
 
@@ -355,3 +358,18 @@ async def test_a_folder_that_went_away_refuses_and_says_so() -> None:
         (world.folder / "away").rename(world.cdi_folder)
         await world.kubelet.start(pod, "main")
         assert world.read_metric("vrampack_agent_starts_total", result="cdi") == 1
+
+
+async def test_an_agent_whose_folder_was_removed_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its mount shows the removed folder for ever; a new container is given the one that the runtime reads."""
+    monkeypatch.setattr(injection, "FOLDER_SECONDS", 0.02)
+    async with agent_harness(*TWO_CARDS, starts=False) as world:
+        await world.add_runtime()
+        mounted = os.open(world.cdi_folder, os.O_PATH | os.O_DIRECTORY)
+        world.settings["cdi"] = {"folder": f"/proc/self/fd/{mounted}"}
+        await world.start_agent()
+        assert world.is_running
+        shutil.rmtree(world.cdi_folder)
+        world.cdi_folder.mkdir()
+        await world.wait_until(lambda: not world.is_running)
+        os.close(mounted)

@@ -33,6 +33,8 @@ from vrampack.kube.objects import NodeSystemInfo
 
 NO_CARD_ENV: Final = {"NVIDIA_VISIBLE_DEVICES": "void"}
 """What NVIDIA's runtime takes for: no card, and none of the driver's files. The pod's own environment wins over it."""
+FOLDER_SECONDS = 5.0
+"""Between two looks whether the folder of specs is still the node's: no container with a card starts until it is."""
 REVIEW_SECONDS = 60.0
 """Between two looks at a node whose runtime does not read specs yet."""
 
@@ -61,7 +63,7 @@ class Injection:
         self._hook = settings.cdi.hook
         self._watch = ReadWatch()
         self._get_system: Callable[[], NodeSystemInfo] = NodeSystemInfo
-        folder = SpecFolder(settings.cdi.folder, self._watch)
+        folder = self._folder = SpecFolder(settings.cdi.folder, self._watch)
         self._publisher = SpecPublisher(
             folder, self._watch, metrics, get_container_id=self._get_container_id, clock=time.monotonic
         )
@@ -114,11 +116,15 @@ class Injection:
         self._publisher.remove_all_specs()
         await self._choose()
 
-    async def run(self, on_changed: Callable[[], None]) -> None:
-        """Delete specs that were used, and look again at a node that is not settled; until cancelled."""
+    async def run(self, on_changed: Callable[[], None], on_folder_removed: Callable[[], None]) -> None:
+        """Delete specs that were used, and look again at a node that is not settled; until cancelled.
+
+        `on_folder_removed`: this process sees a folder of specs that the node has no more, and can do nothing about it.
+        """
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._publisher.run())
             tasks.create_task(self._review_mode(on_changed))
+            tasks.create_task(self._watch_folder(on_folder_removed))
 
     def stop(self) -> None:
         """Without this agent nothing is to start: no spec stays behind."""
@@ -153,6 +159,13 @@ class Injection:
             await asyncio.sleep(REVIEW_SECONDS)
             if not self._choice.is_settled and await self._choose():
                 on_changed()
+
+    async def _watch_folder(self, on_removed: Callable[[], None]) -> None:
+        await self._choice.wait_until_decided()
+        while True:
+            await asyncio.sleep(FOLDER_SECONDS)
+            if self.mode == "cdi" and self._folder.is_removed():
+                on_removed()
 
     def _get_hook(self) -> Path | None:
         return self._hook if self._enforcement.needs_hook else None

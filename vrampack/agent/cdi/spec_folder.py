@@ -67,6 +67,16 @@ class SpecFolder:
                 path.unlink(missing_ok=True)
         return len(found)
 
+    def is_removed(self) -> bool:
+        """Whether the folder is no more, and another may be in its place.
+
+        In a container it is a mount, which keeps showing the removed one: only a new container is given the other.
+        """
+        try:
+            return os.stat(self._folder).st_nlink == 0  # noqa: PTH116 - no Path is made for a number
+        except FileNotFoundError:
+            return True
+
     def _watch_file(self, path: Path) -> FileRead | None:
         try:
             return self._watch.watch_file(path)
