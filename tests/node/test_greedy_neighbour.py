@@ -16,6 +16,7 @@ from tests.fakes.driver.build import build_fake_driver
 from tests.fakes.driver.driver import MIB, FakeDriver
 from tests.fakes.nvml.machine import FakeNvmlMachine
 from tests.node.card_agreement import list_container_starts
+from tests.node.containerd_release import BUILT_2, DEBIAN_1_6
 from tests.node.controlplane import NODE_NAME
 from tests.node.images import CUDA_NAME
 from tests.node.metrics import sum_metric
@@ -99,6 +100,7 @@ def test_each_container_sees_its_limit_and_the_node_the_sum(
     assert sum_metric(apps, AGENT, "vrampack_agent_container_memory_used_bytes", pod=f"{APP}-0") == USED_MIB * MIB
 
 
+@pytest.mark.containerd(DEBIAN_1_6, BUILT_2)
 def test_who_takes_too_much_fails_alone(apps: LiveNode, driver: FakeDriver) -> None:
     """6 GiB in a container of 4 units: error 2, CrashLoopBackOff, and nobody else notices."""
     before = [list_container_starts(apps, f"{APP}-{number}") for number in (0, 1)]
