@@ -60,12 +60,13 @@ e2e: needed-e2e setup ## Real etcd, API server, controller manager and scheduler
 e2e-node: needed-node setup ## One whole node: kubelet, containerd and runc too, with our image and manifests on it; as root
 	$(BIN)/python -m tests.node $(TESTS)
 
-soak: setup ## Nothing lost, the long way: 24 simulated hours, 300 deaths, 20 changes of the lead, 1,000 activations ..; over an hour
+soak: setup ## Nothing lost, the long way: 24 simulated hours, 300 deaths, 20 changes of the lead, 1,000 activations, 1,000 starts by CDI ..; two hours
 	VRAMPACK_SIMULATION_HOURS=24 VRAMPACK_SIMULATION_SEEDS=7200 VRAMPACK_SIMULATION_OUTAGES=3 \
 	VRAMPACK_SHUFFLED_STARTS=1000 VRAMPACK_LEDGER_RUNS=400 $(BIN)/python -m pytest -s $(SIMULATED_SOAK)
 	VRAMPACK_KILLS=300 VRAMPACK_LEADER_CHANGES=20 VRAMPACK_CHURN_SECONDS=60 \
 	VRAMPACK_KICK_ROUNDS=1000 VRAMPACK_NOMINEE_TRIALS=200 \
 	VRAMPACK_PROMISE_ROUNDS=20 VRAMPACK_GANG_ROUNDS=100 $(BIN)/python -m pytest -m e2e -s $(SOAK)
+	VRAMPACK_CARD_STARTS=1000 $(BIN)/python -m tests.node -s tests/node/test_starts_by_cdi.py -k every_start
 
 bench: setup ## The numbers of docs/benchmarks.md, each beside its goal and its floor; into build/bench.json too
 	$(BIN)/python -m benchmarks

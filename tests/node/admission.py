@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.node.node import Json, LiveNode
+from tests.node.api_reader import Json
+from tests.node.node import LiveNode
 from tests.node.pods import a_pod
 from tests.support.manifests import MANIFESTS
 

@@ -6,7 +6,8 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 
-from tests.node.node import Json, LiveNode
+from tests.node.api_reader import Json
+from tests.node.node import LiveNode
 from tests.node.podresources import list_pod_resources
 from tests.node.pods import RESOURCE, VARIABLES, annotated
 

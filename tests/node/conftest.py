@@ -23,7 +23,7 @@ from tests.node.node_site import NodeSite
 from tests.node.nvidia_spec import write_nvidia_spec
 
 HERE = Path(__file__).parent
-SHAPE, EXACT = "second-scheduler", "admission/exact"
+SHAPE, OLD_SHAPE, EXACT = "second-scheduler", "before-1.36", "admission/exact"
 GPU_LABEL = "nvidia.com/gpu.present"
 """What NVIDIA's operator, or node feature discovery, says of a node; agents go where it says so."""
 
@@ -109,7 +109,8 @@ def installed(bare_node: LiveNode) -> LiveNode:
 
     Where every container has the driver, the card is told by the environment: that is a component.
     """
-    bare_node.install(SHAPE, *([EXACT] if bare_node.release.is_driver_everywhere else []))
+    release = bare_node.release
+    bare_node.install(OLD_SHAPE if release.kubernetes else SHAPE, *([EXACT] if release.is_driver_everywhere else []))
     bare_node.wait_ready("app.kubernetes.io/name=vrampack-scheduler", namespace=NAMESPACE)
     return bare_node
 

@@ -110,12 +110,12 @@ class ContainerdNode:
         (directory / "cni").mkdir()
         (directory / "cni" / "10-node.conflist").write_text(json.dumps(NETWORK))
         self.base_specification.write_text(json.dumps(self._describe_container(driver)))
-        file = directory / "containerd.toml"
-        file.write_text(self._configuration(directory))
+        self._file = directory / "containerd.toml"
+        self._file.write_text(self._configuration(directory))
         # The runtime's shim is looked for on its PATH: each release brings its own.
         self.process = ManagedProcess(
             release.name,
-            [self._program("containerd"), "--config", file],
+            [self._program("containerd"), "--config", self._file],
             directory=logs,
             environment={"PATH": self._path},
         )
@@ -127,6 +127,11 @@ class ContainerdNode:
             wait_until(self.is_up, timeout_seconds=30)
         if not self.is_up():
             raise RuntimeError(f"{self.release.name} does not answer\n{self.process.log_tail()}")
+
+    def switch_cdi_on(self) -> None:
+        """As the agent advises for a release that has it off; counts from the next start on."""
+        section = f'[plugins."{PLUGINS[self.release.configuration]}"]\n'
+        self._file.write_text(self._file.read_text().replace(section, f"{section}enable_cdi = true\n"))
 
     def kill(self) -> None:
         self.process.kill()

@@ -31,6 +31,8 @@ class ContainerdRelease:
     """The runtime handler whose containers the driver is in."""
     packages: str = ""
     """Where its main packages are, for one that is built of the Go module of its name; empty for Debian's."""
+    kubernetes: str = ""
+    """The version that the programs of its control plane emulate; empty: that which they are."""
 
     @property
     def is_driver_everywhere(self) -> bool:
@@ -47,8 +49,8 @@ class ContainerdRelease:
 
 DEBIAN_1_6 = ContainerdRelease("containerd-1.6", 2, DEFAULT_HANDLER)
 """It knows nothing of CDI."""
-BUILT_1_7 = ContainerdRelease("containerd-1.7", 2, NVIDIA_HANDLER, "github.com/containerd/containerd/cmd")
-"""It knows CDI and has it off."""
+BUILT_1_7 = ContainerdRelease("containerd-1.7", 2, NVIDIA_HANDLER, "github.com/containerd/containerd/cmd", "1.33")
+"""It knows CDI and has it off. Its cluster is an old one, too: 1.33 is the oldest that can be emulated."""
 BUILT_2 = ContainerdRelease("containerd-2", 3, NVIDIA_HANDLER, "github.com/containerd/containerd/v2/cmd")
 """CDI is on."""
 RELEASES = (DEBIAN_1_6, BUILT_1_7, BUILT_2)

@@ -34,11 +34,14 @@ class NodeControlPlane:
     programs: Path
     logs: Path
     authority: CertificateAuthority
+    emulated_version: str = ""
+    """An older minor version of Kubernetes, whose kinds are all that its programs then know; empty: their own."""
 
     @classmethod
-    def make(cls, directory: Path, programs: Path, logs: Path) -> NodeControlPlane:
+    def make(cls, directory: Path, programs: Path, logs: Path, *, emulated_version: str = "") -> NodeControlPlane:
         directory.mkdir()
-        return cls(directory, programs, logs, CertificateAuthority(directory / "certificates", names=NAMES))
+        authority = CertificateAuthority(directory / "certificates", names=NAMES)
+        return cls(directory, programs, logs, authority, emulated_version)
 
     def kubeconfig(self, user: str, *, group: str = "") -> Path:
         """Of a user with a certificate; JSON, which every reader of kubeconfig takes as the YAML it is."""
@@ -57,6 +60,9 @@ class NodeControlPlane:
             }
             path.write_text(json.dumps(document))
         return path
+
+    def _emulation(self) -> list[str]:
+        return [f"--emulated-version={self.emulated_version}"] if self.emulated_version else []
 
     @property
     def admin(self) -> Path:
@@ -105,6 +111,7 @@ class NodeControlPlane:
             "--allow-privileged=true",
             # Webhooks are called at the addresses of their pods: nobody here translates those of Services.
             "--enable-aggregator-routing",
+            *self._emulation(),
         ]
         return ManagedProcess("kube-apiserver", command, directory=self.logs)
 
@@ -136,4 +143,5 @@ class NodeControlPlane:
             f"--secure-port={port}",
             f"--tls-cert-file={serving.certificate}",
             f"--tls-private-key-file={serving.key}",
+            *self._emulation(),
         ]

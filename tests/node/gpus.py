@@ -8,7 +8,6 @@ from contextlib import contextmanager
 
 from tests.fakes.nvml.machine import FakeNvmlMachine
 from tests.fakes.nvml.profiles import StubGpu
-from tests.node.card_agreement import read_published_cards
 from tests.node.controlplane import NODE_NAME
 from tests.node.node import NAMESPACE, LiveNode
 from tests.node.nvidia_spec import write_nvidia_spec
@@ -50,8 +49,8 @@ def wait_until_offered(node: LiveNode, gpus: tuple[StubGpu, ...]) -> None:
     uuids = {gpu.uuid for gpu in gpus}
     units = sum(gpu.memory_mib // UNIT_MIB for gpu in gpus)
     node.wait(
-        lambda: {card["uuid"] for card in read_published_cards(node)} == uuids,
-        what=lambda: f"{uuids}: {read_published_cards(node)}",
+        lambda: read_card_health(node).keys() == uuids,
+        what=lambda: f"{uuids}: {read_card_health(node)}",
     )
     node.wait(
         lambda: read_allocatable(node) == units, what=lambda: f"{read_allocatable(node)} of {units} units are offered"

@@ -6,8 +6,9 @@ import asyncio
 import re
 from pathlib import Path
 
+from tests.node.api_reader import Json
 from tests.node.kubelet import DEVICE_PLUGINS, POD_LOGS, POD_RESOURCES
-from tests.node.node import Json, LiveNode
+from tests.node.node import LiveNode
 from tests.node.nvidia_spec import SPEC_FOLDER
 from tests.node.pods import RESOURCE, VARIABLES, annotated
 from vrampack.agent.kubelet.generated.deviceplugin_pb2 import ContainerAllocateResponse

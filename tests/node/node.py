@@ -21,9 +21,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGSTOP
 from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Self, TypeVar
 
 from tests.node import containers, kubelet
+from tests.node.api_reader import ApiReader, Json
 from tests.node.containerd import ContainerdNode, DriverMounts
 from tests.node.containerd_release import ContainerdRelease
 from tests.node.controlplane import API_URL, NODE_ADDRESS, NODE_NAME, SERVICE_ADDRESS, NodeControlPlane
@@ -35,9 +36,6 @@ from tests.support.manifests import MANIFESTS
 from tests.support.polling import wait_until
 from tests.support.processes import ManagedProcess
 from vrampack.cli import kubectl_plugin
-
-Json: TypeAlias = Any
-"""Whatever the API server answered: tests read single fields of many kinds of objects, each asserted where it is read."""
 
 T = TypeVar("T")
 
@@ -62,7 +60,10 @@ class LiveNode:
         self.driver = driver
         self._directory = around.site / release.name
         self._directory.mkdir()
-        self.cluster = NodeControlPlane.make(self._directory / "cluster", around.programs, LOGS)
+        self.cluster = NodeControlPlane.make(
+            self._directory / "cluster", around.programs, LOGS, emulated_version=release.kubernetes
+        )
+        self._reader = ApiReader(self.cluster)
         self.containerd = ContainerdNode(
             release, self._directory / "containerd", LOGS, programs=around.containerd(release.name), driver=driver
         )
@@ -93,6 +94,7 @@ class LiveNode:
 
     def stop(self) -> None:
         """Kill the programs and what runs in containers, and empty the disk: the next node is another machine."""
+        self._reader.close()
         self.kubelet.kill()
         self.containerd.kill()
         for process in reversed(self._control_plane):
@@ -121,10 +123,19 @@ class LiveNode:
         )
         folder = self._directory / "install"
         folder.mkdir()
-        patch = [{"op": "add", "path": "/spec/template/spec/runtimeClassName", "value": handler}]
+        patches = [("DaemonSet", "vrampack-agent", "/spec/template/spec/runtimeClassName", handler)]
+        if self.release.kubernetes:  # where the image would be of that version
+            argument = f"--emulated-version={self.release.kubernetes}"
+            patches.append(("Deployment", "vrampack-scheduler", "/spec/template/spec/containers/0/args/-", argument))
         kustomization = {
             "resources": [os.path.relpath(MANIFESTS / shape, folder)],
-            "patches": [{"target": {"kind": "DaemonSet", "name": "vrampack-agent"}, "patch": json.dumps(patch)}],
+            "patches": [
+                {
+                    "target": {"kind": kind, "name": name},
+                    "patch": json.dumps([{"op": "add", "path": path, "value": value}]),
+                }
+                for kind, name, path, value in patches
+            ],
         }
         (folder / "kustomization.yaml").write_text(json.dumps(kustomization))
         self.kubectl("apply", "-k", folder)
@@ -152,6 +163,9 @@ class LiveNode:
 
     def get(self, *arguments: str) -> Json:
         """`kubectl get` as JSON; None when it is not there."""
+        kind, *further = arguments
+        if self._reader.can_read(kind):
+            return self._reader.read_objects(kind, further)
         done = self.kubectl("get", *arguments, "-o", "json", "--ignore-not-found")
         return json.loads(done.stdout) if done.stdout else None
 

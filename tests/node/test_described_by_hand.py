@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.node.api_reader import Json
 from tests.node.controlplane import NODE_NAME
-from tests.node.node import Json, LiveNode, has_ready_condition
+from tests.node.node import LiveNode, has_ready_condition
 from tests.node.pods import RESOURCE, VARIABLES, a_pod, annotated
 from tests.support.manifest_builders import cards_annotation, published_card
 

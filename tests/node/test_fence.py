@@ -9,6 +9,7 @@ import pytest
 
 from tests.fakes.nvml.machine import FakeNvmlMachine
 from tests.fakes.nvml.profiles import V100_16130_MIB, StubGpu, stub_gpus
+from tests.node.api_reader import Json
 from tests.node.card_agreement import (
     assert_environment_matches,
     inspect_holdings,
@@ -16,7 +17,7 @@ from tests.node.card_agreement import (
     list_kubelet_holdings,
 )
 from tests.node.gpus import with_gpus
-from tests.node.node import Json, LiveNode, has_ready_condition
+from tests.node.node import LiveNode, has_ready_condition
 from tests.node.pods import a_pod, a_replica_set, annotated
 from tests.node.second_extender import SecondExtender, without_scheduler
 

@@ -11,9 +11,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from signal import SIGCONT, SIGSTOP
+from signal import SIGCONT
 
 import pytest
 
@@ -108,7 +108,7 @@ def start_at_once(node: LiveNode, eight: dict[str, str], waves: int) -> StartTim
 def test_every_start_has_its_own_card_and_was_asked_about(
     node: LiveNode, eight: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    waves = max(STARTS // 3 // AT_ONCE, 1)
+    waves = -(-STARTS // (3 * AT_ONCE))
     counters = ("vrampack_agent_starts_total", "vrampack_agent_cdi_specs_total")
     asked = {name: sum_metric(node, "vrampack-agent", name) for name in counters}
 
@@ -169,28 +169,27 @@ def lose_kubelet(node: LiveNode) -> None:
 def test_whatever_dies_at_whatever_moment_no_container_gets_another_card(
     node: LiveNode, eight: dict[str, str], lose: Callable[[LiveNode], object]
 ) -> None:
-    """One container runs, of one the spec is written and nothing created yet, one has its devices and was not asked about.
+    """One container runs; of one the spec is written, and it is not made yet; one has its devices and was not asked about.
 
     A pod that kubelet meets again before it knows the plugin fails for good; its set makes another.
     """
     running, written, allocated = names = [
         f"{moment}-{lose.__name__.removeprefix('lose_')}" for moment in ("running", "written", "allocated")
     ]
-    node.apply(tells_its_cards(a_set(running, main=4)))
-    node.wait_ready(f"name={running}")
+    node.apply(*(tells_its_cards(a_set(name, main=4)) for name in (running, written)))
+    for name in (running, written):
+        node.wait_ready(f"name={name}")
     was = list_container_starts(node, f"{running}-0")
-    node.wait(lambda: not list_own_specs(), what="its spec is gone")
+    node.wait(lambda: not list_own_specs(), what="their specs are gone")
 
-    with node.containerd.process.paused():
-        node.apply(tells_its_cards(a_set(written, main=4)))
-        node.wait(lambda: has_devices(f"{written}-0"), what="its devices are given")
+    with ExitStack() as paused:
         with node.stopped_agent():
-            node.containerd.process.signal(SIGCONT)
-            node.wait(is_agent_asked, what="kubelet asks the agent, which does not answer")
-            node.containerd.process.signal(SIGSTOP)
-        node.wait(list_own_specs, what="its spec is written")
-        node.apply(tells_its_cards(a_set(allocated, main=4)))
-        node.wait(lambda: has_devices(f"{allocated}-0"), what="its devices are given")
+            node.kubectl("exec", f"{written}-0", "--", "kill", "1", check=False)
+            asked = node.wait(count_unread_bytes, what="kubelet asks whether it may start again")
+            node.apply(tells_its_cards(a_set(allocated, main=4)))
+            node.wait(lambda: count_unread_bytes() > asked, what="kubelet asks for devices")
+            paused.enter_context(node.containerd.process.paused())
+        node.wait(lambda: list_own_specs() and has_devices(f"{allocated}-0"), what="both are answered")
         lose(node)
 
     for name in names:
@@ -208,7 +207,7 @@ def has_devices(name: str) -> bool:
     return any(each.pod == name for each in list_pod_resources(RESOURCE))
 
 
-def is_agent_asked() -> bool:
-    """Whether kubelet has sent what the agent has not read yet."""
+def count_unread_bytes() -> int:
+    """What kubelet has sent to the agent, which has not read it."""
     lines = subprocess.run(["ss", "-xHn"], capture_output=True, text=True, check=True).stdout.splitlines()
-    return any(int(line.split()[2]) > 0 for line in lines if f"{DEVICE_PLUGINS}/vrampack-" in line)
+    return sum(int(line.split()[2]) for line in lines if f"{DEVICE_PLUGINS}/vrampack-" in line and "LISTEN" not in line)
