@@ -176,6 +176,12 @@ class AgentHarness:
                 await self._running
         await self.kill_agent()
 
+    async def has_ended(self, *, seconds: float = 5) -> bool:
+        """Whether the agent ends by itself by then."""
+        if self._running is not None:
+            await asyncio.wait([self._running], timeout=seconds)
+        return not self.is_running
+
     @property
     def is_running(self) -> bool:
         return self._running is not None and not self._running.done()

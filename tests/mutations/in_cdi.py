@@ -30,6 +30,12 @@ CDI: Mapping[str, Mutation] = {
         "for name in {living.owner.name}:",
         f"{PUBLISHER}::test_specs_of_one_start_go_together",
     ),
+    "an agent stays whose spec folder is no more": Mutation(
+        "vrampack/agent/admission/injection.py",
+        'if self.mode == "cdi" and self._folder.is_removed():',
+        "if not self.mode:",
+        f"{WHOLE}::test_an_agent_whose_folder_was_removed_ends",
+    ),
     "a spec goes by the news of the container before": Mutation(
         "vrampack/agent/cdi/spec_publisher.py",
         "if age >= LIFETIME_SECONDS or (is_created and age >= MIN_SECONDS):",

@@ -371,5 +371,5 @@ async def test_an_agent_whose_folder_was_removed_ends(monkeypatch: pytest.Monkey
         assert world.is_running
         shutil.rmtree(world.cdi_folder)
         world.cdi_folder.mkdir()
-        await world.wait_until(lambda: not world.is_running)
+        assert await world.has_ended()
         os.close(mounted)
