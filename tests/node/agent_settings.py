@@ -12,15 +12,20 @@ from tests.node.node import NAMESPACE, LiveNode
 from vrampack.cards import well_known
 
 AGENT = "app.kubernetes.io/name=vrampack-agent"
-HEAD = "apiVersion: vrampack.dev/v1\nkind: AgentConfiguration\n"
+HEAD = {"apiVersion": "vrampack.dev/v1", "kind": "AgentConfiguration"}
 
 
 def set_injection(node: LiveNode, mode: str) -> None:
-    """`injection: MODE`; returns when the agent that was told so runs. Whether it is ready is another matter."""
+    """`injection: MODE`, and all else as it ships."""
+    set_agent_settings(node, injection=mode)
+
+
+def set_agent_settings(node: LiveNode, **settings: object) -> None:
+    """These, and all else as it ships; returns when an agent that was told so runs. Whether it is ready is another matter."""
     daemonset = node.get("daemonset", "vrampack-agent", "-n", NAMESPACE)
     volumes = daemonset["spec"]["template"]["spec"]["volumes"]
     (name,) = (each["configMap"]["name"] for each in volumes if "configMap" in each)
-    patch = {"data": {"agent.yaml": f"{HEAD}injection: {mode}\n"}}
+    patch = {"data": {"agent.yaml": json.dumps(HEAD | settings)}}
     node.kubectl("patch", "configmap", name, "-n", NAMESPACE, "--type=merge", "-p", json.dumps(patch))
     old = node.agent_pids()
     node.kubectl("delete", "pods", "-n", NAMESPACE, "-l", AGENT, "--now")

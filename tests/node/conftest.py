@@ -24,6 +24,8 @@ from tests.node.nvidia_spec import write_nvidia_spec
 
 HERE = Path(__file__).parent
 SHAPE, OLD_SHAPE, EXACT = "second-scheduler", "before-1.36", "admission/exact"
+TIMEOUT_SECONDS = 300
+"""The first test of a node has its boot and the install in its time, and other programs may run beside it."""
 GPU_LABEL = "nvidia.com/gpu.present"
 """What NVIDIA's operator, or node feature discovery, says of a node; agents go where it says so."""
 
@@ -46,6 +48,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.node)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
     items.sort(key=_node_order)
 
 

@@ -13,14 +13,10 @@ from tests.node.controlplane import NODE_NAME
 from tests.node.injected_cards import assert_cards_injected, list_answers, list_card_nodes, list_own_specs
 from tests.node.metrics import sum_metric
 from tests.node.node import LiveNode, has_ready_condition
-from tests.node.pods import a_pod
-from tests.support.manifests import MANIFESTS
+from tests.node.pods import FOUNDING_APP, FOUNDING_EXAMPLE, FOUNDING_PODS, a_pod
 from vrampack.cards import well_known
 
 pytestmark = pytest.mark.containerd(BUILT_2)
-
-APP = "app-3g-v1"
-PODS = (f"{APP}-0", f"{APP}-1")
 
 
 def test_the_agent_chooses_cdi_and_says_so(node: LiveNode) -> None:
@@ -37,12 +33,12 @@ def test_two_pods_share_one_card_and_see_no_more_than_it(node: LiveNode, cards: 
     """The founding story, unedited: the card and the limit of each come by its own spec, which is gone afterwards."""
     (gpu,) = cards.gpus
     node.wait(lambda: read_published_cards(node), what="the node's card is published")
-    node.kubectl("apply", "-f", MANIFESTS / "examples" / "statefulset.yaml")
+    node.kubectl("apply", "-f", FOUNDING_EXAMPLE)
     node.apply(a_pod("plain", main=0))
-    node.wait_ready(f"app={APP}")
+    node.wait_ready(f"app={FOUNDING_APP}")
     node.wait(lambda: has_ready_condition(node.get("pod", "plain")), what=lambda: node.describe(""))
 
-    for name in PODS:
+    for name in FOUNDING_PODS:
         assert_cards_injected(node, name, {gpu.uuid: gpu.minor})
         assert node.environment(name)["NVIDIA_GPU_MEMORY_LIMIT"] == "4301"  # 16130 * 4 / 15, rounded down
         (answer,) = list_answers(node, name).values()
@@ -52,6 +48,6 @@ def test_two_pods_share_one_card_and_see_no_more_than_it(node: LiveNode, cards: 
         assert not answer.devices
     assert list_card_nodes(node, "plain") == set()
 
-    assert inspect_holdings(node) == list_kubelet_holdings() == {(name, gpu.uuid): 4 for name in PODS}
+    assert inspect_holdings(node) == list_kubelet_holdings() == {(name, gpu.uuid): 4 for name in FOUNDING_PODS}
     assert "8/15 (53%)" in node.kubectl("inspect", "cgpu").stdout
     node.wait(lambda: not list_own_specs(), what=lambda: f"{list_own_specs()} are needed no more")

@@ -14,11 +14,11 @@ from tests.node.controlplane import NODE_NAME
 from tests.node.gpus import read_allocatable
 from tests.node.injected_cards import assert_cards_injected
 from tests.node.node import LiveNode
+from tests.node.pods import FOUNDING_APP, FOUNDING_PODS
 from tests.support.manifests import MANIFESTS
 
 pytestmark = pytest.mark.containerd(BUILT_1_7)
 
-APP = "app-3g-v1"
 ADVICE = "containerd 1.7 does not read specs: set enable_cdi = true in the section of its CRI plugin, and restart it"
 
 
@@ -39,7 +39,7 @@ def test_the_agent_says_what_to_switch_on_and_offers_cards_once_it_is(node: Live
     node.kill_agent()  # by itself it looks again within a minute
     wait_for_injection(node, "cdi")
     node.kubectl("apply", "-k", MANIFESTS / "before-1.36" / "examples")
-    node.wait_ready(f"app={APP}")
+    node.wait_ready(f"app={FOUNDING_APP}")
     (gpu,) = cards.gpus
-    for name in (f"{APP}-0", f"{APP}-1"):
+    for name in FOUNDING_PODS:
         assert_cards_injected(node, name, {gpu.uuid: gpu.minor})

@@ -9,6 +9,7 @@ import pytest
 
 from tests.fakes.nvml.machine import FakeNvmlMachine
 from tests.fakes.nvml.profiles import V100_16130_MIB, StubGpu, stub_gpus
+from tests.node.agent_settings import AGENT, set_agent_settings
 from tests.node.api_reader import Json
 from tests.node.card_agreement import (
     assert_environment_matches,
@@ -16,20 +17,24 @@ from tests.node.card_agreement import (
     list_container_starts,
     list_kubelet_holdings,
 )
-from tests.node.gpus import with_gpus
-from tests.node.node import LiveNode, has_ready_condition
+from tests.node.gpus import wait_until_offered, with_gpus
+from tests.node.node import NAMESPACE, LiveNode, has_ready_condition
 from tests.node.pods import a_pod, a_replica_set, annotated
 from tests.node.second_extender import SecondExtender, without_scheduler
 
-EVICTED_SECONDS = 60
-"""30 s of refusals, and the time that kubelet takes to ask."""
+REFUSED_SECONDS = 5
+"""Of refusals before an eviction; the agent has 30 as it ships."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def pair(node: LiveNode, cards: FakeNvmlMachine) -> Iterator[tuple[StubGpu, ...]]:
-    """Two cards of 15 units: kubelet counts 30, so the fence alone sees that one card is full."""
+    """Two cards of 15 units: kubelet counts 30, so the fence alone sees that one card is full. Evictions come soon."""
+    set_agent_settings(node, refused={"after_seconds": REFUSED_SECONDS})
     with with_gpus(node, cards, stub_gpus("Tesla V100-SXM2-16GB", V100_16130_MIB, 2)) as held_now:
         yield held_now
+    set_agent_settings(node)
+    wait_until_offered(node, cards.gpus)
+    node.wait_ready(AGENT, namespace=NAMESPACE)
 
 
 def names(node: LiveNode, label: str) -> list[str]:
@@ -73,7 +78,7 @@ def test_one_of_two_starts_the_other_is_evicted_and_its_successor_finds_a_card(
         told = f"GPUMemoryStartRefused: container main: {overcommitted(full)}"
         node.wait(lambda: told in node.events(loser), what=lambda: node.events(loser))
 
-        node.wait(lambda: loser not in names(node, "rivals"), EVICTED_SECONDS, what="it leaves")
+        node.wait(lambda: loser not in names(node, "rivals"), what="it leaves")
         node.wait(lambda: "GPUMemoryEvicted: may not start" in node.events(loser), what=lambda: node.events(loser))
         (successor,) = node.wait(lambda: {*names(node, "rivals")} - {winner}, what="another one is made")
         assert "nodeName" not in node.get("pod", successor)["spec"]
@@ -99,7 +104,7 @@ def test_a_bare_pod_in_that_place_is_kept_and_told(node: LiveNode, pair: tuple[S
             second.bind(name, full.uuid)
             node.wait(partial(refused, node, name), what=partial(node.describe, ""))
 
-        node.wait(lambda: late not in names(node, "late"), EVICTED_SECONDS, what="the later one leaves")
+        node.wait(lambda: late not in names(node, "late"), what="the later one leaves")
         bare = node.get("pod", "bare")
         assert "deletionTimestamp" not in bare["metadata"]
         assert overcommitted(full) in node.events("bare")

@@ -20,7 +20,7 @@ from tests.node.pods import a_pod, annotated
 FALLEN_OFF_THE_BUS = 79
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def pair(node: LiveNode, cards: FakeNvmlMachine) -> Iterator[tuple[StubGpu, ...]]:
     """Two cards of 15 units."""
     with with_gpus(node, cards, v100s(2)) as two:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fakes.nvml.machine import FakeNvmlMachine
+from tests.node.admission import TOLD, dry_run_create
 from tests.node.agent_settings import set_injection, wait_for_injection
 from tests.node.card_agreement import assert_environment_matches, inspect_holdings, list_container_starts
 from tests.node.conftest import EXACT
@@ -23,9 +24,11 @@ pytestmark = pytest.mark.containerd(BUILT_2)
 def both_kinds(node: LiveNode) -> Iterator[LiveNode]:
     """With the policies that a node needs to have `exact`; afterwards the mode is the agent's own choice again."""
     node.kubectl("apply", "-k", MANIFESTS / EXACT)
+    node.wait(lambda: TOLD in dry_run_create(node, a_pod("probe")), what="new pods are told their card")
     yield node
     node.clear()
     node.kubectl("delete", "-k", MANIFESTS / EXACT)
+    node.wait(lambda: (made := dry_run_create(node, a_pod("probe"))) and TOLD not in made, what="pods are left alone")
     set_injection(node, "auto")
     wait_for_injection(node, "cdi")
 

@@ -6,12 +6,14 @@ from tests.fakes.nvml.machine import FakeNvmlMachine
 from tests.node.admission import ENVIRONMENT, SCHEDULERS, before_policies
 from tests.node.card_agreement import inspect_holdings, list_container_starts
 from tests.node.conftest import GPU_LABEL
+from tests.node.controlplane import NODE_NAME
 from tests.node.gpus import read_allocatable, wait_until_offered
 from tests.node.metrics import sum_metric
 from tests.node.node import LiveNode, has_ready_condition
 from tests.node.older_plugin import older_plugin, without_agent
-from tests.node.pods import a_pod
+from tests.node.pods import FOUNDING_APP, FOUNDING_EXAMPLE, FOUNDING_PODS, a_pod
 from tests.node.second_extender import SecondExtender
+from vrampack.cards import well_known
 
 ENVIRONMENT_OF_GPUSHARE = {"NVIDIA_VISIBLE_DEVICES": "0", "ALIYUN_COM_GPU_MEM_IDX": "0", "FROM_PLUGIN": "yes"}
 RECORD_OF_GPUSHARE = {
@@ -21,6 +23,21 @@ RECORD_OF_GPUSHARE = {
     "ALIYUN_COM_GPU_MEM_ASSUME_TIME": "1700000000000000000",
 }
 UNITS = 15
+RECORD_OF_TWO = {"ALIYUN_COM_GPU_MEM_IDX": "0", "ALIYUN_COM_GPU_MEM_POD": "4"}
+
+
+def run_founding_story(node: LiveNode) -> None:
+    """S1 on a node of that plugin, which says nothing but how many units and cards it has: the extender places both pods."""
+    node.kubectl("annotate", "node", NODE_NAME, f"{well_known.NODE_CARDS}-")
+    patch = '{"status":{"capacity":{"aliyun.com/gpu-count":%s}}}'
+    node.kubectl("patch", "node", NODE_NAME, "--subresource=status", "--type=merge", "-p", patch % '"1"')
+    node.kubectl("apply", "-f", FOUNDING_EXAMPLE)
+    node.wait_ready(f"app={FOUNDING_APP}")
+    for name in FOUNDING_PODS:
+        assert node.environment(name)["FROM_PLUGIN"] == "yes"
+        assert node.get("pod", name)["metadata"]["annotations"].items() >= RECORD_OF_TWO.items()
+    node.kubectl("delete", "-f", FOUNDING_EXAMPLE, "--wait")
+    node.kubectl("patch", "node", NODE_NAME, "--subresource=status", "--type=merge", "-p", patch % "null")
 
 
 def test_a_container_of_a_previous_plugin_runs_on_restarts_and_is_counted(
@@ -37,6 +54,7 @@ def test_a_container_of_a_previous_plugin_runs_on_restarts_and_is_counted(
             SecondExtender(node).bind_with("older", RECORD_OF_GPUSHARE)
             node.wait(lambda: has_ready_condition(node.get("pod", "older")), what=lambda: node.describe(""))
             assert node.environment("older").items() >= ENVIRONMENT_OF_GPUSHARE.items()
+            run_founding_story(node)
         was = list_container_starts(node, "older")
     wait_until_offered(node, cards.gpus)
     assert list_container_starts(node, "older") == was

@@ -10,20 +10,16 @@ from tests.node.card_agreement import (
     read_published_cards,
 )
 from tests.node.node import LiveNode
-from tests.support.manifests import MANIFESTS
-
-EXAMPLE = MANIFESTS / "examples" / "statefulset.yaml"
-APP = "app-3g-v1"
-PODS = (f"{APP}-0", f"{APP}-1")
+from tests.node.pods import FOUNDING_APP, FOUNDING_EXAMPLE, FOUNDING_PODS
 
 
 def test_two_pods_share_one_card_and_leave_it_free(node: LiveNode, cards: FakeNvmlMachine) -> None:
     (gpu,) = cards.gpus
     node.wait(lambda: read_published_cards(node), what="the node's card is published")
-    node.kubectl("apply", "-f", EXAMPLE)
-    node.wait_ready(f"app={APP}")
+    node.kubectl("apply", "-f", FOUNDING_EXAMPLE)
+    node.wait_ready(f"app={FOUNDING_APP}")
 
-    for name in PODS:
+    for name in FOUNDING_PODS:
         pod, seen = node.get("pod", name), node.environment(name)
         assert pod["spec"]["schedulerName"] == "vrampack"
         assert_environment_matches(node, name)
@@ -32,11 +28,11 @@ def test_two_pods_share_one_card_and_leave_it_free(node: LiveNode, cards: FakeNv
         assert seen["ALIYUN_COM_GPU_MEM_DEV"] == "15"
         assert seen["NVIDIA_GPU_MEMORY_LIMIT"] == "4301"  # 16130 * 4 / 15, rounded down
 
-    assert inspect_holdings(node) == list_kubelet_holdings() == {(name, gpu.uuid): 4 for name in PODS}
+    assert inspect_holdings(node) == list_kubelet_holdings() == {(name, gpu.uuid): 4 for name in FOUNDING_PODS}
     table = node.kubectl("inspect", "cgpu").stdout
     assert "8/15 (53%)" in table
 
-    node.kubectl("delete", "-f", EXAMPLE, "--wait")
+    node.kubectl("delete", "-f", FOUNDING_EXAMPLE, "--wait")
     node.wait(lambda: not node.list_objects("pods"), what="the app is gone")
     node.wait(lambda: not list_kubelet_holdings(), what="kubelet has given nothing away")
     assert inspect_holdings(node) == {}
