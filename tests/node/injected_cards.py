@@ -15,7 +15,7 @@ from vrampack.agent.kubelet.generated.deviceplugin_pb2 import ContainerAllocateR
 from vrampack.agent.kubelet.podresources import PodResourcesClient
 
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
-TELLS = ["sh", "-c", "echo cards:$(cd /dev; ls -d nvidia[0-9]*); "]
+LOGS_CARDS = ["sh", "-c", "echo cards:$(cd /dev; ls -d nvidia[0-9]*); "]
 
 
 def assert_cards_injected(node: LiveNode, name: str, cards: dict[str, int]) -> None:
@@ -54,15 +54,15 @@ def list_own_specs() -> list[Path]:
     return sorted(SPEC_FOLDER.glob("vrampack-*.json"))
 
 
-def tells_its_cards(pod: Json) -> Json:
+def log_own_cards(pod: Json) -> Json:
     """The same pod, or the pods of the same set: each of its containers logs the nodes of its cards when it starts."""
     spec = pod["spec"].get("template", pod)["spec"]
     for container in [*spec.get("initContainers", []), *spec["containers"]]:
-        container["command"] = [*TELLS[:2], TELLS[2] + container["command"][2]]
+        container["command"] = [*LOGS_CARDS[:2], LOGS_CARDS[2] + container["command"][2]]
     return pod
 
 
-def read_told_cards(name: str) -> list[list[str]]:
+def read_logged_cards(name: str) -> list[list[str]]:
     """The nodes of cards that each start of a container of the pod had, also of earlier pods of its name; the last one last."""
     logs = sorted(POD_LOGS.glob(f"default_{name}_*/*/*.log"), key=lambda log: log.stat().st_mtime_ns)
     told = [re.findall(r" F cards:(.*)$", log.read_text(), re.MULTILINE) for log in logs]

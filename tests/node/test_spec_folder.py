@@ -17,7 +17,7 @@ from tests.node.card_agreement import list_container_starts
 from tests.node.containerd_release import BUILT_2
 from tests.node.containers import kill_process
 from tests.node.gpus import wait_until_offered
-from tests.node.injected_cards import assert_cards_injected, read_told_cards, tells_its_cards
+from tests.node.injected_cards import assert_cards_injected, log_own_cards, read_logged_cards
 from tests.node.node import LiveNode, has_ready_condition
 from tests.node.nvidia_spec import SPEC_FOLDER, write_nvidia_spec
 from tests.node.pods import a_pod
@@ -79,7 +79,7 @@ FAULTS: dict[str, Callable[[LiveNode], AbstractContextManager[None]]] = {
 }
 
 
-def waits_because(node: LiveNode, name: str) -> str:
+def read_waiting_message(node: LiveNode, name: str) -> str:
     """What kubelet says of its container that it does not start."""
     statuses = (node.get("pod", name) or {"status": {}})["status"].get("containerStatuses", [])
     return " ".join(str(each["state"].get("waiting", {}).get("message", "")) for each in statuses)
@@ -90,9 +90,11 @@ def is_ready(node: LiveNode, name: str) -> bool:
 
 
 def assert_none_has_started(node: LiveNode, name: str, text: str) -> None:
-    node.wait(lambda: text in waits_because(node, name), what=lambda: f"{text}: {waits_because(node, name)}")
+    node.wait(
+        lambda: text in read_waiting_message(node, name), what=lambda: f"{text}: {read_waiting_message(node, name)}"
+    )
     assert text in node.events(name)
-    assert read_told_cards(name) == []
+    assert read_logged_cards(name) == []
 
 
 def test_nothing_starts_while_no_spec_can_be_written(node: LiveNode, cards: FakeNvmlMachine) -> None:
@@ -100,13 +102,13 @@ def test_nothing_starts_while_no_spec_can_be_written(node: LiveNode, cards: Fake
     names = [f"waits-{place}" for place in range(len(FAULTS))]
     for name, (text, fault) in zip(names, FAULTS.items(), strict=True):
         with fault(node):
-            node.apply(tells_its_cards(a_pod(name, main=4)))
+            node.apply(log_own_cards(a_pod(name, main=4)))
             assert_none_has_started(node, name, f"no spec can be written into {SPEC_FOLDER}: {text}")
 
     for name in names:
         node.wait(partial(is_ready, node, name), what=lambda: node.describe(""))
         assert_cards_injected(node, name, {gpu.uuid: gpu.minor})
-        assert read_told_cards(name) == [[f"nvidia{gpu.minor}"]]
+        assert read_logged_cards(name) == [[f"nvidia{gpu.minor}"]]
 
 
 def test_a_folder_that_is_gone_is_found_again(node: LiveNode, cards: FakeNvmlMachine) -> None:
@@ -120,7 +122,7 @@ def test_a_folder_that_is_gone_is_found_again(node: LiveNode, cards: FakeNvmlMac
     try:
         node.kubectl("exec", "restarts", "--", "kill", "1", check=False)
         reason = f"no CDI spec of NVIDIA's in /etc/cdi or {SPEC_FOLDER}"
-        node.wait(lambda: reason in waits_because(node, "restarts"), what=lambda: node.describe(""))
+        node.wait(lambda: reason in read_waiting_message(node, "restarts"), what=lambda: node.describe(""))
         assert list_container_starts(node, "restarts") == []
     finally:
         write_nvidia_spec(cards.gpus, node.driver.mounts)

@@ -22,7 +22,7 @@ from tests.fakes.nvml.profiles import PROFILES, StubGpu
 from tests.node.card_agreement import inspect_holdings, list_container_starts
 from tests.node.containerd_release import BUILT_2
 from tests.node.gpus import with_gpus
-from tests.node.injected_cards import list_own_specs, read_told_cards, tells_its_cards
+from tests.node.injected_cards import assert_cards_injected, list_own_specs, log_own_cards, read_logged_cards
 from tests.node.kubelet import DEVICE_PLUGINS
 from tests.node.metrics import sum_metric
 from tests.node.node import LiveNode, has_ready_condition
@@ -31,9 +31,9 @@ from tests.node.podresources import list_pod_resources
 from tests.node.pods import RESOURCE, a_pod, a_replica_set, a_set, with_init_containers
 from tests.node.start_timing import StartTimes, describe_alone, describe_crowd, read_memory_mb
 
-pytestmark = [pytest.mark.containerd(BUILT_2), pytest.mark.timeout(0)]
-
 STARTS = int(os.environ.get("VRAMPACK_CARD_STARTS", "60"))
+pytestmark = [pytest.mark.containerd(BUILT_2), pytest.mark.timeout(300 + 5 * STARTS)]
+
 AT_ONCE = 20
 """Of 4 units each on 8 cards of 15: three fit on a card, so 24 places."""
 FOREIGN_SPECS = 200
@@ -70,7 +70,8 @@ def assert_each_had_its_card(node: LiveNode, eight: dict[str, str], count: int) 
     held = inspect_holdings(node)
     assert len(held) == count
     for name, uuid in held:
-        assert read_told_cards(name) == [[eight[uuid]]]
+        node.wait(partial(read_logged_cards, name), what=f"{name} says its cards")
+        assert read_logged_cards(name) == [[eight[uuid]]]
 
 
 def start_alone(node: LiveNode, eight: dict[str, str], wave: int) -> list[tuple[float, float]]:
@@ -78,8 +79,8 @@ def start_alone(node: LiveNode, eight: dict[str, str], wave: int) -> list[tuple[
     taken, before = [], StartTimes.read(node)
     for number in range(AT_ONCE):
         name = f"alone-{wave}-{number}"
-        node.apply(tells_its_cards(a_pod(name, main=4)))
-        node.wait(partial(read_told_cards, name), what=lambda: node.describe(""))
+        node.apply(log_own_cards(a_pod(name, main=4)))
+        node.wait(partial(read_logged_cards, name), what=lambda: node.describe(""))
         now = StartTimes.read(node)
         once, before = now.since(before), now
         if once.starts == 1:
@@ -93,7 +94,7 @@ def start_at_once(node: LiveNode, eight: dict[str, str], waves: int) -> StartTim
     """Waves of pods that are made together."""
     before = StartTimes.read(node)
     for _ in range(waves):
-        node.apply(tells_its_cards(a_replica_set("crowd", AT_ONCE, main=4)))
+        node.apply(log_own_cards(a_replica_set("crowd", AT_ONCE, main=4)))
 
         def all_run() -> bool:
             pods = node.list_objects("pods", "-l", "name=crowd")
@@ -140,14 +141,15 @@ def test_init_and_sidecar_containers_with_as_many_units_have_the_card_of_their_p
     node: LiveNode, eight: dict[str, str]
 ) -> None:
     """Kubelet gives the first and the last the same devices; each has a name of its own for CDI."""
-    pods = [tells_its_cards(with_init_containers(a_pod(f"mixed-{number}", main=4))) for number in range(3)]
+    pods = [log_own_cards(with_init_containers(a_pod(f"mixed-{number}", main=4))) for number in range(3)]
     node.apply(*pods)
     names = [pod["metadata"]["name"] for pod in pods]
     node.wait(lambda: all(has_ready_condition(node.get("pod", name)) for name in names), what=lambda: node.describe(""))
     held = inspect_holdings(node)
     assert sorted(held.values()) == [8, 8, 8]
     for name, uuid in held:
-        assert read_told_cards(name) == [[eight[uuid]]] * 3
+        wanted = [[eight[uuid]]] * 3
+        node.wait(partial(has_logged, name, wanted), what=f"{name}: {wanted}")
 
 
 def lose_agent(node: LiveNode) -> None:
@@ -176,7 +178,7 @@ def test_whatever_dies_at_whatever_moment_no_container_gets_another_card(
     running, written, allocated = names = [
         f"{moment}-{lose.__name__.removeprefix('lose_')}" for moment in ("running", "written", "allocated")
     ]
-    node.apply(*(tells_its_cards(a_set(name, main=4)) for name in (running, written)))
+    node.apply(*(log_own_cards(a_set(name, main=4)) for name in (running, written)))
     for name in (running, written):
         node.wait_ready(f"name={name}")
     was = list_container_starts(node, f"{running}-0")
@@ -186,7 +188,7 @@ def test_whatever_dies_at_whatever_moment_no_container_gets_another_card(
         with node.stopped_agent():
             node.kubectl("exec", f"{written}-0", "--", "kill", "1", check=False)
             asked = node.wait(count_unread_bytes, what="kubelet asks whether it may start again")
-            node.apply(tells_its_cards(a_set(allocated, main=4)))
+            node.apply(log_own_cards(a_set(allocated, main=4)))
             node.wait(lambda: count_unread_bytes() > asked, what="kubelet asks for devices")
             paused.enter_context(node.containerd.process.paused())
         node.wait(lambda: list_own_specs() and has_devices(f"{allocated}-0"), what="both are answered")
@@ -195,12 +197,16 @@ def test_whatever_dies_at_whatever_moment_no_container_gets_another_card(
     for name in names:
         node.wait_ready(f"name={name}", timeout_seconds=90)
     assert list_container_starts(node, f"{running}-0") == was
-    held = dict(inspect_holdings(node).keys())
     for name in names:
-        told = read_told_cards(f"{name}-0")
-        assert told[-1] == [eight[held[f"{name}-0"]]]
-        assert [len(cards) for cards in told] == [1] * len(told)
+        assert_cards_injected(
+            node, f"{name}-0", {uuid: int(card.removeprefix("nvidia")) for uuid, card in eight.items()}
+        )
+        assert {len(cards) for cards in read_logged_cards(f"{name}-0")} == {1}
     node.wait(lambda: not list_own_specs(), what="no spec is needed any more")
+
+
+def has_logged(name: str, cards: list[list[str]]) -> bool:
+    return read_logged_cards(name) == cards
 
 
 def has_devices(name: str) -> bool:
