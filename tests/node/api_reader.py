@@ -1,4 +1,4 @@
-"""Reads objects of the API server as `kubectl get` does, without a program for each: tests look again every 20 ms.
+"""Reads objects of the API server as `kubectl get` does, without a program for each: tests look again every 50 ms.
 
 A kubectl takes a tenth of a second of a core. Waits that poll with it take from the node what they wait for.
 """

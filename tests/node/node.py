@@ -43,6 +43,8 @@ NAMESPACE = "vrampack-system"
 AGENT = "vrampack agent"
 """How the agent's process calls itself."""
 KUBECTL_TIMEOUT_SECONDS = 120
+INTERVAL_SECONDS = 0.05
+"""Between two looks: most ask the API server, which shares two cores with all that is waited for."""
 ADDRESSES = (NODE_ADDRESS, SERVICE_ADDRESS)
 LEFT_ON_DISK = ("/etc/cdi", "/run/cdi", "/etc/vrampack", "/var/lib/vrampack", "/var/lib/cni/networks")
 """Folders that programs on the node write to by fixed names, beside kubelet's own."""
@@ -199,7 +201,7 @@ class LiveNode:
 
     def wait(self, predicate: Callable[[], T], timeout_seconds: float = 60, *, what: str | Callable[[], str] = "") -> T:
         """The first true answer of `predicate`, or `TimeoutError`."""
-        return wait_until(predicate, timeout_seconds=timeout_seconds, what=what)
+        return wait_until(predicate, timeout_seconds=timeout_seconds, what=what, interval_seconds=INTERVAL_SECONDS)
 
     def wait_ready(self, selector: str, *, namespace: str = "default", timeout_seconds: float = 60) -> None:
         """Every pod of the selector is there and ready."""

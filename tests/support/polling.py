@@ -12,7 +12,13 @@ INTERVAL_SECONDS = 0.02
 T = TypeVar("T")
 
 
-def wait_until(predicate: Callable[[], T], *, timeout_seconds: float = 10, what: str | Callable[[], str] = "") -> T:
+def wait_until(
+    predicate: Callable[[], T],
+    *,
+    timeout_seconds: float = 10,
+    what: str | Callable[[], str] = "",
+    interval_seconds: float = INTERVAL_SECONDS,
+) -> T:
     """Return the first true answer of `predicate`; raise `TimeoutError` naming `what` when none came in time.
 
     `what` may be a function: it is called at the deadline, to show the state that was there instead.
@@ -22,5 +28,5 @@ def wait_until(predicate: Callable[[], T], *, timeout_seconds: float = 10, what:
         if time.monotonic() > deadline:
             missing = what() if callable(what) else what or getattr(predicate, "__name__", "the condition")
             raise TimeoutError(f"{missing}: not within {timeout_seconds} s")
-        time.sleep(INTERVAL_SECONDS)
+        time.sleep(interval_seconds)
     return answer
