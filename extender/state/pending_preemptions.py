@@ -28,8 +28,8 @@ class PendingPreemption:
     """One answer."""
 
     pod: Pod
-    victims: Mapping[str, frozenset[str]]
-    """Uids by node."""
+    victims: Mapping[str, tuple[str, ...]]
+    """Uids by node. Tuples: a collection of garbage looks at each of them once, and at sets of them always."""
     nominated_before: frozenset[str]
     """Its nominations that scheduler and ledger knew before: they are no outcome of this answer."""
     expires_at: float
@@ -70,7 +70,7 @@ class PendingPreemptions:
         known = self._ledger.get_pod(pod.uid)
         self._pending[pod.uid] = PendingPreemption(
             pod,
-            victims={name: frozenset(uids) for name, uids in victims.items()},
+            victims={name: tuple(uids) for name, uids in victims.items()},
             nominated_before=frozenset({"", pod.nominated_node, known.nominated_node if known is not None else ""}),
             expires_at=self._clock() + PENDING_SECONDS,
             is_immediate=len(victims) + self._count_immediate_nodes() <= MAX_IMMEDIATE_NODES,
@@ -114,10 +114,10 @@ class PendingPreemptions:
         changed, self._changed_nodes = self._changed_nodes, set()
         return changed
 
-    def list_victims(self, uid: str, node_name: str) -> frozenset[str]:
+    def list_victims(self, uid: str, node_name: str) -> tuple[str, ...]:
         """The uids of the pods that may be evicted from this node for that pod."""
         each = self._pending.get(uid)
-        return each.victims.get(node_name, frozenset()) if each is not None else frozenset()
+        return each.victims.get(node_name, ()) if each is not None else ()
 
     def take_ended_nodes(self) -> set[str]:
         """Nodes that were listed since the last call and are pending no more."""
