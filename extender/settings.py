@@ -15,6 +15,7 @@ from policies.tuning import PolicyTuning
 from vrampack.cards import well_known
 from vrampack.cards.units import DEFAULT_UNIT_MIB
 from vrampack.config.addresses import ListenAddress, OptionalListenAddress, ResourceName, is_loopback
+from vrampack.config.faults import InvalidFieldError
 from vrampack.config.strict import StrictModel, load_configuration
 
 
@@ -48,7 +49,9 @@ class ListenSettings(StrictModel):
     health: OptionalListenAddress = "127.0.0.1:12346"
     """Health and metrics only. 0.0.0.0:12346 where probes and scrapers come from outside; empty for none."""
 
-    url_prefix: Annotated[str, AfterValidator(_checked_prefix)] = "/gpushare-scheduler"
+    url_prefix: Annotated[str, AfterValidator(_checked_prefix), Field(examples=["/gpushare-scheduler"])] = (
+        "/gpushare-scheduler"
+    )
     """The path of `urlPrefix` in the scheduler's configuration."""
 
 
@@ -134,7 +137,9 @@ class ExtenderConfiguration(StrictModel):
     deadlines: DeadlineSettings = DeadlineSettings()
     policy: PolicyTuning = Field(default=PolicyTuning(), strict=False)
 
-    decide: Annotated[DecisionSettings, BeforeValidator(_expand_decide)] = DecisionSettings()
+    decide: Annotated[
+        DecisionSettings, BeforeValidator(_expand_decide, json_schema_input_type=DecidingVerb | DecisionSettings)
+    ] = DecisionSettings()
     """Which verb chooses the node: `prioritize`, `filter` or `auto`, for all pods or by scheduler."""
 
     nvidia_fractions: bool = False
@@ -147,18 +152,20 @@ class ExtenderConfiguration(StrictModel):
         if isinstance(given, Mapping) and (
             "admission" in given or (isinstance(listen, Mapping) and "admission" in listen)
         ):
-            raise ValueError(
-                "listen.admission, admission: the webhook is a program of its own, `vrampack admission`; give them to "
-                "its AdmissionWebhookConfiguration, as listen.admission, tls and scheduler_name"
+            raise InvalidFieldError(
+                ("admission",) if "admission" in given else ("listen", "admission"),
+                "the webhook is a program of its own, `vrampack admission`; give them to "
+                "its AdmissionWebhookConfiguration, as listen.admission, tls and scheduler_name",
             )
         return given
 
     @model_validator(mode="after")
     def _require_tls(self) -> ExtenderConfiguration:
         if not is_loopback(self.listen.verbs) and self.tls.cert_file is None:
-            raise ValueError(
-                f"listen.verbs: {self.listen.verbs} is not loopback and tls is not set; whoever reaches it could bind "
-                "pods. Give tls.cert_file, tls.key_file and tls.client_ca_file, or listen on 127.0.0.1"
+            raise InvalidFieldError(
+                ("listen", "verbs"),
+                f"{self.listen.verbs} is not loopback and tls is not set; whoever reaches it could bind "
+                "pods. Give tls.cert_file, tls.key_file and tls.client_ca_file, or listen on 127.0.0.1",
             )
         return self
 

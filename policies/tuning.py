@@ -17,14 +17,14 @@ def _check_policy_name(name: str) -> str:
     return name
 
 
-PolicyName = Annotated[str, AfterValidator(_check_policy_name)]
+PolicyName = Annotated[str, AfterValidator(_check_policy_name), Field(json_schema_extra={"enum": [*POLICIES]})]
 """A key of `POLICIES`."""
 
 
 class PolicyTuning(BaseModel):
     """The default policy and what a pod may choose instead."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     default: PolicyName = "binpack"
     """Where pods go that say nothing. Change it to `spread` if speed matters more than free cards, to

@@ -45,6 +45,7 @@ ROOMS = {
     "vrampack/cli",
     "vrampack/cli/card",
     "vrampack/cli/certificates",
+    "vrampack/cli/config",
     "vrampack/cli/demo",
     "vrampack/cli/explain",
     "vrampack/cli/inspect",

@@ -115,10 +115,13 @@ async def test_flags_go_on_winning_over_the_file(desk: ReloadHarness, caplog: py
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("policy: {default: best}", "policy.default: Input should be"),
+        (
+            "policy: {default: best}",
+            "extender.yaml:3: policy.default: found the text 'best'; allowed: one of binpack, ",
+        ),
         ("policy: [", "not YAML"),
         ("unit_mib: 2020-13-45", "month must be in 1..12"),
-        ("unit_mib: 0\nreserve_mib: -1", "unit_mib: Input should be greater than or equal to 1; "),
+        ("unit_mib: 0\nreserve_mib: -1", "unit_mib: found 0; allowed: a whole number from 1 to 1048576; "),
     ],
 )
 async def test_a_bad_file_keeps_the_old_generation_and_says_so_once(
