@@ -87,7 +87,7 @@ class Extender:
         self._stopping = asyncio.Event()
         self._events = ExtenderEventRecorder(api, metrics, clock=time.monotonic, now=time.time)
         reporter = ProblemReporter(metrics, self._events)
-        self._ledger = Ledger(unit_mib=settings.unit_mib, clock=time.monotonic)
+        self._ledger = Ledger(unit_mib=settings.unit_mib, clock=time.monotonic, rules=settings.rules.build_rules())
         self._freshness = Freshness(clock=time.monotonic, now=time.time, stale_seconds=settings.deadlines.stale_seconds)
         self._readiness = ReadinessCheck(self._freshness)
         self._readiness.mark_preparing()
@@ -154,6 +154,7 @@ class Extender:
 
     def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
         """Apply every field of `RELOADABLE_FIELDS`."""
+        self._ledger.apply_rules(settings.rules.build_rules())
         self._components.engine.set_tuning(settings.policy)
         self._ledger.apply_policy_change()
 

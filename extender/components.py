@@ -115,7 +115,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
         clock=clock,
     )
     engine_follower = EngineFollower(engine, nominator)
-    args = ArgsReader(resource)
+    args = ArgsReader(resource, ledger.label_keys)
     preparation = CallPreparation(args, engine_follower)
     ledger.add_listener(LedgerReactions(activator, soft_reservations, reporter, engine_follower))
     verbs = Verbs(

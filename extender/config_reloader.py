@@ -20,7 +20,7 @@ from extender.settings import ExtenderConfiguration, load_settings
 
 log = logging.getLogger(__name__)
 
-RELOADABLE_FIELDS = ("policy",)
+RELOADABLE_FIELDS = ("policy", "rules")
 """Fields that take effect while running; `Extender.on_settings_changed` applies each of them."""
 POLL_SECONDS = 2.0
 """People who edit the file wait for it; kubelet brings a changed ConfigMap within a minute or two anyway."""
@@ -48,6 +48,8 @@ class ConfigReloader:
         self._path = path
         self._overrides = overrides
         self._settings = settings
+        self._label_keys = settings.rules.build_rules().list_label_keys()
+        """The labels that are read with every pod."""
         self._metrics = metrics
         self._listener = listener
         self._watcher = FileWatcher([path], self)
@@ -76,12 +78,13 @@ class ConfigReloader:
 
     def apply_files(self, loaded: ExtenderConfiguration) -> None:
         differing = list(_list_differing_fields(self._settings, loaded))
-        taken = [field for field in differing if field.partition(".")[0] in RELOADABLE_FIELDS]
+        names = [name for name in RELOADABLE_FIELDS if self._can_reload(name, loaded)]
+        taken = [field for field in differing if field.partition(".")[0] in names]
         for field in differing:
             if field not in taken:
                 log.warning("configuration change needs a restart field=%s path=%s", field, self._path)
         if taken:
-            fresh = {name: getattr(loaded, name) for name in RELOADABLE_FIELDS}
+            fresh = {name: getattr(loaded, name) for name in names}
             self._settings = self._settings.model_copy(update=fresh)
             self._listener.on_settings_changed(self._settings)
             self.generation += 1
@@ -89,6 +92,10 @@ class ConfigReloader:
         log.info(
             "configuration read path=%s generation=%d changed=%s", self._path, self.generation, ",".join(taken) or "-"
         )
+
+    def _can_reload(self, name: str, loaded: ExtenderConfiguration) -> bool:
+        """Rules that name other labels cannot take effect: the pods are read already."""
+        return name != "rules" or loaded.rules.build_rules().list_label_keys() <= self._label_keys
 
 
 def _is_stream(path: Path) -> bool:

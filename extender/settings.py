@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from extender.rule_settings import RuleSettings
 from policies.tuning import PolicyTuning
 from vrampack.cards import well_known
 from vrampack.cards.units import DEFAULT_UNIT_MIB
@@ -136,6 +137,9 @@ class ExtenderConfiguration(StrictModel):
     tls: TlsSettings = TlsSettings()
     deadlines: DeadlineSettings = DeadlineSettings()
     policy: PolicyTuning = Field(default=PolicyTuning(), strict=False)
+
+    rules: RuleSettings = RuleSettings()
+    """What holds in the whole cluster, whatever a policy prefers."""
 
     decide: Annotated[
         DecisionSettings, BeforeValidator(_expand_decide, json_schema_input_type=DecidingVerb | DecisionSettings)

@@ -67,7 +67,7 @@ class Preemption:
         if problem:
             return self._build_error("unready", 503, f"not ready: {problem}")
         try:
-            proposal = read_preemption_args(body, self._resource)
+            proposal = read_preemption_args(body, self._resource, self._ledger.label_keys)
         except MalformedCallError as error:
             return self._build_error("malformed", 400, str(error))
         async with self._one_call:
@@ -86,7 +86,8 @@ class Preemption:
         return VerbResponse(encode_json(PreemptionResult(victims)), "ok" if victims else "no")
 
     async def _find_victims(self, proposal: PreemptionProposal) -> dict[str, MetaVictims]:
-        pod = self._ledger.get_pod(proposal.pod.uid) or proposal.pod
+        proposed_pod = self._ledger.rules.constrain_pod(proposal.pod)
+        pod = self._ledger.get_pod(proposal.pod.uid) or proposed_pod
         found: dict[str, MetaVictims | None] = dict.fromkeys(proposal.victims)
         is_going: dict[str, bool] = {}
         names: Collection[str] = found if proposal.may_preempt else ()
@@ -102,7 +103,7 @@ class Preemption:
         victims_by_node = {name: victims for name, victims in found.items() if victims is not None and victims.pods}
         if victims_by_node and pod.request is not None:
             self._nominator.add_preemption(
-                proposal.pod,
+                proposed_pod,
                 {name: [each.uid for each in victims.pods] for name, victims in victims_by_node.items()},
                 [name for name in victims_by_node if is_going[name]],
             )
@@ -137,7 +138,12 @@ class Preemption:
         holds = [hold for hold in self._ledger.list_holds(name) if hold.pod.uid != pod.uid]
         holds += self._nominator.list_holds_against(name, pod)
         return find_added_victims(
-            node, holds, request=request, priority=pod.priority, leaving_uids=frozenset(proposed_uids)
+            node,
+            holds,
+            request=request,
+            priority=pod.priority,
+            leaving_uids=frozenset(proposed_uids),
+            rules=self._ledger.rules,
         )
 
     def _build_error(self, result: str, status: int, text: str) -> VerbResponse:

@@ -98,12 +98,13 @@ class Verbs:
         pod = scheduling_request.pod
         if pod.request is None:
             return VerbResponse(encode_json(FilterResult(node_names=list(dict.fromkeys(names)))))
+        pod_request = self._ledger.rules.constrain_request(pod, pod.request)
         if pod.node_name:
-            outcome = self._engine.filter_nodes(names, pod.request, pod.uid)
+            outcome = self._engine.filter_nodes(names, pod_request, pod.uid)
             if pod.node_name in names:
                 outcome = outcome.with_node_passed(pod.node_name, names)
             return self._build_filter_response(outcome)
-        return self._filter_unbound_pod(scheduling_request, pod.request, names)
+        return self._filter_unbound_pod(scheduling_request, pod_request, names)
 
     def prioritize(self, body: bytes) -> VerbResponse:
         """Scores of the best nodes, best first. There is no place for an error: 400 malformed, 503 not ready.
@@ -121,9 +122,10 @@ class Verbs:
         pod = scheduling_request.pod
         if pod.request is None:
             return VerbResponse(b"[]")
-        best = self._rank_nodes(scheduling_request, pod.request, names, len(SCORES))
+        pod_request = self._ledger.rules.constrain_request(pod, pod.request)
+        best = self._rank_nodes(scheduling_request, pod_request, names, len(SCORES))
         if best and not pod.node_name:
-            self._reserve_node(scheduling_request, pod.request, best[0])
+            self._reserve_node(scheduling_request, pod_request, best[0])
         return VerbResponse(encode_json([HostPriority(*each) for each in zip(best, SCORES, strict=False)]))
 
     async def bind(self, body: bytes) -> VerbResponse:

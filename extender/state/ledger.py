@@ -33,6 +33,7 @@ from itertools import takewhile
 
 from extender.state.ledger_listener import LedgerListener
 from extender.state.ledger_problems import find_problems
+from extender.state.ledger_rules import LedgerRules
 from extender.state.nominations import Nominations, get_nomination, has_equal_claim
 from extender.state.pods_by_node import PodsByNode
 from extender.state.relist_baseline import RelistBaseline
@@ -43,20 +44,23 @@ from vrampack.cards.capacity_change import has_changed_cards, has_gained_capacit
 from vrampack.cards.holding import (
     Hold,
     build_bound_hold,
-    build_node_from_holds,
     build_reserved_hold,
     get_display_order,
     index_cards,
 )
 from vrampack.cards.node import Node, NodeFacts
 from vrampack.cards.pod import Pod
+from vrampack.cards.rules import NO_RULES, PlacementRules
 
 
 class Ledger:
     """Counts units per card for every node of the cluster."""
 
-    def __init__(self, *, unit_mib: int, clock: Callable[[], float]) -> None:
+    def __init__(self, *, unit_mib: int, clock: Callable[[], float], rules: PlacementRules = NO_RULES) -> None:
         self.unit_mib = unit_mib
+        self.label_keys = rules.list_label_keys()
+        """Labels that are read with every pod; rules that name others need another ledger."""
+        self._rules = LedgerRules(rules)
         self.capacity_generation = 0
         """Rises with every change by which a node gains room, and with every change of the policy."""
         self.cards_generation = 0
@@ -81,6 +85,10 @@ class Ledger:
         """Rises with every change of any node."""
         return self._change_log.generation
 
+    @property
+    def rules(self) -> PlacementRules:
+        return self._rules.rules
+
     def add_listener(self, listener: LedgerListener) -> None:
         """Tell `listener` of changes from now on."""
         self._listeners.append(listener)
@@ -91,6 +99,17 @@ class Ledger:
         self._capacity_gained_at = dict.fromkeys(self._nodes, self.capacity_generation)
         for listener in self._listeners:
             listener.on_capacity_gained()
+
+    def apply_rules(self, rules: PlacementRules) -> None:
+        """Count by these rules from now on. What is held stays held, and is counted again."""
+        if rules == self.rules:
+            return
+        self._rules = LedgerRules(rules)
+        for facts in self._facts.values():
+            self._rules.put_node(facts.name, facts)
+        self._pods = {uid: rules.constrain_pod(pod) for uid, pod in self._pods.items()}
+        for name in self._facts:
+            self._rebuild_node(name)
 
     def list_nodes_gained_since(self, generation: int) -> list[tuple[int, Node]]:
         """The nodes that gained room after this capacity generation, the latest first, each with its own."""
@@ -186,12 +205,12 @@ class Ledger:
     def update_node(self, facts: NodeFacts) -> None:
         if self._facts.get(facts.name) != facts:
             self._facts[facts.name] = facts
-            self._rebuild_node(facts.name)
+            self._rebuild_nodes(self._rules.put_node(facts.name, facts))
 
     def remove_node(self, name: str) -> None:
         """Its pods are kept: they count again if the node comes back before they are gone."""
         if self._facts.pop(name, None) is not None:
-            self._rebuild_node(name)
+            self._rebuild_nodes(self._rules.put_node(name, None))
 
     def update_pod(self, pod: Pod) -> None:
         """The watch shows `pod`. Showing it bound confirms its reservation; its record counts from here on."""
@@ -285,6 +304,7 @@ class Ledger:
         if pod.is_finished or not pod.can_hold_memory:
             self.remove_pod(pod.uid)
             return
+        pod = self.rules.constrain_pod(pod)
         known = self._pods.get(pod.uid)
         self._pods[pod.uid] = pod
         touched: set[str] = set()
@@ -307,7 +327,7 @@ class Ledger:
     def _put_bound_pod(self, known: Pod | None, pod: Pod) -> set[str]:
         """Its node, if that is to be rebuilt: what the pod holds there is another."""
         self._bound.add_pod(pod.node_name, pod.uid)
-        if known is None or (known.node_name, known.record, known.request) != (pod.node_name, pod.record, pod.request):
+        if known is None or _get_holding_fields(known) != _get_holding_fields(pod):
             return {pod.node_name}
         if known.is_terminating != pod.is_terminating:
             self.mark_node_changed(pod.node_name)
@@ -342,6 +362,10 @@ class Ledger:
         name = self._reservations.remove_reservation(uid)
         return {name} if name else set()
 
+    def _rebuild_nodes(self, names: Iterable[str]) -> None:
+        for name in sorted(names):
+            self._rebuild_node(name)
+
     def _rebuild_node(self, name: str) -> None:
         """Recompute one node, after any change of it."""
         self._record_change(name)
@@ -375,7 +399,7 @@ class Ledger:
             listener.on_capacity_gained()
 
     def _build_node(self, facts: NodeFacts, holds: Iterable[Hold]) -> Node:
-        return build_node_from_holds(facts, holds, unit_mib=self.unit_mib)
+        return self._rules.build_node(facts, holds, unit_mib=self.unit_mib)
 
     def _build_holds(self, facts: NodeFacts) -> list[Hold]:
         indices = index_cards(facts)
@@ -396,3 +420,8 @@ class Ledger:
             for listener in self._listeners:
                 listener.on_problem_found(found[key])
         self._reported_problems[node.name] = frozenset(found)
+
+
+def _get_holding_fields(pod: Pod) -> tuple[object, ...]:
+    """What decides what a bound pod holds, and for which tenant."""
+    return pod.node_name, pod.record, pod.request, pod.rule_labels

@@ -189,7 +189,7 @@ class PodSink:
         self._freshness.record_activity("pods")
 
     def _read_pod(self, obj: PodObject) -> Pod:
-        pod = to_pod(obj, resource=self._resource)
+        pod = to_pod(obj, resource=self._resource, label_keys=self._ledger.label_keys)
         problem = pod.request.problem if pod.request is not None else ""
         if problem and not pod.node_name and not pod.is_finished and self._ledger.get_pod(pod.uid) is None:
             self._reporter.report_invalid_request(pod, problem)

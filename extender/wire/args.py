@@ -7,7 +7,7 @@ themselves, and within a bound that counts what is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -50,8 +50,9 @@ class SchedulingRequest:
 class ArgsReader:
     """Reads `ExtenderArgs`. https://pkg.go.dev/k8s.io/kube-scheduler/extender/v1#ExtenderArgs"""
 
-    def __init__(self, resource: str) -> None:
+    def __init__(self, resource: str, label_keys: Collection[str] = ()) -> None:
         self._resource = resource
+        self._label_keys = label_keys
         self._cache: LRUCache[bytes, SchedulingRequest] = LRUCache(MAX_CACHE_BYTES, getsizeof=estimate_kept_bytes)
 
     def read_args(self, body: bytes) -> tuple[SchedulingRequest, list[str]]:
@@ -95,7 +96,7 @@ class ArgsReader:
 
     def _build_request(self, pod: SchedulingPod) -> SchedulingRequest:
         return SchedulingRequest(
-            pod=to_pod(pod, resource=self._resource),
+            pod=to_pod(pod, resource=self._resource, label_keys=self._label_keys),
             scheduler_name=pod.spec.scheduler_name or "",
             prefers_nodes=_prefers_nodes(pod.spec),
         )

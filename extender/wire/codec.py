@@ -74,7 +74,7 @@ def read_binding_args(body: bytes) -> BindingArgs:
     return read_guarded(_read_binding, body)
 
 
-def read_guarded(read: Callable[..., _Read], body: bytes, *more: str) -> _Read:
+def read_guarded(read: Callable[..., _Read], body: bytes, *more: object) -> _Read:
     """Make every error of a decoder (bad UTF-8, numbers out of range, deep nesting) a `MalformedCallError`."""
     try:
         return read(body, *more)

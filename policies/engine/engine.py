@@ -31,7 +31,7 @@ from policies.trial_placement import Placement
 from policies.tuning import PolicyName, PolicyTuning
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.node import Node
-from vrampack.cards.node_summary import NodeSummary, find_equivalence_class, get_request_kind, select_models
+from vrampack.cards.node_summary import NodeSummary, find_equivalence_class, get_request_kind, select_view
 from vrampack.cards.request import CardRequest, PodRequest
 
 MAX_CACHED_VERDICTS = 400_000
@@ -225,7 +225,7 @@ class Engine:
             return evaluation.score if isinstance(evaluation, ScoredCards) else None
         if find_equivalence_class(beside.summary, get_request_kind(request)).find_obstacle(request) is not None:
             return None
-        summary = select_models(beside.summary, request.models)
+        summary = select_view(beside.summary, request)
         ((_, score),) = POLICIES[self.choose_policy(pod_request)].score_nodes([(node.name, summary)], request)
         return score
 
@@ -273,7 +273,7 @@ class Engine:
         return table
 
     def _list_summaries(self, names: Iterable[str], key: TableKey) -> Iterator[tuple[str, NodeSummary]]:
-        return self._get_view(key.floor).index.list_summaries(names, key.request.models)
+        return self._get_view(key.floor).index.list_summaries(names, key.request)
 
     def _update_verdict(self, table: VerdictTable, name: str, key: TableKey, view: ClusterView | FloorView) -> None:
         request = key.request

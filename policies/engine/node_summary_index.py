@@ -17,7 +17,7 @@ from vrampack.cards.node_summary import (
     get_node_traits,
     get_request_kind,
     group_by_equivalence_class,
-    select_models,
+    select_view,
 )
 from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import CardRequest
@@ -50,12 +50,12 @@ class NodeSummaryIndex:
     def get_summary(self, name: str) -> NodeSummary | None:
         return self._summaries.get(name)
 
-    def list_summaries(self, names: Iterable[str], models: frozenset[str] | None) -> Iterator[tuple[str, NodeSummary]]:
-        """Names that are in the index, with their summaries for requests that allow these models."""
+    def list_summaries(self, names: Iterable[str], request: CardRequest) -> Iterator[tuple[str, NodeSummary]]:
+        """Names that are in the index, with the summaries of the cards that models and rules leave the request."""
         names = list(names)
         summaries: Iterable[NodeSummary] = map(self._summaries.__getitem__, names)
-        if models is not None:
-            summaries = (select_models(summary, models) for summary in summaries)
+        if request.models is not None or request.rules is not None:
+            summaries = (select_view(summary, request) for summary in summaries)
         return zip(names, summaries, strict=True)
 
     def clear(self) -> None:

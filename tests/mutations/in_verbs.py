@@ -210,8 +210,8 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "what a pod asks and its priority are believed from the call": Mutation(
         "extender/preemption/preempt.py",
-        "pod = self._ledger.get_pod(proposal.pod.uid) or proposal.pod",
-        "pod = proposal.pod",
+        "pod = self._ledger.get_pod(proposal.pod.uid) or proposed_pod",
+        "pod = proposed_pod",
         f"{PREEMPTION}::test_what_the_pod_asks_and_its_priority_come_from_the_api_server",
     ),
     "an API failure is held against the node": Mutation(

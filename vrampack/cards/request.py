@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from vrampack.cards import well_known
 from vrampack.cards.units import MAX_UNITS, parse_units
@@ -47,6 +47,17 @@ class ContainerSpec:
         return f"spec.{where}[{self.index}].resources.limits"
 
 
+class RequestRules(NamedTuple):
+    """What the cluster's rules say of a pod, in a form in which pods that they treat alike are equal."""
+
+    tenant: bytes | None = None
+    """The digest of whom it shares cards with; empty: with no other pod. None: with anybody."""
+    reserves: frozenset[int] = frozenset()
+    """The reserves that it may use."""
+    models: frozenset[str] | None = None
+    """The only models that it may use; None: any."""
+
+
 @dataclass(frozen=True, slots=True)
 class CardRequest:
     """What must fit: `units` on each of `count` distinct cards of one node."""
@@ -63,6 +74,8 @@ class CardRequest:
     """Whether it can be served at all. An invalid one names neither models nor cards; `PodRequest.problem` says why."""
     has_references: bool = True
     """Whether admission wired every requesting container to its annotation."""
+    rules: RequestRules | None = None
+    """None where the cluster has no rules. `PlacementRules.constrain_pod` sets it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,8 @@ def describe_fault(error: Mapping[str, Any], schema: JsonSchema) -> str:
     if error["type"] == "value_error":
         return str(error["msg"]).removeprefix("Value error, ")
     if path and path[-1] == KEY_MARK:
-        return f"found the key {describe_value(error['input'])}; allowed: a text"
+        text = str(error["input"])[:MAX_QUOTED_LENGTH]
+        return f"found the key {text!r}; allowed: a text of another form"
     field = find_field_schema(schema, path)
     allowed = str(error["msg"]) if field is None else describe_allowed_values(field, schema)
     if error["type"] == "missing":

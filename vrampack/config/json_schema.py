@@ -110,7 +110,7 @@ def _format_number(number: float) -> str:
 def _describe_mapping(field: JsonSchema, schema: JsonSchema) -> str:
     if "properties" in field:
         return f"a mapping with the keys {', '.join(field['properties'])}"
-    values = field.get("additionalProperties")
+    values = _get_value_schema(field)
     return f"a mapping, each value {describe_allowed_values(values, schema)}" if values else "a mapping"
 
 
@@ -140,5 +140,10 @@ def _resolve_reference(field: JsonSchema, schema: JsonSchema) -> JsonSchema:
 
 def _get_inner(field: JsonSchema, part: str | int) -> JsonSchema | None:
     inner: JsonSchema | None = field.get("items") if isinstance(part, int) else field.get("properties", {}).get(part)
-    values = field.get("additionalProperties")
-    return inner if inner or not isinstance(values, Mapping) else values
+    return inner or _get_value_schema(field)
+
+
+def _get_value_schema(field: JsonSchema) -> JsonSchema | None:
+    """Of a mapping with keys of any name, or of a pattern."""
+    values = next(iter(field.get("patternProperties", {}).values()), field.get("additionalProperties"))
+    return values if isinstance(values, Mapping) else None

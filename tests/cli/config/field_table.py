@@ -82,6 +82,19 @@ EXTENDER = {
     "policy": _section("default", "allowed"),
     "policy.default": _words(*POLICIES),
     "policy.allowed": _list("[spread]", "one of binpack, spread, node-binpack", " of at most 3"),
+    "rules": _section("max_pods_per_card", "share_with", "reserve", "models"),
+    "rules.max_pods_per_card": FieldRow(
+        "4", "a whole number from 1 to 1000", ("'7'", "true", "[]", "{}", "four"), ("0", "1001", "1.5")
+    ),
+    "rules.share_with": FieldRow(
+        "same-label:team",
+        "one of anybody, same-namespace, or a text such as same-label:team",
+        ("7", "true", "[]", "null", "nobody", "same-label", "'same-label:'", "same-label:a b", "same-namespaces"),
+    ),
+    "rules.reserve": _list(
+        "[{model: A, cards: 1}]", "a mapping with the keys model, cards, users, min_units", " of at most 64"
+    ),
+    "rules.models": _list("[{allow: [A]}]", "a mapping with the keys users, allow", " of at most 64"),
     "decide": FieldRow(
         "filter", "prioritize, filter or auto", ("7", "true", "[]", "null")
     ),

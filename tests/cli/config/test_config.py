@@ -66,6 +66,37 @@ def test_fifty_faults_are_shown_and_the_others_counted(tmp_path: Path, capsys: p
     assert said[0].startswith(f"{file}:3: key0: no such field")
 
 
+ENTRIES = """\
+rules:
+  reserve:
+    - model: A
+      cards: 0
+      user: {namespaces: [a]}
+    - model: A
+      cards: 2
+      users:
+        namespaces: [a, B]
+        labels: {"a b": x, c: 1}
+  models:
+    - {alow: [A]}
+"""
+
+
+def test_the_entries_of_a_list_are_named_by_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(HEAD + ENTRIES)
+    assert main(["check", str(file)]) == 1
+    assert [line.removeprefix(f"{file}:") for line in capsys.readouterr().out.splitlines()] == [
+        "6: rules.reserve.0.cards: found 0; allowed: a whole number from 1 to 100000",
+        "7: rules.reserve.0.user: no such field; did you mean users? Allowed here: model, cards, users, min_units",
+        "11: rules.reserve.1.users.namespaces.1: found the text 'B'; allowed: a text such as team-*",
+        "12: rules.reserve.1.users.labels.a b: found the key 'a b'; allowed: a text of another form",
+        "12: rules.reserve.1.users.labels.c: found 1; allowed: a text",
+        "14: rules.models.0.allow: missing; allowed: a list of at most 64, each entry a text such as NVIDIA A100-SXM4-80GB",
+        "14: rules.models.0.alow: no such field; did you mean allow? Allowed here: users, allow",
+    ]
+
+
 @pytest.mark.parametrize(
     "text", ["unit_mib: 0\nlisten: {verb: 1}\n", "tls: [\n", "kind: Agent\nkind: AgentConfiguration\n"]
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from policies import evaluate
 from policies.evaluate import sort_by_score
@@ -102,6 +102,10 @@ def describe_card_reason(node: EvaluatedNode, card: EvaluatedCard, request: Card
         UnfitReason.TOO_LARGE: "smaller than asked",
         UnfitReason.MODEL: f"model {card.card.model or 'not known'} is not allowed",
         UnfitReason.UUID: "its uuid is not asked for",
+        UnfitReason.NOT_PERMITTED: f"model {card.card.model or 'not known'} is not allowed by a rule",
+        UnfitReason.RESERVED: "reserved by a rule",
+        UnfitReason.NOT_SHAREABLE: "may not be shared with its pods",
+        UnfitReason.POD_LIMIT: "has as many pods as a rule allows",
         UnfitReason.NO_ROOM: "not enough free memory",
         UnfitReason.NO_EMPTY_CARD: "not empty",
     }
@@ -138,13 +142,26 @@ def _evaluate_node(
 
 def _evaluate_card(node: Node, card: Card, request: CardRequest, holds: Sequence[Hold]) -> EvaluatedCard:
     reason = find_card_obstacle(node, card, request)
-    missing = None if reason is not None and reason.is_unresolvable else count_missing_units(card, request)
+    missing = (
+        None if reason is not None and reason.is_unresolvable else _count_missing_units(node, card, request, holds)
+    )
     pods = tuple(
         HolderView(hold.pod.namespace, hold.pod.name, hold.units[card.index], hold.unplaced_reason)
         for hold in holds
         if hold.units.get(card.index)
     )
     return EvaluatedCard(card, reason, missing, pods)
+
+
+def _count_missing_units(node: Node, card: Card, request: CardRequest, holds: Sequence[Hold]) -> int:
+    """What must be freed on the card: room, and what rules ask besides: all of it, or one pod."""
+    missing = count_missing_units(card, request)
+    ruled = find_card_obstacle(node, replace(card, used_units=0), request)
+    if ruled is UnfitReason.NOT_SHAREABLE:
+        return card.used_units
+    if ruled is UnfitReason.POD_LIMIT:
+        return max(missing, min((units for hold in holds if (units := hold.units.get(card.index))), default=0))
+    return missing
 
 
 def _find_unoffered_units(counted: NodeWithHolds, request: CardRequest) -> tuple[str, ...]:

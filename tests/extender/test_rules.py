@@ -1,0 +1,336 @@
+"""Rules of the cluster, call by call: nothing is placed against one, and nothing is refused that all of them allow.
+
+The oracle reads the YAML of the rules and the annotations of the pods by itself.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from itertools import combinations
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from extender.rule_settings import RuleSettings
+from tests.extender.scheduler_harness import SchedulerHarness
+from tests.support.builders import UNIT_MIB, ledger_pod
+from tests.support.manifest_builders import RESOURCE, reference_env
+from vrampack.cards.node import CardFacts, NodeFacts, Share
+from vrampack.cards.reasons import UnfitReason
+from vrampack.cards.records import Record
+from vrampack.cards.rules import NO_RULES
+from vrampack.kube.objects import PodObject, to_pod
+
+Object = dict[str, Any]  # Any: raw objects, as people and schedulers write them
+CLUSTERS = 200
+STEPS = 14
+NAMESPACES = ("team-a", "team-b", "other")
+RULE_TEXTS = {
+    reason.value for reason in UnfitReason if reason.name in ("NOT_PERMITTED", "RESERVED", "NOT_SHAREABLE", "POD_LIMIT")
+}
+
+
+def draw_rules(random: Random) -> Object:
+    """Some of the four rules; `team` and `tier` are the only labels."""
+    rules: Object = {}
+    if random.random() < 0.5:
+        rules["max_pods_per_card"] = random.randint(1, 3)
+    rules["share_with"] = random.choice(["anybody", "same-namespace", "same-label:team"])
+    if random.random() < 0.6:
+        rules["reserve"] = [
+            {"model": random.choice("AB"), "cards": random.randint(1, 3), "users": draw_selector(random)}
+            | ({"min_units": random.randint(1, 8)} if random.random() < 0.3 else {})
+            for _ in range(random.randint(1, 2))
+        ]
+    if random.random() < 0.5:
+        rules["models"] = [
+            {"users": draw_selector(random), "allow": random.sample("ABC", random.randint(0, 2))} for _ in range(2)
+        ]
+    return rules
+
+
+def draw_selector(random: Random) -> Object:
+    selector: Object = {}
+    if random.random() < 0.7:
+        selector["namespaces"] = random.choice([["team-*"], ["team-a"], ["other", "team-b"]])
+    if random.random() < 0.4:
+        selector["labels"] = {"tier": "gold"}
+    return selector
+
+
+def draw_pod(random: Random, name: str) -> Object:
+    labels = {}
+    if random.random() < 0.8:
+        labels["team"] = random.choice(["x", "y"])
+    if random.random() < 0.4:
+        labels["tier"] = random.choice(["gold", "tin"])
+    count = random.choice([1, 1, 1, 2])
+    if count > 1:
+        labels["aliyun.com/gpu-count"] = str(count)
+    if random.random() < 0.1:
+        labels["ack.gpushare.placement"] = "require-whole-device"
+    annotations = {"vrampack.dev/card-model": random.choice(["A", "B", "A,C"])} if random.random() < 0.2 else {}
+    container = {
+        "name": "main",
+        "resources": {"limits": {RESOURCE: str(count * random.randint(1, 8))}},
+        "env": [reference_env("main")],
+    }
+    return {
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": random.choice(NAMESPACES),
+            "uid": name,
+            "labels": labels,
+            "annotations": annotations,
+        },
+        "spec": {"schedulerName": "vrampack", "containers": [container], "priority": random.choice([0, 0, 5])},
+    }
+
+
+def draw_node(random: Random, name: str) -> NodeFacts:
+    model = random.choice(["A", "B"])
+    cards = tuple(
+        CardFacts(
+            index,
+            units,
+            units * UNIT_MIB,
+            f"GPU-{name}-{index}",
+            model=model if random.random() < 0.8 else "C",
+            healthy=random.random() < 0.9,
+        )
+        for index, units in enumerate(random.choices([4, 8, 16], k=random.randint(1, 4)))
+    )
+    return NodeFacts(name, cards, unit_mib=UNIT_MIB)
+
+
+class RuleOracle:
+    """What the rules allow, by their words, on nodes as they were published and pods as the API server has them."""
+
+    def __init__(self, nodes: dict[str, NodeFacts], rules: Object) -> None:
+        self.nodes = nodes
+        self.rules = rules
+        self.reserve_of: dict[tuple[str, int], int] = {}
+        usable = sorted(
+            (name, card.index, card.model) for name, facts in nodes.items() for card in facts.cards if card.healthy
+        )
+        for number, entry in enumerate(rules.get("reserve", ())):
+            free = [(n, i) for n, i, model in usable if model == entry["model"] and (n, i) not in self.reserve_of]
+            self.reserve_of.update(dict.fromkeys(free[: entry["cards"]], number))
+
+    def fits_node(self, pod: Object, name: str, bound: list[Object]) -> bool:
+        count = int(pod["metadata"]["labels"].get("aliyun.com/gpu-count", "1"))
+        cards = [card for card in self.nodes[name].cards if self.takes_card(pod, name, card, bound)]
+        return any(True for _ in combinations(cards, count))
+
+    def takes_card(self, pod: Object, name: str, card: CardFacts, bound: list[Object]) -> bool:
+        """Whether the pod may go to this card beside the pods of `bound` that are on it."""
+        there = [
+            (each, units) for each in bound if each["spec"]["nodeName"] == name and (units := read_units(each, card))
+        ]
+        units, is_whole = read_request(pod)
+        room = not there and card.units >= units if is_whole else card.units - sum(n for _, n in there) >= units
+        wish = pod["metadata"]["annotations"].get("vrampack.dev/card-model")
+        return (
+            card.healthy
+            and room
+            and (wish is None or card.model in wish.split(","))
+            and self.keeps_rules(pod, name, card, [each for each, _ in there])
+        )
+
+    def keeps_rules(self, pod: Object, name: str, card: CardFacts, there: list[Object]) -> bool:
+        reserve = self.reserve_of.get((name, card.index))
+        permits = [each["allow"] for each in self.rules.get("models", ()) if matches(each["users"], pod)]
+        return (
+            len(there) < self.rules.get("max_pods_per_card", 1000)
+            and all(self.may_share(pod, each) for each in there)
+            and (reserve is None or self.may_use_reserve(pod, self.rules["reserve"][reserve]))
+            and (not permits or card.model in permits[0])
+        )
+
+    def may_share(self, pod: Object, other: Object) -> bool:
+        one, two = pod["metadata"], other["metadata"]
+        if self.rules["share_with"] == "same-namespace":
+            return bool(one["namespace"] == two["namespace"])
+        if self.rules["share_with"] == "same-label:team":
+            return "team" in one["labels"] and one["labels"]["team"] == two["labels"].get("team")
+        return True
+
+    def may_use_reserve(self, pod: Object, entry: Object) -> bool:
+        units, is_whole = read_request(pod)
+        return matches(entry["users"], pod) and (is_whole or units >= entry.get("min_units", 0))
+
+
+def matches(selector: Object, pod: Object) -> bool:
+    names, labels = selector.get("namespaces"), selector.get("labels", {})
+    return (not names or any(fnmatchcase(pod["metadata"]["namespace"], each) for each in names)) and all(
+        pod["metadata"]["labels"].get(key) == value for key, value in labels.items()
+    )
+
+
+def read_request(pod: Object) -> tuple[int, bool]:
+    """Units per card, and whether whole cards are asked for."""
+    labels = pod["metadata"]["labels"]
+    units = int(pod["spec"]["containers"][0]["resources"]["limits"][RESOURCE])
+    return units // int(labels.get("aliyun.com/gpu-count", "1")), "ack.gpushare.placement" in labels
+
+
+def read_units(pod: Object, card: CardFacts) -> int:
+    """What the pod's record says it holds on this card."""
+    record = json.loads(pod["metadata"]["annotations"]["vrampack.dev/allocation"])
+    return sum(each["units"] for each in record["cards"] if each["uuid"] == card.uuid)
+
+
+class RuledCluster:
+    """The verbs over a random cluster under rules, with a scheduler that takes any node that passes."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random = Random(seed)
+        self.nodes = {name: draw_node(random, name) for name in ("n0", "n1", "n2")}
+        rules = draw_rules(random)
+        self.oracle = RuleOracle(self.nodes, rules)
+        self.harness = SchedulerHarness({}, rules=RuleSettings.model_validate(rules))
+        for facts in self.nodes.values():
+            self.harness.put_node(facts)
+        self.refusals: set[str] = set()
+
+    @property
+    def bound(self) -> list[Object]:
+        return [pod for pod in self.harness.api.pods.values() if pod["spec"].get("nodeName")]
+
+    def show_pod(self, pod: Object) -> None:
+        """The watch shows it."""
+        read = msgspec.json.decode(json.dumps(pod), type=PodObject)
+        self.harness.ledger.update_pod(to_pod(read, label_keys=self.harness.ledger.label_keys))
+
+    def filter_pod(self, pod: Object) -> list[str]:
+        body = json.dumps({"Pod": pod, "NodeNames": list(self.nodes)}).encode()
+        answer = json.loads(self.harness.parts.verbs.filter(body).body)
+        assert answer["Error"] == ""
+        for failed in (answer["FailedNodes"], answer["FailedAndUnresolvableNodes"]):
+            self.refusals.update((failed or {}).values())
+        passed: list[str] = answer["NodeNames"]
+        return passed
+
+    async def place_pod(self, name: str) -> None:
+        pod = draw_pod(self.random, name)
+        metadata = pod["metadata"]
+        self.harness.api.pods[metadata["namespace"], name] = pod
+        if self.random.random() < 0.8:  # bind has to ask for the others
+            self.show_pod(pod)
+        before = self.bound
+        passed = self.filter_pod(pod)
+        want = [node for node in self.nodes if self.oracle.fits_node(pod, node, before)]
+        assert passed == want, (pod, self.oracle.rules)
+        node = self.random.choice(list(self.nodes))
+        call = {"PodName": name, "PodNamespace": metadata["namespace"], "PodUID": name, "Node": node}
+        error = json.loads((await self.harness.parts.verbs.bind(json.dumps(call).encode())).body)["Error"]
+        assert (error == "") == (node in want), error
+        if error:
+            del self.harness.api.pods[metadata["namespace"], name]
+            self.harness.ledger.remove_pod(name)
+            return
+        for card in self.nodes[node].cards:
+            if read_units(pod, card):
+                assert self.oracle.takes_card(pod, node, card, before)
+        if self.random.random() < 0.7:
+            self.show_pod(pod)
+
+    def delete_pod(self) -> None:
+        pod = self.random.choice(self.bound)
+        del self.harness.api.pods[pod["metadata"]["namespace"], pod["metadata"]["name"]]
+        self.harness.ledger.remove_pod(pod["metadata"]["uid"])
+
+    def change_health(self) -> None:
+        """Other cards may be reserved then."""
+        name = self.random.choice(list(self.nodes))
+        facts = self.nodes[name]
+        cards = tuple(replace(card, healthy=self.random.random() < 0.8) for card in facts.cards)
+        self.nodes[name] = replace(facts, cards=cards)
+        self.harness.put_node(self.nodes[name])
+        self.oracle = RuleOracle(self.nodes, self.oracle.rules)
+
+    def change_rules(self) -> None:
+        """Rules that name no other label. What runs stays where it is."""
+        rules = draw_rules(self.random)
+        built = RuleSettings.model_validate(rules).build_rules()
+        if built.list_label_keys() <= self.harness.ledger.label_keys:
+            before = {(each["metadata"]["uid"], each["spec"]["nodeName"]) for each in self.bound}
+            self.harness.ledger.apply_rules(built)
+            self.harness.ledger.apply_policy_change()
+            self.oracle = RuleOracle(self.nodes, rules)
+            assert {(each["metadata"]["uid"], each["spec"]["nodeName"]) for each in self.bound} == before
+
+    async def check_preemption(self) -> None:
+        """Without the victims the pod fits, and a node is left out only where no victims would do."""
+        pod = draw_pod(self.random, "preemptor")
+        pod["spec"]["priority"] = 10
+        for each in self.bound:
+            self.show_pod(each)
+        args = {"Pod": pod, "NodeNameToMetaVictims": {name: {"Pods": []} for name in self.nodes}}
+        body = (await self.harness.parts.preemption.preempt(json.dumps(args).encode())).body
+        answer = json.loads(body)["NodeNameToMetaVictims"]
+        for name in self.nodes:
+            victims = {each["UID"] for each in answer.get(name, {"Pods": []})["Pods"]}
+            left = [each for each in self.bound if each["metadata"]["uid"] not in victims]
+            if victims:
+                assert self.oracle.fits_node(pod, name, left)
+                assert not any(
+                    self.oracle.fits_node(pod, name, [*left, each])
+                    for each in self.bound
+                    if each["metadata"]["uid"] in victims
+                )
+            else:
+                fits_now = self.oracle.fits_node(pod, name, self.bound)
+                assert fits_now == self.oracle.fits_node(pod, name, [])
+        self.harness.seconds += 1000
+        self.harness.ledger.remove_pod("preemptor")
+
+
+def put_bound_pod(harness: SchedulerHarness, name: str, team: str) -> None:
+    record = Record("vrampack", (Share(4, "GPU-0", 0),))
+    pod = ledger_pod(name, units=4, node="n", record=record)
+    harness.ledger.update_pod(replace(pod, rule_labels=(("team", team),)))
+
+
+def test_a_pod_that_gets_another_label_is_of_another_tenant() -> None:
+    harness = SchedulerHarness({"n": [16]}, rules=RuleSettings(share_with="same-label:team"))
+    for team, passed in (("x", ["n"]), ("y", [])):
+        put_bound_pod(harness, "held", team)
+        call = json.loads(harness.encode_call("new"))
+        call["Pod"]["metadata"]["labels"] = {"team": "x"}
+        assert json.loads(harness.parts.verbs.filter(json.dumps(call).encode()).body)["NodeNames"] == passed
+
+
+async def test_a_waiting_pod_is_bound_by_the_rules_of_now() -> None:
+    """It was read under others."""
+    harness = SchedulerHarness({"n": [16]})
+    harness.add_bound_pod("held", "n", 4)
+    harness.add_pending_pod("new")
+    harness.ledger.apply_rules(RuleSettings(max_pods_per_card=1).build_rules())
+    assert "card has as many pods as a rule allows" in await harness.bind("new", "n")
+    harness.ledger.apply_rules(NO_RULES)
+    assert await harness.bind("new", "n") == ""
+
+
+@pytest.mark.parametrize("part", range(4))
+async def test_nothing_is_placed_against_a_rule_and_nothing_else_is_refused(part: int) -> None:
+    refusals: set[str] = set()
+    for seed in range(part, CLUSTERS, 4):
+        cluster = RuledCluster(seed)
+        for step in range(STEPS):
+            await cluster.place_pod(f"pod-{step}")
+            roll = cluster.random.random()
+            if roll < 0.15 and cluster.bound:
+                cluster.delete_pod()
+            elif roll < 0.25:
+                cluster.change_health()
+            elif roll < 0.35:
+                cluster.change_rules()
+        await cluster.check_preemption()
+        refusals |= cluster.refusals
+    assert refusals >= RULE_TEXTS
