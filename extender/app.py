@@ -87,7 +87,7 @@ class Extender:
         self._stopping = asyncio.Event()
         self._events = ExtenderEventRecorder(api, metrics, clock=time.monotonic, now=time.time)
         reporter = ProblemReporter(metrics, self._events)
-        self._ledger = Ledger(unit_mib=settings.unit_mib, clock=time.monotonic, rules=settings.rules.build_rules())
+        self._ledger = Ledger(unit_mib=settings.unit_mib, clock=time.monotonic, placement=settings.build_placement())
         self._freshness = Freshness(clock=time.monotonic, now=time.time, stale_seconds=settings.deadlines.stale_seconds)
         self._readiness = ReadinessCheck(self._freshness)
         self._readiness.mark_preparing()
@@ -115,6 +115,7 @@ class Extender:
                 self._ledger, self._components.engine, self._freshness, self._drift_check, clock=time.monotonic
             ),
             options.version,
+            self._components.generations,
         )
         self._cert_watcher = (
             CertWatcher("verbs", settings.tls, metrics.certificates, now=time.time) if settings.tls.cert_file else None
@@ -154,8 +155,9 @@ class Extender:
 
     def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
         """Apply every field of `RELOADABLE_FIELDS`."""
-        self._ledger.apply_rules(settings.rules.build_rules())
+        self._ledger.apply_placement(settings.build_placement())
         self._components.engine.set_tuning(settings.policy)
+        self._components.generations.begin_generation()
         self._ledger.apply_policy_change()
 
     def _build_verbs_server(self) -> DeadlineServer:

@@ -15,6 +15,7 @@ from extender.scheduling.binding import Binder
 from extender.scheduling.call_preparation import CallPreparation
 from extender.scheduling.engine_follower import EngineFollower
 from extender.scheduling.node_backoff import NodeBackoff
+from extender.scheduling.pod_generations import PodGenerations
 from extender.scheduling.verbs import Verbs
 from extender.settings import ExtenderConfiguration
 from extender.state.ledger import Ledger
@@ -42,6 +43,7 @@ class Components:
     preemption: Preemption
     timed_verbs: TimedVerbs
     placements_view: PlacementsView
+    generations: PodGenerations
 
 
 class LedgerReactions:
@@ -93,6 +95,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
     resource = settings.resources.memory
     pods = PodClient(ledger, api, resource=resource, clock=clock, started_ns=now_ns())
     engine = Engine(nominator, settings.policy, soft_reservations=soft_reservations)
+    generations = PodGenerations(engine)
     binder = Binder(
         ledger=ledger,
         engine=engine,
@@ -104,6 +107,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
         settings=settings,
         clock=clock,
         now_ns=now_ns,
+        generations=generations,
     )
     activator = PodActivator(
         ledger=ledger,
@@ -129,6 +133,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
         readiness=readiness,
         args=args,
         decision=settings.decide,
+        generations=generations,
     )
     preemption = Preemption(
         ledger=ledger,
@@ -153,4 +158,5 @@ def build_components(  # noqa: PLR0913 - what the parts share
             bind=AsyncVerb("bind", verbs.bind, metrics, preparation),
         ),
         placements_view=PlacementsView(ledger, soft_reservations, nominator),
+        generations=generations,
     )

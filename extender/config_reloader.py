@@ -20,7 +20,7 @@ from extender.settings import ExtenderConfiguration, load_settings
 
 log = logging.getLogger(__name__)
 
-RELOADABLE_FIELDS = ("policy", "rules")
+RELOADABLE_FIELDS = ("policy", "profiles", "rules")
 """Fields that take effect while running; `Extender.on_settings_changed` applies each of them."""
 POLL_SECONDS = 2.0
 """People who edit the file wait for it; kubelet brings a changed ConfigMap within a minute or two anyway."""
@@ -48,7 +48,7 @@ class ConfigReloader:
         self._path = path
         self._overrides = overrides
         self._settings = settings
-        self._label_keys = settings.rules.build_rules().list_label_keys()
+        self._label_keys = settings.build_placement().list_label_keys()
         """The labels that are read with every pod."""
         self._metrics = metrics
         self._listener = listener
@@ -94,8 +94,8 @@ class ConfigReloader:
         )
 
     def _can_reload(self, name: str, loaded: ExtenderConfiguration) -> bool:
-        """Rules that name other labels cannot take effect: the pods are read already."""
-        return name != "rules" or loaded.rules.build_rules().list_label_keys() <= self._label_keys
+        """What names other labels cannot take effect: the pods are read already."""
+        return name == "policy" or loaded.build_placement().list_label_keys() <= self._label_keys
 
 
 def _is_stream(path: Path) -> bool:

@@ -11,9 +11,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from extender.rule_settings import RuleSettings
+from extender.profile_settings import ProfileSettings
+from extender.rule_settings import MAX_ENTRIES, RuleSettings
+from policies.registry import POLICIES
 from policies.tuning import PolicyTuning
 from vrampack.cards import well_known
+from vrampack.cards.profiles import PlacementSettings
 from vrampack.cards.units import DEFAULT_UNIT_MIB
 from vrampack.config.addresses import ListenAddress, OptionalListenAddress, ResourceName, is_loopback
 from vrampack.config.faults import InvalidFieldError
@@ -138,6 +141,9 @@ class ExtenderConfiguration(StrictModel):
     deadlines: DeadlineSettings = DeadlineSettings()
     policy: PolicyTuning = Field(default=PolicyTuning(), strict=False)
 
+    profiles: tuple[ProfileSettings, ...] = Field(default=(), max_length=MAX_ENTRIES, strict=False)
+    """Which policy ranks for which pods: the first that matches, else `policy.default`."""
+
     rules: RuleSettings = RuleSettings()
     """What holds in the whole cluster, whatever a policy prefers."""
 
@@ -148,6 +154,21 @@ class ExtenderConfiguration(StrictModel):
 
     nvidia_fractions: bool = False
     """Also write the annotations that NVIDIA's fractiond reads. Switch it on where fractiond runs on the nodes."""
+
+    def build_placement(self) -> PlacementSettings:
+        """What the ledger needs of it."""
+        return PlacementSettings(self.rules.build_rules(), tuple(each.build_profile() for each in self.profiles))
+
+    @model_validator(mode="after")
+    def _check_profile_names(self) -> ExtenderConfiguration:
+        names = [profile.name for profile in self.profiles]
+        for place, name in enumerate(names):
+            if name in names[:place] or name in POLICIES:
+                what = "another profile" if name in names[:place] else "a policy"
+                raise InvalidFieldError(
+                    ("profiles", place, "name"), f"found {name!r}, the name of {what}; give its own"
+                )
+        return self
 
     @model_validator(mode="before")
     @classmethod

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from policies.registry import POLICIES
+from vrampack.cards.request import ProfileChoice
 
 
 def _check_policy_name(name: str) -> str:
@@ -33,6 +34,7 @@ class PolicyTuning(BaseModel):
     allowed: tuple[PolicyName, ...] = Field(default=(), max_length=len(POLICIES))
     """Policies a pod may choose by its annotation `vrampack.dev/policy`. Empty: the annotation is ignored."""
 
-    def choose_policy(self, wish: str | None) -> PolicyName:
-        """A pod's wish within what is allowed, else the default."""
-        return next((name for name in self.allowed if name == wish), self.default)
+    def choose_policy(self, wish: str | None, profile: ProfileChoice | None = None) -> PolicyName:
+        """A pod's wish within what is allowed, else that of its profile, else the default."""
+        otherwise = self.default if profile is None else profile.policy
+        return next((name for name in self.allowed if name == wish), otherwise)

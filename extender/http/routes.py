@@ -19,10 +19,11 @@ from starlette.requests import ClientDisconnect
 from extender.http.placements_view import PlacementsView
 from extender.http.timed_verbs import MAX_BODY_BYTES, NOT_POST, TOO_LARGE, AsyncVerb, SyncVerb, TimedVerbs
 from extender.metrics import ExtenderMetrics
+from extender.scheduling.pod_generations import PodGenerations
 from extender.state.collector import LedgerCollector, SnapshotTaker
 from extender.state.ledger import Ledger
 from extender.state.sync import ReadinessCheck
-from extender.wire.codec import VerbResponse, encode_json
+from extender.wire.codec import GENERATION_HEADER, VerbResponse, encode_json
 from vrampack.cards.inspection import build_inspection
 
 log = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ class RouteDependencies:
     readiness: ReadinessCheck
     snapshot_taker: SnapshotTaker
     version: str
+    generations: PodGenerations
 
 
 def build_verbs_app(service: RouteDependencies, prefix: str) -> FastAPI:
@@ -131,6 +133,8 @@ async def _read_body(request: Request) -> bytes | None:
 
 
 def _to_http_response(answer: VerbResponse, headers: dict[str, str] | None = None) -> Response:
+    if answer.generation:
+        headers = {**(headers or {}), GENERATION_HEADER: str(answer.generation)}
     return Response(answer.body, answer.status, headers, media_type="application/json")
 
 
@@ -173,7 +177,7 @@ def _health_routes(service: RouteDependencies) -> APIRouter:
 
     @router.get("/version")
     async def version() -> JSONResponse:
-        return JSONResponse({"version": service.version})
+        return JSONResponse({"version": service.version, "configGeneration": service.generations.current})
 
     @router.get("/metrics")
     async def metrics() -> Response:

@@ -86,7 +86,7 @@ class Preemption:
         return VerbResponse(encode_json(PreemptionResult(victims)), "ok" if victims else "no")
 
     async def _find_victims(self, proposal: PreemptionProposal) -> dict[str, MetaVictims]:
-        proposed_pod = self._ledger.rules.constrain_pod(proposal.pod)
+        proposed_pod = self._ledger.placement.settle_pod(proposal.pod)
         pod = self._ledger.get_pod(proposal.pod.uid) or proposed_pod
         found: dict[str, MetaVictims | None] = dict.fromkeys(proposal.victims)
         is_going: dict[str, bool] = {}
@@ -143,7 +143,7 @@ class Preemption:
             request=request,
             priority=pod.priority,
             leaving_uids=frozenset(proposed_uids),
-            rules=self._ledger.rules,
+            rules=self._ledger.placement.rules,
         )
 
     def _build_error(self, result: str, status: int, text: str) -> VerbResponse:

@@ -50,17 +50,21 @@ from vrampack.cards.holding import (
 )
 from vrampack.cards.node import Node, NodeFacts
 from vrampack.cards.pod import Pod
-from vrampack.cards.rules import NO_RULES, PlacementRules
+from vrampack.cards.profiles import NO_SETTINGS, PlacementSettings
 
 
 class Ledger:
     """Counts units per card for every node of the cluster."""
 
-    def __init__(self, *, unit_mib: int, clock: Callable[[], float], rules: PlacementRules = NO_RULES) -> None:
+    def __init__(
+        self, *, unit_mib: int, clock: Callable[[], float], placement: PlacementSettings = NO_SETTINGS
+    ) -> None:
         self.unit_mib = unit_mib
-        self.label_keys = rules.list_label_keys()
-        """Labels that are read with every pod; rules that name others need another ledger."""
-        self._rules = LedgerRules(rules)
+        self.placement = placement
+        """What is in force; `apply_placement` changes it."""
+        self.label_keys = placement.list_label_keys()
+        """Labels that are read with every pod; settings that name others need another ledger."""
+        self._rules = LedgerRules(placement.rules)
         self.capacity_generation = 0
         """Rises with every change by which a node gains room, and with every change of the policy."""
         self.cards_generation = 0
@@ -85,10 +89,6 @@ class Ledger:
         """Rises with every change of any node."""
         return self._change_log.generation
 
-    @property
-    def rules(self) -> PlacementRules:
-        return self._rules.rules
-
     def add_listener(self, listener: LedgerListener) -> None:
         """Tell `listener` of changes from now on."""
         self._listeners.append(listener)
@@ -100,16 +100,15 @@ class Ledger:
         for listener in self._listeners:
             listener.on_capacity_gained()
 
-    def apply_rules(self, rules: PlacementRules) -> None:
-        """Count by these rules from now on. What is held stays held, and is counted again."""
-        if rules == self.rules:
-            return
-        self._rules = LedgerRules(rules)
-        for facts in self._facts.values():
-            self._rules.put_node(facts.name, facts)
-        self._pods = {uid: rules.constrain_pod(pod) for uid, pod in self._pods.items()}
-        for name in self._facts:
-            self._rebuild_node(name)
+    def apply_placement(self, placement: PlacementSettings) -> None:
+        """Read pods and count nodes by these settings from now on. What is held stays held."""
+        before, self.placement = self.placement, placement
+        self._pods = {uid: placement.settle_pod(pod) for uid, pod in self._pods.items()}
+        if before.rules != placement.rules:
+            self._rules = LedgerRules(placement.rules)
+            for facts in self._facts.values():
+                self._rules.put_node(facts.name, facts)
+            self._rebuild_nodes(self._facts)
 
     def list_nodes_gained_since(self, generation: int) -> list[tuple[int, Node]]:
         """The nodes that gained room after this capacity generation, the latest first, each with its own."""
@@ -304,7 +303,7 @@ class Ledger:
         if pod.is_finished or not pod.can_hold_memory:
             self.remove_pod(pod.uid)
             return
-        pod = self.rules.constrain_pod(pod)
+        pod = self.placement.settle_pod(pod)
         known = self._pods.get(pod.uid)
         self._pods[pod.uid] = pod
         touched: set[str] = set()

@@ -20,6 +20,9 @@ MAX_SCORE = 10
 """`MaxExtenderPriority`; the scheduler multiplies it by weight and by 10."""
 
 
+GENERATION_HEADER = "x-vrampack-config-generation"
+
+
 @dataclass(frozen=True, slots=True)
 class VerbResponse:
     """An HTTP answer, ready to send. `result` is for the metrics: ok, no, error."""
@@ -27,6 +30,8 @@ class VerbResponse:
     body: bytes
     result: str = "ok"
     status: int = 200
+    generation: int = 0
+    """Of the configuration that decided; 0: none did."""
 
 
 class MalformedCallError(ValueError):

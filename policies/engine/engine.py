@@ -113,7 +113,7 @@ class Engine:
 
     def choose_policy(self, pod_request: PodRequest) -> PolicyName:
         """The pod's wish within what the operator allows, else the default."""
-        return self._tuning.choose_policy(pod_request.policy)
+        return self._tuning.choose_policy(pod_request.policy, pod_request.profile)
 
     def evaluate_node(self, name: str, pod_request: PodRequest, uid: str) -> Evaluation:
         """Where the pod would go on this node, or why it cannot.

@@ -21,6 +21,7 @@ from tests.support.scripted_readiness import ScriptedReadiness
 from vrampack.cards.allocation import Allocation, allocate_cards
 from vrampack.cards.node import NodeFacts, Share
 from vrampack.cards.pod import Pod
+from vrampack.cards.profiles import PlacementSettings
 from vrampack.cards.records import Record
 
 Json = dict[str, Any]  # Any: what a scheduler reads, asserted where it is read
@@ -39,7 +40,7 @@ class SchedulerHarness:
         self.seconds = 1000.0
         rules = rules or RuleSettings()
         self.metrics = ExtenderMetrics("test")
-        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=self.clock, rules=rules.build_rules())
+        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=self.clock, placement=PlacementSettings(rules.build_rules()))
         self.api = api = FakeKubeApi()
         events = ExtenderEventRecorder(api, self.metrics, clock=self.clock, now=self.clock)
         settings = ExtenderConfiguration(

@@ -20,9 +20,9 @@ from tests.extender.scheduler_harness import SchedulerHarness
 from tests.support.builders import UNIT_MIB, ledger_pod
 from tests.support.manifest_builders import RESOURCE, reference_env
 from vrampack.cards.node import CardFacts, NodeFacts, Share
+from vrampack.cards.profiles import NO_SETTINGS, PlacementSettings
 from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.records import Record
-from vrampack.cards.rules import NO_RULES
 from vrampack.kube.objects import PodObject, to_pod
 
 Object = dict[str, Any]  # Any: raw objects, as people and schedulers write them
@@ -260,7 +260,7 @@ class RuledCluster:
         built = RuleSettings.model_validate(rules).build_rules()
         if built.list_label_keys() <= self.harness.ledger.label_keys:
             before = {(each["metadata"]["uid"], each["spec"]["nodeName"]) for each in self.bound}
-            self.harness.ledger.apply_rules(built)
+            self.harness.ledger.apply_placement(PlacementSettings(built))
             self.harness.ledger.apply_policy_change()
             self.oracle = RuleOracle(self.nodes, rules)
             assert {(each["metadata"]["uid"], each["spec"]["nodeName"]) for each in self.bound} == before
@@ -311,9 +311,9 @@ async def test_a_waiting_pod_is_bound_by_the_rules_of_now() -> None:
     harness = SchedulerHarness({"n": [16]})
     harness.add_bound_pod("held", "n", 4)
     harness.add_pending_pod("new")
-    harness.ledger.apply_rules(RuleSettings(max_pods_per_card=1).build_rules())
+    harness.ledger.apply_placement(PlacementSettings(RuleSettings(max_pods_per_card=1).build_rules()))
     assert "card has as many pods as a rule allows" in await harness.bind("new", "n")
-    harness.ledger.apply_rules(NO_RULES)
+    harness.ledger.apply_placement(NO_SETTINGS)
     assert await harness.bind("new", "n") == ""
 
 

@@ -48,8 +48,8 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "a pod has any policy it wishes": Mutation(
         "policies/tuning.py",
-        "return next((name for name in self.allowed if name == wish), self.default)",
-        'return next((name for name in ("binpack", "spread", "node-binpack") if name == wish), self.default)',
+        "return next((name for name in self.allowed if name == wish), otherwise)",
+        'return next((name for name in ("binpack", "spread", "node-binpack") if name == wish), otherwise)',
         f"{ENGINE}::test_a_pods_policy_is_a_wish_within_what_is_allowed[nothing is allowed]",
     ),
     "what fits is answered in the order of names": Mutation(
@@ -90,8 +90,8 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "the best node scores least": Mutation(
         "extender/scheduling/verbs.py",
-        "return VerbResponse(encode_json([HostPriority(*each) for each in zip(best, SCORES, strict=False)]))",
-        "return VerbResponse(encode_json([HostPriority(*each) for each in zip(reversed(best), SCORES, strict=False)]))",
+        "body = encode_json([HostPriority(*each) for each in zip(best, SCORES, strict=False)])",
+        "body = encode_json([HostPriority(*each) for each in zip(reversed(best), SCORES, strict=False)])",
         f"{RECORDED}::test_prioritize_is_answered_as_the_oracle_says",
     ),
     "a running pod that is resized is told to go": Mutation(
@@ -213,6 +213,18 @@ VERBS: Mapping[str, Mutation] = {
         "pod = self._ledger.get_pod(proposal.pod.uid) or proposed_pod",
         "pod = proposed_pod",
         f"{PREEMPTION}::test_what_the_pod_asks_and_its_priority_come_from_the_api_server",
+    ),
+    "a pod is ranked by whatever the file says at each call": Mutation(
+        "extender/scheduling/pod_generations.py",
+        "if pin is None or pin.generation == self.current:",
+        "if True:",
+        "tests/extender/test_profiles.py::test_ten_thousand_pods_are_each_ranked_by_one_generation",
+    ),
+    "a waiting pod keeps the rules that it was read under": Mutation(
+        "extender/state/ledger.py",
+        "self._pods = {uid: placement.settle_pod(pod) for uid, pod in self._pods.items()}",
+        "pass",
+        "tests/extender/test_rules.py::test_a_waiting_pod_is_bound_by_the_rules_of_now",
     ),
     "an API failure is held against the node": Mutation(
         "extender/scheduling/verbs.py",

@@ -77,7 +77,7 @@ class InMemoryExtender:
             clock=time.monotonic,
             now_ns=time.time_ns,
         )
-        self.engine = components.engine
+        self.engine, self.generations = components.engine, components.generations
         self.verbs, self.preemption = components.verbs, components.preemption
         self.timed_verbs, self.placements_view = components.timed_verbs, components.placements_view
         self.feed_objects(nodes, pods)
@@ -92,6 +92,7 @@ class InMemoryExtender:
             self.readiness,
             SnapshotTaker(self.ledger, self.engine, self.freshness, DriftCheck(self.ledger), clock=time.monotonic),
             "test",
+            self.generations,
         )
 
     @cached_property

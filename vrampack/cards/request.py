@@ -75,7 +75,7 @@ class CardRequest:
     has_references: bool = True
     """Whether admission wired every requesting container to its annotation."""
     rules: RequestRules | None = None
-    """None where the cluster has no rules. `PlacementRules.constrain_pod` sets it."""
+    """None where the cluster has no rules. `PlacementRules.constrain_request` sets it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,13 @@ class ContainerRequest:
     units: int
 
 
+class ProfileChoice(NamedTuple):
+    """The profile that ranks for a pod."""
+
+    name: str
+    policy: str
+
+
 @dataclass(frozen=True, slots=True)
 class PodRequest:
     """Everything a pod requests. Pods that request nothing have no `PodRequest`."""
@@ -96,8 +103,12 @@ class PodRequest:
     containers: tuple[ContainerRequest, ...]
     """Those that request memory, init containers first, in the order of the spec."""
     policy: str | None = None
+    """The policy or profile that the pod wishes for."""
     problem: str = ""
     """Field, value and fix when the request can never be served; empty when it is valid."""
+
+    profile: ProfileChoice | None = None
+    """None: the cluster's default ranks for it."""
 
     @property
     def has_references(self) -> bool:

@@ -98,15 +98,8 @@ class PlacementRules:
         value = dict(pod.rule_labels).get(self.label_key)
         return LONER if value is None else hash_tenancy(value)
 
-    def constrain_pod(self, pod: Pod) -> Pod:
-        """The pod with a request that carries these rules, and no others that it was read under."""
-        if pod.request is None:
-            return pod
-        pod_request = self.constrain_request(pod, pod.request)
-        return pod if pod_request is pod.request else replace(pod, request=pod_request)
-
     def constrain_request(self, pod: Pod, pod_request: PodRequest) -> PodRequest:
-        """The same for the request of this pod alone."""
+        """The pod's request under these rules, and no others that it was read under."""
         request = pod_request.card_request
         rules = self._build_request_rules(pod, request) if self.has_any else None
         if request.rules == rules:

@@ -82,6 +82,11 @@ EXTENDER = {
     "policy": _section("default", "allowed"),
     "policy.default": _words(*POLICIES),
     "policy.allowed": _list("[spread]", "one of binpack, spread, node-binpack", " of at most 3"),
+    "profiles": _list(
+        "[{name: a, policy: spread}]",
+        "a mapping with the keys name, policy, users, schedulers, by_annotation",
+        " of at most 64",
+    ),
     "rules": _section("max_pods_per_card", "share_with", "reserve", "models"),
     "rules.max_pods_per_card": FieldRow(
         "4", "a whole number from 1 to 1000", ("'7'", "true", "[]", "{}", "four"), ("0", "1001", "1.5")

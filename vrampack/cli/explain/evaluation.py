@@ -69,7 +69,7 @@ def evaluate_cluster(
     cluster: ExplainedCluster, tuning: PolicyTuning, pod_request: PodRequest, pod_fields: PodSchedulingFields
 ) -> ClusterEvaluation:
     """How the extender's filter and prioritize would answer for every node of the cluster."""
-    policy = tuning.choose_policy(pod_request.policy)
+    policy = tuning.choose_policy(pod_request.policy, pod_request.profile)
     verdicts = {
         name: evaluate.evaluate_node(seen.node, pod_request.card_request, policy)
         for name, seen in cluster.nodes.items()

@@ -123,9 +123,9 @@ async def _read_pod(api: Api, settings: ExtenderConfiguration, namespace: str, n
         scheduling_fields = msgspec.json.decode(body, type=PodSchedulingFields)
     except UNDECODABLE as error:
         raise NoAnswerError(f"get pod {namespace}/{name}: {error}") from error
-    rules = settings.rules.build_rules()
-    read = to_pod(pod, resource=settings.resources.memory, label_keys=rules.list_label_keys())
-    return ExplainedPod(rules.constrain_pod(read), scheduling_fields, pod.metadata.annotations or {})
+    placement = settings.build_placement()
+    read = to_pod(pod, resource=settings.resources.memory, label_keys=placement.list_label_keys())
+    return ExplainedPod(placement.settle_pod(read), scheduling_fields, pod.metadata.annotations or {})
 
 
 def _parse_kind(text: str) -> str:
