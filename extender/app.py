@@ -41,6 +41,7 @@ from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration
 from extender.state.collector import SnapshotTaker
 from extender.state.ledger import Ledger
+from extender.state.placement_change import apply_placement
 from extender.state.sync import (
     RESOURCES,
     DriftCheck,
@@ -153,9 +154,9 @@ class Extender:
         self._readiness.mark_stopping()
         self._stopping.set()
 
-    def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
+    async def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
         """Apply every field of `RELOADABLE_FIELDS`."""
-        self._ledger.apply_placement(settings.build_placement())
+        await apply_placement(self._ledger, settings.build_placement())
         self._components.engine.set_tuning(settings.policy)
         self._components.generations.begin_generation()
         self._ledger.apply_policy_change()

@@ -29,7 +29,7 @@ POLL_SECONDS = 2.0
 class SettingsListener(Protocol):
     """Uses the settings while the service runs."""
 
-    def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
+    async def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
         """At least one of `RELOADABLE_FIELDS` has another value; the other fields are as they were at the start."""
 
 
@@ -76,7 +76,7 @@ class ConfigReloader:
         text = "; ".join(str(error).splitlines())
         log.error("configuration not reloaded generation=%d error=%s", self.generation, text)
 
-    def apply_files(self, loaded: ExtenderConfiguration) -> None:
+    async def apply_files(self, loaded: ExtenderConfiguration) -> None:
         differing = list(_list_differing_fields(self._settings, loaded))
         names = [name for name in RELOADABLE_FIELDS if self._can_reload(name, loaded)]
         taken = [field for field in differing if field.partition(".")[0] in names]
@@ -86,7 +86,7 @@ class ConfigReloader:
         if taken:
             fresh = {name: getattr(loaded, name) for name in names}
             self._settings = self._settings.model_copy(update=fresh)
-            self._listener.on_settings_changed(self._settings)
+            await self._listener.on_settings_changed(self._settings)
             self.generation += 1
             self._metrics.config_generation.set(self.generation)
         log.info(

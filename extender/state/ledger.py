@@ -61,7 +61,7 @@ class Ledger:
     ) -> None:
         self.unit_mib = unit_mib
         self.placement = placement
-        """What is in force; `apply_placement` changes it."""
+        """What is in force; `apply_placement` of extender/state/placement_change.py changes it."""
         self.label_keys = placement.list_label_keys()
         """Labels that are read with every pod; settings that name others need another ledger."""
         self._rules = LedgerRules(placement.rules)
@@ -100,15 +100,32 @@ class Ledger:
         for listener in self._listeners:
             listener.on_capacity_gained()
 
-    def apply_placement(self, placement: PlacementSettings) -> None:
-        """Read pods and count nodes by these settings from now on. What is held stays held."""
-        before, self.placement = self.placement, placement
-        self._pods = {uid: placement.settle_pod(pod) for uid, pod in self._pods.items()}
-        if before.rules != placement.rules:
-            self._rules = LedgerRules(placement.rules)
-            for facts in self._facts.values():
-                self._rules.put_node(facts.name, facts)
-            self._rebuild_nodes(self._facts)
+    def get_facts(self, name: str) -> NodeFacts | None:
+        return self._facts.get(name)
+
+    def build_node_under(self, rules: LedgerRules, name: str) -> Node | None:
+        """The node as it would be under other rules."""
+        facts = self._facts.get(name)
+        return None if facts is None else rules.build_node(facts, self._build_holds(facts), unit_mib=self.unit_mib)
+
+    def exchange_placement(
+        self,
+        placement: PlacementSettings,
+        rules: LedgerRules | None = None,
+        nodes: dict[str, Node] | None = None,
+    ) -> None:
+        """Read waiting pods by these settings, and have these nodes, built under `rules`. Call `apply_placement`."""
+        self.placement = placement
+        for uid, pod in self._pods.items():
+            if not pod.node_name:
+                self._pods[uid] = placement.settle_pod(pod)
+        if rules is not None and nodes is not None:
+            self._rules, self._nodes = rules, nodes
+            self.cards_generation += 1
+            self._change_log.record_any_change()
+            for listener in self._listeners:
+                for _ in nodes:
+                    listener.on_node_changed()
 
     def list_nodes_gained_since(self, generation: int) -> list[tuple[int, Node]]:
         """The nodes that gained room after this capacity generation, the latest first, each with its own."""

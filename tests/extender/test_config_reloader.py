@@ -37,7 +37,7 @@ class ReloadHarness:
         self.settings = load_settings(path, OVERRIDES)
         return ConfigReloader(path, OVERRIDES, settings=self.settings, metrics=self.metrics, listener=self)
 
-    def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
+    async def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
         self.applied.append(settings)
 
     def write(self, text: str) -> None:

@@ -5,6 +5,7 @@ The oracle reads the YAML of the rules and the annotations of the pods by itself
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -16,8 +17,9 @@ import msgspec
 import pytest
 
 from extender.rule_settings import RuleSettings
+from extender.state.placement_change import apply_placement
 from tests.extender.scheduler_harness import SchedulerHarness
-from tests.support.builders import UNIT_MIB, ledger_pod
+from tests.support.builders import UNIT_MIB, card_facts, ledger_pod
 from tests.support.manifest_builders import RESOURCE, reference_env
 from vrampack.cards.node import CardFacts, NodeFacts, Share
 from vrampack.cards.profiles import NO_SETTINGS, PlacementSettings
@@ -254,13 +256,13 @@ class RuledCluster:
         self.harness.put_node(self.nodes[name])
         self.oracle = RuleOracle(self.nodes, self.oracle.rules)
 
-    def change_rules(self) -> None:
+    async def change_rules(self) -> None:
         """Rules that name no other label. What runs stays where it is."""
         rules = draw_rules(self.random)
         built = RuleSettings.model_validate(rules).build_rules()
         if built.list_label_keys() <= self.harness.ledger.label_keys:
             before = {(each["metadata"]["uid"], each["spec"]["nodeName"]) for each in self.bound}
-            self.harness.ledger.apply_placement(PlacementSettings(built))
+            await apply_placement(self.harness.ledger, PlacementSettings(built))
             self.harness.ledger.apply_policy_change()
             self.oracle = RuleOracle(self.nodes, rules)
             assert {(each["metadata"]["uid"], each["spec"]["nodeName"]) for each in self.bound} == before
@@ -311,10 +313,33 @@ async def test_a_waiting_pod_is_bound_by_the_rules_of_now() -> None:
     harness = SchedulerHarness({"n": [16]})
     harness.add_bound_pod("held", "n", 4)
     harness.add_pending_pod("new")
-    harness.ledger.apply_placement(PlacementSettings(RuleSettings(max_pods_per_card=1).build_rules()))
+    await apply_placement(harness.ledger, PlacementSettings(RuleSettings(max_pods_per_card=1).build_rules()))
     assert "card has as many pods as a rule allows" in await harness.bind("new", "n")
-    harness.ledger.apply_placement(NO_SETTINGS)
+    await apply_placement(harness.ledger, NO_SETTINGS)
     assert await harness.bind("new", "n") == ""
+
+
+async def test_what_changes_while_other_rules_are_worked_out_is_under_them_as_well() -> None:
+    """The result is that of a ledger that had the new rules from the start."""
+    rules = {"max_pods_per_card": 2, "share_with": "same-namespace", "reserve": [{"model": "A", "cards": 9}]}
+    placement = PlacementSettings(RuleSettings.model_validate(rules).build_rules())
+    want, changed = SchedulerHarness({}, rules=RuleSettings.model_validate(rules)), SchedulerHarness({})
+    for harness in (want, changed):
+        for at in range(45):
+            harness.put_node(NodeFacts(f"n{at:02}", card_facts(16, 16, model="A"), unit_mib=UNIT_MIB))
+        harness.add_bound_pod("before", "n03", 4)
+    change = asyncio.create_task(apply_placement(changed.ledger, placement))
+    for step in range(40):
+        await asyncio.sleep(0)
+        if step < 9:
+            assert changed.ledger.placement is not placement
+            for harness in (want, changed):
+                harness.add_bound_pod(f"pod-{step}", f"n{step * 4:02}", 4)
+                if step == 6:
+                    harness.ledger.remove_node("n01")  # another card is reserved for one of its own
+    await change
+    assert changed.ledger.list_nodes() == want.ledger.list_nodes()
+    assert [card.reserve for card in changed.ledger.list_nodes()[4].cards] == [0, None]
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -330,7 +355,7 @@ async def test_nothing_is_placed_against_a_rule_and_nothing_else_is_refused(part
             elif roll < 0.25:
                 cluster.change_health()
             elif roll < 0.35:
-                cluster.change_rules()
+                await cluster.change_rules()
         await cluster.check_preemption()
         refusals |= cluster.refusals
     assert refusals >= RULE_TEXTS

@@ -121,5 +121,5 @@ async def test_start_and_reload_say_what_check_says(
 class NoListener:
     """Nothing of these files takes effect."""
 
-    def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
+    async def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
         raise AssertionError(settings)
