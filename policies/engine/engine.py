@@ -15,6 +15,7 @@ looked at only where it names them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from cachetools import LRUCache
@@ -33,6 +34,7 @@ from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.node import Node
 from vrampack.cards.node_summary import NodeSummary, find_equivalence_class, get_request_kind, select_view
 from vrampack.cards.request import CardRequest, PodRequest
+from vrampack.cards.rules import LONER
 
 MAX_CACHED_VERDICTS = 400_000
 """Of all tables together: 80 tables of 5,000 nodes, for a cluster sees tens of sizes. A verdict takes 110 bytes: 44 MB."""
@@ -240,19 +242,23 @@ class Engine:
         key = TableKey(
             view.summaries.hardware.narrow_request(pod_request.card_request), self.choose_policy(pod_request), floor
         )
+        table = self._get_shared_table(key, view)
+        special = self._ledger.list_pod_specific_nodes(uid)
+        if not special:
+            return table
+        return table.with_verdicts({name: self._find_pod_verdict(name, pod_request, uid) for name in special})
+
+    def _get_shared_table(self, key: TableKey, view: ClusterView | FloorView) -> VerdictTable:
+        """The same for every pod, of a view that has followed the ledger."""
         table = self._tables.get_entry(key)
         changed = None if table is None else view.index.changes.list_changed_since(table.generation)
         if table is None or changed is None or len(changed) * REBUILD_SHARE > len(view.index) + REBUILD_MIN_NODES:
             table = self._build_table(key, view)
             self._tables.put_entry(key, table)
         else:
-            for name in changed:
-                self._update_verdict(table, name, key, view)
+            self._update_verdicts(table, changed, key, view)
         table.generation = view.index.changes.generation
-        special = self._ledger.list_pod_specific_nodes(uid)
-        if not special:
-            return table
-        return table.with_verdicts({name: self._find_pod_verdict(name, pod_request, uid) for name in special})
+        return table
 
     def _get_view(self, floor: PriorityFloor) -> ClusterView | FloorView:
         if floor is None:
@@ -266,6 +272,11 @@ class Engine:
     def _build_table(self, key: TableKey, view: ClusterView | FloorView) -> VerdictTable:
         request, score_nodes = key.request, POLICIES[key.policy].score_nodes
         table = VerdictTable(lambda names: score_nodes(self._list_summaries(names, key), request))
+        if request.rules is not None and request.rules.tenant:
+            stranger = replace(request, rules=request.rules._replace(tenant=LONER))
+            table.copy_verdicts(self._get_shared_table(key._replace(request=stranger), view))
+            self._update_verdicts(table, view.index.list_nodes_with_tenant(request.rules.tenant), key, view)
+            return table
         for reason, names in view.index.group_by_obstacle(request):
             table.put_verdicts(names, reason)
         for name in () if request.uuids is None else view.summaries.hardware.list_nodes_with(request.uuids):
@@ -274,6 +285,12 @@ class Engine:
 
     def _list_summaries(self, names: Iterable[str], key: TableKey) -> Iterator[tuple[str, NodeSummary]]:
         return self._get_view(key.floor).index.list_summaries(names, key.request)
+
+    def _update_verdicts(
+        self, table: VerdictTable, names: Iterable[str], key: TableKey, view: ClusterView | FloorView
+    ) -> None:
+        for name in names:
+            self._update_verdict(table, name, key, view)
 
     def _update_verdict(self, table: VerdictTable, name: str, key: TableKey, view: ClusterView | FloorView) -> None:
         request = key.request

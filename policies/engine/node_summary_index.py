@@ -58,6 +58,10 @@ class NodeSummaryIndex:
             summaries = (select_view(summary, request) for summary in summaries)
         return zip(names, summaries, strict=True)
 
+    def list_nodes_with_tenant(self, tenant: bytes) -> list[str]:
+        """The nodes on which pods of this tenant are: all others are to it what they are to a stranger."""
+        return [name for name, summary in self._summaries.items() if summary.get_ruled_node().views.has_tenant(tenant)]
+
     def clear(self) -> None:
         self._summaries.clear()
         self._by_traits.clear()

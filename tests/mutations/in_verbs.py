@@ -64,6 +64,12 @@ VERBS: Mapping[str, Mutation] = {
         "pass",
         f"{ENGINE}::test_a_node_that_went_and_came_back_is_evaluated_again",
     ),
+    "a tenant's own nodes are to it what they are to a stranger": Mutation(
+        "policies/engine/engine.py",
+        "self._update_verdicts(table, view.index.list_nodes_with_tenant(request.rules.tenant), key, view)",
+        "pass",
+        "tests/extender/test_rules.py::test_a_pod_that_gets_another_label_is_of_another_tenant",
+    ),
     "a table is good for ever": Mutation(
         "policies/engine/engine.py",
         "self._update_verdict(table, name, key, view)",

@@ -57,6 +57,9 @@ class RuledCards:
         self._tenants: frozenset[bytes] = frozenset().union(*[card.tenants for card in cards])
         self._reserves = frozenset([card.reserve for card in cards if card.reserve is not None])
 
+    def has_tenant(self, tenant: bytes) -> bool:
+        return tenant in self._tenants
+
     def find_key(self, models: frozenset[str] | None, rules: RequestRules) -> ViewKey:
         """What of these wishes and rules the node can tell apart."""
         tenant = rules.tenant if self._tenants else None
