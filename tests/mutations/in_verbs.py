@@ -228,7 +228,7 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "a waiting pod keeps the rules that it was read under": Mutation(
         "extender/state/ledger.py",
-        "self._pods[uid] = placement.settle_pod(pod)",
+        "self._pods.put_pod(placement.settle_pod(pod))",
         "pass",
         "tests/extender/test_rules.py::test_a_waiting_pod_is_bound_by_the_rules_of_now",
     ),

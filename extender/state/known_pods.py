@@ -1,0 +1,60 @@
+"""The pods that the ledger knows, by uid: those of each node, and those that are bound to none."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, KeysView, ValuesView
+
+from extender.state.pods_by_node import PodsByNode
+from vrampack.cards.pod import Pod
+
+
+class KnownPods:
+    """The last that was seen of each pod."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, Pod] = {}
+        self._bound = PodsByNode()
+        self._unbound: dict[str, None] = {}
+
+    def get_pod(self, uid: str) -> Pod | None:
+        return self._pods.get(uid)
+
+    def list_uids(self) -> KeysView[str]:
+        """A live view."""
+        return self._pods.keys()
+
+    def list_pods(self) -> ValuesView[Pod]:
+        """A live view."""
+        return self._pods.values()
+
+    def list_unbound(self) -> list[Pod]:
+        return [self._pods[uid] for uid in self._unbound]
+
+    def list_on_node(self, name: str) -> Collection[Pod]:
+        return [self._pods[uid] for uid in self._bound.list_pods(name)]
+
+    def put_pod(self, pod: Pod) -> Pod | None:
+        """Add or replace it. What was known of it."""
+        known = self._pods.get(pod.uid)
+        self._pods[pod.uid] = pod
+        if known is not None and known.node_name and known.node_name != pod.node_name:
+            self._bound.remove_pod(known.node_name, pod.uid)
+        if pod.node_name:
+            self._bound.add_pod(pod.node_name, pod.uid)
+            self._unbound.pop(pod.uid, None)
+        else:
+            self._unbound[pod.uid] = None
+        return known
+
+    def remove_pod(self, uid: str) -> Pod | None:
+        """What was known of it."""
+        pod = self._pods.pop(uid, None)
+        self._unbound.pop(uid, None)
+        if pod is not None and pod.node_name:
+            self._bound.remove_pod(pod.node_name, uid)
+        return pod
+
+
+def get_holding_fields(pod: Pod) -> tuple[object, ...]:
+    """What decides what a bound pod holds, and for which tenant."""
+    return pod.node_name, pod.record, pod.request, pod.rule_labels
