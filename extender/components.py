@@ -12,7 +12,7 @@ from extender.metrics import ExtenderMetrics
 from extender.preemption.preempt import Preemption
 from extender.requeue.activator import PodActivator
 from extender.scheduling.binding import Binder
-from extender.scheduling.call_preparation import CallPreparation
+from extender.scheduling.call_preparation import CallPreparation, RankingPreparation
 from extender.scheduling.engine_follower import EngineFollower
 from extender.scheduling.node_backoff import NodeBackoff
 from extender.scheduling.pod_generations import PodGenerations
@@ -120,7 +120,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
     )
     engine_follower = EngineFollower(engine, nominator)
     args = ArgsReader(resource, ledger.label_keys)
-    preparation = CallPreparation(args, engine_follower)
+    preparation = RankingPreparation(args, engine_follower, ledger, engine)
     ledger.add_listener(LedgerReactions(activator, soft_reservations, reporter, engine_follower))
     verbs = Verbs(
         ledger=ledger,
@@ -155,7 +155,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
             filter=SyncVerb("filter", verbs.filter, metrics, preparation),
             prioritize=SyncVerb("prioritize", verbs.prioritize, metrics, preparation),
             preempt=AsyncVerb("preempt", preemption.preempt, metrics),
-            bind=AsyncVerb("bind", verbs.bind, metrics, preparation),
+            bind=AsyncVerb("bind", verbs.bind, metrics, CallPreparation(args, engine_follower)),
         ),
         placements_view=PlacementsView(ledger, soft_reservations, nominator),
         generations=generations,

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, KeysView, ValuesView
+from collections.abc import Collection, Iterable, KeysView, Mapping, ValuesView
+from typing import NamedTuple
 
 from extender.state.pods_by_node import PodsByNode
 from vrampack.cards.pod import Pod
+from vrampack.cards.profiles import PlacementSettings
+
+
+class SettledPod(NamedTuple):
+    """A pod, and what it is by other settings."""
+
+    before: Pod
+    after: Pod
 
 
 class KnownPods:
@@ -32,6 +41,17 @@ class KnownPods:
 
     def list_on_node(self, name: str) -> Collection[Pod]:
         return [self._pods[uid] for uid in self._bound.list_pods(name)]
+
+    def select_pods(self, uids: Iterable[str]) -> list[Pod]:
+        """Those of these uids."""
+        return [self._pods[uid] for uid in uids]
+
+    def settle_unbound(self, placement: PlacementSettings, settled_pods: Mapping[str, SettledPod]) -> None:
+        """Read those that are bound to no node by these settings; `settled_pods` were read so already, by uid."""
+        for uid in self._unbound:
+            pod, settled = self._pods[uid], settled_pods.get(uid)
+            is_settled = settled is not None and settled.before is pod
+            self._pods[uid] = settled.after if settled is not None and is_settled else placement.settle_pod(pod)
 
     def put_pod(self, pod: Pod) -> Pod | None:
         """Add or replace it. What was known of it."""

@@ -26,10 +26,10 @@ saw the events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, KeysView
+from collections.abc import Callable, Collection, Iterable, KeysView, Mapping
 from dataclasses import replace
 
-from extender.state.known_pods import KnownPods, get_holding_fields
+from extender.state.known_pods import KnownPods, SettledPod, get_holding_fields
 from extender.state.ledger_changes import LedgerChanges
 from extender.state.ledger_listener import LedgerListener
 from extender.state.ledger_problems import ReportedProblems
@@ -39,13 +39,7 @@ from extender.state.relist_baseline import RelistBaseline
 from extender.state.reservations import Reservation, Reservations
 from vrampack.cards.allocation import Allocation
 from vrampack.cards.capacity_change import has_changed_cards, has_gained_capacity
-from vrampack.cards.holding import (
-    Hold,
-    build_bound_hold,
-    build_reserved_hold,
-    get_display_order,
-    index_cards,
-)
+from vrampack.cards.holding import Hold, build_bound_hold, build_reserved_hold, get_display_order, index_cards
 from vrampack.cards.node import Node, NodeFacts
 from vrampack.cards.pod import Pod
 from vrampack.cards.profiles import NO_SETTINGS, PlacementSettings
@@ -108,13 +102,16 @@ class Ledger:
     def exchange_placement(
         self,
         placement: PlacementSettings,
+        settled_pods: Mapping[str, SettledPod],
         rules: LedgerRules | None = None,
         nodes: dict[str, Node] | None = None,
     ) -> None:
-        """Read waiting pods by these settings, and have these nodes, built under `rules`. Call `apply_placement`."""
+        """Read waiting pods by these settings, and have these nodes, built under `rules`. Call `apply_placement`.
+
+        `settled_pods` are those that were read by them already, by uid.
+        """
         self.placement = placement
-        for pod in self._pods.list_unbound():
-            self._pods.put_pod(placement.settle_pod(pod))
+        self._pods.settle_unbound(placement, settled_pods)
         if rules is not None and nodes is not None:
             self._rules, self._nodes = rules, nodes
             self._changes.record_all_changed(len(nodes))
@@ -145,6 +142,9 @@ class Ledger:
         """The pod's reservation, wherever it is."""
         return self._reservations.get_reservation(uid)
 
+    def list_unbound_pods(self) -> list[Pod]:
+        return self._pods.list_unbound()
+
     def list_reservations(self) -> list[Reservation]:
         return list(self._reservations)
 
@@ -162,8 +162,7 @@ class Ledger:
     def list_nominees(self, name: str) -> list[Pod]:
         """The unbound pods that are nominated to this node and have no reservation there."""
         nominees = self._nominations.list_on_node(name)
-        pods = [self._pods.get_pod(uid) for uid in nominees if self.get_reservation(uid, name) is None]
-        return [pod for pod in pods if pod is not None]
+        return self._pods.select_pods(uid for uid in nominees if self.get_reservation(uid, name) is None)
 
     def list_nominee_priorities(self) -> KeysView[int]:
         """Of all unbound pods that are nominated to some node."""
@@ -233,9 +232,7 @@ class Ledger:
     def remove_pod(self, uid: str) -> None:
         """Release all that the pod holds."""
         pod = self._pods.remove_pod(uid)
-        touched = self._drop_reservation(uid)
-        if pod is not None and pod.node_name:
-            touched.add(pod.node_name)
+        touched = self._drop_reservation(uid) | ({pod.node_name} if pod is not None and pod.node_name else set())
         for name in touched:
             self._rebuild_node(name)
         self._update_nomination(pod, None)
@@ -312,9 +309,8 @@ class Ledger:
             return
         pod = self.placement.settle_pod(pod)
         known = self._pods.put_pod(pod)
-        touched: set[str] = set()
-        if known is not None and known.node_name and known.node_name != pod.node_name:
-            touched.add(known.node_name)
+        has_moved = known is not None and known.node_name and known.node_name != pod.node_name
+        touched = {known.node_name} if known is not None and has_moved else set()
         if known is None and not pod.node_name:
             self._changes.tell_pod_added(pod.uid)
         if pod.node_name or self._is_fenced(pod):

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator, Sequence
+from typing import TypeVar
 
+from extender.state.known_pods import SettledPod
 from extender.state.ledger import Ledger
 from extender.state.ledger_rules import LedgerRules
 from vrampack.cards.node import Node
@@ -17,33 +19,46 @@ from vrampack.cards.profiles import PlacementSettings
 
 NODES_PER_SLICE = 10
 """Nodes between two yields to the event loop: about 4 ms."""
+PODS_PER_SLICE = 200
+"""Waiting pods between two yields: about 2 ms."""
+
+_Item = TypeVar("_Item")
 
 
 async def apply_placement(ledger: Ledger, placement: PlacementSettings) -> None:
     """Count and read by these settings from now on. What is held stays held."""
+    settled: dict[str, SettledPod] = {}
     if placement.rules == ledger.placement.rules:
-        ledger.exchange_placement(placement)
+        await _settle_pods(ledger, placement, settled)
+        ledger.exchange_placement(placement, settled)
         return
     draft = _DraftedNodes(ledger, placement)
     names: Collection[str] = ledger.list_node_names()
-    for slice_ in _slice_names(names):
+    for slice_ in _slice_all(sorted(names), NODES_PER_SLICE):
         draft.read_nodes(slice_)
         await asyncio.sleep(0)
+    await _settle_pods(ledger, placement, settled)
     while len(names) > NODES_PER_SLICE:
         generation = ledger.generation
-        for slice_ in _slice_names(names):
+        for slice_ in _slice_all(sorted(names), NODES_PER_SLICE):
             draft.build_nodes(slice_)
             await asyncio.sleep(0)
         changed = ledger.list_nodes_changed_since(generation)
         names = ledger.list_node_names() if changed is None else changed
     draft.build_nodes(names)
-    ledger.exchange_placement(placement, draft.rules, draft.nodes)
+    ledger.exchange_placement(placement, settled, draft.rules, draft.nodes)
 
 
-def _slice_names(names: Collection[str]) -> Iterator[Sequence[str]]:
-    ordered = sorted(names)
-    for start in range(0, len(ordered), NODES_PER_SLICE):
-        yield ordered[start : start + NODES_PER_SLICE]
+async def _settle_pods(ledger: Ledger, placement: PlacementSettings, settled: dict[str, SettledPod]) -> None:
+    """What waiting pods are by these settings. Those that change until the exchange are settled there."""
+    for slice_ in _slice_all(ledger.list_unbound_pods(), PODS_PER_SLICE):
+        settled.update((pod.uid, SettledPod(pod, placement.settle_pod(pod))) for pod in slice_)
+        await asyncio.sleep(0)
+
+
+def _slice_all(ordered: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
+    for start in range(0, len(ordered), size):
+        yield ordered[start : start + size]
 
 
 class _DraftedNodes:

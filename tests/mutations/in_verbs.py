@@ -66,8 +66,8 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "a tenant's own nodes are to it what they are to a stranger": Mutation(
         "policies/engine/engine.py",
-        "self._update_verdicts(table, view.index.list_nodes_with_tenant(request.rules.tenant), key, view)",
-        "pass",
+        "return table, view.index.list_nodes_with_tenant(request)",
+        "return table, ()",
         "tests/extender/test_rules.py::test_a_pod_that_gets_another_label_is_of_another_tenant",
     ),
     "a table is good for ever": Mutation(
@@ -220,6 +220,12 @@ VERBS: Mapping[str, Mutation] = {
         "pod = proposed_pod",
         f"{PREEMPTION}::test_what_the_pod_asks_and_its_priority_come_from_the_api_server",
     ),
+    "verdicts that are worked out in steps are a stranger's": Mutation(
+        "policies/engine/engine.py",
+        "self._update_verdicts(table, names[start : start + NODES_PER_STEP], key, view)",
+        "pass",
+        "tests/extender/test_ruled_preparation.py::test_what_changes_between_two_steps_is_found",
+    ),
     "a pod is ranked by whatever the file says at each call": Mutation(
         "extender/scheduling/pod_generations.py",
         "if pin is None or pin.generation == self.current:",
@@ -228,7 +234,7 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "a waiting pod keeps the rules that it was read under": Mutation(
         "extender/state/ledger.py",
-        "self._pods.put_pod(placement.settle_pod(pod))",
+        "self._pods.settle_unbound(placement, settled_pods)",
         "pass",
         "tests/extender/test_rules.py::test_a_waiting_pod_is_bound_by_the_rules_of_now",
     ),

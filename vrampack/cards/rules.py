@@ -117,6 +117,13 @@ class PlacementRules:
 NO_RULES = PlacementRules()
 
 
+def find_stranger(request: CardRequest) -> CardRequest | None:
+    """The same request of a tenant that has no pod anywhere; None where tenancy says nothing of it, or it has none."""
+    if request.rules is None or not request.rules.tenant:
+        return None
+    return replace(request, rules=request.rules._replace(tenant=LONER))
+
+
 @lru_cache(maxsize=4096)
 def hash_tenancy(text: str) -> bytes:
     """A digest of fixed size: what pods say of themselves is kept nowhere."""
