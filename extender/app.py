@@ -29,7 +29,7 @@ from typing import Any
 from extender.checks.device_classes import DeviceClassCheck
 from extender.checks.scheduler_config import check_scheduler_config
 from extender.components import build_components
-from extender.config_reloader import ConfigReloader
+from extender.config_reloader import ConfigReloader, ConfigurationEvents
 from extender.events import ExtenderEventRecorder
 from extender.garbage_collection import STARTING_THRESHOLDS, collect_garbage, freeze_objects
 from extender.http.cert_watcher import CertWatcher
@@ -51,6 +51,7 @@ from extender.state.sync import (
     build_reflectors,
     run_reflectors,
 )
+from vrampack.cards.pod import Pod
 from vrampack.config.errors import SettingsError
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import load_credentials
@@ -77,6 +78,8 @@ class ExtenderOptions:
     """The file that the settings come from, followed while the service runs."""
     overrides: Mapping[str, str] = field(default_factory=dict)
     """Flags that win over that file."""
+    pod: Pod | None = None
+    """The one that the service runs in, for events about its file; None: there are none."""
 
 
 class Extender:
@@ -129,6 +132,7 @@ class Extender:
                 settings=settings,
                 metrics=metrics,
                 listener=self,
+                events=ConfigurationEvents(self._events, options.pod),
             )
 
     async def run(self, listeners: dict[str, socket.socket]) -> None:

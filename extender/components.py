@@ -142,6 +142,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
         metrics=metrics,
         readiness=readiness,
         resource=resource,
+        generations=generations,
     )
     return Components(
         engine=engine,

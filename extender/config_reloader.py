@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from pydantic import BaseModel
 
+from extender.events import EventReason
 from extender.file_watcher import FileWatcher
 from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration, load_settings
+from vrampack.cards.pod import Pod
+from vrampack.kube.events import EventRecorder
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +36,31 @@ class SettingsListener(Protocol):
         """At least one of `RELOADABLE_FIELDS` has another value; the other fields are as they were at the start."""
 
 
+class ConfigurationEvents:
+    """Events on the pod that the extender runs in; none where it was not told which one that is."""
+
+    def __init__(self, events: EventRecorder, pod: Pod | None) -> None:
+        self._events = events
+        self._pod = pod
+
+    def report_applied(self, generation: int, fields: Sequence[str], waiting: Sequence[str]) -> None:
+        """The fields that took effect, and those that wait for a restart."""
+        parts = [f"{', '.join(fields)} changed"] if fields else []
+        parts += (
+            [f"{', '.join(waiting)} changed and {'needs' if len(waiting) == 1 else 'need'} a restart"]
+            if waiting
+            else []
+        )
+        text = f"generation {generation} of the configuration is in force: {'; '.join(parts)}"
+        if self._pod is not None:
+            self._events.record_own_event(self._pod, EventReason.CONFIGURATION_APPLIED, text, is_warning=bool(waiting))
+
+    def report_rejected(self, generation: int, text: str) -> None:
+        text = f"generation {generation} of the configuration stays in force: {text}"
+        if self._pod is not None:
+            self._events.record_own_event(self._pod, EventReason.CONFIGURATION_REJECTED, text, is_warning=True)
+
+
 class ConfigReloader:
     """Follows one configuration file."""
 
@@ -44,6 +72,7 @@ class ConfigReloader:
         settings: ExtenderConfiguration,
         metrics: ExtenderMetrics,
         listener: SettingsListener,
+        events: ConfigurationEvents,
     ) -> None:
         self._path = path
         self._overrides = overrides
@@ -52,6 +81,7 @@ class ConfigReloader:
         """The labels that are read with every pod."""
         self._metrics = metrics
         self._listener = listener
+        self._events = events
         self._watcher = FileWatcher([path], self)
         self.generation = 1
 
@@ -75,6 +105,7 @@ class ConfigReloader:
         self._metrics.config_reload_failures.inc()
         text = "; ".join(str(error).splitlines())
         log.error("configuration not reloaded generation=%d error=%s", self.generation, text)
+        self._events.report_rejected(self.generation, text)
 
     async def apply_files(self, loaded: ExtenderConfiguration) -> None:
         differing = list(_list_differing_fields(self._settings, loaded))
@@ -89,6 +120,9 @@ class ConfigReloader:
             await self._listener.on_settings_changed(self._settings)
             self.generation += 1
             self._metrics.config_generation.set(self.generation)
+        if differing:
+            waiting = [field for field in differing if field not in taken]
+            self._events.report_applied(self.generation, taken, waiting)
         log.info(
             "configuration read path=%s generation=%d changed=%s", self._path, self.generation, ",".join(taken) or "-"
         )

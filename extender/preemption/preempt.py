@@ -37,10 +37,17 @@ class EvictionListener(Protocol):
         """A preemption is pending, and its end is announced by no event."""
 
 
+class ConfigurationGeneration(Protocol):
+    """Which configuration is in force."""
+
+    @property
+    def current(self) -> int: ...
+
+
 class Preemption:
     """The verb preempt over one ledger. It changes nothing but the cards that are kept for the pod."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what an answer is made of
         self,
         *,
         ledger: Ledger,
@@ -49,6 +56,7 @@ class Preemption:
         metrics: ExtenderMetrics,
         readiness: ReadinessCheck,
         resource: str,
+        generations: ConfigurationGeneration,
     ) -> None:
         self._ledger = ledger
         self._nominator = nominator
@@ -56,6 +64,7 @@ class Preemption:
         self._results = metrics.preemptions
         self._readiness = readiness
         self._resource = resource
+        self._generations = generations
         self._one_call = asyncio.Lock()
 
     async def preempt(self, body: bytes) -> VerbResponse:
@@ -73,6 +82,7 @@ class Preemption:
         async with self._one_call:
             await self._nominator.catch_up()
             victims = await self._find_victims(proposal)
+            generation = self._generations.current
         added = sum(len(each.pods) - len(proposal.victims[name].pods) for name, each in victims.items())
         result = ("added" if added else "ok") if victims else "no"
         self._results.labels(result).inc()
@@ -83,7 +93,8 @@ class Preemption:
             len(victims),
             added,
         )
-        return VerbResponse(encode_json(PreemptionResult(victims)), "ok" if victims else "no")
+        body = encode_json(PreemptionResult(victims))
+        return VerbResponse(body, "ok" if victims else "no", generation=generation)
 
     async def _find_victims(self, proposal: PreemptionProposal) -> dict[str, MetaVictims]:
         proposed_pod = self._ledger.placement.settle_pod(proposal.pod)

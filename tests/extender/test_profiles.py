@@ -99,6 +99,9 @@ async def test_ten_thousand_pods_are_each_ranked_by_one_generation(tmp_path: Pat
         (best,) = [each["Host"] for each in json.loads(ranked.body) if each["Score"] == 10]
         assert best == ("tight" if policies[filtered.generation] == "binpack" else "empty")
         service._components.soft_reservations.release_pod(f"pod-{number}")
+        proposal = {"Pod": json.loads(body)["Pod"], "NodeNameToMetaVictims": {}}
+        preempted = await service._components.preemption.preempt(json.dumps(proposal).encode())
+        assert preempted.generation == service._components.generations.current
     assert metrics.config_reload_failures._value.get() > 5
     assert max(policies) == service._components.generations.current == metrics.config_generation._value.get() > 10
 

@@ -14,6 +14,7 @@ from prometheus_client import disable_created_metrics
 
 from extender.app import ExtenderOptions, run_extender
 from extender.settings import load_settings
+from vrampack.cards.pod import Pod
 from vrampack.cli.errors import report_error
 from vrampack.cli.version import VERSION
 from vrampack.config.errors import SettingsError
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str]) -> int:
             config=options.config,
             overrides=overrides,
             scheduler_config=options.scheduler_config,
+            pod=options.pod,
         )
         if options.embedded is None:
             uvloop.run(run_extender(started))
@@ -78,8 +80,19 @@ def build_parser() -> argparse.ArgumentParser:
     made.add_argument("--listen", metavar="HOST:PORT", help="verbs, inspect and health (127.0.0.1:12345)")
     made.add_argument("--health-listen", metavar="HOST:PORT", help="health and metrics only (127.0.0.1:12346)")
     made.add_argument("--url-prefix", metavar="PATH", help="path of the verbs (/gpushare-scheduler)")
+    made.add_argument(
+        "--pod",
+        type=_read_pod,
+        metavar="NAMESPACE/NAME/UID",
+        help="the pod that this runs in: events about --config are written on it; none without it",
+    )
     made.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     return made
+
+
+def _read_pod(text: str) -> Pod:
+    namespace, name, uid = text.split("/")
+    return Pod(uid, namespace, name)
 
 
 def _read_overrides(options: argparse.Namespace) -> dict[str, str]:

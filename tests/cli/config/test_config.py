@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from extender.config_reloader import ConfigReloader
+from extender.config_reloader import ConfigReloader, ConfigurationEvents
+from extender.events import ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration, load_settings
+from tests.fakes.api import FakeKubeApi
 from vrampack.cli.config.file_kinds import FILE_KINDS
 from vrampack.cli.config.main import main
 from vrampack.cli.main import main as run_vrampack
@@ -106,7 +108,12 @@ async def test_start_and_reload_say_what_check_says(
     file = tmp_path / "extender.yaml"
     file.write_text(HEAD)
     reloader = ConfigReloader(
-        file, {}, settings=load_settings(file), metrics=ExtenderMetrics("test"), listener=NoListener()
+        file,
+        {},
+        settings=load_settings(file),
+        metrics=(metrics := ExtenderMetrics("test")),
+        listener=NoListener(),
+        events=ConfigurationEvents(ExtenderEventRecorder(FakeKubeApi(), metrics, clock=float, now=float), None),
     )
     file.write_text(HEAD + text)
     assert run_vrampack(["serve", "--config", str(file)]) == 2
