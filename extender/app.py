@@ -41,6 +41,7 @@ from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration
 from extender.state.collector import SnapshotTaker
 from extender.state.ledger import Ledger
+from extender.state.namespaces import NamespaceWatcher
 from extender.state.placement_change import apply_placement
 from extender.state.sync import (
     RESOURCES,
@@ -58,6 +59,8 @@ from vrampack.kube.credentials import load_credentials
 
 log = logging.getLogger(__name__)
 
+NAMESPACES_LIST_SECONDS = 15.0
+"""For their first list after a change of the file: it is a few pages."""
 THREAD_SWITCH_SECONDS = 0.0005
 """How long the loop waits for a thread that renders a scrape, each time it is woken. A call is several wakings, and with
 Python's own 5 ms each of them took longer than the verb."""
@@ -92,6 +95,7 @@ class Extender:
         self._events = ExtenderEventRecorder(api, metrics, clock=time.monotonic, now=time.time)
         reporter = ProblemReporter(metrics, self._events)
         self._ledger = Ledger(unit_mib=settings.unit_mib, clock=time.monotonic, placement=settings.build_placement())
+        self._namespaces = NamespaceWatcher(api, self._ledger, metrics)
         self._freshness = Freshness(clock=time.monotonic, now=time.time, stale_seconds=settings.deadlines.stale_seconds)
         self._readiness = ReadinessCheck(self._freshness)
         self._readiness.mark_preparing()
@@ -160,7 +164,11 @@ class Extender:
 
     async def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
         """Apply every field of `RELOADABLE_FIELDS`."""
-        await apply_placement(self._ledger, settings.build_placement())
+        placement = settings.build_placement()
+        keys = placement.list_namespace_label_keys()
+        namespaces = await self._namespaces.watch_labels(keys, timeout_seconds=NAMESPACES_LIST_SECONDS)
+        await apply_placement(self._ledger, placement, namespaces)
+        self._namespaces.end_unused(keys)
         self._components.engine.set_tuning(settings.policy)
         self._components.generations.begin_generation()
         self._ledger.apply_policy_change()
@@ -191,6 +199,7 @@ class Extender:
             run_reflectors(pods, nodes, self._freshness),
             self._follow_ledger(),
             self._device_classes.run(),
+            self._namespaces.run(),
             *tasks,
         ]
 
@@ -201,12 +210,23 @@ class Extender:
         """
         for resource in RESOURCES:
             await self._freshness.wait_until_listed(resource)
+        await self._read_namespaces()
         await self._components.engine_follower.catch_up()
         freeze_objects()
         self._readiness.mark_prepared()
         async with asyncio.TaskGroup() as group:
             group.create_task(collect_garbage())
             group.create_task(self._components.engine_follower.run())
+
+    async def _read_namespaces(self) -> None:
+        placement = self._settings.build_placement()
+        if keys := placement.list_namespace_label_keys():
+            self._readiness.mark_preparing(
+                "the list of namespaces, whose labels rules or profiles name, is not complete yet"
+            )
+            namespaces = await self._namespaces.watch_labels(keys, timeout_seconds=None)
+            await apply_placement(self._ledger, placement, namespaces)
+            self._readiness.mark_preparing()
 
     async def _stop(self, servers: list[DeadlineServer], serving: list[asyncio.Task[None]]) -> None:
         log.info("stopping")

@@ -19,6 +19,7 @@ from extender.file_watcher import FileWatcher
 from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration, load_settings
 from vrampack.cards.pod import Pod
+from vrampack.config.errors import SettingsError
 from vrampack.kube.events import EventRecorder
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,10 @@ class SettingsListener(Protocol):
     """Uses the settings while the service runs."""
 
     async def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
-        """At least one of `RELOADABLE_FIELDS` has another value; the other fields are as they were at the start."""
+        """At least one of `RELOADABLE_FIELDS` has another value; the other fields are as they were at the start.
+
+        Raises `SettingsError` where they cannot take effect: nothing has changed then.
+        """
 
 
 class ConfigurationEvents:
@@ -116,8 +120,13 @@ class ConfigReloader:
                 log.warning("configuration change needs a restart field=%s path=%s", field, self._path)
         if taken:
             fresh = {name: getattr(loaded, name) for name in names}
-            self._settings = self._settings.model_copy(update=fresh)
-            await self._listener.on_settings_changed(self._settings)
+            settings = self._settings.model_copy(update=fresh)
+            try:
+                await self._listener.on_settings_changed(settings)
+            except SettingsError as error:
+                self.report_failure(error)
+                return
+            self._settings = settings
             self.generation += 1
             self._metrics.config_generation.set(self.generation)
         if differing:

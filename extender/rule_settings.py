@@ -40,8 +40,13 @@ class PodSelectorSettings(StrictModel):
     labels: Mapping[LabelKey, str] = Field(default={}, max_length=MAX_ENTRIES)
     """Labels of the pod, all of them. Only labels that admission guards tell tenants apart: their owner writes them."""
 
+    namespace_labels: Mapping[LabelKey, str] = Field(default={}, max_length=MAX_ENTRIES)
+    """Labels of the pod's namespace, all of them. Namespaces are watched only where this is given."""
+
     def build_selector(self) -> PodSelector:
-        return PodSelector(self.namespaces, tuple(sorted(self.labels.items())))
+        return PodSelector(
+            self.namespaces, tuple(sorted(self.labels.items())), tuple(sorted(self.namespace_labels.items()))
+        )
 
 
 class CardReserveSettings(StrictModel):

@@ -79,6 +79,9 @@ class Preemption:
             proposal = read_preemption_args(body, self._resource, self._ledger.label_keys)
         except MalformedCallError as error:
             return self._build_error("malformed", 400, str(error))
+        problem = self._ledger.in_force.find_unready_reason(proposal.pod.namespace)
+        if problem and proposal.pod.request is not None:
+            return self._build_error("unready", 503, f"not ready: {problem}")
         async with self._one_call:
             await self._nominator.catch_up()
             victims = await self._find_victims(proposal)
@@ -97,7 +100,7 @@ class Preemption:
         return VerbResponse(body, "ok" if victims else "no", generation=generation)
 
     async def _find_victims(self, proposal: PreemptionProposal) -> dict[str, MetaVictims]:
-        proposed_pod = self._ledger.placement.settle_pod(proposal.pod)
+        proposed_pod = self._ledger.in_force.settle_pod(proposal.pod)
         pod = self._ledger.get_pod(proposal.pod.uid) or proposed_pod
         found: dict[str, MetaVictims | None] = dict.fromkeys(proposal.victims)
         is_going: dict[str, bool] = {}

@@ -171,6 +171,9 @@ class Binder:
             if isinstance(fetched, BindOutcome):
                 return fetched
             pod = fetched
+        problem = self._ledger.in_force.find_unready_reason(pod.namespace)
+        if pod.request is not None and problem:
+            return BindOutcome("unready", f"not ready: {problem}; nothing was bound")
         return await self._fence_other_place(pod, args.node, deadline)
 
     async def _fence_other_place(self, pod: Pod, node_name: str, deadline: float) -> Pod | BindOutcome:

@@ -56,8 +56,8 @@ class RankingPreparation(CallPreparation):
 
     def _find_unprepared_request(self, body: bytes) -> tuple[PodRequest, str] | None:
         """What the pod of the call asks for under the rules in force, and its uid; None if the verdicts are there."""
-        placement = self._ledger.placement
-        if not placement.rules.has_any:
+        in_force = self._ledger.in_force
+        if not in_force.settings.rules.has_any:
             return None
         try:
             pod = self._args.peek_args(body).pod
@@ -65,5 +65,5 @@ class RankingPreparation(CallPreparation):
             return None
         if pod.request is None:
             return None
-        pod_request = placement.settle_request(pod, pod.request)
+        pod_request = in_force.settle_request(pod, pod.request)
         return None if self._engine.is_prepared(pod_request, pod.uid) else (pod_request, pod.uid)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, KeysView, Mapping, ValuesView
 from typing import NamedTuple
 
+from extender.state.namespaces import PlacementInForce
 from extender.state.pods_by_node import PodsByNode
 from vrampack.cards.pod import Pod
-from vrampack.cards.profiles import PlacementSettings
 
 
 class SettledPod(NamedTuple):
@@ -46,12 +46,20 @@ class KnownPods:
         """Those of these uids."""
         return [self._pods[uid] for uid in uids]
 
-    def settle_unbound(self, placement: PlacementSettings, settled_pods: Mapping[str, SettledPod]) -> None:
+    def settle_unbound(self, in_force: PlacementInForce, settled_pods: Mapping[str, SettledPod]) -> None:
         """Read those that are bound to no node by these settings; `settled_pods` were read so already, by uid."""
         for uid in self._unbound:
             pod, settled = self._pods[uid], settled_pods.get(uid)
-            is_settled = settled is not None and settled.before is pod
-            self._pods[uid] = settled.after if settled is not None and is_settled else placement.settle_pod(pod)
+            if settled is not None and settled.before is pod and in_force.has_labels_of(settled.after):
+                self._pods[uid] = settled.after
+            else:
+                self._pods[uid] = in_force.settle_pod(pod)
+
+    def settle_namespace(self, name: str, in_force: PlacementInForce) -> None:
+        """Read those of this namespace again that are bound to no node."""
+        for pod in self.list_unbound():
+            if pod.namespace == name:
+                self._pods[pod.uid] = in_force.settle_pod(pod)
 
     def put_pod(self, pod: Pod) -> Pod | None:
         """Add or replace it. What was known of it."""

@@ -26,7 +26,7 @@ saw the events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, KeysView, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from extender.state.known_pods import KnownPods, SettledPod, get_holding_fields
@@ -34,6 +34,7 @@ from extender.state.ledger_changes import LedgerChanges
 from extender.state.ledger_listener import LedgerListener
 from extender.state.ledger_problems import ReportedProblems
 from extender.state.ledger_rules import LedgerRules
+from extender.state.namespaces import PlacementInForce
 from extender.state.nominations import Nominations, get_nomination, has_equal_claim
 from extender.state.relist_baseline import RelistBaseline
 from extender.state.reservations import Reservation, Reservations
@@ -52,8 +53,8 @@ class Ledger:
         self, *, unit_mib: int, clock: Callable[[], float], placement: PlacementSettings = NO_SETTINGS
     ) -> None:
         self.unit_mib = unit_mib
-        self.placement = placement
-        """What is in force; `apply_placement` of extender/state/placement_change.py changes it."""
+        self.in_force = PlacementInForce(placement)
+        """`apply_placement` of extender/state/placement_change.py changes it."""
         self.label_keys = placement.list_label_keys()
         """Labels that are read with every pod; settings that name others need another ledger."""
         self._rules = LedgerRules(placement.rules)
@@ -62,11 +63,16 @@ class Ledger:
         self._nodes: dict[str, Node] = {}
         self._pods = KnownPods()
         self._reservations = Reservations()
-        self._nominations = Nominations()
+        self.nominations = Nominations()
+        """The nodes to which unbound pods are nominated."""
         self._reported_problems = ReportedProblems()
         self._changes = LedgerChanges()
         self._fetched: set[str] = set()
         """Pods fetched one by one since the last list began: newer than that list."""
+
+    @property
+    def placement(self) -> PlacementSettings:
+        return self.in_force.settings
 
     @property
     def generation(self) -> int:
@@ -101,7 +107,7 @@ class Ledger:
 
     def exchange_placement(
         self,
-        placement: PlacementSettings,
+        in_force: PlacementInForce,
         settled_pods: Mapping[str, SettledPod],
         rules: LedgerRules | None = None,
         nodes: dict[str, Node] | None = None,
@@ -110,11 +116,16 @@ class Ledger:
 
         `settled_pods` are those that were read by them already, by uid.
         """
-        self.placement = placement
-        self._pods.settle_unbound(placement, settled_pods)
+        self.in_force = in_force
+        self._pods.settle_unbound(in_force, settled_pods)
         if rules is not None and nodes is not None:
             self._rules, self._nodes = rules, nodes
             self._changes.record_all_changed(len(nodes))
+
+    def update_namespace(self, name: str) -> None:
+        """It has other labels: its waiting pods may be under other rules, and fit where they did not."""
+        self._pods.settle_namespace(name, self.in_force)
+        self._changes.record_capacity_gains(self._nodes.keys())
 
     def list_nodes_gained_since(self, generation: int) -> list[tuple[int, Node]]:
         """The nodes that gained room after this capacity generation, the latest first, each with its own."""
@@ -155,18 +166,10 @@ class Ledger:
         """The nodes that changed, were added or removed after that generation; None when that is forgotten: any may have."""
         return self._changes.nodes.list_changed_since(generation)
 
-    def list_nominated_nodes(self) -> KeysView[str]:
-        """The nodes to which some unbound pod is nominated."""
-        return self._nominations.list_nodes()
-
     def list_nominees(self, name: str) -> list[Pod]:
         """The unbound pods that are nominated to this node and have no reservation there."""
-        nominees = self._nominations.list_on_node(name)
+        nominees = self.nominations.list_on_node(name)
         return self._pods.select_pods(uid for uid in nominees if self.get_reservation(uid, name) is None)
-
-    def list_nominee_priorities(self) -> KeysView[int]:
-        """Of all unbound pods that are nominated to some node."""
-        return self._nominations.list_priorities()
 
     def mark_node_changed(self, name: str) -> None:
         """Whoever follows changes must see the node again: what it holds will be gone, or what is kept on it is another."""
@@ -307,7 +310,7 @@ class Ledger:
         if pod.is_finished or not pod.can_hold_memory:
             self.remove_pod(pod.uid)
             return
-        pod = self.placement.settle_pod(pod)
+        pod = self.in_force.settle_pod(pod)
         known = self._pods.put_pod(pod)
         has_moved = known is not None and known.node_name and known.node_name != pod.node_name
         touched = {known.node_name} if known is not None and has_moved else set()
@@ -336,7 +339,7 @@ class Ledger:
         before, now = get_nomination(known), get_nomination(pod)
         if before == now and (not now or has_equal_claim(known, pod)):
             return
-        self._nominations.replace_pod(known, pod)
+        self.nominations.replace_pod(known, pod)
         for name in dict.fromkeys((before, now)):
             self.mark_node_changed(name)
         if before != now:

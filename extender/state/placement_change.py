@@ -14,6 +14,7 @@ from typing import TypeVar
 from extender.state.known_pods import SettledPod
 from extender.state.ledger import Ledger
 from extender.state.ledger_rules import LedgerRules
+from extender.state.namespaces import NamespaceLabels, PlacementInForce
 from vrampack.cards.node import Node
 from vrampack.cards.profiles import PlacementSettings
 
@@ -25,19 +26,25 @@ PODS_PER_SLICE = 200
 _Item = TypeVar("_Item")
 
 
-async def apply_placement(ledger: Ledger, placement: PlacementSettings) -> None:
-    """Count and read by these settings from now on. What is held stays held."""
+async def apply_placement(
+    ledger: Ledger, placement: PlacementSettings, namespaces: NamespaceLabels | None = None
+) -> None:
+    """Count and read by these settings from now on. What is held stays held.
+
+    `namespaces` has the labels that they ask for.
+    """
     settled: dict[str, SettledPod] = {}
+    in_force = PlacementInForce(placement, namespaces)
     if placement.rules == ledger.placement.rules:
-        await _settle_pods(ledger, placement, settled)
-        ledger.exchange_placement(placement, settled)
+        await _settle_pods(ledger, in_force, settled)
+        ledger.exchange_placement(in_force, settled)
         return
     draft = _DraftedNodes(ledger, placement)
     names: Collection[str] = ledger.list_node_names()
     for slice_ in _slice_all(sorted(names), NODES_PER_SLICE):
         draft.read_nodes(slice_)
         await asyncio.sleep(0)
-    await _settle_pods(ledger, placement, settled)
+    await _settle_pods(ledger, in_force, settled)
     while len(names) > NODES_PER_SLICE:
         generation = ledger.generation
         for slice_ in _slice_all(sorted(names), NODES_PER_SLICE):
@@ -46,13 +53,13 @@ async def apply_placement(ledger: Ledger, placement: PlacementSettings) -> None:
         changed = ledger.list_nodes_changed_since(generation)
         names = ledger.list_node_names() if changed is None else changed
     draft.build_nodes(names)
-    ledger.exchange_placement(placement, settled, draft.rules, draft.nodes)
+    ledger.exchange_placement(in_force, settled, draft.rules, draft.nodes)
 
 
-async def _settle_pods(ledger: Ledger, placement: PlacementSettings, settled: dict[str, SettledPod]) -> None:
+async def _settle_pods(ledger: Ledger, in_force: PlacementInForce, settled: dict[str, SettledPod]) -> None:
     """What waiting pods are by these settings. Those that change until the exchange are settled there."""
     for slice_ in _slice_all(ledger.list_unbound_pods(), PODS_PER_SLICE):
-        settled.update((pod.uid, SettledPod(pod, placement.settle_pod(pod))) for pod in slice_)
+        settled.update((pod.uid, SettledPod(pod, in_force.settle_pod(pod))) for pod in slice_)
         await asyncio.sleep(0)
 
 

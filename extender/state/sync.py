@@ -82,14 +82,15 @@ class ReadinessCheck:
     def __init__(self, freshness: Freshness) -> None:
         self._freshness = freshness
         self._is_stopping = False
-        self._is_preparing = False
+        self._preparation = ""
+        """What is still to be done; empty when nothing is."""
 
-    def mark_preparing(self) -> None:
+    def mark_preparing(self, what: str = "the nodes are being summarized") -> None:
         """Not ready until `mark_prepared`, even with complete lists."""
-        self._is_preparing = True
+        self._preparation = what
 
     def mark_prepared(self) -> None:
-        self._is_preparing = False
+        self._preparation = ""
 
     def mark_stopping(self) -> None:
         """Not ready from now on."""
@@ -99,7 +100,7 @@ class ReadinessCheck:
         """Why verbs must not be answered now; empty when they may."""
         if self._is_stopping:
             return "stopping"
-        return self._freshness.find_unready_reason() or ("the nodes are being summarized" if self._is_preparing else "")
+        return self._freshness.find_unready_reason() or self._preparation
 
 
 class ProblemReporter:

@@ -19,6 +19,7 @@ from tests.support.builders import ledger_pod, node_facts, pod_request
 from vrampack.cards.node import Share
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record
+from vrampack.config.errors import SettingsError
 
 HEAD = "apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\n"
 SPREAD = HEAD + "policy: {default: spread}\n"
@@ -55,6 +56,8 @@ class ReloadHarness:
         )
 
     async def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
+        if settings.policy.default == "node-binpack":
+            raise SettingsError("cannot be put into force")
         self.applied.append(settings)
 
     def write(self, text: str) -> None:
@@ -155,6 +158,13 @@ async def test_a_bad_file_keeps_the_old_generation_and_says_so_once(
     assert fault in record.getMessage()
     assert "\n" not in record.getMessage()
     assert (desk.policies, desk.generation, desk.failures) == (["spread"], 2, 1)
+
+
+async def test_what_cannot_be_put_into_force_changes_nothing(desk: ReloadHarness) -> None:
+    for text in (SPREAD, SPREAD.replace("spread", "node-binpack"), HEAD):
+        desk.write(text)
+        await desk.reloader.reload_if_changed()
+    assert (desk.policies, desk.generation, desk.failures) == (["spread", "binpack"], 3, 1)
 
 
 async def test_an_event_says_what_became_of_each_file(desk: ReloadHarness) -> None:

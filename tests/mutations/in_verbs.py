@@ -226,6 +226,12 @@ VERBS: Mapping[str, Mutation] = {
         "pass",
         "tests/extender/test_ruled_preparation.py::test_what_changes_between_two_steps_is_found",
     ),
+    "a pod of a namespace that is not seen is let past": Mutation(
+        "extender/state/namespaces.py",
+        "if not self._reads_namespaces or namespace in self._namespaces:",
+        "if True:",
+        "tests/extender/test_namespaces.py::test_nothing_is_said_of_pods_whose_namespace_is_not_seen",
+    ),
     "a pod is ranked by whatever the file says at each call": Mutation(
         "extender/scheduling/pod_generations.py",
         "if pin is None or pin.generation == self.current:",
@@ -234,7 +240,7 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "a waiting pod keeps the rules that it was read under": Mutation(
         "extender/state/ledger.py",
-        "self._pods.settle_unbound(placement, settled_pods)",
+        "self._pods.settle_unbound(in_force, settled_pods)",
         "pass",
         "tests/extender/test_rules.py::test_a_waiting_pod_is_bound_by_the_rules_of_now",
     ),

@@ -43,6 +43,11 @@ class PlacementSettings:
         keys = {key for profile in self.profiles for key, _ in profile.users.labels}
         return self.rules.list_label_keys() | keys
 
+    def list_namespace_label_keys(self) -> frozenset[str]:
+        """The labels of namespaces that decide anything."""
+        selectors = self.rules.list_selectors() + [profile.users for profile in self.profiles]
+        return frozenset(key for selector in selectors for key, _ in selector.namespace_labels)
+
     def settle_pod(self, pod: Pod) -> Pod:
         """The pod with the rules and the profile that are in force for it."""
         if pod.request is None:

@@ -34,11 +34,15 @@ class PodSelector:
     """Names, or patterns with `*`."""
     labels: tuple[tuple[str, str], ...] = ()
     """All of them."""
+    namespace_labels: tuple[tuple[str, str], ...] = ()
+    """All of them, of its namespace."""
 
     def matches_pod(self, pod: Pod) -> bool:
-        return (not self.namespaces or any(fnmatchcase(pod.namespace, pattern) for pattern in self.namespaces)) and set(
-            self.labels
-        ) <= set(pod.rule_labels)
+        return (
+            (not self.namespaces or any(fnmatchcase(pod.namespace, pattern) for pattern in self.namespaces))
+            and set(self.labels) <= set(pod.rule_labels)
+            and set(self.namespace_labels) <= set(pod.namespace_labels)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +89,11 @@ class PlacementRules:
 
     def list_label_keys(self) -> frozenset[str]:
         """The labels of pods that decide anything."""
-        selectors = [reserve.users for reserve in self.reserves] + [permit.users for permit in self.permits]
-        keys = {key for selector in selectors for key, _ in selector.labels}
+        keys = {key for selector in self.list_selectors() for key, _ in selector.labels}
         return frozenset(keys | ({self.label_key} if self.share_with == "same-label" else set()))
+
+    def list_selectors(self) -> list[PodSelector]:
+        return [reserve.users for reserve in self.reserves] + [permit.users for permit in self.permits]
 
     def find_tenant(self, pod: Pod) -> bytes | None:
         """The digest by which the pod shares cards; None: with anybody."""

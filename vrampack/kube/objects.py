@@ -119,6 +119,12 @@ class NodeObject(msgspec.Struct, frozen=True):
     status: NodeStatus = NodeStatus()
 
 
+class NamespaceObject(msgspec.Struct, frozen=True):
+    """A v1.Namespace."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
 class NodeSystemInfo(msgspec.Struct, frozen=True, rename="camel"):
     container_runtime_version: str = ""
     kubelet_version: str = ""
