@@ -21,15 +21,15 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Coroutine
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from extender.checks.device_classes import DeviceClassCheck
 from extender.checks.scheduler_config import check_scheduler_config
 from extender.components import build_components
-from extender.config_reloader import ConfigReloader, ConfigurationEvents
+from extender.config_reloader import NO_FILES, ConfigReloader, ConfigurationEvents, ConfigurationSource
 from extender.events import ExtenderEventRecorder
 from extender.garbage_collection import STARTING_THRESHOLDS, collect_garbage, freeze_objects
 from extender.http.cert_watcher import CertWatcher
@@ -77,10 +77,8 @@ class ExtenderOptions:
     context: str | None = None
     scheduler_config: Path | None = None
     """The configuration of our scheduler, to be checked; None: it is not checked."""
-    config: Path | None = None
-    """The file that the settings come from, followed while the service runs."""
-    overrides: Mapping[str, str] = field(default_factory=dict)
-    """Flags that win over that file."""
+    source: ConfigurationSource = NO_FILES
+    """Where the settings come from: its files are followed while the service runs."""
     pod: Pod | None = None
     """The one that the service runs in, for events about its file; None: there are none."""
 
@@ -129,10 +127,9 @@ class Extender:
             CertWatcher("verbs", settings.tls, metrics.certificates, now=time.time) if settings.tls.cert_file else None
         )
         self._config_reloader = None
-        if options.config is not None:
+        if options.source.paths:
             self._config_reloader = ConfigReloader(
-                options.config,
-                options.overrides,
+                options.source,
                 settings=settings,
                 metrics=metrics,
                 listener=self,

@@ -11,14 +11,15 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from extender.placement_policy import PLACEMENT_FIELDS, check_profile_names, load_placement_policy
 from extender.profile_settings import ProfileSettings
 from extender.rule_settings import MAX_ENTRIES, RuleSettings
-from policies.registry import POLICIES
 from policies.tuning import PolicyTuning
 from vrampack.cards import well_known
 from vrampack.cards.profiles import PlacementSettings
 from vrampack.cards.units import DEFAULT_UNIT_MIB
 from vrampack.config.addresses import ListenAddress, OptionalListenAddress, ResourceName, is_loopback
+from vrampack.config.errors import SettingsError
 from vrampack.config.faults import InvalidFieldError
 from vrampack.config.strict import StrictModel, load_configuration
 
@@ -161,13 +162,7 @@ class ExtenderConfiguration(StrictModel):
 
     @model_validator(mode="after")
     def _check_profile_names(self) -> ExtenderConfiguration:
-        names = [profile.name for profile in self.profiles]
-        for place, name in enumerate(names):
-            if name in names[:place] or name in POLICIES:
-                what = "another profile" if name in names[:place] else "a policy"
-                raise InvalidFieldError(
-                    ("profiles", place, "name"), f"found {name!r}, the name of {what}; give its own"
-                )
+        check_profile_names(self.profiles)
         return self
 
     @model_validator(mode="before")
@@ -195,9 +190,21 @@ class ExtenderConfiguration(StrictModel):
         return self
 
 
-def load_settings(path: Path | None, overrides: Mapping[str, str] | None = None) -> ExtenderConfiguration:
+def load_settings(
+    path: Path | None, overrides: Mapping[str, str] | None = None, policy_file: Path | None = None
+) -> ExtenderConfiguration:
     """The configuration of `path`, or the defaults without one. `overrides` are fields of `listen`.
 
+    A policy file has `policy`, `profiles` and `rules`, and the configuration has none of them then.
     Raises `SettingsError` naming the path of every fault.
     """
-    return load_configuration(ExtenderConfiguration, "ExtenderConfiguration", path, overrides)
+    settings = load_configuration(ExtenderConfiguration, "ExtenderConfiguration", path, overrides)
+    if policy_file is None:
+        return settings
+    given = [name for name in PLACEMENT_FIELDS if name in settings.model_fields_set]
+    if given:
+        raise SettingsError(
+            f"{path}: {', '.join(given)}: found, beside the policy file {policy_file}; give it there alone"
+        )
+    placement = load_placement_policy(policy_file)
+    return settings.model_copy(update={name: getattr(placement, name) for name in PLACEMENT_FIELDS})

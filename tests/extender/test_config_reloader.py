@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from extender.app import Extender, ExtenderOptions
-from extender.config_reloader import ConfigReloader, ConfigurationEvents
+from extender.config_reloader import ConfigReloader, ConfigurationEvents, ConfigurationSource
 from extender.events import EventReason, ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration, load_settings
@@ -52,7 +52,11 @@ class ReloadHarness:
         self.settings = load_settings(path, OVERRIDES)
         events = ConfigurationEvents(self.recorder, ledger_pod("extender-0"))
         return ConfigReloader(
-            path, OVERRIDES, settings=self.settings, metrics=self.metrics, listener=self, events=events
+            ConfigurationSource(path, OVERRIDES),
+            settings=self.settings,
+            metrics=self.metrics,
+            listener=self,
+            events=events,
         )
 
     async def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
@@ -275,7 +279,7 @@ async def test_a_pipe_is_read_at_the_start_and_never_again(desk: ReloadHarness) 
 
 async def test_the_service_decides_by_the_new_policy_and_asks_again(desk: ReloadHarness) -> None:
     """5 units are free on one node and 15 on the other: binpack takes the tighter, spread the emptier one."""
-    options = ExtenderOptions(desk.settings, "test", config=desk.path, overrides=OVERRIDES)
+    options = ExtenderOptions(desk.settings, "test", source=ConfigurationSource(desk.path, OVERRIDES))
     service = Extender(options, FakeKubeApi(), desk.metrics)
     for facts in (node_facts("empty", 15), node_facts("tight", 15)):
         service._ledger.update_node(facts)

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from extender.app import Extender, ExtenderOptions
+from extender.config_reloader import ConfigurationSource
 from extender.metrics import ExtenderMetrics
 from extender.rule_settings import RuleSettings
 from extender.settings import load_settings
@@ -123,7 +124,9 @@ class SilentStream:
 async def test_namespaces_are_watched_while_a_selector_in_force_asks_for_them(tmp_path: Path) -> None:
     file, api = tmp_path / "extender.yaml", NamespaceApi()
     file.write_text(HEAD)
-    service = Extender(ExtenderOptions(load_settings(file), "test", config=file), api, ExtenderMetrics("test"))
+    service = Extender(
+        ExtenderOptions(load_settings(file), "test", source=ConfigurationSource(file)), api, ExtenderMetrics("test")
+    )
     reloader = service._config_reloader
     assert reloader is not None
     watcher = asyncio.create_task(service._namespaces.run())

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from extender.app import Extender, ExtenderOptions
+from extender.config_reloader import ConfigurationSource
 from extender.metrics import ExtenderMetrics
 from extender.settings import load_settings
 from extender.state.sync import RESOURCES
@@ -75,7 +76,9 @@ async def test_ten_thousand_pods_are_each_ranked_by_one_generation(tmp_path: Pat
     file, random = tmp_path / "extender.yaml", Random(1)
     file.write_text(HEAD)
     metrics = ExtenderMetrics("test")
-    service = Extender(ExtenderOptions(load_settings(file), "test", config=file), FakeKubeApi(), metrics)
+    service = Extender(
+        ExtenderOptions(load_settings(file), "test", source=ConfigurationSource(file)), FakeKubeApi(), metrics
+    )
     service._readiness.mark_prepared()
     for resource in RESOURCES:
         service._freshness.record_activity(resource)

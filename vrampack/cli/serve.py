@@ -13,6 +13,8 @@ import uvloop
 from prometheus_client import disable_created_metrics
 
 from extender.app import ExtenderOptions, run_extender
+from extender.config_reloader import ConfigurationSource
+from extender.placement_policy import find_policy_file
 from extender.settings import load_settings
 from vrampack.cards.pod import Pod
 from vrampack.cli.errors import report_error
@@ -30,13 +32,13 @@ def main(arguments: Sequence[str]) -> int:
     disable_created_metrics()  # a second series per counter, with a creation time that nothing reads
     try:
         overrides = _read_overrides(options)
+        policy_file = None if options.policy is None else find_policy_file(options.policy)
         started = ExtenderOptions(
-            load_settings(options.config, overrides),
+            load_settings(options.config, overrides, policy_file),
             VERSION,
             options.kubeconfig,
             options.context,
-            config=options.config,
-            overrides=overrides,
+            source=ConfigurationSource(options.config, overrides, policy_file),
             scheduler_config=options.scheduler_config,
             pod=options.pod,
         )
@@ -57,6 +59,11 @@ def build_parser() -> argparse.ArgumentParser:
     """The flags of this command."""
     made = argparse.ArgumentParser(prog="vrampack serve", description="Run the extender until SIGTERM.")
     made.add_argument("--config", type=Path, metavar="FILE", help="ExtenderConfiguration; defaults without it")
+    made.add_argument(
+        "--policy",
+        metavar="NAME|FILE",
+        help="a preset or a PlacementPolicy, instead of policy, profiles and rules in --config",
+    )
     made.add_argument(
         "--scheduler-config",
         type=Path,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 FILE_OWNERS = {
     "ExtenderConfiguration": "the extender's file",
+    "PlacementPolicy": "a policy file",
     "AgentConfiguration": "the agent's file",
     "AdmissionWebhookConfiguration": "the admission webhook's file",
     "KubeSchedulerConfiguration": "kube-scheduler's file",

@@ -49,7 +49,7 @@ def _list(good: str, entries: str, most: str = "") -> FieldRow:
 
 
 KINDS = "Configuration"
-"""Of a text that is no kind all three are allowed, of one that is nearly one that kind."""
+"""Of a text that is no kind all four are allowed, of one that is nearly one that kind."""
 SECONDS = "a number above 0, up to "
 ADDRESS = "a text such as 127.0.0.1:12345"
 RESOURCE = "a text such as aliyun.com/gpu-mem"
@@ -109,6 +109,11 @@ EXTENDER = {
     ),
     "nvidia_fractions": SWITCH,
 }  # fmt: skip
+
+PLACEMENT = {
+    "apiVersion": EXTENDER["apiVersion"],
+    "kind": _constant("PlacementPolicy", "Policy"),
+} | {path: row for path, row in EXTENDER.items() if path.partition(".")[0] in ("policy", "profiles", "rules")}
 
 XID = "a whole number from 1 up"
 AGENT = {
@@ -172,4 +177,4 @@ WEBHOOK = {
     "deadlines.drain_seconds": _number("0", "a number from 0 to 60", "-1", "61"),
     "scheduler_name": _text("vrampack", "a text such as vrampack", "A", "a b"),
 }
-FILES = {"extender": EXTENDER, "agent": AGENT, "admission": WEBHOOK}
+FILES = {"extender": EXTENDER, "policy": PLACEMENT, "agent": AGENT, "admission": WEBHOOK}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.config_reloader import ConfigReloader, ConfigurationEvents
+from extender.config_reloader import ConfigReloader, ConfigurationEvents, ConfigurationSource
 from extender.events import ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration, load_settings
@@ -108,8 +108,7 @@ async def test_start_and_reload_say_what_check_says(
     file = tmp_path / "extender.yaml"
     file.write_text(HEAD)
     reloader = ConfigReloader(
-        file,
-        {},
+        ConfigurationSource(file),
         settings=load_settings(file),
         metrics=(metrics := ExtenderMetrics("test")),
         listener=NoListener(),

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from extender.admission_settings import AdmissionWebhookConfiguration
+from extender.placement_policy import PlacementPolicy
 from extender.settings import ExtenderConfiguration
 from vrampack.agent.settings import AgentConfiguration
 from vrampack.config.kinds import FILE_OWNERS
@@ -35,6 +36,7 @@ FILE_KINDS: Mapping[str, FileKind] = {
             AdmissionWebhookConfiguration,
             "admission-webhook-configuration.v1.json",
         ),
+        FileKind("PlacementPolicy", "policy", PlacementPolicy, "placement-policy.v1.json"),
     )
 }
 
