@@ -151,9 +151,12 @@ class RuleOracle:
 
 
 def matches(selector: Object, pod: Object) -> bool:
-    names, labels = selector.get("namespaces"), selector.get("labels", {})
-    return (not names or any(fnmatchcase(pod["metadata"]["namespace"], each) for each in names)) and all(
-        pod["metadata"]["labels"].get(key) == value for key, value in labels.items()
+    """`namespaceLabels` of the pod's metadata, which no API server knows, are those of its namespace."""
+    names, metadata = selector.get("namespaces"), pod["metadata"]
+    return (not names or any(fnmatchcase(metadata["namespace"], each) for each in names)) and all(
+        metadata.get(field, {}).get(key) == value
+        for field, wanted in (("labels", "labels"), ("namespaceLabels", "namespace_labels"))
+        for key, value in selector.get(wanted, {}).items()
     )
 
 
