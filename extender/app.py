@@ -114,6 +114,7 @@ class Extender:
         self._service = RouteDependencies(
             self._components.timed_verbs,
             self._components.placements_view,
+            self._components.explain_view,
             self._ledger,
             metrics,
             self._readiness,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from extender.events import ExtenderEventRecorder
+from extender.http.explain_view import ExplainView
 from extender.http.placements_view import PlacementsView
 from extender.http.timed_verbs import AsyncVerb, SyncVerb, TimedVerbs
 from extender.metrics import ExtenderMetrics
@@ -43,6 +44,7 @@ class Components:
     preemption: Preemption
     timed_verbs: TimedVerbs
     placements_view: PlacementsView
+    explain_view: ExplainView
     generations: PodGenerations
 
 
@@ -159,5 +161,6 @@ def build_components(  # noqa: PLR0913 - what the parts share
             bind=AsyncVerb("bind", verbs.bind, metrics, CallPreparation(args, engine_follower)),
         ),
         placements_view=PlacementsView(ledger, soft_reservations, nominator),
+        explain_view=ExplainView(ledger, nominator, engine, generations),
         generations=generations,
     )

@@ -50,6 +50,7 @@ ROOMS = {
     "vrampack/cli/explain",
     "vrampack/cli/inspect",
     "vrampack/cli/limits",
+    "vrampack/cli/policy",
     "vrampack/config",
     "vrampack/kube",
     "vrampack/simulator",

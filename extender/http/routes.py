@@ -16,6 +16,7 @@ from fastapi.exception_handlers import http_exception_handler
 from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.requests import ClientDisconnect
 
+from extender.http.explain_view import ExplainView, UnknownSubjectError
 from extender.http.placements_view import PlacementsView
 from extender.http.timed_verbs import MAX_BODY_BYTES, NOT_POST, TOO_LARGE, AsyncVerb, SyncVerb, TimedVerbs
 from extender.metrics import ExtenderMetrics
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 
 INSPECT_NODES_PER_SLICE = 100
 """Nodes shown before a verb gets its turn: about 5 ms."""
+EXPLAIN_NODES_PER_SLICE = 25
+"""The same for explained nodes: about 3 ms."""
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -39,6 +42,7 @@ class RouteDependencies:
 
     timed_verbs: TimedVerbs
     placements_view: PlacementsView
+    explain_view: ExplainView
     ledger: Ledger
     metrics: ExtenderMetrics
     readiness: ReadinessCheck
@@ -53,6 +57,7 @@ def build_verbs_app(service: RouteDependencies, prefix: str) -> FastAPI:
     app = _build_bare_app(max_body_bytes=None)
     app.include_router(_verb_routes(service.timed_verbs), prefix=prefix)
     app.include_router(_inspect_routes(service), prefix=prefix)
+    app.include_router(_explain_routes(service), prefix=prefix)
     app.include_router(_health_routes(service))
     verb_paths = service.timed_verbs.map_paths(prefix).keys()
 
@@ -159,6 +164,30 @@ def _inspect_routes(service: RouteDependencies) -> APIRouter:
         if found is None:
             return JSONResponse({"nodes": [], "error": f"node {node} not found"}, 404)
         return JSONResponse({"nodes": [build_inspection(found, service.ledger.list_holds(node))]})
+
+    return router
+
+
+def _explain_routes(service: RouteDependencies) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/explain")
+    async def explain(request: Request) -> Response:
+        view = service.explain_view
+        try:
+            pod = view.find_subject(request.query_params)
+        except UnknownSubjectError as error:
+            return JSONResponse({"error": str(error)}, 404 if "pod" in request.query_params else 400)
+        pod_request = pod.request
+        if pod_request is None or (problem := service.ledger.in_force.find_unready_reason(pod.namespace)):
+            return JSONResponse({"error": f"not ready: {problem}"}, 503)
+        described = encode_json(view.describe_request(pod, pod_request))
+        nodes = []
+        for at, node in enumerate(view.describe_nodes(pod, pod_request), start=1):
+            nodes.append(encode_json(node))
+            if at % EXPLAIN_NODES_PER_SLICE == 0:
+                await asyncio.sleep(0)
+        return Response(b'%b,"nodes":[%b]}' % (described[:-1], b",".join(nodes)), media_type="application/json")
 
     return router
 

@@ -80,6 +80,7 @@ class InMemoryExtender:
         self.engine, self.generations = components.engine, components.generations
         self.verbs, self.preemption = components.verbs, components.preemption
         self.timed_verbs, self.placements_view = components.timed_verbs, components.placements_view
+        self.explain_view = components.explain_view
         self.feed_objects(nodes, pods)
 
     @cached_property
@@ -87,6 +88,7 @@ class InMemoryExtender:
         return RouteDependencies(
             self.timed_verbs,
             self.placements_view,
+            self.explain_view,
             self.ledger,
             self.metrics,
             self.readiness,
@@ -127,7 +129,13 @@ class InMemoryExtender:
 
 
 async def call_asgi(
-    app: ASGIApp, method: str, path: str, body: bytes = b"", headers: Sequence[tuple[bytes, bytes]] = ()
+    app: ASGIApp,
+    method: str,
+    path: str,
+    body: bytes = b"",
+    headers: Sequence[tuple[bytes, bytes]] = (),
+    *,
+    query: bytes = b"",
 ) -> AsgiReply:
     """One request through the application's own door, as a server hands it over."""
     sent: list[dict[str, Any]] = []  # Any: ASGI messages
@@ -147,7 +155,7 @@ async def call_asgi(
         "path": path,
         "raw_path": path.encode(),
         "root_path": "",
-        "query_string": b"",
+        "query_string": query,
         "headers": [*headers, (b"content-length", str(len(body)).encode())],
         "client": ("127.0.0.1", 40000),
         "server": ("127.0.0.1", 12345),

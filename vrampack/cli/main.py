@@ -24,6 +24,7 @@ COMMANDS = {
     "explain": ("vrampack.cli.explain.main", "say why a pod is pending, node by node and card by card"),
     "inspect": ("vrampack.cli.inspect_direct", "show who holds how much of which card"),
     "limits": ("vrampack.cli.limits.main", "show who holds what of this node's cards, process by process"),
+    "policy": ("vrampack.cli.policy.main", "show the policy and rules in force, or how they decide about a pod"),
     "serve": ("vrampack.cli.serve", "run the extender that kube-scheduler calls"),
 }
 """Name: module, one line of help."""

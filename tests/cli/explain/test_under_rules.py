@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from extender.rule_settings import RuleSettings
+from policies.registry import POLICIES
 from policies.tuning import PolicyTuning
 from tests.extender.scheduler_harness import SchedulerHarness
 from tests.support.builders import UNIT_MIB, card_facts, ledger_pod, pod_request
@@ -24,6 +25,7 @@ from vrampack.cli.explain.pod import NodeSchedulingFields, PodSchedulingFields
 from vrampack.kube.objects import PodObject, to_pod
 
 CLUSTERS = 100
+NO_FIELDS = PodSchedulingFields()
 PODS = 10
 UNLIMITED = 1_000_000
 
@@ -37,6 +39,8 @@ class ExplainedScheduling:
         settings = RuleSettings.model_validate(draw_rules(random))
         self.rules = settings.build_rules()
         self.harness = SchedulerHarness({}, rules=settings)
+        self.tuning = PolicyTuning(default=list(POLICIES)[seed % len(POLICIES)])
+        self.harness.parts.engine.set_tuning(self.tuning)
         for facts in self.nodes.values():
             self.harness.put_node(facts)
 
@@ -50,7 +54,24 @@ class ExplainedScheduling:
         cluster = ExplainedCluster(ClusterListing(listed, bound), UNIT_MIB, self.rules)
         settled = self.harness.ledger.placement.settle_pod(self.read_pod(pod))
         assert settled.request is not None
-        return evaluate_cluster(cluster, PolicyTuning(), settled.request, PodSchedulingFields())
+        self.check_view(settled, evaluation := evaluate_cluster(cluster, self.tuning, settled.request, NO_FIELDS))
+        return evaluation
+
+    def check_view(self, pod: Pod, evaluation: ClusterEvaluation) -> None:
+        """The running service shows the same nodes, cards, scores and terms, and the terms add up to the score."""
+        assert pod.request is not None
+        shown = {
+            each["name"]: each
+            for each in json.loads(json.dumps(list(self.harness.parts.explain_view.describe_nodes(pod, pod.request))))
+        }
+        for node in evaluation.nodes:
+            assert shown[node.name]["score"] == node.score
+            assert shown[node.name]["terms"] == [{"name": term.name, "value": term.value} for term in node.terms]
+            assert shown[node.name]["chosen"] == sorted(card.index for card in node.chosen_cards)
+            assert [each["reason"] for each in shown[node.name]["cards"]] == [
+                each.reason.value if each.reason else None for each in node.cards
+            ]
+            assert node.score is None or sum(term.value for term in node.terms) == pytest.approx(node.score)
 
     def ask_scheduler(self, pod: Object) -> tuple[dict[str, str], list[str]]:
         """The reason of each node that filter refuses, and the others in the order of prioritize."""

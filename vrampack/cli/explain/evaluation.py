@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from policies import evaluate
-from policies.evaluate import sort_by_score
-from policies.policy import ScoredCards
-from policies.tuning import PolicyTuning
+from policies.evaluate import list_score_terms, sort_by_score
+from policies.policy import ScoredCards, ScoreTerm
+from policies.tuning import PolicyName, PolicyTuning
 from vrampack.cards.fit import Unfit, count_missing_units, find_card_obstacle
 from vrampack.cards.holding import Hold
 from vrampack.cards.node import Card, Node
@@ -40,6 +40,9 @@ class EvaluatedNode:
     cards: tuple[EvaluatedCard, ...]
     chosen_cards: tuple[Card, ...] = ()
     """Where the policy would put the pod."""
+    score: float | None = None
+    terms: tuple[ScoreTerm, ...] = ()
+    """What the score is the sum of."""
 
     @property
     def name(self) -> str:
@@ -75,7 +78,7 @@ def evaluate_cluster(
         for name, seen in cluster.nodes.items()
     }
     evaluated = {
-        name: _evaluate_node(cluster.nodes[name], verdict, pod_request, pod_fields)
+        name: _evaluate_node(cluster.nodes[name], verdict, pod_request, pod_fields, policy)
         for name, verdict in verdicts.items()
     }
     nearest = sorted(evaluated.values(), key=lambda each: (_distance(each, pod_request.card_request), each.name))
@@ -127,7 +130,11 @@ def list_card_faults(card: Card) -> list[str]:
 
 
 def _evaluate_node(
-    counted: NodeWithHolds, verdict: ScoredCards | Unfit, pod_request: PodRequest, pod_fields: PodSchedulingFields
+    counted: NodeWithHolds,
+    verdict: ScoredCards | Unfit,
+    pod_request: PodRequest,
+    pod_fields: PodSchedulingFields,
+    policy: PolicyName,
 ) -> EvaluatedNode:
     node, request = counted.node, pod_request.card_request
     reason = verdict.reason if isinstance(verdict, Unfit) else None
@@ -137,7 +144,10 @@ def _evaluate_node(
         cards = tuple(_evaluate_card(node, card, request, counted.holds) for card in node.cards)
     if reason is None:
         obstacles += _find_unoffered_units(counted, request)
-    return EvaluatedNode(node, reason, obstacles, cards, verdict.cards if isinstance(verdict, ScoredCards) else ())
+    if not isinstance(verdict, ScoredCards):
+        return EvaluatedNode(node, reason, obstacles, cards)
+    terms = list_score_terms(policy, node, verdict, request)
+    return EvaluatedNode(node, reason, obstacles, cards, verdict.cards, verdict.score, terms)
 
 
 def _evaluate_card(node: Node, card: Card, request: CardRequest, holds: Sequence[Hold]) -> EvaluatedCard:

@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     """Explain one pod; returns the exit code: 0 explained, 1 not there or not readable, 2 misuse."""
     options = build_parser().parse_args(arguments)
     try:
-        namespace, name = _parse_pod_name(options.pod, options.namespace)
+        namespace, name = parse_pod_name(options.pod, options.namespace)
         settings = load_settings(options.config)
         explanation = asyncio.run(_explain(options, settings, namespace, name))
     except (PodArgumentError, SettingsError) as error:
@@ -135,11 +135,11 @@ async def _read_pod(api: Api, settings: ExtenderConfiguration, namespace: str, n
         raise NoAnswerError(f"get pod {namespace}/{name}: {error}") from error
     placement = settings.build_placement()
     read = to_pod(pod, resource=settings.resources.memory, label_keys=placement.list_label_keys())
-    read = replace(read, namespace_labels=await _read_namespace_labels(api, placement, namespace))
+    read = replace(read, namespace_labels=await read_namespace_labels(api, placement, namespace))
     return ExplainedPod(placement.settle_pod(read), scheduling_fields, pod.metadata.annotations or {})
 
 
-async def _read_namespace_labels(api: Api, placement: PlacementSettings, namespace: str) -> tuple[tuple[str, str], ...]:
+async def read_namespace_labels(api: Api, placement: PlacementSettings, namespace: str) -> tuple[tuple[str, str], ...]:
     """Those that rules or profiles name; nothing is asked for where none does."""
     keys = placement.list_namespace_label_keys()
     if not keys:
@@ -160,7 +160,8 @@ def _parse_kind(text: str) -> str:
     return text
 
 
-def _parse_pod_name(text: str, namespace: str | None) -> tuple[str, str]:
+def parse_pod_name(text: str, namespace: str | None) -> tuple[str, str]:
+    """Namespace and name. Raises `PodArgumentError`."""
     before, slash, name = text.rpartition("/")
     if not name or "/" in before or (slash and not before):
         raise PodArgumentError(f"{text!r} is not a pod; give NAME or NAMESPACE/NAME")
