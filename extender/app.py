@@ -168,6 +168,7 @@ class Extender:
         await apply_placement(self._ledger, placement, namespaces)
         self._namespaces.end_unused(keys)
         self._components.engine.set_tuning(settings.policy)
+        self._components.shadow_judge.set_tuning(settings.policy)
         self._components.generations.begin_generation()
         self._ledger.apply_policy_change()
 
@@ -187,6 +188,7 @@ class Extender:
             self._events.run(),
             self._components.binder.run(),
             self._components.activator.run(),
+            self._components.shadow_judge.run(),
             self._drift_check.run(),
         ]
         if self._config_reloader is not None:

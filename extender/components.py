@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from extender.scheduling.call_preparation import CallPreparation, RankingPrepara
 from extender.scheduling.engine_follower import EngineFollower
 from extender.scheduling.node_backoff import NodeBackoff
 from extender.scheduling.pod_generations import PodGenerations
+from extender.scheduling.shadow_judge import ShadowJudge
 from extender.scheduling.verbs import Verbs
 from extender.settings import ExtenderConfiguration
 from extender.state.ledger import Ledger
@@ -43,6 +45,7 @@ class Components:
     verbs: Verbs
     preemption: Preemption
     timed_verbs: TimedVerbs
+    shadow_judge: ShadowJudge
     placements_view: PlacementsView
     explain_view: ExplainView
     generations: PodGenerations
@@ -124,6 +127,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
     args = ArgsReader(resource, ledger.label_keys)
     preparation = RankingPreparation(args, engine_follower, ledger, engine)
     ledger.add_listener(LedgerReactions(activator, soft_reservations, reporter, engine_follower))
+    shadow_judge = ShadowJudge(nominator, engine, metrics, settings.policy, cpu_clock=time.thread_time)
     verbs = Verbs(
         ledger=ledger,
         engine=engine,
@@ -136,6 +140,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
         args=args,
         decision=settings.decide,
         generations=generations,
+        shadow_judge=shadow_judge,
     )
     preemption = Preemption(
         ledger=ledger,
@@ -161,6 +166,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
             bind=AsyncVerb("bind", verbs.bind, metrics, CallPreparation(args, engine_follower)),
         ),
         placements_view=PlacementsView(ledger, soft_reservations, nominator),
+        shadow_judge=shadow_judge,
         explain_view=ExplainView(ledger, nominator, engine, generations),
         generations=generations,
     )

@@ -34,6 +34,10 @@ class PolicyTuning(BaseModel):
     allowed: tuple[PolicyName, ...] = Field(default=(), max_length=len(POLICIES))
     """Policies a pod may choose by its annotation `vrampack.dev/policy`. Empty: the annotation is ignored."""
 
+    shadow: PolicyName | None = None
+    """A second policy that is asked about decisions once they are answered; metrics say how often it would take another node.
+    Set it before a change of `default`."""
+
     def choose_policy(self, wish: str | None, profile: ProfileChoice | None = None) -> PolicyName:
         """A pod's wish within what is allowed, else that of its profile, else the default."""
         otherwise = self.default if profile is None else profile.policy

@@ -16,6 +16,7 @@ from extender.scheduling.binding import API_FAILURES, Binder
 from extender.scheduling.node_backoff import NodeBackoff
 from extender.scheduling.pod_generations import PodGenerations
 from extender.scheduling.rejection_cache import CachedRejection, RejectionCache, RejectionGeneration
+from extender.scheduling.shadow_judge import ShadowJudge
 from extender.settings import DecisionSettings
 from extender.state.ledger import Ledger
 from extender.state.soft_reservations import SoftReservations
@@ -69,6 +70,7 @@ class Verbs:
         args: ArgsReader,
         decision: DecisionSettings,
         generations: PodGenerations,
+        shadow_judge: ShadowJudge,
     ) -> None:
         self._ledger = ledger
         self._engine = engine
@@ -80,6 +82,7 @@ class Verbs:
         self._args = args
         self._decision = decision
         self._generations = generations
+        self._shadow_judge = shadow_judge
         self._rejections = RejectionCache()
         self._rejected = {reason.value: metrics.rejected_nodes.labels(reason.value) for reason in UnfitReason}
         self._binds = metrics.binds
@@ -208,6 +211,8 @@ class Verbs:
         uid = scheduling_request.pod.uid
         avoided = self._node_backoff.list_avoided_nodes(uid)
         ranked = self._engine.rank_nodes(names, pod_request, uid, count, avoided)
+        if ranked:
+            self._shadow_judge.note_decision(uid, pod_request, names, ranked[0], avoided)
         reservation = self._ledger.get_pod_reservation(uid)
         if reservation is None or reservation.node_name in avoided or reservation.node_name not in names:
             return ranked

@@ -37,6 +37,8 @@ from vrampack.cards.rules import find_stranger
 
 MAX_CACHED_VERDICTS = 400_000
 """Of all tables together: 80 tables of 5,000 nodes, for a cluster sees tens of sizes. A verdict takes 110 bytes: 44 MB."""
+MAX_SHADOW_VERDICTS = 100_000
+"""The same of a shadow's: 11 MB."""
 TABLE_OVERHEAD = 256
 """What a table takes beside its verdicts, in verdicts: those of a small cluster must end somewhere, too."""
 MAX_FLOOR_VIEWS = 4
@@ -114,6 +116,13 @@ class Engine:
         """Evaluate under this tuning from now on."""
         self._tuning = tuning
         self._tables.clear()
+
+    def build_shadow(self, tuning: PolicyTuning) -> Engine:
+        """An engine over the same nodes, under another tuning and with tables of its own, for pods from which no card is kept."""
+        shadow = Engine(self._ledger, tuning, self._soft_reservations)
+        shadow._base_view, shadow._floor_views = self._base_view, self._floor_views
+        shadow._tables = SegmentedCache(MAX_SHADOW_VERDICTS, lambda table: len(table) + TABLE_OVERHEAD)
+        return shadow
 
     def choose_policy(self, pod_request: PodRequest) -> PolicyName:
         """The pod's wish within what the operator allows, else the default."""

@@ -79,9 +79,10 @@ EXTENDER = {
     "deadlines.receive_seconds": _number("2", f"{SECONDS}120", "0", "121", ".inf"),
     "deadlines.stale_seconds": _number("2", f"{SECONDS}3600", "0", "3601", "-.inf"),
     "deadlines.drain_seconds": _number("0", "a number from 0 to 60", "-0.1", "61"),
-    "policy": _section("default", "allowed"),
+    "policy": _section("default", "allowed", "shadow"),
     "policy.default": _words(*POLICIES),
     "policy.allowed": _list("[spread]", "one of binpack, spread, node-binpack", " of at most 3"),
+    "policy.shadow": FieldRow("spread", f"one of {', '.join(POLICIES)}", ("7", "true", "[]", "other", "spreadx")),
     "profiles": _list(
         "[{name: a, policy: spread}]",
         "a mapping with the keys name, policy, users, schedulers, by_annotation",
