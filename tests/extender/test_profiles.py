@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -72,49 +73,74 @@ def test_a_profile_s_name_is_its_own(tmp_path: Path, names: tuple[str, ...], fau
 
 
 async def test_ten_thousand_pods_are_each_ranked_by_one_generation(tmp_path: Path) -> None:
-    """5 units are free on one node and 15 on the other: binpack names the first, spread the second."""
+    """The file changes fifty times meanwhile, rules too, and is put into force between any two calls.
+
+    5 units are free on one node and 15 on the other: binpack names the first, spread the second.
+    """
     file, random = tmp_path / "extender.yaml", Random(1)
     file.write_text(HEAD)
-    metrics = ExtenderMetrics("test")
-    service = Extender(
-        ExtenderOptions(load_settings(file), "test", source=ConfigurationSource(file)), FakeKubeApi(), metrics
-    )
+    api, metrics = FakeKubeApi(), ExtenderMetrics("test")
+    options = ExtenderOptions(load_settings(file), "test", source=ConfigurationSource(file))
+    service = Extender(options, api, metrics)
     service._readiness.mark_prepared()
     for resource in RESOURCES:
         service._freshness.record_activity(resource)
         service._freshness.mark_listed(resource)
     for name in NAMES:
         service._ledger.update_node(node_facts(name, 15))
+    for number in range(30):
+        service._ledger.update_node(node_facts(f"other-{number}", 15))  # more than are counted in one turn
     record = Record("vrampack", (Share(10, "GPU-0", 0),))
     service._ledger.update_pod(ledger_pod("held", units=10, node="tight", record=record))
-    assert service._config_reloader is not None
-    verbs, policies = service._components.verbs, {1: "binpack"}
+    policies, found = {1: "binpack"}, []
+    change = asyncio.create_task(asyncio.sleep(0))
     for number in range(10_000):
-        if number % 400 == 0:
-            await _change_file(service, file, random, policies)
-        body = _encode_call(f"pod-{number}")
-        filtered = verbs.filter(body)
-        if number % 400 == 200:
-            await _change_file(service, file, random, policies)
-        ranked = verbs.prioritize(body)
-        assert json.loads(filtered.body)["NodeNames"] == NAMES
-        assert filtered.generation == ranked.generation
-        (best,) = [each["Host"] for each in json.loads(ranked.body) if each["Score"] == 10]
-        assert best == ("tight" if policies[filtered.generation] == "binpack" else "empty")
-        service._components.soft_reservations.release_pod(f"pod-{number}")
-        proposal = {"Pod": json.loads(body)["Pod"], "NodeNameToMetaVictims": {}}
-        preempted = await service._components.preemption.preempt(json.dumps(proposal).encode())
-        assert preempted.generation == service._components.generations.current
-    assert metrics.config_reload_failures._value.get() > 5
-    assert max(policies) == service._components.generations.current == metrics.config_generation._value.get() > 10
+        if number % 200 == 0:
+            await change
+            change = asyncio.create_task(_change_file(service, file, random, policies))
+        found.append(await _schedule_pod(service, api, f"pod-{number}", is_bound=number % 20 == 0))
+    await change
+    assert [(generation, best) for generation, best in found if policies[generation] != BEST[best]] == []
+    assert metrics.config_reload_failures._value.get() > 10
+    assert max(policies) == service._components.generations.current == metrics.config_generation._value.get() > 20
+    assert len({generation for generation, _ in found}) > 20
+
+
+BEST = {"tight": "binpack", "empty": "spread"}
+
+
+async def _schedule_pod(service: Extender, api: FakeKubeApi, name: str, *, is_bound: bool) -> tuple[int, str]:
+    """The generation that every answer about the pod names, and the node that is ranked first."""
+    verbs, body = service._components.verbs, _encode_call(name)
+    filtered = verbs.filter(body)
+    assert json.loads(filtered.body)["NodeNames"] == NAMES
+    await asyncio.sleep(0)
+    ranked = verbs.prioritize(body)
+    (best,) = [each["Host"] for each in json.loads(ranked.body) if each["Score"] == 10]
+    assert ranked.generation == filtered.generation
+    await asyncio.sleep(0)
+    if is_bound:
+        api.pods["default", name] = json.loads(body)["Pod"]
+        call = {"PodName": name, "PodNamespace": "default", "PodUID": name, "Node": best}
+        bound = await verbs.bind(json.dumps(call).encode())
+        assert json.loads(bound.body)["Error"] == ""
+        assert bound.generation == filtered.generation
+        service._ledger.forget(name, best)
+        service._ledger.remove_pod(name)
+    proposal = {"Pod": json.loads(body)["Pod"], "NodeNameToMetaVictims": {}}
+    preempted = await service._components.preemption.preempt(json.dumps(proposal).encode())
+    assert preempted.generation == service._components.generations.current
+    service._components.soft_reservations.release_pod(name)
+    return filtered.generation, best
 
 
 async def _change_file(service: Extender, file: Path, random: Random, policies: dict[int, str]) -> None:
-    """Another policy, by default or by profile, or a file with a fault."""
+    """Another policy, by default or by profile, with or without a rule, or a file with a fault."""
     policy = random.choice(["binpack", "spread", "best"])
     fresh = file.with_suffix(".new")
     by_profile = f"profiles: [{{name: a, policy: {policy}, users: {{namespaces: [default]}}}}]\n"
-    fresh.write_text(HEAD + random.choice([f"policy: {{default: {policy}}}\n", by_profile]))
+    rule = random.choice(["", f"rules: {{max_pods_per_card: {random.randint(5, 9)}}}\n"])
+    fresh.write_text(HEAD + random.choice([f"policy: {{default: {policy}}}\n", by_profile]) + rule)
     fresh.rename(file)
     assert service._config_reloader is not None
     before = service._config_reloader.generation
