@@ -45,11 +45,13 @@ class RankingPreparation(CallPreparation):
         self._engine = engine
 
     def is_needed(self, body: bytes) -> bool:
-        return super().is_needed(body) or self._find_unprepared_request(body) is not None
+        if self._follower.is_behind or has_large_pod(body):
+            return True
+        return self._ledger.in_force.has_rules and self._find_unprepared_request(body) is not None
 
     async def prepare_call(self, body: bytes) -> None:
         await super().prepare_call(body)
-        found = self._find_unprepared_request(body)
+        found = self._find_unprepared_request(body) if self._ledger.in_force.has_rules else None
         if found is not None:
             for _ in self._engine.prepare_request(*found):
                 await asyncio.sleep(0)
@@ -57,8 +59,6 @@ class RankingPreparation(CallPreparation):
     def _find_unprepared_request(self, body: bytes) -> tuple[PodRequest, str] | None:
         """What the pod of the call asks for under the rules in force, and its uid; None if the verdicts are there."""
         in_force = self._ledger.in_force
-        if not in_force.settings.rules.has_any:
-            return None
         try:
             pod = self._args.peek_args(body).pod
         except MalformedCallError:

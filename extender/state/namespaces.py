@@ -67,6 +67,7 @@ class PlacementInForce:
     def __init__(self, settings: PlacementSettings = NO_SETTINGS, namespaces: NamespaceLabels | None = None) -> None:
         self.settings = settings
         self._namespaces = namespaces or NamespaceLabels()
+        self.has_rules = settings.rules.has_any
         self._reads_namespaces = bool(settings.list_namespace_label_keys())
 
     def settle_pod(self, pod: Pod) -> Pod:

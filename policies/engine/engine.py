@@ -258,8 +258,10 @@ class Engine:
 
     def _get_table(self, pod_request: PodRequest, uid: str) -> VerdictTable:
         """The table of this request, policy and floor, as the ledger is now and as this pod finds its special nodes."""
-        self._get_view(self._ledger.get_priority_floor(uid)).follow_ledger()
-        table = self._get_shared_table(*self._find_table_key(pod_request, uid))
+        floor = self._ledger.get_priority_floor(uid)
+        view = self._get_view(floor)
+        view.follow_ledger()
+        table = self._get_shared_table(self._build_key(pod_request, floor, view), view)
         special = self._ledger.list_pod_specific_nodes(uid)
         if not special:
             return table
@@ -269,8 +271,11 @@ class Engine:
         """By what the view has followed so far."""
         floor = self._ledger.get_priority_floor(uid)
         view = self._get_view(floor)
+        return self._build_key(pod_request, floor, view), view
+
+    def _build_key(self, pod_request: PodRequest, floor: PriorityFloor, view: ClusterView | FloorView) -> TableKey:
         request = view.summaries.hardware.narrow_request(pod_request.card_request)
-        return TableKey(request, self.choose_policy(pod_request), floor), view
+        return TableKey(request, self.choose_policy(pod_request), floor)
 
     def _has_fresh_table(self, key: TableKey, view: ClusterView | FloorView) -> bool:
         table = self._tables.peek_entry(key)
