@@ -75,6 +75,7 @@ class LoadedExtender:
         while await self.read_figure(name) == before or self.calls < calls + CALLS_EACH:
             for _ in range(20):
                 await self.schedule_pod()
+        await self.schedule_pod()  # by what is in force now
 
 
 @pytest.mark.timeout(60 + 30 * RELOADS)
