@@ -134,7 +134,8 @@ class NamespaceSink:
         """Labels change seldom, and nothing is refused for their age."""
 
     def _put_labels(self, name: str, labels: LabelPairs | None) -> None:
-        if self.labels.put_labels(name, labels):
+        """What the first list says is not in force yet: who waited for it reads all pods by it."""
+        if self.labels.put_labels(name, labels) and self._is_listed.is_set():
             self._listener.update_namespace(name)
 
 

@@ -175,7 +175,11 @@ class Engine:
 
     def prepare_request(self, pod_request: PodRequest, uid: str) -> Iterator[None]:
         """Work out the verdicts on a request under rules, ahead of the verb that asks for them, with a pause at each step."""
-        yield from self._prepare_table(*self._find_table_key(pod_request, uid))
+        key, view = self._find_table_key(pod_request, uid)
+        for _ in self._prepare_table(key, view):
+            yield
+            if key.floor is not None and self._floor_views.get(key.floor) is not view:
+                return  # pods of other floors had it dropped: its tables count changes that no view counts any more
 
     def copy_summaries(self) -> ClusterSummaries:
         """The summaries as they were last needed, for a reader in another thread, who follows what changed by itself."""

@@ -37,22 +37,24 @@ def namespace(name: str, **labels: str) -> NamespaceObject:
     return NamespaceObject(ObjectMeta(name=name, labels=labels))
 
 
-async def start_harness() -> tuple[SchedulerHarness, NamespaceSink]:
-    """A T4 and an A100, of which pods of namespaces for development may use the first alone."""
+async def start_harness(*listed: NamespaceObject) -> tuple[SchedulerHarness, NamespaceSink]:
+    """A T4 and an A100, of which pods of namespaces for development may use the first alone; one pod waits."""
     harness = SchedulerHarness({})
     harness.names = ["a100", "t4"]
     for name in harness.names:
         harness.put_node(NodeFacts(name, card_facts(16, model=name.upper()), unit_mib=UNIT_MIB))
+    harness.add_pending_pod("waiting")
     sink = NamespaceSink(NamespaceLabels({"tier"}), harness.ledger, harness.metrics)
+    before = harness.ledger.capacity_generation
+    sink.on_page(listed)
+    sink.on_list_finished()
+    assert harness.ledger.capacity_generation == before  # a thousand namespaces, each a change of all nodes
     await apply_placement(harness.ledger, PlacementSettings(RULES.build_rules()), sink.labels)
     return harness, sink
 
 
 async def test_pods_are_what_the_labels_of_their_namespace_make_them() -> None:
-    harness, sink = await start_harness()
-    harness.add_pending_pod("waiting")
-    sink.on_page([namespace("default", tier="dev", other="x"), namespace("free")])
-    sink.on_list_finished()
+    harness, sink = await start_harness(namespace("default", tier="dev", other="x"), namespace("free"))
     assert harness.filter_names("new") == ["t4"]
     assert "card model not allowed by a rule" in await harness.bind("waiting", "a100")
     before = harness.ledger.capacity_generation

@@ -13,7 +13,7 @@ from extender.state.nominator import Nominator
 from extender.state.pending_preemptions import PendingPreemptions
 from extender.state.placement_change import apply_placement
 from extender.wire.codec import VerbResponse
-from policies.engine.engine import NODES_PER_STEP, Engine
+from policies.engine.engine import MAX_FLOOR_VIEWS, NODES_PER_STEP, Engine
 from policies.tuning import PolicyTuning
 from tests.extender.scheduler_harness import SchedulerHarness
 from tests.support.builders import ledger_pod, node_facts
@@ -107,3 +107,21 @@ def change_node(desk: SchedulerHarness, chance: random.Random, name: str, pod: s
                 desk.ledger.remove_pod(hold.pod.uid)
         case _:
             put_pod(desk, pod, name, chance.choice("abc"))
+
+
+def test_a_view_that_is_dropped_meanwhile_leaves_nothing_behind() -> None:
+    """Nominated pods of more priorities than have a view: tables of a dropped view count changes by its own log."""
+    names = [f"n{at:02}" for at in range(NODES_PER_STEP + 20)]
+    desk = SchedulerHarness({name: [16] for name in names}, rules=RULES)
+    for priority in range(1, 2 * MAX_FLOOR_VIEWS):
+        nominee = ledger_pod(f"nominee-{priority}", units=4, priority=priority)
+        desk.ledger.update_pod(replace(nominee, nominated_node=names[priority], resource_version="2"))
+        desk.ledger.update_pod(ledger_pod(f"asks-{priority}", units=4, priority=priority))
+    engine, request = desk.parts.engine, read_request(desk, "default")
+    engine.filter_nodes(names, request, "asks-1")
+    preparation = engine.prepare_request(read_request(desk, "other"), "asks-1")
+    next(preparation)
+    for priority in range(2, 2 * MAX_FLOOR_VIEWS):
+        engine.filter_nodes(names, request, f"asks-{priority}")
+    assert list(preparation) == []
+    assert not engine.is_prepared(read_request(desk, "other"), "asks-1")

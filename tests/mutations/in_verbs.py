@@ -226,6 +226,12 @@ VERBS: Mapping[str, Mutation] = {
         "pass",
         "tests/extender/test_ruled_preparation.py::test_what_changes_between_two_steps_is_found",
     ),
+    "a shadow judges what has changed": Mutation(
+        "extender/scheduling/shadow_judge.py",
+        "if self._ledger.generation != decision.ledger_generation:",
+        "if False:",
+        "tests/extender/test_shadow_judge.py::test_what_has_changed_since_is_not_judged",
+    ),
     "a pod of a namespace that is not seen is let past": Mutation(
         "extender/state/namespaces.py",
         "if not self._reads_namespaces or namespace in self._namespaces:",
