@@ -121,7 +121,8 @@ async def test_a_node_that_changes_while_others_are_looked_at_is_looked_at_again
     extender = InMemoryExtender(nodes, full())
     body = json.dumps(call(URGENT, {"n": ["a", "b"]} | {name: ["x"] for name in others})).encode()
     preempting = asyncio.ensure_future(extender.preemption.preempt(body))
-    await asyncio.sleep(0)  # it has begun, and others have their turn
+    for _ in range(3):  # it has followed the ledger and looked at the first nodes: others have their turn
+        await asyncio.sleep(0)
     extender.feed_objects(nodes, [*full()[1:], a_pod("e", 4, node="n", card=0, priority=2)])
     victims = json.loads((await preempting).body)["NodeNameToMetaVictims"]
     assert [pod["UID"] for pod in victims["n"]["Pods"]] == ["a", "e", "b"]
