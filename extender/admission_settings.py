@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 
 from vrampack.cards import well_known
 from vrampack.config.addresses import ListenAddress, OptionalListenAddress, ResourceName
+from vrampack.config.faults import InvalidFieldError
 from vrampack.config.strict import StrictModel, load_configuration
 
 
@@ -67,13 +68,15 @@ class AdmissionWebhookConfiguration(StrictModel):
     resources: AdmissionResourceSettings = AdmissionResourceSettings()
     deadlines: AdmissionDeadlineSettings = AdmissionDeadlineSettings()
 
-    scheduler_name: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")] = ""
+    scheduler_name: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", examples=["vrampack"])] = ""
     """Given to pods that ask and chose no scheduler: `vrampack` beside a second scheduler; empty, they keep theirs."""
 
     @model_validator(mode="after")
     def _require_tls(self) -> AdmissionWebhookConfiguration:
         if not (self.tls.cert_file and self.tls.key_file):
-            raise ValueError("tls: an API server calls webhooks by TLS only; give tls.cert_file and tls.key_file")
+            raise InvalidFieldError(
+                ("tls",), "an API server calls webhooks by TLS only; give tls.cert_file and tls.key_file"
+            )
         return self
 
 

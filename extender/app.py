@@ -21,15 +21,15 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Coroutine
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from extender.checks.device_classes import DeviceClassCheck
 from extender.checks.scheduler_config import check_scheduler_config
 from extender.components import build_components
-from extender.config_reloader import ConfigReloader
+from extender.config_reloader import NO_FILES, ConfigReloader, ConfigurationEvents, ConfigurationSource
 from extender.events import ExtenderEventRecorder
 from extender.garbage_collection import STARTING_THRESHOLDS, collect_garbage, freeze_objects
 from extender.http.cert_watcher import CertWatcher
@@ -41,6 +41,8 @@ from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration
 from extender.state.collector import SnapshotTaker
 from extender.state.ledger import Ledger
+from extender.state.namespaces import NamespaceWatcher
+from extender.state.placement_change import apply_placement
 from extender.state.sync import (
     RESOURCES,
     DriftCheck,
@@ -50,12 +52,15 @@ from extender.state.sync import (
     build_reflectors,
     run_reflectors,
 )
+from vrampack.cards.pod import Pod
 from vrampack.config.errors import SettingsError
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import load_credentials
 
 log = logging.getLogger(__name__)
 
+NAMESPACES_LIST_SECONDS = 15.0
+"""For their first list after a change of the file: it is a few pages."""
 THREAD_SWITCH_SECONDS = 0.0005
 """How long the loop waits for a thread that renders a scrape, each time it is woken. A call is several wakings, and with
 Python's own 5 ms each of them took longer than the verb."""
@@ -72,10 +77,10 @@ class ExtenderOptions:
     context: str | None = None
     scheduler_config: Path | None = None
     """The configuration of our scheduler, to be checked; None: it is not checked."""
-    config: Path | None = None
-    """The file that the settings come from, followed while the service runs."""
-    overrides: Mapping[str, str] = field(default_factory=dict)
-    """Flags that win over that file."""
+    source: ConfigurationSource = NO_FILES
+    """Where the settings come from: its files are followed while the service runs."""
+    pod: Pod | None = None
+    """The one that the service runs in, for events about its file; None: there are none."""
 
 
 class Extender:
@@ -87,7 +92,8 @@ class Extender:
         self._stopping = asyncio.Event()
         self._events = ExtenderEventRecorder(api, metrics, clock=time.monotonic, now=time.time)
         reporter = ProblemReporter(metrics, self._events)
-        self._ledger = Ledger(unit_mib=settings.unit_mib, clock=time.monotonic)
+        self._ledger = Ledger(unit_mib=settings.unit_mib, clock=time.monotonic, placement=settings.build_placement())
+        self._namespaces = NamespaceWatcher(api, self._ledger, metrics)
         self._freshness = Freshness(clock=time.monotonic, now=time.time, stale_seconds=settings.deadlines.stale_seconds)
         self._readiness = ReadinessCheck(self._freshness)
         self._readiness.mark_preparing()
@@ -108,6 +114,7 @@ class Extender:
         self._service = RouteDependencies(
             self._components.timed_verbs,
             self._components.placements_view,
+            self._components.explain_view,
             self._ledger,
             metrics,
             self._readiness,
@@ -115,18 +122,19 @@ class Extender:
                 self._ledger, self._components.engine, self._freshness, self._drift_check, clock=time.monotonic
             ),
             options.version,
+            self._components.generations,
         )
         self._cert_watcher = (
             CertWatcher("verbs", settings.tls, metrics.certificates, now=time.time) if settings.tls.cert_file else None
         )
         self._config_reloader = None
-        if options.config is not None:
+        if options.source.paths:
             self._config_reloader = ConfigReloader(
-                options.config,
-                options.overrides,
+                options.source,
                 settings=settings,
                 metrics=metrics,
                 listener=self,
+                events=ConfigurationEvents(self._events, options.pod),
             )
 
     async def run(self, listeners: dict[str, socket.socket]) -> None:
@@ -152,9 +160,16 @@ class Extender:
         self._readiness.mark_stopping()
         self._stopping.set()
 
-    def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
+    async def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
         """Apply every field of `RELOADABLE_FIELDS`."""
+        placement = settings.build_placement()
+        keys = placement.list_namespace_label_keys()
+        namespaces = await self._namespaces.watch_labels(keys, timeout_seconds=NAMESPACES_LIST_SECONDS)
+        await apply_placement(self._ledger, placement, namespaces)
+        self._namespaces.end_unused(keys)
         self._components.engine.set_tuning(settings.policy)
+        self._components.shadow_judge.set_tuning(settings.policy)
+        self._components.generations.begin_generation()
         self._ledger.apply_policy_change()
 
     def _build_verbs_server(self) -> DeadlineServer:
@@ -173,6 +188,7 @@ class Extender:
             self._events.run(),
             self._components.binder.run(),
             self._components.activator.run(),
+            self._components.shadow_judge.run(),
             self._drift_check.run(),
         ]
         if self._config_reloader is not None:
@@ -183,6 +199,7 @@ class Extender:
             run_reflectors(pods, nodes, self._freshness),
             self._follow_ledger(),
             self._device_classes.run(),
+            self._namespaces.run(),
             *tasks,
         ]
 
@@ -193,12 +210,23 @@ class Extender:
         """
         for resource in RESOURCES:
             await self._freshness.wait_until_listed(resource)
+        await self._read_namespaces()
         await self._components.engine_follower.catch_up()
         freeze_objects()
         self._readiness.mark_prepared()
         async with asyncio.TaskGroup() as group:
             group.create_task(collect_garbage())
             group.create_task(self._components.engine_follower.run())
+
+    async def _read_namespaces(self) -> None:
+        placement = self._settings.build_placement()
+        if keys := placement.list_namespace_label_keys():
+            self._readiness.mark_preparing(
+                "the list of namespaces, whose labels rules or profiles name, is not complete yet"
+            )
+            namespaces = await self._namespaces.watch_labels(keys, timeout_seconds=None)
+            await apply_placement(self._ledger, placement, namespaces)
+            self._readiness.mark_preparing()
 
     async def _stop(self, servers: list[DeadlineServer], serving: list[asyncio.Task[None]]) -> None:
         log.info("stopping")

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from extender.events import ExtenderEventRecorder
+from extender.http.explain_view import ExplainView
 from extender.http.placements_view import PlacementsView
 from extender.http.timed_verbs import AsyncVerb, SyncVerb, TimedVerbs
 from extender.metrics import ExtenderMetrics
 from extender.preemption.preempt import Preemption
 from extender.requeue.activator import PodActivator
 from extender.scheduling.binding import Binder
-from extender.scheduling.call_preparation import CallPreparation
+from extender.scheduling.call_preparation import CallPreparation, RankingPreparation
 from extender.scheduling.engine_follower import EngineFollower
 from extender.scheduling.node_backoff import NodeBackoff
+from extender.scheduling.pod_generations import PodGenerations
+from extender.scheduling.shadow_judge import ShadowJudge
 from extender.scheduling.verbs import Verbs
 from extender.settings import ExtenderConfiguration
 from extender.state.ledger import Ledger
@@ -41,7 +45,10 @@ class Components:
     verbs: Verbs
     preemption: Preemption
     timed_verbs: TimedVerbs
+    shadow_judge: ShadowJudge
     placements_view: PlacementsView
+    explain_view: ExplainView
+    generations: PodGenerations
 
 
 class LedgerReactions:
@@ -93,6 +100,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
     resource = settings.resources.memory
     pods = PodClient(ledger, api, resource=resource, clock=clock, started_ns=now_ns())
     engine = Engine(nominator, settings.policy, soft_reservations=soft_reservations)
+    generations = PodGenerations(engine)
     binder = Binder(
         ledger=ledger,
         engine=engine,
@@ -104,6 +112,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
         settings=settings,
         clock=clock,
         now_ns=now_ns,
+        generations=generations,
     )
     activator = PodActivator(
         ledger=ledger,
@@ -115,9 +124,10 @@ def build_components(  # noqa: PLR0913 - what the parts share
         clock=clock,
     )
     engine_follower = EngineFollower(engine, nominator)
-    args = ArgsReader(resource)
-    preparation = CallPreparation(args, engine_follower)
+    args = ArgsReader(resource, ledger.label_keys)
+    preparation = RankingPreparation(args, engine_follower, ledger, engine)
     ledger.add_listener(LedgerReactions(activator, soft_reservations, reporter, engine_follower))
+    shadow_judge = ShadowJudge(nominator, engine, metrics, settings.policy, cpu_clock=time.thread_time)
     verbs = Verbs(
         ledger=ledger,
         engine=engine,
@@ -129,6 +139,8 @@ def build_components(  # noqa: PLR0913 - what the parts share
         readiness=readiness,
         args=args,
         decision=settings.decide,
+        generations=generations,
+        shadow_judge=shadow_judge,
     )
     preemption = Preemption(
         ledger=ledger,
@@ -137,6 +149,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
         metrics=metrics,
         readiness=readiness,
         resource=resource,
+        generations=generations,
     )
     return Components(
         engine=engine,
@@ -150,7 +163,10 @@ def build_components(  # noqa: PLR0913 - what the parts share
             filter=SyncVerb("filter", verbs.filter, metrics, preparation),
             prioritize=SyncVerb("prioritize", verbs.prioritize, metrics, preparation),
             preempt=AsyncVerb("preempt", preemption.preempt, metrics),
-            bind=AsyncVerb("bind", verbs.bind, metrics, preparation),
+            bind=AsyncVerb("bind", verbs.bind, metrics, CallPreparation(args, engine_follower)),
         ),
         placements_view=PlacementsView(ledger, soft_reservations, nominator),
+        shadow_judge=shadow_judge,
+        explain_view=ExplainView(ledger, nominator, engine, generations),
+        generations=generations,
     )

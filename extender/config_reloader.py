@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from pydantic import BaseModel
 
+from extender.events import EventReason
 from extender.file_watcher import FileWatcher
 from extender.metrics import ExtenderMetrics
+from extender.placement_policy import PLACEMENT_FIELDS
 from extender.settings import ExtenderConfiguration, load_settings
+from vrampack.cards.pod import Pod
+from vrampack.config.errors import SettingsError
+from vrampack.kube.events import EventRecorder
 
 log = logging.getLogger(__name__)
 
-RELOADABLE_FIELDS = ("policy",)
+RELOADABLE_FIELDS = PLACEMENT_FIELDS
 """Fields that take effect while running; `Extender.on_settings_changed` applies each of them."""
 POLL_SECONDS = 2.0
 """People who edit the file wait for it; kubelet brings a changed ConfigMap within a minute or two anyway."""
@@ -29,35 +35,85 @@ POLL_SECONDS = 2.0
 class SettingsListener(Protocol):
     """Uses the settings while the service runs."""
 
-    def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
-        """At least one of `RELOADABLE_FIELDS` has another value; the other fields are as they were at the start."""
+    async def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
+        """At least one of `RELOADABLE_FIELDS` has another value; the other fields are as they were at the start.
+
+        Raises `SettingsError` where they cannot take effect: nothing has changed then.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationSource:
+    """Where the settings come from."""
+
+    config: Path | None = None
+    """None: the defaults."""
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    """Flags that win over that file."""
+    policy_file: Path | None = None
+    """Where policy, profiles and rules come from instead."""
+
+    @property
+    def paths(self) -> list[Path]:
+        return [path for path in (self.config, self.policy_file) if path is not None]
+
+
+NO_FILES = ConfigurationSource()
+
+
+class ConfigurationEvents:
+    """Events on the pod that the extender runs in; none where it was not told which one that is."""
+
+    def __init__(self, events: EventRecorder, pod: Pod | None) -> None:
+        self._events = events
+        self._pod = pod
+
+    def report_applied(self, generation: int, fields: Sequence[str], waiting: Sequence[str]) -> None:
+        """The fields that took effect, and those that wait for a restart."""
+        parts = [f"{', '.join(fields)} changed"] if fields else []
+        parts += (
+            [f"{', '.join(waiting)} changed and {'needs' if len(waiting) == 1 else 'need'} a restart"]
+            if waiting
+            else []
+        )
+        text = f"generation {generation} of the configuration is in force: {'; '.join(parts)}"
+        if self._pod is not None:
+            self._events.record_own_event(self._pod, EventReason.CONFIGURATION_APPLIED, text, is_warning=bool(waiting))
+
+    def report_rejected(self, generation: int, text: str) -> None:
+        text = f"generation {generation} of the configuration stays in force: {text}"
+        if self._pod is not None:
+            self._events.record_own_event(self._pod, EventReason.CONFIGURATION_REJECTED, text, is_warning=True)
 
 
 class ConfigReloader:
-    """Follows one configuration file."""
+    """Follows one configuration file, and the policy file beside it."""
 
     def __init__(
         self,
-        path: Path,
-        overrides: Mapping[str, str],
+        source: ConfigurationSource,
         *,
         settings: ExtenderConfiguration,
         metrics: ExtenderMetrics,
         listener: SettingsListener,
+        events: ConfigurationEvents,
     ) -> None:
-        self._path = path
-        self._overrides = overrides
+        self._source = source
         self._settings = settings
+        self._label_keys = settings.build_placement().list_label_keys()
+        """The labels that are read with every pod."""
         self._metrics = metrics
         self._listener = listener
-        self._watcher = FileWatcher([path], self)
+        self._events = events
+        self._watcher = FileWatcher(source.paths, self)
         self.generation = 1
 
     async def run(self) -> None:
         """Look at the file again and again, until cancelled."""
-        if await asyncio.to_thread(_is_stream, self._path):
-            log.info("configuration not followed path=%s reason=%r", self._path, "not a file: changes need a restart")
-            return
+        for path in self._source.paths:
+            if await asyncio.to_thread(_is_stream, path):
+                log.info("configuration not followed path=%s reason=%r", path, "not a file: changes need a restart")
+                return
         while True:
             await asyncio.sleep(POLL_SECONDS)
             await self.reload_if_changed()
@@ -67,28 +123,45 @@ class ConfigReloader:
         await self._watcher.reload_if_changed()
 
     def load_files(self) -> ExtenderConfiguration:
-        return load_settings(self._path, self._overrides)
+        return load_settings(self._source.config, self._source.overrides, self._source.policy_file)
 
     def report_failure(self, error: OSError | ValueError) -> None:
         self._metrics.config_reload_failures.inc()
         text = "; ".join(str(error).splitlines())
         log.error("configuration not reloaded generation=%d error=%s", self.generation, text)
+        self._events.report_rejected(self.generation, text)
 
-    def apply_files(self, loaded: ExtenderConfiguration) -> None:
+    async def apply_files(self, loaded: ExtenderConfiguration) -> None:
         differing = list(_list_differing_fields(self._settings, loaded))
-        taken = [field for field in differing if field.partition(".")[0] in RELOADABLE_FIELDS]
-        for field in differing:
-            if field not in taken:
-                log.warning("configuration change needs a restart field=%s path=%s", field, self._path)
+        names = [name for name in RELOADABLE_FIELDS if self._can_reload(name, loaded)]
+        taken = [name for name in differing if name.partition(".")[0] in names]
+        for name in differing:
+            if name not in taken:
+                log.warning("configuration change needs a restart field=%s path=%s", name, self._source.paths[0])
         if taken:
-            fresh = {name: getattr(loaded, name) for name in RELOADABLE_FIELDS}
-            self._settings = self._settings.model_copy(update=fresh)
-            self._listener.on_settings_changed(self._settings)
+            fresh = {name: getattr(loaded, name) for name in names}
+            settings = self._settings.model_copy(update=fresh)
+            try:
+                await self._listener.on_settings_changed(settings)
+            except SettingsError as error:
+                self.report_failure(error)
+                return
+            self._settings = settings
             self.generation += 1
             self._metrics.config_generation.set(self.generation)
+        if differing:
+            waiting = [name for name in differing if name not in taken]
+            self._events.report_applied(self.generation, taken, waiting)
         log.info(
-            "configuration read path=%s generation=%d changed=%s", self._path, self.generation, ",".join(taken) or "-"
+            "configuration read path=%s generation=%d changed=%s",
+            ",".join(map(str, self._source.paths)),
+            self.generation,
+            ",".join(taken) or "-",
         )
+
+    def _can_reload(self, name: str, loaded: ExtenderConfiguration) -> bool:
+        """What names other labels cannot take effect: the pods are read already."""
+        return name == "policy" or loaded.build_placement().list_label_keys() <= self._label_keys
 
 
 def _is_stream(path: Path) -> bool:

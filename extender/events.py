@@ -21,6 +21,8 @@ class EventReason(StrEnum):
     OVERCOMMITTED = "GPUMemoryOvercommitDetected"
     UNIT_MISMATCH = "GPUMemoryUnitMismatch"
     REQUEST_NOT_VALID = "GPUMemoryRequestNotValid"
+    CONFIGURATION_APPLIED = "GPUMemoryConfigurationApplied"
+    CONFIGURATION_REJECTED = "GPUMemoryConfigurationRejected"
 
 
 class ExtenderEventRecorder(events.EventRecorder):

@@ -30,7 +30,7 @@ class WatchedFiles(Protocol[_Loaded]):
         """Read the files, in a worker thread. Raises `OSError` or `ValueError` when they cannot be used."""
         ...
 
-    def apply_files(self, loaded: _Loaded) -> None:
+    async def apply_files(self, loaded: _Loaded) -> None:
         """Use what was loaded."""
 
     def report_failure(self, error: OSError | ValueError) -> None:
@@ -61,7 +61,7 @@ class FileWatcher(Generic[_Loaded]):
         except (OSError, ValueError) as error:
             self._files.report_failure(error)
             return
-        self._files.apply_files(loaded)
+        await self._files.apply_files(loaded)
 
 
 def _read_stamp(paths: Sequence[Path]) -> FilesStamp:

@@ -165,6 +165,12 @@ class ExtenderMetrics:
         )
         for gauge in (self.scheduler_config_findings, self.device_class_conflicts):
             gauge.set(-1)
+        self.shadow_decisions = Counter(
+            "vrampack_shadow_decisions_total",
+            "Decisions shown to the shadow policy: it would take the same node or another, what it found was stale, or it was skipped.",
+            ["result"],
+            registry=self.registry,
+        )
         self.config_generation = Gauge(
             "vrampack_config_generation",
             "1 at the start, one more for each change of the configuration file that took effect.",

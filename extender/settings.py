@@ -11,10 +11,16 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from extender.placement_policy import PLACEMENT_FIELDS, check_profile_names, load_placement_policy
+from extender.profile_settings import ProfileSettings
+from extender.rule_settings import MAX_ENTRIES, RuleSettings
 from policies.tuning import PolicyTuning
 from vrampack.cards import well_known
+from vrampack.cards.profiles import PlacementSettings
 from vrampack.cards.units import DEFAULT_UNIT_MIB
 from vrampack.config.addresses import ListenAddress, OptionalListenAddress, ResourceName, is_loopback
+from vrampack.config.errors import SettingsError
+from vrampack.config.faults import InvalidFieldError
 from vrampack.config.strict import StrictModel, load_configuration
 
 
@@ -48,7 +54,9 @@ class ListenSettings(StrictModel):
     health: OptionalListenAddress = "127.0.0.1:12346"
     """Health and metrics only. 0.0.0.0:12346 where probes and scrapers come from outside; empty for none."""
 
-    url_prefix: Annotated[str, AfterValidator(_checked_prefix)] = "/gpushare-scheduler"
+    url_prefix: Annotated[str, AfterValidator(_checked_prefix), Field(examples=["/gpushare-scheduler"])] = (
+        "/gpushare-scheduler"
+    )
     """The path of `urlPrefix` in the scheduler's configuration."""
 
 
@@ -134,11 +142,28 @@ class ExtenderConfiguration(StrictModel):
     deadlines: DeadlineSettings = DeadlineSettings()
     policy: PolicyTuning = Field(default=PolicyTuning(), strict=False)
 
-    decide: Annotated[DecisionSettings, BeforeValidator(_expand_decide)] = DecisionSettings()
+    profiles: tuple[ProfileSettings, ...] = Field(default=(), max_length=MAX_ENTRIES, strict=False)
+    """Which policy ranks for which pods: the first that matches, else `policy.default`."""
+
+    rules: RuleSettings = RuleSettings()
+    """What holds in the whole cluster, whatever a policy prefers."""
+
+    decide: Annotated[
+        DecisionSettings, BeforeValidator(_expand_decide, json_schema_input_type=DecidingVerb | DecisionSettings)
+    ] = DecisionSettings()
     """Which verb chooses the node: `prioritize`, `filter` or `auto`, for all pods or by scheduler."""
 
     nvidia_fractions: bool = False
     """Also write the annotations that NVIDIA's fractiond reads. Switch it on where fractiond runs on the nodes."""
+
+    def build_placement(self) -> PlacementSettings:
+        """What the ledger needs of it."""
+        return PlacementSettings(self.rules.build_rules(), tuple(each.build_profile() for each in self.profiles))
+
+    @model_validator(mode="after")
+    def _check_profile_names(self) -> ExtenderConfiguration:
+        check_profile_names(self.profiles)
+        return self
 
     @model_validator(mode="before")
     @classmethod
@@ -147,25 +172,39 @@ class ExtenderConfiguration(StrictModel):
         if isinstance(given, Mapping) and (
             "admission" in given or (isinstance(listen, Mapping) and "admission" in listen)
         ):
-            raise ValueError(
-                "listen.admission, admission: the webhook is a program of its own, `vrampack admission`; give them to "
-                "its AdmissionWebhookConfiguration, as listen.admission, tls and scheduler_name"
+            raise InvalidFieldError(
+                ("admission",) if "admission" in given else ("listen", "admission"),
+                "the webhook is a program of its own, `vrampack admission`; give them to "
+                "its AdmissionWebhookConfiguration, as listen.admission, tls and scheduler_name",
             )
         return given
 
     @model_validator(mode="after")
     def _require_tls(self) -> ExtenderConfiguration:
         if not is_loopback(self.listen.verbs) and self.tls.cert_file is None:
-            raise ValueError(
-                f"listen.verbs: {self.listen.verbs} is not loopback and tls is not set; whoever reaches it could bind "
-                "pods. Give tls.cert_file, tls.key_file and tls.client_ca_file, or listen on 127.0.0.1"
+            raise InvalidFieldError(
+                ("listen", "verbs"),
+                f"{self.listen.verbs} is not loopback and tls is not set; whoever reaches it could bind "
+                "pods. Give tls.cert_file, tls.key_file and tls.client_ca_file, or listen on 127.0.0.1",
             )
         return self
 
 
-def load_settings(path: Path | None, overrides: Mapping[str, str] | None = None) -> ExtenderConfiguration:
+def load_settings(
+    path: Path | None, overrides: Mapping[str, str] | None = None, policy_file: Path | None = None
+) -> ExtenderConfiguration:
     """The configuration of `path`, or the defaults without one. `overrides` are fields of `listen`.
 
+    A policy file has `policy`, `profiles` and `rules`, and the configuration has none of them then.
     Raises `SettingsError` naming the path of every fault.
     """
-    return load_configuration(ExtenderConfiguration, "ExtenderConfiguration", path, overrides)
+    settings = load_configuration(ExtenderConfiguration, "ExtenderConfiguration", path, overrides)
+    if policy_file is None:
+        return settings
+    given = [name for name in PLACEMENT_FIELDS if name in settings.model_fields_set]
+    if given:
+        raise SettingsError(
+            f"{path}: {', '.join(given)}: found, beside the policy file {policy_file}; give it there alone"
+        )
+    placement = load_placement_policy(policy_file)
+    return settings.model_copy(update={name: getattr(placement, name) for name in PLACEMENT_FIELDS})

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
-from policies.policy import ScoredCards
+from policies.policy import ScoredCards, ScoreTerm
 from vrampack.cards.node import Card, Node
 from vrampack.cards.node_summary import NodeSummary, find_tightest_units
 from vrampack.cards.request import CardRequest
@@ -18,6 +18,11 @@ def choose_cards(_node: Node, fitting: tuple[Card, ...], request: CardRequest) -
     """The tightest cards; between nodes, the one that leaves the fewest units free on the cards taken."""
     tightest = tuple(sorted(fitting, key=lambda card: (card.free_units, card.index))[: request.count])
     return ScoredCards(-sum(card.free_units for card in tightest), tightest)
+
+
+def list_terms(_node: Node, chosen: tuple[Card, ...], _request: CardRequest) -> tuple[ScoreTerm, ...]:
+    """One for each card."""
+    return tuple(ScoreTerm(f"free on card {card.index}", -card.free_units) for card in chosen)
 
 
 def score_nodes(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from policies.policy import ScoredCards
+from policies.policy import ScoredCards, ScoreTerm
 from policies.registry import POLICIES
 from policies.tuning import PolicyName
 from vrampack.cards.fit import Unfit, find_fitting_cards
@@ -23,6 +23,13 @@ def evaluate_node(node: Node | None, request: CardRequest, policy: PolicyName) -
     if isinstance(fitting, Unfit):
         return fitting
     return POLICIES[policy].choose_cards(node, fitting, request)
+
+
+def list_score_terms(
+    policy: PolicyName, node: Node, scored: ScoredCards, request: CardRequest
+) -> tuple[ScoreTerm, ...]:
+    """The terms of the policy's verdict on this node, for people who ask why; their sum is the score."""
+    return POLICIES[policy].list_terms(node, scored.cards, request)
 
 
 def sort_by_score(evaluations: Mapping[str, Evaluation]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from policies.policy import ScoredCards
+from policies.policy import ScoredCards, ScoreTerm
 from vrampack.cards.node import Card, Node
 from vrampack.cards.node_summary import NodeSummary, find_tightest_units
 from vrampack.cards.request import CardRequest
@@ -15,6 +15,15 @@ def choose_cards(node: Node, fitting: tuple[Card, ...], request: CardRequest) ->
     tightest = tuple(sorted(fitting, key=lambda card: (card.free_units, card.index))[: request.count])
     added = sum(card.units if request.whole else request.units for card in tightest)
     return ScoredCards((node.used_units + added) / node.total_units, tightest)
+
+
+def list_terms(node: Node, chosen: tuple[Card, ...], request: CardRequest) -> tuple[ScoreTerm, ...]:
+    """What is in use, and what comes to it."""
+    added = sum(card.units if request.whole else request.units for card in chosen)
+    return (
+        ScoreTerm("share of the node in use", node.used_units / node.total_units),
+        ScoreTerm("share of it that is asked for", added / node.total_units),
+    )
 
 
 def score_nodes(

@@ -19,6 +19,14 @@ class ScoredCards:
     cards: tuple[Card, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ScoreTerm:
+    """A part of a score, in words."""
+
+    name: str
+    value: float
+
+
 class Policy(Protocol):
     """The functions of a policy's module."""
 
@@ -36,4 +44,8 @@ class Policy(Protocol):
 
         Ranking thousands of nodes needs no cards, and no call for each. A property test holds the two to the same scores.
         """
+        ...
+
+    def list_terms(self, node: Node, chosen: tuple[Card, ...], request: CardRequest, /) -> tuple[ScoreTerm, ...]:
+        """What the score of a node is the sum of, once `choose_cards` has chosen these cards."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from policies.policy import ScoredCards
+from policies.policy import ScoredCards, ScoreTerm
 from vrampack.cards.node import Card, Node
 from vrampack.cards.node_summary import NodeSummary
 from vrampack.cards.request import CardRequest
@@ -21,6 +21,12 @@ def choose_cards(_node: Node, fitting: tuple[Card, ...], request: CardRequest) -
 
 def _used_share(card: Card, request: CardRequest) -> float:
     return 1.0 if request.whole else (card.used_units + request.units) / card.units
+
+
+def list_terms(_node: Node, chosen: tuple[Card, ...], request: CardRequest) -> tuple[ScoreTerm, ...]:
+    """The fullest of the cards decides."""
+    fullest = max(chosen, key=lambda card: _used_share(card, request))
+    return (ScoreTerm(f"share of card {fullest.index} in use after placing", -_used_share(fullest, request)),)
 
 
 def score_nodes(

@@ -67,4 +67,13 @@ def hold_on_node(node: Node, indices: Collection[int], request: CardRequest) -> 
 
 
 def _hold_on_card(card: Card, request: CardRequest) -> Card:
-    return replace(card, used_units=card.used_units + (card.units if request.whole else request.units))
+    units = card.units if request.whole else request.units
+    tenant = None if request.rules is None else request.rules.tenant
+    if card.free_pods is None and tenant is None:
+        return replace(card, used_units=card.used_units + units)
+    return replace(
+        card,
+        used_units=card.used_units + units,
+        free_pods=None if card.free_pods is None else max(0, card.free_pods - 1),
+        tenants=card.tenants if tenant is None else card.tenants | {tenant},
+    )

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from policies.registry import POLICIES
+from vrampack.cards.request import ProfileChoice
 
 
 def _check_policy_name(name: str) -> str:
@@ -17,14 +18,14 @@ def _check_policy_name(name: str) -> str:
     return name
 
 
-PolicyName = Annotated[str, AfterValidator(_check_policy_name)]
+PolicyName = Annotated[str, AfterValidator(_check_policy_name), Field(json_schema_extra={"enum": [*POLICIES]})]
 """A key of `POLICIES`."""
 
 
 class PolicyTuning(BaseModel):
     """The default policy and what a pod may choose instead."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     default: PolicyName = "binpack"
     """Where pods go that say nothing. Change it to `spread` if speed matters more than free cards, to
@@ -33,6 +34,11 @@ class PolicyTuning(BaseModel):
     allowed: tuple[PolicyName, ...] = Field(default=(), max_length=len(POLICIES))
     """Policies a pod may choose by its annotation `vrampack.dev/policy`. Empty: the annotation is ignored."""
 
-    def choose_policy(self, wish: str | None) -> PolicyName:
-        """A pod's wish within what is allowed, else the default."""
-        return next((name for name in self.allowed if name == wish), self.default)
+    shadow: PolicyName | None = None
+    """A second policy that is asked about decisions once they are answered; metrics say how often it would take another node.
+    Set it before a change of `default`."""
+
+    def choose_policy(self, wish: str | None, profile: ProfileChoice | None = None) -> PolicyName:
+        """A pod's wish within what is allowed, else that of its profile, else the default."""
+        otherwise = self.default if profile is None else profile.policy
+        return next((name for name in self.allowed if name == wish), otherwise)

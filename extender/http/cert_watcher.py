@@ -74,7 +74,7 @@ class CertWatcher:
         leaf = x509.load_pem_x509_certificate(self._files.cert_file.read_bytes())
         return CertificatePair(context, leaf.not_valid_before_utc.timestamp(), leaf.not_valid_after_utc.timestamp())
 
-    def apply_files(self, loaded: CertificatePair) -> None:
+    async def apply_files(self, loaded: CertificatePair) -> None:
         self._use_pair(loaded)
         log.info(
             "certificate read listener=%s path=%s ends=%d", self._listener, self._files.cert_file, loaded.not_after

@@ -25,8 +25,9 @@ from extender.http.timed_verbs import (
     AsyncVerb,
     SyncVerb,
 )
-from extender.wire.codec import VerbResponse
+from extender.wire.codec import GENERATION_HEADER, VerbResponse
 
+_GENERATION_LINE = GENERATION_HEADER.encode() + b": %d\r\n"
 _STATUS_LINES = {
     200: b"HTTP/1.1 200 OK\r\n",
     400: b"HTTP/1.1 400 Bad Request\r\n",
@@ -180,6 +181,8 @@ class VerbProtocol(PacedProtocol):
         self._has_answered = True
         lines = [_STATUS_LINES[answer.status]]
         lines += [b"%b: %b\r\n" % header for header in self.server_state.default_headers]
+        if answer.generation:
+            lines.append(_GENERATION_LINE % answer.generation)
         lines.append(b"content-length: %d\r\ncontent-type: application/json\r\n\r\n" % len(answer.body))
         self.transport.writelines((b"".join(lines), answer.body))
 

@@ -16,19 +16,23 @@ from fastapi.exception_handlers import http_exception_handler
 from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.requests import ClientDisconnect
 
+from extender.http.explain_view import ExplainView, UnknownSubjectError
 from extender.http.placements_view import PlacementsView
 from extender.http.timed_verbs import MAX_BODY_BYTES, NOT_POST, TOO_LARGE, AsyncVerb, SyncVerb, TimedVerbs
 from extender.metrics import ExtenderMetrics
+from extender.scheduling.pod_generations import PodGenerations
 from extender.state.collector import LedgerCollector, SnapshotTaker
 from extender.state.ledger import Ledger
 from extender.state.sync import ReadinessCheck
-from extender.wire.codec import VerbResponse, encode_json
+from extender.wire.codec import GENERATION_HEADER, VerbResponse, encode_json
 from vrampack.cards.inspection import build_inspection
 
 log = logging.getLogger(__name__)
 
 INSPECT_NODES_PER_SLICE = 100
 """Nodes shown before a verb gets its turn: about 5 ms."""
+EXPLAIN_NODES_PER_SLICE = 25
+"""The same for explained nodes: about 3 ms."""
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -38,11 +42,13 @@ class RouteDependencies:
 
     timed_verbs: TimedVerbs
     placements_view: PlacementsView
+    explain_view: ExplainView
     ledger: Ledger
     metrics: ExtenderMetrics
     readiness: ReadinessCheck
     snapshot_taker: SnapshotTaker
     version: str
+    generations: PodGenerations
 
 
 def build_verbs_app(service: RouteDependencies, prefix: str) -> FastAPI:
@@ -51,6 +57,7 @@ def build_verbs_app(service: RouteDependencies, prefix: str) -> FastAPI:
     app = _build_bare_app(max_body_bytes=None)
     app.include_router(_verb_routes(service.timed_verbs), prefix=prefix)
     app.include_router(_inspect_routes(service), prefix=prefix)
+    app.include_router(_explain_routes(service), prefix=prefix)
     app.include_router(_health_routes(service))
     verb_paths = service.timed_verbs.map_paths(prefix).keys()
 
@@ -131,6 +138,8 @@ async def _read_body(request: Request) -> bytes | None:
 
 
 def _to_http_response(answer: VerbResponse, headers: dict[str, str] | None = None) -> Response:
+    if answer.generation:
+        headers = {**(headers or {}), GENERATION_HEADER: str(answer.generation)}
     return Response(answer.body, answer.status, headers, media_type="application/json")
 
 
@@ -159,6 +168,30 @@ def _inspect_routes(service: RouteDependencies) -> APIRouter:
     return router
 
 
+def _explain_routes(service: RouteDependencies) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/explain")
+    async def explain(request: Request) -> Response:
+        view = service.explain_view
+        try:
+            pod = view.find_subject(request.query_params)
+        except UnknownSubjectError as error:
+            return JSONResponse({"error": str(error)}, 404 if "pod" in request.query_params else 400)
+        pod_request = pod.request
+        if pod_request is None or (problem := service.ledger.in_force.find_unready_reason(pod.namespace)):
+            return JSONResponse({"error": f"not ready: {problem}"}, 503)
+        described = encode_json(view.describe_request(pod, pod_request))
+        nodes = []
+        for at, node in enumerate(view.describe_nodes(pod, pod_request), start=1):
+            nodes.append(encode_json(node))
+            if at % EXPLAIN_NODES_PER_SLICE == 0:
+                await asyncio.sleep(0)
+        return Response(b'%b,"nodes":[%b]}' % (described[:-1], b",".join(nodes)), media_type="application/json")
+
+    return router
+
+
 def _health_routes(service: RouteDependencies) -> APIRouter:
     router = APIRouter()
 
@@ -173,7 +206,7 @@ def _health_routes(service: RouteDependencies) -> APIRouter:
 
     @router.get("/version")
     async def version() -> JSONResponse:
-        return JSONResponse({"version": service.version})
+        return JSONResponse({"version": service.version, "configGeneration": service.generations.current})
 
     @router.get("/metrics")
     async def metrics() -> Response:

@@ -37,10 +37,17 @@ class EvictionListener(Protocol):
         """A preemption is pending, and its end is announced by no event."""
 
 
+class ConfigurationGeneration(Protocol):
+    """Which configuration is in force."""
+
+    @property
+    def current(self) -> int: ...
+
+
 class Preemption:
     """The verb preempt over one ledger. It changes nothing but the cards that are kept for the pod."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what an answer is made of
         self,
         *,
         ledger: Ledger,
@@ -49,6 +56,7 @@ class Preemption:
         metrics: ExtenderMetrics,
         readiness: ReadinessCheck,
         resource: str,
+        generations: ConfigurationGeneration,
     ) -> None:
         self._ledger = ledger
         self._nominator = nominator
@@ -56,6 +64,7 @@ class Preemption:
         self._results = metrics.preemptions
         self._readiness = readiness
         self._resource = resource
+        self._generations = generations
         self._one_call = asyncio.Lock()
 
     async def preempt(self, body: bytes) -> VerbResponse:
@@ -67,12 +76,16 @@ class Preemption:
         if problem:
             return self._build_error("unready", 503, f"not ready: {problem}")
         try:
-            proposal = read_preemption_args(body, self._resource)
+            proposal = read_preemption_args(body, self._resource, self._ledger.label_keys)
         except MalformedCallError as error:
             return self._build_error("malformed", 400, str(error))
+        problem = self._ledger.in_force.find_unready_reason(proposal.pod.namespace)
+        if problem and proposal.pod.request is not None:
+            return self._build_error("unready", 503, f"not ready: {problem}")
         async with self._one_call:
             await self._nominator.catch_up()
             victims = await self._find_victims(proposal)
+            generation = self._generations.current
         added = sum(len(each.pods) - len(proposal.victims[name].pods) for name, each in victims.items())
         result = ("added" if added else "ok") if victims else "no"
         self._results.labels(result).inc()
@@ -83,10 +96,12 @@ class Preemption:
             len(victims),
             added,
         )
-        return VerbResponse(encode_json(PreemptionResult(victims)), "ok" if victims else "no")
+        body = encode_json(PreemptionResult(victims))
+        return VerbResponse(body, "ok" if victims else "no", generation=generation)
 
     async def _find_victims(self, proposal: PreemptionProposal) -> dict[str, MetaVictims]:
-        pod = self._ledger.get_pod(proposal.pod.uid) or proposal.pod
+        proposed_pod = self._ledger.in_force.settle_pod(proposal.pod)
+        pod = self._ledger.get_pod(proposal.pod.uid) or proposed_pod
         found: dict[str, MetaVictims | None] = dict.fromkeys(proposal.victims)
         is_going: dict[str, bool] = {}
         names: Collection[str] = found if proposal.may_preempt else ()
@@ -102,7 +117,7 @@ class Preemption:
         victims_by_node = {name: victims for name, victims in found.items() if victims is not None and victims.pods}
         if victims_by_node and pod.request is not None:
             self._nominator.add_preemption(
-                proposal.pod,
+                proposed_pod,
                 {name: [each.uid for each in victims.pods] for name, victims in victims_by_node.items()},
                 [name for name in victims_by_node if is_going[name]],
             )
@@ -137,7 +152,12 @@ class Preemption:
         holds = [hold for hold in self._ledger.list_holds(name) if hold.pod.uid != pod.uid]
         holds += self._nominator.list_holds_against(name, pod)
         return find_added_victims(
-            node, holds, request=request, priority=pod.priority, leaving_uids=frozenset(proposed_uids)
+            node,
+            holds,
+            request=request,
+            priority=pod.priority,
+            leaving_uids=frozenset(proposed_uids),
+            rules=self._ledger.placement.rules,
         )
 
     def _build_error(self, result: str, status: int, text: str) -> VerbResponse:

@@ -14,10 +14,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, combinations
 
-from vrampack.cards.fit import count_missing_units, list_unhindered_cards
-from vrampack.cards.holding import Hold
+from vrampack.cards.fit import Unfit, count_missing_units, find_fitting_cards, list_unhindered_cards
+from vrampack.cards.holding import Hold, refill_node
 from vrampack.cards.node import Node
 from vrampack.cards.request import CardRequest
+from vrampack.cards.rules import NO_RULES, PlacementRules
 
 MAX_SETS = 128
 """Sets of one card's pods that are compared: of 9 pods, or any two of 16. At 3 us each they take 0.4 ms."""
@@ -28,13 +29,21 @@ VictimOrder = tuple[int, list[int], int, list[str]]
 
 
 def find_added_victims(
-    node: Node, holds: Iterable[Hold], *, request: CardRequest, priority: int, leaving_uids: Collection[str]
+    node: Node,
+    holds: Iterable[Hold],
+    *,
+    request: CardRequest,
+    priority: int,
+    leaving_uids: Collection[str],
+    rules: PlacementRules = NO_RULES,
 ) -> list[Hold] | None:
     """The holds to free beside those of the pods in `leaving_uids`, most important first, or None where no set would do.
 
     Only bound pods of a lower `priority` are taken: a place that is only reserved may never become a pod there.
     """
     staying = [hold for hold in holds if hold.state != "terminating" and hold.pod.uid not in leaving_uids]
+    if request.rules is not None:
+        return _find_victims_under_rules(node, staying, request, priority, rules)
     missing = _count_missing_units(node, staying, request)
     if len(missing) < request.count:
         return None
@@ -47,6 +56,27 @@ def find_added_victims(
     find_victims = _find_smallest_set if len(shared) <= MAX_SHARED_PODS else _drop_needless
     victims = find_victims(lower, missing, request.count)
     return None if victims is None else sorted(victims, key=_get_importance)
+
+
+def _find_victims_under_rules(
+    node: Node, staying: Sequence[Hold], request: CardRequest, priority: int, rules: PlacementRules
+) -> list[Hold] | None:
+    """Who shares a card counts as much as what is free there, so the fit itself is asked: of these none can be spared."""
+
+    def is_fitting(holds: Iterable[Hold]) -> bool:
+        return not isinstance(find_fitting_cards(refill_node(node, holds, rules=rules), request), Unfit)
+
+    lower = [hold for hold in staying if hold.state == "bound" and hold.pod.priority < priority]
+    kept = [hold for hold in staying if hold not in lower]
+    if not is_fitting(kept):
+        return None
+    victims = []
+    for hold in sorted(lower, key=_get_importance):
+        if is_fitting([*kept, hold]):
+            kept.append(hold)
+        else:
+            victims.append(hold)
+    return victims
 
 
 def get_victim_order(victims: Collection[Hold]) -> VictimOrder:

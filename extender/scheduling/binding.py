@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from extender.events import EventReason, ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
 from extender.scheduling.binding_fence import BindingFence
+from extender.scheduling.pod_generations import PodGenerations
 from extender.settings import ExtenderConfiguration
 from extender.state.ledger import Ledger
 from extender.state.pod_client import PodClient
@@ -89,7 +90,9 @@ class Binder:
         settings: ExtenderConfiguration,
         clock: Callable[[], float],
         now_ns: Callable[[], int],
+        generations: PodGenerations,
     ) -> None:
+        self._generations = generations
         self._ledger = ledger
         self._engine = engine
         self._soft_reservations = soft_reservations
@@ -168,6 +171,9 @@ class Binder:
             if isinstance(fetched, BindOutcome):
                 return fetched
             pod = fetched
+        problem = self._ledger.in_force.find_unready_reason(pod.namespace)
+        if pod.request is not None and problem:
+            return BindOutcome("unready", f"not ready: {problem}; nothing was bound")
         return await self._fence_other_place(pod, args.node, deadline)
 
     async def _fence_other_place(self, pod: Pod, node_name: str, deadline: float) -> Pod | BindOutcome:
@@ -198,6 +204,7 @@ class Binder:
         if earlier is not None:
             allocation = earlier.allocation
         else:
+            pod_request = self._generations.apply_pin(pod.uid, pod_request)
             evaluation = self._engine.evaluate_node(node.name, pod_request, pod.uid)
             if isinstance(evaluation, Unfit):
                 self._metrics.bind_conflicts.inc()

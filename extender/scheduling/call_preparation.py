@@ -1,7 +1,8 @@
 """What of a call would hold the loop for long, done ahead of it in short steps: other verbs have their turn in between.
 
 A call is answered in one turn of the loop, from its last byte on. That is cheapest for nearly all of them; but a pod may have a
-thousand containers, and hundreds of nodes may have changed since the last call.
+thousand containers, hundreds of nodes may have changed since the last call, and what rules leave of each node to a new kind
+of request has to be worked out once.
 """
 
 from __future__ import annotations
@@ -9,11 +10,15 @@ from __future__ import annotations
 import asyncio
 
 from extender.scheduling.engine_follower import EngineFollower
+from extender.state.ledger import Ledger
 from extender.wire.args import ArgsReader, has_large_pod
+from extender.wire.codec import MalformedCallError
+from policies.engine.engine import Engine
+from vrampack.cards.request import PodRequest
 
 
 class CallPreparation:
-    """For filter and prioritize. The call that follows finds its pod read and the nodes summarized."""
+    """For any verb. The call that follows finds its pod read and the nodes summarized."""
 
     def __init__(self, args: ArgsReader, follower: EngineFollower) -> None:
         self._args = args
@@ -29,3 +34,36 @@ class CallPreparation:
                 await asyncio.sleep(0)
         if self._follower.is_behind:
             await self._follower.catch_up()
+
+
+class RankingPreparation(CallPreparation):
+    """For filter and prioritize: the call finds the verdicts of its request, too."""
+
+    def __init__(self, args: ArgsReader, follower: EngineFollower, ledger: Ledger, engine: Engine) -> None:
+        super().__init__(args, follower)
+        self._ledger = ledger
+        self._engine = engine
+
+    def is_needed(self, body: bytes) -> bool:
+        if self._follower.is_behind or has_large_pod(body):
+            return True
+        return self._ledger.in_force.has_rules and self._find_unprepared_request(body) is not None
+
+    async def prepare_call(self, body: bytes) -> None:
+        await super().prepare_call(body)
+        found = self._find_unprepared_request(body) if self._ledger.in_force.has_rules else None
+        if found is not None:
+            for _ in self._engine.prepare_request(*found):
+                await asyncio.sleep(0)
+
+    def _find_unprepared_request(self, body: bytes) -> tuple[PodRequest, str] | None:
+        """What the pod of the call asks for under the rules in force, and its uid; None if the verdicts are there."""
+        in_force = self._ledger.in_force
+        try:
+            pod = self._args.peek_args(body).pod
+        except MalformedCallError:
+            return None
+        if pod.request is None:
+            return None
+        pod_request = in_force.settle_request(pod, pod.request)
+        return None if self._engine.is_prepared(pod_request, pod.uid) else (pod_request, pod.uid)

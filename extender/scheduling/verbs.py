@@ -14,7 +14,9 @@ from typing import Protocol
 from extender.metrics import ExtenderMetrics
 from extender.scheduling.binding import API_FAILURES, Binder
 from extender.scheduling.node_backoff import NodeBackoff
+from extender.scheduling.pod_generations import PodGenerations
 from extender.scheduling.rejection_cache import CachedRejection, RejectionCache, RejectionGeneration
+from extender.scheduling.shadow_judge import ShadowJudge
 from extender.settings import DecisionSettings
 from extender.state.ledger import Ledger
 from extender.state.soft_reservations import SoftReservations
@@ -67,6 +69,8 @@ class Verbs:
         readiness: ReadinessCheck,
         args: ArgsReader,
         decision: DecisionSettings,
+        generations: PodGenerations,
+        shadow_judge: ShadowJudge,
     ) -> None:
         self._ledger = ledger
         self._engine = engine
@@ -77,6 +81,8 @@ class Verbs:
         self._readiness = readiness
         self._args = args
         self._decision = decision
+        self._generations = generations
+        self._shadow_judge = shadow_judge
         self._rejections = RejectionCache()
         self._rejected = {reason.value: metrics.rejected_nodes.labels(reason.value) for reason in UnfitReason}
         self._binds = metrics.binds
@@ -98,12 +104,16 @@ class Verbs:
         pod = scheduling_request.pod
         if pod.request is None:
             return VerbResponse(encode_json(FilterResult(node_names=list(dict.fromkeys(names)))))
+        problem = self._ledger.in_force.find_unready_reason(pod.namespace)
+        if problem:
+            return _filter_error(f"not ready: {problem}")
+        pod_request = self._ledger.in_force.settle_request(pod, pod.request)
         if pod.node_name:
-            outcome = self._engine.filter_nodes(names, pod.request, pod.uid)
+            outcome = self._engine.filter_nodes(names, pod_request, pod.uid)
             if pod.node_name in names:
                 outcome = outcome.with_node_passed(pod.node_name, names)
             return self._build_filter_response(outcome)
-        return self._filter_unbound_pod(scheduling_request, pod.request, names)
+        return self._filter_unbound_pod(scheduling_request, pod_request, names)
 
     def prioritize(self, body: bytes) -> VerbResponse:
         """Scores of the best nodes, best first. There is no place for an error: 400 malformed, 503 not ready.
@@ -121,10 +131,16 @@ class Verbs:
         pod = scheduling_request.pod
         if pod.request is None:
             return VerbResponse(b"[]")
-        best = self._rank_nodes(scheduling_request, pod.request, names, len(SCORES))
+        problem = self._ledger.in_force.find_unready_reason(pod.namespace)
+        if problem:
+            return _plain_error(503, f"not ready: {problem}")
+        pod_request = self._generations.apply_pin(pod.uid, self._ledger.in_force.settle_request(pod, pod.request))
+        best = self._rank_nodes(scheduling_request, pod_request, names, len(SCORES))
         if best and not pod.node_name:
-            self._reserve_node(scheduling_request, pod.request, best[0])
-        return VerbResponse(encode_json([HostPriority(*each) for each in zip(best, SCORES, strict=False)]))
+            self._reserve_node(scheduling_request, pod_request, best[0])
+        generation = self._generations.get_generation(pod.uid)
+        body = encode_json([HostPriority(*each) for each in zip(best, SCORES, strict=False)])
+        return VerbResponse(body, generation=generation)
 
     async def bind(self, body: bytes) -> VerbResponse:
         """Bind one pod; always HTTP 200. `Error` is empty only when the API server shows the pod bound."""
@@ -138,13 +154,16 @@ class Verbs:
             self._binds.labels("malformed").inc()
             return _bind_error(f"{error}; nothing was bound")
         self._node_backoff.record_target(args.pod_uid, args.node)
+        generation = self._generations.get_generation(args.pod_uid)
         outcome = await self._binder.bind(args)
         if not outcome.error:
+            self._generations.forget_pod(args.pod_uid)
             self._node_backoff.forget_pod(args.pod_uid)
             self._node_backoff.record_success()
         elif outcome.result in API_FAILURES:
             self._node_backoff.excuse_target(args.pod_uid)
-        return VerbResponse(encode_json(BindingResult(outcome.error)), "error" if outcome.error else "ok")
+        body = encode_json(BindingResult(outcome.error))
+        return VerbResponse(body, "error" if outcome.error else "ok", generation=generation)
 
     def _filter_unbound_pod(
         self, scheduling_request: SchedulingRequest, pod_request: PodRequest, names: Sequence[str]
@@ -152,13 +171,14 @@ class Verbs:
         uid = scheduling_request.pod.uid
         self._node_backoff.back_off_target(uid)
         self._soft_reservations.release_pod(uid)
+        self._generations.forget_pod(uid)
         key = self._engine.find_verdict_key(pod_request, uid)
         generation = RejectionGeneration(self._ledger.capacity_generation, self._ledger.cards_generation)
         rejection = None if key is None else self._rejections.find_rejection(key, names, generation)
         if rejection is not None:
             self._listener.on_filter_answered(uid, names, fits=False)
             self._count_rejections(rejection.reasons)
-            return VerbResponse(rejection.body, "no")
+            return VerbResponse(rejection.body, "no", generation=self._generations.current)
         outcome = self._engine.filter_nodes(names, pod_request, uid)
         self._listener.on_filter_answered(uid, names, fits=bool(outcome.passed))
         if not outcome.passed:
@@ -168,6 +188,7 @@ class Verbs:
                     key, CachedRejection(frozenset(names), generation, response.body, _count_reasons(outcome))
                 )
             return response
+        self._generations.pin_pod(uid, pod_request)
         if len(outcome.passed) > 1 and self._decides_in_filter(scheduling_request):
             outcome = FilterOutcome(
                 self._rank_nodes(scheduling_request, pod_request, outcome.passed, 1),
@@ -190,6 +211,8 @@ class Verbs:
         uid = scheduling_request.pod.uid
         avoided = self._node_backoff.list_avoided_nodes(uid)
         ranked = self._engine.rank_nodes(names, pod_request, uid, count, avoided)
+        if ranked:
+            self._shadow_judge.note_decision(uid, pod_request, names, ranked[0], avoided)
         reservation = self._ledger.get_pod_reservation(uid)
         if reservation is None or reservation.node_name in avoided or reservation.node_name not in names:
             return ranked
@@ -211,7 +234,8 @@ class Verbs:
         result = FilterResult(
             node_names=outcome.passed, failed=outcome.unschedulable, unresolvable=outcome.unresolvable
         )
-        return VerbResponse(encode_json(result), "ok" if outcome.passed else "no")
+        result_name = "ok" if outcome.passed else "no"
+        return VerbResponse(encode_json(result), result_name, generation=self._generations.current)
 
     def _count_rejections(self, reasons: Mapping[str, int]) -> None:
         for reason, count in reasons.items():

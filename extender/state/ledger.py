@@ -26,76 +26,110 @@ saw the events.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, KeysView
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from itertools import takewhile
 
+from extender.state.known_pods import KnownPods, SettledPod, get_holding_fields
+from extender.state.ledger_changes import LedgerChanges
 from extender.state.ledger_listener import LedgerListener
-from extender.state.ledger_problems import find_problems
+from extender.state.ledger_problems import ReportedProblems
+from extender.state.ledger_rules import LedgerRules
+from extender.state.namespaces import PlacementInForce
 from extender.state.nominations import Nominations, get_nomination, has_equal_claim
-from extender.state.pods_by_node import PodsByNode
 from extender.state.relist_baseline import RelistBaseline
 from extender.state.reservations import Reservation, Reservations
-from policies.engine.change_log import NodeChangeLog
 from vrampack.cards.allocation import Allocation
 from vrampack.cards.capacity_change import has_changed_cards, has_gained_capacity
-from vrampack.cards.holding import (
-    Hold,
-    build_bound_hold,
-    build_node_from_holds,
-    build_reserved_hold,
-    get_display_order,
-    index_cards,
-)
+from vrampack.cards.holding import Hold, build_bound_hold, build_reserved_hold, get_display_order, index_cards
 from vrampack.cards.node import Node, NodeFacts
 from vrampack.cards.pod import Pod
+from vrampack.cards.profiles import NO_SETTINGS, PlacementSettings
 
 
 class Ledger:
     """Counts units per card for every node of the cluster."""
 
-    def __init__(self, *, unit_mib: int, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, *, unit_mib: int, clock: Callable[[], float], placement: PlacementSettings = NO_SETTINGS
+    ) -> None:
         self.unit_mib = unit_mib
-        self.capacity_generation = 0
-        """Rises with every change by which a node gains room, and with every change of the policy."""
-        self.cards_generation = 0
-        """Rises when a node comes or goes, or has other cards: whatever they hold, a reason never to fit there may be another."""
-        self._capacity_gained_at: dict[str, int] = {}
-        """The capacity generation of each node, the latest last."""
-        self._listeners: list[LedgerListener] = []
+        self.in_force = PlacementInForce(placement)
+        """`apply_placement` of extender/state/placement_change.py changes it."""
+        self.label_keys = placement.list_label_keys()
+        """Labels that are read with every pod; settings that name others need another ledger."""
+        self._rules = LedgerRules(placement.rules)
         self._clock = clock
         self._facts: dict[str, NodeFacts] = {}
         self._nodes: dict[str, Node] = {}
-        self._pods: dict[str, Pod] = {}
-        self._bound = PodsByNode()
+        self._pods = KnownPods()
         self._reservations = Reservations()
-        self._nominations = Nominations()
-        self._reported_problems: defaultdict[str, frozenset[tuple[str, str]]] = defaultdict(frozenset)
-        self._change_log = NodeChangeLog()
+        self.nominations = Nominations()
+        """The nodes to which unbound pods are nominated."""
+        self._reported_problems = ReportedProblems()
+        self._changes = LedgerChanges()
         self._fetched: set[str] = set()
         """Pods fetched one by one since the last list began: newer than that list."""
 
     @property
+    def placement(self) -> PlacementSettings:
+        return self.in_force.settings
+
+    @property
     def generation(self) -> int:
         """Rises with every change of any node."""
-        return self._change_log.generation
+        return self._changes.nodes.generation
+
+    @property
+    def capacity_generation(self) -> int:
+        """Rises with every change by which a node gains room, and with every change of the policy."""
+        return self._changes.capacity_generation
+
+    @property
+    def cards_generation(self) -> int:
+        """Rises when a node comes or goes, or has other cards: whatever they hold, a reason never to fit there may be another."""
+        return self._changes.cards_generation
 
     def add_listener(self, listener: LedgerListener) -> None:
         """Tell `listener` of changes from now on."""
-        self._listeners.append(listener)
+        self._changes.add_listener(listener)
 
     def apply_policy_change(self) -> None:
         """Every node counts as having gained room: the new policy may accept pods that the old one rejected."""
-        self.capacity_generation += 1
-        self._capacity_gained_at = dict.fromkeys(self._nodes, self.capacity_generation)
-        for listener in self._listeners:
-            listener.on_capacity_gained()
+        self._changes.record_capacity_gains(self._nodes.keys())
+
+    def get_facts(self, name: str) -> NodeFacts | None:
+        return self._facts.get(name)
+
+    def build_node_under(self, rules: LedgerRules, name: str) -> Node | None:
+        """The node as it would be under other rules."""
+        facts = self._facts.get(name)
+        return None if facts is None else rules.build_node(facts, self._build_holds(facts), unit_mib=self.unit_mib)
+
+    def exchange_placement(
+        self,
+        in_force: PlacementInForce,
+        settled_pods: Mapping[str, SettledPod],
+        rules: LedgerRules | None = None,
+        nodes: dict[str, Node] | None = None,
+    ) -> None:
+        """Read waiting pods by these settings, and have these nodes, built under `rules`. Call `apply_placement`.
+
+        `settled_pods` are those that were read by them already, by uid.
+        """
+        self.in_force = in_force
+        self._pods.settle_unbound(in_force, settled_pods)
+        if rules is not None and nodes is not None:
+            self._rules, self._nodes = rules, nodes
+            self._changes.record_all_changed(len(nodes))
+
+    def update_namespace(self, name: str) -> None:
+        """It has other labels: its waiting pods may be under other rules, and fit where they did not."""
+        self._pods.settle_namespace(name, self.in_force)
+        self._changes.record_capacity_gains(self._nodes.keys())
 
     def list_nodes_gained_since(self, generation: int) -> list[tuple[int, Node]]:
         """The nodes that gained room after this capacity generation, the latest first, each with its own."""
-        gained = takewhile(lambda each: each[1] > generation, reversed(self._capacity_gained_at.items()))
-        return [(gained_at, self._nodes[name]) for name, gained_at in gained]
+        return [(gained_at, self._nodes[name]) for name, gained_at in self._changes.list_gained_since(generation)]
 
     def get_node(self, name: str) -> Node | None:
         return self._nodes.get(name)
@@ -105,10 +139,10 @@ class Ledger:
         return [self._nodes[name] for name in sorted(self._nodes)]
 
     def get_pod(self, uid: str) -> Pod | None:
-        return self._pods.get(uid)
+        return self._pods.get_pod(uid)
 
     def list_pods(self) -> Iterable[Pod]:
-        return self._pods.values()
+        return self._pods.list_pods()
 
     def get_reservation(self, uid: str, node_name: str) -> Reservation | None:
         """The pod's reservation if it is on this node."""
@@ -119,6 +153,9 @@ class Ledger:
         """The pod's reservation, wherever it is."""
         return self._reservations.get_reservation(uid)
 
+    def list_unbound_pods(self) -> list[Pod]:
+        return self._pods.list_unbound()
+
     def list_reservations(self) -> list[Reservation]:
         return list(self._reservations)
 
@@ -127,33 +164,24 @@ class Ledger:
 
     def list_nodes_changed_since(self, generation: int) -> list[str] | None:
         """The nodes that changed, were added or removed after that generation; None when that is forgotten: any may have."""
-        return self._change_log.list_changed_since(generation)
-
-    def list_nominated_nodes(self) -> KeysView[str]:
-        """The nodes to which some unbound pod is nominated."""
-        return self._nominations.list_nodes()
+        return self._changes.nodes.list_changed_since(generation)
 
     def list_nominees(self, name: str) -> list[Pod]:
         """The unbound pods that are nominated to this node and have no reservation there."""
-        nominees = self._nominations.list_on_node(name)
-        return [self._pods[uid] for uid in nominees if self.get_reservation(uid, name) is None]
-
-    def list_nominee_priorities(self) -> KeysView[int]:
-        """Of all unbound pods that are nominated to some node."""
-        return self._nominations.list_priorities()
+        nominees = self.nominations.list_on_node(name)
+        return self._pods.select_pods(uid for uid in nominees if self.get_reservation(uid, name) is None)
 
     def mark_node_changed(self, name: str) -> None:
         """Whoever follows changes must see the node again: what it holds will be gone, or what is kept on it is another."""
         if name in self._nodes:
-            self._record_change(name)
+            self._changes.record_node_change(name)
 
     def build_node_after_terminations(self, name: str, victim_uids: Collection[str] = ()) -> Node | None:
         """The node as it will be when the terminating pods, and those of `victim_uids`, are gone."""
         facts = self._facts.get(name)
         if facts is None:
             return None
-        bound = self._bound.list_pods(name)
-        if not victim_uids and not any(self._pods[uid].is_terminating for uid in bound):
+        if not victim_uids and not any(pod.is_terminating for pod in self._pods.list_on_node(name)):
             return self._nodes[name]
         holds = self._build_holds(facts)
         return self._build_node(
@@ -163,7 +191,7 @@ class Ledger:
     def release_nominated_capacity(self, name: str) -> None:
         """What was kept on the node for a nominated pod is room for others again."""
         if name in self._nodes:
-            self._mark_capacity_gained(name)
+            self._changes.record_capacity_gain(name)
 
     def get_node_for_pod(self, name: str, uid: str) -> Node | None:
         """The node as the pod `uid` finds it: its own reservation there counts as free.
@@ -186,16 +214,16 @@ class Ledger:
     def update_node(self, facts: NodeFacts) -> None:
         if self._facts.get(facts.name) != facts:
             self._facts[facts.name] = facts
-            self._rebuild_node(facts.name)
+            self._rebuild_nodes(self._rules.put_node(facts.name, facts))
 
     def remove_node(self, name: str) -> None:
         """Its pods are kept: they count again if the node comes back before they are gone."""
         if self._facts.pop(name, None) is not None:
-            self._rebuild_node(name)
+            self._rebuild_nodes(self._rules.put_node(name, None))
 
     def update_pod(self, pod: Pod) -> None:
         """The watch shows `pod`. Showing it bound confirms its reservation; its record counts from here on."""
-        known = self._pods.get(pod.uid)
+        known = self._pods.get_pod(pod.uid)
         if known is None or not pod.is_older_than(known):
             self._put_pod(pod)
 
@@ -206,20 +234,17 @@ class Ledger:
 
     def remove_pod(self, uid: str) -> None:
         """Release all that the pod holds."""
-        pod = self._pods.pop(uid, None)
-        touched = self._drop_reservation(uid)
-        if pod is not None and pod.node_name:
-            self._bound.remove_pod(pod.node_name, uid)
-            touched.add(pod.node_name)
+        pod = self._pods.remove_pod(uid)
+        touched = self._drop_reservation(uid) | ({pod.node_name} if pod is not None and pod.node_name else set())
         for name in touched:
             self._rebuild_node(name)
         self._update_nomination(pod, None)
-        self._tell_pod_resolved(uid)
+        self._changes.tell_pod_resolved(uid)
 
     def begin_list(self) -> RelistBaseline:
         """Call before the first page of a list of all pods is asked for."""
         self._fetched.clear()
-        return RelistBaseline(frozenset(self._pods), frozenset(each.pod.uid for each in self._reservations))
+        return RelistBaseline(frozenset(self._pods.list_uids()), frozenset(each.pod.uid for each in self._reservations))
 
     def update_listed_pod(self, pod: Pod) -> None:
         """A list says more than the watch before it: it may take back even a binding (a restored backup)."""
@@ -285,15 +310,12 @@ class Ledger:
         if pod.is_finished or not pod.can_hold_memory:
             self.remove_pod(pod.uid)
             return
-        known = self._pods.get(pod.uid)
-        self._pods[pod.uid] = pod
-        touched: set[str] = set()
-        if known is not None and known.node_name and known.node_name != pod.node_name:
-            self._bound.remove_pod(known.node_name, pod.uid)
-            touched.add(known.node_name)
+        pod = self.in_force.settle_pod(pod)
+        known = self._pods.put_pod(pod)
+        has_moved = known is not None and known.node_name and known.node_name != pod.node_name
+        touched = {known.node_name} if known is not None and has_moved else set()
         if known is None and not pod.node_name:
-            for listener in self._listeners:
-                listener.on_pod_added(pod.uid)
+            self._changes.tell_pod_added(pod.uid)
         if pod.node_name or self._is_fenced(pod):
             touched |= self._drop_reservation(pod.uid)
         if pod.node_name:
@@ -302,27 +324,22 @@ class Ledger:
             self._rebuild_node(name)
         self._update_nomination(known, pod)
         if pod.node_name or pod.is_terminating:
-            self._tell_pod_resolved(pod.uid)
+            self._changes.tell_pod_resolved(pod.uid)
 
     def _put_bound_pod(self, known: Pod | None, pod: Pod) -> set[str]:
         """Its node, if that is to be rebuilt: what the pod holds there is another."""
-        self._bound.add_pod(pod.node_name, pod.uid)
-        if known is None or (known.node_name, known.record, known.request) != (pod.node_name, pod.record, pod.request):
+        if known is None or get_holding_fields(known) != get_holding_fields(pod):
             return {pod.node_name}
         if known.is_terminating != pod.is_terminating:
             self.mark_node_changed(pod.node_name)
         return set()
-
-    def _tell_pod_resolved(self, uid: str) -> None:
-        for listener in self._listeners:
-            listener.on_pod_resolved(uid)
 
     def _update_nomination(self, known: Pod | None, pod: Pod | None) -> None:
         """What was kept for the pod on the node of its former nomination is room for others again."""
         before, now = get_nomination(known), get_nomination(pod)
         if before == now and (not now or has_equal_claim(known, pod)):
             return
-        self._nominations.replace_pod(known, pod)
+        self.nominations.replace_pod(known, pod)
         for name in dict.fromkeys((before, now)):
             self.mark_node_changed(name)
         if before != now:
@@ -342,45 +359,37 @@ class Ledger:
         name = self._reservations.remove_reservation(uid)
         return {name} if name else set()
 
+    def _rebuild_nodes(self, names: Iterable[str]) -> None:
+        for name in sorted(names):
+            self._rebuild_node(name)
+
     def _rebuild_node(self, name: str) -> None:
         """Recompute one node, after any change of it."""
-        self._record_change(name)
+        self._changes.record_node_change(name)
         facts = self._facts.get(name)
         if facts is None:
-            self.cards_generation += 1
+            self._changes.cards_generation += 1
             self._nodes.pop(name, None)
-            self._reported_problems.pop(name, None)
-            self._capacity_gained_at.pop(name, None)
-            self._change_log.forget_removed_nodes(self._nodes.keys())
+            self._reported_problems.forget_node(name)
+            self._changes.forget_node(name, self._nodes.keys())
             return
         holds = self._build_holds(facts)
         before = self._nodes.get(name)
         self._nodes[name] = node = self._build_node(facts, holds)
-        self._report_new_problems(node, holds)
+        for problem in self._reported_problems.find_new_problems(node, holds):
+            self._changes.tell_problem_found(problem)
         if has_changed_cards(before, node):
-            self.cards_generation += 1
+            self._changes.cards_generation += 1
         if has_gained_capacity(before, node):
-            self._mark_capacity_gained(name)
-
-    def _record_change(self, name: str) -> None:
-        self._change_log.record_change(name)
-        for listener in self._listeners:
-            listener.on_node_changed()
-
-    def _mark_capacity_gained(self, name: str) -> None:
-        self.capacity_generation += 1
-        self._capacity_gained_at.pop(name, None)
-        self._capacity_gained_at[name] = self.capacity_generation
-        for listener in self._listeners:
-            listener.on_capacity_gained()
+            self._changes.record_capacity_gain(name)
 
     def _build_node(self, facts: NodeFacts, holds: Iterable[Hold]) -> Node:
-        return build_node_from_holds(facts, holds, unit_mib=self.unit_mib)
+        return self._rules.build_node(facts, holds, unit_mib=self.unit_mib)
 
     def _build_holds(self, facts: NodeFacts) -> list[Hold]:
         indices = index_cards(facts)
         return [
-            *(build_bound_hold(self._pods[uid], facts, indices) for uid in self._bound.list_pods(facts.name)),
+            *(build_bound_hold(pod, facts, indices) for pod in self._pods.list_on_node(facts.name)),
             *(
                 build_reserved_hold(
                     each.pod, each.allocation.to_shares(), facts, indices, is_unconfirmed=each.is_unconfirmed
@@ -388,11 +397,3 @@ class Ledger:
                 for each in self._reservations.list_on_node(facts.name)
             ),
         ]
-
-    def _report_new_problems(self, node: Node, holds: Iterable[Hold]) -> None:
-        """Tell what is wrong on the node and was not wrong at its last count."""
-        found = {(problem.kind, problem.subject): problem for problem in find_problems(node, holds)}
-        for key in found.keys() - self._reported_problems[node.name]:
-            for listener in self._listeners:
-                listener.on_problem_found(found[key])
-        self._reported_problems[node.name] = frozenset(found)

@@ -29,6 +29,23 @@ class LedgerProblem:
         return self.pod.uid if self.pod is not None else self.text
 
 
+class ReportedProblems:
+    """What was wrong on each node at its last count."""
+
+    def __init__(self) -> None:
+        self._reported: dict[str, frozenset[tuple[str, str]]] = {}
+
+    def find_new_problems(self, node: Node, holds: Iterable[Hold]) -> list[LedgerProblem]:
+        """What is wrong on the node and was not before."""
+        found = {(problem.kind, problem.subject): problem for problem in find_problems(node, holds)}
+        reported = self._reported.get(node.name, frozenset())
+        self._reported[node.name] = frozenset(found)
+        return [found[key] for key in found.keys() - reported]
+
+    def forget_node(self, name: str) -> None:
+        self._reported.pop(name, None)
+
+
 def find_problems(node: Node, holds: Iterable[Hold]) -> Iterable[LedgerProblem]:
     """All that is wrong on one node now."""
     for hold in holds:

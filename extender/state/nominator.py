@@ -202,7 +202,7 @@ class Nominator:
         self.follow_slice(maxsize)
 
     def _list_stale_nodes(self, preemptors: Mapping[str, list[Pod]]) -> None:
-        nominated = self._ledger.list_nominated_nodes()
+        nominated = self._ledger.nominations.list_nodes()
         changed: Iterable[str] | None = self._ledger.list_nodes_changed_since(self._generation)
         if changed is None:
             changed = {*self._kept, *nominated, *preemptors}
@@ -210,7 +210,10 @@ class Nominator:
             name: None for name in changed if name in self._kept or name in nominated or name in preemptors
         }
         self._floors = sorted(
-            {*self._ledger.list_nominee_priorities(), *(pod.priority for pods in preemptors.values() for pod in pods)}
+            {
+                *self._ledger.nominations.list_priorities(),
+                *(pod.priority for pods in preemptors.values() for pod in pods),
+            }
         )
         self._generation = self._ledger.generation
 

@@ -60,7 +60,9 @@ class PodClient:
 
     def _learn_answer(self, pod: Pod, obj: PodObject) -> Pod:
         """Update the ledger if it knows the pod still: an answer that a deletion overtook must not bring it back."""
-        seen = to_pod(obj, resource=self._resource)
+        seen = self._ledger.in_force.settle_pod(
+            to_pod(obj, resource=self._resource, label_keys=self._ledger.label_keys)
+        )
         if seen.uid == pod.uid and self._ledger.get_pod(pod.uid) is not None:
             self._ledger.update_fetched_pod(seen)
         return seen

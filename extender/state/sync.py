@@ -82,14 +82,15 @@ class ReadinessCheck:
     def __init__(self, freshness: Freshness) -> None:
         self._freshness = freshness
         self._is_stopping = False
-        self._is_preparing = False
+        self._preparation = ""
+        """What is still to be done; empty when nothing is."""
 
-    def mark_preparing(self) -> None:
+    def mark_preparing(self, what: str = "the nodes are being summarized") -> None:
         """Not ready until `mark_prepared`, even with complete lists."""
-        self._is_preparing = True
+        self._preparation = what
 
     def mark_prepared(self) -> None:
-        self._is_preparing = False
+        self._preparation = ""
 
     def mark_stopping(self) -> None:
         """Not ready from now on."""
@@ -99,7 +100,7 @@ class ReadinessCheck:
         """Why verbs must not be answered now; empty when they may."""
         if self._is_stopping:
             return "stopping"
-        return self._freshness.find_unready_reason() or ("the nodes are being summarized" if self._is_preparing else "")
+        return self._freshness.find_unready_reason() or self._preparation
 
 
 class ProblemReporter:
@@ -189,7 +190,7 @@ class PodSink:
         self._freshness.record_activity("pods")
 
     def _read_pod(self, obj: PodObject) -> Pod:
-        pod = to_pod(obj, resource=self._resource)
+        pod = to_pod(obj, resource=self._resource, label_keys=self._ledger.label_keys)
         problem = pod.request.problem if pod.request is not None else ""
         if problem and not pod.node_name and not pod.is_finished and self._ledger.get_pod(pod.uid) is None:
             self._reporter.report_invalid_request(pod, problem)

@@ -7,7 +7,7 @@ themselves, and within a bound that counts what is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -50,13 +50,23 @@ class SchedulingRequest:
 class ArgsReader:
     """Reads `ExtenderArgs`. https://pkg.go.dev/k8s.io/kube-scheduler/extender/v1#ExtenderArgs"""
 
-    def __init__(self, resource: str) -> None:
+    def __init__(self, resource: str, label_keys: Collection[str] = ()) -> None:
         self._resource = resource
+        self._label_keys = label_keys
+        self._peeked: tuple[bytes, tuple[SchedulingRequest, list[str]]] | None = None
+        """A body and what it says, until the next one is read."""
         self._cache: LRUCache[bytes, SchedulingRequest] = LRUCache(MAX_CACHE_BYTES, getsizeof=estimate_kept_bytes)
 
     def read_args(self, body: bytes) -> tuple[SchedulingRequest, list[str]]:
         """The pod and the candidate names as they were sent. Raises `MalformedCallError`."""
-        return read_guarded(self._read, body)
+        peeked, self._peeked = self._peeked, None
+        return peeked[1] if peeked is not None and peeked[0] is body else read_guarded(self._read, body)
+
+    def peek_args(self, body: bytes) -> SchedulingRequest:
+        """The pod of a call that is about to be read, which is not decoded again then. Raises as `read_args` does."""
+        args = read_guarded(self._read, body)
+        self._peeked = body, args
+        return args[0]
 
     def read_large_pod(self, body: bytes) -> Iterator[None]:
         """Read the pod of a call ahead of `read_args`, a step at a time: each takes a millisecond or two for a megabyte.
@@ -95,7 +105,7 @@ class ArgsReader:
 
     def _build_request(self, pod: SchedulingPod) -> SchedulingRequest:
         return SchedulingRequest(
-            pod=to_pod(pod, resource=self._resource),
+            pod=to_pod(pod, resource=self._resource, label_keys=self._label_keys),
             scheduler_name=pod.spec.scheduler_name or "",
             prefers_nodes=_prefers_nodes(pod.spec),
         )

@@ -20,6 +20,9 @@ MAX_SCORE = 10
 """`MaxExtenderPriority`; the scheduler multiplies it by weight and by 10."""
 
 
+GENERATION_HEADER = "x-vrampack-config-generation"
+
+
 @dataclass(frozen=True, slots=True)
 class VerbResponse:
     """An HTTP answer, ready to send. `result` is for the metrics: ok, no, error."""
@@ -27,6 +30,8 @@ class VerbResponse:
     body: bytes
     result: str = "ok"
     status: int = 200
+    generation: int = 0
+    """Of the configuration that decided; 0: none did."""
 
 
 class MalformedCallError(ValueError):
@@ -74,7 +79,7 @@ def read_binding_args(body: bytes) -> BindingArgs:
     return read_guarded(_read_binding, body)
 
 
-def read_guarded(read: Callable[..., _Read], body: bytes, *more: str) -> _Read:
+def read_guarded(read: Callable[..., _Read], body: bytes, *more: object) -> _Read:
     """Make every error of a decoder (bad UTF-8, numbers out of range, deep nesting) a `MalformedCallError`."""
     try:
         return read(body, *more)

@@ -6,7 +6,7 @@ which no scheduler sends that knows only names of nodes, by folding. https://pkg
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -41,9 +41,9 @@ class PreemptionProposal:
     """By node, in the order sent; a node may have none."""
 
 
-def read_preemption_args(body: bytes, resource: str) -> PreemptionProposal:
+def read_preemption_args(body: bytes, resource: str, label_keys: Collection[str] = ()) -> PreemptionProposal:
     """Raises `MalformedCallError` saying what to send."""
-    return read_guarded(_read, body, resource)
+    return read_guarded(_read, body, resource, label_keys)
 
 
 class _PreemptorSpec(PodSpec, frozen=True, rename="camel"):
@@ -92,7 +92,7 @@ _ENVELOPE = msgspec.json.Decoder(_Envelope)
 _POD = msgspec.json.Decoder(_Preemptor)
 
 
-def _read(body: bytes, resource: str) -> PreemptionProposal:
+def _read(body: bytes, resource: str, label_keys: Collection[str]) -> PreemptionProposal:
     envelope = try_decode(_ENVELOPE, body)
     if envelope is None or envelope.pod == _NULL or envelope.meta is None:
         envelope = decode_folded(body, _Envelope)
@@ -104,7 +104,9 @@ def _read(body: bytes, resource: str) -> PreemptionProposal:
     for name, each in by_node.items():
         if "" in {victim.uid for victim in each.pods}:
             raise MalformedCallError(f"victims of node {name[:60]!r}: one has no uid; send the uid of every pod")
-    return PreemptionProposal(to_pod(pod, resource=resource), pod.spec.preemption_policy != "Never", by_node)
+    return PreemptionProposal(
+        to_pod(pod, resource=resource, label_keys=label_keys), pod.spec.preemption_policy != "Never", by_node
+    )
 
 
 def _read_whole_victims(body: bytes) -> dict[str, MetaVictims | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, KeysView
 
 from policies.engine.hardware_index import HardwareIndex
 from policies.engine.node_summary_index import NodeSummaryIndex
@@ -46,10 +46,9 @@ class ClusterSummaries:
         for name, node in by_name.items():
             self.put_node(name, node)
 
-    def clear(self) -> None:
-        self.index.clear()
-        self.hardware.clear()
-        self._nodes.clear()
+    def list_names(self) -> KeysView[str]:
+        """A live view."""
+        return self._nodes.keys()
 
     def copy_summaries(self) -> ClusterSummaries:
         """A copy that stays as it is, for another thread: 2 ms with 5,000 nodes."""

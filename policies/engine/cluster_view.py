@@ -77,8 +77,8 @@ class ClusterView:
         if generation != self._generation:
             changed = self._ledger.list_nodes_changed_since(self._generation)
             if changed is None:
-                self.summaries.clear()
-                changed = self._ledger.list_node_names()
+                self.index.drop_groups()
+                changed = [*self.summaries.list_names(), *self._ledger.list_node_names()]
             self._stale_nodes |= dict.fromkeys(changed)
             self._generation = generation
         for name in self._stale_nodes.take_slice(limit):

@@ -31,11 +31,14 @@ from policies.trial_placement import Placement
 from policies.tuning import PolicyName, PolicyTuning
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.node import Node
-from vrampack.cards.node_summary import NodeSummary, find_equivalence_class, get_request_kind, select_models
+from vrampack.cards.node_summary import NodeSummary, find_equivalence_class, get_request_kind, select_view
 from vrampack.cards.request import CardRequest, PodRequest
+from vrampack.cards.rules import find_stranger
 
 MAX_CACHED_VERDICTS = 400_000
 """Of all tables together: 80 tables of 5,000 nodes, for a cluster sees tens of sizes. A verdict takes 110 bytes: 44 MB."""
+MAX_SHADOW_VERDICTS = 100_000
+"""The same of a shadow's: 11 MB."""
 TABLE_OVERHEAD = 256
 """What a table takes beside its verdicts, in verdicts: those of a small cluster must end somewhere, too."""
 MAX_FLOOR_VIEWS = 4
@@ -44,6 +47,9 @@ REBUILD_SHARE = 4
 """A table is built again if more than one in so many nodes has changed: that takes a fifth of the time for each node."""
 REBUILD_MIN_NODES = 64
 """Nor is a small cluster's."""
+
+NODES_PER_STEP = 25
+"""Of `Engine.prepare_request`: about 2 ms where each node has eight cards with pods on them."""
 
 NOTHING_RESERVED: Sequence[ReservedCards] = ()
 
@@ -111,9 +117,16 @@ class Engine:
         self._tuning = tuning
         self._tables.clear()
 
+    def build_shadow(self, tuning: PolicyTuning) -> Engine:
+        """An engine over the same nodes, under another tuning and with tables of its own, for pods from which no card is kept."""
+        shadow = Engine(self._ledger, tuning, self._soft_reservations)
+        shadow._base_view, shadow._floor_views = self._base_view, self._floor_views
+        shadow._tables = SegmentedCache(MAX_SHADOW_VERDICTS, lambda table: len(table) + TABLE_OVERHEAD)
+        return shadow
+
     def choose_policy(self, pod_request: PodRequest) -> PolicyName:
         """The pod's wish within what the operator allows, else the default."""
-        return self._tuning.choose_policy(pod_request.policy)
+        return self._tuning.choose_policy(pod_request.policy, pod_request.profile)
 
     def evaluate_node(self, name: str, pod_request: PodRequest, uid: str) -> Evaluation:
         """Where the pod would go on this node, or why it cannot.
@@ -152,6 +165,21 @@ class Engine:
         """
         views = (self._get_view(floor) for floor in (None, *floors[:MAX_FLOOR_VIEWS]))
         return any(view.follow_slice(limit) for view in views)
+
+    def is_prepared(self, pod_request: PodRequest, uid: str) -> bool:
+        """Whether a verb finds the verdicts on this request, but for a few nodes. Without rules they are worked out in no time."""
+        if pod_request.card_request.rules is None:
+            return True
+        key, view = self._find_table_key(pod_request, uid)
+        return self._has_fresh_table(key, view)
+
+    def prepare_request(self, pod_request: PodRequest, uid: str) -> Iterator[None]:
+        """Work out the verdicts on a request under rules, ahead of the verb that asks for them, with a pause at each step."""
+        key, view = self._find_table_key(pod_request, uid)
+        for _ in self._prepare_table(key, view):
+            yield
+            if key.floor is not None and self._floor_views.get(key.floor) is not view:
+                return  # pods of other floors had it dropped: its tables count changes that no view counts any more
 
     def copy_summaries(self) -> ClusterSummaries:
         """The summaries as they were last needed, for a reader in another thread, who follows what changed by itself."""
@@ -225,7 +253,7 @@ class Engine:
             return evaluation.score if isinstance(evaluation, ScoredCards) else None
         if find_equivalence_class(beside.summary, get_request_kind(request)).find_obstacle(request) is not None:
             return None
-        summary = select_models(beside.summary, request.models)
+        summary = select_view(beside.summary, request)
         ((_, score),) = POLICIES[self.choose_policy(pod_request)].score_nodes([(node.name, summary)], request)
         return score
 
@@ -237,22 +265,61 @@ class Engine:
         floor = self._ledger.get_priority_floor(uid)
         view = self._get_view(floor)
         view.follow_ledger()
-        key = TableKey(
-            view.summaries.hardware.narrow_request(pod_request.card_request), self.choose_policy(pod_request), floor
-        )
-        table = self._tables.get_entry(key)
-        changed = None if table is None else view.index.changes.list_changed_since(table.generation)
-        if table is None or changed is None or len(changed) * REBUILD_SHARE > len(view.index) + REBUILD_MIN_NODES:
-            table = self._build_table(key, view)
-            self._tables.put_entry(key, table)
-        else:
-            for name in changed:
-                self._update_verdict(table, name, key, view)
-        table.generation = view.index.changes.generation
+        table = self._get_shared_table(self._build_key(pod_request, floor, view), view)
         special = self._ledger.list_pod_specific_nodes(uid)
         if not special:
             return table
         return table.with_verdicts({name: self._find_pod_verdict(name, pod_request, uid) for name in special})
+
+    def _find_table_key(self, pod_request: PodRequest, uid: str) -> tuple[TableKey, ClusterView | FloorView]:
+        """By what the view has followed so far."""
+        floor = self._ledger.get_priority_floor(uid)
+        view = self._get_view(floor)
+        return self._build_key(pod_request, floor, view), view
+
+    def _build_key(self, pod_request: PodRequest, floor: PriorityFloor, view: ClusterView | FloorView) -> TableKey:
+        request = view.summaries.hardware.narrow_request(pod_request.card_request)
+        return TableKey(request, self.choose_policy(pod_request), floor)
+
+    def _has_fresh_table(self, key: TableKey, view: ClusterView | FloorView) -> bool:
+        table = self._tables.peek_entry(key)
+        changed = None if table is None else view.index.changes.list_changed_since(table.generation)
+        return table is not None and table.is_ranked and changed is not None and len(changed) <= NODES_PER_STEP
+
+    def _prepare_table(self, key: TableKey, view: ClusterView | FloorView) -> Iterator[None]:
+        if self._has_fresh_table(key, view):
+            return
+        stranger = find_stranger(key.request)
+        if stranger is not None:
+            yield from self._prepare_table(key._replace(request=stranger), view)
+        while stranger is None and view.index.group_slice(key.request, NODES_PER_STEP):
+            yield
+        generation = view.index.changes.generation
+        table = self._tables.peek_entry(key)
+        names = None if table is None else _list_changes(table, view)
+        if table is None or names is None:
+            table, names = self._begin_table(key, view)
+        yield
+        for start in range(0, len(names), NODES_PER_STEP):
+            self._update_verdicts(table, names[start : start + NODES_PER_STEP], key, view)
+            yield
+        table.generation = max(table.generation, generation)
+        self._tables.put_entry(key, table)
+        while self._get_shared_table(key, view).score_slice(NODES_PER_STEP):
+            yield
+        self._get_shared_table(key, view).prepare_ranking()
+        yield
+
+    def _get_shared_table(self, key: TableKey, view: ClusterView | FloorView) -> VerdictTable:
+        """The same for every pod, of a view that has followed the ledger."""
+        table = self._tables.get_entry(key)
+        names = None if table is None else _list_changes(table, view)
+        if table is None or names is None:
+            table, names = self._begin_table(key, view)
+            self._tables.put_entry(key, table)
+        self._update_verdicts(table, names, key, view)
+        table.generation = view.index.changes.generation
+        return table
 
     def _get_view(self, floor: PriorityFloor) -> ClusterView | FloorView:
         if floor is None:
@@ -263,17 +330,27 @@ class Engine:
             self._tables.drop_entries(lambda key: key.floor == floor)  # of an earlier view, which counted other changes
         return view
 
-    def _build_table(self, key: TableKey, view: ClusterView | FloorView) -> VerdictTable:
+    def _begin_table(self, key: TableKey, view: ClusterView | FloorView) -> tuple[VerdictTable, Sequence[str]]:
+        """A table of all nodes, and those of which the verdict is another."""
         request, score_nodes = key.request, POLICIES[key.policy].score_nodes
         table = VerdictTable(lambda names: score_nodes(self._list_summaries(names, key), request))
+        stranger = find_stranger(request)
+        if stranger is not None:
+            table.copy_verdicts(self._get_shared_table(key._replace(request=stranger), view))
+            return table, view.index.list_nodes_with_tenant(request)
         for reason, names in view.index.group_by_obstacle(request):
             table.put_verdicts(names, reason)
-        for name in () if request.uuids is None else view.summaries.hardware.list_nodes_with(request.uuids):
-            table.put_verdict(name, self._find_verdict(name, key))
-        return table
+        uuids = request.uuids
+        return table, () if uuids is None else list(view.summaries.hardware.list_nodes_with(uuids))
 
     def _list_summaries(self, names: Iterable[str], key: TableKey) -> Iterator[tuple[str, NodeSummary]]:
-        return self._get_view(key.floor).index.list_summaries(names, key.request.models)
+        return self._get_view(key.floor).index.list_summaries(names, key.request)
+
+    def _update_verdicts(
+        self, table: VerdictTable, names: Iterable[str], key: TableKey, view: ClusterView | FloorView
+    ) -> None:
+        for name in names:
+            self._update_verdict(table, name, key, view)
 
     def _update_verdict(self, table: VerdictTable, name: str, key: TableKey, view: ClusterView | FloorView) -> None:
         request = key.request
@@ -293,3 +370,11 @@ class Engine:
 
 def _to_verdict(evaluation: Evaluation) -> NodeVerdict:
     return evaluation.reason if isinstance(evaluation, Unfit) else evaluation.score
+
+
+def _list_changes(table: VerdictTable, view: ClusterView | FloorView) -> Sequence[str] | None:
+    """The nodes that changed since the table was right; None where it is better built again."""
+    changed = view.index.changes.list_changed_since(table.generation)
+    if changed is None or len(changed) * REBUILD_SHARE > len(view.index) + REBUILD_MIN_NODES:
+        return None
+    return changed

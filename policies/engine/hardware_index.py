@@ -46,10 +46,6 @@ class HardwareIndex:
         else:
             del self._hardware[name]
 
-    def clear(self) -> None:
-        for counted in (self._hardware, self._names_by_uuid, self._models, self._largest_units, self._card_counts):
-            counted.clear()
-
     def copy_from(self, other: HardwareIndex) -> None:
         """Become what the other index is."""
         self._hardware = dict(other._hardware)

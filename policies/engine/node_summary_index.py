@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from cachetools import LRUCache
 
 from policies.engine.change_log import NodeChangeLog
+from policies.engine.stale_nodes import StaleNodes
 from vrampack.cards.node_summary import (
     EquivalenceClass,
     NodeSummary,
@@ -17,15 +19,27 @@ from vrampack.cards.node_summary import (
     get_node_traits,
     get_request_kind,
     group_by_equivalence_class,
-    select_models,
+    select_view,
 )
 from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import CardRequest
+from vrampack.cards.rules import LONER
 
 GROUPED_KINDS = 8
 """Kinds of requests whose groups are kept: every change of a node is a change of each, and each takes 0.1 KB a node."""
+DRAFTED_KINDS = 4
+"""Kinds whose nodes are being grouped slice by slice."""
 
 NodeGroups = dict[EquivalenceClass, dict[str, None]]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDraft:
+    """The groups of one kind, of which some nodes are still to come."""
+
+    stale_nodes: StaleNodes
+    groups: NodeGroups = field(default_factory=dict)
+
 
 _Group = TypeVar("_Group")
 _Member = TypeVar("_Member")
@@ -40,6 +54,7 @@ class NodeSummaryIndex:
         self.changes = NodeChangeLog()
         """A node changes when its summary is another object."""
         self._groups: LRUCache[RequestKind, NodeGroups] = LRUCache(maxsize=GROUPED_KINDS)
+        self._drafts: LRUCache[RequestKind, GroupDraft] = LRUCache(maxsize=DRAFTED_KINDS)
 
     def __len__(self) -> int:
         return len(self._summaries)
@@ -50,26 +65,30 @@ class NodeSummaryIndex:
     def get_summary(self, name: str) -> NodeSummary | None:
         return self._summaries.get(name)
 
-    def list_summaries(self, names: Iterable[str], models: frozenset[str] | None) -> Iterator[tuple[str, NodeSummary]]:
-        """Names that are in the index, with their summaries for requests that allow these models."""
+    def list_summaries(self, names: Iterable[str], request: CardRequest) -> Iterator[tuple[str, NodeSummary]]:
+        """Names that are in the index, with the summaries of the cards that models and rules leave the request."""
         names = list(names)
         summaries: Iterable[NodeSummary] = map(self._summaries.__getitem__, names)
-        if models is not None:
-            summaries = (select_models(summary, models) for summary in summaries)
+        if request.models is not None or request.rules is not None:
+            summaries = (select_view(summary, request) for summary in summaries)
         return zip(names, summaries, strict=True)
 
-    def clear(self) -> None:
-        self._summaries.clear()
-        self._by_traits.clear()
+    def list_nodes_with_tenant(self, request: CardRequest) -> list[str]:
+        """The nodes on which pods of its tenant are: all others are to it what they are to a stranger."""
+        tenant = LONER if request.rules is None or request.rules.tenant is None else request.rules.tenant
+        return [name for name, summary in self._summaries.items() if summary.get_ruled_node().views.has_tenant(tenant)]
+
+    def drop_groups(self) -> None:
+        """Forget what nodes have in common: nearly all of them are about to change."""
         self._groups.clear()
-        self.changes.record_any_change()
+        self._drafts.clear()
 
     def copy_from(self, other: NodeSummaryIndex) -> None:
         """Become what the other index is."""
         self._summaries = dict(other._summaries)
         self._by_traits = {traits: dict(summaries) for traits, summaries in other._by_traits.items()}
         self.changes.record_any_change()
-        self._groups.clear()
+        self.drop_groups()
         for kind, groups in other._groups.items():
             self._groups[kind] = {key: dict(names) for key, names in groups.items()}
 
@@ -88,14 +107,31 @@ class NodeSummaryIndex:
             self._summaries[name] = summary
             self._by_traits.setdefault(get_node_traits(summary), {})[name] = summary
         for kind, groups in self._groups.items():
-            if before is not None:
-                _remove_from_group(groups, find_equivalence_class(before, kind), name)
-            if summary is not None:
-                groups.setdefault(find_equivalence_class(summary, kind), {})[name] = None
+            _move_node(groups, kind, name, before, summary)
+        for kind, draft in self._drafts.items():
+            if name not in draft.stale_nodes:
+                _move_node(draft.groups, kind, name, before, summary)
+            elif summary is None:
+                del draft.stale_nodes[name]
 
     def find_obstacle(self, name: str, request: CardRequest) -> UnfitReason | None:
         """Why the request does not fit on this node of the index, which has none of the cards that it names; None when it does."""
         return find_equivalence_class(self._summaries[name], get_request_kind(request)).find_obstacle(request)
+
+    def group_slice(self, request: CardRequest, limit: int) -> bool:
+        """Group `limit` nodes at most for requests of this kind; whether there are more."""
+        kind = get_request_kind(request)
+        if kind in self._groups:
+            return False
+        draft = self._drafts.get(kind)
+        if draft is None:
+            draft = self._drafts[kind] = GroupDraft(StaleNodes(dict.fromkeys(self._summaries)))
+        for name in draft.stale_nodes.take_slice(limit):
+            _move_node(draft.groups, kind, name, None, self._summaries[name])
+        if not draft.stale_nodes:
+            self._groups[kind] = draft.groups
+            del self._drafts[kind]
+        return bool(draft.stale_nodes)
 
     def group_by_obstacle(self, request: CardRequest) -> Iterator[tuple[UnfitReason | None, Collection[str]]]:
         """All nodes by why the request does not fit, if they have none of the cards that it names; a reason may come several times."""
@@ -111,6 +147,16 @@ class NodeSummaryIndex:
             for equivalence_class, names in group_by_equivalence_class(summaries, kind).items():
                 groups.setdefault(equivalence_class, {}).update(names)
         return groups
+
+
+def _move_node(
+    groups: NodeGroups, kind: RequestKind, name: str, before: NodeSummary | None, summary: NodeSummary | None
+) -> None:
+    """To the group of what it is now."""
+    if before is not None:
+        _remove_from_group(groups, find_equivalence_class(before, kind), name)
+    if summary is not None:
+        groups.setdefault(find_equivalence_class(summary, kind), {})[name] = None
 
 
 def _remove_from_group(groups: dict[_Group, dict[str, _Member]], key: _Group, name: str) -> None:

@@ -50,6 +50,11 @@ class SegmentedCache(Generic[Key, Value]):
                 self._protected[key] = value
         return value
 
+    def peek_entry(self, key: Key) -> Value | None:
+        """The entry; it stays on probation where it is."""
+        value = self._protected.get(key)
+        return self._probation.get(key) if value is None else value
+
     def put_entry(self, key: Key, value: Value) -> None:
         """Add the entry, or replace the one that is there."""
         if key in self._protected:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from heapq import nsmallest
+from itertools import islice
 
 from vrampack.cards.node import Node
 from vrampack.cards.reasons import UnfitReason
@@ -117,6 +118,12 @@ class VerdictTable:
             copy.put_verdict(name, verdict)
         return copy
 
+    def copy_verdicts(self, other: VerdictTable) -> None:
+        """Have the verdicts and scores of another table, whose request finds most nodes as that of this one does."""
+        buckets = other._get_buckets()
+        self._fitting, self._unfit = dict(other._fitting), dict(other._unfit)
+        self._buckets = defaultdict(dict, {score: dict(names) for score, names in buckets.items()})
+
     def filter_nodes(self, names: Sequence[str]) -> FilterOutcome:
         """Answer for these names, each once. In one pass: most of a verb's time goes into thousands of look-ups."""
         get_reason = self._unfit.get
@@ -148,6 +155,21 @@ class VerdictTable:
             if len(best) == count:
                 break
         return best
+
+    def score_slice(self, limit: int) -> bool:
+        """Score `limit` nodes at most, ahead of `prepare_ranking`; whether there are more."""
+        names = list(islice((name for name, score in self._fitting.items() if score is None), limit))
+        self._fitting.update(self._score_nodes(names))
+        return len(names) == limit
+
+    def prepare_ranking(self) -> None:
+        """Sort the nodes by their scores."""
+        self._get_buckets()
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether the nodes are sorted by their scores, and are kept so."""
+        return self._buckets is not None
 
     def _get_buckets(self) -> Mapping[float, dict[str, None]]:
         """The buckets, built when they are first needed: many requests are filtered and never ranked."""

@@ -23,30 +23,30 @@ def loaded(tmp_path: Path, text: str, **overrides: str) -> AgentConfiguration:
 
 
 FAULTS = {
-    "unknown key": ("card: {}", "card: no such field; look for a misspelling in docs/configuration.md"),
+    "unknown key": ("card: {}", "card: no such field; did you mean cards? Allowed here: apiVersion,"),
     "unknown key inside": ("cards: {only: []}", "cards.only: no such field"),
     "a field of the extender": ("policy: {default: spread}", "policy: no such field"),
-    "text for a number": ("unit_mib: '1024'", "unit_mib: Input should be a valid integer"),
-    "bool for a number": ("unit_mib: true", "unit_mib: Input should be a valid integer"),
-    "too small": ("unit_mib: 0", "unit_mib: Input should be greater than or equal to 1"),
-    "no units on a card": ("units_per_card: {Tesla T4: 0}", "units_per_card.Tesla T4: Input should be greater than"),
-    "too many units on a card": ("units_per_card: {T4: 1048577}", "units_per_card.T4: Input should be less than"),
+    "text for a number": ("unit_mib: '1024'", "3: unit_mib: found the text '1024'; allowed: a whole number"),
+    "bool for a number": ("unit_mib: true", "unit_mib: found true; allowed: a whole number"),
+    "too small": ("unit_mib: 0", "unit_mib: found 0; allowed: a whole number from 1"),
+    "no units on a card": ("units_per_card: {Tesla T4: 0}", "units_per_card.Tesla T4: found 0; allowed: a whole number from 1"),
+    "too many units on a card": ("units_per_card: {T4: 1048577}", "units_per_card.T4: found 1048577; allowed: a whole number from 1 to"),
     "both lists of cards": ("cards: {include: [a], exclude: [b]}", "cards: give include or exclude, not both"),
-    "a text for a list": ("cards: {include: GPU-1}", "cards.include: Input should be a valid tuple"),
-    "numbers for cards": ("cards: {include: [0]}", "cards.include.0: Input should be a valid string"),
-    "unknown back end": ("enforcement: mps", "enforcement: Input should be 'auto', 'native', 'kmod', 'preload', 'watch' or 'none'"),
-    "unknown naming": ("devices: index", "devices: Input should be 'auto', 'uuid' or 'cdi'"),
-    "unknown injection": ("injection: none", "injection: Input should be 'auto', 'cdi' or 'exact'"),
-    "unknown action": ("refused: {action: kill}", "refused.action: Input should be 'evict' or 'keep'"),
-    "no time at all": ("refused: {after_seconds: 0}", "refused.after_seconds: Input should be greater than 0"),
+    "a text for a list": ("cards: {include: GPU-1}", "cards.include: found the text 'GPU-1'; allowed: a list, each entry a text"),
+    "numbers for cards": ("cards: {include: [0]}", "cards.include.0: found 0; allowed: a text"),
+    "unknown back end": ("enforcement: mps", "enforcement: found the text 'mps'; allowed: one of auto, native, kmod, preload, watch, none"),
+    "unknown naming": ("devices: index", "devices: found the text 'index'; allowed: one of auto, uuid, cdi"),
+    "unknown injection": ("injection: none", "injection: found the text 'none'; allowed: one of auto, cdi, exact"),
+    "unknown action": ("refused: {action: kill}", "refused.action: found the text 'kill'; allowed: one of evict, keep"),
+    "no time at all": ("refused: {after_seconds: 0}", "refused.after_seconds: found 0; allowed: a number above 0"),
     "not finite": ("health: {check_seconds: .nan}", "health.check_seconds: "),
-    "infinite": ("health: {call_seconds: .inf}", "health.call_seconds: Input should be less than or equal to 120"),
-    "XID 0": ("health: {xids: {ignore: [0]}}", "health.xids.ignore.0: Input should be greater than or equal to 1"),
+    "infinite": ("health: {call_seconds: .inf}", "health.call_seconds: found inf; allowed: a number above 0, up to 120"),
+    "XID 0": ("health: {xids: {ignore: [0]}}", "health.xids.ignore.0: found 0; allowed: a whole number from 1"),
     "no port": ("listen: {health: '0.0.0.0'}", "listen.health: '0.0.0.0' is not HOST:PORT; give for example"),
     "a host name": ("listen: {health: 'gpu:1'}", "listen.health: 'gpu:1': 'gpu' is not an IP address"),
-    "resource without a domain": ("resources: {memory: gpu-mem}", "resources.memory: String should match pattern"),
-    "key twice": ("unit_mib: 1\nunit_mib: 2", "unit_mib: stands twice, the second time in line 4"),
-    "empty section": ("health:", "health: Input should be a valid dictionary"),
+    "resource without a domain": ("resources: {memory: gpu-mem}", "resources.memory: found the text 'gpu-mem'; allowed: a text such as aliyun"),
+    "key twice": ("unit_mib: 1\nunit_mib: 2", "4: unit_mib: stands twice, the first time in line 3"),
+    "empty section": ("health:", "health: found nothing; allowed: a mapping with the keys check_seconds"),
     "not YAML": ("a: [", "not YAML: "),
 }  # fmt: skip
 
@@ -60,10 +60,22 @@ def test_a_fault_names_file_and_path(tmp_path: Path, text: str, fault: str) -> N
 
 def test_every_fault_is_said_at_once(tmp_path: Path) -> None:
     path = tmp_path / "agent.yaml"
-    path.write_text("kind: ExtenderConfiguration\nunit_mib: 0\n")
+    path.write_text("kind: Agent\nunit_mib: 0\n")
     with pytest.raises(SettingsError) as raised:
         load_settings(path)
     assert [line.split(": ")[1] for line in str(raised.value).splitlines()] == ["apiVersion", "kind", "unit_mib"]
+
+
+def test_the_extender_s_file_is_said_to_be_that(tmp_path: Path) -> None:
+    """Not every line of it is a fault then."""
+    path = tmp_path / "agent.yaml"
+    path.write_text("apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\npolicy: {}\nunit_mib: 0\n")
+    with pytest.raises(SettingsError) as raised:
+        load_settings(path)
+    assert str(raised.value) == (
+        f"{path}:2: kind: found ExtenderConfiguration: this is the extender's file; "
+        "allowed: AgentConfiguration, the agent's file"
+    )
 
 
 def test_the_smallest_file_is_the_defaults(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,16 @@ from vrampack.cards.request import CardRequest
 
 FULL = snapshot_node(units=(16, 16), used=(16, 16))
 BROKEN = replace(snapshot_node(), problem="its unit is another")
+
+
+def a_ruled_node(
+    used: int = 0, *, tenants: Collection[bytes] = (), free_pods: int | None = None, reserve: int | None = None
+) -> Node:
+    """One card of 16 units, with what rules ask of it."""
+    node = snapshot_node(units=(16,), used=(used,))
+    (card,) = node.cards
+    return replace(node, cards=(replace(card, tenants=frozenset(tenants), free_pods=free_pods, reserve=reserve),))
+
 
 CASES = {
     "a new node": (None, snapshot_node(used=(15, 16)), True),
@@ -41,6 +52,13 @@ CASES = {
     "the same on a full node": (FULL, snapshot_node(used=(16, 16), injection="cdi"), False),
     "only wired containers get cards now": (snapshot_node(injection="cdi"), snapshot_node(), False),
     "the injection is known now": (snapshot_node(injection=None), snapshot_node(), True),
+    "a card is reserved no more": (a_ruled_node(reserve=0), a_ruled_node(), True),
+    "the reserve of a full card ended": (a_ruled_node(16, reserve=0), a_ruled_node(16), False),
+    "the last pod of a tenant went": (a_ruled_node(4, tenants={b"a", b"b"}), a_ruled_node(4, tenants={b"a"}), True),
+    "a tenant came": (a_ruled_node(tenants={b"a"}), a_ruled_node(4, tenants={b"a", b"b"}), False),
+    "a pod more is let in": (a_ruled_node(4, free_pods=0), a_ruled_node(4, free_pods=1), True),
+    "and any number": (a_ruled_node(4, free_pods=0), a_ruled_node(4), True),
+    "a pod less": (a_ruled_node(4, free_pods=1), a_ruled_node(4, free_pods=0), False),
     "a problem is over": (BROKEN, snapshot_node(), True),
     "a problem came up": (snapshot_node(used=(4, 4)), BROKEN, False),
 }

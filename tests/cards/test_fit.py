@@ -21,7 +21,7 @@ from vrampack.cards.node_summary import (
     summarize_node,
 )
 from vrampack.cards.reasons import RequestForm, UnfitReason, list_checks
-from vrampack.cards.request import CardRequest
+from vrampack.cards.request import CardRequest, RequestRules
 
 PATIENT = settings(deadline=None)
 """A busy machine is no bug."""
@@ -34,12 +34,16 @@ NEVER = [
     "card model not allowed",
     "card uuid not here",
     "request not valid",
+    "card model not allowed by a rule",
+    "card reserved by a rule",
     "created before the admission policy",
 ]
 LATER = [
     "no card with enough free memory",
     "not enough cards with free memory",
     "no empty card",
+    "card may not be shared with its pods",
+    "card has as many pods as a rule allows",
     "card unhealthy or cordoned",
     "node not seen yet",
 ]
@@ -247,6 +251,21 @@ def would_do(card: Card, request: CardRequest) -> bool:
         and (request.uuids is None or card.uuid in request.uuids)
         and room
         and card.units - card.used_units >= request.units
+        and keeps_the_rules(card, request.rules)
+    )
+
+
+def keeps_the_rules(card: Card, rules: RequestRules | None) -> bool:
+    """By the words of docs/configuration.md."""
+    if rules is None:
+        return True
+    is_alone = not card.tenants
+    shares_with_own = rules.tenant != b"" and card.tenants == {rules.tenant}
+    return (
+        (rules.tenant is None or is_alone or shares_with_own)
+        and card.free_pods != 0
+        and (card.reserve is None or card.reserve in rules.reserves)
+        and (rules.models is None or card.model in rules.models)
     )
 
 
@@ -274,7 +293,10 @@ def test_never_is_said_if_and_only_if_even_the_empty_healthy_node_would_not_do(
     node: Node, request_: CardRequest
 ) -> None:
     fitting = find_fitting_cards(node, request_)
-    ideal = [replace(card, used_units=0, healthy=True, cordoned=False) for card in node.cards]
+    ideal = [
+        replace(card, used_units=0, healthy=True, cordoned=False, free_pods=None, tenants=frozenset())
+        for card in node.cards
+    ]
     is_never = isinstance(fitting, Unfit) and fitting.reason.is_unresolvable
     assert is_never == (not some_set_does(node, ideal, request_))
 
@@ -303,6 +325,42 @@ CARD_REASONS = {
     "not empty": (Card(0, 8, 8192, used_units=3), CardRequest(4, whole=True), UnfitReason.NO_EMPTY_CARD, 3),
     "sick": (Card(0, 8, 8192, healthy=False), CardRequest(4), UnfitReason.UNHEALTHY, 0),
     "cordoned": (Card(0, 8, 8192, cordoned=True), CardRequest(4), UnfitReason.UNHEALTHY, 0),
+    "of a model that a rule forbids": (
+        Card(0, 8, 8192, model="A"),
+        CardRequest(4, rules=RequestRules(models=frozenset({"B"}))),
+        UnfitReason.NOT_PERMITTED,
+        0,
+    ),
+    "reserved for others": (
+        Card(0, 8, 8192, reserve=0),
+        CardRequest(4, rules=RequestRules(reserves=frozenset({1}))),
+        UnfitReason.RESERVED,
+        0,
+    ),
+    "another tenant's": (
+        Card(0, 8, 8192, used_units=3, tenants=frozenset({b"b"})),
+        CardRequest(4, rules=RequestRules(tenant=b"a")),
+        UnfitReason.NOT_SHAREABLE,
+        0,
+    ),
+    "two tenants', from before the rule": (
+        Card(0, 8, 8192, used_units=3, tenants=frozenset({b"a", b"b"})),
+        CardRequest(4, rules=RequestRules(tenant=b"a")),
+        UnfitReason.NOT_SHAREABLE,
+        0,
+    ),
+    "two pods that share with no other": (
+        Card(0, 8, 8192, used_units=3, tenants=frozenset({b""})),
+        CardRequest(4, rules=RequestRules(tenant=b"")),
+        UnfitReason.NOT_SHAREABLE,
+        0,
+    ),
+    "as many pods as a rule allows": (
+        Card(0, 8, 8192, used_units=3, free_pods=0),
+        CardRequest(4, rules=RequestRules()),
+        UnfitReason.POD_LIMIT,
+        0,
+    ),
     "full and sick": (Card(0, 8, 8192, used_units=8, healthy=False), CardRequest(4), UnfitReason.NO_ROOM, 4),
 }
 
@@ -323,8 +381,9 @@ def reason_of_node(reasons: list[UnfitReason | None], request: CardRequest) -> U
     if all(reason in (UnfitReason.NO_MEMORY, UnfitReason.TOO_LARGE) for reason in reasons):
         return UnfitReason.TOO_LARGE
     stops = [UnfitReason.NO_MEMORY, UnfitReason.TOO_LARGE, UnfitReason.MODEL, UnfitReason.UUID, UnfitReason.NOT_VALID]
-    stops += [UnfitReason.NO_REFERENCES]
-    stops += [UnfitReason.NO_ROOM, UnfitReason.NO_EMPTY_CARD, UnfitReason.UNHEALTHY]
+    stops += [UnfitReason.NOT_PERMITTED, UnfitReason.RESERVED, UnfitReason.NO_REFERENCES]
+    stops += [UnfitReason.NO_ROOM, UnfitReason.NO_EMPTY_CARD, UnfitReason.NOT_SHAREABLE, UnfitReason.POD_LIMIT]
+    stops += [UnfitReason.UNHEALTHY]
     for at, stop in enumerate(stops):
         if sum(reason not in stops[: at + 1] for reason in reasons) < request.count:
             return _for_nodes(stop, request)
@@ -357,9 +416,10 @@ def test_a_node_says_what_its_cards_say(node: Node, request_: CardRequest) -> No
 def test_nothing_is_missing_where_there_is_room(node: Node, request_: CardRequest) -> None:
     for card in node.cards:
         reason = find_card_obstacle(node, card, request_)
-        if reason in (None, UnfitReason.UNHEALTHY):
+        if reason in (None, UnfitReason.NOT_SHAREABLE, UnfitReason.POD_LIMIT, UnfitReason.UNHEALTHY):
             assert count_missing_units(card, request_) == 0
         if reason in (UnfitReason.NO_ROOM, UnfitReason.NO_EMPTY_CARD):
             less = replace(card, used_units=card.used_units - count_missing_units(card, request_))
             assert count_missing_units(card, request_) > 0
-            assert find_card_obstacle(node, less, request_) in (None, UnfitReason.UNHEALTHY)
+            later = (None, UnfitReason.NOT_SHAREABLE, UnfitReason.POD_LIMIT, UnfitReason.UNHEALTHY)
+            assert find_card_obstacle(node, less, request_) in later

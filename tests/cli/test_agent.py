@@ -55,7 +55,7 @@ def test_a_fault_in_its_file_is_exit_code_2_and_a_line(tmp_path: Path, capsys: p
     config = tmp_path / "agent.yaml"
     config.write_text("apiVersion: vrampack.dev/v1\nkind: AgentConfiguration\nunit_mb: 3\n")
     assert agent.main(["--node-name", "gpu-0", "--config", str(config)]) == 2
-    assert "agent.yaml: unit_mb: no such field" in capsys.readouterr().err
+    assert "agent.yaml:3: unit_mb: no such field" in capsys.readouterr().err
 
 
 def test_a_bad_flag_ends_with_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:

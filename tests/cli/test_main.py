@@ -19,8 +19,8 @@ def test_misuse_exits_2_with_every_fault(tmp_path: Path, capsys: pytest.CaptureF
     said = capsys.readouterr()
     assert said.out == ""
     assert [line.partition(": ")[0] for line in said.err.splitlines()] == ["vrampack", "vrampack"]
-    assert f"{config}: unit_mib: " in said.err
-    assert f"{config}: decide.default: Input should be" in said.err
+    assert f"{config}:3: unit_mib: " in said.err
+    assert f"{config}:4: decide.default: found the text 'best'" in said.err
 
 
 @pytest.mark.parametrize("address", ["nowhere", "0.0.0.0:12345", "127.0.0.1:99999"])

@@ -75,7 +75,10 @@ async def test_it_is_alive_at_once_and_ready_when_both_lists_are_complete(proxy:
         for listener in (service.verbs, service.health):
             status, text = await service.get(f"{listener}/readyz")
             assert (status, "not complete" in text) == (503, True)
-            assert json.loads((await service.get(f"{listener}/version"))[1]) == {"version": VERSION}
+            assert json.loads((await service.get(f"{listener}/version"))[1]) == {
+                "version": VERSION,
+                "configGeneration": 1,
+            }
         status, text = await service.post(f"{PREFIX}/filter", FILTER)
         assert (status, json.loads(text)["NodeNames"]) == (200, [])
         assert "not complete" in json.loads(text)["Error"]

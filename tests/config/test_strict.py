@@ -43,14 +43,14 @@ def test_an_override_changes_its_field_alone(tmp_path: Path) -> None:
 
 
 def test_an_override_does_not_hide_a_section_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="listen: Input should be a valid dictionary"):
+    with pytest.raises(SettingsError, match="listen: found 3; allowed: a mapping with the keys health, verbs"):
         example(tmp_path, "listen: 3", health="z")
 
 
 def test_one_kind_is_not_read_as_another(tmp_path: Path) -> None:
     path = tmp_path / "other.yaml"
     path.write_text("apiVersion: vrampack.dev/v1\nkind: Other\n")
-    with pytest.raises(SettingsError, match="kind: Input should be 'Example'"):
+    with pytest.raises(SettingsError, match=r"other\.yaml:2: kind: found the text 'Other'; allowed: Example"):
         load_configuration(Example, "Example", path)
 
 
@@ -63,6 +63,6 @@ def test_keys_that_stand_twice_are_all_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as raised:
         example(tmp_path, "number: 1\nnumber: 2\nlisten:\n  health: a\n  health: b\n")
     assert str(raised.value).splitlines() == [
-        f"{tmp_path}/example.yaml: number: stands twice, the second time in line 4",
-        f"{tmp_path}/example.yaml: listen.health: stands twice, the second time in line 7",
+        f"{tmp_path}/example.yaml:4: number: stands twice, the first time in line 3; leave one",
+        f"{tmp_path}/example.yaml:7: listen.health: stands twice, the first time in line 6; leave one",
     ]

@@ -131,4 +131,6 @@ def test_who_may_not_read_is_told_what_is_needed(cluster: ControlPlane) -> None:
     done = explain(cluster.kubeconfig(namespace, "default"), "waits")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith('vrampack: 403 Forbidden: pods "waits" is forbidden')
-    assert done.stderr.endswith("explain needs get and list of pods and list of nodes\n")
+    assert done.stderr.endswith(
+        "explain needs get and list of pods and list of nodes (and of namespaces, where rules name their labels)\n"
+    )

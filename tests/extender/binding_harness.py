@@ -12,6 +12,7 @@ import msgspec
 from extender.events import ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
 from extender.scheduling.binding import Binder
+from extender.scheduling.pod_generations import PodGenerations
 from extender.settings import ExtenderConfiguration
 from extender.state.ledger import Ledger
 from extender.state.nominator import Nominator
@@ -73,6 +74,7 @@ class BindingHarness:
             settings=configuration,
             clock=lambda: self.seconds,
             now_ns=lambda: 1_700_000_000_000_000_000,
+            generations=PodGenerations(self.engine),
         )
         self.add_node("n")
 

@@ -9,6 +9,7 @@ from typing import Any
 from extender.components import build_components
 from extender.events import ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
+from extender.rule_settings import RuleSettings
 from extender.settings import DecidingVerb, DecisionSettings, ExtenderConfiguration
 from extender.state.ledger import Ledger
 from extender.state.sync import ProblemReporter
@@ -20,6 +21,7 @@ from tests.support.scripted_readiness import ScriptedReadiness
 from vrampack.cards.allocation import Allocation, allocate_cards
 from vrampack.cards.node import NodeFacts, Share
 from vrampack.cards.pod import Pod
+from vrampack.cards.profiles import PlacementSettings
 from vrampack.cards.records import Record
 
 Json = dict[str, Any]  # Any: what a scheduler reads, asserted where it is read
@@ -28,14 +30,24 @@ Json = dict[str, Any]  # Any: what a scheduler reads, asserted where it is read
 class SchedulerHarness:
     """Nodes of these cards of so many units; pods by name, which is their uid."""
 
-    def __init__(self, nodes: Mapping[str, Sequence[int]], *, decide: DecidingVerb = "prioritize") -> None:
+    def __init__(
+        self,
+        nodes: Mapping[str, Sequence[int]],
+        *,
+        decide: DecidingVerb = "prioritize",
+        rules: RuleSettings | None = None,
+    ) -> None:
         self.seconds = 1000.0
+        rules = rules or RuleSettings()
         self.metrics = ExtenderMetrics("test")
-        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=self.clock)
+        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=self.clock, placement=PlacementSettings(rules.build_rules()))
         self.api = api = FakeKubeApi()
         events = ExtenderEventRecorder(api, self.metrics, clock=self.clock, now=self.clock)
         settings = ExtenderConfiguration(
-            apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration", decide=DecisionSettings(default=decide)
+            apiVersion="vrampack.dev/v1",
+            kind="ExtenderConfiguration",
+            decide=DecisionSettings(default=decide),
+            rules=rules,
         )
         self.parts = build_components(
             ledger=self.ledger,

@@ -27,7 +27,7 @@ def loaded(tmp_path: Path, text: str) -> AdmissionWebhookConfiguration:
     [
         ("", "tls: an API server calls webhooks by TLS only; give tls.cert_file and tls.key_file"),
         ("tls: {cert_file: /a}", "give tls.cert_file and tls.key_file"),
-        (TLS + "scheduler_name: 'a b'", "scheduler_name: String should match"),
+        (TLS + "scheduler_name: 'a b'", "scheduler_name: found the text 'a b'; allowed: a text such as vrampack"),
         (TLS + "listen: {admission: 'x'}", "listen.admission: 'x' is not HOST:PORT"),
         (TLS + "listen: {verbs: '127.0.0.1:1'}", "listen.verbs: no such field"),
     ],

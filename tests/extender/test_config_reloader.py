@@ -10,17 +10,31 @@ from pathlib import Path
 import pytest
 
 from extender.app import Extender, ExtenderOptions
-from extender.config_reloader import ConfigReloader
+from extender.config_reloader import ConfigReloader, ConfigurationEvents, ConfigurationSource
+from extender.events import EventReason, ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration, load_settings
 from tests.fakes.api import FakeKubeApi
 from tests.support.builders import ledger_pod, node_facts, pod_request
 from vrampack.cards.node import Share
+from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record
+from vrampack.config.errors import SettingsError
 
 HEAD = "apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\n"
 SPREAD = HEAD + "policy: {default: spread}\n"
 OVERRIDES = {"verbs": "127.0.0.1:7"}
+
+
+class OwnEvents(ExtenderEventRecorder):
+    """An event writer that only remembers what it was asked for."""
+
+    def __init__(self, metrics: ExtenderMetrics) -> None:
+        super().__init__(FakeKubeApi(), metrics, clock=lambda: 0.0, now=lambda: 0.0)
+        self.asked: list[tuple[str, str, str, bool]] = []
+
+    def record_own_event(self, pod: Pod, reason: str, text: str, *, is_warning: bool) -> None:
+        self.asked.append((pod.name, reason, text, is_warning))
 
 
 class ReloadHarness:
@@ -31,13 +45,23 @@ class ReloadHarness:
         self.write(HEAD)
         self.metrics = ExtenderMetrics("test")
         self.applied: list[ExtenderConfiguration] = []
+        self.recorder = OwnEvents(self.metrics)
         self.reloader = self.start(self.path)
 
     def start(self, path: Path) -> ConfigReloader:
         self.settings = load_settings(path, OVERRIDES)
-        return ConfigReloader(path, OVERRIDES, settings=self.settings, metrics=self.metrics, listener=self)
+        events = ConfigurationEvents(self.recorder, ledger_pod("extender-0"))
+        return ConfigReloader(
+            ConfigurationSource(path, OVERRIDES),
+            settings=self.settings,
+            metrics=self.metrics,
+            listener=self,
+            events=events,
+        )
 
-    def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
+    async def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
+        if settings.policy.default == "node-binpack":
+            raise SettingsError("cannot be put into force")
         self.applied.append(settings)
 
     def write(self, text: str) -> None:
@@ -115,10 +139,13 @@ async def test_flags_go_on_winning_over_the_file(desk: ReloadHarness, caplog: py
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("policy: {default: best}", "policy.default: Input should be"),
+        (
+            "policy: {default: best}",
+            "extender.yaml:3: policy.default: found the text 'best'; allowed: one of binpack, ",
+        ),
         ("policy: [", "not YAML"),
         ("unit_mib: 2020-13-45", "month must be in 1..12"),
-        ("unit_mib: 0\nreserve_mib: -1", "unit_mib: Input should be greater than or equal to 1; "),
+        ("unit_mib: 0\nreserve_mib: -1", "unit_mib: found 0; allowed: a whole number from 1 to 1048576; "),
     ],
 )
 async def test_a_bad_file_keeps_the_old_generation_and_says_so_once(
@@ -135,6 +162,36 @@ async def test_a_bad_file_keeps_the_old_generation_and_says_so_once(
     assert fault in record.getMessage()
     assert "\n" not in record.getMessage()
     assert (desk.policies, desk.generation, desk.failures) == (["spread"], 2, 1)
+
+
+async def test_what_cannot_be_put_into_force_changes_nothing(desk: ReloadHarness) -> None:
+    for text in (SPREAD, SPREAD.replace("spread", "node-binpack"), HEAD):
+        desk.write(text)
+        await desk.reloader.reload_if_changed()
+    assert (desk.policies, desk.generation, desk.failures) == (["spread", "binpack"], 3, 1)
+
+
+async def test_an_event_says_what_became_of_each_file(desk: ReloadHarness) -> None:
+    for text in (SPREAD, HEAD + "polcy: 1", SPREAD + "unit_mib: 256\n", HEAD + "nvidia_fractions: true\n"):
+        desk.write(text)
+        await desk.reloader.reload_if_changed()
+    fault = (
+        f"generation 2 of the configuration stays in force: {desk.path}:3: polcy: no such field; did you mean policy?"
+    )
+    in_force = "of the configuration is in force: "
+    applied, rejected = EventReason.CONFIGURATION_APPLIED, EventReason.CONFIGURATION_REJECTED
+    assert [(name, reason, is_warning) for name, reason, _, is_warning in desk.recorder.asked] == [
+        ("extender-0", applied, False),
+        ("extender-0", rejected, True),
+        ("extender-0", applied, True),
+        ("extender-0", applied, True),
+    ]
+    assert [text[: len(fault)] for _, _, text, _ in desk.recorder.asked] == [
+        f"generation 2 {in_force}policy.default changed",
+        fault,
+        f"generation 2 {in_force}unit_mib changed and needs a restart",
+        f"generation 3 {in_force}policy.default changed; nvidia_fractions changed and needs a restart",
+    ]
 
 
 async def test_a_bad_file_that_is_mended_takes_effect(desk: ReloadHarness) -> None:
@@ -222,7 +279,7 @@ async def test_a_pipe_is_read_at_the_start_and_never_again(desk: ReloadHarness) 
 
 async def test_the_service_decides_by_the_new_policy_and_asks_again(desk: ReloadHarness) -> None:
     """5 units are free on one node and 15 on the other: binpack takes the tighter, spread the emptier one."""
-    options = ExtenderOptions(desk.settings, "test", config=desk.path, overrides=OVERRIDES)
+    options = ExtenderOptions(desk.settings, "test", source=ConfigurationSource(desk.path, OVERRIDES))
     service = Extender(options, FakeKubeApi(), desk.metrics)
     for facts in (node_facts("empty", 15), node_facts("tight", 15)):
         service._ledger.update_node(facts)

@@ -129,7 +129,7 @@ def test_a_nomination_outlives_its_node() -> None:
     assert desk.filter_names("small") == []
     desk.ledger.remove_pod(pod.uid)
     assert desk.filter_names("small") == ["a"]
-    assert not desk.ledger.list_nominated_nodes()
+    assert not desk.ledger.nominations.list_nodes()
 
 
 def count_searches(desk: SchedulerHarness, monkeypatch: pytest.MonkeyPatch) -> list[str]:

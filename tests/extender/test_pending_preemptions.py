@@ -222,7 +222,7 @@ async def test_of_many_nodes_those_count_where_a_victim_is_going() -> None:
 
 async def test_an_answer_with_many_victims_costs_the_next_pod_nothing() -> None:
     """Preempt itself looks at them slice by slice; any other verb would do it in one turn of the loop."""
-    names = [f"n{at:03}" for at in range(100)]
+    names = [f"n{at:03}" for at in range(200)]
     desk = await a_desk(*names)
     desk.filter_names("small")
     victims = {name: [f"on-{name}"] for name in names}

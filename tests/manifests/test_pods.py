@@ -103,7 +103,15 @@ def test_the_extender_reads_the_files_that_are_mounted(name: str) -> None:
     mounted = {mount["name"]: mount["mountPath"] for mount in extender["volumeMounts"]}
     flags = {"extender": "--config={}/extender.yaml", "scheduler": "--scheduler-config={}/scheduler.yaml"}
     assert extender["command"] == ["vrampack", "serve"]
-    assert extender["args"] == [flags[volume].format(path) for volume, path in mounted.items()]
+    *files, pod = extender["args"]
+    assert files == [flags[volume].format(path) for volume, path in mounted.items()]
+    own = {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in extender["env"]}
+    fields = {f"$({variable})": field for variable, field in own.items()}
+    assert [fields[part] for part in pod.removeprefix("--pod=").split("/")] == [
+        "metadata.namespace",
+        "metadata.name",
+        "metadata.uid",
+    ]
     assert ("scheduler" in mounted) is (name == "second-scheduler")
 
 

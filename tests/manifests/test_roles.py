@@ -12,6 +12,7 @@ EXTENDER = "vrampack-system/vrampack-extender"
 
 EXTENDER_ROLE: list[Json] = [
     {"apiGroups": [""], "resources": ["pods", "nodes"], "verbs": READ},
+    {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list", "watch"]},
     {"apiGroups": [""], "resources": ["pods/binding"], "verbs": ["create"]},
     {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},

@@ -27,8 +27,8 @@ DOORS: Mapping[str, Mutation] = {
     ),
     "a setting with a misspelt name is ignored": Mutation(
         "vrampack/config/strict.py",
-        'model_config = ConfigDict(frozen=True, extra="forbid", strict=True)',
-        'model_config = ConfigDict(frozen=True, extra="ignore", strict=True)',
+        'model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)',
+        'model_config = ConfigDict(frozen=True, extra="ignore", strict=True, use_attribute_docstrings=True)',
         f"{SETTINGS}::test_a_fault_names_file_and_path",
     ),
     "a client without a certificate is served": Mutation(

@@ -88,8 +88,8 @@ LEDGERS: Mapping[str, Mutation] = {
         f"{ROOM}::test_a_pod_that_is_gone_gives_room",
     ),
     "another policy lets nobody be asked again": Mutation(
-        "extender/state/ledger.py",
-        "self._capacity_gained_at = dict.fromkeys(self._nodes, self.capacity_generation)",
+        "extender/state/ledger_changes.py",
+        "self._capacity_gained_at = dict.fromkeys(names, self.capacity_generation)",
         "pass",
         f"{ROOM}::test_another_policy_gives_room_everywhere",
     ),

@@ -48,8 +48,8 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "a pod has any policy it wishes": Mutation(
         "policies/tuning.py",
-        "return next((name for name in self.allowed if name == wish), self.default)",
-        'return next((name for name in ("binpack", "spread", "node-binpack") if name == wish), self.default)',
+        "return next((name for name in self.allowed if name == wish), otherwise)",
+        'return next((name for name in ("binpack", "spread", "node-binpack") if name == wish), otherwise)',
         f"{ENGINE}::test_a_pods_policy_is_a_wish_within_what_is_allowed[nothing is allowed]",
     ),
     "what fits is answered in the order of names": Mutation(
@@ -63,6 +63,12 @@ VERBS: Mapping[str, Mutation] = {
         "unschedulable |= {name: _UNKNOWN_NODE for name in passed if name not in self._fitting}",
         "pass",
         f"{ENGINE}::test_a_node_that_went_and_came_back_is_evaluated_again",
+    ),
+    "a tenant's own nodes are to it what they are to a stranger": Mutation(
+        "policies/engine/engine.py",
+        "return table, view.index.list_nodes_with_tenant(request)",
+        "return table, ()",
+        "tests/extender/test_rules.py::test_a_pod_that_gets_another_label_is_of_another_tenant",
     ),
     "a table is good for ever": Mutation(
         "policies/engine/engine.py",
@@ -90,8 +96,8 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "the best node scores least": Mutation(
         "extender/scheduling/verbs.py",
-        "return VerbResponse(encode_json([HostPriority(*each) for each in zip(best, SCORES, strict=False)]))",
-        "return VerbResponse(encode_json([HostPriority(*each) for each in zip(reversed(best), SCORES, strict=False)]))",
+        "body = encode_json([HostPriority(*each) for each in zip(best, SCORES, strict=False)])",
+        "body = encode_json([HostPriority(*each) for each in zip(reversed(best), SCORES, strict=False)])",
         f"{RECORDED}::test_prioritize_is_answered_as_the_oracle_says",
     ),
     "a running pod that is resized is told to go": Mutation(
@@ -210,9 +216,39 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "what a pod asks and its priority are believed from the call": Mutation(
         "extender/preemption/preempt.py",
-        "pod = self._ledger.get_pod(proposal.pod.uid) or proposal.pod",
-        "pod = proposal.pod",
+        "pod = self._ledger.get_pod(proposal.pod.uid) or proposed_pod",
+        "pod = proposed_pod",
         f"{PREEMPTION}::test_what_the_pod_asks_and_its_priority_come_from_the_api_server",
+    ),
+    "verdicts that are worked out in steps are a stranger's": Mutation(
+        "policies/engine/engine.py",
+        "self._update_verdicts(table, names[start : start + NODES_PER_STEP], key, view)",
+        "pass",
+        "tests/extender/test_ruled_preparation.py::test_what_changes_between_two_steps_is_found",
+    ),
+    "a shadow judges what has changed": Mutation(
+        "extender/scheduling/shadow_judge.py",
+        "if self._ledger.generation != decision.ledger_generation:",
+        "if False:",
+        "tests/extender/test_shadow_judge.py::test_what_has_changed_since_is_not_judged",
+    ),
+    "a pod of a namespace that is not seen is let past": Mutation(
+        "extender/state/namespaces.py",
+        "if not self._reads_namespaces or namespace in self._namespaces:",
+        "if True:",
+        "tests/extender/test_namespaces.py::test_nothing_is_said_of_pods_whose_namespace_is_not_seen",
+    ),
+    "a pod is ranked by whatever the file says at each call": Mutation(
+        "extender/scheduling/pod_generations.py",
+        "if pin is None or pin.generation == self.current:",
+        "if True:",
+        "tests/extender/test_profiles.py::test_ten_thousand_pods_are_each_ranked_by_one_generation",
+    ),
+    "a waiting pod keeps the rules that it was read under": Mutation(
+        "extender/state/ledger.py",
+        "self._pods.settle_unbound(in_force, settled_pods)",
+        "pass",
+        "tests/extender/test_rules.py::test_a_waiting_pod_is_bound_by_the_rules_of_now",
     ),
     "an API failure is held against the node": Mutation(
         "extender/scheduling/verbs.py",

@@ -16,7 +16,7 @@ from tests.support.builders import snapshot_node
 from tests.support.strategies import node_strategy, request_strategy
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.node import Node
-from vrampack.cards.node_summary import find_equivalence_class, get_request_kind, select_models, summarize_node
+from vrampack.cards.node_summary import find_equivalence_class, get_request_kind, select_view, summarize_node
 from vrampack.cards.request import CardRequest
 
 CARDLESS = request_strategy().filter(lambda request: request.uuids is None)
@@ -36,7 +36,7 @@ def test_an_equivalence_class_gives_the_reason_that_the_cards_give(node: Node, r
 def test_a_score_from_a_summary_is_the_policys_own(node: Node, request: CardRequest, policy: PolicyName) -> None:
     evaluation = evaluate_node(node, request, policy)
     if isinstance(evaluation, ScoredCards):
-        summary = select_models(summarize_node(node), request.models)
+        summary = select_view(summarize_node(node), request)
         assert dict(POLICIES[policy].score_nodes([("n", summary)], request)) == {"n": evaluation.score}
 
 

@@ -77,9 +77,10 @@ class InMemoryExtender:
             clock=time.monotonic,
             now_ns=time.time_ns,
         )
-        self.engine = components.engine
+        self.engine, self.generations = components.engine, components.generations
         self.verbs, self.preemption = components.verbs, components.preemption
         self.timed_verbs, self.placements_view = components.timed_verbs, components.placements_view
+        self.explain_view = components.explain_view
         self.feed_objects(nodes, pods)
 
     @cached_property
@@ -87,11 +88,13 @@ class InMemoryExtender:
         return RouteDependencies(
             self.timed_verbs,
             self.placements_view,
+            self.explain_view,
             self.ledger,
             self.metrics,
             self.readiness,
             SnapshotTaker(self.ledger, self.engine, self.freshness, DriftCheck(self.ledger), clock=time.monotonic),
             "test",
+            self.generations,
         )
 
     @cached_property
@@ -126,7 +129,13 @@ class InMemoryExtender:
 
 
 async def call_asgi(
-    app: ASGIApp, method: str, path: str, body: bytes = b"", headers: Sequence[tuple[bytes, bytes]] = ()
+    app: ASGIApp,
+    method: str,
+    path: str,
+    body: bytes = b"",
+    headers: Sequence[tuple[bytes, bytes]] = (),
+    *,
+    query: bytes = b"",
 ) -> AsgiReply:
     """One request through the application's own door, as a server hands it over."""
     sent: list[dict[str, Any]] = []  # Any: ASGI messages
@@ -146,7 +155,7 @@ async def call_asgi(
         "path": path,
         "raw_path": path.encode(),
         "root_path": "",
-        "query_string": b"",
+        "query_string": query,
         "headers": [*headers, (b"content-length", str(len(body)).encode())],
         "client": ("127.0.0.1", 40000),
         "server": ("127.0.0.1", 12345),

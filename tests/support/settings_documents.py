@@ -37,5 +37,5 @@ def read_value(document: Mapping[str, Any], path: str) -> Any:  # noqa: ANN401 -
 
 def assert_fault(raised: pytest.ExceptionInfo[SettingsError], file: Path, fault: str) -> None:
     """It names the file, and says what is wrong where."""
-    assert str(raised.value).startswith(f"{file}: ")
+    assert re.match(rf"{re.escape(str(file))}(:\d+)?: ", str(raised.value))
     assert fault in str(raised.value)

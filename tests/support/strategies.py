@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from tests.support.builders import UNIT_MIB
 from vrampack.cards.node import Card, InjectionMode, Node, NodeFacts, build_node
-from vrampack.cards.request import CardRequest
+from vrampack.cards.request import CardRequest, RequestRules
 
 MODELS = ("A", "B", "C")
 MODEL_WISHES = (None, None, frozenset({"A"}), frozenset({"A", "B"}), frozenset({"D"}), frozenset({"C", "D"}))
 UUID_WISHES = (None, None, frozenset({"GPU-0"}), frozenset({"GPU-0", "GPU-1", "GPU-2"}), frozenset({"GPU-9"}))
+
+TENANTS = (b"a", b"b", b"")
+RULES = (
+    None,
+    None,
+    RequestRules(),
+    RequestRules(tenant=b"a"),
+    RequestRules(tenant=b"c", reserves=frozenset({0})),
+    RequestRules(tenant=b"", models=frozenset({"A", "D"})),
+    RequestRules(reserves=frozenset({0, 1}), models=frozenset({"B"})),
+)
+"""Of requests; on the cards are two tenants, a pod that shares with no other, and three reserves."""
 
 INJECTIONS: tuple[InjectionMode | None, ...] = ("exact", "exact", "exact", "cdi", None)
 
@@ -29,8 +43,12 @@ def node_strategy(draw: st.DrawFn, *, name: str = "n") -> Node:
             cordoned=draw(st.integers(0, 4)) == 0,
             used_units=draw(st.integers(0, units + 1)),
         )
-        for index, units in enumerate(draw(st.lists(st.integers(0, 8), max_size=5)))
+        for index, units in enumerate(
+            draw(st.lists(st.sampled_from((0, 1, 4, 6, 8, 8)), min_size=draw(st.sampled_from((0, 2, 4))), max_size=5))
+        )
     )
+    if draw(st.booleans()):
+        cards = tuple(_rule_card(draw, card) for card in cards)
     problem = "its annotation is damaged" if draw(st.integers(0, 14)) == 0 else ""
     injection: InjectionMode | None = draw(st.sampled_from(INJECTIONS))
     legacy = draw(st.integers(0, 4)) == 0
@@ -38,15 +56,25 @@ def node_strategy(draw: st.DrawFn, *, name: str = "n") -> Node:
     return build_node(facts, cards, unit_mib=UNIT_MIB)
 
 
+def _rule_card(draw: st.DrawFn, card: Card) -> Card:
+    """With what rules ask of it. Pods are on a card of which something is used."""
+    most = draw(st.sampled_from((None, 1, 3)))
+    tenants = draw(st.frozensets(st.sampled_from(TENANTS), max_size=2)) if card.used_units else frozenset()
+    free_pods = most if most is None or not card.used_units else draw(st.integers(0, most - 1))
+    return replace(card, free_pods=free_pods, tenants=tenants, reserve=draw(st.sampled_from((None, None, 0, 1, 2))))
+
+
 @st.composite
-def request_strategy(draw: st.DrawFn) -> CardRequest:
+def request_strategy(draw: st.DrawFn, *, under_rules: bool = True) -> CardRequest:
+    """Some under rules, unless all are of a cluster without any."""
     is_valid = draw(st.integers(0, 14)) > 0
     return CardRequest(
-        units=draw(st.integers(1, 12)),
-        count=draw(st.integers(1, 7)) if draw(st.booleans()) else 1,
-        whole=draw(st.booleans()),
+        units=draw(st.one_of(st.integers(1, 2), st.integers(1, 12))),
+        count=draw(st.integers(1, 7)) if draw(st.integers(0, 3)) == 0 else 1,
+        whole=draw(st.integers(0, 3)) == 0,
         models=draw(st.sampled_from(MODEL_WISHES)) if is_valid else None,
         uuids=draw(st.sampled_from(UUID_WISHES)) if is_valid else None,
         is_valid=is_valid,
         has_references=draw(st.integers(0, 4)) > 0,
+        rules=draw(st.sampled_from(RULES)) if under_rules else None,
     )

@@ -16,8 +16,8 @@ def has_gained_capacity(before: Node | None, after: Node) -> bool:
         return any(_usable_free_units(card) for card in after.cards)
     if before.needs_references and not after.needs_references:
         return any(_usable_free_units(card) for card in after.cards)
-    known = {_identity(card): _usable_free_units(card) for card in before.cards}
-    return any(_usable_free_units(card) > known.get(_identity(card), 0) for card in after.cards)
+    known = {_identity(card): card for card in before.cards}
+    return any(_has_card_gained(known.get(_identity(card)), card) for card in after.cards)
 
 
 def has_changed_cards(before: Node | None, after: Node | None) -> bool:
@@ -28,8 +28,18 @@ def has_changed_cards(before: Node | None, after: Node | None) -> bool:
         before.problem != after.problem
         or before.injection != after.injection
         or before.legacy != after.legacy
-        or [_identity(card) for card in before.cards] != [_identity(card) for card in after.cards]
+        or [(*_identity(card), card.reserve) for card in before.cards]
+        != [(*_identity(card), card.reserve) for card in after.cards]
     )
+
+
+def _has_card_gained(before: Card | None, after: Card) -> bool:
+    free = _usable_free_units(after)
+    if before is None or free > _usable_free_units(before):
+        return bool(free)
+    takes_more_pods = before.free_pods is not None and (after.free_pods is None or after.free_pods > before.free_pods)
+    is_less_ruled = before.reserve != after.reserve or takes_more_pods or not before.tenants <= after.tenants
+    return bool(free) and is_less_ruled
 
 
 def _identity(card: Card) -> tuple[int, str | None, str, int]:

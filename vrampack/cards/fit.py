@@ -65,22 +65,34 @@ def count_missing_units(card: Card, request: CardRequest) -> int:
 
 _Check = tuple[UnfitReason, CardSelector, bool]
 """A row as the loop needs it: the reason, which cards pass, and whether one of them is enough."""
-_CHECKS: Mapping[tuple[RequestForm, bool, CheckOccasion | None], tuple[_Check, ...]] = {
-    (form, is_plain, occasion): tuple(
-        (reason, check.select_cards, check.needs_one_card)
-        for reason, check in list_checks(form, (occasion,) if is_plain else (occasion, "request not plain"))
-    )
+
+
+def _list_checks(
+    form: RequestForm, occasion: CheckOccasion | None, *, is_plain: bool, is_ruled: bool
+) -> tuple[_Check, ...]:
+    occasions: list[CheckOccasion | None] = [occasion]
+    if not is_plain:
+        occasions.append("request not plain")
+    if is_ruled:
+        occasions.append("under rules")
+    return tuple((reason, check.select_cards, check.needs_one_card) for reason, check in list_checks(form, occasions))
+
+
+_CHECKS: Mapping[tuple[RequestForm, bool, bool, CheckOccasion | None], tuple[_Check, ...]] = {
+    (form, is_plain, is_ruled, occasion): _list_checks(form, occasion, is_plain=is_plain, is_ruled=is_ruled)
     for form in get_args(RequestForm)
     for is_plain in (True, False)
+    for is_ruled in (True, False)
     for occasion in (None, *get_args(CheckOccasion))
 }
-"""The rows that can fail, by the form of the request, whether it is plain, and what of the node is in its way."""
+"""The rows that can fail, by the form of the request, whether it is plain and under rules, and what of the node is in its way."""
 
 
 def _check_cards(node: Node, cards: Sequence[Card], request: CardRequest, count: int) -> Sequence[Card] | UnfitReason:
     """Those of the cards that pass every check, or the first reason at which fewer than `count` are left."""
     form, occasion = get_request_form(request, count), find_node_occasion(node, request)
-    for reason, select_cards, needs_one_card in _CHECKS[form, is_plain_request(request), occasion]:
+    checks = _CHECKS[form, is_plain_request(request), request.rules is not None, occasion]
+    for reason, select_cards, needs_one_card in checks:
         cards = select_cards(cards, request)
         if len(cards) < (1 if needs_one_card else count):
             return reason

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from vrampack.cards.node import Card, Node, NodeFacts, Share, build_node
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record, UnreadableRecord
+from vrampack.cards.rules import NO_RULES, PlacementRules
 
 HoldState = Literal["reserved", "unconfirmed", "bound", "terminating"]
 CardIndices: TypeAlias = dict[str | int | None, int]
+NO_RESERVES: Mapping[int, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +77,16 @@ def build_reserved_hold(
     return Hold(pod, state, _count_on_every_card(pod, shares, facts), "its card is gone")
 
 
-def build_node_from_holds(facts: NodeFacts, holds: Iterable[Hold], *, unit_mib: int) -> Node:
-    """The node with everything that is held on it."""
+def build_node_from_holds(
+    facts: NodeFacts,
+    holds: Iterable[Hold],
+    *,
+    unit_mib: int,
+    rules: PlacementRules = NO_RULES,
+    reserves: Mapping[int, int] = NO_RESERVES,
+) -> Node:
+    """The node with everything that is held on it. `reserves` is the reserve of each card that has one, by card index."""
+    holds = list(holds)
     used: defaultdict[int, int] = defaultdict(int)
     for hold in holds:
         for index, units in hold.units.items():
@@ -94,7 +104,50 @@ def build_node_from_holds(facts: NodeFacts, holds: Iterable[Hold], *, unit_mib: 
         )
         for card in facts.cards
     )
+    if rules.counts_pods or reserves:
+        cards = apply_rules_to_cards(cards, holds, rules=rules, reserves=reserves)
     return build_node(facts, cards, unit_mib=unit_mib)
+
+
+def refill_node(node: Node, holds: Iterable[Hold], *, rules: PlacementRules) -> Node:
+    """The node as it would be with these holds and no others."""
+    holds = list(holds)
+    used: defaultdict[int, int] = defaultdict(int)
+    for hold in holds:
+        for index, units in hold.units.items():
+            used[index] += units
+    cards = apply_rules_to_cards(
+        [replace(card, used_units=used[card.index]) for card in node.cards],
+        holds,
+        rules=rules,
+        reserves={card.index: card.reserve for card in node.cards if card.reserve is not None},
+    )
+    return replace(node, cards=cards)
+
+
+def apply_rules_to_cards(
+    cards: Iterable[Card], holds: Iterable[Hold], *, rules: PlacementRules, reserves: Mapping[int, int] = NO_RESERVES
+) -> tuple[Card, ...]:
+    """The cards with what rules need to know of them, if these are the pods on them."""
+    pods: defaultdict[int, int] = defaultdict(int)
+    tenants: defaultdict[int, set[bytes]] = defaultdict(set)
+    if rules.counts_pods:
+        for hold in holds:
+            tenant = rules.find_tenant(hold.pod)
+            for index in [index for index, units in hold.units.items() if units]:
+                pods[index] += 1
+                if tenant is not None:
+                    tenants[index].add(tenant)
+    most = rules.max_pods_per_card
+    return tuple(
+        replace(
+            card,
+            free_pods=None if most is None else max(0, most - pods[card.index]),
+            tenants=frozenset(tenants[card.index]),
+            reserve=reserves.get(card.index),
+        )
+        for card in cards
+    )
 
 
 def _resolve(shares: tuple[Share, ...], facts: NodeFacts, indices: CardIndices) -> dict[int, int] | None:

@@ -70,6 +70,12 @@ class Card:
     healthy: bool = True
     cordoned: bool = False
     used_units: int = 0
+    free_pods: int | None = None
+    """How many more pods a rule lets on it; None: no rule says."""
+    tenants: frozenset[bytes] = frozenset()
+    """Whose pods are on it, as digests; empty where no rule asks."""
+    reserve: int | None = None
+    """The number of the reserve that it belongs to."""
 
     @property
     def free_units(self) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from sys import maxsize
@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from vrampack.cards.node import Card, Node
 from vrampack.cards.reasons import RequestForm, UnfitReason, list_checks
-from vrampack.cards.request import CardRequest
+from vrampack.cards.request import CardRequest, RequestRules
+from vrampack.cards.ruled_view import RuledCards, ViewKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,38 @@ class NodeSummary:
     needs_references: bool
     models: frozenset[str]
     """Of the cards that have units."""
+    node: Node = field(compare=False, repr=False)
     by_model: Mapping[str, NodeSummary] | None = None
     """Of a node of several models: its summary for each."""
+    ruled_node: RuledNode | None = field(default=None, compare=False, repr=False)
+    """What requests under rules find of it; made when the first of them asks."""
+
+    def get_ruled_node(self) -> RuledNode:
+        ruled_node = self.ruled_node
+        if ruled_node is None:
+            ruled_node = RuledNode(self)
+            object.__setattr__(self, "ruled_node", ruled_node)  # of no effect on what the summary says
+        return ruled_node
+
+
+class RuledNode:
+    """The views of one node, and the summaries of the cards that rules leave, as policies score them."""
+
+    __slots__ = ("_summaries", "_summary", "views")
+
+    def __init__(self, summary: NodeSummary) -> None:
+        self.views = RuledCards(summary.node, summary.models)
+        self._summary = summary
+        self._summaries: dict[ViewKey, NodeSummary] = {}
+
+    def select_summary(self, models: frozenset[str] | None, rules: RequestRules) -> NodeSummary:
+        key = self.views.find_key(models, rules)
+        known = self._summaries.get(key)
+        if known is None:
+            cards = self.views.find_view(key).cards
+            known = _summarize_cards(self._summary.node, self._summary.card_units, cards)
+            self._summaries[key] = known
+        return known
 
 
 def summarize_node(node: Node) -> NodeSummary:
@@ -82,6 +113,13 @@ def select_models(summary: NodeSummary, models: frozenset[str] | None) -> NodeSu
     )
 
 
+def select_view(summary: NodeSummary, request: CardRequest) -> NodeSummary:
+    """The summary of the cards that the models and rules of the request leave it."""
+    if request.rules is None:
+        return select_models(summary, request.models)
+    return summary.get_ruled_node().select_summary(request.models, request.rules)
+
+
 class NodeTraits(NamedTuple):
     """What of a summary stays the same while pods come and go."""
 
@@ -102,10 +140,11 @@ class RequestKind(NamedTuple):
     whole: bool
     has_references: bool
     models: frozenset[str] | None
+    rules: RequestRules | None
 
 
 def get_request_kind(request: CardRequest) -> RequestKind:
-    return RequestKind(request.count, request.whole, request.has_references, request.models)
+    return RequestKind(request.count, request.whole, request.has_references, request.models, request.rules)
 
 
 class EquivalenceClass(NamedTuple):
@@ -118,10 +157,18 @@ class EquivalenceClass(NamedTuple):
 
     free_units: int
     """Units that so many usable cards have free, each."""
-    free_units_if_usable: int
+    uncrowded_units: int
     """The same if every card were usable."""
+    shareable_units: int
+    """The same if no rule limited the pods on a card."""
+    free_units_if_usable: int
+    """The same if pods of all tenants shared cards."""
     wired_units: int
-    """As `allowed_card_units`, where containers of such a pod get the cards of its annotations."""
+    """As `unreserved_units`, where containers of such a pod get the cards of its annotations."""
+    unreserved_units: int
+    """Units that so many cards of the permitted models have, each, which are not reserved for others."""
+    permitted_units: int
+    """Units that so many cards have, each, of models that are allowed and that a rule permits."""
     allowed_card_units: int
     """Units that so many cards of the allowed models have, each."""
     card_units: int
@@ -166,10 +213,12 @@ _WHOLE_CARDS = _list_obstacles("whole cards")
 
 def find_equivalence_class(summary: NodeSummary, kind: RequestKind) -> EquivalenceClass:
     """What matters of the node to requests of this kind."""
-    count, whole, has_references, models = kind
+    count, whole, has_references, models, rules = kind
     cards = summary.card_units
     if not (cards and summary.is_open):
         return _CLOSED if cards else _NO_CARDS
+    if rules is not None:
+        return _find_ruled_class(summary, kind, rules)
     card_units = cards[-count] if len(cards) >= count else -1
     allowed = card_units
     if models is not None and not models >= summary.models:
@@ -179,14 +228,35 @@ def find_equivalence_class(summary: NodeSummary, kind: RequestKind) -> Equivalen
             summary = select_models(summary, models)
             allowed = _nth(summary.allowed_card_units, count)
     if allowed < 0 or (summary.needs_references and not has_references):
-        return _build_class((-1, -1, -1, allowed, card_units, cards[-1], maxsize, maxsize))
+        return _build_class((-1, -1, -1, -1, -1, allowed, allowed, allowed, card_units, cards[-1], maxsize, maxsize))
     if whole:
         free = _nth(summary.empty_card_units, count)
         free_if_usable = _nth(summary.empty_card_units_if_usable, count)
     else:
         free = _nth(summary.free_units, count)
         free_if_usable = summary.free_units_if_usable[-count]
-    return _build_class((free, free_if_usable, allowed, allowed, card_units, cards[-1], maxsize, maxsize))
+    usable = free_if_usable
+    return _build_class(
+        (free, usable, usable, usable, allowed, allowed, allowed, allowed, card_units, cards[-1], maxsize, maxsize)
+    )
+
+
+def _find_ruled_class(summary: NodeSummary, kind: RequestKind, rules: RequestRules) -> EquivalenceClass:
+    """The same of a node that has cards and is open, for requests under rules."""
+    views = summary.get_ruled_node().views
+    view = views.find_view(views.find_key(kind.models, rules))
+    free, uncrowded, shareable, room, unreserved, *cards = view.get_numbers(kind.card_count, whole=kind.whole)
+    wired = unreserved
+    if summary.needs_references and not kind.has_references:
+        free = uncrowded = shareable = room = wired = -1
+    card_units = _nth(summary.card_units, kind.card_count)
+    return _build_class(
+        (
+            *(free, uncrowded, shareable, room, wired, unreserved),
+            *cards,
+            *(card_units, summary.card_units[-1], maxsize, maxsize),
+        )
+    )
 
 
 def group_by_equivalence_class(
@@ -199,16 +269,19 @@ def group_by_equivalence_class(
     groups: defaultdict[EquivalenceClass, dict[str, None]] = defaultdict(dict)
     some = next(iter(summaries.values()))
     shared = find_equivalence_class(some, kind)
-    if shared.wired_units < 0:
+    if shared.wired_units < 0 and kind.rules is None:
         groups[shared] = dict.fromkeys(summaries)
-    elif kind.models is not None and not kind.models >= some.models:
+    elif kind.rules is not None or (kind.models is not None and not kind.models >= some.models):
         for name, summary in summaries.items():
             groups[find_equivalence_class(summary, kind)][name] = None
     else:
         by_free: defaultdict[tuple[int, int], dict[str, None]] = defaultdict(dict)
         for name, free in zip(summaries, _list_free_numbers(summaries.values(), kind), strict=True):
             by_free[free][name] = None
-        groups.update((_build_class((*free, *shared[2:])), names) for free, names in by_free.items())
+        groups.update(
+            (_build_class((free, usable, usable, usable, *shared[4:])), names)
+            for (free, usable), names in by_free.items()
+        )
     return groups
 
 
@@ -225,7 +298,7 @@ def _list_free_numbers(summaries: Iterable[NodeSummary], kind: RequestKind) -> l
     ]
 
 
-_NO_CARDS = EquivalenceClass(-1, -1, -1, -1, -1, -1, -1, -1)
+_NO_CARDS = EquivalenceClass(*(-1 for _ in EquivalenceClass._fields))
 _CLOSED = _NO_CARDS._replace(any_units=maxsize)
 _build_class: Callable[[tuple[int, ...]], EquivalenceClass] = partial(tuple.__new__, EquivalenceClass)
 """`EquivalenceClass._make`, without the check of the length, which takes as long as the rest."""
@@ -258,6 +331,7 @@ def _summarize_cards(node: Node, card_units: tuple[int, ...], allowed: Sequence[
         is_open=node.injection is not None,
         needs_references=node.needs_references,
         models=frozenset([card.model for card in allowed]),
+        node=node,
     )
 
 

@@ -30,6 +30,10 @@ class Pod:
     """As the API server writes it (RFC 3339, UTC, whole seconds): texts in this form sort by time."""
     resource_version: str = ""
     scheduler_name: str = ""
+    rule_labels: tuple[tuple[str, str], ...] = ()
+    """Those of its labels that the cluster's rules name."""
+    namespace_labels: tuple[tuple[str, str], ...] = ()
+    """Those of its namespace's labels that rules or profiles name."""
     is_gated: bool = False
     """It has schedulingGates: no scheduler tries it, and the API server refuses to bind it."""
 

@@ -21,7 +21,11 @@ RequestForm = Literal["one card", "several cards", "whole cards"]
 ClassNumber = Literal[
     "free_units",
     "free_units_if_usable",
+    "uncrowded_units",
+    "shareable_units",
     "wired_units",
+    "unreserved_units",
+    "permitted_units",
     "allowed_card_units",
     "card_units",
     "largest_card_units",
@@ -37,7 +41,7 @@ class CardSelector(Protocol):
     def __call__(self, cards: Sequence[Card], request: CardRequest, /) -> Sequence[Card]: ...
 
 
-CheckOccasion = Literal["request not plain", "injection not known", "references missing"]
+CheckOccasion = Literal["request not plain", "injection not known", "references missing", "under rules"]
 """When a row is checked that is not checked always: it could not fail otherwise."""
 
 
@@ -102,6 +106,30 @@ def _select_usable(cards: Sequence[Card], _request: CardRequest) -> Sequence[Car
     return [card for card in cards if card.is_usable]
 
 
+def _select_permitted(cards: Sequence[Card], request: CardRequest) -> Sequence[Card]:
+    rules = request.rules
+    return cards if rules is None or rules.models is None else [card for card in cards if card.model in rules.models]
+
+
+def _select_unreserved(cards: Sequence[Card], request: CardRequest) -> Sequence[Card]:
+    """Those that belong to no reserve, or to one that the request may use."""
+    reserves = () if request.rules is None else request.rules.reserves
+    return [card for card in cards if card.reserve is None or card.reserve in reserves]
+
+
+def _select_shareable(cards: Sequence[Card], request: CardRequest) -> Sequence[Card]:
+    """Those without pods, and those of which all pods are of the request's own tenant."""
+    tenant = None if request.rules is None else request.rules.tenant
+    if tenant is None:
+        return cards
+    own = frozenset((tenant,) if tenant else ())
+    return [card for card in cards if card.tenants <= own]
+
+
+def _select_uncrowded(cards: Sequence[Card], _request: CardRequest) -> Sequence[Card]:
+    return [card for card in cards if card.free_pods is None or card.free_pods > 0]
+
+
 class UnfitReason(Enum):
     """The table. The scheduler groups equal texts in the pod's event, so they carry no names and no numbers."""
 
@@ -130,6 +158,14 @@ class UnfitReason(Enum):
         "request not valid",
         FitCheck(_select_if_valid, None, only_when="request not plain", is_unresolvable=True),
     )
+    NOT_PERMITTED = (
+        "card model not allowed by a rule",
+        FitCheck(_select_permitted, "permitted_units", only_when="under rules", is_unresolvable=True),
+    )
+    RESERVED = (
+        "card reserved by a rule",
+        FitCheck(_select_unreserved, "unreserved_units", only_when="under rules", is_unresolvable=True),
+    )
     NO_REFERENCES = (
         "created before the admission policy",
         FitCheck(_select_none, "wired_units", only_when="references missing", is_unresolvable=True),
@@ -143,6 +179,14 @@ class UnfitReason(Enum):
         FitCheck(_select_with_free_units, "free_units_if_usable", only_for="several cards"),
     )
     NO_EMPTY_CARD = "no empty card", FitCheck(_select_empty, "free_units_if_usable", only_for="whole cards")
+    NOT_SHAREABLE = (
+        "card may not be shared with its pods",
+        FitCheck(_select_shareable, "shareable_units", only_when="under rules"),
+    )
+    POD_LIMIT = (
+        "card has as many pods as a rule allows",
+        FitCheck(_select_uncrowded, "uncrowded_units", only_when="under rules"),
+    )
     UNHEALTHY = "card unhealthy or cordoned", FitCheck(_select_usable, "free_units")
     NOT_SEEN = "node not seen yet"
     """No check of cards: the verdict on a node that the ledger does not have."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from vrampack.cards import well_known
 from vrampack.cards.units import MAX_UNITS, parse_units
@@ -47,6 +47,17 @@ class ContainerSpec:
         return f"spec.{where}[{self.index}].resources.limits"
 
 
+class RequestRules(NamedTuple):
+    """What the cluster's rules say of a pod, in a form in which pods that they treat alike are equal."""
+
+    tenant: bytes | None = None
+    """The digest of whom it shares cards with; empty: with no other pod. None: with anybody."""
+    reserves: frozenset[int] = frozenset()
+    """The reserves that it may use."""
+    models: frozenset[str] | None = None
+    """The only models that it may use; None: any."""
+
+
 @dataclass(frozen=True, slots=True)
 class CardRequest:
     """What must fit: `units` on each of `count` distinct cards of one node."""
@@ -63,6 +74,8 @@ class CardRequest:
     """Whether it can be served at all. An invalid one names neither models nor cards; `PodRequest.problem` says why."""
     has_references: bool = True
     """Whether admission wired every requesting container to its annotation."""
+    rules: RequestRules | None = None
+    """None where the cluster has no rules. `PlacementRules.constrain_request` sets it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +88,13 @@ class ContainerRequest:
     units: int
 
 
+class ProfileChoice(NamedTuple):
+    """The profile that ranks for a pod."""
+
+    name: str
+    policy: str
+
+
 @dataclass(frozen=True, slots=True)
 class PodRequest:
     """Everything a pod requests. Pods that request nothing have no `PodRequest`."""
@@ -83,8 +103,12 @@ class PodRequest:
     containers: tuple[ContainerRequest, ...]
     """Those that request memory, init containers first, in the order of the spec."""
     policy: str | None = None
+    """The policy or profile that the pod wishes for."""
     problem: str = ""
     """Field, value and fix when the request can never be served; empty when it is valid."""
+
+    profile: ProfileChoice | None = None
+    """None: the cluster's default ranks for it."""
 
     @property
     def has_references(self) -> bool:

@@ -19,10 +19,12 @@ COMMANDS = {
     "agent": ("vrampack.cli.agent", "run the agent of a GPU node"),
     "card": ("vrampack.cli.card.main", "take one card of a node out of use, or back"),
     "certificates": ("vrampack.cli.certificates.main", "make or renew the certificate of the admission webhook"),
+    "config": ("vrampack.cli.config.main", "check a configuration file, or print its JSON Schema"),
     "demo": ("vrampack.cli.demo.main", "show the product at work on a cluster in this process; needs nothing"),
     "explain": ("vrampack.cli.explain.main", "say why a pod is pending, node by node and card by card"),
     "inspect": ("vrampack.cli.inspect_direct", "show who holds how much of which card"),
     "limits": ("vrampack.cli.limits.main", "show who holds what of this node's cards, process by process"),
+    "policy": ("vrampack.cli.policy.main", "show the policy and rules in force, or how they decide about a pod"),
     "serve": ("vrampack.cli.serve", "run the extender that kube-scheduler calls"),
 }
 """Name: module, one line of help."""

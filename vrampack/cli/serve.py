@@ -13,7 +13,10 @@ import uvloop
 from prometheus_client import disable_created_metrics
 
 from extender.app import ExtenderOptions, run_extender
+from extender.config_reloader import ConfigurationSource
+from extender.placement_policy import find_policy_file
 from extender.settings import load_settings
+from vrampack.cards.pod import Pod
 from vrampack.cli.errors import report_error
 from vrampack.cli.version import VERSION
 from vrampack.config.errors import SettingsError
@@ -29,14 +32,15 @@ def main(arguments: Sequence[str]) -> int:
     disable_created_metrics()  # a second series per counter, with a creation time that nothing reads
     try:
         overrides = _read_overrides(options)
+        policy_file = None if options.policy is None else find_policy_file(options.policy)
         started = ExtenderOptions(
-            load_settings(options.config, overrides),
+            load_settings(options.config, overrides, policy_file),
             VERSION,
             options.kubeconfig,
             options.context,
-            config=options.config,
-            overrides=overrides,
+            source=ConfigurationSource(options.config, overrides, policy_file),
             scheduler_config=options.scheduler_config,
+            pod=options.pod,
         )
         if options.embedded is None:
             uvloop.run(run_extender(started))
@@ -55,6 +59,11 @@ def build_parser() -> argparse.ArgumentParser:
     """The flags of this command."""
     made = argparse.ArgumentParser(prog="vrampack serve", description="Run the extender until SIGTERM.")
     made.add_argument("--config", type=Path, metavar="FILE", help="ExtenderConfiguration; defaults without it")
+    made.add_argument(
+        "--policy",
+        metavar="NAME|FILE",
+        help="a preset or a PlacementPolicy, instead of policy, profiles and rules in --config",
+    )
     made.add_argument(
         "--scheduler-config",
         type=Path,
@@ -78,8 +87,19 @@ def build_parser() -> argparse.ArgumentParser:
     made.add_argument("--listen", metavar="HOST:PORT", help="verbs, inspect and health (127.0.0.1:12345)")
     made.add_argument("--health-listen", metavar="HOST:PORT", help="health and metrics only (127.0.0.1:12346)")
     made.add_argument("--url-prefix", metavar="PATH", help="path of the verbs (/gpushare-scheduler)")
+    made.add_argument(
+        "--pod",
+        type=_read_pod,
+        metavar="NAMESPACE/NAME/UID",
+        help="the pod that this runs in: events about --config are written on it; none without it",
+    )
     made.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     return made
+
+
+def _read_pod(text: str) -> Pod:
+    namespace, name, uid = text.split("/")
+    return Pod(uid, namespace, name)
 
 
 def _read_overrides(options: argparse.Namespace) -> dict[str, str]:

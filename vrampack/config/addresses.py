@@ -40,8 +40,12 @@ def _checked_optional_address(text: str) -> str:
     return _checked_address(text) if text else text
 
 
-ListenAddress = Annotated[str, AfterValidator(_checked_address)]
-OptionalListenAddress = Annotated[str, AfterValidator(_checked_optional_address)]
+ListenAddress = Annotated[str, AfterValidator(_checked_address), Field(examples=["127.0.0.1:12345"])]
+OptionalListenAddress = Annotated[str, AfterValidator(_checked_optional_address), Field(examples=["127.0.0.1:12345"])]
 ResourceName = Annotated[
-    str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
+    str,
+    Field(
+        pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
+        examples=["aliyun.com/gpu-mem"],
+    ),
 ]

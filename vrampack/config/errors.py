@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class SettingsError(ValueError):
-    """The configuration file is not usable; the message names file, path and fix, one line per fault."""
+    """The configuration file is not usable; the message names file, line, path and fix, one line per fault."""

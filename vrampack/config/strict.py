@@ -1,4 +1,4 @@
-"""Strict YAML: unknown and doubled keys are errors, every fault names file and path."""
+"""Strict YAML: unknown and doubled keys are errors, and every fault names its line and what is allowed there."""
 
 from __future__ import annotations
 
@@ -6,16 +6,28 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vrampack.config.errors import SettingsError
+from vrampack.config.faults import (
+    MAX_SHOWN_FAULTS,
+    FieldFault,
+    UnreadableDocumentError,
+    describe_fault,
+    format_path,
+    get_fault_path,
+)
+from vrampack.config.json_schema import get_model_schema
+from vrampack.config.kinds import find_wrong_kind
+from vrampack.config.yaml_document import YamlDocument, read_yaml_document
+
+COMMAND_LINE = "command line"
 
 
 class StrictModel(BaseModel):
     """A mapping of which every key is known."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
 
 
 _Model = TypeVar("_Model", bound=StrictModel)
@@ -26,56 +38,70 @@ def load_configuration(
 ) -> _Model:
     """The configuration of `path`, or the defaults of `kind` without one. `overrides` are fields of `listen`.
 
-    Raises `SettingsError` naming the path of every fault.
+    Raises `SettingsError` naming file, line and path of every fault.
     """
-    document: dict[str, Any] = {"apiVersion": "vrampack.dev/v1", "kind": kind}
-    where = "command line"
-    if path is not None:
-        where = str(path)
-        document = _read_yaml(path)
+    document = None if path is None else read_document(path)
+    return validate_configuration(model, kind, document, str(path), overrides or {})
+
+
+def read_document(path: Path) -> YamlDocument:
+    """The one mapping of this file. Raises `SettingsError` naming the line if it is none."""
+    try:
+        return read_yaml_document(path)
+    except UnreadableDocumentError as error:
+        raise SettingsError(_format_faults(str(path), [error.fault])) from error
+
+
+def validate_configuration(
+    model: type[_Model], kind: str, document: YamlDocument | None, where: str, overrides: Mapping[str, str]
+) -> _Model:
+    """The configuration of a document that was read from `where`, or the defaults without one.
+
+    Raises `SettingsError` as `load_configuration` does.
+    """
+    values: dict[str, Any] = {"apiVersion": "vrampack.dev/v1", "kind": kind}
+    doubled: list[FieldFault] = []
+    if document is not None:
+        values, doubled = dict(document.values), document.list_doubled_keys()
+        wrong_kind = find_wrong_kind(values.get("kind"), kind)
+        if wrong_kind is not None:
+            fault = FieldFault(document.find_line(("kind",)), ("kind",), wrong_kind)
+            raise SettingsError(_format_faults(where, [fault]))
     if overrides:
-        listen = document.get("listen", {})
-        document["listen"] = {**listen, **overrides} if isinstance(listen, dict) else listen
+        listen = values.get("listen", {})
+        values["listen"] = {**listen, **overrides} if isinstance(listen, dict) else listen
     try:
-        return model.model_validate(document)
+        configuration = model.model_validate(values)
     except ValidationError as error:
-        raise SettingsError("\n".join(f"{where}: {_fault(fault)}" for fault in error.errors())) from error
-
-
-def _fault(fault: Mapping[str, Any]) -> str:
-    path = ".".join(str(part) for part in fault["loc"])
-    message = str(fault["msg"]).removeprefix("Value error, ")
-    if fault["type"] == "extra_forbidden":
-        message = "no such field; look for a misspelling in docs/configuration.md"
-    return f"{path}: {message}" if path else message
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-        doubled = list(_doubled_keys(yaml.compose(text, Loader=yaml.SafeLoader)))
-        document = yaml.safe_load(text)
-    except OSError as error:
-        raise SettingsError(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
-        # PyYAML's own readers of dates, numbers and bools let whatever they stumble over out.
-        raise SettingsError(f"{path}: not YAML: {error}") from error
+        faults = [*doubled, *_list_faults(error, model, document, overrides)]
+        raise SettingsError(_format_faults(where, faults)) from error
     if doubled:
-        raise SettingsError("\n".join(f"{path}: {fault}" for fault in doubled))
-    if not isinstance(document, dict):
-        raise SettingsError(f"{path}: not a mapping; begin with apiVersion: vrampack.dev/v1")
-    return document
+        raise SettingsError(_format_faults(where, doubled))
+    return configuration
 
 
-def _doubled_keys(node: yaml.Node | None, path: str = "") -> Iterator[str]:
-    """Keys that stand twice: the last one silently winning is how settings get lost."""
-    if not isinstance(node, yaml.MappingNode):
-        return
-    seen = set()
-    for key, value in node.value:
-        if isinstance(key, yaml.ScalarNode):
-            inner = f"{path}.{key.value}" if path else key.value
-            if key.value in seen:
-                yield f"{inner}: stands twice, the second time in line {key.start_mark.line + 1}"
-            seen.add(key.value)
-            yield from _doubled_keys(value, inner)
+def _list_faults(
+    error: ValidationError, model: type[BaseModel], document: YamlDocument | None, overrides: Mapping[str, str]
+) -> Iterator[FieldFault]:
+    schema = get_model_schema(model)
+    for each in error.errors():
+        path = get_fault_path(each)
+        is_flag = document is None or (len(path) > 1 and path[0] == "listen" and path[1] in overrides)
+        line = None if document is None or is_flag else document.find_line(path)
+        yield FieldFault(line, path, describe_fault(each, schema))
+
+
+def _format_faults(where: str, faults: list[FieldFault]) -> str:
+    """A line for each fault, in the order of the file; without a line of the file it is one of the command line."""
+    ordered = sorted(faults, key=lambda fault: (fault.line or 0, format_path(fault.path)))
+    shown = [_format_fault(where, fault) for fault in ordered[:MAX_SHOWN_FAULTS]]
+    if len(ordered) > MAX_SHOWN_FAULTS:
+        shown.append(f"{where}: and {len(ordered) - MAX_SHOWN_FAULTS} more faults")
+    return "\n".join(shown)
+
+
+def _format_fault(where: str, fault: FieldFault) -> str:
+    place = f"{where}:{fault.line}"
+    if fault.line is None:
+        place = COMMAND_LINE if fault.path else where
+    return ": ".join([place, *([format_path(fault.path)] if fault.path else []), fault.text])

@@ -26,7 +26,7 @@ from vrampack.kube.errors import (
 )
 from vrampack.kube.objects import UNDECODABLE, DeviceClassList, NodeObject, PodObject, SecretObject, Status
 
-Resource = Literal["pods", "nodes"]
+Resource = Literal["pods", "nodes", "namespaces"]
 
 CONNECT_TIMEOUT_SECONDS = 3.0
 DEFAULT_TIMEOUT_SECONDS = 30.0

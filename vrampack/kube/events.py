@@ -38,13 +38,13 @@ class _Event:
     reason: str
     text: str
     is_warning: bool
-    card: int | None = None
-    """The one that it is about."""
+    about: int | str | None = None
+    """The card that it is about, or what it says where that makes it another event."""
 
     @property
-    def key(self) -> tuple[str, str, int | None]:
+    def key(self) -> tuple[str, str, int | str | None]:
         """Two events of one key are the same event, even if their texts differ."""
-        return self.uid, self.reason, self.card
+        return self.uid, self.reason, self.about
 
 
 class EventRecorder:
@@ -66,7 +66,7 @@ class EventRecorder:
         self._now = now
         self._clock = clock
         self._queue: asyncio.Queue[_Event] = asyncio.Queue(QUEUE_LENGTH)
-        self._recent: TTLCache[tuple[str, str, int | None], bool] = TTLCache(
+        self._recent: TTLCache[tuple[str, str, int | str | None], bool] = TTLCache(
             RECENT_EVENTS_KEPT, REPEAT_SECONDS, timer=clock
         )
         self._tokens = float(EVENTS_PER_SECOND)
@@ -76,10 +76,14 @@ class EventRecorder:
     def record_pod_event(self, pod: Pod, reason: str, text: str, *, is_warning: bool = True) -> None:
         self._enqueue(_Event("Pod", pod.namespace, pod.name, pod.uid, reason, text, is_warning))
 
+    def record_own_event(self, pod: Pod, reason: str, text: str, *, is_warning: bool) -> None:
+        """On the pod that this program runs in; another text is another event."""
+        self._enqueue(_Event("Pod", pod.namespace, pod.name, pod.uid, reason, text, is_warning, about=text))
+
     def record_node_event(
         self, name: str, reason: str, text: str, *, card: int | None = None, is_warning: bool = True
     ) -> None:
-        self._enqueue(_Event("Node", "default", name, name, reason, text, is_warning, card))
+        self._enqueue(_Event("Node", "default", name, name, reason, text, is_warning, about=card))
 
     async def run(self) -> None:
         """Write what is queued, until cancelled."""

@@ -6,6 +6,7 @@ container turns out to name our resource.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from itertools import chain
 
 import msgspec
@@ -118,6 +119,12 @@ class NodeObject(msgspec.Struct, frozen=True):
     status: NodeStatus = NodeStatus()
 
 
+class NamespaceObject(msgspec.Struct, frozen=True):
+    """A v1.Namespace."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
 class NodeSystemInfo(msgspec.Struct, frozen=True, rename="camel"):
     container_runtime_version: str = ""
     kubelet_version: str = ""
@@ -189,8 +196,8 @@ _ENV = msgspec.json.Decoder(list[EnvVar] | None)
 _TEXT = msgspec.json.Decoder(str)
 
 
-def to_pod(pod: PodObject, *, resource: str = well_known.MEMORY_RESOURCE) -> Pod:
-    """The pod as the ledger sees it."""
+def to_pod(pod: PodObject, *, resource: str = well_known.MEMORY_RESOURCE, label_keys: Collection[str] = ()) -> Pod:
+    """The pod as the ledger sees it. `label_keys` are the labels that the cluster's rules name."""
     annotations = pod.metadata.annotations or {}
     specs = build_container_specs(pod.spec, resource)
     request = read_pod_request(specs, pod.metadata.labels or {}, annotations, resource=resource) if specs else None
@@ -208,8 +215,13 @@ def to_pod(pod: PodObject, *, resource: str = well_known.MEMORY_RESOURCE) -> Pod
         created_at=pod.metadata.creation_timestamp or "",
         resource_version=pod.metadata.resource_version,
         scheduler_name=pod.spec.scheduler_name or "",
+        rule_labels=_select_labels(pod.metadata.labels or {}, label_keys) if label_keys else (),
         is_gated=bool(pod.spec.scheduling_gates),
     )
+
+
+def _select_labels(labels: Mapping[str, str], keys: Collection[str]) -> tuple[tuple[str, str], ...]:
+    return tuple((key, labels[key]) for key in sorted(keys) if key in labels)
 
 
 def to_node(node: NodeObject, *, unit_mib: int, resource: str, count_resource: str) -> NodeReading:

@@ -32,7 +32,7 @@ from vrampack.kube.errors import (
     SilentWatchError,
     UnreachableError,
 )
-from vrampack.kube.objects import UNDECODABLE, ListMeta, NodeObject, PodObject, Status, WatchEvent
+from vrampack.kube.objects import UNDECODABLE, ListMeta, NamespaceObject, NodeObject, PodObject, Status, WatchEvent
 from vrampack.kube.retry_backoff import RetryBackoff
 from vrampack.kube.watch_lag import WatchLag
 from vrampack.kube.watch_reader import WatchReader
@@ -75,7 +75,7 @@ class _RawPage(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
-_Object = TypeVar("_Object", bound=PodObject | NodeObject)
+_Object = TypeVar("_Object", bound=PodObject | NodeObject | NamespaceObject)
 _Object_contra = TypeVar("_Object_contra", contravariant=True)
 
 

@@ -181,7 +181,7 @@ async def test_unit_resource_and_policy_are_those_of_the_extender(tmp_path: Path
     assert await run_explain(tmp_path, (node, pod), "pod", "w", "--config", str(config)) == 0
     said = capsys.readouterr().out
     assert said.startswith("Pod default/w is pending and asks 3 units (1536 MiB) on one card.\n")
-    assert "\nPolicy spread would take old GPU0.\n" in said
+    assert "\nPolicy spread would take old GPU0: score -0.2 = -0.2 share of card 0 in use after placing.\n" in said
 
 
 MANY = (

@@ -16,6 +16,7 @@ from vrampack.cards.holding import Hold, build_node_from_holds, list_holds
 from vrampack.cards.node import Node, NodeFacts
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record
+from vrampack.cards.rules import NO_RULES, PlacementRules, assign_reserved_cards
 from vrampack.cards.units import parse_units
 from vrampack.cli.explain.pod import NodeSchedulingFields, PodSchedulingFields
 from vrampack.kube.client import Api, Resource
@@ -73,14 +74,16 @@ class ClusterListing:
 class ExplainedCluster:
     """Every node, counted."""
 
-    def __init__(self, listed: ClusterListing, unit_mib: int) -> None:
+    def __init__(self, listed: ClusterListing, unit_mib: int, rules: PlacementRules = NO_RULES) -> None:
         self.pods_by_scheduler = listed.pods_by_scheduler
         self.unread_objects = tuple(listed.unread_objects)
         pods: defaultdict[str, list[Pod]] = defaultdict(list)
         for pod in listed.pods.values():
             pods[pod.node_name].append(pod)
+        reserves = assign_reserved_cards((seen.facts for seen in listed.nodes.values()), rules.reserves)
         self.nodes = {
-            name: _count_holds(seen, pods.get(name, ()), unit_mib) for name, seen in sorted(listed.nodes.items())
+            name: _count_holds(seen, pods.get(name, ()), unit_mib, rules, reserves.get(name, {}))
+            for name, seen in sorted(listed.nodes.items())
         }
 
 
@@ -92,7 +95,7 @@ async def read_cluster(api: Api, settings: ExtenderConfiguration) -> ExplainedCl
         await _read_pods(api, settings, listed)
     except ResourceExpiredError:  # a list of more than five minutes: once more from its start
         await _read_pods(api, settings, listed)
-    return ExplainedCluster(listed, settings.unit_mib)
+    return ExplainedCluster(listed, settings.unit_mib, settings.rules.build_rules())
 
 
 async def read_nodes(api: Api, settings: ExtenderConfiguration, unread_objects: list[str]) -> dict[str, ListedNode]:
@@ -109,11 +112,12 @@ async def read_nodes(api: Api, settings: ExtenderConfiguration, unread_objects: 
 
 
 async def _read_pods(api: Api, settings: ExtenderConfiguration, listed: ClusterListing) -> None:
+    label_keys = settings.rules.build_rules().list_label_keys()
     listed.pods.clear()
     listed.pods_by_scheduler.clear()
     async for raw in _list_items(api, "pods"):
         try:
-            pod = to_pod(_POD.decode(raw), resource=settings.resources.memory)
+            pod = to_pod(_POD.decode(raw), resource=settings.resources.memory, label_keys=label_keys)
             is_recorded = isinstance(pod.record, Record) and pod.record.is_ours
             scheduling_fields = _POD_FIELDS.decode(raw) if is_recorded else None
         except UNDECODABLE as error:
@@ -156,6 +160,9 @@ def _parse_units_or_zero(quantity: msgspec.Raw) -> int:
         return 0
 
 
-def _count_holds(seen: ListedNode, pods: Iterable[Pod], unit_mib: int) -> NodeWithHolds:
+def _count_holds(
+    seen: ListedNode, pods: Iterable[Pod], unit_mib: int, rules: PlacementRules, reserves: Mapping[int, int]
+) -> NodeWithHolds:
     holds = list_holds(seen.facts, pods)
-    return NodeWithHolds(seen, build_node_from_holds(seen.facts, holds, unit_mib=unit_mib), tuple(holds))
+    node = build_node_from_holds(seen.facts, holds, unit_mib=unit_mib, rules=rules, reserves=reserves)
+    return NodeWithHolds(seen, node, tuple(holds))

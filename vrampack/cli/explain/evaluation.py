@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from policies import evaluate
-from policies.evaluate import sort_by_score
-from policies.policy import ScoredCards
-from policies.tuning import PolicyTuning
+from policies.evaluate import list_score_terms, sort_by_score
+from policies.policy import ScoredCards, ScoreTerm
+from policies.tuning import PolicyName, PolicyTuning
 from vrampack.cards.fit import Unfit, count_missing_units, find_card_obstacle
 from vrampack.cards.holding import Hold
 from vrampack.cards.node import Card, Node
@@ -40,6 +40,9 @@ class EvaluatedNode:
     cards: tuple[EvaluatedCard, ...]
     chosen_cards: tuple[Card, ...] = ()
     """Where the policy would put the pod."""
+    score: float | None = None
+    terms: tuple[ScoreTerm, ...] = ()
+    """What the score is the sum of."""
 
     @property
     def name(self) -> str:
@@ -69,13 +72,13 @@ def evaluate_cluster(
     cluster: ExplainedCluster, tuning: PolicyTuning, pod_request: PodRequest, pod_fields: PodSchedulingFields
 ) -> ClusterEvaluation:
     """How the extender's filter and prioritize would answer for every node of the cluster."""
-    policy = tuning.choose_policy(pod_request.policy)
+    policy = tuning.choose_policy(pod_request.policy, pod_request.profile)
     verdicts = {
         name: evaluate.evaluate_node(seen.node, pod_request.card_request, policy)
         for name, seen in cluster.nodes.items()
     }
     evaluated = {
-        name: _evaluate_node(cluster.nodes[name], verdict, pod_request, pod_fields)
+        name: _evaluate_node(cluster.nodes[name], verdict, pod_request, pod_fields, policy)
         for name, verdict in verdicts.items()
     }
     nearest = sorted(evaluated.values(), key=lambda each: (_distance(each, pod_request.card_request), each.name))
@@ -102,6 +105,10 @@ def describe_card_reason(node: EvaluatedNode, card: EvaluatedCard, request: Card
         UnfitReason.TOO_LARGE: "smaller than asked",
         UnfitReason.MODEL: f"model {card.card.model or 'not known'} is not allowed",
         UnfitReason.UUID: "its uuid is not asked for",
+        UnfitReason.NOT_PERMITTED: f"model {card.card.model or 'not known'} is not allowed by a rule",
+        UnfitReason.RESERVED: "reserved by a rule",
+        UnfitReason.NOT_SHAREABLE: "may not be shared with its pods",
+        UnfitReason.POD_LIMIT: "has as many pods as a rule allows",
         UnfitReason.NO_ROOM: "not enough free memory",
         UnfitReason.NO_EMPTY_CARD: "not empty",
     }
@@ -123,7 +130,11 @@ def list_card_faults(card: Card) -> list[str]:
 
 
 def _evaluate_node(
-    counted: NodeWithHolds, verdict: ScoredCards | Unfit, pod_request: PodRequest, pod_fields: PodSchedulingFields
+    counted: NodeWithHolds,
+    verdict: ScoredCards | Unfit,
+    pod_request: PodRequest,
+    pod_fields: PodSchedulingFields,
+    policy: PolicyName,
 ) -> EvaluatedNode:
     node, request = counted.node, pod_request.card_request
     reason = verdict.reason if isinstance(verdict, Unfit) else None
@@ -133,18 +144,34 @@ def _evaluate_node(
         cards = tuple(_evaluate_card(node, card, request, counted.holds) for card in node.cards)
     if reason is None:
         obstacles += _find_unoffered_units(counted, request)
-    return EvaluatedNode(node, reason, obstacles, cards, verdict.cards if isinstance(verdict, ScoredCards) else ())
+    if not isinstance(verdict, ScoredCards):
+        return EvaluatedNode(node, reason, obstacles, cards)
+    terms = list_score_terms(policy, node, verdict, request)
+    return EvaluatedNode(node, reason, obstacles, cards, verdict.cards, verdict.score, terms)
 
 
 def _evaluate_card(node: Node, card: Card, request: CardRequest, holds: Sequence[Hold]) -> EvaluatedCard:
     reason = find_card_obstacle(node, card, request)
-    missing = None if reason is not None and reason.is_unresolvable else count_missing_units(card, request)
+    missing = (
+        None if reason is not None and reason.is_unresolvable else _count_missing_units(node, card, request, holds)
+    )
     pods = tuple(
         HolderView(hold.pod.namespace, hold.pod.name, hold.units[card.index], hold.unplaced_reason)
         for hold in holds
         if hold.units.get(card.index)
     )
     return EvaluatedCard(card, reason, missing, pods)
+
+
+def _count_missing_units(node: Node, card: Card, request: CardRequest, holds: Sequence[Hold]) -> int:
+    """What must be freed on the card: room, and what rules ask besides: all of it, or one pod."""
+    missing = count_missing_units(card, request)
+    ruled = find_card_obstacle(node, replace(card, used_units=0), request)
+    if ruled is UnfitReason.NOT_SHAREABLE:
+        return card.used_units
+    if ruled is UnfitReason.POD_LIMIT:
+        return max(missing, min((units for hold in holds if (units := hold.units.get(card.index))), default=0))
+    return missing
 
 
 def _find_unoffered_units(counted: NodeWithHolds, request: CardRequest) -> tuple[str, ...]:

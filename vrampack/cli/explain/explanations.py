@@ -15,7 +15,7 @@ from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import PodRequest
 from vrampack.cards.units import MAX_UNITS
 from vrampack.cli.explain.cluster import ExplainedCluster
-from vrampack.cli.explain.evaluation import ClusterEvaluation, evaluate_cluster
+from vrampack.cli.explain.evaluation import ClusterEvaluation, EvaluatedNode, evaluate_cluster
 from vrampack.cli.explain.next_step import format_cards, format_units, suggest_for_refused
 from vrampack.cli.explain.pending_step import suggest_for_fitting, suggest_for_gated
 from vrampack.cli.explain.pod import ExplainedPod, PodSchedulingFields
@@ -65,7 +65,7 @@ def explain_pending_pod(
 ) -> Explanation:
     """A pod that is not bound: every node and card, and the next step."""
     evaluation = evaluate_cluster(cluster, settings.policy, pod_request, subject.scheduling_fields)
-    policy = settings.policy.choose_policy(pod_request.policy)
+    policy = settings.policy.choose_policy(pod_request.policy, pod_request.profile)
     reasons = Counter(node.reason for node in evaluation.nodes if node.reason)
     step = _suggest_step(subject, settings, pod_request, evaluation, cluster)
     shown = [node for node in evaluation.nodes if not node.has_no_memory]
@@ -164,12 +164,17 @@ def _describe_verdict(
     counts = f"{len(fitting)}/{total} nodes fit" + (f": {refused}." if refused else ".")
     if (first := evaluation.chosen_node) is not None:
         cards = " and ".join(f"GPU{card.index}" for card in sorted(first.chosen_cards, key=lambda card: card.index))
-        return (counts, f"Policy {policy} would take {first.name} {cards}.")
+        return (counts, f"Policy {policy} would take {first.name} {cards}: {_describe_score(first)}.")
     free = [node.node.free_units for node in evaluation.nodes if not node.node.problem and node.node.free_units]
     if sum(free) < pod_request.card_request.units * pod_request.card_request.count or pod_request.problem:
         return (counts,)
     nodes = "1 node has" if len(free) == 1 else f"{len(free)} nodes have"
     return (counts, f"{nodes} {format_units(sum(free))} free together, but not {_describe_together(pod_request)}.")
+
+
+def _describe_score(node: EvaluatedNode) -> str:
+    terms = " + ".join(f"{term.value:.4g} {term.name}" for term in node.terms)
+    return f"score {node.score:.4g} = {terms}" if node.score is not None else ""
 
 
 def _describe_bytes_asked(pod_request: PodRequest, settings: ExtenderConfiguration) -> tuple[str, ...]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import yaml
 
 from extender.settings import ExtenderConfiguration, load_settings
+from vrampack.cards.profiles import PlacementSettings
 from vrampack.cli.errors import report_error
 from vrampack.cli.explain.cluster import read_cluster, read_nodes
 from vrampack.cli.explain.explanations import explain_bound_pod, explain_pending_pod, explain_without_cluster
@@ -24,12 +26,16 @@ from vrampack.config.errors import SettingsError
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import load_credentials
 from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError
-from vrampack.kube.objects import UNDECODABLE, PodObject, to_pod
+from vrampack.kube.objects import UNDECODABLE, NamespaceObject, PodObject, to_pod
 
 CALL_SECONDS = 30.0
 POD_KINDS = ("pod", "pods", "po")
 """As kubectl takes them."""
 FORBIDDEN_STATUSES = (401, 403)
+
+
+class _NamespacePage(msgspec.Struct):
+    items: list[NamespaceObject]
 
 
 class PodArgumentError(Exception):
@@ -44,13 +50,17 @@ def main(arguments: Sequence[str]) -> int:
     """Explain one pod; returns the exit code: 0 explained, 1 not there or not readable, 2 misuse."""
     options = build_parser().parse_args(arguments)
     try:
-        namespace, name = _parse_pod_name(options.pod, options.namespace)
+        namespace, name = parse_pod_name(options.pod, options.namespace)
         settings = load_settings(options.config)
         explanation = asyncio.run(_explain(options, settings, namespace, name))
     except (PodArgumentError, SettingsError) as error:
         return report_error(str(error), 2)
     except RefusedError as error:
-        hint = "; explain needs get and list of pods and list of nodes" if error.status in FORBIDDEN_STATUSES else ""
+        hint = (
+            "; explain needs get and list of pods and list of nodes (and of namespaces, where rules name their labels)"
+            if error.status in FORBIDDEN_STATUSES
+            else ""
+        )
         return report_error(f"{error}{hint}", 1)
     except NoAnswerError as error:
         return report_error(f"no answer from the API server: {error}", 1)
@@ -123,9 +133,24 @@ async def _read_pod(api: Api, settings: ExtenderConfiguration, namespace: str, n
         scheduling_fields = msgspec.json.decode(body, type=PodSchedulingFields)
     except UNDECODABLE as error:
         raise NoAnswerError(f"get pod {namespace}/{name}: {error}") from error
-    return ExplainedPod(
-        to_pod(pod, resource=settings.resources.memory), scheduling_fields, pod.metadata.annotations or {}
-    )
+    placement = settings.build_placement()
+    read = to_pod(pod, resource=settings.resources.memory, label_keys=placement.list_label_keys())
+    read = replace(read, namespace_labels=await read_namespace_labels(api, placement, namespace))
+    return ExplainedPod(placement.settle_pod(read), scheduling_fields, pod.metadata.annotations or {})
+
+
+async def read_namespace_labels(api: Api, placement: PlacementSettings, namespace: str) -> tuple[tuple[str, str], ...]:
+    """Those that rules or profiles name; nothing is asked for where none does."""
+    keys = placement.list_namespace_label_keys()
+    if not keys:
+        return ()
+    body = await api.list_page("namespaces", limit=1, field_selector=f"metadata.name={namespace}")
+    try:
+        (found,) = msgspec.json.decode(body, type=_NamespacePage).items
+    except (*UNDECODABLE, ValueError) as error:
+        raise NoAnswerError(f"list namespaces: {namespace}: {error}") from error
+    labels = found.metadata.labels or {}
+    return tuple(sorted((key, labels[key]) for key in keys & labels.keys()))
 
 
 def _parse_kind(text: str) -> str:
@@ -135,7 +160,8 @@ def _parse_kind(text: str) -> str:
     return text
 
 
-def _parse_pod_name(text: str, namespace: str | None) -> tuple[str, str]:
+def parse_pod_name(text: str, namespace: str | None) -> tuple[str, str]:
+    """Namespace and name. Raises `PodArgumentError`."""
     before, slash, name = text.rpartition("/")
     if not name or "/" in before or (slash and not before):
         raise PodArgumentError(f"{text!r} is not a pod; give NAME or NAMESPACE/NAME")

@@ -93,6 +93,23 @@ def _suggest_for_uuid(nodes: Sequence[EvaluatedNode], pod_request: PodRequest, _
     return f"widen the annotation {well_known.CARD_UUID}: {there}; {one}"
 
 
+def _suggest_for_not_permitted(_nodes: Sequence[EvaluatedNode], pod_request: PodRequest, _resource: str) -> str:
+    rules = pod_request.card_request.rules
+    models = sorted(rules.models or ()) if rules is not None else []
+    there = join_items(models) if models else "no model at all"
+    return f"the extender's rules.models lets this pod use {there}: add such a node, or change the rule"
+
+
+def _suggest_for_reserved(nodes: Sequence[EvaluatedNode], _pod_request: PodRequest, _resource: str) -> str:
+    reserved = [
+        f"{node.name} {_format_card_name(each)}"
+        for node in nodes
+        for each in node.cards
+        if each.card.reserve is not None
+    ]
+    return f"the extender's rules.reserve keeps {join_items(reserved)} for others: add a card, or change the rule"
+
+
 def _suggest_for_no_references(_nodes: Sequence[EvaluatedNode], _pod_request: PodRequest, _resource: str) -> str:
     return (
         "recreate the pod: it was created before the admission policy, so its containers do not read their cards from its "
@@ -125,6 +142,8 @@ _STEPS: Mapping[UnfitReason, Callable[[Sequence[EvaluatedNode], PodRequest, str]
     UnfitReason.TOO_FEW_CARDS: _suggest_for_too_few_cards,
     UnfitReason.MODEL: _suggest_for_model,
     UnfitReason.UUID: _suggest_for_uuid,
+    UnfitReason.NOT_PERMITTED: _suggest_for_not_permitted,
+    UnfitReason.RESERVED: _suggest_for_reserved,
     UnfitReason.NO_REFERENCES: _suggest_for_no_references,
 }
 """The rest is a matter of room or health."""

@@ -46,6 +46,13 @@ class CardView(Struct, frozen=True, rename="camel"):
     pods: tuple[HolderView, ...]
 
 
+class ScoreTermView(Struct, frozen=True, rename="camel"):
+    """A part of a node's score."""
+
+    name: str
+    value: float
+
+
 class NodeView(Struct, frozen=True, rename="camel"):
     """One node, as the extender's filter evaluates it."""
 
@@ -59,6 +66,10 @@ class NodeView(Struct, frozen=True, rename="camel"):
     ]
     legacy: bool
     cards: tuple[CardView, ...]
+    score: Annotated[
+        float | None, Meta(description="How much the policy prefers it; null when the pod does not fit.")
+    ] = None
+    terms: Annotated[tuple[ScoreTermView, ...], Meta(description="What the score is the sum of.")] = ()
 
 
 class PodView(Struct, frozen=True, rename="camel"):

@@ -10,7 +10,15 @@ from vrampack.cards.records import Record
 from vrampack.cards.request import PodRequest
 from vrampack.cli.explain.evaluation import EvaluatedCard, EvaluatedNode, describe_card_reason
 from vrampack.cli.explain.pod import ExplainedPod
-from vrampack.cli.explain.schema import CardView, HeldCardView, NodeView, PlacementView, PodView, RequestView
+from vrampack.cli.explain.schema import (
+    CardView,
+    HeldCardView,
+    NodeView,
+    PlacementView,
+    PodView,
+    RequestView,
+    ScoreTermView,
+)
 
 
 def build_pod_view(subject: ExplainedPod) -> PodView:
@@ -56,6 +64,8 @@ def build_node_view(node: EvaluatedNode, pod_request: PodRequest) -> NodeView:
         obstacles=node.obstacles,
         legacy=node.node.legacy,
         cards=tuple(_build_card_view(node, each, pod_request) for each in node.cards),
+        score=node.score,
+        terms=tuple(ScoreTermView(term.name, term.value) for term in node.terms),
     )
 
 

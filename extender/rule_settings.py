@@ -1,0 +1,119 @@
+"""`rules:` of the extender's configuration: what holds in the whole cluster, whatever a policy prefers.
+
+`docs/configuration.md` says what each rule does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import Field
+
+from vrampack.cards.rules import CardReserve, ModelPermit, PlacementRules, PodSelector, Sharing
+from vrampack.cards.units import MAX_UNITS
+from vrampack.config.strict import StrictModel
+
+LABEL_SHARING = "same-label:"
+LABEL_KEY = "([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
+"""As Kubernetes writes them: a name, or a domain and a name."""
+LabelKey = Annotated[
+    str,
+    Field(
+        pattern=f"^{LABEL_KEY}$",
+        max_length=317,
+        examples=["team"],
+    ),
+]
+NamespacePattern = Annotated[str, Field(pattern=r"^[-a-z0-9*]+$", max_length=63, examples=["team-*"])]
+ModelName = Annotated[str, Field(min_length=1, max_length=128, examples=["NVIDIA A100-SXM4-80GB"])]
+MAX_ENTRIES = 64
+"""Of a list of rules: each is asked of every new pod."""
+
+
+class PodSelectorSettings(StrictModel):
+    """Which pods; all that is given must match, and nothing given matches all."""
+
+    namespaces: tuple[NamespacePattern, ...] = Field(default=(), max_length=MAX_ENTRIES, strict=False)
+    """Names of namespaces, `*` for any part of one; empty for all."""
+
+    labels: Mapping[LabelKey, str] = Field(default={}, max_length=MAX_ENTRIES)
+    """Labels of the pod, all of them. Only labels that admission guards tell tenants apart: their owner writes them."""
+
+    namespace_labels: Mapping[LabelKey, str] = Field(default={}, max_length=MAX_ENTRIES)
+    """Labels of the pod's namespace, all of them. Namespaces are watched only where this is given."""
+
+    def build_selector(self) -> PodSelector:
+        return PodSelector(
+            self.namespaces, tuple(sorted(self.labels.items())), tuple(sorted(self.namespace_labels.items()))
+        )
+
+
+class CardReserveSettings(StrictModel):
+    """Cards of one model that are kept for some pods."""
+
+    model: ModelName
+    """As `nvidia-smi -L` names it."""
+
+    cards: int = Field(ge=1, le=100_000)
+    """How many: the first usable ones by node name and index."""
+
+    users: PodSelectorSettings = PodSelectorSettings()
+    """Who may use them."""
+
+    min_units: int = Field(default=0, ge=0, le=MAX_UNITS)
+    """Only requests of so many units per card, or for whole cards: keeps cards for large pods of all."""
+
+
+class ModelPermitSettings(StrictModel):
+    """The only models that some pods may use."""
+
+    users: PodSelectorSettings = PodSelectorSettings()
+    """Which pods."""
+
+    allow: tuple[ModelName, ...] = Field(max_length=MAX_ENTRIES, strict=False)
+    """The models, as `nvidia-smi -L` names them; none for no card at all."""
+
+
+class RuleSettings(StrictModel):
+    """What must hold on every card. A changed rule touches no pod that runs."""
+
+    max_pods_per_card: int | None = Field(default=None, ge=1, le=1000)
+    """How many pods one card takes, however small they are. Lower it where drivers or MPS allow only so many clients."""
+
+    share_with: Annotated[
+        str,
+        Field(
+            pattern=rf"^(anybody|same-namespace|{LABEL_SHARING}{LABEL_KEY})$",
+            json_schema_extra={
+                "anyOf": [
+                    {"enum": ["anybody", "same-namespace"]},
+                    {"type": "string", "pattern": f"^{LABEL_SHARING}", "examples": ["same-label:team"]},
+                ]
+            },
+        ),
+    ] = "anybody"
+    """Whose pods may share a card. `same-namespace` where tenants are namespaces, `same-label:team` where a label says it."""
+
+    reserve: tuple[CardReserveSettings, ...] = Field(default=(), max_length=MAX_ENTRIES, strict=False)
+    """Cards kept for some pods; all others never get them."""
+
+    models: tuple[ModelPermitSettings, ...] = Field(default=(), max_length=MAX_ENTRIES, strict=False)
+    """The first entry whose `users` match a pod says which models it may use; without one it may use any."""
+
+    def build_rules(self) -> PlacementRules:
+        """The rules as the ledger and the engine need them."""
+        is_by_label = self.share_with.startswith(LABEL_SHARING)
+        sharing: Sharing = "same-label" if is_by_label else "anybody"
+        if self.share_with == "same-namespace":
+            sharing = "same-namespace"
+        return PlacementRules(
+            max_pods_per_card=self.max_pods_per_card,
+            share_with=sharing,
+            label_key=self.share_with.removeprefix(LABEL_SHARING) if is_by_label else "",
+            reserves=tuple(
+                CardReserve(each.model, each.cards, each.users.build_selector(), each.min_units)
+                for each in self.reserve
+            ),
+            permits=tuple(ModelPermit(each.users.build_selector(), frozenset(each.allow)) for each in self.models),
+        )

@@ -1,0 +1,110 @@
+"""A second policy asked about the decisions of the one in force: how often would it take another node? It never acts.
+
+    reply --> queue --> the ledger is still what the decision found: judged, same or other
+                  |     it has changed: stale
+                  '--> resting, full, or a pod from which cards are kept: skipped
+
+Whatever it takes is followed by nine times as much rest, so that it has a tenth of the loop's time at most. It has tables of its
+own: what is cached for the policy in force stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+from extender.metrics import ExtenderMetrics
+from policies.engine.cluster_view import LedgerView
+from policies.engine.engine import Engine
+from policies.tuning import PolicyName, PolicyTuning
+from vrampack.cards.request import PodRequest
+
+REST_FACTOR = 9.0
+"""Seconds of rest for each second of work: a tenth of the time is work."""
+QUEUE_LENGTH = 8
+"""Decisions that wait: with more the ledger would have changed before their turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankedPod:
+    """A decision that was answered."""
+
+    uid: str
+    pod_request: PodRequest
+    names: Sequence[str]
+    best: str
+    ledger_generation: int
+    avoided: frozenset[str] = frozenset()
+
+
+class ShadowJudge:
+    """`run` until cancelled; without a shadow policy it waits for nothing."""
+
+    def __init__(
+        self,
+        ledger: LedgerView,
+        engine: Engine,
+        metrics: ExtenderMetrics,
+        tuning: PolicyTuning,
+        *,
+        cpu_clock: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._ledger = ledger
+        self._live_engine = engine
+        self._cpu_clock = cpu_clock
+        self._sleep = sleep
+        self._decisions = metrics.shadow_decisions
+        self._queue: asyncio.Queue[RankedPod] = asyncio.Queue(QUEUE_LENGTH)
+        self._is_resting = False
+        self._policy: PolicyName | None = None
+        self._engine = engine
+        self.set_tuning(tuning)
+
+    def set_tuning(self, tuning: PolicyTuning) -> None:
+        """Another configuration is in force."""
+        if tuning.shadow != self._policy:
+            self._policy = tuning.shadow
+            if tuning.shadow is not None:
+                self._engine = self._live_engine.build_shadow(PolicyTuning(default=tuning.shadow))
+
+    def note_decision(
+        self, uid: str, pod_request: PodRequest, names: Sequence[str], best: str, avoided: frozenset[str]
+    ) -> None:
+        """Of these nodes `best` was ranked first. Its reply is written before anything is judged."""
+        if self._policy is None:
+            return
+        if self._ledger.get_priority_floor(uid) is not None or self._is_resting or self._queue.full():
+            self._decisions.labels("skipped").inc()
+            return
+        self._queue.put_nowait(RankedPod(uid, pod_request, names, best, self._ledger.generation, avoided))
+
+    async def run(self) -> None:
+        while True:
+            decision = await self._queue.get()
+            await self._judge_decision(decision)
+
+    async def _judge_decision(self, decision: RankedPod) -> None:
+        if self._policy is None:
+            return
+        request = replace(decision.pod_request, policy=None, profile=None)
+        preparation = self._engine.prepare_request(request, decision.uid)
+        is_prepared = False
+        while not is_prepared:
+            began = self._cpu_clock()
+            is_prepared = next(preparation, self) is self
+            if is_prepared:
+                self._decisions.labels(self._compare_best(decision, request)).inc()
+            await self._rest(self._cpu_clock() - began)
+
+    def _compare_best(self, decision: RankedPod, request: PodRequest) -> str:
+        if self._ledger.generation != decision.ledger_generation:
+            return "stale"
+        best = self._engine.rank_nodes(decision.names, request, decision.uid, 1, decision.avoided)
+        return "same" if best == [decision.best] else "other"
+
+    async def _rest(self, spent_seconds: float) -> None:
+        self._is_resting = True
+        await self._sleep(REST_FACTOR * spent_seconds)
+        self._is_resting = False

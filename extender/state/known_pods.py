@@ -1,0 +1,88 @@
+"""The pods that the ledger knows, by uid: those of each node, and those that are bound to none."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, KeysView, Mapping, ValuesView
+from typing import NamedTuple
+
+from extender.state.namespaces import PlacementInForce
+from extender.state.pods_by_node import PodsByNode
+from vrampack.cards.pod import Pod
+
+
+class SettledPod(NamedTuple):
+    """A pod, and what it is by other settings."""
+
+    before: Pod
+    after: Pod
+
+
+class KnownPods:
+    """The last that was seen of each pod."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, Pod] = {}
+        self._bound = PodsByNode()
+        self._unbound: dict[str, None] = {}
+
+    def get_pod(self, uid: str) -> Pod | None:
+        return self._pods.get(uid)
+
+    def list_uids(self) -> KeysView[str]:
+        """A live view."""
+        return self._pods.keys()
+
+    def list_pods(self) -> ValuesView[Pod]:
+        """A live view."""
+        return self._pods.values()
+
+    def list_unbound(self) -> list[Pod]:
+        return [self._pods[uid] for uid in self._unbound]
+
+    def list_on_node(self, name: str) -> Collection[Pod]:
+        return [self._pods[uid] for uid in self._bound.list_pods(name)]
+
+    def select_pods(self, uids: Iterable[str]) -> list[Pod]:
+        """Those of these uids."""
+        return [self._pods[uid] for uid in uids]
+
+    def settle_unbound(self, in_force: PlacementInForce, settled_pods: Mapping[str, SettledPod]) -> None:
+        """Read those that are bound to no node by these settings; `settled_pods` were read so already, by uid."""
+        for uid in self._unbound:
+            pod, settled = self._pods[uid], settled_pods.get(uid)
+            if settled is not None and settled.before is pod and in_force.has_labels_of(settled.after):
+                self._pods[uid] = settled.after
+            else:
+                self._pods[uid] = in_force.settle_pod(pod)
+
+    def settle_namespace(self, name: str, in_force: PlacementInForce) -> None:
+        """Read those of this namespace again that are bound to no node."""
+        for pod in self.list_unbound():
+            if pod.namespace == name:
+                self._pods[pod.uid] = in_force.settle_pod(pod)
+
+    def put_pod(self, pod: Pod) -> Pod | None:
+        """Add or replace it. What was known of it."""
+        known = self._pods.get(pod.uid)
+        self._pods[pod.uid] = pod
+        if known is not None and known.node_name and known.node_name != pod.node_name:
+            self._bound.remove_pod(known.node_name, pod.uid)
+        if pod.node_name:
+            self._bound.add_pod(pod.node_name, pod.uid)
+            self._unbound.pop(pod.uid, None)
+        else:
+            self._unbound[pod.uid] = None
+        return known
+
+    def remove_pod(self, uid: str) -> Pod | None:
+        """What was known of it."""
+        pod = self._pods.pop(uid, None)
+        self._unbound.pop(uid, None)
+        if pod is not None and pod.node_name:
+            self._bound.remove_pod(pod.node_name, uid)
+        return pod
+
+
+def get_holding_fields(pod: Pod) -> tuple[object, ...]:
+    """What decides what a bound pod holds, and for which tenant."""
+    return pod.node_name, pod.record, pod.request, pod.rule_labels

@@ -1,0 +1,30 @@
+"""The rules in force, as the ledger needs them: what they ask of pods, and which cards they reserve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from vrampack.cards.holding import Hold, build_node_from_holds
+from vrampack.cards.node import Node, NodeFacts
+from vrampack.cards.rules import PlacementRules, ReservedCardIndex
+
+
+class LedgerRules:
+    """Fed with every node that changes. Rules of another file are another object, fed with all nodes."""
+
+    def __init__(self, rules: PlacementRules) -> None:
+        self.rules = rules
+        self._reserved_cards = ReservedCardIndex(rules.reserves)
+
+    def put_node(self, name: str, facts: NodeFacts | None) -> set[str]:
+        """Replace what is known of the node; None removes it. This node, and those of which other cards are reserved now."""
+        return {name} | self._reserved_cards.put_node(name, facts)
+
+    def build_node(self, facts: NodeFacts, holds: Iterable[Hold], *, unit_mib: int) -> Node:
+        return build_node_from_holds(
+            facts,
+            holds,
+            unit_mib=unit_mib,
+            rules=self.rules,
+            reserves=self._reserved_cards.list_reserves(facts.name),
+        )

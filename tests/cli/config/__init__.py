@@ -1,0 +1,1 @@
+"""`vrampack config`."""

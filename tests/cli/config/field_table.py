@@ -1,0 +1,181 @@
+"""Every field of every file, written down by hand: a good value, bad ones, and what is allowed in words.
+
+It is made from docs/configuration.md, not from the models: a bound or a word that is wrong in both places is not copied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class FieldRow:
+    """A field: values as YAML."""
+
+    good: str
+    allowed: str
+    wrong: tuple[str, ...]
+    """Of another type, or not among the words."""
+    outside: tuple[str, ...] = ()
+    """Of the right type and out of bounds."""
+
+
+def _number(good: str, allowed: str, *outside: str) -> FieldRow:
+    return FieldRow(good, allowed, ("'7'", "true", "[]", "{}", "null", "seven"), outside)
+
+
+def _words(*words: str) -> FieldRow:
+    return FieldRow(words[0], f"one of {', '.join(words)}", ("7", "true", "[]", "null", "other", f"{words[0]}x"))
+
+
+def _text(good: str, allowed: str, *outside: str) -> FieldRow:
+    return FieldRow(good, allowed, ("7", "true", "[]", "{}", "null", "2020-02-02"), outside)
+
+
+def _constant(good: str, allowed: str = "") -> FieldRow:
+    return FieldRow(good, allowed or good, ("7", "[]", "null"), (f"{good}x",))
+
+
+def _path(good: str = "/a") -> FieldRow:
+    return FieldRow(good, "a path", ("7", "true", "[]", "{}"))
+
+
+def _section(*keys: str) -> FieldRow:
+    return FieldRow("", f"a mapping with the keys {', '.join(keys)}", ("7", "true", "[]", "null", "text"))
+
+
+def _list(good: str, entries: str, most: str = "") -> FieldRow:
+    return FieldRow(good, f"a list{most}, each entry {entries}", ("7", "true", "{}", "text"))
+
+
+KINDS = "Configuration"
+"""Of a text that is no kind all four are allowed, of one that is nearly one that kind."""
+SECONDS = "a number above 0, up to "
+ADDRESS = "a text such as 127.0.0.1:12345"
+RESOURCE = "a text such as aliyun.com/gpu-mem"
+UNIT = _number("256", "a whole number from 1 to 1048576", "0", "-1", "1048577", "1.5", ".nan")
+REQUIRED_PATH = FieldRow("/a", "a path", ("7", "true", "[]", "{}", "null"))
+SWITCH = FieldRow("true", "true or false", ("7", "'yes'", "[]", "null", "tru"))
+POLICIES = ("binpack", "spread", "node-binpack")
+
+EXTENDER = {
+    "apiVersion": _constant("vrampack.dev/v1"),
+    "kind": _constant("ExtenderConfiguration", KINDS),
+    "unit_mib": UNIT,
+    "reserve_mib": _number("450", "a whole number from 0 to 1048576", "-1", "1048577", "0.5"),
+    "resources": _section("memory", "count"),
+    "resources.memory": _text("a.b/c", RESOURCE, "gpu-mem", "''", "/x", "a/b c"),
+    "resources.count": _text("a.b/c", RESOURCE, "count", "A/b"),
+    "listen": _section("verbs", "health", "url_prefix"),
+    "listen.verbs": _text("'127.0.0.1:1'", ADDRESS),
+    "listen.health": _text("'127.0.0.1:1'", ADDRESS),
+    "listen.url_prefix": _text("/x", "a text such as /gpushare-scheduler"),
+    "tls": _section("cert_file", "key_file", "client_ca_file"),
+    "tls.cert_file": _path(),
+    "tls.key_file": _path(),
+    "tls.client_ca_file": _path(),
+    "deadlines": _section("bind_seconds", "receive_seconds", "stale_seconds", "drain_seconds"),
+    "deadlines.bind_seconds": _number("2.5", f"{SECONDS}60", "0", "-1", "60.5", ".inf", ".nan"),
+    "deadlines.receive_seconds": _number("2", f"{SECONDS}120", "0", "121", ".inf"),
+    "deadlines.stale_seconds": _number("2", f"{SECONDS}3600", "0", "3601", "-.inf"),
+    "deadlines.drain_seconds": _number("0", "a number from 0 to 60", "-0.1", "61"),
+    "policy": _section("default", "allowed", "shadow"),
+    "policy.default": _words(*POLICIES),
+    "policy.allowed": _list("[spread]", "one of binpack, spread, node-binpack", " of at most 3"),
+    "policy.shadow": FieldRow("spread", f"one of {', '.join(POLICIES)}", ("7", "true", "[]", "other", "spreadx")),
+    "profiles": _list(
+        "[{name: a, policy: spread}]",
+        "a mapping with the keys name, policy, users, schedulers, by_annotation",
+        " of at most 64",
+    ),
+    "rules": _section("max_pods_per_card", "share_with", "reserve", "models"),
+    "rules.max_pods_per_card": FieldRow(
+        "4", "a whole number from 1 to 1000", ("'7'", "true", "[]", "{}", "four"), ("0", "1001", "1.5")
+    ),
+    "rules.share_with": FieldRow(
+        "same-label:team",
+        "one of anybody, same-namespace, or a text such as same-label:team",
+        ("7", "true", "[]", "null", "nobody", "same-label", "'same-label:'", "same-label:a b", "same-namespaces"),
+    ),
+    "rules.reserve": _list(
+        "[{model: A, cards: 1}]", "a mapping with the keys model, cards, users, min_units", " of at most 64"
+    ),
+    "rules.models": _list("[{allow: [A]}]", "a mapping with the keys users, allow", " of at most 64"),
+    "decide": FieldRow(
+        "filter", "prioritize, filter or auto", ("7", "true", "[]", "null")
+    ),
+    "decide.default": _words("prioritize", "filter", "auto"),
+    "decide.schedulers": FieldRow(
+        "{a: auto}", "a mapping, each value one of prioritize, filter, auto", ("7", "true", "[]", "text", "null")
+    ),
+    "nvidia_fractions": SWITCH,
+}  # fmt: skip
+
+PLACEMENT = {
+    "apiVersion": EXTENDER["apiVersion"],
+    "kind": _constant("PlacementPolicy", "Policy"),
+} | {path: row for path, row in EXTENDER.items() if path.partition(".")[0] in ("policy", "profiles", "rules")}
+
+XID = "a whole number from 1 up"
+AGENT = {
+    "apiVersion": _constant("vrampack.dev/v1"),
+    "kind": _constant("AgentConfiguration", KINDS),
+    "mode": _words("kubernetes", "standalone"),
+    "unit_mib": UNIT,
+    "units_per_card": FieldRow(
+        "{T4: 15}", "a mapping, each value a whole number from 1 to 1048576", ("7", "true", "[]", "text", "null")
+    ),
+    "injection": _words("auto", "cdi", "exact"),
+    "cdi": _section("folder", "drm_nodes", "hook", "nvidia_ctk", "driver_root"),
+    "cdi.folder": REQUIRED_PATH,
+    "cdi.drm_nodes": SWITCH,
+    "cdi.hook": _path(),
+    "cdi.nvidia_ctk": REQUIRED_PATH,
+    "cdi.driver_root": _text("/a", "a text that is not empty", "''"),
+    "devices": _words("auto", "uuid", "cdi"),
+    "enforcement": _words("auto", "native", "kmod", "preload", "watch", "none"),
+    "resources": _section("memory"),
+    "resources.memory": _text("a.b/c", RESOURCE, "gpu-mem", "a/"),
+    "listen": _section("health"),
+    "listen.health": _text("'127.0.0.1:1'", ADDRESS),
+    "cards": _section("include", "exclude"),
+    "cards.include": _list("[]", "a text"),
+    "cards.exclude": _list("[]", "a text"),
+    "health": _section("check_seconds", "call_seconds", "recover_after_checks", "xids"),
+    "health.check_seconds": _number("2", f"{SECONDS}600", "0", "601"),
+    "health.call_seconds": _number("2", f"{SECONDS}120", "0", "120.1"),
+    "health.recover_after_checks": _number("2", "a whole number from 1 to 1000", "0", "1001", "1.0"),
+    "health.xids": _section("ignore", "fatal"),
+    "health.xids.ignore": _list("[]", XID),
+    "health.xids.fatal": _list("[]", XID),
+    "refused": _section("action", "after_seconds"),
+    "refused.action": _words("evict", "keep"),
+    "refused.after_seconds": _number("2", f"{SECONDS}3600", "0", "3601"),
+    "watch": _section("slack_mib", "evict_after_seconds"),
+    "watch.slack_mib": _number("2", "a whole number from 0 to 1048576", "-1", "1048577"),
+    "watch.evict_after_seconds": FieldRow(
+        "2", f"{SECONDS}86400", ("'7'", "true", "[]", "{}"), ("0", "86401")
+    ),
+    "standalone": _section("overcommit"),
+    "standalone.overcommit": _words("refuse", "allow"),
+    "kubelet_folder": REQUIRED_PATH,
+}  # fmt: skip
+
+WEBHOOK = {
+    "apiVersion": _constant("vrampack.dev/v1"),
+    "kind": _constant("AdmissionWebhookConfiguration", KINDS),
+    "listen": _section("admission", "health"),
+    "listen.admission": _text("'127.0.0.1:1'", ADDRESS),
+    "listen.health": _text("'127.0.0.1:1'", ADDRESS),
+    "tls": _section("cert_file", "key_file", "client_ca_file"),
+    "tls.cert_file": _path(),
+    "tls.key_file": _path(),
+    "tls.client_ca_file": _path(),
+    "resources": _section("memory"),
+    "resources.memory": _text("a.b/c", RESOURCE, "gpu-mem"),
+    "deadlines": _section("receive_seconds", "drain_seconds"),
+    "deadlines.receive_seconds": _number("2", f"{SECONDS}120", "0", "121"),
+    "deadlines.drain_seconds": _number("0", "a number from 0 to 60", "-1", "61"),
+    "scheduler_name": _text("vrampack", "a text such as vrampack", "A", "a b"),
+}
+FILES = {"extender": EXTENDER, "policy": PLACEMENT, "agent": AGENT, "admission": WEBHOOK}

@@ -1,0 +1,170 @@
+"""Selectors by labels of namespaces: watched where one is in force, and nothing is guessed of a namespace that is not seen."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from extender.app import Extender, ExtenderOptions
+from extender.config_reloader import ConfigurationSource
+from extender.metrics import ExtenderMetrics
+from extender.rule_settings import RuleSettings
+from extender.settings import load_settings
+from extender.state.namespaces import NamespaceLabels, NamespaceSink, NamespaceWatcher
+from extender.state.placement_change import apply_placement
+from tests.extender.scheduler_harness import SchedulerHarness
+from tests.fakes.api import FakeKubeApi
+from tests.support.builders import UNIT_MIB, card_facts
+from vrampack.cards.node import NodeFacts
+from vrampack.cards.profiles import PlacementSettings
+from vrampack.config.errors import SettingsError
+from vrampack.kube.client import Resource
+from vrampack.kube.errors import RefusedError
+from vrampack.kube.objects import NamespaceObject, ObjectMeta
+
+HEAD = "apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\n"
+BY_LABEL = HEAD + "rules: {models: [{users: {namespace_labels: {tier: dev}}, allow: [T4]}]}\n"
+RULES = RuleSettings.model_validate({"models": [{"users": {"namespace_labels": {"tier": "dev"}}, "allow": ["T4"]}]})
+
+
+def namespace(name: str, **labels: str) -> NamespaceObject:
+    return NamespaceObject(ObjectMeta(name=name, labels=labels))
+
+
+async def start_harness(*listed: NamespaceObject) -> tuple[SchedulerHarness, NamespaceSink]:
+    """A T4 and an A100, of which pods of namespaces for development may use the first alone; one pod waits."""
+    harness = SchedulerHarness({})
+    harness.names = ["a100", "t4"]
+    for name in harness.names:
+        harness.put_node(NodeFacts(name, card_facts(16, model=name.upper()), unit_mib=UNIT_MIB))
+    harness.add_pending_pod("waiting")
+    sink = NamespaceSink(NamespaceLabels({"tier"}), harness.ledger, harness.metrics)
+    before = harness.ledger.capacity_generation
+    sink.on_page(listed)
+    sink.on_list_finished()
+    assert harness.ledger.capacity_generation == before  # a thousand namespaces, each a change of all nodes
+    await apply_placement(harness.ledger, PlacementSettings(RULES.build_rules()), sink.labels)
+    return harness, sink
+
+
+async def test_pods_are_what_the_labels_of_their_namespace_make_them() -> None:
+    harness, sink = await start_harness(namespace("default", tier="dev", other="x"), namespace("free"))
+    assert harness.filter_names("new") == ["t4"]
+    assert "card model not allowed by a rule" in await harness.bind("waiting", "a100")
+    before = harness.ledger.capacity_generation
+    sink.on_changed(namespace("default", tier="prod"))
+    assert harness.ledger.capacity_generation > before  # waiting pods of it may fit now
+    assert harness.filter_names("new") == ["a100", "t4"]
+    assert await harness.bind("waiting", "a100") == ""
+    before = harness.ledger.capacity_generation
+    sink.on_changed(namespace("default", tier="prod", other="y"))
+    assert harness.ledger.capacity_generation == before
+
+
+async def test_nothing_is_said_of_pods_whose_namespace_is_not_seen() -> None:
+    """It may be one that a rule is about."""
+    harness, sink = await start_harness()
+    harness.add_pending_pod("new")
+    text = "not ready: namespace default is not seen yet, and rules or profiles ask for its labels"
+    verbs, body = harness.parts.verbs, harness.encode_call("new")
+    assert json.loads(verbs.filter(body).body)["Error"] == text
+    prioritized = verbs.prioritize(body)
+    assert (prioritized.status, json.loads(prioritized.body)) == (503, {"error": text})
+    assert await harness.bind("new", "t4") == f"{text}; nothing was bound"
+    args = {"Pod": json.loads(body)["Pod"], "NodeNameToMetaVictims": {"t4": {"Pods": []}}}
+    assert (await harness.parts.preemption.preempt(json.dumps(args).encode())).status == 503
+    sink.on_page([namespace("default")])
+    assert harness.filter_names("new") == ["a100", "t4"]
+    sink.on_list_started("expired")
+    sink.on_list_finished()
+    assert json.loads(verbs.filter(body).body)["Error"] == text
+
+
+class NamespaceApi(FakeKubeApi):
+    """Lists one namespace, and watches without a word; can be told to refuse."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lists = 0
+        self.is_refusing = False
+        self.watch_began, self.watch_ended = asyncio.Event(), asyncio.Event()
+
+    async def list_page(self, resource: Resource, *, limit: int, token: str = "", field_selector: str = "") -> bytes:  # noqa: ARG002 - the real one's shape
+        assert resource == "namespaces"
+        self.lists += 1
+        if self.is_refusing:
+            raise RefusedError(403, "Forbidden", "namespaces is forbidden")
+        items = [namespace("default", tier="dev")]
+        return msgspec.json.encode({"metadata": {"resourceVersion": "1"}, "items": items})
+
+    @asynccontextmanager
+    async def watch(self, *_: object, **__: object) -> AsyncIterator[SilentStream]:  # type: ignore[override]
+        self.watch_began.set()
+        try:
+            yield SilentStream()
+        finally:
+            self.watch_ended.set()
+
+
+class SilentStream:
+    """Nothing comes."""
+
+    def read_nowait(self, n: int = -1) -> bytes:  # noqa: ARG002 - the real one's shape
+        return b""
+
+    async def readany(self) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+
+async def test_namespaces_are_watched_while_a_selector_in_force_asks_for_them(tmp_path: Path) -> None:
+    file, api = tmp_path / "extender.yaml", NamespaceApi()
+    file.write_text(HEAD)
+    service = Extender(
+        ExtenderOptions(load_settings(file), "test", source=ConfigurationSource(file)), api, ExtenderMetrics("test")
+    )
+    reloader = service._config_reloader
+    assert reloader is not None
+    watcher = asyncio.create_task(service._namespaces.run())
+    await asyncio.sleep(0)
+    for text, generation, lists in (
+        (HEAD + "policy: {default: spread}\n", 2, 0),
+        (BY_LABEL, 3, 1),
+        (BY_LABEL + "policy: {default: spread}\n", 4, 1),
+        (HEAD, 5, 1),
+        (BY_LABEL, 6, 2),
+    ):
+        assert api.watch_began.is_set() is (generation in (4, 5))
+        file.with_suffix(".new").write_text(text)
+        file.with_suffix(".new").rename(file)
+        await reloader.reload_if_changed()
+        assert (reloader.generation, api.lists) == (generation, lists)
+        assert service._ledger.in_force.find_unready_reason("default") == ""
+        asks = "namespace_labels" in text
+        assert (service._ledger.in_force.find_unready_reason("other") != "") is asks
+        if asks:
+            await api.watch_began.wait()
+        elif generation == 5:
+            await api.watch_ended.wait()
+            api.watch_began.clear()
+    watcher.cancel()
+
+
+async def test_labels_that_cannot_be_read_are_a_fault_of_the_file() -> None:
+    api = NamespaceApi()
+    watcher = NamespaceWatcher(api, SchedulerHarness({}).ledger, ExtenderMetrics("test"))
+    running = asyncio.create_task(watcher.run())
+    await asyncio.sleep(0)
+    before = await watcher.watch_labels(["tier"], timeout_seconds=None)
+    api.is_refusing = True
+    with pytest.raises(SettingsError, match="namespaces were not listed within 0 s"):
+        await watcher.watch_labels(["team"], timeout_seconds=0)
+    assert await watcher.watch_labels(["tier"], timeout_seconds=0) is before
+    assert not api.watch_ended.is_set()
+    running.cancel()

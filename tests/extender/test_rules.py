@@ -1,0 +1,205 @@
+"""Rules of the cluster, call by call: nothing is placed against one, and nothing is refused that all of them allow.
+
+The oracle reads the YAML of the rules and the annotations of the pods by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from random import Random
+
+import msgspec
+import pytest
+
+from extender.rule_settings import RuleSettings
+from extender.state.placement_change import apply_placement
+from tests.extender.scheduler_harness import SchedulerHarness
+from tests.support.builders import UNIT_MIB, card_facts, ledger_pod
+from tests.support.ruled_clusters import Object, RuleOracle, draw_node, draw_pod, draw_rules, read_units
+from vrampack.cards.node import NodeFacts, Share
+from vrampack.cards.profiles import NO_SETTINGS, PlacementSettings
+from vrampack.cards.reasons import UnfitReason
+from vrampack.cards.records import Record
+from vrampack.kube.objects import PodObject, to_pod
+
+CLUSTERS = 200
+STEPS = 14
+RULE_TEXTS = {
+    reason.value for reason in UnfitReason if reason.name in ("NOT_PERMITTED", "RESERVED", "NOT_SHAREABLE", "POD_LIMIT")
+}
+
+
+class RuledCluster:
+    """The verbs over a random cluster under rules, with a scheduler that takes any node that passes."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random = Random(seed)
+        self.nodes = {name: draw_node(random, name) for name in ("n0", "n1", "n2")}
+        rules = draw_rules(random)
+        self.oracle = RuleOracle(self.nodes, rules)
+        self.harness = SchedulerHarness({}, rules=RuleSettings.model_validate(rules))
+        for facts in self.nodes.values():
+            self.harness.put_node(facts)
+        self.refusals: set[str] = set()
+
+    @property
+    def bound(self) -> list[Object]:
+        return [pod for pod in self.harness.api.pods.values() if pod["spec"].get("nodeName")]
+
+    def show_pod(self, pod: Object) -> None:
+        """The watch shows it."""
+        read = msgspec.json.decode(json.dumps(pod), type=PodObject)
+        self.harness.ledger.update_pod(to_pod(read, label_keys=self.harness.ledger.label_keys))
+
+    def filter_pod(self, pod: Object) -> list[str]:
+        body = json.dumps({"Pod": pod, "NodeNames": list(self.nodes)}).encode()
+        answer = json.loads(self.harness.parts.verbs.filter(body).body)
+        assert answer["Error"] == ""
+        for failed in (answer["FailedNodes"], answer["FailedAndUnresolvableNodes"]):
+            self.refusals.update((failed or {}).values())
+        passed: list[str] = answer["NodeNames"]
+        return passed
+
+    async def place_pod(self, name: str) -> None:
+        pod = draw_pod(self.random, name)
+        metadata = pod["metadata"]
+        self.harness.api.pods[metadata["namespace"], name] = pod
+        if self.random.random() < 0.8:  # bind has to ask for the others
+            self.show_pod(pod)
+        before = self.bound
+        passed = self.filter_pod(pod)
+        want = [node for node in self.nodes if self.oracle.fits_node(pod, node, before)]
+        assert passed == want, (pod, self.oracle.rules)
+        node = self.random.choice(list(self.nodes))
+        call = {"PodName": name, "PodNamespace": metadata["namespace"], "PodUID": name, "Node": node}
+        error = json.loads((await self.harness.parts.verbs.bind(json.dumps(call).encode())).body)["Error"]
+        assert (error == "") == (node in want), error
+        if error:
+            del self.harness.api.pods[metadata["namespace"], name]
+            self.harness.ledger.remove_pod(name)
+            return
+        for card in self.nodes[node].cards:
+            if read_units(pod, card):
+                assert self.oracle.takes_card(pod, node, card, before)
+        if self.random.random() < 0.7:
+            self.show_pod(pod)
+
+    def delete_pod(self) -> None:
+        pod = self.random.choice(self.bound)
+        del self.harness.api.pods[pod["metadata"]["namespace"], pod["metadata"]["name"]]
+        self.harness.ledger.remove_pod(pod["metadata"]["uid"])
+
+    def change_health(self) -> None:
+        """Other cards may be reserved then."""
+        name = self.random.choice(list(self.nodes))
+        facts = self.nodes[name]
+        cards = tuple(replace(card, healthy=self.random.random() < 0.8) for card in facts.cards)
+        self.nodes[name] = replace(facts, cards=cards)
+        self.harness.put_node(self.nodes[name])
+        self.oracle = RuleOracle(self.nodes, self.oracle.rules)
+
+    async def change_rules(self) -> None:
+        """Rules that name no other label. What runs stays where it is."""
+        rules = draw_rules(self.random)
+        built = RuleSettings.model_validate(rules).build_rules()
+        if built.list_label_keys() <= self.harness.ledger.label_keys:
+            before = {(each["metadata"]["uid"], each["spec"]["nodeName"]) for each in self.bound}
+            await apply_placement(self.harness.ledger, PlacementSettings(built))
+            self.harness.ledger.apply_policy_change()
+            self.oracle = RuleOracle(self.nodes, rules)
+            assert {(each["metadata"]["uid"], each["spec"]["nodeName"]) for each in self.bound} == before
+
+    async def check_preemption(self) -> None:
+        """Without the victims the pod fits, and a node is left out only where no victims would do."""
+        pod = draw_pod(self.random, "preemptor")
+        pod["spec"]["priority"] = 10
+        for each in self.bound:
+            self.show_pod(each)
+        args = {"Pod": pod, "NodeNameToMetaVictims": {name: {"Pods": []} for name in self.nodes}}
+        body = (await self.harness.parts.preemption.preempt(json.dumps(args).encode())).body
+        answer = json.loads(body)["NodeNameToMetaVictims"]
+        for name in self.nodes:
+            victims = {each["UID"] for each in answer.get(name, {"Pods": []})["Pods"]}
+            left = [each for each in self.bound if each["metadata"]["uid"] not in victims]
+            if victims:
+                assert self.oracle.fits_node(pod, name, left)
+                assert not any(
+                    self.oracle.fits_node(pod, name, [*left, each])
+                    for each in self.bound
+                    if each["metadata"]["uid"] in victims
+                )
+            else:
+                fits_now = self.oracle.fits_node(pod, name, self.bound)
+                assert fits_now == self.oracle.fits_node(pod, name, [])
+        self.harness.seconds += 1000
+        self.harness.ledger.remove_pod("preemptor")
+
+
+def put_bound_pod(harness: SchedulerHarness, name: str, team: str) -> None:
+    record = Record("vrampack", (Share(4, "GPU-0", 0),))
+    pod = ledger_pod(name, units=4, node="n", record=record)
+    harness.ledger.update_pod(replace(pod, rule_labels=(("team", team),)))
+
+
+def test_a_pod_that_gets_another_label_is_of_another_tenant() -> None:
+    harness = SchedulerHarness({"n": [16]}, rules=RuleSettings(share_with="same-label:team"))
+    for team, passed in (("x", ["n"]), ("y", [])):
+        put_bound_pod(harness, "held", team)
+        call = json.loads(harness.encode_call("new"))
+        call["Pod"]["metadata"]["labels"] = {"team": "x"}
+        assert json.loads(harness.parts.verbs.filter(json.dumps(call).encode()).body)["NodeNames"] == passed
+
+
+async def test_a_waiting_pod_is_bound_by_the_rules_of_now() -> None:
+    """It was read under others."""
+    harness = SchedulerHarness({"n": [16]})
+    harness.add_bound_pod("held", "n", 4)
+    harness.add_pending_pod("new")
+    await apply_placement(harness.ledger, PlacementSettings(RuleSettings(max_pods_per_card=1).build_rules()))
+    assert "card has as many pods as a rule allows" in await harness.bind("new", "n")
+    await apply_placement(harness.ledger, NO_SETTINGS)
+    assert await harness.bind("new", "n") == ""
+
+
+async def test_what_changes_while_other_rules_are_worked_out_is_under_them_as_well() -> None:
+    """The result is that of a ledger that had the new rules from the start."""
+    rules = {"max_pods_per_card": 2, "share_with": "same-namespace", "reserve": [{"model": "A", "cards": 9}]}
+    placement = PlacementSettings(RuleSettings.model_validate(rules).build_rules())
+    want, changed = SchedulerHarness({}, rules=RuleSettings.model_validate(rules)), SchedulerHarness({})
+    for harness in (want, changed):
+        for at in range(45):
+            harness.put_node(NodeFacts(f"n{at:02}", card_facts(16, 16, model="A"), unit_mib=UNIT_MIB))
+        harness.add_bound_pod("before", "n03", 4)
+    change = asyncio.create_task(apply_placement(changed.ledger, placement))
+    for step in range(40):
+        await asyncio.sleep(0)
+        if step < 9:
+            assert changed.ledger.placement is not placement
+            for harness in (want, changed):
+                harness.add_bound_pod(f"pod-{step}", f"n{step * 4:02}", 4)
+                if step == 6:
+                    harness.ledger.remove_node("n01")  # another card is reserved for one of its own
+    await change
+    assert changed.ledger.list_nodes() == want.ledger.list_nodes()
+    assert [card.reserve for card in changed.ledger.list_nodes()[4].cards] == [0, None]
+
+
+@pytest.mark.parametrize("part", range(4))
+async def test_nothing_is_placed_against_a_rule_and_nothing_else_is_refused(part: int) -> None:
+    refusals: set[str] = set()
+    for seed in range(part, CLUSTERS, 4):
+        cluster = RuledCluster(seed)
+        for step in range(STEPS):
+            await cluster.place_pod(f"pod-{step}")
+            roll = cluster.random.random()
+            if roll < 0.15 and cluster.bound:
+                cluster.delete_pod()
+            elif roll < 0.25:
+                cluster.change_health()
+            elif roll < 0.35:
+                await cluster.change_rules()
+        await cluster.check_preemption()
+        refusals |= cluster.refusals
+    assert refusals >= RULE_TEXTS

@@ -1,0 +1,135 @@
+"""`vrampack policy show` and `vrampack policy explain`: what decides, with its defaults, and how it decides now."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from extender.placement_policy import PLACEMENT_FIELDS, find_policy_file
+from extender.settings import ExtenderConfiguration, load_settings
+from vrampack.cards.pod import Pod
+from vrampack.cards.request import CardRequest, PodRequest
+from vrampack.cli.errors import report_error
+from vrampack.cli.explain.cluster import read_cluster
+from vrampack.cli.explain.explanations import explain_pending_pod
+from vrampack.cli.explain.main import (
+    MissingPodError,
+    PodArgumentError,
+    explain_pod,
+    parse_pod_name,
+    read_namespace_labels,
+)
+from vrampack.cli.explain.pod import ExplainedPod, PodSchedulingFields
+from vrampack.cli.explain.schema import Explanation
+from vrampack.cli.kubeconfig import find_kubeconfig
+from vrampack.cli.output import write_output
+from vrampack.cli.policy.ranking import render_ranking
+from vrampack.cli.version import VERSION
+from vrampack.config.errors import SettingsError
+from vrampack.kube.client import Api
+from vrampack.kube.credentials import load_credentials
+from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one of the two; returns the exit code: 0 done, 1 not there or not readable, 2 misuse."""
+    options = build_parser().parse_args(arguments)
+    try:
+        policy_file = None if options.policy is None else find_policy_file(options.policy)
+        settings = load_settings(options.config, {}, policy_file)
+        if options.action == "show":
+            write_output(format_policy(settings))
+            return 0
+        explanation = asyncio.run(_explain(options, settings))
+    except (PodArgumentError, SettingsError) as error:
+        return report_error(str(error), 2)
+    except NoAnswerError as error:
+        return report_error(f"no answer from the API server: {error}", 1)
+    except (CredentialsError, MissingPodError, OSError, RefusedError) as error:
+        return report_error(str(error), 1)
+    write_output(_format_explanation(explanation, options.output))
+    return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The flags of this command."""
+    parser = argparse.ArgumentParser(
+        prog="vrampack policy",
+        description="Show the policy, profiles and rules that decide, or how they decide about a pod or a request now.",
+        epilog="Exit 0: done; 1: no such pod, or the cluster cannot be read; 2: misuse.",
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="show|explain")
+    show = actions.add_parser("show", help="policy, profiles and rules as a policy file, with every default")
+    explain = actions.add_parser(
+        "explain", help="every node and card: fits or what is missing, and the score term by term"
+    )
+    for each in (show, explain):
+        each.add_argument("--config", type=Path, metavar="FILE", help="the extender's ExtenderConfiguration")
+        each.add_argument(
+            "--policy", metavar="NAME|FILE", help="a preset or a PlacementPolicy instead of what that file says"
+        )
+    subject = explain.add_mutually_exclusive_group(required=True)
+    subject.add_argument("--pod", metavar="[NAMESPACE/]NAME", help="a waiting pod")
+    subject.add_argument("--request", type=_parse_number, metavar="UNITS", help="units on each card")
+    explain.add_argument("--count", type=_parse_number, default=1, metavar="N", help="cards of the request; 1")
+    explain.add_argument("--whole", action="store_true", help="the request asks for whole cards")
+    explain.add_argument("-n", "--namespace", metavar="NAME", help="of the pod or the request; `default` without it")
+    explain.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
+    explain.add_argument("--kubeconfig", type=Path, metavar="FILE", help="$KUBECONFIG or ~/.kube/config without it")
+    explain.add_argument("--context", metavar="NAME", help="of the kubeconfig; its current one without it")
+    return parser
+
+
+def format_policy(settings: ExtenderConfiguration) -> str:
+    """What is in force as a policy file that says everything."""
+    sections = {name: settings.model_dump(mode="json")[name] for name in PLACEMENT_FIELDS}
+    head = {"apiVersion": "vrampack.dev/v1", "kind": "PlacementPolicy"}
+    return yaml.safe_dump(head | sections, sort_keys=False, allow_unicode=True)
+
+
+async def explain_request(
+    api: Api, settings: ExtenderConfiguration, namespace: str, request: CardRequest
+) -> Explanation:
+    """A pod of the namespace that asks for this, without labels. Raises `RefusedError` or `NoAnswerError`."""
+    cluster = await read_cluster(api, settings)
+    placement = settings.build_placement()
+    labels = await read_namespace_labels(api, placement, namespace)
+    pod = Pod("", namespace, "(request)", request=PodRequest(request, ()), namespace_labels=labels)
+    subject = ExplainedPod(placement.settle_pod(pod), PodSchedulingFields(), {})
+    settled = subject.pod.request or PodRequest(request, ())
+    return explain_pending_pod(subject, settings, settled, cluster)
+
+
+async def _explain(options: argparse.Namespace, settings: ExtenderConfiguration) -> Explanation:
+    credentials = await load_credentials(find_kubeconfig(options.kubeconfig), options.context)
+    api = Api(credentials, user_agent=f"vrampack-policy/{VERSION}")
+    try:
+        if options.pod is not None:
+            return await explain_pod(api, settings, *parse_pod_name(options.pod, options.namespace))
+        request = CardRequest(options.request, options.count, whole=options.whole)
+        return await explain_request(api, settings, options.namespace or "default", request)
+    finally:
+        await api.close()
+
+
+def _parse_number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 up")
+    return int(text)
+
+
+def _format_explanation(explanation: Explanation, form: str) -> str:
+    if form == "table":
+        return render_ranking(explanation)
+    built = msgspec.to_builtins(explanation)
+    return (
+        json.dumps(built, indent=2) + "\n"
+        if form == "json"
+        else yaml.safe_dump(built, sort_keys=False, allow_unicode=True)
+    )

@@ -1,0 +1,116 @@
+"""What is wrong with a field of a file that people write: the line, the path, what was found and what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from difflib import get_close_matches
+from typing import Any
+
+from vrampack.config.json_schema import (
+    JsonSchema,
+    describe_allowed_values,
+    find_enclosing_field,
+    find_field_schema,
+    list_field_names,
+)
+
+FieldPath = tuple[str | int, ...]
+MAX_SHOWN_FAULTS = 50
+"""A file of another kind, or one shifted by an indentation, has a fault in every line."""
+MAX_QUOTED_LENGTH = 60
+KEY_MARK = "[key]"
+"""How pydantic ends the path of a key that is wrong itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldFault:
+    """One fault; `line` is None where no line can be named."""
+
+    line: int | None
+    path: FieldPath
+    text: str
+
+
+class UnreadableDocumentError(ValueError):
+    """The text is not one YAML mapping."""
+
+    def __init__(self, fault: FieldFault) -> None:
+        super().__init__(fault.text)
+        self.fault = fault
+
+
+class InvalidFieldError(ValueError):
+    """For a validator that sees more than one field: which of them is wrong."""
+
+    def __init__(self, path: FieldPath, text: str) -> None:
+        super().__init__(text)
+        self.path = path
+
+
+def get_fault_path(error: Mapping[str, Any]) -> FieldPath:
+    """Where one of pydantic's errors is: it names the place of the validator, which may know better."""
+    loc: FieldPath = error["loc"]
+    raised = error.get("ctx", {}).get("error")
+    if isinstance(raised, InvalidFieldError):
+        return (*loc, *raised.path)
+    return loc[:-1] if loc and loc[-1] == KEY_MARK else loc
+
+
+def describe_fault(error: Mapping[str, Any], schema: JsonSchema) -> str:
+    """What was found, what is allowed and what was probably meant, of one of pydantic's errors."""
+    path: FieldPath = error["loc"]
+    if error["type"] in ("extra_forbidden", "invalid_key"):
+        return _describe_unknown_key(path, schema)
+    if error["type"] == "value_error":
+        return str(error["msg"]).removeprefix("Value error, ")
+    if path and path[-1] == KEY_MARK:
+        text = str(error["input"])[:MAX_QUOTED_LENGTH]
+        return f"found the key {text!r}; allowed: a text of another form"
+    field = find_field_schema(schema, path)
+    allowed = str(error["msg"]) if field is None else describe_allowed_values(field, schema)
+    if error["type"] == "missing":
+        return f"missing; allowed: {allowed}"
+    return f"found {describe_value(error['input'])}; allowed: {allowed}{_suggest_value(error['input'], field)}"
+
+
+def describe_value(value: object) -> str:
+    """A value of a YAML document as its writer sees it: a text is told from a number."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        quoted = repr(value[:MAX_QUOTED_LENGTH])
+        return f"the text {quoted}{'...' if len(value) > MAX_QUOTED_LENGTH else ''}"
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, Sequence | set | frozenset):
+        return "a list"
+    return f"the date {value}" if isinstance(value, date) else str(value)[:MAX_QUOTED_LENGTH]
+
+
+def _describe_unknown_key(path: FieldPath, schema: JsonSchema) -> str:
+    key = str(path[-1])
+    enclosing = find_field_schema(schema, path[:-1])
+    names = [] if enclosing is None else list_field_names(enclosing, schema)
+    near = get_close_matches(key, names, n=1)
+    elsewhere = find_enclosing_field(schema, key, schema)
+    hint = ""
+    if elsewhere is not None:
+        hint = f"it belongs {f'under {elsewhere}' if elsewhere else 'at the top, not indented'}. "
+    elif near:
+        hint = f"did you mean {near[0]}? "
+    return f"no such field; {hint}Allowed here: {', '.join(names)}"
+
+
+def _suggest_value(value: object, field: JsonSchema | None) -> str:
+    choices = [] if field is None else [str(each) for each in field.get("enum", ())]
+    near = get_close_matches(value, choices, n=1) if isinstance(value, str) else []
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def format_path(path: FieldPath) -> str:
+    """`listen.verbs`, `policy.allowed.1`."""
+    return ".".join(map(str, path))

@@ -1,0 +1,21 @@
+"""The kinds of files that are mistaken for one another, and whose each is."""
+
+from __future__ import annotations
+
+FILE_OWNERS = {
+    "ExtenderConfiguration": "the extender's file",
+    "PlacementPolicy": "a policy file",
+    "AgentConfiguration": "the agent's file",
+    "AdmissionWebhookConfiguration": "the admission webhook's file",
+    "KubeSchedulerConfiguration": "kube-scheduler's file",
+    "ConfigMap": "a ConfigMap; the file is the text under its data",
+}
+
+
+def find_wrong_kind(found: object, expected: str) -> str | None:
+    """What to say of a file of another known kind, of which every line would be a fault; None for any other."""
+    owner = FILE_OWNERS.get(found) if isinstance(found, str) and found != expected else None
+    if owner is None:
+        return None
+    wanted = FILE_OWNERS.get(expected)
+    return f"found {found}: this is {owner}; allowed: {expected}{f', {wanted}' if wanted else ''}"
