@@ -8,13 +8,17 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
+from policies.outlook import Outlook
 from policies.policy import ScoredCards
 from vrampack.cards.node import Card, Node
 from vrampack.cards.node_summary import NodeSummary, find_tightest_units
 from vrampack.cards.request import CardRequest
 
+LOOKS_AHEAD = False
+COUNTS_LEFTOVERS = False
 
-def choose_cards(_node: Node, fitting: tuple[Card, ...], request: CardRequest) -> ScoredCards:
+
+def choose_cards(_node: Node, fitting: tuple[Card, ...], request: CardRequest, _outlook: Outlook) -> ScoredCards:
     """The tightest cards; between nodes, the one that leaves the fewest units free on the cards taken."""
     tightest = tuple(sorted(fitting, key=lambda card: (card.free_units, card.index))[: request.count])
     return ScoredCards(-sum(card.free_units for card in tightest), tightest)
@@ -23,6 +27,7 @@ def choose_cards(_node: Node, fitting: tuple[Card, ...], request: CardRequest) -
 def score_nodes(
     summaries: Iterable[tuple[str, NodeSummary]],
     request: CardRequest,
+    _outlook: Outlook,
 ) -> Iterator[tuple[str, float]]:
     """The scores of `choose_cards`, from the summaries of nodes that fit."""
     if request.count > 1:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from policies.outlook import Outlook
 from policies.policy import ScoredCards
 from vrampack.cards.node import Card, Node
 from vrampack.cards.node_summary import NodeSummary
 from vrampack.cards.request import CardRequest
 
+LOOKS_AHEAD = False
+COUNTS_LEFTOVERS = False
 
-def choose_cards(_node: Node, fitting: tuple[Card, ...], request: CardRequest) -> ScoredCards:
+
+def choose_cards(_node: Node, fitting: tuple[Card, ...], request: CardRequest, _outlook: Outlook) -> ScoredCards:
     """The cards with the smallest share in use after placing; between nodes, the smallest such share.
 
     Shares, not free units: by free units an 80-unit card would take the first five pods of a mixed node.
@@ -26,6 +30,7 @@ def _used_share(card: Card, request: CardRequest) -> float:
 def score_nodes(
     summaries: Iterable[tuple[str, NodeSummary]],
     request: CardRequest,
+    _outlook: Outlook,
 ) -> Iterator[tuple[str, float]]:
     """The scores of `choose_cards`, from the summaries of nodes that fit."""
     for name, node in summaries:

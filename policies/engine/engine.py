@@ -14,22 +14,28 @@ looked at only where it names them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from cachetools import LRUCache
 
 from policies.engine.cluster_summaries import ClusterSummaries
 from policies.engine.cluster_view import ClusterView, FloorView, LedgerView, PriorityFloor
+from policies.engine.host_rooms import HostRooms
+from policies.engine.node_ranking import NodeRanking
+from policies.engine.node_states import NodeStates
 from policies.engine.reserved_nodes import ReservedCards, ReservedNodes
 from policies.engine.segmented_cache import SegmentedCache
 from policies.engine.verdict_table import FilterOutcome, NodeVerdict, VerdictTable
-from policies.evaluate import Evaluation, evaluate_node
-from policies.policy import ScoredCards
+from policies.evaluate import Evaluation, evaluate_under_policy
+from policies.mix.forecast import Forecast
+from policies.outlook import NO_OUTLOOK, Outlook
+from policies.policy import Policy, ScoredCards
 from policies.registry import POLICIES
 from policies.trial_placement import Placement
-from policies.tuning import PolicyName, PolicyTuning
+from policies.tuning import PolicyName
 from vrampack.cards.fit import Unfit, find_fitting_cards
+from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Node
 from vrampack.cards.node_summary import NodeSummary, find_equivalence_class, get_request_kind, select_models
 from vrampack.cards.request import CardRequest, PodRequest
@@ -45,6 +51,11 @@ REBUILD_SHARE = 4
 REBUILD_MIN_NODES = 64
 """Nor is a small cluster's."""
 
+MAX_RANKINGS = 256
+"""Of policies that look ahead: one for each card request and amount of CPU and memory. A ranking takes 0.1 KB a state."""
+LEFTOVER_LAG = 64
+"""Leftovers are counted again when one node in so many has changed."""
+
 NOTHING_RESERVED: Sequence[ReservedCards] = ()
 
 
@@ -55,6 +66,13 @@ class TableKey(NamedTuple):
     """Narrowed to what the hardware can tell apart."""
     policy: PolicyName
     floor: PriorityFloor
+
+
+class RankingKey(NamedTuple):
+    """Whose scores a ranking has. No verdict depends on more than its table."""
+
+    table: TableKey
+    host: HostResources | None
 
 
 class VerdictKey(NamedTuple):
@@ -77,6 +95,12 @@ class SoftReservationView(Protocol):
         ...
 
 
+class PolicyChoice(Protocol):
+    """Which policy decides for a pod."""
+
+    def choose_policy(self, wish: str | None) -> PolicyName: ...
+
+
 class NoSoftReservations:
     """For callers that only need to know what fits."""
 
@@ -93,12 +117,22 @@ class Engine:
     def __init__(
         self,
         ledger: LedgerView,
-        tuning: PolicyTuning,
+        tuning: PolicyChoice,
         soft_reservations: SoftReservationView | None = None,
+        *,
+        hosts: HostRooms | None = None,
+        policies: Mapping[PolicyName, Policy] = POLICIES,
     ) -> None:
         self._ledger = ledger
         self._tuning = tuning
         self._soft_reservations = soft_reservations or NoSoftReservations()
+        self._hosts = hosts or HostRooms()
+        self._policies = policies
+        self._forecast = NO_OUTLOOK.forecast
+        self._leftovers: Mapping[tuple[int, int], int] = {}
+        self._leftovers_counted_at = 0
+        self._states: dict[PriorityFloor, NodeStates] = {}
+        self._rankings: LRUCache[RankingKey, NodeRanking] = LRUCache(MAX_RANKINGS)
         self._base_view = ClusterView(ledger)
         self._floor_views: LRUCache[int, FloorView] = LRUCache(maxsize=MAX_FLOOR_VIEWS)
         self._reserved_nodes = ReservedNodes()
@@ -106,10 +140,17 @@ class Engine:
             MAX_CACHED_VERDICTS, lambda table: len(table) + TABLE_OVERHEAD
         )
 
-    def set_tuning(self, tuning: PolicyTuning) -> None:
+    def set_tuning(self, tuning: PolicyChoice) -> None:
         """Evaluate under this tuning from now on."""
         self._tuning = tuning
         self._tables.clear()
+        self._rankings.clear()
+
+    def set_forecast(self, forecast: Forecast) -> None:
+        """Rank by this forecast from now on. What fits stays as it is."""
+        self._forecast = forecast
+        self._rankings.clear()
+        self._tables.drop_entries(lambda key: self._policies[key.policy].LOOKS_AHEAD)
 
     def choose_policy(self, pod_request: PodRequest) -> PolicyName:
         """The pod's wish within what the operator allows, else the default."""
@@ -169,17 +210,18 @@ class Engine:
         Nodes that have room only where it is softly reserved for others come after the rest, `avoided` ones last of all.
         """
         table = self._get_table(pod_request, uid)
+        ranking = self._get_ranking(pod_request, uid) or table
         reserved = self._soft_reservations.list_reserved_for_others(uid)
         candidates = set(names)
-        if not reserved and not avoided:
-            return [name for _, name in table.rank_nodes(candidates, count)]
+        special = self._ledger.list_pod_specific_nodes(uid)
+        if not reserved and not avoided and (ranking is table or not special):
+            return [name for _, name in ranking.rank_nodes(candidates, count)]
         self._reserved_nodes.drop_unreserved_nodes(reserved)
         table.drop_unreserved_ranks(reserved)
-        special = self._ledger.list_pod_specific_nodes(uid)
         floor = self._ledger.get_priority_floor(uid)
-        others = candidates & {*reserved, *avoided}
+        others = candidates & {*reserved, *avoided, *(() if ranking is table else special)}
         candidates.difference_update(others)
-        ranked = [(0, score, name) for score, name in table.rank_nodes(candidates, count)]
+        ranked = [(0, score, name) for score, name in ranking.rank_nodes(candidates, count)]
         for name in others:
             if table.is_fitting(name):
                 node = (
@@ -189,6 +231,17 @@ class Engine:
                 tier, score = self._rank_reserved_node(table, node, on_node, pod_request, is_shared=name not in special)
                 ranked.append((2 if name in avoided else tier, score, name))
         return [name for _, _, name in sorted(ranked, key=lambda each: (each[0], -each[1], each[2]))[:count]]
+
+    def find_best_node(self, candidates: Container[str], pod_request: PodRequest, uid: str) -> str | None:
+        """The best node that the pod fits and that is a candidate, as if nothing were reserved; None where there is none.
+
+        Candidates are asked best first and only as far as needed: what decides them may be computed then.
+        """
+        ranking = self._get_ranking(pod_request, uid)
+        if ranking is None:
+            names = [name for name in self._get_view(self._ledger.get_priority_floor(uid)).index if name in candidates]
+            return next(iter(self.rank_nodes(names, pod_request, uid, 1)), None)
+        return next((name for _, name in ranking.rank_nodes(candidates, 1)), None)
 
     def _rank_reserved_node(
         self,
@@ -205,6 +258,12 @@ class Engine:
         """
         if node is None:
             return 0, 0.0
+        looks_ahead = self._policies[self.choose_policy(pod_request)].LOOKS_AHEAD
+        if looks_ahead:
+            alone = self._evaluate(node, pod_request)
+            score = alone.score if isinstance(alone, ScoredCards) else 0.0
+            beside = self._score_with_reservations(node, reserved, pod_request) if reserved else score
+            return (1, score) if beside is None else (0, beside)
         if not reserved:
             return 0, table.get_score(node.name)
         known = table.reserved_ranks.get(node.name)
@@ -226,11 +285,54 @@ class Engine:
         if find_equivalence_class(beside.summary, get_request_kind(request)).find_obstacle(request) is not None:
             return None
         summary = select_models(beside.summary, request.models)
-        ((_, score),) = POLICIES[self.choose_policy(pod_request)].score_nodes([(node.name, summary)], request)
+        policy = self._policies[self.choose_policy(pod_request)]
+        ((_, score),) = policy.score_nodes([(node.name, summary)], request, self._get_outlook(policy, pod_request.host))
         return score
 
     def _evaluate(self, node: Node | None, pod_request: PodRequest) -> Evaluation:
-        return evaluate_node(node, pod_request.card_request, self.choose_policy(pod_request))
+        policy = self._policies[self.choose_policy(pod_request)]
+        outlook = self._get_outlook(policy, pod_request.host)
+        return evaluate_under_policy(node, pod_request.card_request, policy, outlook)
+
+    def _get_outlook(self, policy: Policy, host: HostResources | None) -> Outlook:
+        if not policy.LOOKS_AHEAD:
+            return NO_OUTLOOK
+        request_host = None if host is None else self._hosts.round_up(host)
+        return Outlook(self._forecast, self._hosts.rooms, request_host, self._leftovers)
+
+    def _refresh_leftovers(self, policy: Policy, states: NodeStates) -> None:
+        """Count anew once one card in so many may be another: all ranks under such a policy change with the counts."""
+        if (
+            policy.COUNTS_LEFTOVERS
+            and states.moves - self._leftovers_counted_at > len(self._base_view.index) / LEFTOVER_LAG
+        ):
+            self._leftovers_counted_at = states.moves
+            self._leftovers = states.count_leftovers()
+            for key in [key for key in self._rankings if self._policies[key.table.policy].COUNTS_LEFTOVERS]:
+                del self._rankings[key]
+
+    def _get_ranking(self, pod_request: PodRequest, uid: str) -> NodeRanking | None:
+        """The ranking of this request as the ledger is now; None where its table ranks the nodes."""
+        name = self.choose_policy(pod_request)
+        policy = self._policies[name]
+        if not policy.LOOKS_AHEAD or pod_request.card_request.uuids is not None:
+            return None
+        floor = self._ledger.get_priority_floor(uid)
+        view = self._get_view(floor)
+        view.follow_ledger()
+        states = self._states.get(floor)
+        if states is None:
+            states = self._states[floor] = NodeStates(view.index, self._hosts)
+        states.follow_index()
+        self._refresh_leftovers(policy, states)
+        outlook = self._get_outlook(policy, pod_request.host)
+        request = view.summaries.hardware.narrow_request(pod_request.card_request)
+        key = RankingKey(TableKey(request, name, floor), outlook.request_host)
+        ranking = self._rankings.get(key)
+        if ranking is None:
+            ranking = self._rankings[key] = NodeRanking(states, request, policy, outlook)
+        ranking.follow_states()
+        return ranking
 
     def _get_table(self, pod_request: PodRequest, uid: str) -> VerdictTable:
         """The table of this request, policy and floor, as the ledger is now and as this pod finds its special nodes."""
@@ -261,11 +363,15 @@ class Engine:
         if view is None:
             view = self._floor_views[floor] = FloorView(self._ledger, floor, self._base_view)
             self._tables.drop_entries(lambda key: key.floor == floor)  # of an earlier view, which counted other changes
+            self._states.pop(floor, None)
+            for key in [key for key in self._rankings if key.table.floor == floor]:
+                del self._rankings[key]
         return view
 
     def _build_table(self, key: TableKey, view: ClusterView | FloorView) -> VerdictTable:
-        request, score_nodes = key.request, POLICIES[key.policy].score_nodes
-        table = VerdictTable(lambda names: score_nodes(self._list_summaries(names, key), request))
+        request, policy = key.request, self._policies[key.policy]
+        outlook = self._get_outlook(policy, None)
+        table = VerdictTable(lambda names: policy.score_nodes(self._list_summaries(names, key), request, outlook))
         for reason, names in view.index.group_by_obstacle(request):
             table.put_verdicts(names, reason)
         for name in () if request.uuids is None else view.summaries.hardware.list_nodes_with(request.uuids):
@@ -285,7 +391,9 @@ class Engine:
             table.put_verdict(name, view.index.find_obstacle(name, request))
 
     def _find_verdict(self, name: str, key: TableKey) -> NodeVerdict:
-        return _to_verdict(evaluate_node(self._ledger.get_node(name, key.floor), key.request, key.policy))
+        policy = self._policies[key.policy]
+        node, outlook = self._ledger.get_node(name, key.floor), self._get_outlook(policy, None)
+        return _to_verdict(evaluate_under_policy(node, key.request, policy, outlook))
 
     def _find_pod_verdict(self, name: str, pod_request: PodRequest, uid: str) -> NodeVerdict:
         return _to_verdict(self._evaluate(self._ledger.get_node_for_pod(name, uid), pod_request))

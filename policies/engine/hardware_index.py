@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import TypeVar
 
+from policies.mix.forecast import CardCounts
 from vrampack.cards.node import Node
 from vrampack.cards.request import CardRequest
 
@@ -74,6 +75,10 @@ class HardwareIndex:
                 return request
             return replace(request, units=units, count=count, models=models, uuids=uuids)
         return CardRequest(units, count, is_valid=False)
+
+    def count_cards(self) -> CardCounts:
+        """How many cards there are of each model and number of units."""
+        return Counter((model, units) for cards in self._hardware.values() for _, model, units in cards)
 
     def list_nodes_with(self, uuids: Iterable[str]) -> set[str]:
         """The nodes that have any of these cards."""

@@ -54,7 +54,7 @@ FAULTS = {
     "open door, IPv6": ("listen: {verbs: '[fd00::1]:1'}", "listen.verbs: [fd00::1]:1 is not loopback"),
     "prefix without a slash": ("listen: {url_prefix: verbs}", "listen.url_prefix: 'verbs' must begin with one slash"),
     "prefix with a slash too many": ("listen: {url_prefix: /x/}", "listen.url_prefix: '/x/' must begin with one slash"),
-    "unknown policy": ("policy: {default: best}", "policy.default: Input should be 'binpack', 'spread' or 'node-binpack'"),
+    "unknown policy": ("policy: {default: best}", "policy.default: Input should be 'binpack', 'spread', 'node-binpack', 'sum-of-squares', 'fragmentation' or 'tessellate'"),
     "unknown policy allowed": ("policy: {allowed: [spread, best]}", "policy.allowed.1: Input should be 'binpack'"),
     "resource without a domain": ("resources: {memory: gpu-mem}", "resources.memory: String should match pattern"),
     "empty section": ("listen:", "listen: Input should be a valid dictionary"),

@@ -12,14 +12,19 @@ from pydantic import ValidationError
 
 from policies.engine.cluster_view import PriorityFloor
 from policies.engine.engine import MAX_CACHED_VERDICTS, MAX_FLOOR_VIEWS, Engine, NoSoftReservations
+from policies.engine.host_rooms import HostRooms
 from policies.engine.verdict_table import MIN_RANKS_KEPT
-from policies.evaluate import Evaluation, evaluate_node, sort_by_score
-from policies.policy import ScoredCards
+from policies.evaluate import Evaluation, evaluate_node, evaluate_under_policy, sort_by_score
+from policies.mix.forecast import build_forecast
+from policies.mix.request_mix import MixedRequest, RequestMix
+from policies.outlook import Outlook
+from policies.policy import Policy, ScoredCards
 from policies.registry import POLICIES
 from policies.tuning import PolicyName, PolicyTuning
 from tests.support.builders import pod_request, snapshot_node
 from tests.support.strategies import node_strategy, request_strategy
 from vrampack.cards.fit import Unfit, find_fitting_cards
+from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Card, Node, NodeFacts, build_node
 from vrampack.cards.node_summary import find_equivalence_class, get_request_kind, select_models, summarize_node
 from vrampack.cards.reasons import UnfitReason
@@ -28,7 +33,18 @@ from vrampack.cards.request import CardRequest, ContainerRequest, PodRequest
 PATIENT = settings(deadline=None)
 """A busy machine is no bug."""
 
-EVERY = PolicyTuning(allowed=("binpack", "spread", "node-binpack"))
+EVERY = PolicyTuning(allowed=tuple(POLICIES))
+
+MIX = RequestMix(
+    {
+        MixedRequest(CardRequest(3), HostResources(2000, 4096)): 5.0,
+        MixedRequest(CardRequest(5, models=frozenset({"A"})), HostResources(500, 1024)): 2.0,
+        MixedRequest(CardRequest(8, count=2), HostResources(8000, 1024)): 1.0,
+        MixedRequest(None, HostResources(1000, 1024)): 1.0,
+    }
+)
+FORECAST = build_forecast(MIX, {("A", 8): 4, ("B", 5): 3, ("C", 6): 2})
+"""What policies that look ahead are told."""
 
 
 class FakeLedger:
@@ -315,11 +331,11 @@ def test_a_request_for_cards_looks_at_no_other_cards(monkeypatch: pytest.MonkeyP
     engine = Engine(ledger, EVERY)
     visits: list[str] = []
 
-    def count_visits(node: Node | None, request: CardRequest, policy: PolicyName) -> Evaluation:
+    def count_visits(node: Node | None, request: CardRequest, policy: Policy, outlook: Outlook) -> Evaluation:
         visits.append(node.name if node is not None else "")
-        return evaluate_node(node, request, policy)
+        return evaluate_under_policy(node, request, policy, outlook)
 
-    monkeypatch.setattr("policies.engine.engine.evaluate_node", count_visits)
+    monkeypatch.setattr("policies.engine.engine.evaluate_under_policy", count_visits)
     asked = pod_request(annotations={"vrampack.dev/card-uuid": "GPU-n3,GPU-n7,GPU-none"})
     assert engine.filter_nodes(names, asked, "p").passed == ["n3", "n7"]
     assert sorted(visits) == ["n3", "n7"]
@@ -367,6 +383,9 @@ def test_tuning_is_strict(text: str) -> None:
         PolicyTuning.model_validate_json(text)
 
 
+ROOMS = st.builds(
+    HostResources, st.integers(0, 16).map(lambda each: each * 500), st.integers(0, 8).map(lambda each: each * 1024)
+)
 CARDLESS = request_strategy().filter(lambda request: request.uuids is None)
 
 
@@ -380,15 +399,19 @@ def test_an_equivalence_class_gives_the_reason_that_the_cards_give(node: Node, r
 
 
 @PATIENT
-@given(node_strategy(), CARDLESS, st.sampled_from(sorted(POLICIES)))
-def test_a_score_from_a_summary_is_the_policys_own(node: Node, request: CardRequest, policy: PolicyName) -> None:
-    evaluation = evaluate_node(node, request, policy)
+@given(node_strategy(), CARDLESS, st.sampled_from(sorted(POLICIES)), ROOMS)
+def test_a_score_from_a_summary_is_the_policys_own(
+    node: Node, request: CardRequest, policy: PolicyName, room: HostResources
+) -> None:
+    outlook = Outlook(FORECAST, {"n": room}, HostResources(500, 1024), {(8, 3): 2, (5, 5): 1})
+    evaluation = evaluate_node(node, request, policy, outlook)
     if isinstance(evaluation, ScoredCards):
         summary = select_models(summarize_node(node), request.models)
-        assert dict(POLICIES[policy].score_nodes([("n", summary)], request)) == {"n": evaluation.score}
+        scores = POLICIES[policy].score_nodes([("n", summary)], request, outlook)
+        assert dict(scores) == {"n": evaluation.score}
 
 
-Step = tuple[dict[str, Node], set[str], int, PolicyName, list[str], int]
+Step = tuple[dict[str, Node], set[str], int, PolicyName, list[str], int, dict[str, HostResources]]
 STEPS: st.SearchStrategy[list[Step]] = st.lists(
     st.tuples(
         st.dictionaries(st.sampled_from("abcde"), node_strategy(), max_size=4),
@@ -397,6 +420,7 @@ STEPS: st.SearchStrategy[list[Step]] = st.lists(
         st.sampled_from(sorted(POLICIES)),
         st.lists(st.sampled_from("abcdefg"), max_size=7),
         st.integers(1, 4),
+        st.dictionaries(st.sampled_from("abcde"), ROOMS, max_size=2),
     ),
     max_size=10,
 )
@@ -407,22 +431,29 @@ STEPS: st.SearchStrategy[list[Step]] = st.lists(
 def test_the_engine_says_what_the_plain_way_says(steps: list[Step], shapes: list[CardRequest]) -> None:
     """However the cluster changes between questions, and whichever questions come back."""
     ledger = FakeLedger()
-    engine = Engine(ledger, EVERY)
-    for changes, gone, at, policy, names, count in steps:
+    hosts = HostRooms()
+    engine = Engine(ledger, EVERY, hosts=hosts)
+    engine.set_forecast(FORECAST)
+    for changes, gone, at, policy, names, count, rooms in steps:
+        for name, room in rooms.items():
+            hosts.put_room(name, room)
         ledger.put(*(replace(node, name=name) for name, node in changes.items()))
         for name in gone & ledger.list_node_names():
             ledger.take(name)
         ask = build_pod_request(shapes[at], policy)
-        plain = {name: evaluate_node(ledger.get_node(name), shapes[at], policy) for name in names}
+        ranked = engine.rank_nodes(names, ask, "p", count)
+        outlook = Outlook(FORECAST, hosts.rooms, ask.host, engine._leftovers)
+        plain = {name: evaluate_node(ledger.get_node(name), shapes[at], policy, outlook) for name in names}
         reasons = {name: each.reason for name, each in plain.items() if isinstance(each, Unfit)}
         outcome = engine.filter_nodes(names, ask, "p")
         assert outcome.passed == [name for name in plain if name not in reasons]
         assert outcome.unschedulable == {name: why.value for name, why in reasons.items() if not why.is_unresolvable}
         assert outcome.unresolvable == {name: why.value for name, why in reasons.items() if why.is_unresolvable}
-        assert engine.rank_nodes(outcome.passed, ask, "p", count) == sort_by_score(plain)[:count]
+        assert ranked == engine.rank_nodes(outcome.passed, ask, "p", count) == sort_by_score(plain)[:count]
         assert {name: engine.evaluate_node(name, ask, "p") for name in names} == plain
 
 
 def build_pod_request(request: CardRequest, policy: PolicyName) -> PodRequest:
     problem = "" if request.is_valid else "it cannot be"
-    return PodRequest(request, (ContainerRequest("main", "main", 0, request.units * request.count),), policy, problem)
+    containers = (ContainerRequest("main", "main", 0, request.units * request.count),)
+    return PodRequest(request, containers, policy, problem, host=HostResources(500, 1024))

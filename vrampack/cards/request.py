@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Literal
 
 from vrampack.cards import well_known
+from vrampack.cards.host_room import HostResources
 from vrampack.cards.units import MAX_UNITS, parse_units
 
 ContainerKind = Literal["main", "init", "sidecar"]
@@ -85,6 +86,8 @@ class PodRequest:
     policy: str | None = None
     problem: str = ""
     """Field, value and fix when the request can never be served; empty when it is valid."""
+    host: HostResources | None = None
+    """What it takes of its host beside the cards; None where that is not known. It helps to rank nodes and decides no fit."""
 
     @property
     def has_references(self) -> bool:

@@ -24,6 +24,7 @@ COMMANDS = {
     "inspect": ("vrampack.cli.inspect_direct", "show who holds how much of which card"),
     "limits": ("vrampack.cli.limits.main", "show who holds what of this node's cards, process by process"),
     "serve": ("vrampack.cli.serve", "run the extender that kube-scheduler calls"),
+    "simulate": ("vrampack.cli.simulate.main", "measure how tight policies pack"),
 }
 """Name: module, one line of help."""
 

@@ -1,0 +1,81 @@
+"""The nodes that one request fits, best first, under a policy that looks ahead: states are scored, not nodes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Container, Sequence
+from heapq import heappop, heappush, merge
+from itertools import islice
+
+from policies.engine.node_states import NodeState, NodeStates
+from policies.outlook import Outlook
+from policies.policy import Policy
+from vrampack.cards.node_summary import find_equivalence_class, get_request_kind, select_models
+from vrampack.cards.request import CardRequest
+
+
+class NodeRanking:
+    """For one request and one outlook. It follows the states when it is next asked."""
+
+    def __init__(self, states: NodeStates, request: CardRequest, policy: Policy, outlook: Outlook) -> None:
+        self.outlook = outlook
+        self._states = states
+        self._request = request
+        self._kind = get_request_kind(request)
+        self._policy = policy
+        self._epoch = -1
+        self._position = 0
+        """How much of the log of states has been scored."""
+        self._buckets: defaultdict[float, list[NodeState]] = defaultdict(list)
+        self._worst_scores: list[float] = []
+        """The scores of the buckets, negative: a heap whose first is the best."""
+
+    def follow_states(self) -> None:
+        """Score the states that are new."""
+        states = self._states
+        if self._epoch != states.epoch:
+            self._epoch, self._position = states.epoch, 0
+            self._buckets.clear()
+            self._worst_scores.clear()
+        new_states = states.log[self._position :]
+        self._position = len(states.log)
+        request, kind = self._request, self._kind
+        units, count = request.units, request.count
+        fitting = [
+            state
+            for state in new_states
+            if state.names
+            # Most states have too little free for most requests: no more is asked of those.
+            and (not count or (len(state.summary.free_units) >= count and state.summary.free_units[-count] >= units))
+            and find_equivalence_class(state.summary, kind).find_obstacle(request) is None
+        ]
+        summaries = ((state.names[0], select_models(state.summary, request.models)) for state in fitting)
+        scores = self._policy.score_nodes(summaries, request, self.outlook)
+        for state, (_, score) in zip(fitting, scores, strict=True):
+            if score not in self._buckets:
+                heappush(self._worst_scores, -score)
+            self._buckets[score].append(state)
+
+    def rank_nodes(self, candidates: Container[str], count: int) -> list[tuple[float, str]]:
+        """The best `count` of the candidates that fit, with scores, best first; equal scores in the order of names."""
+        best: list[tuple[float, str]] = []
+        passed: list[float] = []
+        while self._worst_scores and len(best) < count:
+            score = -self._worst_scores[0]
+            bucket = [state for state in self._buckets[score] if state.names]
+            if bucket:
+                self._buckets[score] = bucket
+                best += ((score, name) for name in _list_first_names(bucket, candidates, count - len(best)))
+                if len(best) < count:
+                    passed.append(heappop(self._worst_scores))
+            else:
+                del self._buckets[score]
+                heappop(self._worst_scores)
+        for negative in passed:
+            heappush(self._worst_scores, negative)
+        return best
+
+
+def _list_first_names(states: Sequence[NodeState], candidates: Container[str], count: int) -> Sequence[str]:
+    firsts = [list(islice((name for name in state.names if name in candidates), count)) for state in states]
+    return list(islice(merge(*firsts), count)) if len(firsts) > 1 else firsts[0]

@@ -1,0 +1,110 @@
+"""Runs the benchmarks for many policies and seeds, one process for each run at a time, and gathers what they measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Literal, TypeVar
+
+from policies.policy import Policy
+from policies.registry import POLICIES
+from policies.tuning import PolicyName
+from vrampack.cards.host_room import HostResources
+from vrampack.simulator.packing import card_benchmark, openb_protocol
+from vrampack.simulator.packing.packed_cluster import PackedCluster
+from vrampack.simulator.packing.study_policies import STUDY_POLICIES
+from vrampack.simulator.packing.trace_files import (
+    read_card_cluster,
+    read_openb_nodes,
+    read_openb_pods,
+    read_request_mix,
+)
+
+MixMode = Literal["given", "learned"]
+CardTest = Literal["fill", "churn"]
+
+SIMULATED_POLICIES: dict[PolicyName, Policy] = {**POLICIES, **STUDY_POLICIES}
+"""Those of the product, and those of the FGD study."""
+EXACT_HOSTS = HostResources(1, 1)
+"""The study's policies see CPU and memory as they are; the product's own rounded, as in a cluster."""
+PRODUCT_HOSTS = HostResources(500, 1024)
+EXACT_POLICIES = frozenset([*STUDY_POLICIES, "fragmentation"])
+
+Run = TypeVar("Run")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenbRun:
+    """One trace, one policy, one seed."""
+
+    data: Path
+    trace: str
+    policy: PolicyName
+    mix: MixMode
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class CardRun:
+    """One test of the GiB benchmark, one policy, one seed."""
+
+    data: Path
+    test: CardTest
+    cluster: str
+    requests: str
+    policy: PolicyName
+    mix: MixMode
+    seed: int
+    load: float = 0.7
+    """Of a churn."""
+
+
+def measure_openb(run: OpenbRun) -> dict[str, float]:
+    """Allocation in per cent, by the per cent asked for."""
+    nodes = read_openb_nodes(run.data / "openb")
+    pods = read_openb_pods(run.data / "openb", run.trace)
+    build = partial(
+        PackedCluster,
+        policy=run.policy,
+        mix=openb_protocol.count_mix(pods) if run.mix == "given" else None,
+        policies=SIMULATED_POLICIES,
+        host_step=EXACT_HOSTS if run.policy in EXACT_POLICIES else PRODUCT_HOSTS,
+    )
+    allocation = openb_protocol.run_seed(nodes, pods, run.seed, build)
+    return {str(at): round(allocation[at], 3) for at in openb_protocol.READ_AT}
+
+
+def measure_cards(run: CardRun) -> dict[str, dict[str, float]]:
+    """The measures, by the offered load."""
+    nodes = read_card_cluster(run.data / "cards", run.cluster)
+    weights = read_request_mix(run.data / "cards", run.requests)
+    build = partial(
+        PackedCluster,
+        policy=run.policy,
+        mix=card_benchmark.build_mix(weights) if run.mix == "given" else None,
+        policies=SIMULATED_POLICIES,
+        host_step=EXACT_HOSTS,
+    )
+    if run.test == "fill":
+        filled = card_benchmark.run_fill(nodes, weights, run.seed, build)
+        return {f"{load:g}": asdict(measures) for load, measures in filled.items()}
+    return {f"{run.load:g}": asdict(card_benchmark.run_churn(nodes, weights, run.load, run.seed, build))}
+
+
+def map_runs(measure: Callable[[Run], Result], runs: Sequence[Run], jobs: int) -> Iterator[tuple[Run, Result]]:
+    """Each run with its result, in the order of the runs; `jobs` processes at a time."""
+    if jobs == 1:
+        yield from ((run, measure(run)) for run in runs)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from zip(runs, pool.map(measure, runs), strict=True)
+
+
+def average_results(results: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The mean of each figure."""
+    return {key: round(fmean(result[key] for result in results), 3) for key in results[0]}

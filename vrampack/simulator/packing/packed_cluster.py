@@ -1,0 +1,168 @@
+"""A cluster that takes pods one by one: the extender's ledger and engine, and hosts whose CPU and memory are checked.
+
+kube-scheduler checks CPU and memory before it asks the extender; so does this. Pods without cards are placed by the same
+policy, as the protocol of the FGD study wants it: as a request of no cards on any node. The ledger does not know them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from extender.state.ledger import Ledger
+from extender.state.nominator import Nominator
+from extender.state.pending_preemptions import PendingPreemptions
+from policies.engine.engine import Engine
+from policies.engine.host_rooms import HostRooms
+from policies.mix.forecast import Forecast, build_forecast
+from policies.mix.request_mix import LearnedMix, MixedRequest, RequestMix
+from policies.policy import Policy, ScoredCards
+from policies.tuning import PolicyName
+from vrampack.cards.allocation import AllocatedCard, Allocation
+from vrampack.cards.host_room import HostResources
+from vrampack.cards.node import CardFacts, NodeFacts
+from vrampack.cards.pod import Pod
+from vrampack.cards.request import CardRequest, PodRequest
+
+NO_CARDS = CardRequest(units=0, count=0)
+"""What a pod without cards asks for."""
+FIRST_FORECAST = 32
+"""Arrivals after which a mix that is learned is first believed."""
+FORECAST_GROWTH = 1.25
+"""It is believed anew whenever it has grown so much."""
+MAX_FORECAST_INTERVAL = 1024
+"""Or after so many arrivals."""
+
+
+class SimulatedNode(NamedTuple):
+    """A node before anything is placed on it."""
+
+    name: str
+    card_units: tuple[int, ...]
+    model: str
+    host: HostResources | None
+    """None: CPU and memory without end."""
+
+
+class SimulatedPod(NamedTuple):
+    """What one pod asks for; equal pods are alike."""
+
+    cards: CardRequest | None
+    host: HostResources | None
+
+    @property
+    def units(self) -> int:
+        return 0 if self.cards is None else self.cards.units * self.cards.count
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenPolicy:
+    """The same policy for every pod."""
+
+    name: PolicyName
+
+    def choose_policy(self, _wish: str | None) -> PolicyName:
+        return self.name
+
+
+class _FittingHosts:
+    """The nodes whose host has room for a pod."""
+
+    def __init__(self, rooms: Mapping[str, HostResources], wanted: HostResources) -> None:
+        self._rooms = rooms
+        self._cpu_milli, self._memory_mib = wanted
+
+    def __contains__(self, name: object) -> bool:
+        cpu_milli, memory_mib = self._rooms[name]  # type: ignore[index]  # the engine asks for names
+        return cpu_milli >= self._cpu_milli and memory_mib >= self._memory_mib
+
+
+class _AllNodes:
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+class PackedCluster:
+    """Places pods under one policy. `mix`: what the policy is told is usual; None: it learns from what arrives."""
+
+    def __init__(
+        self,
+        nodes: Iterable[SimulatedNode],
+        policy: PolicyName,
+        mix: RequestMix | None,
+        *,
+        policies: Mapping[PolicyName, Policy],
+        host_step: HostResources,
+    ) -> None:
+        self._ledger = Ledger(unit_mib=1024, clock=lambda: 0.0)
+        self._host_rooms = HostRooms(host_step)
+        self._rooms: dict[str, HostResources] = {}
+        self._looks_ahead = policies[policy].LOOKS_AHEAD
+        nominator = Nominator(self._ledger, PendingPreemptions(self._ledger, clock=lambda: 0.0))
+        self._engine = Engine(nominator, ChosenPolicy(policy), hosts=self._host_rooms, policies=policies)
+        self._cards: dict[tuple[str, int], int] = {}
+        for node in nodes:
+            self._add_node(node)
+        self._learned = LearnedMix() if mix is None and self._looks_ahead else None
+        self._arrivals = 0
+        self._next_forecast = FIRST_FORECAST
+        if mix is not None and self._looks_ahead:
+            self._engine.set_forecast(self._build_forecast(mix))
+
+    def place_pod(self, uid: str, pod: SimulatedPod) -> str | None:
+        """Place the pod on the best node; its name, or None when the pod fits nowhere."""
+        if self._learned is not None:
+            self._learn(self._learned, pod)
+        candidates = _AllNodes() if pod.host is None else _FittingHosts(self._rooms, pod.host)
+        request = PodRequest(pod.cards or NO_CARDS, (), host=pod.host)
+        name = self._engine.find_best_node(candidates, request, uid)
+        if name is None:
+            return None
+        if pod.cards is not None:
+            evaluation = self._engine.evaluate_node(name, request, uid)
+            if not isinstance(evaluation, ScoredCards):
+                raise ValueError(f"node {name} was ranked and does not fit: {evaluation.reason.value}")
+            taken = tuple(AllocatedCard(card.index, pod.cards.units, card.uuid) for card in evaluation.cards)
+            self._ledger.assume(Pod(uid, "simulated", uid, request=request), name, Allocation(taken, ()))
+        if pod.host is not None:
+            self._change_room(name, -pod.host.cpu_milli, -pod.host.memory_mib)
+        return name
+
+    def remove_pod(self, uid: str, name: str, pod: SimulatedPod) -> None:
+        """The pod has ended."""
+        self._ledger.forget(uid, name)
+        if pod.host is not None:
+            self._change_room(name, pod.host.cpu_milli, pod.host.memory_mib)
+
+    def list_card_uses(self) -> list[tuple[int, int]]:
+        """Units and used units of every card."""
+        return [(card.units, card.used_units) for node in self._ledger.list_nodes() for card in node.cards]
+
+    def _add_node(self, node: SimulatedNode) -> None:
+        cards = tuple(
+            CardFacts(index, units, units * 1024, uuid=f"GPU-{node.name}-{index}", model=node.model)
+            for index, units in enumerate(node.card_units)
+        )
+        self._ledger.update_node(NodeFacts(node.name, cards, unit_mib=1024))
+        for units in node.card_units:
+            self._cards[node.model, units] = self._cards.get((node.model, units), 0) + 1
+        if node.host is not None:
+            self._rooms[node.name] = node.host
+            self._host_rooms.put_room(node.name, node.host)
+
+    def _change_room(self, name: str, cpu_milli: int, memory_mib: int) -> None:
+        room = self._rooms[name]
+        self._rooms[name] = room = HostResources(room.cpu_milli + cpu_milli, room.memory_mib + memory_mib)
+        self._host_rooms.put_room(name, room)
+
+    def _learn(self, learned: LearnedMix, pod: SimulatedPod) -> None:
+        if self._arrivals >= self._next_forecast:
+            self._engine.set_forecast(self._build_forecast(learned.copy_mix()))
+            grown = round(self._arrivals * FORECAST_GROWTH)
+            self._next_forecast = min(grown, self._arrivals + MAX_FORECAST_INTERVAL)
+        self._arrivals += 1
+        learned.count_request(MixedRequest(pod.cards, pod.host))
+
+    def _build_forecast(self, mix: RequestMix) -> Forecast:
+        return build_forecast(mix, self._cards)
