@@ -199,6 +199,7 @@ class Extender:
         async with asyncio.TaskGroup() as group:
             group.create_task(collect_garbage())
             group.create_task(self._components.engine_follower.run())
+            group.create_task(self._components.mix_learner.run())
 
     async def _stop(self, servers: list[DeadlineServer], serving: list[asyncio.Task[None]]) -> None:
         log.info("stopping")

@@ -14,6 +14,7 @@ from extender.requeue.activator import PodActivator
 from extender.scheduling.binding import Binder
 from extender.scheduling.call_preparation import CallPreparation
 from extender.scheduling.engine_follower import EngineFollower
+from extender.scheduling.mix_learner import MixLearner
 from extender.scheduling.node_backoff import NodeBackoff
 from extender.scheduling.verbs import Verbs
 from extender.settings import ExtenderConfiguration
@@ -38,6 +39,7 @@ class Components:
     binder: Binder
     activator: PodActivator
     engine_follower: EngineFollower
+    mix_learner: MixLearner
     verbs: Verbs
     preemption: Preemption
     timed_verbs: TimedVerbs
@@ -53,11 +55,13 @@ class LedgerReactions:
         soft_reservations: SoftReservations,
         reporter: ProblemReporter,
         engine_follower: EngineFollower,
+        mix_learner: MixLearner,
     ) -> None:
         self._activator = activator
         self._soft_reservations = soft_reservations
         self._reporter = reporter
         self._engine_follower = engine_follower
+        self._mix_learner = mix_learner
 
     def on_node_changed(self) -> None:
         self._engine_follower.on_node_changed()
@@ -67,6 +71,7 @@ class LedgerReactions:
 
     def on_pod_added(self, uid: str) -> None:
         self._activator.on_pod_added(uid)
+        self._mix_learner.on_pod_added(uid)
 
     def on_pod_resolved(self, uid: str) -> None:
         self._soft_reservations.release_pod(uid)
@@ -117,7 +122,8 @@ def build_components(  # noqa: PLR0913 - what the parts share
     engine_follower = EngineFollower(engine, nominator)
     args = ArgsReader(resource)
     preparation = CallPreparation(args, engine_follower)
-    ledger.add_listener(LedgerReactions(activator, soft_reservations, reporter, engine_follower))
+    mix_learner = MixLearner(ledger, engine)
+    ledger.add_listener(LedgerReactions(activator, soft_reservations, reporter, engine_follower, mix_learner))
     verbs = Verbs(
         ledger=ledger,
         engine=engine,
@@ -144,6 +150,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
         binder=binder,
         activator=activator,
         engine_follower=engine_follower,
+        mix_learner=mix_learner,
         verbs=verbs,
         preemption=preemption,
         timed_verbs=TimedVerbs(

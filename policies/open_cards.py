@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from vrampack.cards.node import Card, Node
@@ -55,6 +55,18 @@ def list_open_cards(summary: NodeSummary, request: CardRequest) -> list[OpenCard
         if request.models is None or model in request.models
         for units, used in part.usable_cards
     )
+
+
+def list_distinct_fitting_cards(summary: NodeSummary, request: CardRequest) -> Collection[OpenCard]:
+    """Those of them that the request fits, equal ones once: enough for a request of one card, and most cards are equal."""
+    if summary.by_model is not None:
+        return {card for card in list_open_cards(summary, request) if card.has_room_for(request)}
+    (model,) = summary.models
+    distinct = set(summary.usable_cards)
+    if request.whole:
+        return [OpenCard(model, units, used) for units, used in distinct if not used and units >= request.units]
+    wanted = request.units
+    return [OpenCard(model, units, used) for units, used in distinct if units - used >= wanted]
 
 
 def pick_cards(fitting: Iterable[Card], chosen: Iterable[OpenCard]) -> tuple[Card, ...]:

@@ -14,11 +14,11 @@ card wins, then the fuller node, then the fuller host.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from math import floor
 
 from policies.mix.forecast import Forecast
-from policies.open_cards import OpenCard, list_open_cards, open_card, pick_cards
+from policies.open_cards import OpenCard, list_distinct_fitting_cards, list_open_cards, open_card, pick_cards
 from policies.outlook import Outlook
 from policies.policy import ScoredCards
 from vrampack.cards.host_room import HostResources
@@ -39,6 +39,8 @@ PRESSURE = 3.0
 STARVATION = 4.0
 HOST_SHARE = 0.8
 """Of what requests take of a host with each card: so much must stay for a card that is free."""
+NO_ROOM = 1000.0
+"""For a host that has less than the pod asks for, as far as is known: kube-scheduler will not take it, so it comes last."""
 STEP = 0.1
 # The three parts of the tie: together less than a step.
 CARD_TIE = 0.6
@@ -61,26 +63,37 @@ def score_nodes(
 ) -> Iterator[tuple[str, float]]:
     """The scores of `choose_cards`, from the summaries of nodes that fit."""
     for name, summary in summaries:
-        fitting = [card for card in list_open_cards(summary, request) if card.has_room_for(request)]
+        fitting: Collection[OpenCard]
+        if request.count == 1:
+            fitting = list_distinct_fitting_cards(summary, request)
+        else:
+            fitting = [card for card in list_open_cards(summary, request) if card.has_room_for(request)]
         yield name, _rate_node(name, summary.total_units - summary.used_units, fitting, request, outlook)[0]
 
 
 def _rate_node(
-    name: str, free_units: int, fitting: Sequence[OpenCard], request: CardRequest, outlook: Outlook
+    name: str, free_units: int, fitting: Collection[OpenCard], request: CardRequest, outlook: Outlook
 ) -> tuple[float, list[OpenCard]]:
     """The score, and the cards that are taken."""
     forecast = outlook.forecast
-    costs = {card: _cost_card(card, request, forecast) for card in set(fitting)}
-    chosen = sorted(fitting, key=lambda card: (costs[card], card))[: request.count]
-    cost = sum([costs[card] for card in chosen])
-    taken_units = sum([card.get_taken_units(request) for card in chosen])
-    left = sum([card.free_units / card.units for card in chosen]) if chosen else 0.0
-    left -= sum([card.get_taken_units(request) / card.units for card in chosen])
+    costs = {card: _cost_card(card, request, forecast) for card in fitting}
+    if request.count == 1:
+        chosen = [min(zip(costs.values(), costs, strict=True))[1]]
+    else:
+        chosen = sorted(fitting, key=lambda card: (costs[card], card))[: request.count]
+    cost = left = taken_units = 0.0
+    for card in chosen:
+        taken = card.units if request.whole else request.units
+        cost += costs[card]
+        taken_units += taken
+        left += (card.units - card.used_units - taken) / card.units
     mean = forecast.mean_card_units
     node_left = (free_units - taken_units) / mean / HALF_NODE_CARDS
     tie = CARD_TIE * left / max(1, len(chosen)) + NODE_TIE * node_left / (1.0 + node_left)
     host = outlook.hosts.get(name)
     if host is not None:
+        if outlook.request_host is not None and _lacks_room(host, outlook.request_host):
+            cost += NO_ROOM
         host_after = _subtract(host, outlook.request_host)
         per_card = forecast.host_per_card
         if per_card is not None:
@@ -92,27 +105,37 @@ def _rate_node(
 
 
 def _cost_card(card: OpenCard, request: CardRequest, forecast: Forecast) -> float:
-    mean, taken, free = forecast.mean_card_units, card.get_taken_units(request), card.free_units
-    values = forecast.piece_values.get(card.units)
+    units, used = card.units, card.used_units
+    mean, taken, free = forecast.mean_card_units, units if request.whole else request.units, max(0, units - used)
+    values = forecast.piece_values.get(units)
     lost: float = taken
     if values is not None:
-        lost = card.units * (values.value_units(free) - values.value_units(free - taken))
+        lost = units * (values.value_units(free) - values.value_units(free - taken))
     cost = WASTE * ((1.0 - LEFTOVER_SHARE) * (lost - taken) + LEFTOVER_SHARE * (free - taken)) / mean
-    if not card.used_units and not request.whole and taken < card.units:
+    if not used and taken < units:
         cost += OPENING
     if request.models is None:
         cost += PRESSURE * forecast.pressure.get(card.model, 0.0) * taken / mean
     return cost
 
 
+def _lacks_room(host: HostResources, request: HostResources) -> bool:
+    return host.cpu_milli < request.cpu_milli or host.memory_mib < request.memory_mib
+
+
 def _subtract(host: HostResources, request: HostResources | None) -> HostResources:
     if request is None:
         return host
-    return HostResources(max(0, host.cpu_milli - request.cpu_milli), max(0, host.memory_mib - request.memory_mib))
+    cpu_milli, memory_mib = host.cpu_milli - request.cpu_milli, host.memory_mib - request.memory_mib
+    return HostResources(max(0, cpu_milli), max(0, memory_mib))
 
 
 def _count_starved_cards(free_cards: float, host: HostResources, per_card: HostResources) -> float:
     """Free cards for which the host has too little left, by whatever it has least of."""
-    by_cpu = host.cpu_milli / (HOST_SHARE * per_card.cpu_milli) if per_card.cpu_milli else free_cards
-    by_memory = host.memory_mib / (HOST_SHARE * per_card.memory_mib) if per_card.memory_mib else free_cards
-    return max(0.0, free_cards - min(by_cpu, by_memory))
+    served = free_cards
+    if per_card.cpu_milli:
+        served = host.cpu_milli / (HOST_SHARE * per_card.cpu_milli)
+    if per_card.memory_mib:
+        by_memory = host.memory_mib / (HOST_SHARE * per_card.memory_mib)
+        served = min(served, by_memory)
+    return free_cards - served if free_cards > served else 0.0

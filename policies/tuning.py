@@ -33,6 +33,10 @@ class PolicyTuning(BaseModel):
     allowed: tuple[PolicyName, ...] = Field(default=(), max_length=len(POLICIES))
     """Policies a pod may choose by its annotation `vrampack.dev/policy`. Empty: the annotation is ignored."""
 
+    def list_policies(self) -> tuple[PolicyName, ...]:
+        """Those that decide for some pod."""
+        return (self.default, *self.allowed)
+
     def choose_policy(self, wish: str | None) -> PolicyName:
         """A pod's wish within what is allowed, else the default."""
         return next((name for name in self.allowed if name == wish), self.default)

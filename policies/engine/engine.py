@@ -23,19 +23,18 @@ from policies.engine.cluster_summaries import ClusterSummaries
 from policies.engine.cluster_view import ClusterView, FloorView, LedgerView, PriorityFloor
 from policies.engine.host_rooms import HostRooms
 from policies.engine.node_ranking import NodeRanking
-from policies.engine.node_states import NodeStates
+from policies.engine.node_rankings import NodeRankings
 from policies.engine.reserved_nodes import ReservedCards, ReservedNodes
 from policies.engine.segmented_cache import SegmentedCache
 from policies.engine.verdict_table import FilterOutcome, NodeVerdict, VerdictTable
 from policies.evaluate import Evaluation, evaluate_under_policy
-from policies.mix.forecast import Forecast
-from policies.outlook import NO_OUTLOOK, Outlook
+from policies.mix.forecast import CardCounts, Forecast
+from policies.mix.request_mix import MixedRequest
 from policies.policy import Policy, ScoredCards
 from policies.registry import POLICIES
 from policies.trial_placement import Placement
 from policies.tuning import PolicyName
 from vrampack.cards.fit import Unfit, find_fitting_cards
-from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Node
 from vrampack.cards.node_summary import NodeSummary, find_equivalence_class, get_request_kind, select_models
 from vrampack.cards.request import CardRequest, PodRequest
@@ -51,11 +50,6 @@ REBUILD_SHARE = 4
 REBUILD_MIN_NODES = 64
 """Nor is a small cluster's."""
 
-MAX_RANKINGS = 256
-"""Of policies that look ahead: one for each card request and amount of CPU and memory. A ranking takes 0.1 KB a state."""
-LEFTOVER_LAG = 64
-"""Leftovers are counted again when one node in so many has changed."""
-
 NOTHING_RESERVED: Sequence[ReservedCards] = ()
 
 
@@ -66,13 +60,6 @@ class TableKey(NamedTuple):
     """Narrowed to what the hardware can tell apart."""
     policy: PolicyName
     floor: PriorityFloor
-
-
-class RankingKey(NamedTuple):
-    """Whose scores a ranking has. No verdict depends on more than its table."""
-
-    table: TableKey
-    host: HostResources | None
 
 
 class VerdictKey(NamedTuple):
@@ -99,6 +86,10 @@ class PolicyChoice(Protocol):
     """Which policy decides for a pod."""
 
     def choose_policy(self, wish: str | None) -> PolicyName: ...
+
+    def list_policies(self) -> Collection[PolicyName]:
+        """Those that it may choose."""
+        ...
 
 
 class NoSoftReservations:
@@ -128,11 +119,7 @@ class Engine:
         self._soft_reservations = soft_reservations or NoSoftReservations()
         self._hosts = hosts or HostRooms()
         self._policies = policies
-        self._forecast = NO_OUTLOOK.forecast
-        self._leftovers: Mapping[tuple[int, int], int] = {}
-        self._leftovers_counted_at = 0
-        self._states: dict[PriorityFloor, NodeStates] = {}
-        self._rankings: LRUCache[RankingKey, NodeRanking] = LRUCache(MAX_RANKINGS)
+        self._node_rankings = NodeRankings(self._hosts, policies)
         self._base_view = ClusterView(ledger)
         self._floor_views: LRUCache[int, FloorView] = LRUCache(maxsize=MAX_FLOOR_VIEWS)
         self._reserved_nodes = ReservedNodes()
@@ -144,17 +131,36 @@ class Engine:
         """Evaluate under this tuning from now on."""
         self._tuning = tuning
         self._tables.clear()
-        self._rankings.clear()
+        self._node_rankings.clear()
 
     def set_forecast(self, forecast: Forecast) -> None:
         """Rank by this forecast from now on. What fits stays as it is."""
-        self._forecast = forecast
-        self._rankings.clear()
+        self._node_rankings.set_forecast(forecast)
         self._tables.drop_entries(lambda key: self._policies[key.policy].LOOKS_AHEAD)
 
     def choose_policy(self, pod_request: PodRequest) -> PolicyName:
         """The pod's wish within what the operator allows, else the default."""
         return self._tuning.choose_policy(pod_request.policy)
+
+    @property
+    def has_policy_that_looks_ahead(self) -> bool:
+        """Whether any pod may be ranked by a forecast."""
+        return any(self._policies[name].LOOKS_AHEAD for name in self._tuning.list_policies())
+
+    @property
+    def forecast(self) -> Forecast:
+        """By which policies that look ahead rank."""
+        return self._node_rankings.forecast
+
+    def count_cards(self) -> CardCounts:
+        """The cards of all nodes, as they were last needed."""
+        return self._base_view.summaries.hardware.count_cards()
+
+    def build_mixed_request(self, pod_request: PodRequest) -> MixedRequest:
+        """What the pod counts as in a mix: no more than the hardware can tell apart."""
+        request = self._base_view.summaries.hardware.narrow_request(pod_request.card_request)
+        cards = CardRequest(request.units, request.count, whole=request.whole, models=request.models)
+        return MixedRequest(cards, None if pod_request.host is None else self._hosts.round_up(pod_request.host))
 
     def evaluate_node(self, name: str, pod_request: PodRequest, uid: str) -> Evaluation:
         """Where the pod would go on this node, or why it cannot.
@@ -286,30 +292,15 @@ class Engine:
             return None
         summary = select_models(beside.summary, request.models)
         policy = self._policies[self.choose_policy(pod_request)]
-        ((_, score),) = policy.score_nodes([(node.name, summary)], request, self._get_outlook(policy, pod_request.host))
+        ((_, score),) = policy.score_nodes(
+            [(node.name, summary)], request, self._node_rankings.get_outlook(policy, pod_request.host)
+        )
         return score
 
     def _evaluate(self, node: Node | None, pod_request: PodRequest) -> Evaluation:
         policy = self._policies[self.choose_policy(pod_request)]
-        outlook = self._get_outlook(policy, pod_request.host)
+        outlook = self._node_rankings.get_outlook(policy, pod_request.host)
         return evaluate_under_policy(node, pod_request.card_request, policy, outlook)
-
-    def _get_outlook(self, policy: Policy, host: HostResources | None) -> Outlook:
-        if not policy.LOOKS_AHEAD:
-            return NO_OUTLOOK
-        request_host = None if host is None else self._hosts.round_up(host)
-        return Outlook(self._forecast, self._hosts.rooms, request_host, self._leftovers)
-
-    def _refresh_leftovers(self, policy: Policy, states: NodeStates) -> None:
-        """Count anew once one card in so many may be another: all ranks under such a policy change with the counts."""
-        if (
-            policy.COUNTS_LEFTOVERS
-            and states.moves - self._leftovers_counted_at > len(self._base_view.index) / LEFTOVER_LAG
-        ):
-            self._leftovers_counted_at = states.moves
-            self._leftovers = states.count_leftovers()
-            for key in [key for key in self._rankings if self._policies[key.table.policy].COUNTS_LEFTOVERS]:
-                del self._rankings[key]
 
     def _get_ranking(self, pod_request: PodRequest, uid: str) -> NodeRanking | None:
         """The ranking of this request as the ledger is now; None where its table ranks the nodes."""
@@ -320,19 +311,8 @@ class Engine:
         floor = self._ledger.get_priority_floor(uid)
         view = self._get_view(floor)
         view.follow_ledger()
-        states = self._states.get(floor)
-        if states is None:
-            states = self._states[floor] = NodeStates(view.index, self._hosts)
-        states.follow_index()
-        self._refresh_leftovers(policy, states)
-        outlook = self._get_outlook(policy, pod_request.host)
         request = view.summaries.hardware.narrow_request(pod_request.card_request)
-        key = RankingKey(TableKey(request, name, floor), outlook.request_host)
-        ranking = self._rankings.get(key)
-        if ranking is None:
-            ranking = self._rankings[key] = NodeRanking(states, request, policy, outlook)
-        ranking.follow_states()
-        return ranking
+        return self._node_rankings.get_ranking(view.index, floor, request, name, pod_request.host)
 
     def _get_table(self, pod_request: PodRequest, uid: str) -> VerdictTable:
         """The table of this request, policy and floor, as the ledger is now and as this pod finds its special nodes."""
@@ -363,14 +343,12 @@ class Engine:
         if view is None:
             view = self._floor_views[floor] = FloorView(self._ledger, floor, self._base_view)
             self._tables.drop_entries(lambda key: key.floor == floor)  # of an earlier view, which counted other changes
-            self._states.pop(floor, None)
-            for key in [key for key in self._rankings if key.table.floor == floor]:
-                del self._rankings[key]
+            self._node_rankings.drop_floor(floor)
         return view
 
     def _build_table(self, key: TableKey, view: ClusterView | FloorView) -> VerdictTable:
         request, policy = key.request, self._policies[key.policy]
-        outlook = self._get_outlook(policy, None)
+        outlook = self._node_rankings.get_outlook(policy, None)
         table = VerdictTable(lambda names: policy.score_nodes(self._list_summaries(names, key), request, outlook))
         for reason, names in view.index.group_by_obstacle(request):
             table.put_verdicts(names, reason)
@@ -392,7 +370,7 @@ class Engine:
 
     def _find_verdict(self, name: str, key: TableKey) -> NodeVerdict:
         policy = self._policies[key.policy]
-        node, outlook = self._ledger.get_node(name, key.floor), self._get_outlook(policy, None)
+        node, outlook = self._ledger.get_node(name, key.floor), self._node_rankings.get_outlook(policy, None)
         return _to_verdict(evaluate_under_policy(node, key.request, policy, outlook))
 
     def _find_pod_verdict(self, name: str, pod_request: PodRequest, uid: str) -> NodeVerdict:

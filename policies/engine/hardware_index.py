@@ -31,6 +31,8 @@ class HardwareIndex:
         """Of how many cards."""
         self._largest_units: Counter[int] = Counter()
         """Units of the largest card, of how many nodes."""
+        self._cards: Counter[tuple[str, int]] = Counter()
+        """By model and units."""
         self._card_counts: Counter[int] = Counter()
         """Number of cards, of how many nodes."""
 
@@ -50,11 +52,13 @@ class HardwareIndex:
     def clear(self) -> None:
         for counted in (self._hardware, self._names_by_uuid, self._models, self._largest_units, self._card_counts):
             counted.clear()
+        self._cards.clear()
 
     def copy_from(self, other: HardwareIndex) -> None:
         """Become what the other index is."""
         self._hardware = dict(other._hardware)
         self._names_by_uuid = dict(other._names_by_uuid)
+        self._cards = other._cards.copy()
         self._models, self._largest_units, self._card_counts = (
             other._models.copy(),
             other._largest_units.copy(),
@@ -78,7 +82,7 @@ class HardwareIndex:
 
     def count_cards(self) -> CardCounts:
         """How many cards there are of each model and number of units."""
-        return Counter((model, units) for cards in self._hardware.values() for _, model, units in cards)
+        return {card: many for card, many in self._cards.items() if many > 0}
 
     def list_nodes_with(self, uuids: Iterable[str]) -> set[str]:
         """The nodes that have any of these cards."""
@@ -91,8 +95,9 @@ class HardwareIndex:
     def _count(self, name: str, hardware: tuple[CardHardware, ...], by: int) -> None:
         if not hardware:
             return
-        for uuid, model, _ in hardware:
+        for uuid, model, units in hardware:
             _add(self._models, model, by)
+            self._cards[model, units] += by
             if uuid is not None:
                 names = [each for each in self._names_by_uuid.pop(uuid, ()) if each != name]
                 if by > 0:

@@ -77,5 +77,15 @@ class NodeRanking:
 
 
 def _list_first_names(states: Sequence[NodeState], candidates: Container[str], count: int) -> Sequence[str]:
-    firsts = [list(islice((name for name in state.names if name in candidates), count)) for state in states]
-    return list(islice(merge(*firsts), count)) if len(firsts) > 1 else firsts[0]
+    if count == 1:
+        firsts = [name for state in states if (name := _find_first_name(state, candidates)) is not None]
+        return (min(firsts),) if firsts else ()
+    several = [islice((name for name in state.names if name in candidates), count) for state in states]
+    return list(islice(merge(*several), count))
+
+
+def _find_first_name(state: NodeState, candidates: Container[str]) -> str | None:
+    for name in state.names:
+        if name in candidates:
+            return name
+    return None

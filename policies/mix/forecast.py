@@ -17,6 +17,8 @@ CardCounts = Mapping[tuple[str, int], int]
 
 TYPICAL_COVERAGE = 0.95
 """Of all requests: rarer ones are not typical. The share of the FGD study."""
+MAX_SIZES = 32
+"""The sizes that ask for most; pods choose their sizes, and each step of the prices must stay short."""
 MAX_PIECES = 1024
 """Pieces into which a card is cut for the prices: where a unit is a MiB, sizes are rounded to a thousandth of the card."""
 
@@ -51,11 +53,13 @@ class Forecast:
         """Fill `piece_values`; between two steps the caller may do something else: each takes a few milliseconds."""
         for card_units in sorted({units for _, units in cards if units > 0}):
             step = -(-card_units // MAX_PIECES)
-            demand: defaultdict[int, float] = defaultdict(float)
+            asked: defaultdict[int, float] = defaultdict(float)
             for request, weight in self.mix.weights.items():
                 if request.cards is not None:
-                    demand[-(-_get_units(request.cards, card_units) // step)] += weight * request.cards.count
+                    asked[-(-_get_units(request.cards, card_units) // step)] += weight * request.cards.count
             capacity = card_units // step
+            frequent = sorted(asked, key=lambda size: (-asked[size] * size, size))[:MAX_SIZES]
+            demand = {size: asked[size] for size in frequent}
             prices: Mapping[int, float] = {}
             for better in price_in_steps(demand, capacity):
                 prices = better
@@ -92,8 +96,9 @@ def _measure_pressure(mix: RequestMix, cards: CardCounts, mean_card_units: float
         if not allowed or len(allowed) == len(by_model):
             continue
         asked = weight * request.cards.count * request.cards.units / mean_card_units
+        many = sum(by_model[model] for model in allowed)
         for model in allowed:
-            pressure[model] += asked / sum(by_model[each] for each in allowed)
+            pressure[model] += asked / many
     scale = _scale_to_cluster(mix, cards, mean_card_units)
     return {model: each * scale for model, each in pressure.items()}
 

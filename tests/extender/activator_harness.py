@@ -11,6 +11,7 @@ from extender.events import ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
 from extender.requeue.activator import Activation, PodActivator
 from extender.scheduling.engine_follower import EngineFollower
+from extender.scheduling.mix_learner import MixLearner
 from extender.state.ledger import Ledger
 from extender.state.nominator import Nominator
 from extender.state.pending_preemptions import PendingPreemptions
@@ -90,6 +91,7 @@ class ActivatorHarness:
             SoftReservations(lambda: self.seconds),
             ProblemReporter(self.metrics, events),
             EngineFollower(engine, nominations),
+            MixLearner(self.ledger, engine),
         )
         self.ledger.add_listener(reactions)
         for name in nodes:

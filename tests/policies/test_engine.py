@@ -442,7 +442,7 @@ def test_the_engine_says_what_the_plain_way_says(steps: list[Step], shapes: list
             ledger.take(name)
         ask = build_pod_request(shapes[at], policy)
         ranked = engine.rank_nodes(names, ask, "p", count)
-        outlook = Outlook(FORECAST, hosts.rooms, ask.host, engine._leftovers)
+        outlook = Outlook(FORECAST, hosts.rooms, ask.host, engine._node_rankings._leftovers)
         plain = {name: evaluate_node(ledger.get_node(name), shapes[at], policy, outlook) for name in names}
         reasons = {name: each.reason for name, each in plain.items() if isinstance(each, Unfit)}
         outcome = engine.filter_nodes(names, ask, "p")

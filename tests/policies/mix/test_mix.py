@@ -111,11 +111,11 @@ def test_a_learned_mix_forgets_what_came_long_ago_and_is_bounded() -> None:
     for _ in range(LEARNING_WINDOW - 1):
         learned.count_request(MixedRequest(CardRequest(1)))
     learned.count_request(MixedRequest(CardRequest(2)))
-    assert learned.copy_mix().weights == {
+    assert learned.take_mix().weights == {
         MixedRequest(CardRequest(1)): (LEARNING_WINDOW - 1) / 2,
         MixedRequest(CardRequest(2)): 0.5,
     }
     for units in range(3, 3 * MAX_LEARNED_REQUESTS):
         learned.count_request(MixedRequest(CardRequest(units)))
-    assert len(learned.copy_mix().weights) <= 2 * MAX_LEARNED_REQUESTS
-    assert MixedRequest(CardRequest(1)) in learned.copy_mix().weights
+    assert len(learned.take_mix().weights) <= 2 * MAX_LEARNED_REQUESTS
+    assert MixedRequest(CardRequest(1)) in learned.take_mix().weights

@@ -27,12 +27,6 @@ from vrampack.cards.request import CardRequest, PodRequest
 
 NO_CARDS = CardRequest(units=0, count=0)
 """What a pod without cards asks for."""
-FIRST_FORECAST = 32
-"""Arrivals after which a mix that is learned is first believed."""
-FORECAST_GROWTH = 1.25
-"""It is believed anew whenever it has grown so much."""
-MAX_FORECAST_INTERVAL = 1024
-"""Or after so many arrivals."""
 
 
 class SimulatedNode(NamedTuple):
@@ -64,6 +58,9 @@ class ChosenPolicy:
 
     def choose_policy(self, _wish: str | None) -> PolicyName:
         return self.name
+
+    def list_policies(self) -> tuple[PolicyName, ...]:
+        return (self.name,)
 
 
 class _FittingHosts:
@@ -105,8 +102,6 @@ class PackedCluster:
         for node in nodes:
             self._add_node(node)
         self._learned = LearnedMix() if mix is None and self._looks_ahead else None
-        self._arrivals = 0
-        self._next_forecast = FIRST_FORECAST
         if mix is not None and self._looks_ahead:
             self._engine.set_forecast(self._build_forecast(mix))
 
@@ -157,11 +152,8 @@ class PackedCluster:
         self._host_rooms.put_room(name, room)
 
     def _learn(self, learned: LearnedMix, pod: SimulatedPod) -> None:
-        if self._arrivals >= self._next_forecast:
-            self._engine.set_forecast(self._build_forecast(learned.copy_mix()))
-            grown = round(self._arrivals * FORECAST_GROWTH)
-            self._next_forecast = min(grown, self._arrivals + MAX_FORECAST_INTERVAL)
-        self._arrivals += 1
+        if learned.is_forecast_due:
+            self._engine.set_forecast(self._build_forecast(learned.take_mix()))
         learned.count_request(MixedRequest(pod.cards, pod.host))
 
     def _build_forecast(self, mix: RequestMix) -> Forecast:
