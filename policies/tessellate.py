@@ -63,10 +63,10 @@ def score_nodes(
 ) -> Iterator[tuple[str, float]]:
     """The scores of `choose_cards`, from the summaries of nodes that fit."""
     for name, summary in summaries:
-        fitting: Collection[OpenCard]
+        fitting: Collection[OpenCard] = ()
         if request.count == 1:
             fitting = list_distinct_fitting_cards(summary, request)
-        else:
+        elif request.count:
             fitting = [card for card in list_open_cards(summary, request) if card.has_room_for(request)]
         yield name, _rate_node(name, summary.total_units - summary.used_units, fitting, request, outlook)[0]
 
@@ -88,20 +88,24 @@ def _rate_node(
         taken_units += taken
         left += (card.units - card.used_units - taken) / card.units
     mean = forecast.mean_card_units
+    host_cost, host_tie = _rate_host(name, free_units / mean, taken_units / mean, outlook)
     node_left = (free_units - taken_units) / mean / HALF_NODE_CARDS
-    tie = CARD_TIE * left / max(1, len(chosen)) + NODE_TIE * node_left / (1.0 + node_left)
-    host = outlook.hosts.get(name)
-    if host is not None:
-        if outlook.request_host is not None and _lacks_room(host, outlook.request_host):
-            cost += NO_ROOM
-        host_after = _subtract(host, outlook.request_host)
-        per_card = forecast.host_per_card
-        if per_card is not None:
-            starved_after = _count_starved_cards((free_units - taken_units) / mean, host_after, per_card)
-            cost += STARVATION * (starved_after - _count_starved_cards(free_units / mean, host, per_card))
-        host_left = host_after.cpu_milli / HALF_HOST_CPU_MILLI
-        tie += HOST_TIE * host_left / (1.0 + host_left)
-    return floor(-cost / STEP + 1e-9) - tie, chosen
+    tie = CARD_TIE * left / max(1, len(chosen)) + NODE_TIE * node_left / (1.0 + node_left) + host_tie
+    return floor(-(cost + host_cost) / STEP + 1e-9) - tie, chosen
+
+
+def _rate_host(name: str, free_cards: float, taken_cards: float, outlook: Outlook) -> tuple[float, float]:
+    """The cost, in cards, of what the request takes of the host's CPU and memory, and the tie of what it leaves."""
+    host, request_host, per_card = outlook.hosts.get(name), outlook.request_host, outlook.forecast.host_per_card
+    if host is None:
+        return 0.0, 0.0
+    cost = NO_ROOM if request_host is not None and _lacks_room(host, request_host) else 0.0
+    host_after = _subtract(host, request_host)
+    if per_card is not None:
+        starved_after = _count_starved_cards(free_cards - taken_cards, host_after, per_card)
+        cost += STARVATION * (starved_after - _count_starved_cards(free_cards, host, per_card))
+    host_left = host_after.cpu_milli / HALF_HOST_CPU_MILLI
+    return cost, HOST_TIE * host_left / (1.0 + host_left)
 
 
 def _cost_card(card: OpenCard, request: CardRequest, forecast: Forecast) -> float:

@@ -23,22 +23,16 @@ class NodeRanking:
         self._request = request
         self._kind = get_request_kind(request)
         self._policy = policy
-        self._epoch = -1
-        self._position = 0
-        """How much of the log of states has been scored."""
+        self._last_number = 0
+        """Of the states that have been scored."""
         self._buckets: defaultdict[float, list[NodeState]] = defaultdict(list)
         self._worst_scores: list[float] = []
         """The scores of the buckets, negative: a heap whose first is the best."""
 
     def follow_states(self) -> None:
         """Score the states that are new."""
-        states = self._states
-        if self._epoch != states.epoch:
-            self._epoch, self._position = states.epoch, 0
-            self._buckets.clear()
-            self._worst_scores.clear()
-        new_states = states.log[self._position :]
-        self._position = len(states.log)
+        new_states = self._states.list_states_since(self._last_number)
+        self._last_number = self._states.last_number
         request, kind = self._request, self._kind
         units, count = request.units, request.count
         fitting = [

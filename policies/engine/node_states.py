@@ -6,9 +6,10 @@ that comes into being is scored once for each request, not once for each node an
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import TypeAlias
 
 from policies.engine.host_rooms import HostRooms
@@ -22,12 +23,17 @@ MIN_STATES_KEPT = 1024
 StateKey: TypeAlias = tuple[object, ...]
 
 
+_get_number = attrgetter("number")
+
+
 class NodeState:
     """The nodes that are alike. Without names it is gone: such nodes that come later are a new state."""
 
-    __slots__ = ("names", "summary")
+    __slots__ = ("names", "number", "summary")
 
-    def __init__(self, summary: NodeSummary) -> None:
+    def __init__(self, number: int, summary: NodeSummary) -> None:
+        self.number = number
+        """Rises from state to state."""
         self.summary = summary
         self.names: list[str] = []
         """In order."""
@@ -43,10 +49,10 @@ class NodeStates:
         self._host_generation = -1
         self._states: dict[StateKey, NodeState] = {}
         self._by_name: dict[str, tuple[StateKey, NodeState]] = {}
-        self.log: list[NodeState] = []
-        """States in the order in which they came into being."""
-        self.epoch = 0
-        """Rises when the log begins anew, with all states that there are."""
+        self._log: list[NodeState] = []
+        """States by number; those that are gone are dropped now and then."""
+        self.last_number = 0
+        """Of the state that came into being last."""
         self._card_uses: Counter[tuple[int, int]] = Counter()
         """Usable cards by units and used units."""
         self.moves = 0
@@ -57,9 +63,12 @@ class NodeStates:
         changed = self._list_changed_names()
         for name in changed:
             self._put_node(name)
-        if len(self.log) > MIN_STATES_KEPT + 4 * len(self._states):
-            self.log = list(self._states.values())
-            self.epoch += 1
+        if len(self._log) > MIN_STATES_KEPT + 4 * len(self._states):
+            self._log = [state for state in self._log if state.names]
+
+    def list_states_since(self, number: int) -> list[NodeState]:
+        """The states that came into being after this one, but for some that are gone."""
+        return self._log[bisect_right(self._log, number, key=_get_number) :]
 
     def count_leftovers(self) -> Mapping[tuple[int, int], int]:
         """How many used cards there are, by their units and free units."""
@@ -90,8 +99,9 @@ class NodeStates:
             return
         state = self._states.get(key)
         if state is None:
-            state = self._states[key] = NodeState(summary)
-            self.log.append(state)
+            self.last_number += 1
+            state = self._states[key] = NodeState(self.last_number, summary)
+            self._log.append(state)
         insort(state.names, name)
         self.moves += 1
         self._card_uses.update(summary.usable_cards)

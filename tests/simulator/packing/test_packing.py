@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from policies.registry import POLICIES
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.request import CardRequest
 from vrampack.cli.simulate.main import DATA, main
@@ -16,6 +17,8 @@ from vrampack.simulator.packing.card_benchmark import build_mix, repack_requests
 from vrampack.simulator.packing.measurement import EXACT_HOSTS, SIMULATED_POLICIES
 from vrampack.simulator.packing.openb_protocol import count_mix, draw_arrivals, rename_nodes, run_seed
 from vrampack.simulator.packing.packed_cluster import PackedCluster, SimulatedNode, SimulatedPod
+from vrampack.simulator.packing.study_clusters import STUDY_CLUSTERS
+from vrampack.simulator.packing.study_policies import STUDY_POLICIES
 from vrampack.simulator.packing.trace_files import (
     OPENB_TRACES,
     read_card_cluster,
@@ -66,6 +69,21 @@ def test_cpu_and_memory_are_checked_and_pods_without_cards_take_them() -> None:
     cluster.remove_pod("cpu", "n", NO_CARD)
     assert cluster.place_pod("b", SMALL) == "n"
     assert cluster.list_card_uses() == [(1000, 1000)]
+
+
+def test_no_cluster_can_choose_a_policy_of_the_study() -> None:
+    assert POLICIES.keys() & {*STUDY_POLICIES, *STUDY_CLUSTERS} == set()
+    assert {*STUDY_POLICIES, *STUDY_CLUSTERS} == {"random", "dot-product", "gpu-clustering", "gpu-packing", "best-fit"}
+
+
+@pytest.mark.parametrize("policy", STUDY_CLUSTERS)
+def test_policies_that_are_no_function_of_a_node_fill_what_fits(policy: str) -> None:
+    """Four halves fill two cards, whichever nodes they go to."""
+    nodes = [SimulatedNode(name, (1000,), "A", HostResources(4000, 4096)) for name in "ab"]
+    cluster = STUDY_CLUSTERS[policy](nodes, policy, None, policies=SIMULATED_POLICIES, host_step=EXACT_HOSTS)
+    assert None not in [cluster.place_pod(f"p{each}", SMALL) for each in range(4)]
+    assert cluster.place_pod("late", SMALL) is None
+    assert cluster.list_card_uses() == [(1000, 1000), (1000, 1000)]
 
 
 def test_a_repack_opens_the_smallest_cards_that_do() -> None:

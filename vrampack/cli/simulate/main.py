@@ -17,7 +17,7 @@ from vrampack.cli.errors import report_error
 from vrampack.cli.inspect.text_columns import align_columns
 from vrampack.cli.output import write_output
 from vrampack.simulator.packing.measurement import (
-    SIMULATED_POLICIES,
+    POLICY_NAMES,
     CardRun,
     CardTest,
     MixMode,
@@ -56,7 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--policy",
         action="append",
-        choices=sorted(SIMULATED_POLICIES),
+        choices=POLICY_NAMES,
         help="may be given several times (tessellate)",
     )
     made.add_argument("--mix", choices=get_args(MixMode), default="given", help="what policies know of it (given)")

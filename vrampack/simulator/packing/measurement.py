@@ -16,6 +16,7 @@ from policies.tuning import PolicyName
 from vrampack.cards.host_room import HostResources
 from vrampack.simulator.packing import card_benchmark, openb_protocol
 from vrampack.simulator.packing.packed_cluster import PackedCluster
+from vrampack.simulator.packing.study_clusters import STUDY_CLUSTERS
 from vrampack.simulator.packing.study_policies import STUDY_POLICIES
 from vrampack.simulator.packing.trace_files import (
     read_card_cluster,
@@ -32,7 +33,9 @@ SIMULATED_POLICIES: dict[PolicyName, Policy] = {**POLICIES, **STUDY_POLICIES}
 EXACT_HOSTS = HostResources(1, 1)
 """The study's policies see CPU and memory as they are; the product's own rounded, as in a cluster."""
 PRODUCT_HOSTS = HostResources(500, 1024)
-EXACT_POLICIES = frozenset([*STUDY_POLICIES, "fragmentation"])
+EXACT_POLICIES = frozenset([*STUDY_POLICIES, *STUDY_CLUSTERS, "fragmentation"])
+POLICY_NAMES = sorted([*SIMULATED_POLICIES, *STUDY_CLUSTERS])
+"""All that can be measured."""
 
 Run = TypeVar("Run")
 Result = TypeVar("Result")
@@ -69,7 +72,7 @@ def measure_openb(run: OpenbRun) -> dict[str, float]:
     nodes = read_openb_nodes(run.data / "openb")
     pods = read_openb_pods(run.data / "openb", run.trace)
     build = partial(
-        PackedCluster,
+        STUDY_CLUSTERS.get(run.policy, PackedCluster),
         policy=run.policy,
         mix=openb_protocol.count_mix(pods) if run.mix == "given" else None,
         policies=SIMULATED_POLICIES,
@@ -84,7 +87,7 @@ def measure_cards(run: CardRun) -> dict[str, dict[str, float]]:
     nodes = read_card_cluster(run.data / "cards", run.cluster)
     weights = read_request_mix(run.data / "cards", run.requests)
     build = partial(
-        PackedCluster,
+        STUDY_CLUSTERS.get(run.policy, PackedCluster),
         policy=run.policy,
         mix=card_benchmark.build_mix(weights) if run.mix == "given" else None,
         policies=SIMULATED_POLICIES,

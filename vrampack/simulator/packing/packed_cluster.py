@@ -6,7 +6,7 @@ policy, as the protocol of the FGD study wants it: as a request of no cards on a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from policies.policy import Policy, ScoredCards
 from policies.tuning import PolicyName
 from vrampack.cards.allocation import AllocatedCard, Allocation
 from vrampack.cards.host_room import HostResources
-from vrampack.cards.node import CardFacts, NodeFacts
+from vrampack.cards.node import Card, CardFacts, NodeFacts
 from vrampack.cards.pod import Pod
 from vrampack.cards.request import CardRequest, PodRequest
 
@@ -111,14 +111,13 @@ class PackedCluster:
             self._learn(self._learned, pod)
         candidates = _AllNodes() if pod.host is None else _FittingHosts(self._rooms, pod.host)
         request = PodRequest(pod.cards or NO_CARDS, (), host=pod.host)
-        name = self._engine.find_best_node(candidates, request, uid)
+        name = self._choose_node(candidates, request, uid)
         if name is None:
             return None
         if pod.cards is not None:
-            evaluation = self._engine.evaluate_node(name, request, uid)
-            if not isinstance(evaluation, ScoredCards):
-                raise ValueError(f"node {name} was ranked and does not fit: {evaluation.reason.value}")
-            taken = tuple(AllocatedCard(card.index, pod.cards.units, card.uuid) for card in evaluation.cards)
+            taken = tuple(
+                AllocatedCard(card.index, pod.cards.units, card.uuid) for card in self._choose_cards(name, request, uid)
+            )
             self._ledger.assume(Pod(uid, "simulated", uid, request=request), name, Allocation(taken, ()))
         if pod.host is not None:
             self._change_room(name, -pod.host.cpu_milli, -pod.host.memory_mib)
@@ -133,6 +132,15 @@ class PackedCluster:
     def list_card_uses(self) -> list[tuple[int, int]]:
         """Units and used units of every card."""
         return [(card.units, card.used_units) for node in self._ledger.list_nodes() for card in node.cards]
+
+    def _choose_node(self, candidates: Container[str], request: PodRequest, uid: str) -> str | None:
+        return self._engine.find_best_node(candidates, request, uid)
+
+    def _choose_cards(self, name: str, request: PodRequest, uid: str) -> Sequence[Card]:
+        evaluation = self._engine.evaluate_node(name, request, uid)
+        if not isinstance(evaluation, ScoredCards):
+            raise TypeError(f"node {name} was ranked and does not fit: {evaluation.reason.value}")
+        return evaluation.cards
 
     def _add_node(self, node: SimulatedNode) -> None:
         cards = tuple(
