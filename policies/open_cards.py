@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from vrampack.cards.node import Card, Node
@@ -69,12 +70,22 @@ def list_distinct_fitting_cards(summary: NodeSummary, request: CardRequest) -> C
     return [OpenCard(model, units, used) for units, used in distinct if units - used >= wanted]
 
 
-def pick_cards(fitting: Iterable[Card], chosen: Iterable[OpenCard]) -> tuple[Card, ...]:
-    """The cards for which these stand, the lowest index first among equal ones."""
-    left = sorted(fitting, key=lambda card: card.index)
+def pick_cards(fitting: Sequence[Card], chosen: Sequence[OpenCard]) -> tuple[Card, ...]:
+    """The cards for which these stand. Of equal cards those of one NUMA node first, as far as it has them, then by index."""
+    best_numa = _find_best_numa(fitting, chosen) if len(chosen) > 1 else None
+    left = sorted(fitting, key=lambda card: (card.numa != best_numa, card.index))
     picked = []
     for wanted in chosen:
         card = next(card for card in left if open_card(card) == wanted)
         left.remove(card)
         picked.append(card)
     return tuple(picked)
+
+
+def _find_best_numa(fitting: Sequence[Card], chosen: Sequence[OpenCard]) -> int | None:
+    """The NUMA node that has most of them."""
+    by_numa: defaultdict[int | None, Counter[OpenCard]] = defaultdict(Counter)
+    for card in fitting:
+        by_numa[card.numa][open_card(card)] += 1
+    wanted = Counter(chosen)
+    return max(by_numa, key=lambda numa: ((by_numa[numa] & wanted).total(), -1 if numa is None else -numa))

@@ -91,6 +91,7 @@ def build_node_from_holds(facts: NodeFacts, holds: Iterable[Hold], *, unit_mib: 
             healthy=card.healthy,
             cordoned=card.uuid in facts.cordoned,
             used_units=used[card.index],
+            numa=card.numa,
         )
         for card in facts.cards
     )

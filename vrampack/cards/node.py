@@ -69,6 +69,7 @@ class Card:
     healthy: bool = True
     cordoned: bool = False
     used_units: int = 0
+    numa: int | None = None
 
     @property
     def free_units(self) -> int:
