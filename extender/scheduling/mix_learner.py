@@ -1,7 +1,8 @@
 """Learns what the cluster is asked for, and renews the forecast of the policies that look ahead.
 
 Every pod that asks for cards is counted once, when the watch first shows it. A forecast takes tens of milliseconds, so it is
-computed in steps between which the loop goes on; until it is there, the engine ranks by the one before.
+computed in steps between which the loop goes on, and so are the ranks of all requests that are known; until all of that is there,
+the engine ranks by the forecast before.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class MixLearner:
         forecast = Forecast(learned.take_mix(), cards)
         for _ in forecast.price_cards(cards):
             await asyncio.sleep(0)
-        self._engine.set_forecast(forecast)
+        for _ in self._engine.adopt_forecast(forecast):
+            await asyncio.sleep(0)
 
     def _count_pod(self, learned: LearnedMix, uid: str) -> None:
         pod = self._ledger.get_pod(uid)

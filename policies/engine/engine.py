@@ -135,7 +135,12 @@ class Engine:
 
     def set_forecast(self, forecast: Forecast) -> None:
         """Rank by this forecast from now on. What fits stays as it is."""
-        self._node_rankings.set_forecast(forecast)
+        for _ in self.adopt_forecast(forecast):
+            pass
+
+    def adopt_forecast(self, forecast: Forecast) -> Iterator[None]:
+        """The same in short steps, at the end of which it holds."""
+        yield from self._node_rankings.adopt_forecast(forecast)
         self._tables.drop_entries(lambda key: self._policies[key.policy].LOOKS_AHEAD)
 
     def choose_policy(self, pod_request: PodRequest) -> PolicyName:

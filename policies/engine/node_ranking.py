@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Container, Sequence
 from heapq import heappop, heappush, merge
 from itertools import islice
+from sys import maxsize
 
 from policies.engine.node_states import NodeState, NodeStates
 from policies.outlook import Outlook
@@ -19,7 +20,7 @@ class NodeRanking:
 
     def __init__(self, states: NodeStates, request: CardRequest, policy: Policy, outlook: Outlook) -> None:
         self.outlook = outlook
-        self._states = states
+        self.states = states
         self._request = request
         self._kind = get_request_kind(request)
         self._policy = policy
@@ -31,8 +32,19 @@ class NodeRanking:
 
     def follow_states(self) -> None:
         """Score the states that are new."""
-        new_states = self._states.list_states_since(self._last_number)
-        self._last_number = self._states.last_number
+        self.follow_slice(maxsize)
+
+    def follow_slice(self, limit: int) -> bool:
+        """The same for `limit` states at most; whether there are more."""
+        new_states = self.states.list_states_since(self._last_number)
+        has_more = len(new_states) > limit
+        if has_more:
+            del new_states[limit:]
+        self._last_number = new_states[-1].number if has_more else self.states.last_number
+        self._score_states(new_states)
+        return has_more
+
+    def _score_states(self, new_states: Sequence[NodeState]) -> None:
         request, kind = self._request, self._kind
         units, count = request.units, request.count
         fitting = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from cachetools import LRUCache
@@ -23,6 +23,8 @@ MAX_RANKINGS = 256
 """One for each card request and amount of CPU and memory. A ranking takes 0.1 KB a state."""
 MAX_FLOORS = 5
 """As many as there are views of the cluster, and the one without a floor."""
+STATES_PER_SLICE = 200
+"""States scored between two steps: 2 to 4 ms."""
 LEFTOVER_LAG = 64
 """Leftovers are counted again when one node in so many has changed."""
 
@@ -49,10 +51,20 @@ class NodeRankings:
         self._leftovers: Mapping[tuple[int, int], int] = {}
         self._leftovers_counted_at = 0
 
-    def set_forecast(self, forecast: Forecast) -> None:
-        """Rank by this forecast from now on."""
+    def adopt_forecast(self, forecast: Forecast) -> Iterator[None]:
+        """Build all rankings for this forecast in short steps, then rank by it; until then the forecast before holds."""
+        renewed: dict[RankingKey, NodeRanking] = {}
+        for key, ranking in list(self._rankings.items()):
+            outlook = ranking.outlook._replace(forecast=forecast)
+            renewed[key] = NodeRanking(ranking.states, key.request, self._policies[key.policy], outlook)
+            while renewed[key].follow_slice(STATES_PER_SLICE):
+                yield
+            yield
         self.forecast = forecast
         self._rankings.clear()
+        for key, ranking in renewed.items():
+            if ranking.states is self._states.get(key.floor) and ranking.outlook.leftovers is self._leftovers:
+                self._rankings[key] = ranking
 
     def clear(self) -> None:
         self._rankings.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from policies.engine.cluster_view import PriorityFloor
 from policies.engine.engine import MAX_CACHED_VERDICTS, MAX_FLOOR_VIEWS, Engine, NoSoftReservations
 from policies.engine.host_rooms import HostRooms
 from policies.engine.verdict_table import MIN_RANKS_KEPT
@@ -21,6 +20,7 @@ from policies.outlook import Outlook
 from policies.policy import Policy, ScoredCards
 from policies.registry import POLICIES
 from policies.tuning import PolicyName, PolicyTuning
+from tests.policies.fake_ledger import FakeLedger
 from tests.support.builders import pod_request, snapshot_node
 from tests.support.strategies import node_strategy, request_strategy
 from vrampack.cards.fit import Unfit, find_fitting_cards
@@ -45,60 +45,6 @@ MIX = RequestMix(
 )
 FORECAST = build_forecast(MIX, {("A", 8): 4, ("B", 5): 3, ("C", 6): 2})
 """What policies that look ahead are told."""
-
-
-class FakeLedger:
-    """Nodes by name and the generations of their changes; some pods find a node in another state than others do."""
-
-    def __init__(self, cluster: Iterable[Node] = ()) -> None:
-        self.nodes: dict[str, Node] = {}
-        self.private: dict[tuple[str, str], Node] = {}
-        self.kept: dict[tuple[str, PriorityFloor], Node] = {}
-        self.floors: dict[str, int] = {}
-        self.generation = 0
-        self.is_forgetful = False
-        self.asked: list[int] = []
-        """The generations whose later changes were requested."""
-        self._changes: list[tuple[int, str]] = []
-        self.put(*cluster)
-
-    def get_node(self, name: str, floor: PriorityFloor = None) -> Node | None:
-        return self.kept.get((name, floor)) or self.nodes.get(name)
-
-    def get_node_for_pod(self, name: str, uid: str) -> Node | None:
-        return self.private.get((name, uid)) or self.get_node(name, self.get_priority_floor(uid))
-
-    def list_node_names(self) -> set[str]:
-        return set(self.nodes)
-
-    def list_nodes_with_kept_cards(self) -> list[str]:
-        return [name for name, _ in self.kept]
-
-    def get_priority_floor(self, uid: str) -> PriorityFloor:
-        return self.floors.get(uid)
-
-    def get_kept_generation(self, floor: PriorityFloor) -> int:
-        return 0 if floor is None else self.generation
-
-    def list_pod_specific_nodes(self, uid: str) -> list[str]:
-        return [name for name, owner in self.private if owner == uid]
-
-    def list_nodes_changed_since(self, generation: int) -> list[str] | None:
-        self.asked.append(generation)
-        return None if self.is_forgetful else [name for at, name in self._changes if at > generation]
-
-    def put(self, *cluster: Node) -> None:
-        for node in cluster:
-            self.nodes[node.name] = node
-            self._changed(node.name)
-
-    def take(self, name: str) -> None:
-        del self.nodes[name]
-        self._changed(name)
-
-    def _changed(self, name: str) -> None:
-        self.generation += 1
-        self._changes.append((self.generation, name))
 
 
 def list_reasons(engine: Engine, names: list[str], ask: PodRequest | None = None, uid: str = "p") -> dict[str, str]:
