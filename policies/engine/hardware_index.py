@@ -7,17 +7,20 @@ equal verdicts everywhere, so they are narrowed to one before anything is cached
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from operator import attrgetter
 from typing import TypeVar
 
 from policies.mix.forecast import CardCounts
-from vrampack.cards.node import Node
+from vrampack.cards.node import Card, Node
 from vrampack.cards.request import CardRequest
 
 Key = TypeVar("Key", str, int)
 CardHardware = tuple[str | None, str, int]
 """Uuid, model, units."""
+
+_get_hardware: Callable[[Card], CardHardware] = attrgetter("uuid", "model", "units")
 
 
 class HardwareIndex:
@@ -38,7 +41,7 @@ class HardwareIndex:
 
     def put_node(self, name: str, node: Node | None) -> None:
         """Replace what is known of the node; None removes it."""
-        hardware = () if node is None else tuple((card.uuid, card.model, card.units) for card in node.placeable_cards)
+        hardware = () if node is None else tuple(map(_get_hardware, node.placeable_cards))
         known = self._hardware.get(name, ())
         if hardware == known:
             return
