@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from vrampack.cards.node import Card, Node
@@ -58,21 +58,11 @@ def list_open_cards(summary: NodeSummary, request: CardRequest) -> list[OpenCard
     )
 
 
-def list_distinct_fitting_cards(summary: NodeSummary, request: CardRequest) -> Collection[OpenCard]:
-    """Those of them that the request fits, equal ones once: enough for a request of one card, and most cards are equal."""
-    if summary.by_model is not None:
-        return {card for card in list_open_cards(summary, request) if card.has_room_for(request)}
-    (model,) = summary.models
-    distinct = set(summary.usable_cards)
-    if request.whole:
-        return [OpenCard(model, units, used) for units, used in distinct if not used and units >= request.units]
-    wanted = request.units
-    return [OpenCard(model, units, used) for units, used in distinct if units - used >= wanted]
-
-
 def pick_cards(fitting: Sequence[Card], chosen: Sequence[OpenCard]) -> tuple[Card, ...]:
     """The cards for which these stand. Of equal cards those of one NUMA node first, as far as it has them, then by index."""
-    best_numa = _find_best_numa(fitting, chosen) if len(chosen) > 1 else None
+    if len(chosen) == 1:
+        return (next(card for card in fitting if open_card(card) == chosen[0]),)
+    best_numa = _find_best_numa(fitting, chosen)
     left = sorted(fitting, key=lambda card: (card.numa != best_numa, card.index))
     picked = []
     for wanted in chosen:

@@ -14,11 +14,10 @@ card wins, then the fuller node, then the fuller host.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import floor
 
-from policies.mix.forecast import Forecast
-from policies.open_cards import OpenCard, list_distinct_fitting_cards, list_open_cards, open_card, pick_cards
+from policies.open_cards import OpenCard, list_open_cards, open_card, pick_cards
 from policies.outlook import Outlook
 from policies.policy import ScoredCards
 from vrampack.cards.host_room import HostResources
@@ -46,6 +45,7 @@ STEP = 0.1
 CARD_TIE = 0.6
 NODE_TIE = 0.2
 HOST_TIE = 0.2
+NO_HOST_RESOURCES = HostResources(0, 0)
 HALF_NODE_CARDS = 4.0
 HALF_HOST_CPU_MILLI = 64_000.0
 """Where the ties of node and host reach half of their range."""
@@ -53,93 +53,114 @@ HALF_HOST_CPU_MILLI = 64_000.0
 
 def choose_cards(node: Node, fitting: tuple[Card, ...], request: CardRequest, outlook: Outlook) -> ScoredCards:
     """The cheapest cards; between nodes, the least cost."""
-    free_units = node.total_units - node.used_units
-    score, chosen = _rate_node(node.name, free_units, sorted(map(open_card, fitting)), request, outlook)
-    return ScoredCards(score, pick_cards(fitting, chosen))
+    rating = _Rating(request, outlook)
+    chosen = rating.choose_cards([open_card(card) for card in fitting])
+    score = rating.score_node(node.name, node.total_units - node.used_units, chosen)
+    return ScoredCards(score, pick_cards(fitting, [card for _, card in chosen]))
 
 
 def score_nodes(
     summaries: Iterable[tuple[str, NodeSummary]], request: CardRequest, outlook: Outlook
 ) -> Iterator[tuple[str, float]]:
     """The scores of `choose_cards`, from the summaries of nodes that fit."""
+    rating = _Rating(request, outlook)
     for name, summary in summaries:
-        fitting: Collection[OpenCard] = ()
-        if request.count == 1:
-            fitting = list_distinct_fitting_cards(summary, request)
+        if request.count == 1 and summary.by_model is None:
+            chosen = [rating.choose_card(summary)]
         elif request.count:
-            fitting = [card for card in list_open_cards(summary, request) if card.has_room_for(request)]
-        yield name, _rate_node(name, summary.total_units - summary.used_units, fitting, request, outlook)[0]
+            chosen = rating.choose_cards(
+                [card for card in list_open_cards(summary, request) if card.has_room_for(request)]
+            )
+        else:
+            chosen = []
+        yield name, rating.score_node(name, summary.total_units - summary.used_units, chosen)
 
 
-def _rate_node(
-    name: str, free_units: int, fitting: Collection[OpenCard], request: CardRequest, outlook: Outlook
-) -> tuple[float, list[OpenCard]]:
-    """The score, and the cards that are taken."""
-    forecast = outlook.forecast
-    costs = {card: _cost_card(card, request, forecast) for card in fitting}
-    if request.count == 1:
-        chosen = [min(zip(costs.values(), costs, strict=True))[1]]
-    else:
-        chosen = sorted(fitting, key=lambda card: (costs[card], card))[: request.count]
-    cost = left = taken_units = 0.0
-    for card in chosen:
-        taken = card.units if request.whole else request.units
-        cost += costs[card]
-        taken_units += taken
-        left += (card.units - card.used_units - taken) / card.units
-    mean = forecast.mean_card_units
-    host_cost, host_tie = _rate_host(name, free_units / mean, taken_units / mean, outlook)
-    node_left = (free_units - taken_units) / mean / HALF_NODE_CARDS
-    tie = CARD_TIE * left / max(1, len(chosen)) + NODE_TIE * node_left / (1.0 + node_left) + host_tie
-    return floor(-(cost + host_cost) / STEP + 1e-9) - tie, chosen
+CostedCard = tuple[float, OpenCard]
 
 
-def _rate_host(name: str, free_cards: float, taken_cards: float, outlook: Outlook) -> tuple[float, float]:
-    """The cost, in cards, of what the request takes of the host's CPU and memory, and the tie of what it leaves."""
-    host, request_host, per_card = outlook.hosts.get(name), outlook.request_host, outlook.forecast.host_per_card
-    if host is None:
-        return 0.0, 0.0
-    cost = NO_ROOM if request_host is not None and _lacks_room(host, request_host) else 0.0
-    host_after = _subtract(host, request_host)
-    if per_card is not None:
-        starved_after = _count_starved_cards(free_cards - taken_cards, host_after, per_card)
-        cost += STARVATION * (starved_after - _count_starved_cards(free_cards, host, per_card))
-    host_left = host_after.cpu_milli / HALF_HOST_CPU_MILLI
-    return cost, HOST_TIE * host_left / (1.0 + host_left)
+class _Rating:
+    """What is the same for every node that one request may go to. Every change of a node is rated for many requests."""
+
+    def __init__(self, request: CardRequest, outlook: Outlook) -> None:
+        forecast = outlook.forecast
+        self._request = request
+        self._mean = forecast.mean_card_units
+        self._piece_values = forecast.piece_values
+        self._pressure = forecast.pressure if request.models is None else {}
+        self._rooms = outlook.hosts
+        self._per_card = forecast.host_per_card
+        self._cpu_milli, self._memory_mib = outlook.request_host or NO_HOST_RESOURCES
+
+    def choose_card(self, summary: NodeSummary) -> CostedCard:
+        """Of a summary with one model, for a request of one card, which it fits."""
+        (model,) = summary.models
+        wanted, is_whole = self._request.units, self._request.whole
+        cost, units, used = min(
+            [
+                (self._cost_card(model, units, used), units, used)
+                for units, used in set(summary.usable_cards)
+                if units - used >= wanted and not (used and is_whole)
+            ]
+        )
+        return cost, OpenCard(model, units, used)
+
+    def choose_cards(self, fitting: Sequence[OpenCard]) -> list[CostedCard]:
+        """The cheapest of these."""
+        costs = {card: self._cost_card(*card) for card in fitting}
+        if self._request.count == 1:
+            return [min(zip(costs.values(), costs, strict=True))]
+        return sorted([(costs[card], card) for card in fitting])[: self._request.count]
+
+    def score_node(self, name: str, free_units: int, chosen: Sequence[CostedCard]) -> float:
+        """The score of a node if the request takes these cards."""
+        request, mean = self._request, self._mean
+        cost = left = taken_units = 0.0
+        for card_cost, (_, units, used) in chosen:
+            taken = units if request.whole else request.units
+            cost += card_cost
+            taken_units += taken
+            left += (units - used - taken) / units
+        node_left = (free_units - taken_units) / mean / HALF_NODE_CARDS
+        tie = CARD_TIE * left / max(1, len(chosen)) + NODE_TIE * node_left / (1.0 + node_left)
+        host = self._rooms.get(name)
+        if host is not None:
+            host_cost, host_tie = self._rate_host(host, free_units / mean, taken_units / mean)
+            cost += host_cost
+            tie += host_tie
+        return floor(-cost / STEP + 1e-9) - tie
+
+    def _cost_card(self, model: str, units: int, used: int) -> float:
+        request, mean = self._request, self._mean
+        free, taken = max(0, units - used), units if request.whole else request.units
+        values = self._piece_values.get(units)
+        lost = taken if values is None else units * values.value_cut(free, taken)
+        cost = WASTE * ((1.0 - LEFTOVER_SHARE) * (lost - taken) + LEFTOVER_SHARE * (free - taken)) / mean
+        if not used and taken < units:
+            cost += OPENING
+        pressure = self._pressure.get(model)
+        return cost if pressure is None else cost + PRESSURE * pressure * taken / mean
+
+    def _rate_host(self, host: HostResources, free_cards: float, taken_cards: float) -> tuple[float, float]:
+        """The cost, in cards, of what the request takes of the host's CPU and memory, and the tie of what it leaves."""
+        cpu_milli, memory_mib = host
+        cpu_after, memory_after = cpu_milli - self._cpu_milli, memory_mib - self._memory_mib
+        cost = 0.0
+        if cpu_after < 0 or memory_after < 0:
+            cost, cpu_after, memory_after = NO_ROOM, max(0, cpu_after), max(0, memory_after)
+        per_card = self._per_card
+        if per_card is not None:
+            starved_after = _count_starved_cards(free_cards - taken_cards, cpu_after, memory_after, per_card)
+            cost += STARVATION * (starved_after - _count_starved_cards(free_cards, cpu_milli, memory_mib, per_card))
+        host_left = cpu_after / HALF_HOST_CPU_MILLI
+        return cost, HOST_TIE * host_left / (1.0 + host_left)
 
 
-def _cost_card(card: OpenCard, request: CardRequest, forecast: Forecast) -> float:
-    units, used = card.units, card.used_units
-    mean, taken, free = forecast.mean_card_units, units if request.whole else request.units, max(0, units - used)
-    values = forecast.piece_values.get(units)
-    lost: float = taken
-    if values is not None:
-        lost = units * (values.value_units(free) - values.value_units(free - taken))
-    cost = WASTE * ((1.0 - LEFTOVER_SHARE) * (lost - taken) + LEFTOVER_SHARE * (free - taken)) / mean
-    if not used and taken < units:
-        cost += OPENING
-    if request.models is None:
-        cost += PRESSURE * forecast.pressure.get(card.model, 0.0) * taken / mean
-    return cost
-
-
-def _lacks_room(host: HostResources, request: HostResources) -> bool:
-    return host.cpu_milli < request.cpu_milli or host.memory_mib < request.memory_mib
-
-
-def _subtract(host: HostResources, request: HostResources | None) -> HostResources:
-    if request is None:
-        return host
-    cpu_milli, memory_mib = host.cpu_milli - request.cpu_milli, host.memory_mib - request.memory_mib
-    return HostResources(max(0, cpu_milli), max(0, memory_mib))
-
-
-def _count_starved_cards(free_cards: float, host: HostResources, per_card: HostResources) -> float:
+def _count_starved_cards(free_cards: float, cpu_milli: int, memory_mib: int, per_card: HostResources) -> float:
     """Free cards for which the host has too little left, by whatever it has least of."""
-    served = free_cards
-    if per_card.cpu_milli:
-        served = host.cpu_milli / (HOST_SHARE * per_card.cpu_milli)
-    if per_card.memory_mib:
-        by_memory = host.memory_mib / (HOST_SHARE * per_card.memory_mib)
-        served = min(served, by_memory)
+    served, (cpu_per_card, memory_per_card) = free_cards, per_card
+    if cpu_per_card:
+        served = cpu_milli / (HOST_SHARE * cpu_per_card)
+    if memory_per_card:
+        served = min(served, memory_mib / (HOST_SHARE * memory_per_card))
     return free_cards - served if free_cards > served else 0.0

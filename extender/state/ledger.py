@@ -27,7 +27,7 @@ saw the events.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, KeysView
+from collections.abc import Callable, Collection, Iterable, KeysView, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
@@ -48,7 +48,7 @@ from vrampack.cards.holding import (
     get_display_order,
     index_cards,
 )
-from vrampack.cards.node import Node, NodeFacts
+from vrampack.cards.node import Card, Node, NodeFacts
 from vrampack.cards.pod import Pod
 
 
@@ -186,7 +186,7 @@ class Ledger:
     def update_node(self, facts: NodeFacts) -> None:
         if self._facts.get(facts.name) != facts:
             self._facts[facts.name] = facts
-            self._rebuild_node(facts.name)
+            self._rebuild_node(facts.name, has_other_facts=True)
 
     def remove_node(self, name: str) -> None:
         """Its pods are kept: they count again if the node comes back before they are gone."""
@@ -342,7 +342,7 @@ class Ledger:
         name = self._reservations.remove_reservation(uid)
         return {name} if name else set()
 
-    def _rebuild_node(self, name: str) -> None:
+    def _rebuild_node(self, name: str, *, has_other_facts: bool = False) -> None:
         """Recompute one node, after any change of it."""
         self._record_change(name)
         facts = self._facts.get(name)
@@ -355,9 +355,10 @@ class Ledger:
             return
         holds = self._build_holds(facts)
         before = self._nodes.get(name)
-        self._nodes[name] = node = self._build_node(facts, holds)
+        known_cards = () if before is None or has_other_facts else before.cards
+        self._nodes[name] = node = self._build_node(facts, holds, known_cards)
         self._report_new_problems(node, holds)
-        if has_changed_cards(before, node):
+        if has_other_facts and has_changed_cards(before, node):
             self.cards_generation += 1
         if has_gained_capacity(before, node):
             self._mark_capacity_gained(name)
@@ -374,17 +375,15 @@ class Ledger:
         for listener in self._listeners:
             listener.on_capacity_gained()
 
-    def _build_node(self, facts: NodeFacts, holds: Iterable[Hold]) -> Node:
-        return build_node_from_holds(facts, holds, unit_mib=self.unit_mib)
+    def _build_node(self, facts: NodeFacts, holds: Iterable[Hold], known_cards: Sequence[Card] = ()) -> Node:
+        return build_node_from_holds(facts, holds, unit_mib=self.unit_mib, known_cards=known_cards)
 
     def _build_holds(self, facts: NodeFacts) -> list[Hold]:
         indices = index_cards(facts)
         return [
             *(build_bound_hold(self._pods[uid], facts, indices) for uid in self._bound.list_pods(facts.name)),
             *(
-                build_reserved_hold(
-                    each.pod, each.allocation.to_shares(), facts, indices, is_unconfirmed=each.is_unconfirmed
-                )
+                build_reserved_hold(each.pod, each.allocation.cards, facts, indices, is_unconfirmed=each.is_unconfirmed)
                 for each in self._reservations.list_on_node(facts.name)
             ),
         ]

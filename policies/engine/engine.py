@@ -202,8 +202,7 @@ class Engine:
 
         Of these floors, the least first, as many are followed as have a view: their pods are the ones that will ask.
         """
-        views = (self._get_view(floor) for floor in (None, *floors[:MAX_FLOOR_VIEWS]))
-        return any(view.follow_slice(limit) for view in views)
+        return any(self._follow_floor(floor, limit) for floor in (None, *floors[:MAX_FLOOR_VIEWS]))
 
     def copy_summaries(self) -> ClusterSummaries:
         """The summaries as they were last needed, for a reader in another thread, who follows what changed by itself."""
@@ -340,6 +339,12 @@ class Engine:
         if not special:
             return table
         return table.with_verdicts({name: self._find_pod_verdict(name, pod_request, uid) for name in special})
+
+    def _follow_floor(self, floor: PriorityFloor, limit: int) -> bool:
+        view = self._get_view(floor)
+        if view.follow_slice(limit):
+            return True
+        return self.has_policy_that_looks_ahead and self._node_rankings.follow_slice(view.index, floor, limit)
 
     def _get_view(self, floor: PriorityFloor) -> ClusterView | FloorView:
         if floor is None:

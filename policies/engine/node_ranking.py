@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Container, Sequence
 from heapq import heappop, heappush, merge
 from itertools import islice
@@ -26,7 +25,7 @@ class NodeRanking:
         self._policy = policy
         self._last_number = 0
         """Of the states that have been scored."""
-        self._buckets: defaultdict[float, list[NodeState]] = defaultdict(list)
+        self._buckets: dict[float, list[NodeState]] = {}
         self._worst_scores: list[float] = []
         """The scores of the buckets, negative: a heap whose first is the best."""
 
@@ -46,21 +45,37 @@ class NodeRanking:
 
     def _score_states(self, new_states: Sequence[NodeState]) -> None:
         request, kind = self._request, self._kind
-        units, count = request.units, request.count
         fitting = [
             state
-            for state in new_states
-            if state.names
-            # Most states have too little free for most requests: no more is asked of those.
-            and (not count or (len(state.summary.free_units) >= count and state.summary.free_units[-count] >= units))
-            and find_equivalence_class(state.summary, kind).find_obstacle(request) is None
+            for state in self._list_roomy_states(new_states)
+            if find_equivalence_class(state.summary, kind).find_obstacle(request) is None
         ]
-        summaries = ((state.names[0], select_models(state.summary, request.models)) for state in fitting)
+        if not fitting:
+            return
+        summaries = [(state.names[0], select_models(state.summary, request.models)) for state in fitting]
         scores = self._policy.score_nodes(summaries, request, self.outlook)
         for state, (_, score) in zip(fitting, scores, strict=True):
-            if score not in self._buckets:
+            bucket = self._buckets.get(score)
+            if bucket is None:
                 heappush(self._worst_scores, -score)
-            self._buckets[score].append(state)
+                self._buckets[score] = [state]
+            else:
+                bucket.append(state)
+
+    def _list_roomy_states(self, new_states: Sequence[NodeState]) -> list[NodeState]:
+        """Those that have enough free: most have too little, and no more is asked of them."""
+        units, count = self._request.units, self._request.count
+        if not count:
+            return list(new_states)
+        if count == 1:
+            return [state for state in new_states if state.largest_free_units >= units]
+        return [
+            state
+            for state in new_states
+            if state.largest_free_units >= units
+            and len(free := state.summary.free_units) >= count
+            and free[-count] >= units
+        ]
 
     def rank_nodes(self, candidates: Container[str], count: int) -> list[tuple[float, str]]:
         """The best `count` of the candidates that fit, with scores, best first; equal scores in the order of names."""

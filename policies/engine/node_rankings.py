@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -47,7 +48,8 @@ class NodeRankings:
         self._policies = policies
         self.forecast = NO_OUTLOOK.forecast
         self._states: LRUCache[PriorityFloor, NodeStates] = LRUCache(MAX_FLOORS)
-        self._rankings: LRUCache[RankingKey, NodeRanking] = LRUCache(MAX_RANKINGS)
+        self._rankings: OrderedDict[RankingKey, NodeRanking] = OrderedDict()
+        """The least recently asked for first. No `LRUCache`: keys take long to hash, and it does that five times."""
         self._leftovers: Mapping[tuple[int, int], int] = {}
         self._leftovers_counted_at = 0
 
@@ -82,6 +84,10 @@ class NodeRankings:
         request_host = None if host is None else self._hosts.round_up(host)
         return Outlook(self.forecast, self._hosts.rooms, request_host, self._leftovers)
 
+    def follow_slice(self, index: NodeSummaryIndex, floor: PriorityFloor, limit: int) -> bool:
+        """Group `limit` changed nodes at most, ahead of the next call; whether there are more."""
+        return self._get_states(index, floor).follow_slice(limit)
+
     def get_ranking(
         self,
         index: NodeSummaryIndex,
@@ -92,10 +98,7 @@ class NodeRankings:
     ) -> NodeRanking:
         """The ranking of this request under a policy that looks ahead, as the index and the hosts are now."""
         policy = self._policies[policy_name]
-        states = self._states.get(floor)
-        if states is None:
-            self.drop_floor(floor)  # rankings of states that were given up follow nothing any more
-            states = self._states[floor] = NodeStates(index, self._hosts)
+        states = self._get_states(index, floor)
         states.follow_index()
         self._refresh_leftovers(policy, states, len(index))
         outlook = self.get_outlook(policy, host)
@@ -103,8 +106,19 @@ class NodeRankings:
         ranking = self._rankings.get(key)
         if ranking is None:
             ranking = self._rankings[key] = NodeRanking(states, request, policy, outlook)
+            if len(self._rankings) > MAX_RANKINGS:
+                self._rankings.popitem(last=False)
+        else:
+            self._rankings.move_to_end(key)
         ranking.follow_states()
         return ranking
+
+    def _get_states(self, index: NodeSummaryIndex, floor: PriorityFloor) -> NodeStates:
+        states = self._states.get(floor)
+        if states is None:
+            self.drop_floor(floor)  # rankings of states that were given up follow nothing any more
+            states = self._states[floor] = NodeStates(index, self._hosts)
+        return states
 
     def _refresh_leftovers(self, policy: Policy, states: NodeStates, nodes: int) -> None:
         """Count again once one node in so many may be another: all ranks under such a policy change with the counts."""

@@ -6,35 +6,32 @@ that comes into being is scored once for each request, not once for each node an
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from operator import attrgetter
+from collections.abc import Collection, Mapping
+from sys import maxsize
 from typing import TypeAlias
 
 from policies.engine.host_rooms import HostRooms
 from policies.engine.node_summary_index import NodeSummaryIndex
+from policies.engine.stale_nodes import StaleNodes
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node_summary import NodeSummary
 
-MIN_STATES_KEPT = 1024
-"""The log of states is not shortened before it is so long."""
-
 StateKey: TypeAlias = tuple[object, ...]
-
-
-_get_number = attrgetter("number")
 
 
 class NodeState:
     """The nodes that are alike. Without names it is gone: such nodes that come later are a new state."""
 
-    __slots__ = ("names", "number", "summary")
+    __slots__ = ("largest_free_units", "names", "number", "summary")
 
     def __init__(self, number: int, summary: NodeSummary) -> None:
         self.number = number
         """Rises from state to state."""
         self.summary = summary
+        self.largest_free_units = summary.free_units[-1] if summary.free_units else -1
+        """Of one card."""
         self.names: list[str] = []
         """In order."""
 
@@ -47,36 +44,51 @@ class NodeStates:
         self._hosts = hosts
         self._index_generation = -1
         self._host_generation = -1
+        self._stale_nodes = StaleNodes()
+        """Changed up to these generations, and not taken up yet."""
         self._states: dict[StateKey, NodeState] = {}
         self._by_name: dict[str, tuple[StateKey, NodeState]] = {}
-        self._log: list[NodeState] = []
-        """States by number; those that are gone are dropped now and then."""
+        self._by_number: dict[int, NodeState] = {}
+        """The same states, in the order of their numbers."""
         self.last_number = 0
         """Of the state that came into being last."""
-        self._card_uses: Counter[tuple[int, int]] = Counter()
-        """Usable cards by units and used units."""
         self.moves = 0
         """Rises with every node that comes into another state."""
 
     def follow_index(self) -> None:
         """Take up what changed since the last call."""
+        self.follow_slice(maxsize)
+
+    def follow_slice(self, limit: int) -> bool:
+        """The same for `limit` nodes at most; whether there are more."""
         changed = self._list_changed_names()
-        for name in changed:
+        if not changed and not self._stale_nodes:
+            return False
+        self._stale_nodes |= dict.fromkeys(changed)
+        for name in self._stale_nodes.take_slice(limit):
             self._put_node(name)
-        if len(self._log) > MIN_STATES_KEPT + 4 * len(self._states):
-            self._log = [state for state in self._log if state.names]
+        return bool(self._stale_nodes)
 
     def list_states_since(self, number: int) -> list[NodeState]:
-        """The states that came into being after this one, but for some that are gone."""
-        return self._log[bisect_right(self._log, number, key=_get_number) :]
+        """The states that came into being after this one, but for those that are gone."""
+        new_states = []
+        for state in reversed(self._by_number.values()):
+            if state.number <= number:
+                break
+            new_states.append(state)
+        new_states.reverse()
+        return new_states
 
     def count_leftovers(self) -> Mapping[tuple[int, int], int]:
-        """How many used cards there are, by their units and free units."""
-        return {
-            (units, units - used): many for (units, used), many in self._card_uses.items() if many and 0 < used < units
-        }
+        """How many used cards there are, by their units and free units: a pass over all states."""
+        leftovers: Counter[tuple[int, int]] = Counter()
+        for state in self._states.values():
+            for units, used in state.summary.usable_cards:
+                if 0 < used < units:
+                    leftovers[units, units - used] += len(state.names)
+        return leftovers
 
-    def _list_changed_names(self) -> Iterable[str]:
+    def _list_changed_names(self) -> Collection[str]:
         index, hosts = self._index.changes, self._hosts.changes
         if (index.generation, hosts.generation) == (self._index_generation, self._host_generation):
             return ()
@@ -101,32 +113,33 @@ class NodeStates:
         if state is None:
             self.last_number += 1
             state = self._states[key] = NodeState(self.last_number, summary)
-            self._log.append(state)
+            self._by_number[state.number] = state
         insort(state.names, name)
         self.moves += 1
-        self._card_uses.update(summary.usable_cards)
         self._by_name[name] = key, state
 
     def _remove_name(self, name: str, key: StateKey, state: NodeState) -> None:
         del self._by_name[name]
-        self._card_uses.subtract(state.summary.usable_cards)
         del state.names[bisect_left(state.names, name)]
         if not state.names:
             del self._states[key]
+            del self._by_number[state.number]
 
 
 def build_state_key(summary: NodeSummary, host: HostResources | None) -> StateKey:
     """Equal keys: equal verdicts on every request that names no cards, and equal scores."""
     parts = None
     if summary.by_model is not None:
-        parts = tuple((model, *_list_numbers(part)) for model, part in sorted(summary.by_model.items()))
-    return *_list_numbers(summary), summary.models, summary.is_open, summary.needs_references, parts, host
+        parts = tuple([(model, _get_numbers(part)) for model, part in sorted(summary.by_model.items())])
+    return _get_numbers(summary), summary.models, summary.is_open, summary.needs_references, parts, host
 
 
-def _list_numbers(summary: NodeSummary) -> Iterator[object]:
-    yield tuple(sorted(summary.usable_cards))
-    yield summary.card_units
-    yield summary.free_units_if_usable
-    yield summary.empty_card_units_if_usable
-    yield summary.used_units
-    yield summary.total_units
+def _get_numbers(summary: NodeSummary) -> tuple[object, ...]:
+    return (
+        tuple(sorted(summary.usable_cards)),
+        summary.card_units,
+        summary.free_units_if_usable,
+        summary.empty_card_units_if_usable,
+        summary.used_units,
+        summary.total_units,
+    )

@@ -79,15 +79,16 @@ class NodeSummaryIndex:
         if before is summary:
             return
         self.changes.record_change(name)
-        if before is not None:
-            _remove_from_group(self._by_traits, get_node_traits(before), name)
-        if summary is None:
+        traits = None if summary is None else get_node_traits(summary)
+        if before is not None and (traits_before := get_node_traits(before)) != traits:
+            _remove_from_group(self._by_traits, traits_before, name)
+        if summary is None or traits is None:
             del self._summaries[name]
             self.changes.forget_removed_nodes(self._summaries)
         else:
             self._summaries[name] = summary
-            self._by_traits.setdefault(get_node_traits(summary), {})[name] = summary
-        for kind, groups in self._groups.items():
+            self._by_traits.setdefault(traits, {})[name] = summary
+        for kind, groups in self._groups.items() if len(self._groups) else ():
             if before is not None:
                 _remove_from_group(groups, find_equivalence_class(before, kind), name)
             if summary is not None:

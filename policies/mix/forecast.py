@@ -34,6 +34,11 @@ class PieceValues:
         """The best sum of prices that fits into so many units."""
         return self._values[units // self._step]
 
+    def value_cut(self, free_units: int, taken_units: int) -> float:
+        """What so many free units lose in worth when so many of them are taken."""
+        values, step = self._values, self._step
+        return values[free_units // step] - values[(free_units - taken_units) // step]
+
 
 class Forecast:
     """Everything that the policies compute of the mix and the cluster, and not of a node."""

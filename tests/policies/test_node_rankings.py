@@ -15,6 +15,7 @@ from policies.policy import ScoredCards
 from policies.tuning import PolicyTuning
 from tests.policies.fake_ledger import FakeLedger
 from tests.support.builders import pod_request, snapshot_node
+from tests.support.call_counter import count_calls
 from vrampack.cards.node import Card, Node
 from vrampack.cards.node_summary import NodeSummary
 from vrampack.cards.request import CardRequest
@@ -63,6 +64,17 @@ def test_equal_nodes_are_scored_once_and_a_changed_node_alone_again() -> None:
     assert cluster.count_scored() == 1
     cluster.ledger.put(snapshot_node("n7"))
     assert cluster.count_scored() == 0
+
+
+def test_nodes_are_grouped_in_slices_ahead_of_the_first_call() -> None:
+    """500 nodes are summarized and then grouped, 200 at a time."""
+    cluster = RankedCluster(*(snapshot_node(f"n{at}") for at in range(500)))
+    slices = 1
+    while cluster.engine.follow_slice((), 200):
+        slices += 1
+    assert slices == 5
+    calls = count_calls(cluster.engine.find_best_node, cluster.ledger.nodes, pod_request(4), "p")
+    assert calls < len(cluster.ledger.nodes)
 
 
 def test_a_node_without_room_is_not_scored() -> None:

@@ -29,6 +29,10 @@ NO_CARDS = CardRequest(units=0, count=0)
 """What a pod without cards asks for."""
 
 
+NODES_PER_SLICE = 1000
+"""Nodes summarized at a time; nothing waits meanwhile."""
+
+
 class SimulatedNode(NamedTuple):
     """A node before anything is placed on it."""
 
@@ -104,6 +108,11 @@ class PackedCluster:
         self._learned = LearnedMix() if mix is None and self._looks_ahead else None
         if mix is not None and self._looks_ahead:
             self._engine.set_forecast(self._build_forecast(mix))
+
+    def follow_nodes(self) -> None:
+        """Summarize all nodes ahead of the first pod, as the extender does before it is ready."""
+        while self._engine.follow_slice((), NODES_PER_SLICE):
+            pass
 
     def place_pod(self, uid: str, pod: SimulatedPod) -> str | None:
         """Place the pod on the best node; its name, or None when the pod fits nowhere."""
