@@ -40,6 +40,7 @@ from extender.http.server import CALLED_BY_PROBES, CALLED_BY_SCHEDULERS, Deadlin
 from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration
 from extender.state.collector import SnapshotTaker
+from extender.state.host_usage import HostUsage
 from extender.state.ledger import Ledger
 from extender.state.sync import (
     RESOURCES,
@@ -93,7 +94,10 @@ class Extender:
         self._readiness.mark_preparing()
         self._drift_check = DriftCheck(self._ledger)
         self._device_classes = DeviceClassCheck(api, metrics, resource=settings.resources.memory)
-        self._reflectors = build_reflectors(api, self._ledger, self._freshness, reporter, metrics, settings)
+        self._hosts = HostUsage(is_kept=settings.policy.reads_hosts)
+        self._reflectors = build_reflectors(
+            api, self._ledger, self._freshness, reporter, metrics, settings, hosts=self._hosts
+        )
         self._components = build_components(
             ledger=self._ledger,
             api=api,
@@ -104,6 +108,7 @@ class Extender:
             readiness=self._readiness,
             clock=time.monotonic,
             now_ns=time.time_ns,
+            hosts=self._hosts,
         )
         self._service = RouteDependencies(
             self._components.timed_verbs,
@@ -155,6 +160,11 @@ class Extender:
     def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
         """Apply every field of `RELOADABLE_FIELDS`."""
         self._components.engine.set_tuning(settings.policy)
+        self._components.mix_learner.on_policy_changed()
+        if self._hosts.set_kept(is_kept=settings.policy.reads_hosts):
+            self._components.args.forget_pods()
+            for reflector in self._reflectors:
+                reflector.request_list()
         self._ledger.apply_policy_change()
 
     def _build_verbs_server(self) -> DeadlineServer:

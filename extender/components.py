@@ -18,6 +18,7 @@ from extender.scheduling.mix_learner import MixLearner
 from extender.scheduling.node_backoff import NodeBackoff
 from extender.scheduling.verbs import Verbs
 from extender.settings import ExtenderConfiguration
+from extender.state.host_usage import HostUsage
 from extender.state.ledger import Ledger
 from extender.state.ledger_problems import LedgerProblem
 from extender.state.nominator import Nominator
@@ -35,6 +36,7 @@ class Components:
     """See `build_components`."""
 
     engine: Engine
+    args: ArgsReader
     soft_reservations: SoftReservations
     binder: Binder
     activator: PodActivator
@@ -91,13 +93,15 @@ def build_components(  # noqa: PLR0913 - what the parts share
     readiness: ReadinessCheck,
     clock: Callable[[], float],
     now_ns: Callable[[], int],
+    hosts: HostUsage | None = None,
 ) -> Components:
     """All verbs over this ledger, which is new. `clock` counts seconds, `now_ns` is Unix time."""
+    hosts = hosts or HostUsage(is_kept=False)
     soft_reservations = SoftReservations(clock)
     nominator = Nominator(ledger, PendingPreemptions(ledger, clock=clock))
     resource = settings.resources.memory
-    pods = PodClient(ledger, api, resource=resource, clock=clock, started_ns=now_ns())
-    engine = Engine(nominator, settings.policy, soft_reservations=soft_reservations)
+    pods = PodClient(ledger, api, resource=resource, clock=clock, started_ns=now_ns(), hosts=hosts)
+    engine = Engine(nominator, settings.policy, soft_reservations=soft_reservations, hosts=hosts.rooms)
     binder = Binder(
         ledger=ledger,
         engine=engine,
@@ -120,7 +124,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
         clock=clock,
     )
     engine_follower = EngineFollower(engine, nominator)
-    args = ArgsReader(resource)
+    args = ArgsReader(resource, hosts)
     preparation = CallPreparation(args, engine_follower)
     mix_learner = MixLearner(ledger, engine)
     ledger.add_listener(LedgerReactions(activator, soft_reservations, reporter, engine_follower, mix_learner))
@@ -146,6 +150,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
     )
     return Components(
         engine=engine,
+        args=args,
         soft_reservations=soft_reservations,
         binder=binder,
         activator=activator,

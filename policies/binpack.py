@@ -15,6 +15,7 @@ from vrampack.cards.node_summary import NodeSummary, find_tightest_units
 from vrampack.cards.request import CardRequest
 
 LOOKS_AHEAD = False
+READS_HOSTS = False
 COUNTS_LEFTOVERS = False
 
 

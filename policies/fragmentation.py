@@ -19,6 +19,7 @@ from vrampack.cards.node_summary import NodeSummary
 from vrampack.cards.request import CardRequest
 
 LOOKS_AHEAD = True
+READS_HOSTS = True
 COUNTS_LEFTOVERS = False
 
 

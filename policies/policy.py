@@ -25,6 +25,8 @@ class Policy(Protocol):
 
     LOOKS_AHEAD: bool
     """Whether it reads the outlook. Where no policy does, nothing of that is computed."""
+    READS_HOSTS: bool
+    """Whether it reads what hosts have left. Where no policy does, CPU and memory are not counted."""
     COUNTS_LEFTOVERS: bool
     """Whether it reads `Outlook.leftovers`, too: its scores are computed again whenever those are."""
 

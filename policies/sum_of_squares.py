@@ -16,6 +16,7 @@ from vrampack.cards.node_summary import NodeSummary
 from vrampack.cards.request import CardRequest
 
 LOOKS_AHEAD = True
+READS_HOSTS = False
 COUNTS_LEFTOVERS = True
 
 

@@ -26,6 +26,7 @@ from vrampack.cards.node_summary import NodeSummary
 from vrampack.cards.request import CardRequest
 
 LOOKS_AHEAD = True
+READS_HOSTS = True
 COUNTS_LEFTOVERS = False
 
 # Weights were chosen on the openb traces and the mixes of the GiB benchmark, never on seeds 2001 to 2010; see docs/packing.md.

@@ -37,6 +37,11 @@ class PolicyTuning(BaseModel):
         """Those that decide for some pod."""
         return (self.default, *self.allowed)
 
+    @property
+    def reads_hosts(self) -> bool:
+        """Whether any of them reads what hosts have left."""
+        return any(POLICIES[name].READS_HOSTS for name in self.list_policies())
+
     def choose_policy(self, wish: str | None) -> PolicyName:
         """A pod's wish within what is allowed, else the default."""
         return next((name for name in self.allowed if name == wish), self.default)

@@ -35,6 +35,10 @@ class MixLearner:
             if self._learned.is_forecast_due and self._engine.has_policy_that_looks_ahead:
                 self._wake_up.set()
 
+    def on_policy_changed(self) -> None:
+        """Another policy may look ahead now."""
+        self._wake_up.set()
+
     async def run(self) -> None:
         """Count the pods there are, then renew the forecast whenever enough have come."""
         self._learned = learned = LearnedMix()

@@ -30,11 +30,13 @@ from policies.engine.verdict_table import FilterOutcome, NodeVerdict, VerdictTab
 from policies.evaluate import Evaluation, evaluate_under_policy
 from policies.mix.forecast import CardCounts, Forecast
 from policies.mix.request_mix import MixedRequest
+from policies.outlook import Outlook
 from policies.policy import Policy, ScoredCards
 from policies.registry import POLICIES
 from policies.trial_placement import Placement
 from policies.tuning import PolicyName
 from vrampack.cards.fit import Unfit, find_fitting_cards
+from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Node
 from vrampack.cards.node_summary import NodeSummary, find_equivalence_class, get_request_kind, select_models
 from vrampack.cards.request import CardRequest, PodRequest
@@ -152,6 +154,10 @@ class Engine:
         """Whether any pod may be ranked by a forecast."""
         return any(self._policies[name].LOOKS_AHEAD for name in self._tuning.list_policies())
 
+    def get_outlook(self, policy: PolicyName, host: HostResources | None) -> Outlook:
+        """What the policy knows now, for a request that takes so much of its host."""
+        return self._node_rankings.get_outlook(self._policies[policy], host)
+
     @property
     def forecast(self) -> Forecast:
         """By which policies that look ahead rank."""
@@ -163,9 +169,7 @@ class Engine:
 
     def build_mixed_request(self, pod_request: PodRequest) -> MixedRequest:
         """What the pod counts as in a mix: no more than the hardware can tell apart."""
-        request = self._base_view.summaries.hardware.narrow_request(pod_request.card_request)
-        cards = CardRequest(request.units, request.count, whole=request.whole, models=request.models)
-        return MixedRequest(cards, None if pod_request.host is None else self._hosts.round_up(pod_request.host))
+        return self._base_view.summaries.hardware.build_mixed_request(pod_request, self._hosts)
 
     def evaluate_node(self, name: str, pod_request: PodRequest, uid: str) -> Evaluation:
         """Where the pod would go on this node, or why it cannot.

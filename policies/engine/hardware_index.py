@@ -12,9 +12,11 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import TypeVar
 
+from policies.engine.host_rooms import HostRooms
 from policies.mix.forecast import CardCounts
+from policies.mix.request_mix import MixedRequest
 from vrampack.cards.node import Card, Node
-from vrampack.cards.request import CardRequest
+from vrampack.cards.request import CardRequest, PodRequest
 
 Key = TypeVar("Key", str, int)
 CardHardware = tuple[str | None, str, int]
@@ -82,6 +84,12 @@ class HardwareIndex:
                 return request
             return replace(request, units=units, count=count, models=models, uuids=uuids)
         return CardRequest(units, count, is_valid=False)
+
+    def build_mixed_request(self, pod_request: PodRequest, hosts: HostRooms) -> MixedRequest:
+        """What the pod counts as in a mix."""
+        request = self.narrow_request(pod_request.card_request)
+        cards = CardRequest(request.units, request.count, whole=request.whole, models=request.models)
+        return MixedRequest(cards, None if pod_request.host is None else hosts.round_up(pod_request.host))
 
     def count_cards(self) -> CardCounts:
         """How many cards there are of each model and number of units."""

@@ -81,7 +81,7 @@ class NodeRankings:
         """What the policy may know for a request that takes so much of its host."""
         if not policy.LOOKS_AHEAD:
             return NO_OUTLOOK
-        request_host = None if host is None else self._hosts.round_up(host)
+        request_host = None if host is None or not policy.READS_HOSTS else self._hosts.round_up(host)
         return Outlook(self.forecast, self._hosts.rooms, request_host, self._leftovers)
 
     def follow_slice(self, index: NodeSummaryIndex, floor: PriorityFloor, limit: int) -> bool:

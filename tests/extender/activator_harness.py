@@ -12,6 +12,7 @@ from extender.metrics import ExtenderMetrics
 from extender.requeue.activator import Activation, PodActivator
 from extender.scheduling.engine_follower import EngineFollower
 from extender.scheduling.mix_learner import MixLearner
+from extender.state.host_usage import HostUsage
 from extender.state.ledger import Ledger
 from extender.state.nominator import Nominator
 from extender.state.pending_preemptions import PendingPreemptions
@@ -80,7 +81,14 @@ class ActivatorHarness:
             ledger=self.ledger,
             engine=engine,
             nominator=nominations,
-            pods=PodClient(self.ledger, self.door, resource=RESOURCE, clock=lambda: self.seconds, started_ns=7),
+            pods=PodClient(
+                self.ledger,
+                self.door,
+                resource=RESOURCE,
+                clock=lambda: self.seconds,
+                started_ns=7,
+                hosts=HostUsage(is_kept=False),
+            ),
             metrics=self.metrics,
             readiness=self.readiness,
             clock=lambda: self.seconds,

@@ -13,6 +13,7 @@ from extender.events import ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
 from extender.scheduling.binding import Binder
 from extender.settings import ExtenderConfiguration
+from extender.state.host_usage import HostUsage
 from extender.state.ledger import Ledger
 from extender.state.nominator import Nominator
 from extender.state.pending_preemptions import PendingPreemptions
@@ -64,6 +65,7 @@ class BindingHarness:
                 resource="aliyun.com/gpu-mem",
                 clock=lambda: self.seconds,
                 started_ns=1_700_000_000_000_000_000,
+                hosts=HostUsage(is_kept=False),
             ),
             engine=self.engine,
             soft_reservations=SoftReservations(lambda: self.seconds),

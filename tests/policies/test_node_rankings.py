@@ -25,6 +25,7 @@ class CountingPolicy:
     """Tessellate, and how many states it scored."""
 
     LOOKS_AHEAD = True
+    READS_HOSTS = True
     COUNTS_LEFTOVERS = False
 
     def __init__(self) -> None:

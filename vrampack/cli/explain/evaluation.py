@@ -15,6 +15,7 @@ from vrampack.cards.node import Card, Node
 from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import CardRequest, PodRequest
 from vrampack.cli.explain.cluster import ExplainedCluster, NodeWithHolds
+from vrampack.cli.explain.outlook import build_outlook
 from vrampack.cli.explain.pod import PodSchedulingFields, find_obstacles
 from vrampack.cli.explain.schema import HolderView
 
@@ -70,8 +71,9 @@ def evaluate_cluster(
 ) -> ClusterEvaluation:
     """How the extender's filter and prioritize would answer for every node of the cluster."""
     policy = tuning.choose_policy(pod_request.policy)
+    outlook = build_outlook(cluster, policy, pod_request)
     verdicts = {
-        name: evaluate.evaluate_node(seen.node, pod_request.card_request, policy)
+        name: evaluate.evaluate_node(seen.node, pod_request.card_request, policy, outlook)
         for name, seen in cluster.nodes.items()
     }
     evaluated = {

@@ -24,6 +24,7 @@ from vrampack.config.errors import SettingsError
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import load_credentials
 from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError
+from vrampack.kube.host_requests import read_host_request
 from vrampack.kube.objects import UNDECODABLE, PodObject, to_pod
 
 CALL_SECONDS = 30.0
@@ -124,7 +125,13 @@ async def _read_pod(api: Api, settings: ExtenderConfiguration, namespace: str, n
     except UNDECODABLE as error:
         raise NoAnswerError(f"get pod {namespace}/{name}: {error}") from error
     return ExplainedPod(
-        to_pod(pod, resource=settings.resources.memory), scheduling_fields, pod.metadata.annotations or {}
+        to_pod(
+            pod,
+            resource=settings.resources.memory,
+            host=read_host_request(pod.spec) if settings.policy.reads_hosts else None,
+        ),
+        scheduling_fields,
+        pod.metadata.annotations or {},
     )
 
 

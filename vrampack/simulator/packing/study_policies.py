@@ -29,6 +29,7 @@ class StudyPolicy:
     """One of them, by its formula."""
 
     LOOKS_AHEAD = True
+    READS_HOSTS = True
     COUNTS_LEFTOVERS = False
 
     def __init__(self, rate_node: RateNode) -> None:
