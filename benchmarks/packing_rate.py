@@ -21,13 +21,14 @@ from benchmarks.benchmark_row import BenchmarkRow
 from benchmarks.options import BenchmarkOptions
 from extender.garbage_collection import choose_generation, freeze_objects
 from policies.registry import POLICIES
+from policies.tuning import PolicyTuning
 from vrampack.cards.host_room import HostResources
 from vrampack.simulator.packing.openb_protocol import count_mix, rename_nodes
 from vrampack.simulator.packing.packed_cluster import PackedCluster, SimulatedNode, SimulatedPod
 from vrampack.simulator.packing.trace_files import read_openb_nodes, read_openb_pods
 
 TILES = 12
-POLICY = "tessellate"
+POLICY = PolicyTuning().default
 DATA = Path(__file__).parent / "data" / "openb"
 DECISIONS_PER_PAUSE = 100
 """The service looks whether to collect garbage every 20 ms."""

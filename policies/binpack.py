@@ -38,3 +38,6 @@ def score_nodes(
     for name, node in summaries:  # the scheduler waits for this loop when a size is new
         free = node.empty_card_units if whole else node.free_units
         yield name, -free[bisect_left(free, units)]
+
+
+bound_scores = score_nodes

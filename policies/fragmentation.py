@@ -40,6 +40,9 @@ def score_nodes(
         yield name, _rate_node(name, open_cards, fitting, request, outlook)[0]
 
 
+bound_scores = score_nodes
+
+
 def _rate_node(
     name: str, open_cards: Sequence[OpenCard], fitting: Sequence[OpenCard], request: CardRequest, outlook: Outlook
 ) -> tuple[float, list[OpenCard]]:

@@ -31,3 +31,6 @@ def score_nodes(
     for name, node in summaries:
         added = sum(find_tightest_units(node, request)) if request.whole else request.units * request.count
         yield name, (node.used_units + added) / node.total_units
+
+
+bound_scores = score_nodes

@@ -47,3 +47,12 @@ class Policy(Protocol):
         Ranking thousands of nodes needs no cards, and no call for each. A property test holds the two to the same scores.
         """
         ...
+
+    def bound_scores(
+        self, summaries: Iterable[tuple[str, NodeSummary]], request: CardRequest, outlook: Outlook, /
+    ) -> Iterator[tuple[str, float]]:
+        """Figures that the scores are not above, and that take less time: only the nodes that may be best are scored.
+
+        `score_nodes` itself where there is nothing that is much cheaper.
+        """
+        ...

@@ -38,6 +38,9 @@ def score_nodes(
         yield name, -1.0 if request.whole else -_used_shares(node, request)[request.count - 1]
 
 
+bound_scores = score_nodes
+
+
 def _used_shares(summary: NodeSummary, request: CardRequest) -> list[float]:
     """In use on each card that takes the request after placing it, ascending."""
     units = request.units

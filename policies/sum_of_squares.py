@@ -35,6 +35,9 @@ def score_nodes(
         yield name, _rate_cards(fitting, request, outlook.leftovers)[0]
 
 
+bound_scores = score_nodes
+
+
 def _rate_cards(
     fitting: Sequence[OpenCard], request: CardRequest, leftovers: Mapping[tuple[int, int], int]
 ) -> tuple[float, list[OpenCard]]:

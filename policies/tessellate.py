@@ -15,7 +15,7 @@ card wins, then the fuller node, then the fuller host.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from math import floor
+from math import floor, inf
 
 from policies.open_cards import OpenCard, list_open_cards, open_card, pick_cards
 from policies.outlook import Outlook
@@ -77,6 +77,28 @@ def score_nodes(
         yield name, rating.score_node(name, summary.total_units - summary.used_units, chosen)
 
 
+def bound_scores(
+    summaries: Iterable[tuple[str, NodeSummary]], request: CardRequest, outlook: Outlook
+) -> Iterator[tuple[str, float]]:
+    """By the best card and the node: what the host adds is at most what a request may save by taking starved cards."""
+    if request.count != 1 or request.whole:
+        yield from score_nodes(summaries, request, outlook)
+        return
+    rating = _Rating(request, outlook)
+    by_model: dict[str, _CardBounds] = {}
+    half_node_units = outlook.forecast.mean_card_units * HALF_NODE_CARDS
+    for name, summary in summaries:
+        if summary.by_model is not None:
+            yield from score_nodes([(name, summary)], request, outlook)
+            continue
+        (model,) = summary.models
+        bounds = by_model.get(model)
+        if bounds is None:
+            bounds = by_model[model] = _CardBounds(rating, model)
+        left = max(0.0, summary.total_units - summary.used_units - request.units) / half_node_units
+        yield name, max(map(bounds.__getitem__, summary.usable_cards)) - NODE_TIE * left / (1.0 + left)
+
+
 CostedCard = tuple[float, OpenCard]
 
 
@@ -122,7 +144,7 @@ class _Rating:
             cost += card_cost
             taken_units += taken
             left += (units - used - taken) / units
-        node_left = (free_units - taken_units) / mean / HALF_NODE_CARDS
+        node_left = max(0.0, free_units - taken_units) / mean / HALF_NODE_CARDS
         tie = CARD_TIE * left / max(1, len(chosen)) + NODE_TIE * node_left / (1.0 + node_left)
         host = self._rooms.get(name)
         if host is not None:
@@ -130,6 +152,16 @@ class _Rating:
             cost += host_cost
             tie += host_tie
         return floor(-cost / STEP + 1e-9) - tie
+
+    def bound_card(self, model: str, units: int, used: int) -> float:
+        """The best score of a node on which the request takes this card, but for the node's own tie; it needs not fit."""
+        taken = self._request.units
+        if units - used < taken:
+            return -inf
+        cost = self._cost_card(model, units, used)
+        if self._rooms and self._per_card is not None:
+            cost -= STARVATION * taken / self._mean
+        return floor(-cost / STEP + 1e-6) - CARD_TIE * (units - used - taken) / units + 1e-9
 
     def _cost_card(self, model: str, units: int, used: int) -> float:
         request, mean = self._request, self._mean
@@ -155,6 +187,19 @@ class _Rating:
             cost += STARVATION * (starved_after - _count_starved_cards(free_cards, cpu_milli, memory_mib, per_card))
         host_left = cpu_after / HALF_HOST_CPU_MILLI
         return cost, HOST_TIE * host_left / (1.0 + host_left)
+
+
+class _CardBounds(dict[tuple[int, int], float]):
+    """By units and used units of a card of one model: computed when a card is first seen, for many nodes have such cards."""
+
+    def __init__(self, rating: _Rating, model: str) -> None:
+        super().__init__()
+        self._rating = rating
+        self._model = model
+
+    def __missing__(self, card: tuple[int, int]) -> float:
+        bound = self[card] = self._rating.bound_card(self._model, *card)
+        return bound
 
 
 def _count_starved_cards(free_cards: float, cpu_milli: int, memory_mib: int, per_card: HostResources) -> float:

@@ -26,9 +26,10 @@ class PolicyTuning(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    default: PolicyName = "binpack"
+    default: PolicyName = "tessellate"
     """Where pods go that say nothing. Change it to `spread` if speed matters more than free cards, to
-    `node-binpack` if an autoscaler should find empty nodes to remove."""
+    `node-binpack` if an autoscaler should find empty nodes to remove, to `binpack` if the order of nodes should depend on
+    nothing but their cards."""
 
     allowed: tuple[PolicyName, ...] = Field(default=(), max_length=len(POLICIES))
     """Policies a pod may choose by its annotation `vrampack.dev/policy`. Empty: the annotation is ignored."""

@@ -272,22 +272,24 @@ class Engine:
         """
         if node is None:
             return 0, 0.0
-        looks_ahead = self._policies[self.choose_policy(pod_request)].LOOKS_AHEAD
-        if looks_ahead:
-            alone = self._evaluate(node, pod_request)
-            score = alone.score if isinstance(alone, ScoredCards) else 0.0
-            beside = self._score_with_reservations(node, reserved, pod_request) if reserved else score
-            return (1, score) if beside is None else (0, beside)
         if not reserved:
-            return 0, table.get_score(node.name)
+            return 0, self._score_alone(table, node, pod_request)
+        context = self._node_rankings.get_node_context(self.choose_policy(pod_request), node.name, pod_request.host)
         known = table.reserved_ranks.get(node.name)
-        if known is not None and known[0] is node and known[1] is reserved:
-            return known[2]
+        if known is not None and known[0] is node and known[1] is reserved and known[2] == context:
+            return known[3]
         beside = self._score_with_reservations(node, reserved, pod_request)
-        rank = (1, table.get_score(node.name)) if beside is None else (0, beside)
+        rank = (1, self._score_alone(table, node, pod_request)) if beside is None else (0, beside)
         if is_shared:
-            table.reserved_ranks[node.name] = node, reserved, rank
+            table.reserved_ranks[node.name] = node, reserved, context, rank
         return rank
+
+    def _score_alone(self, table: VerdictTable, node: Node, pod_request: PodRequest) -> float:
+        """The score of a node that fits, as if nothing were reserved there. Tables hold none of policies that look ahead."""
+        if not self._policies[self.choose_policy(pod_request)].LOOKS_AHEAD:
+            return table.get_score(node.name)
+        alone = self._evaluate(node, pod_request)
+        return alone.score if isinstance(alone, ScoredCards) else 0.0
 
     def _score_with_reservations(
         self, node: Node, reserved: Sequence[ReservedCards], pod_request: PodRequest

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from heapq import heappop, heappush, merge
+from heapq import heapify, heappop, heappush, merge
 from itertools import islice
 from sys import maxsize
 
 from policies.engine.node_states import NodeState, NodeStates
 from policies.outlook import Outlook
 from policies.policy import Policy
-from vrampack.cards.node_summary import find_equivalence_class, get_request_kind, select_models
+from vrampack.cards.node_summary import NodeSummary, get_request_kind, select_models
 from vrampack.cards.request import CardRequest
+
+MIN_BOUNDED_STATES = 48
+"""Fewer new states are scored at once."""
+STATES_AT_A_TIME = 16
 
 
 class NodeRanking:
@@ -28,6 +32,8 @@ class NodeRanking:
         self._buckets: dict[float, list[NodeState]] = {}
         self._worst_scores: list[float] = []
         """The scores of the buckets, negative: a heap whose first is the best."""
+        self._bounded: list[tuple[float, int, NodeState]] = []
+        """States that are not scored yet, with what their score is not above, negative: a heap, too."""
 
     def follow_states(self) -> None:
         """Score the states that are new."""
@@ -48,19 +54,38 @@ class NodeRanking:
         fitting = [
             state
             for state in self._list_roomy_states(new_states)
-            if find_equivalence_class(state.summary, kind).find_obstacle(request) is None
+            if state.find_equivalence_class(kind).find_obstacle(request) is None
         ]
-        if not fitting:
+        if len(fitting) < MIN_BOUNDED_STATES:
+            self._put_scores(fitting)
             return
-        summaries = [(state.names[0], select_models(state.summary, request.models)) for state in fitting]
-        scores = self._policy.score_nodes(summaries, request, self.outlook)
-        for state, (_, score) in zip(fitting, scores, strict=True):
+        bounds = self._policy.bound_scores(self._list_summaries(fitting), request, self.outlook)
+        self._bounded += [(-bound, state.number, state) for state, (_, bound) in zip(fitting, bounds, strict=True)]
+        heapify(self._bounded)
+
+    def _list_summaries(self, states: Sequence[NodeState]) -> list[tuple[str, NodeSummary]]:
+        models = self._request.models
+        if models is None:
+            return [(state.names[0], state.summary) for state in states]
+        return [(state.names[0], select_models(state.summary, models)) for state in states]
+
+    def _put_scores(self, states: Sequence[NodeState]) -> None:
+        if not states:
+            return
+        scores = self._policy.score_nodes(self._list_summaries(states), self._request, self.outlook)
+        for state, (_, score) in zip(states, scores, strict=True):
             bucket = self._buckets.get(score)
             if bucket is None:
                 heappush(self._worst_scores, -score)
                 self._buckets[score] = [state]
             else:
                 bucket.append(state)
+
+    def _score_best_states(self) -> None:
+        """Score states until none that is left can be as good as the best of those that are."""
+        while self._bounded and (not self._worst_scores or self._bounded[0][0] <= self._worst_scores[0]):
+            best = [heappop(self._bounded)[2] for _ in range(min(STATES_AT_A_TIME, len(self._bounded)))]
+            self._put_scores([state for state in best if state.names])
 
     def _list_roomy_states(self, new_states: Sequence[NodeState]) -> list[NodeState]:
         """Those that have enough free: most have too little, and no more is asked of them."""
@@ -81,7 +106,10 @@ class NodeRanking:
         """The best `count` of the candidates that fit, with scores, best first; equal scores in the order of names."""
         best: list[tuple[float, str]] = []
         passed: list[float] = []
-        while self._worst_scores and len(best) < count:
+        while len(best) < count:
+            self._score_best_states()
+            if not self._worst_scores:
+                break
             score = -self._worst_scores[0]
             bucket = [state for state in self._buckets[score] if state.names]
             if bucket:

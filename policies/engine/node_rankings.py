@@ -84,6 +84,14 @@ class NodeRankings:
         request_host = None if host is None or not policy.READS_HOSTS else self._hosts.round_up(host)
         return Outlook(self.forecast, self._hosts.rooms, request_host, self._leftovers)
 
+    def get_node_context(self, policy_name: PolicyName, name: str, host: HostResources | None) -> object:
+        """What else a score on this node depends on: equal contexts, equal scores, while the forecast is the same."""
+        policy = self._policies[policy_name]
+        if not policy.LOOKS_AHEAD:
+            return None
+        request_host = self.get_outlook(policy, host).request_host
+        return self._hosts.rooms.get(name), request_host, self._leftovers_counted_at if policy.COUNTS_LEFTOVERS else 0
+
     def follow_slice(self, index: NodeSummaryIndex, floor: PriorityFloor, limit: int) -> bool:
         """Group `limit` changed nodes at most, ahead of the next call; whether there are more."""
         return self._get_states(index, floor).follow_slice(limit)

@@ -16,7 +16,10 @@ from policies.engine.host_rooms import HostRooms
 from policies.engine.node_summary_index import NodeSummaryIndex
 from policies.engine.stale_nodes import StaleNodes
 from vrampack.cards.host_room import HostResources
-from vrampack.cards.node_summary import NodeSummary
+from vrampack.cards.node_summary import EquivalenceClass, NodeSummary, RequestKind, find_equivalence_class
+
+MAX_KINDS = 8
+"""Of requests, whose classes are kept with a state: 0.1 KB each."""
 
 StateKey: TypeAlias = tuple[object, ...]
 
@@ -24,7 +27,7 @@ StateKey: TypeAlias = tuple[object, ...]
 class NodeState:
     """The nodes that are alike. Without names it is gone: such nodes that come later are a new state."""
 
-    __slots__ = ("largest_free_units", "names", "number", "summary")
+    __slots__ = ("_classes", "largest_free_units", "names", "number", "summary")
 
     def __init__(self, number: int, summary: NodeSummary) -> None:
         self.number = number
@@ -34,6 +37,16 @@ class NodeState:
         """Of one card."""
         self.names: list[str] = []
         """In order."""
+        self._classes: dict[RequestKind, EquivalenceClass] = {}
+
+    def find_equivalence_class(self, kind: RequestKind) -> EquivalenceClass:
+        """What matters of these nodes to requests of this kind: a state is compared with many requests of few kinds."""
+        known = self._classes.get(kind)
+        if known is None:
+            known = self._classes[kind] = find_equivalence_class(self.summary, kind)
+            if len(self._classes) > MAX_KINDS:
+                del self._classes[next(iter(self._classes))]
+        return known
 
 
 class NodeStates:

@@ -23,8 +23,8 @@ NodeVerdict = float | UnfitReason | None
 Buckets = defaultdict[float, dict[str, None]]
 """Names by score. No sets: a garbage collection looks at every member of a set, and at none of a dict of strings to None."""
 
-ReservedRank = tuple[Node, object, tuple[int, float]]
-"""The node and the reservations for which it holds, and the tier and score."""
+ReservedRank = tuple[Node, object, object, tuple[int, float]]
+"""The node, the reservations and what else it holds for, and the tier and score."""
 
 MIN_RANKS_KEPT = 64
 """So many are kept however few nodes have reservations."""

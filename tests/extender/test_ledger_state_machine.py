@@ -63,7 +63,9 @@ class ClusterMachine(RuleBasedStateMachine):
         self.made = 0
         self.version = 0
         self.ledger = a_ledger()
-        self.engine = Engine(Nominator(self.ledger, PendingPreemptions(self.ledger, clock=lambda: 0.0)), PolicyTuning())
+        self.engine = Engine(
+            Nominator(self.ledger, PendingPreemptions(self.ledger, clock=lambda: 0.0)), PolicyTuning(default="binpack")
+        )
         for facts in self.nodes.values():
             self.ledger.update_node(facts)
 

@@ -305,13 +305,13 @@ def test_pods_of_one_floor_find_the_same_cards_kept() -> None:
 
 
 WISHES: dict[str, tuple[PolicyTuning, str, PolicyName]] = {
-    "none": (EVERY, "", "binpack"),
+    "none": (EVERY, "", "tessellate"),
     "another default": (PolicyTuning(default="spread"), "", "spread"),
     "allowed": (EVERY, "spread", "spread"),
-    "not allowed": (PolicyTuning(allowed=("node-binpack",)), "spread", "binpack"),
-    "nothing is allowed": (PolicyTuning(), "spread", "binpack"),
-    "unknown": (EVERY, "best", "binpack"),
-    "in another case": (EVERY, "Spread", "binpack"),
+    "not allowed": (PolicyTuning(allowed=("node-binpack",)), "spread", "tessellate"),
+    "nothing is allowed": (PolicyTuning(), "spread", "tessellate"),
+    "unknown": (EVERY, "best", "tessellate"),
+    "in another case": (EVERY, "Spread", "tessellate"),
     "the default need not be allowed": (PolicyTuning(default="node-binpack", allowed=("spread",)), "x", "node-binpack"),
 }
 

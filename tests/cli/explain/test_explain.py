@@ -248,7 +248,7 @@ async def test_json_and_yaml_carry_what_the_table_shows(form: str, tmp_path: Pat
     assert (said["apiVersion"], said["kind"]) == ("vrampack.dev/v1", "Explanation")
     assert said["pod"]["state"] == "pending"
     assert said["request"] | {"problem": ""} == said["request"]
-    assert (said["request"]["units"], said["request"]["unitMib"], said["request"]["policy"]) == (8, 1024, "binpack")
+    assert (said["request"]["units"], said["request"]["unitMib"], said["request"]["policy"]) == (8, 1024, "tessellate")
     assert said["scheduler"] == {"reason": "Unschedulable", "message": "no"}
     assert said["reasons"] == {"no shareable GPU memory": 2, "no card with enough free memory": 1}
     assert (said["nodeCount"], said["nodesWithoutMemory"]) == (3, 1)

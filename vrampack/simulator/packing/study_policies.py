@@ -52,6 +52,8 @@ class StudyPolicy:
             chosen = _choose_tightest((card for card in cards if card.has_room_for(request)), request)
             yield name, self._rate(name, cards, chosen, request, outlook)
 
+    bound_scores = score_nodes
+
     def _rate(
         self,
         name: str,
