@@ -8,9 +8,11 @@ Nodes are renamed at random for each seed, because ties end in the name.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from math import inf
 from random import Random
 from statistics import fmean
 
@@ -31,7 +33,7 @@ BuildCluster = Callable[[Sequence[SimulatedNode]], PackedCluster]
 
 @dataclass(frozen=True, slots=True)
 class CardMeasures:
-    """In per cent, but for the last one."""
+    """In per cent, but for the last two."""
 
     placed_gib: float
     """Of what was asked for."""
@@ -43,6 +45,8 @@ class CardMeasures:
     """Free on used cards in pieces smaller than the median request, of the cluster's memory."""
     repack_ratio: float
     """Memory of the cards in use / memory of the cards that an offline best-fit-decreasing repack opens."""
+    wait: float
+    """In thousandths of a mean lifetime: mean from arrival to placement. 0 where what does not fit is lost."""
 
 
 @dataclass(slots=True)
@@ -52,6 +56,7 @@ class _Tally:
     asked: int = 0
     placed: int = 0
     samples: list[tuple[float, float, float, float]] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
 
     def sample_cards(self, cluster: PackedCluster, running: Sequence[int]) -> None:
         cards = cluster.list_card_uses()
@@ -69,8 +74,15 @@ class _Tally:
         )
 
     def to_measures(self) -> CardMeasures:
-        means = [fmean(column) for column in zip(*self.samples, strict=True)]
-        return CardMeasures(100 * self.placed / self.asked if self.asked else 100.0, *means)
+        allocation, density, stranded, repack_ratio = [fmean(column) for column in zip(*self.samples, strict=True)]
+        return CardMeasures(
+            100 * self.placed / self.asked if self.asked else 100.0,
+            allocation,
+            density,
+            stranded,
+            repack_ratio,
+            wait=1000 * fmean(self.waits) if self.waits else 0.0,
+        )
 
 
 def build_mix(weights: Mapping[int, float]) -> RequestMix:
@@ -99,38 +111,80 @@ def run_fill(
     return measures
 
 
+class _Churn:
+    """The pods that run, and those that wait."""
+
+    def __init__(self, cluster: PackedCluster, random: Random, tally: _Tally) -> None:
+        self.running: list[int] = []
+        """Units, ascending."""
+        self.waiting: dict[int, deque[tuple[float, str]]] = {}
+        """Arrival and uid by units, the first to come first."""
+        self._cluster = cluster
+        self._random = random
+        self._tally = tally
+        self._ending: list[tuple[float, str, str, SimulatedPod]] = []
+
+    def end_pods(self, now: float) -> None:
+        """End what has ended by now; each time the pods that wait have their turn."""
+        while self._ending and self._ending[0][0] <= now:
+            ended_at, uid, name, pod = heappop(self._ending)
+            self._cluster.remove_pod(uid, name, pod)
+            del self.running[bisect_left(self.running, pod.units)]
+            self._place_waiting(ended_at)
+
+    def place_pod(self, uid: str, units: int, now: float, arrived: float) -> bool:
+        pod = SimulatedPod(CardRequest(units), None)
+        name = self._cluster.place_pod(uid, pod)
+        if name is None:
+            return False
+        heappush(self._ending, (now + self._random.lognormvariate(-0.5, 1.0), uid, name, pod))
+        insort(self.running, units)
+        if arrived >= WARM_UP_LIFETIMES:
+            self._tally.placed += units
+            self._tally.waits.append(now - arrived)
+        return True
+
+    def _place_waiting(self, now: float) -> None:
+        """Whoever came first and fits: where one size has no room, no larger one has."""
+        limit = inf
+        while heads := [(queue[0][0], units) for units, queue in self.waiting.items() if queue and units < limit]:
+            arrived, units = min(heads)
+            if self.place_pod(self.waiting[units][0][1], units, now, arrived):
+                self.waiting[units].popleft()
+            else:
+                limit = units
+
+
 def run_churn(
     nodes: Sequence[SimulatedNode],
     weights: Mapping[int, float],
     load: float,
     seed: int,
     build_cluster: BuildCluster,
+    *,
+    has_queue: bool = False,
 ) -> CardMeasures:
-    """The steady state at this load: mean GiB asked for at any time, as a share of the cluster's."""
+    """The steady state at this load: mean GiB asked for at any time, as a share of the cluster's.
+
+    With a queue a pod that does not fit waits, and lives as long from its placement on.
+    """
     random = Random(seed)  # noqa: S311 - a simulation's chance
     cluster = build_cluster(rename_nodes(nodes, random))
-    tally, sizes, running = _begin_tally(nodes, weights), list(weights), list[int]()
+    tally, sizes = _begin_tally(nodes, weights), list(weights)
+    churn = _Churn(cluster, random, tally)
     mean_units = sum(units * weight for units, weight in weights.items()) / sum(weights.values())
     rate, now = load * tally.total_units / mean_units, 0.0
-    ending: list[tuple[float, str, str, SimulatedPod]] = []
     cards = sum(len(node.card_units) for node in nodes)
     for arrival in range(ARRIVALS_PER_CARD * cards):
         now += random.expovariate(rate)
-        while ending and ending[0][0] <= now:
-            _, uid, name, pod = heappop(ending)
-            cluster.remove_pod(uid, name, pod)
-            del running[bisect_left(running, pod.units)]
+        churn.end_pods(now)
         (units,) = random.choices(sizes, list(weights.values()))
-        uid, pod = f"pod-{arrival}", SimulatedPod(CardRequest(units), None)
-        placed_on = cluster.place_pod(uid, pod)
-        if placed_on is not None:
-            heappush(ending, (now + random.lognormvariate(-0.5, 1.0), uid, placed_on, pod))
-            insort(running, units)
+        if not churn.place_pod(f"pod-{arrival}", units, now, now) and has_queue:
+            churn.waiting.setdefault(units, deque()).append((now, f"pod-{arrival}"))
         if now >= WARM_UP_LIFETIMES:
             tally.asked += units
-            tally.placed += units if placed_on is not None else 0
             if arrival % ARRIVALS_PER_SAMPLE == 0:
-                tally.sample_cards(cluster, running)
+                tally.sample_cards(cluster, churn.running)
     return tally.to_measures()
 
 

@@ -65,10 +65,12 @@ class CardRun:
     seed: int
     load: float = 0.7
     """Of a churn."""
+    has_queue: bool = False
+    """Of a churn: what does not fit waits."""
 
 
 def measure_openb(run: OpenbRun) -> dict[str, float]:
-    """Allocation in per cent, by the per cent asked for."""
+    """Allocation in per cent, by each whole per cent asked for; `openb_protocol.READ_AT` are those that are published."""
     nodes = read_openb_nodes(run.data / "openb")
     pods = read_openb_pods(run.data / "openb", run.trace)
     build = partial(
@@ -79,7 +81,7 @@ def measure_openb(run: OpenbRun) -> dict[str, float]:
         host_step=EXACT_HOSTS if run.policy in EXACT_POLICIES else PRODUCT_HOSTS,
     )
     allocation = openb_protocol.run_seed(nodes, pods, run.seed, build)
-    return {str(at): round(allocation[at], 3) for at in openb_protocol.READ_AT}
+    return {str(at): round(value, 3) for at, value in sorted(allocation.items())}
 
 
 def measure_cards(run: CardRun) -> dict[str, dict[str, float]]:
@@ -96,7 +98,8 @@ def measure_cards(run: CardRun) -> dict[str, dict[str, float]]:
     if run.test == "fill":
         filled = card_benchmark.run_fill(nodes, weights, run.seed, build)
         return {f"{load:g}": asdict(measures) for load, measures in filled.items()}
-    return {f"{run.load:g}": asdict(card_benchmark.run_churn(nodes, weights, run.load, run.seed, build))}
+    churned = card_benchmark.run_churn(nodes, weights, run.load, run.seed, build, has_queue=run.has_queue)
+    return {f"{run.load:g}": asdict(churned)}
 
 
 def map_runs(measure: Callable[[Run], Result], runs: Sequence[Run], jobs: int) -> Iterator[tuple[Run, Result]]:
@@ -109,5 +112,6 @@ def map_runs(measure: Callable[[Run], Result], runs: Sequence[Run], jobs: int) -
 
 
 def average_results(results: Sequence[dict[str, float]]) -> dict[str, float]:
-    """The mean of each figure."""
-    return {key: round(fmean(result[key] for result in results), 3) for key in results[0]}
+    """The mean of each figure that all of them have."""
+    shared = [key for key in results[0] if all(key in result for result in results)]
+    return {key: round(fmean(result[key] for result in results), 3) for key in shared}
