@@ -77,6 +77,7 @@ packing: setup ## The first rows of docs/packing.md: four traces and the GiB ben
 
 packing-final: setup ## All 17 traces on seeds that nothing was tuned on, once for a release: hours of CPU; JOBS=N
 	git rev-parse HEAD
+	mkdir -p build
 	$(BIN)/vrampack simulate openb --trace all --policy fragmentation --policy tessellate --seeds 2001-2010 --jobs $(or $(JOBS),1) --json | tee build/packing-final.jsonl
 	$(BIN)/vrampack simulate openb --trace all --policy tessellate --mix learned --seeds 2001-2010 --jobs $(or $(JOBS),1) --json | tee -a build/packing-final.jsonl
 

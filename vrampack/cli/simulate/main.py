@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar, get_args
 
 from extender.settings import load_settings
+from policies.registry import POLICIES
 from vrampack.cli.errors import report_error
 from vrampack.cli.inspect.text_columns import align_columns
 from vrampack.cli.output import write_output
@@ -26,6 +27,7 @@ from vrampack.simulator.packing.measurement import (
     CardTest,
     MixMode,
     OpenbRun,
+    Through,
     average_results,
     map_runs,
     measure_cards,
@@ -76,6 +78,12 @@ def build_parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--trace", action="append", choices=("all", *OPENB_TRACES), help="openb: may be given several times (default)"
     )
+    made.add_argument(
+        "--through",
+        choices=get_args(Through),
+        default="engine",
+        help="openb: pods without cards by the scheduler's plug-ins, and the others over HTTP, which learns the mix (engine)",
+    )
     made.add_argument("--test", action="append", choices=get_args(CardTest), help="cards: fill or churn (both)")
     made.add_argument("--cluster", action="append", choices=CLUSTERS, help="cards: (both)")
     made.add_argument("--requests", action="append", choices=MIXES, help="cards: (inference and awkward)")
@@ -109,10 +117,20 @@ def parse_seeds(text: str) -> range:
 
 
 def _simulate_openb(options: argparse.Namespace) -> int:
+    if options.through == "http":
+        options.mix = "learned"  # as a running extender does
+        if wrong := [policy for policy in _list_policies(options) if policy not in POLICIES]:
+            return report_error(
+                f"--through http takes policies that a configuration can name, not {', '.join(wrong)}", 2
+            )
     traces = options.trace or ["default"]
     traces = OPENB_TRACES if "all" in traces else traces
     rows = [
-        (trace, policy, [OpenbRun(options.data, trace, policy, options.mix, seed) for seed in options.seeds])
+        (
+            trace,
+            policy,
+            [OpenbRun(options.data, trace, policy, options.mix, seed, options.through) for seed in options.seeds],
+        )
         for trace, policy in product(traces, _list_policies(options))
     ]
     results = _measure(measure_openb, [run for _, _, runs in rows for run in runs], options.jobs)
@@ -128,6 +146,7 @@ def _simulate_openb(options: argparse.Namespace) -> int:
                 policy=policy,
                 seeds=list(options.seeds),
                 mix=options.mix,
+                through=options.through,
                 allocation=allocation,
                 per_seed=per_seed,
             )

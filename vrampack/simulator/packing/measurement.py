@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from random import Random
 from statistics import fmean
 from typing import Literal, TypeVar
 
@@ -15,7 +17,8 @@ from policies.registry import POLICIES
 from policies.tuning import PolicyName
 from vrampack.cards.host_room import HostResources
 from vrampack.simulator.packing import card_benchmark, openb_protocol
-from vrampack.simulator.packing.packed_cluster import PackedCluster
+from vrampack.simulator.packing.http_cluster import HttpCluster
+from vrampack.simulator.packing.packed_cluster import PackedCluster, SchedulerPlacedCluster, SimulatedNode, SimulatedPod
 from vrampack.simulator.packing.study_clusters import STUDY_CLUSTERS
 from vrampack.simulator.packing.study_policies import STUDY_POLICIES
 from vrampack.simulator.packing.trace_files import (
@@ -27,6 +30,9 @@ from vrampack.simulator.packing.trace_files import (
 
 MixMode = Literal["given", "learned"]
 CardTest = Literal["fill", "churn"]
+Through = Literal["engine", "scheduler", "http"]
+"""engine: every pod by the policy, as in the study. scheduler: those without cards by kube-scheduler's plug-ins. http: so, and the
+others by the extender's own program over HTTP, among the nodes that a scheduler looks at."""
 
 SIMULATED_POLICIES: dict[PolicyName, Policy] = {**POLICIES, **STUDY_POLICIES}
 """Those of the product, and those of the FGD study."""
@@ -50,6 +56,7 @@ class OpenbRun:
     policy: PolicyName
     mix: MixMode
     seed: int
+    through: Through = "engine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +80,31 @@ def measure_openb(run: OpenbRun) -> dict[str, float]:
     """Allocation in per cent, by each whole per cent asked for; `openb_protocol.READ_AT` are those that are published."""
     nodes = read_openb_nodes(run.data / "openb")
     pods = read_openb_pods(run.data / "openb", run.trace)
-    build = partial(
-        STUDY_CLUSTERS.get(run.policy, PackedCluster),
+    if run.through == "http":
+        with ExitStack() as stack:
+            allocation = openb_protocol.run_seed(nodes, pods, run.seed, partial(_open_http_cluster, run, stack))
+    else:
+        allocation = openb_protocol.run_seed(nodes, pods, run.seed, _choose_cluster(run, pods))
+    return {str(at): round(value, 3) for at, value in sorted(allocation.items())}
+
+
+def _choose_cluster(run: OpenbRun, pods: Sequence[SimulatedPod]) -> Callable[[Sequence[SimulatedNode]], PackedCluster]:
+    build: Callable[..., PackedCluster] = STUDY_CLUSTERS.get(run.policy, PackedCluster)
+    if run.through == "scheduler":
+        build = partial(SchedulerPlacedCluster, random=Random(run.seed))  # noqa: S311 - a simulation's chance
+    return partial(
+        build,
         policy=run.policy,
         mix=openb_protocol.count_mix(pods) if run.mix == "given" else None,
         policies=SIMULATED_POLICIES,
         host_step=EXACT_HOSTS if run.policy in EXACT_POLICIES else PRODUCT_HOSTS,
     )
-    allocation = openb_protocol.run_seed(nodes, pods, run.seed, build)
-    return {str(at): round(value, 3) for at, value in sorted(allocation.items())}
+
+
+def _open_http_cluster(run: OpenbRun, stack: ExitStack, nodes: Sequence[SimulatedNode]) -> HttpCluster:
+    cluster = HttpCluster(nodes, run.policy, Random(run.seed))  # noqa: S311 - a simulation's chance
+    stack.callback(cluster.close)
+    return cluster
 
 
 def measure_cards(run: CardRun) -> dict[str, dict[str, float]]:

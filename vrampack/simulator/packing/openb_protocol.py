@@ -10,16 +10,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
+from typing import Protocol
 
 from policies.mix.request_mix import MixedRequest, RequestMix, count_requests
-from vrampack.simulator.packing.packed_cluster import PackedCluster, SimulatedNode, SimulatedPod
+from vrampack.simulator.packing.packed_cluster import SimulatedNode, SimulatedPod
 
 TUNE = 1.3
 """How much arrives, as a share of the cluster."""
 READ_AT = (95, 100, 130)
 """Per cent of the cluster's cards asked for."""
 
-BuildCluster = Callable[[Sequence[SimulatedNode], RequestMix | None], PackedCluster]
+
+class PodPlacer(Protocol):
+    """A cluster that takes pods one by one."""
+
+    def place_pod(self, uid: str, pod: SimulatedPod, /) -> str | None:
+        """Where the pod was placed; None where it did not fit."""
+        ...
 
 
 def count_mix(pods: Sequence[SimulatedPod]) -> RequestMix:
@@ -51,7 +58,7 @@ def run_seed(
     nodes: Sequence[SimulatedNode],
     pods: Sequence[SimulatedPod],
     seed: int,
-    build_cluster: Callable[[Sequence[SimulatedNode]], PackedCluster],
+    build_cluster: Callable[[Sequence[SimulatedNode]], PodPlacer],
 ) -> Mapping[int, float]:
     """Allocation in per cent of the cluster's cards, by the per cent of them that have been asked for."""
     random = Random(seed)  # noqa: S311 - a simulation's chance
@@ -64,7 +71,7 @@ def run_seed(
     return {at: sum(values) / len(values) for at, values in read.items()}
 
 
-def _place_arrivals(cluster: PackedCluster, arrivals: Sequence[SimulatedPod]) -> Iterator[tuple[int, int]]:
+def _place_arrivals(cluster: PodPlacer, arrivals: Sequence[SimulatedPod]) -> Iterator[tuple[int, int]]:
     asked = allocated = 0
     for position, pod in enumerate(arrivals):
         asked += pod.units

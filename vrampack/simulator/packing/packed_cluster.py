@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import NamedTuple
 
 from extender.state.ledger import Ledger
@@ -24,6 +25,7 @@ from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Card, CardFacts, NodeFacts
 from vrampack.cards.pod import Pod
 from vrampack.cards.request import CardRequest, PodRequest
+from vrampack.simulator.packing.scheduler_choice import SchedulerChoice
 
 NO_CARDS = CardRequest(units=0, count=0)
 """What a pod without cards asks for."""
@@ -121,8 +123,9 @@ class PackedCluster:
         candidates = _AllNodes() if pod.host is None else _FittingHosts(self._rooms, pod.host)
         request = PodRequest(pod.cards or NO_CARDS, (), host=pod.host)
         name = self._choose_node(candidates, request, uid)
-        if name is None:
-            return None
+        return None if name is None else self._hold_pod(uid, pod, name, request)
+
+    def _hold_pod(self, uid: str, pod: SimulatedPod, name: str, request: PodRequest) -> str:
         if pod.cards is not None:
             taken = tuple(
                 AllocatedCard(card.index, pod.cards.units, card.uuid) for card in self._choose_cards(name, request, uid)
@@ -175,3 +178,30 @@ class PackedCluster:
 
     def _build_forecast(self, mix: RequestMix) -> Forecast:
         return build_forecast(mix, self._cards)
+
+
+class SchedulerPlacedCluster(PackedCluster):
+    """The same, but pods without cards are placed as kube-scheduler places them: the extender never hears of those."""
+
+    def __init__(
+        self,
+        nodes: Sequence[SimulatedNode],
+        policy: PolicyName,
+        mix: RequestMix | None,
+        *,
+        policies: Mapping[PolicyName, Policy],
+        host_step: HostResources,
+        random: Random,
+    ) -> None:
+        super().__init__(nodes, policy, mix, policies=policies, host_step=host_step)
+        self._choice = SchedulerChoice(dict(self._rooms), random)
+
+    def place_pod(self, uid: str, pod: SimulatedPod) -> str | None:
+        if pod.cards is not None or pod.host is None:
+            return super().place_pod(uid, pod)
+        names = self._choice.list_feasible_nodes(_FittingHosts(self._rooms, pod.host).__contains__)
+        if not names:
+            return None
+        name = self._choice.choose_node(names, self._rooms, pod.host)
+        self._change_room(name, -pod.host.cpu_milli, -pod.host.memory_mib)
+        return name
