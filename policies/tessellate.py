@@ -80,7 +80,7 @@ def score_nodes(
 def bound_scores(
     summaries: Iterable[tuple[str, NodeSummary]], request: CardRequest, outlook: Outlook
 ) -> Iterator[tuple[str, float]]:
-    """By the best card and the node: what the host adds is at most what a request may save by taking starved cards."""
+    """By the best card and the node. A host adds nothing but where cards starve already: there a request takes some of those."""
     if request.count != 1 or request.whole:
         yield from score_nodes(summaries, request, outlook)
         return
@@ -96,7 +96,8 @@ def bound_scores(
         if bounds is None:
             bounds = by_model[model] = _CardBounds(rating, model)
         left = max(0.0, summary.total_units - summary.used_units - request.units) / half_node_units
-        yield name, max(map(bounds.__getitem__, summary.usable_cards)) - NODE_TIE * left / (1.0 + left)
+        bound = max(map(bounds.__getitem__, summary.usable_cards)) - NODE_TIE * left / (1.0 + left)
+        yield name, bound + rating.bound_host(name, summary.total_units - summary.used_units)
 
 
 CostedCard = tuple[float, OpenCard]
@@ -159,9 +160,17 @@ class _Rating:
         if units - used < taken:
             return -inf
         cost = self._cost_card(model, units, used)
-        if self._rooms and self._per_card is not None:
-            cost -= STARVATION * taken / self._mean
         return floor(-cost / STEP + 1e-6) - CARD_TIE * (units - used - taken) / units + 1e-9
+
+    def bound_host(self, name: str, free_units: int) -> float:
+        """What the host of a node with so much free adds to its score at most."""
+        host, per_card = self._rooms.get(name), self._per_card
+        if host is None or per_card is None:
+            return 0.0
+        needed = HOST_SHARE * free_units / self._mean
+        if host.cpu_milli >= needed * per_card.cpu_milli and host.memory_mib >= needed * per_card.memory_mib:
+            return 0.0
+        return STARVATION * self._request.units / self._mean / STEP + 1.0
 
     def _cost_card(self, model: str, units: int, used: int) -> float:
         request, mean = self._request, self._mean
