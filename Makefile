@@ -14,7 +14,7 @@ OTHER_SUITES := $(addprefix --ignore=tests/,e2e node shim machine)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format mutations e2e e2e-node shim-test soak bench plugin hook preload kmod render image clean
+.PHONY: help setup demo test check format mutations e2e e2e-node shim-test soak bench packing packing-final plugin hook preload kmod render image clean
 
 help: ## What can be made
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,17 @@ soak: setup ## Nothing lost, the long way: 24 simulated hours, 300 deaths, 20 ch
 
 bench: setup ## The numbers of docs/benchmarks.md, each beside its goal and its floor; into build/bench.json too
 	$(BIN)/python -m benchmarks
+
+packing: setup ## The first rows of docs/packing.md: four traces and the GiB benchmark, three seeds; about twenty minutes of CPU
+	$(BIN)/vrampack simulate openb $(addprefix --trace=,default gpuspec33 gpushare100 cpu250) --policy fragmentation --policy tessellate --seeds 42-44
+	$(BIN)/vrampack simulate openb $(addprefix --trace=,default gpuspec33 gpushare100 cpu250) --policy tessellate --mix learned --seeds 42-44
+	$(BIN)/vrampack simulate cards --policy binpack --policy sum-of-squares --policy tessellate --seeds 1-3
+
+packing-final: setup ## All 17 traces on seeds that nothing was tuned on, once for a release: hours of CPU; JOBS=N
+	git rev-parse HEAD
+	mkdir -p build
+	$(BIN)/vrampack simulate openb --trace all --policy fragmentation --policy tessellate --seeds 2001-2010 --jobs $(or $(JOBS),1) --json | tee build/packing-final.jsonl
+	$(BIN)/vrampack simulate openb --trace all --policy tessellate --mix learned --seeds 2001-2010 --jobs $(or $(JOBS),1) --json | tee -a build/packing-final.jsonl
 
 plugin: setup ## build/kubectl-inspect-cgpu: put it on PATH, then `kubectl inspect cgpu`
 	$(BIN)/python -m vrampack.cli.kubectl_plugin build/kubectl-inspect-cgpu

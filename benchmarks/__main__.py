@@ -32,6 +32,7 @@ MODULES = {
     "storm": "benchmarks.storm",
     "adversarial": "benchmarks.adversarial",
     "preload": "benchmarks.preload",
+    "packing": "benchmarks.packing_rate",
 }
 
 

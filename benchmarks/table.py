@@ -65,6 +65,7 @@ EXPECTED_KEYS = {
         "adversarial-rss",
     ),
     "preload": ("preload-ioctl", "preload-control"),
+    "packing": ("packing-rate", "packing-rss", "packing-start"),
 }
 """Group: the keys of its rows. The order is the one in which groups run."""
 

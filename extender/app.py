@@ -40,6 +40,7 @@ from extender.http.server import CALLED_BY_PROBES, CALLED_BY_SCHEDULERS, Deadlin
 from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration
 from extender.state.collector import SnapshotTaker
+from extender.state.host_usage import HostUsage
 from extender.state.ledger import Ledger
 from extender.state.namespaces import NamespaceWatcher
 from extender.state.placement_change import apply_placement
@@ -99,7 +100,10 @@ class Extender:
         self._readiness.mark_preparing()
         self._drift_check = DriftCheck(self._ledger)
         self._device_classes = DeviceClassCheck(api, metrics, resource=settings.resources.memory)
-        self._reflectors = build_reflectors(api, self._ledger, self._freshness, reporter, metrics, settings)
+        self._hosts = HostUsage(is_kept=settings.select_policies().reads_hosts)
+        self._reflectors = build_reflectors(
+            api, self._ledger, self._freshness, reporter, metrics, settings, hosts=self._hosts
+        )
         self._components = build_components(
             ledger=self._ledger,
             api=api,
@@ -110,6 +114,7 @@ class Extender:
             readiness=self._readiness,
             clock=time.monotonic,
             now_ns=time.time_ns,
+            hosts=self._hosts,
         )
         self._service = RouteDependencies(
             self._components.timed_verbs,
@@ -167,9 +172,14 @@ class Extender:
         namespaces = await self._namespaces.watch_labels(keys, timeout_seconds=NAMESPACES_LIST_SECONDS)
         await apply_placement(self._ledger, placement, namespaces)
         self._namespaces.end_unused(keys)
-        self._components.engine.set_tuning(settings.policy)
+        self._components.engine.set_tuning(settings.select_policies())
         self._components.shadow_judge.set_tuning(settings.policy)
         self._components.generations.begin_generation()
+        self._components.mix_learner.on_policy_changed()
+        if self._hosts.set_kept(is_kept=settings.select_policies().reads_hosts):
+            self._components.args.forget_pods()
+            for reflector in self._reflectors:
+                reflector.request_list()
         self._ledger.apply_policy_change()
 
     def _build_verbs_server(self) -> DeadlineServer:
@@ -217,6 +227,7 @@ class Extender:
         async with asyncio.TaskGroup() as group:
             group.create_task(collect_garbage())
             group.create_task(self._components.engine_follower.run())
+            group.create_task(self._components.mix_learner.run())
 
     async def _read_namespaces(self) -> None:
         placement = self._settings.build_placement()

@@ -16,11 +16,13 @@ from extender.requeue.activator import PodActivator
 from extender.scheduling.binding import Binder
 from extender.scheduling.call_preparation import CallPreparation, RankingPreparation
 from extender.scheduling.engine_follower import EngineFollower
+from extender.scheduling.mix_learner import MixLearner
 from extender.scheduling.node_backoff import NodeBackoff
 from extender.scheduling.pod_generations import PodGenerations
 from extender.scheduling.shadow_judge import ShadowJudge
 from extender.scheduling.verbs import Verbs
 from extender.settings import ExtenderConfiguration
+from extender.state.host_usage import HostUsage
 from extender.state.ledger import Ledger
 from extender.state.ledger_problems import LedgerProblem
 from extender.state.nominator import Nominator
@@ -38,10 +40,12 @@ class Components:
     """See `build_components`."""
 
     engine: Engine
+    args: ArgsReader
     soft_reservations: SoftReservations
     binder: Binder
     activator: PodActivator
     engine_follower: EngineFollower
+    mix_learner: MixLearner
     verbs: Verbs
     preemption: Preemption
     timed_verbs: TimedVerbs
@@ -60,11 +64,13 @@ class LedgerReactions:
         soft_reservations: SoftReservations,
         reporter: ProblemReporter,
         engine_follower: EngineFollower,
+        mix_learner: MixLearner,
     ) -> None:
         self._activator = activator
         self._soft_reservations = soft_reservations
         self._reporter = reporter
         self._engine_follower = engine_follower
+        self._mix_learner = mix_learner
 
     def on_node_changed(self) -> None:
         self._engine_follower.on_node_changed()
@@ -74,6 +80,7 @@ class LedgerReactions:
 
     def on_pod_added(self, uid: str) -> None:
         self._activator.on_pod_added(uid)
+        self._mix_learner.on_pod_added(uid)
 
     def on_pod_resolved(self, uid: str) -> None:
         self._soft_reservations.release_pod(uid)
@@ -93,13 +100,15 @@ def build_components(  # noqa: PLR0913 - what the parts share
     readiness: ReadinessCheck,
     clock: Callable[[], float],
     now_ns: Callable[[], int],
+    hosts: HostUsage | None = None,
 ) -> Components:
     """All verbs over this ledger, which is new. `clock` counts seconds, `now_ns` is Unix time."""
+    hosts = hosts or HostUsage(is_kept=False)
     soft_reservations = SoftReservations(clock)
     nominator = Nominator(ledger, PendingPreemptions(ledger, clock=clock))
     resource = settings.resources.memory
-    pods = PodClient(ledger, api, resource=resource, clock=clock, started_ns=now_ns())
-    engine = Engine(nominator, settings.policy, soft_reservations=soft_reservations)
+    pods = PodClient(ledger, api, resource=resource, clock=clock, started_ns=now_ns(), hosts=hosts)
+    engine = Engine(nominator, settings.select_policies(), soft_reservations=soft_reservations, hosts=hosts.rooms)
     generations = PodGenerations(engine)
     binder = Binder(
         ledger=ledger,
@@ -124,9 +133,10 @@ def build_components(  # noqa: PLR0913 - what the parts share
         clock=clock,
     )
     engine_follower = EngineFollower(engine, nominator)
-    args = ArgsReader(resource, ledger.label_keys)
+    args = ArgsReader(resource, ledger.label_keys, hosts)
     preparation = RankingPreparation(args, engine_follower, ledger, engine)
-    ledger.add_listener(LedgerReactions(activator, soft_reservations, reporter, engine_follower))
+    mix_learner = MixLearner(ledger, engine)
+    ledger.add_listener(LedgerReactions(activator, soft_reservations, reporter, engine_follower, mix_learner))
     shadow_judge = ShadowJudge(nominator, engine, metrics, settings.policy, cpu_clock=time.thread_time)
     verbs = Verbs(
         ledger=ledger,
@@ -153,10 +163,12 @@ def build_components(  # noqa: PLR0913 - what the parts share
     )
     return Components(
         engine=engine,
+        args=args,
         soft_reservations=soft_reservations,
         binder=binder,
         activator=activator,
         engine_follower=engine_follower,
+        mix_learner=mix_learner,
         verbs=verbs,
         preemption=preemption,
         timed_verbs=TimedVerbs(

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from extender.placement_policy import PLACEMENT_FIELDS, check_profile_names, load_placement_policy
 from extender.profile_settings import ProfileSettings
 from extender.rule_settings import MAX_ENTRIES, RuleSettings
-from policies.tuning import PolicyTuning
+from policies.tuning import PolicySelection, PolicyTuning
 from vrampack.cards import well_known
 from vrampack.cards.profiles import PlacementSettings
 from vrampack.cards.units import DEFAULT_UNIT_MIB
@@ -159,6 +159,10 @@ class ExtenderConfiguration(StrictModel):
     def build_placement(self) -> PlacementSettings:
         """What the ledger needs of it."""
         return PlacementSettings(self.rules.build_rules(), tuple(each.build_profile() for each in self.profiles))
+
+    def select_policies(self) -> PolicySelection:
+        """What decides which policy ranks, and all that may."""
+        return PolicySelection(self.policy, tuple(each.policy for each in self.profiles))
 
     @model_validator(mode="after")
     def _check_profile_names(self) -> ExtenderConfiguration:

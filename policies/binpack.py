@@ -8,19 +8,24 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
+from policies.outlook import Outlook
 from policies.policy import ScoredCards, ScoreTerm
 from vrampack.cards.node import Card, Node
 from vrampack.cards.node_summary import NodeSummary, find_tightest_units
 from vrampack.cards.request import CardRequest
 
+LOOKS_AHEAD = False
+READS_HOSTS = False
+COUNTS_LEFTOVERS = False
 
-def choose_cards(_node: Node, fitting: tuple[Card, ...], request: CardRequest) -> ScoredCards:
+
+def choose_cards(_node: Node, fitting: tuple[Card, ...], request: CardRequest, _outlook: Outlook) -> ScoredCards:
     """The tightest cards; between nodes, the one that leaves the fewest units free on the cards taken."""
     tightest = tuple(sorted(fitting, key=lambda card: (card.free_units, card.index))[: request.count])
     return ScoredCards(-sum(card.free_units for card in tightest), tightest)
 
 
-def list_terms(_node: Node, chosen: tuple[Card, ...], _request: CardRequest) -> tuple[ScoreTerm, ...]:
+def list_terms(_node: Node, chosen: tuple[Card, ...], _request: CardRequest, _outlook: Outlook) -> tuple[ScoreTerm, ...]:
     """One for each card."""
     return tuple(ScoreTerm(f"free on card {card.index}", -card.free_units) for card in chosen)
 
@@ -28,6 +33,7 @@ def list_terms(_node: Node, chosen: tuple[Card, ...], _request: CardRequest) -> 
 def score_nodes(
     summaries: Iterable[tuple[str, NodeSummary]],
     request: CardRequest,
+    _outlook: Outlook,
 ) -> Iterator[tuple[str, float]]:
     """The scores of `choose_cards`, from the summaries of nodes that fit."""
     if request.count > 1:
@@ -37,3 +43,6 @@ def score_nodes(
     for name, node in summaries:  # the scheduler waits for this loop when a size is new
         free = node.empty_card_units if whole else node.free_units
         yield name, -free[bisect_left(free, units)]
+
+
+bound_scores = score_nodes

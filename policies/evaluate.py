@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from policies.policy import ScoredCards, ScoreTerm
+from policies.outlook import NO_OUTLOOK, Outlook
+from policies.policy import Policy, ScoredCards, ScoreTerm
 from policies.registry import POLICIES
 from policies.tuning import PolicyName
 from vrampack.cards.fit import Unfit, find_fitting_cards
@@ -15,21 +16,28 @@ from vrampack.cards.request import CardRequest
 Evaluation = ScoredCards | Unfit
 
 
-def evaluate_node(node: Node | None, request: CardRequest, policy: PolicyName) -> Evaluation:
+def evaluate_node(
+    node: Node | None, request: CardRequest, policy: PolicyName, outlook: Outlook = NO_OUTLOOK
+) -> Evaluation:
     """Where the pod would go on the node, or why it cannot; None is a node that the ledger does not have."""
+    return evaluate_under_policy(node, request, POLICIES[policy], outlook)
+
+
+def evaluate_under_policy(node: Node | None, request: CardRequest, policy: Policy, outlook: Outlook) -> Evaluation:
+    """The same for a policy that need not be registered."""
     if node is None:
         return Unfit(UnfitReason.NOT_SEEN)
     fitting = find_fitting_cards(node, request)
     if isinstance(fitting, Unfit):
         return fitting
-    return POLICIES[policy].choose_cards(node, fitting, request)
+    return policy.choose_cards(node, fitting, request, outlook)
 
 
 def list_score_terms(
-    policy: PolicyName, node: Node, scored: ScoredCards, request: CardRequest
+    policy: PolicyName, node: Node, scored: ScoredCards, request: CardRequest, outlook: Outlook = NO_OUTLOOK
 ) -> tuple[ScoreTerm, ...]:
     """The terms of the policy's verdict on this node, for people who ask why; their sum is the score."""
-    return POLICIES[policy].list_terms(node, scored.cards, request)
+    return POLICIES[policy].list_terms(node, scored.cards, request, outlook)
 
 
 def sort_by_score(evaluations: Mapping[str, Evaluation]) -> list[str]:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from policies.outlook import Outlook
 from policies.policy import ScoredCards, ScoreTerm
 from vrampack.cards.node import Card, Node
 from vrampack.cards.node_summary import NodeSummary, find_tightest_units
 from vrampack.cards.request import CardRequest
 
+LOOKS_AHEAD = False
+READS_HOSTS = False
+COUNTS_LEFTOVERS = False
 
-def choose_cards(node: Node, fitting: tuple[Card, ...], request: CardRequest) -> ScoredCards:
+
+def choose_cards(node: Node, fitting: tuple[Card, ...], request: CardRequest, _outlook: Outlook) -> ScoredCards:
     """The tightest cards; between nodes, the one whose memory is in use to the largest share after placing."""
     tightest = tuple(sorted(fitting, key=lambda card: (card.free_units, card.index))[: request.count])
     added = sum(card.units if request.whole else request.units for card in tightest)
     return ScoredCards((node.used_units + added) / node.total_units, tightest)
 
 
-def list_terms(node: Node, chosen: tuple[Card, ...], request: CardRequest) -> tuple[ScoreTerm, ...]:
+def list_terms(node: Node, chosen: tuple[Card, ...], request: CardRequest, _outlook: Outlook) -> tuple[ScoreTerm, ...]:
     """What is in use, and what comes to it."""
     added = sum(card.units if request.whole else request.units for card in chosen)
     return (
@@ -29,8 +34,12 @@ def list_terms(node: Node, chosen: tuple[Card, ...], request: CardRequest) -> tu
 def score_nodes(
     summaries: Iterable[tuple[str, NodeSummary]],
     request: CardRequest,
+    _outlook: Outlook,
 ) -> Iterator[tuple[str, float]]:
     """The scores of `choose_cards`, from the summaries of nodes that fit."""
     for name, node in summaries:
         added = sum(find_tightest_units(node, request)) if request.whole else request.units * request.count
         yield name, (node.used_units + added) / node.total_units
+
+
+bound_scores = score_nodes

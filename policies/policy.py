@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from policies.outlook import Outlook
 from vrampack.cards.node import Card, Node
 from vrampack.cards.node_summary import NodeSummary
 from vrampack.cards.request import CardRequest
@@ -30,7 +31,16 @@ class ScoreTerm:
 class Policy(Protocol):
     """The functions of a policy's module."""
 
-    def choose_cards(self, node: Node, fitting: tuple[Card, ...], request: CardRequest, /) -> ScoredCards:
+    LOOKS_AHEAD: bool
+    """Whether it reads the outlook. Where no policy does, nothing of that is computed."""
+    READS_HOSTS: bool
+    """Whether it reads what hosts have left. Where no policy does, CPU and memory are not counted."""
+    COUNTS_LEFTOVERS: bool
+    """Whether it reads `Outlook.leftovers`, too: its scores are computed again whenever those are."""
+
+    def choose_cards(
+        self, node: Node, fitting: tuple[Card, ...], request: CardRequest, outlook: Outlook, /
+    ) -> ScoredCards:
         """Score a node that fits and choose among `fitting`, the cards that `vrampack.cards.fit` allows, by index.
 
         The caller has those cards already, and a policy that is handed them cannot choose one that does not fit.
@@ -38,7 +48,7 @@ class Policy(Protocol):
         ...
 
     def score_nodes(
-        self, summaries: Iterable[tuple[str, NodeSummary]], request: CardRequest, /
+        self, summaries: Iterable[tuple[str, NodeSummary]], request: CardRequest, outlook: Outlook, /
     ) -> Iterator[tuple[str, float]]:
         """The scores of `choose_cards` alone, by name, for a plain request on nodes that fit.
 
@@ -46,6 +56,17 @@ class Policy(Protocol):
         """
         ...
 
-    def list_terms(self, node: Node, chosen: tuple[Card, ...], request: CardRequest, /) -> tuple[ScoreTerm, ...]:
+    def list_terms(
+        self, node: Node, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook, /
+    ) -> tuple[ScoreTerm, ...]:
         """What the score of a node is the sum of, once `choose_cards` has chosen these cards."""
+        ...
+
+    def bound_scores(
+        self, summaries: Iterable[tuple[str, NodeSummary]], request: CardRequest, outlook: Outlook, /
+    ) -> Iterator[tuple[str, float]]:
+        """Figures that the scores are not above, and that take less time: only the nodes that may be best are scored.
+
+        `score_nodes` itself where there is nothing that is much cheaper.
+        """
         ...

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from policies.outlook import Outlook
 from policies.policy import ScoredCards, ScoreTerm
 from vrampack.cards.node import Card, Node
 from vrampack.cards.node_summary import NodeSummary
 from vrampack.cards.request import CardRequest
 
+LOOKS_AHEAD = False
+READS_HOSTS = False
+COUNTS_LEFTOVERS = False
 
-def choose_cards(_node: Node, fitting: tuple[Card, ...], request: CardRequest) -> ScoredCards:
+
+def choose_cards(_node: Node, fitting: tuple[Card, ...], request: CardRequest, _outlook: Outlook) -> ScoredCards:
     """The cards with the smallest share in use after placing; between nodes, the smallest such share.
 
     Shares, not free units: by free units an 80-unit card would take the first five pods of a mixed node.
@@ -23,7 +28,7 @@ def _used_share(card: Card, request: CardRequest) -> float:
     return 1.0 if request.whole else (card.used_units + request.units) / card.units
 
 
-def list_terms(_node: Node, chosen: tuple[Card, ...], request: CardRequest) -> tuple[ScoreTerm, ...]:
+def list_terms(_node: Node, chosen: tuple[Card, ...], request: CardRequest, _outlook: Outlook) -> tuple[ScoreTerm, ...]:
     """The fullest of the cards decides."""
     fullest = max(chosen, key=lambda card: _used_share(card, request))
     return (ScoreTerm(f"share of card {fullest.index} in use after placing", -_used_share(fullest, request)),)
@@ -32,10 +37,14 @@ def list_terms(_node: Node, chosen: tuple[Card, ...], request: CardRequest) -> t
 def score_nodes(
     summaries: Iterable[tuple[str, NodeSummary]],
     request: CardRequest,
+    _outlook: Outlook,
 ) -> Iterator[tuple[str, float]]:
     """The scores of `choose_cards`, from the summaries of nodes that fit."""
     for name, node in summaries:
         yield name, -1.0 if request.whole else -_used_shares(node, request)[request.count - 1]
+
+
+bound_scores = score_nodes
 
 
 def _used_shares(summary: NodeSummary, request: CardRequest) -> list[float]:

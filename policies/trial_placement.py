@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from policies.evaluate import evaluate_node
+from policies.outlook import NO_OUTLOOK, Outlook
 from policies.policy import ScoredCards
 from policies.tuning import PolicyName
 from vrampack.cards.node import Card, Node
@@ -35,12 +36,14 @@ class TrialCluster:
     def __init__(self, nodes: Iterable[Node]) -> None:
         self._nodes = {node.name: node for node in nodes}
 
-    def find_placement(self, name: str, request: CardRequest, policy: PolicyName) -> Placement | None:
+    def find_placement(
+        self, name: str, request: CardRequest, policy: PolicyName, outlook: Outlook = NO_OUTLOOK
+    ) -> Placement | None:
         """Where the request would go on this node as it is filled now, or None."""
         node = self._nodes[name]
         if node.largest_free_units < request.units:
             return None
-        evaluation = evaluate_node(node, request, policy)
+        evaluation = evaluate_node(node, request, policy, outlook)
         if not isinstance(evaluation, ScoredCards):
             return None
         return Placement(name, tuple(sorted(card.index for card in evaluation.cards)), evaluation.score)

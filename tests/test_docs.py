@@ -26,6 +26,7 @@ from vrampack.cli.demo import main as demo
 from vrampack.cli.explain import main as explain
 from vrampack.cli.limits import main as shim
 from vrampack.cli.main import COMMANDS
+from vrampack.cli.simulate import main as simulate
 from vrampack.cli.version import VERSION
 
 ROOT = Path(__file__).parent.parent
@@ -92,6 +93,7 @@ def test_every_flag_of_serve_is_documented() -> None:
         (certificates.build_parser, "cli.md", "##"),
         (demo.build_parser, "cli.md", "##"),
         (shim.build_parser, "cli.md", "##"),
+        (simulate.build_parser, "cli.md", "##"),
         (explain.build_parser, "explain.md", "#"),
     ],
 )

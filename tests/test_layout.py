@@ -25,6 +25,7 @@ ROOMS = {
     "extender/wire",
     "policies",
     "policies/engine",
+    "policies/mix",
     "vrampack",
     "vrampack/agent",
     "vrampack/agent/admission",
@@ -51,9 +52,11 @@ ROOMS = {
     "vrampack/cli/inspect",
     "vrampack/cli/limits",
     "vrampack/cli/policy",
+    "vrampack/cli/simulate",
     "vrampack/config",
     "vrampack/kube",
     "vrampack/simulator",
+    "vrampack/simulator/packing",
     "vrampack/simulator/scheduling",
 }
 """Every folder with modules. A new one is a decision: what belongs there, and what does not, is in its `__init__.py`."""

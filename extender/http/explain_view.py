@@ -13,6 +13,7 @@ from extender.state.ledger import Ledger
 from extender.state.nominator import Nominator
 from policies.engine.engine import Engine
 from policies.evaluate import evaluate_node, list_score_terms
+from policies.outlook import Outlook
 from policies.policy import ScoredCards
 from vrampack.cards.fit import count_missing_units, find_card_obstacle
 from vrampack.cards.node import Card, Node
@@ -73,18 +74,19 @@ class ExplainView:
     def describe_nodes(self, pod: Pod, pod_request: PodRequest) -> Iterator[Json]:
         """Every node that has cards or a problem, in the order of names."""
         policy = self._engine.choose_policy(pod_request)
+        outlook = self._engine.get_outlook(policy, pod_request.host)
         for name in sorted(self._ledger.list_node_names()):
             node = self._nominator.get_node_for_pod(name, pod.uid)
             if node is not None and (node.cards or node.problem):
-                yield describe_node(node, pod_request.card_request, policy)
+                yield describe_node(node, pod_request.card_request, policy, outlook)
 
 
-def describe_node(node: Node, request: CardRequest, policy: str) -> Json:
+def describe_node(node: Node, request: CardRequest, policy: str, outlook: Outlook) -> Json:
     """Whether the request fits, the score and its terms, and every card."""
-    verdict = evaluate_node(node, request, policy)
+    verdict = evaluate_node(node, request, policy, outlook)
     described: Json = {"name": node.name, "reason": None, "score": None, "terms": [], "chosen": []}
     if isinstance(verdict, ScoredCards):
-        terms = list_score_terms(policy, node, verdict, request)
+        terms = list_score_terms(policy, node, verdict, request, outlook)
         described |= {
             "score": verdict.score,
             "terms": [{"name": term.name, "value": term.value} for term in terms],

@@ -258,7 +258,7 @@ class PodActivator:
     async def _choose_candidates(self, chunks: list[list[Candidate]], now: float) -> list[Activation]:
         generation = self._ledger.capacity_generation
         oldest = min((rejection.seen_generation for chunk in chunks for _, _, rejection in chunk), default=generation)
-        dry_run = DryRun(self._ledger.list_nodes_gained_since(oldest), self._list_uncounted_placements())
+        dry_run = DryRun(self._ledger.list_nodes_gained_since(oldest), self._list_uncounted_placements(), self._engine)
         await asyncio.sleep(0)
         max_chosen = MAX_ACTIVATED_PODS - sum(not each.has_passed for each in self._activations.values())
         may_activate = self._has_active_scheduler(now)
@@ -291,12 +291,12 @@ class PodActivator:
         request, policy = pod.request.card_request, self._engine.choose_policy(pod.request)
         avoided_nodes = rejection.avoided_nodes if now < rejection.backs_off_until else ()
         placement = await dry_run.place_pod(
-            request, policy, since=rejection.seen_generation, excluded_nodes=avoided_nodes
+            pod.request, policy, since=rejection.seen_generation, excluded_nodes=avoided_nodes
         )
         if placement is not None:
             rejection.placeable_since = now if rejection.placeable_since is None else rejection.placeable_since
             return Activation(pod, request, placement, now + ACTIVATION_SECONDS)
-        if await dry_run.is_unplaceable(request, policy, since=rejection.seen_generation):
+        if await dry_run.is_unplaceable(pod.request, policy, since=rejection.seen_generation):
             rejection.seen_generation = max(rejection.seen_generation, capacity_generation)
             rejection.placeable_since = None
         return None

@@ -7,20 +7,31 @@ import heapq
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from typing import Protocol
 
+from policies.outlook import Outlook
 from policies.trial_placement import Placement, TrialCluster
 from policies.tuning import PolicyName
+from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Node
-from vrampack.cards.request import CardRequest
+from vrampack.cards.request import CardRequest, PodRequest
 
 NODES_PER_SLICE = 50
 """Nodes between two yields to the event loop: about 2 ms."""
 MAX_NODE_VISITS = 50_000
 """Nodes visited in one round for all pods: a second and a half of work at most; the rest is left to the next round."""
 
-RequestShape = tuple[CardRequest, PolicyName]
+RequestShape = tuple[CardRequest, PolicyName, HostResources | None]
 RankedPlacement = tuple[tuple[float, str], int, Placement]
 """A rank, how often the node had been filled when the place was found, and the place."""
+
+
+class OutlookSource(Protocol):
+    """Says what policies know beside nodes and requests."""
+
+    def get_outlook(self, policy: PolicyName, host: HostResources | None) -> Outlook:
+        """For requests that take so much of their host, rounded up as it is in the answer."""
+        ...
 
 
 class DryRun:
@@ -28,12 +39,16 @@ class DryRun:
 
     `nodes_gained` is in the order of the gains, the latest first, each node with the capacity generation of its gain.
     `placements` are counted as held. The places of a request shape are found once and kept in order; filling a node makes
-    its old places stale and adds its new ones.
+    its old places stale and adds its new ones. Hosts are taken as they are at first: they only rank.
     """
 
     def __init__(
-        self, nodes_gained: Sequence[tuple[int, Node]], placements: Iterable[tuple[Placement, CardRequest]]
+        self,
+        nodes_gained: Sequence[tuple[int, Node]],
+        placements: Iterable[tuple[Placement, CardRequest]],
+        outlooks: OutlookSource,
     ) -> None:
+        self._outlooks = outlooks
         self._newest_first = [-generation for generation, _ in nodes_gained]
         self._names = [node.name for _, node in nodes_gained]
         self._position = {name: position for position, name in enumerate(self._names)}
@@ -56,10 +71,14 @@ class DryRun:
         return self._visits >= MAX_NODE_VISITS
 
     async def place_pod(
-        self, request: CardRequest, policy: PolicyName, *, since: int, excluded_nodes: Collection[str] = ()
+        self, pod_request: PodRequest, policy: PolicyName, *, since: int, excluded_nodes: Collection[str] = ()
     ) -> Placement | None:
         """Take the best place on the nodes that gained capacity after generation `since`; None when there is none."""
-        shape, count = (request, policy), self._count_nodes_since(since)
+        request, shape, count = (
+            pod_request.card_request,
+            self._get_shape(pod_request, policy),
+            self._count_nodes_since(since),
+        )
         if count <= self._exhausted.get(shape, 0):
             return None
         ranked = self._ranked_placements.get((shape, count))
@@ -73,13 +92,13 @@ class DryRun:
             self._exhausted[shape] = count
         return placement
 
-    async def is_unplaceable(self, request: CardRequest, policy: PolicyName, *, since: int) -> bool:
+    async def is_unplaceable(self, pod_request: PodRequest, policy: PolicyName, *, since: int) -> bool:
         """Whether there would be no place for it there even if it were the only pod."""
-        shape, count = (request, policy), self._count_nodes_since(since)
+        shape, count = self._get_shape(pod_request, policy), self._count_nodes_since(since)
         while (position := self._unplaceable.get(shape, 0)) < count:
             if (
                 shape in self._fits_alone
-                or self._empty_trial.find_placement(self._names[position], request, policy) is not None
+                or self._empty_trial.find_placement(self._names[position], pod_request.card_request, policy) is not None
             ):
                 self._fits_alone.add(shape)
                 return False
@@ -87,13 +106,21 @@ class DryRun:
             await self._count_visit()
         return True
 
+    def _get_shape(self, pod_request: PodRequest, policy: PolicyName) -> RequestShape:
+        """Pods of one shape have the same places; CPU and memory are in it where the policy reads them."""
+        return pod_request.card_request, policy, self._outlooks.get_outlook(policy, pod_request.host).request_host
+
+    def _find_placement(self, name: str, shape: RequestShape) -> Placement | None:
+        request, policy, host = shape
+        return self._trial.find_placement(name, request, policy, self._outlooks.get_outlook(policy, host))
+
     def _count_nodes_since(self, since: int) -> int:
         return bisect_left(self._newest_first, -since)
 
     async def _find_placements(self, shape: RequestShape, count: int) -> list[RankedPlacement]:
         ranked: list[RankedPlacement] = []
         for name in self._names[:count]:
-            placement = self._trial.find_placement(name, *shape)
+            placement = self._find_placement(name, shape)
             if placement is not None:
                 ranked.append((placement.sort_key, self._filled[name], placement))
             await self._count_visit()
@@ -122,7 +149,7 @@ class DryRun:
         self._filled[name] += 1
         for (shape, count), ranked in self._ranked_placements.items():
             if self._position[name] < count:
-                found = self._trial.find_placement(name, *shape)
+                found = self._find_placement(name, shape)
                 if found is not None:
                     heapq.heappush(ranked, (found.sort_key, self._filled[name], found))
                 await self._count_visit()

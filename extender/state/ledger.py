@@ -26,7 +26,7 @@ saw the events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from extender.state.known_pods import KnownPods, SettledPod, get_holding_fields
@@ -41,7 +41,7 @@ from extender.state.reservations import Reservation, Reservations
 from vrampack.cards.allocation import Allocation
 from vrampack.cards.capacity_change import has_changed_cards, has_gained_capacity
 from vrampack.cards.holding import Hold, build_bound_hold, build_reserved_hold, get_display_order, index_cards
-from vrampack.cards.node import Node, NodeFacts
+from vrampack.cards.node import Card, Node, NodeFacts
 from vrampack.cards.pod import Pod
 from vrampack.cards.profiles import NO_SETTINGS, PlacementSettings
 
@@ -360,10 +360,11 @@ class Ledger:
         return {name} if name else set()
 
     def _rebuild_nodes(self, names: Iterable[str]) -> None:
+        """Those that have other cards, or of which other cards are reserved."""
         for name in sorted(names):
-            self._rebuild_node(name)
+            self._rebuild_node(name, has_other_cards=True)
 
-    def _rebuild_node(self, name: str) -> None:
+    def _rebuild_node(self, name: str, *, has_other_cards: bool = False) -> None:
         """Recompute one node, after any change of it."""
         self._changes.record_node_change(name)
         facts = self._facts.get(name)
@@ -375,25 +376,24 @@ class Ledger:
             return
         holds = self._build_holds(facts)
         before = self._nodes.get(name)
-        self._nodes[name] = node = self._build_node(facts, holds)
+        known_cards = () if before is None or has_other_cards else before.cards
+        self._nodes[name] = node = self._build_node(facts, holds, known_cards)
         for problem in self._reported_problems.find_new_problems(node, holds):
             self._changes.tell_problem_found(problem)
-        if has_changed_cards(before, node):
+        if has_other_cards and has_changed_cards(before, node):
             self._changes.cards_generation += 1
         if has_gained_capacity(before, node):
             self._changes.record_capacity_gain(name)
 
-    def _build_node(self, facts: NodeFacts, holds: Iterable[Hold]) -> Node:
-        return self._rules.build_node(facts, holds, unit_mib=self.unit_mib)
+    def _build_node(self, facts: NodeFacts, holds: Iterable[Hold], known_cards: Sequence[Card] = ()) -> Node:
+        return self._rules.build_node(facts, holds, unit_mib=self.unit_mib, known_cards=known_cards)
 
     def _build_holds(self, facts: NodeFacts) -> list[Hold]:
         indices = index_cards(facts)
         return [
             *(build_bound_hold(pod, facts, indices) for pod in self._pods.list_on_node(facts.name)),
             *(
-                build_reserved_hold(
-                    each.pod, each.allocation.to_shares(), facts, indices, is_unconfirmed=each.is_unconfirmed
-                )
+                build_reserved_hold(each.pod, each.allocation.cards, facts, indices, is_unconfirmed=each.is_unconfirmed)
                 for each in self._reservations.list_on_node(facts.name)
             ),
         ]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from vrampack.cards.holding import Hold, build_node_from_holds
-from vrampack.cards.node import Node, NodeFacts
+from vrampack.cards.node import Card, Node, NodeFacts
 from vrampack.cards.rules import PlacementRules, ReservedCardIndex
 
 
@@ -20,11 +20,14 @@ class LedgerRules:
         """Replace what is known of the node; None removes it. This node, and those of which other cards are reserved now."""
         return {name} | self._reserved_cards.put_node(name, facts)
 
-    def build_node(self, facts: NodeFacts, holds: Iterable[Hold], *, unit_mib: int) -> Node:
+    def build_node(
+        self, facts: NodeFacts, holds: Iterable[Hold], *, unit_mib: int, known_cards: Sequence[Card] = ()
+    ) -> Node:
         return build_node_from_holds(
             facts,
             holds,
             unit_mib=unit_mib,
             rules=self.rules,
             reserves=self._reserved_cards.list_reserves(facts.name),
+            known_cards=known_cards,
         )

@@ -187,6 +187,8 @@ class Nominator:
         self._preemptors = preemptors
         if self._generation != self._ledger.generation:
             self._list_stale_nodes(preemptors)
+        if not self._stale_nodes:
+            return False
         for name in self._stale_nodes.take_slice(limit):
             self._find_kept_cards(name)
         return bool(self._stale_nodes)
@@ -203,6 +205,9 @@ class Nominator:
 
     def _list_stale_nodes(self, preemptors: Mapping[str, list[Pod]]) -> None:
         nominated = self._ledger.nominations.list_nodes()
+        if not (self._kept or nominated or preemptors):
+            self._floors, self._generation = [], self._ledger.generation
+            return
         changed: Iterable[str] | None = self._ledger.list_nodes_changed_since(self._generation)
         if changed is None:
             changed = {*self._kept, *nominated, *preemptors}

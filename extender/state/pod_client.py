@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from extender.state.host_usage import HostUsage
 from extender.state.ledger import Ledger
 from vrampack.cards import well_known
 from vrampack.cards.pod import Pod
@@ -15,8 +16,18 @@ from vrampack.kube.objects import PodObject, to_pod
 class PodClient:
     """The pods of one ledger. `clock` is that of the deadlines, `started_ns` the Unix time at which this process began."""
 
-    def __init__(self, ledger: Ledger, api: Api, *, resource: str, clock: Callable[[], float], started_ns: int) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        api: Api,
+        *,
+        resource: str,
+        clock: Callable[[], float],
+        started_ns: int,
+        hosts: HostUsage,
+    ) -> None:
         self._ledger = ledger
+        self._hosts = hosts
         self._api = api
         self._resource = resource
         self._clock = clock
@@ -60,9 +71,8 @@ class PodClient:
 
     def _learn_answer(self, pod: Pod, obj: PodObject) -> Pod:
         """Update the ledger if it knows the pod still: an answer that a deletion overtook must not bring it back."""
-        seen = self._ledger.in_force.settle_pod(
-            to_pod(obj, resource=self._resource, label_keys=self._ledger.label_keys)
-        )
+        label_keys, host = self._ledger.label_keys, self._hosts.read_request(obj.spec)
+        seen = self._ledger.in_force.settle_pod(to_pod(obj, resource=self._resource, label_keys=label_keys, host=host))
         if seen.uid == pod.uid and self._ledger.get_pod(pod.uid) is not None:
             self._ledger.update_fetched_pod(seen)
         return seen

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from extender.events import EventReason, ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration
+from extender.state.host_usage import HostUsage
 from extender.state.ledger import Ledger
 from extender.state.ledger_problems import LedgerProblem
 from extender.state.relist_baseline import RelistBaseline
@@ -150,9 +151,17 @@ class PodSink:
     """Pods of the reflector into the ledger."""
 
     def __init__(
-        self, ledger: Ledger, freshness: Freshness, reporter: ProblemReporter, metrics: ExtenderMetrics, resource: str
+        self,
+        ledger: Ledger,
+        freshness: Freshness,
+        reporter: ProblemReporter,
+        metrics: ExtenderMetrics,
+        resource: str,
+        hosts: HostUsage | None = None,
     ) -> None:
         self._ledger = ledger
+        self._hosts = hosts or HostUsage(is_kept=False)
+        self._known_on_hosts: frozenset[str] | None = None
         self._freshness = freshness
         self._metrics = metrics
         self._resource = resource
@@ -163,6 +172,7 @@ class PodSink:
     def on_list_started(self, reason: str) -> None:
         self._metrics.relists.labels("pods", reason).inc()
         self._baseline = self._ledger.begin_list()
+        self._known_on_hosts = self._hosts.begin_list()
         self._listed = set()
 
     def on_page(self, objects: Sequence[PodObject]) -> None:
@@ -173,7 +183,8 @@ class PodSink:
     def on_list_finished(self) -> None:
         if self._baseline is not None:
             self._ledger.end_list(self._baseline, self._listed)
-        self._baseline, self._listed = None, set()
+            self._hosts.end_list(self._known_on_hosts, self._listed)
+        self._baseline, self._listed, self._known_on_hosts = None, set(), None
         self._freshness.mark_listed("pods")
 
     def on_changed(self, obj: PodObject) -> None:
@@ -181,6 +192,7 @@ class PodSink:
 
     def on_deleted(self, obj: PodObject) -> None:
         self._ledger.remove_pod(obj.metadata.uid)
+        self._hosts.remove_pod(obj.metadata.uid)
 
     def on_malformed(self, reference: ObjectReference, text: str) -> None:
         self._reporter.report_malformed_object(text)
@@ -190,7 +202,9 @@ class PodSink:
         self._freshness.record_activity("pods")
 
     def _read_pod(self, obj: PodObject) -> Pod:
-        pod = to_pod(obj, resource=self._resource, label_keys=self._ledger.label_keys)
+        self._hosts.update_pod(obj)
+        host = self._hosts.read_request(obj.spec)
+        pod = to_pod(obj, resource=self._resource, label_keys=self._ledger.label_keys, host=host)
         problem = pod.request.problem if pod.request is not None else ""
         if problem and not pod.node_name and not pod.is_finished and self._ledger.get_pod(pod.uid) is None:
             self._reporter.report_invalid_request(pod, problem)
@@ -207,8 +221,10 @@ class NodeSink:
         reporter: ProblemReporter,
         metrics: ExtenderMetrics,
         settings: ExtenderConfiguration,
+        hosts: HostUsage | None = None,
     ) -> None:
         self._ledger = ledger
+        self._hosts = hosts or HostUsage(is_kept=False)
         self._freshness = freshness
         self._reporter = reporter
         self._metrics = metrics
@@ -237,6 +253,7 @@ class NodeSink:
         unit_mib = self._settings.unit_mib
         reading = to_node(obj, unit_mib=unit_mib, resource=resources.memory, count_resource=resources.count)
         self._ledger.update_node(reading.facts)
+        self._hosts.update_node(obj)
         self._report(reading.facts.name, reading.problems)
 
     def on_deleted(self, obj: NodeObject) -> None:
@@ -252,6 +269,7 @@ class NodeSink:
     def _forget(self, name: str) -> None:
         self._problems.pop(name, None)
         self._ledger.remove_node(name)
+        self._hosts.remove_node(name)
 
     def _report(self, name: str, problems: tuple[str, ...]) -> None:
         """Report each problem once, not with every heartbeat of the node."""
@@ -294,17 +312,19 @@ async def run_reflectors(pods: Reflector[PodObject], nodes: Reflector[NodeObject
         group.create_task(nodes.run())
 
 
-def build_reflectors(
+def build_reflectors(  # noqa: PLR0913 - what the two sinks are made of
     api: Api,
     ledger: Ledger,
     freshness: Freshness,
     reporter: ProblemReporter,
     metrics: ExtenderMetrics,
     settings: ExtenderConfiguration,
+    *,
+    hosts: HostUsage | None = None,
 ) -> tuple[Reflector[PodObject], Reflector[NodeObject]]:
     """The two that feed the ledger."""
-    pods = PodSink(ledger, freshness, reporter, metrics, settings.resources.memory)
-    nodes = NodeSink(ledger, freshness, reporter, metrics, settings)
+    pods = PodSink(ledger, freshness, reporter, metrics, settings.resources.memory, hosts)
+    nodes = NodeSink(ledger, freshness, reporter, metrics, settings, hosts)
     return (
         Reflector(api, "pods", PodObject, pods, lag=freshness.lags["pods"]),
         Reflector(api, "nodes", NodeObject, nodes, lag=freshness.lags["nodes"]),

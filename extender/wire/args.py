@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Protocol
 
 import msgspec
 from cachetools import LRUCache
@@ -24,6 +25,7 @@ from extender.wire.codec import (
     read_guarded,
     try_decode,
 )
+from vrampack.cards.host_room import HostResources
 from vrampack.cards.pod import Pod
 from vrampack.kube.objects import PodObject, PodSpec, to_pod
 
@@ -47,12 +49,21 @@ class SchedulingRequest:
     """The scheduler's own scores matter to it: volumes, resource claims, preferred affinity, soft spread."""
 
 
+class HostRequestReader(Protocol):
+    """Reads what a pod asks of its host, where a policy asks for that."""
+
+    def read_request(self, spec: PodSpec) -> HostResources | None: ...
+
+
 class ArgsReader:
     """Reads `ExtenderArgs`. https://pkg.go.dev/k8s.io/kube-scheduler/extender/v1#ExtenderArgs"""
 
-    def __init__(self, resource: str, label_keys: Collection[str] = ()) -> None:
+    def __init__(
+        self, resource: str, label_keys: Collection[str] = (), hosts: HostRequestReader | None = None
+    ) -> None:
         self._resource = resource
         self._label_keys = label_keys
+        self._hosts = hosts
         self._peeked: tuple[bytes, tuple[SchedulingRequest, list[str]]] | None = None
         """A body and what it says, until the next one is read."""
         self._cache: LRUCache[bytes, SchedulingRequest] = LRUCache(MAX_CACHE_BYTES, getsizeof=estimate_kept_bytes)
@@ -67,6 +78,10 @@ class ArgsReader:
         args = read_guarded(self._read, body)
         self._peeked = body, args
         return args[0]
+
+    def forget_pods(self) -> None:
+        """What is read of a pod is another from now on."""
+        self._cache.clear()
 
     def read_large_pod(self, body: bytes) -> Iterator[None]:
         """Read the pod of a call ahead of `read_args`, a step at a time: each takes a millisecond or two for a megabyte.
@@ -105,7 +120,12 @@ class ArgsReader:
 
     def _build_request(self, pod: SchedulingPod) -> SchedulingRequest:
         return SchedulingRequest(
-            pod=to_pod(pod, resource=self._resource, label_keys=self._label_keys),
+            pod=to_pod(
+                pod,
+                resource=self._resource,
+                label_keys=self._label_keys,
+                host=self._hosts.read_request(pod.spec) if self._hosts else None,
+            ),
             scheduler_name=pod.spec.scheduler_name or "",
             prefers_nodes=_prefers_nodes(pod.spec),
         )

@@ -14,25 +14,32 @@ looked at only where it names them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from cachetools import LRUCache
 
 from policies.engine.cluster_summaries import ClusterSummaries
 from policies.engine.cluster_view import ClusterView, FloorView, LedgerView, PriorityFloor
+from policies.engine.host_rooms import HostRooms
+from policies.engine.node_ranking import NodeRanking
+from policies.engine.node_rankings import NodeRankings, RankingKey
 from policies.engine.reserved_nodes import ReservedCards, ReservedNodes
 from policies.engine.segmented_cache import SegmentedCache
 from policies.engine.verdict_table import FilterOutcome, NodeVerdict, VerdictTable
-from policies.evaluate import Evaluation, evaluate_node
-from policies.policy import ScoredCards
+from policies.evaluate import Evaluation, evaluate_under_policy
+from policies.mix.forecast import CardCounts, Forecast
+from policies.mix.request_mix import MixedRequest
+from policies.outlook import Outlook
+from policies.policy import Policy, ScoredCards
 from policies.registry import POLICIES
 from policies.trial_placement import Placement
-from policies.tuning import PolicyName, PolicyTuning
+from policies.tuning import PolicyName
 from vrampack.cards.fit import Unfit, find_fitting_cards
+from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Node
 from vrampack.cards.node_summary import NodeSummary, find_equivalence_class, get_request_kind, select_view
-from vrampack.cards.request import CardRequest, PodRequest
+from vrampack.cards.request import CardRequest, PodRequest, ProfileChoice
 from vrampack.cards.rules import find_stranger
 
 MAX_CACHED_VERDICTS = 400_000
@@ -83,6 +90,16 @@ class SoftReservationView(Protocol):
         ...
 
 
+class PolicyChoice(Protocol):
+    """Which policy decides for a pod."""
+
+    def choose_policy(self, wish: str | None, profile: ProfileChoice | None = None) -> PolicyName: ...
+
+    def list_policies(self) -> Collection[PolicyName]:
+        """Those that it may choose."""
+        ...
+
+
 class NoSoftReservations:
     """For callers that only need to know what fits."""
 
@@ -99,12 +116,18 @@ class Engine:
     def __init__(
         self,
         ledger: LedgerView,
-        tuning: PolicyTuning,
+        tuning: PolicyChoice,
         soft_reservations: SoftReservationView | None = None,
+        *,
+        hosts: HostRooms | None = None,
+        policies: Mapping[PolicyName, Policy] = POLICIES,
     ) -> None:
         self._ledger = ledger
         self._tuning = tuning
         self._soft_reservations = soft_reservations or NoSoftReservations()
+        self._hosts = hosts or HostRooms()
+        self._policies = policies
+        self._node_rankings = NodeRankings(self._hosts, policies)
         self._base_view = ClusterView(ledger)
         self._floor_views: LRUCache[int, FloorView] = LRUCache(maxsize=MAX_FLOOR_VIEWS)
         self._reserved_nodes = ReservedNodes()
@@ -112,14 +135,28 @@ class Engine:
             MAX_CACHED_VERDICTS, lambda table: len(table) + TABLE_OVERHEAD
         )
 
-    def set_tuning(self, tuning: PolicyTuning) -> None:
+    def set_tuning(self, tuning: PolicyChoice) -> None:
         """Evaluate under this tuning from now on."""
         self._tuning = tuning
         self._tables.clear()
+        self._node_rankings.clear()
 
-    def build_shadow(self, tuning: PolicyTuning) -> Engine:
+    def set_forecast(self, forecast: Forecast) -> None:
+        """Rank by this forecast from now on. What fits stays as it is."""
+        for _ in self.adopt_forecast(forecast):
+            pass
+
+    def adopt_forecast(self, forecast: Forecast) -> Iterator[None]:
+        """The same in short steps, at the end of which it holds."""
+        yield from self._node_rankings.adopt_forecast(forecast)
+        self._tables.drop_entries(lambda key: self._policies[key.policy].LOOKS_AHEAD)
+
+    def build_shadow(self, tuning: PolicyChoice) -> Engine:
         """An engine over the same nodes, under another tuning and with tables of its own, for pods from which no card is kept."""
-        shadow = Engine(self._ledger, tuning, self._soft_reservations)
+        shadow = Engine(
+            self._ledger, tuning, self._soft_reservations, hosts=self._hosts, policies=self._policies
+        )
+        shadow._node_rankings = self._node_rankings.build_shadow()
         shadow._base_view, shadow._floor_views = self._base_view, self._floor_views
         shadow._tables = SegmentedCache(MAX_SHADOW_VERDICTS, lambda table: len(table) + TABLE_OVERHEAD)
         return shadow
@@ -127,6 +164,28 @@ class Engine:
     def choose_policy(self, pod_request: PodRequest) -> PolicyName:
         """The pod's wish within what the operator allows, else the default."""
         return self._tuning.choose_policy(pod_request.policy, pod_request.profile)
+
+    @property
+    def has_policy_that_looks_ahead(self) -> bool:
+        """Whether any pod may be ranked by a forecast."""
+        return any(self._policies[name].LOOKS_AHEAD for name in self._tuning.list_policies())
+
+    def get_outlook(self, policy: PolicyName, host: HostResources | None) -> Outlook:
+        """What the policy knows now, for a request that takes so much of its host."""
+        return self._node_rankings.get_outlook(self._policies[policy], host)
+
+    @property
+    def forecast(self) -> Forecast:
+        """By which policies that look ahead rank."""
+        return self._node_rankings.forecast
+
+    def count_cards(self) -> CardCounts:
+        """The cards of all nodes, as they were last needed."""
+        return self._base_view.summaries.hardware.count_cards()
+
+    def build_mixed_request(self, pod_request: PodRequest) -> MixedRequest:
+        """What the pod counts as in a mix: no more than the hardware can tell apart."""
+        return self._base_view.summaries.hardware.build_mixed_request(pod_request, self._hosts)
 
     def evaluate_node(self, name: str, pod_request: PodRequest, uid: str) -> Evaluation:
         """Where the pod would go on this node, or why it cannot.
@@ -163,20 +222,22 @@ class Engine:
 
         Of these floors, the least first, as many are followed as have a view: their pods are the ones that will ask.
         """
-        views = (self._get_view(floor) for floor in (None, *floors[:MAX_FLOOR_VIEWS]))
-        return any(view.follow_slice(limit) for view in views)
+        return any(self._follow_floor(floor, limit) for floor in (None, *floors[:MAX_FLOOR_VIEWS]))
 
     def is_prepared(self, pod_request: PodRequest, uid: str) -> bool:
         """Whether a verb finds the verdicts on this request, but for a few nodes. Without rules they are worked out in no time."""
         if pod_request.card_request.rules is None:
             return True
         key, view = self._find_table_key(pod_request, uid)
-        return self._has_fresh_table(key, view)
+        return self._has_fresh_table(key, view) and (
+            not self._is_ranked_by_states(key)
+            or self._node_rankings.is_prepared(view.index, self._build_ranking_key(key, pod_request), NODES_PER_STEP)
+        )
 
     def prepare_request(self, pod_request: PodRequest, uid: str) -> Iterator[None]:
         """Work out the verdicts on a request under rules, ahead of the verb that asks for them, with a pause at each step."""
         key, view = self._find_table_key(pod_request, uid)
-        for _ in self._prepare_table(key, view):
+        for _ in self._prepare_verdicts(key, view, pod_request):
             yield
             if key.floor is not None and self._floor_views.get(key.floor) is not view:
                 return  # pods of other floors had it dropped: its tables count changes that no view counts any more
@@ -197,17 +258,18 @@ class Engine:
         Nodes that have room only where it is softly reserved for others come after the rest, `avoided` ones last of all.
         """
         table = self._get_table(pod_request, uid)
+        ranking = self._get_ranking(pod_request, uid) or table
         reserved = self._soft_reservations.list_reserved_for_others(uid)
         candidates = set(names)
-        if not reserved and not avoided:
-            return [name for _, name in table.rank_nodes(candidates, count)]
+        special = self._ledger.list_pod_specific_nodes(uid)
+        if not reserved and not avoided and (ranking is table or not special):
+            return [name for _, name in ranking.rank_nodes(candidates, count)]
         self._reserved_nodes.drop_unreserved_nodes(reserved)
         table.drop_unreserved_ranks(reserved)
-        special = self._ledger.list_pod_specific_nodes(uid)
         floor = self._ledger.get_priority_floor(uid)
-        others = candidates & {*reserved, *avoided}
+        others = candidates & {*reserved, *avoided, *(() if ranking is table else special)}
         candidates.difference_update(others)
-        ranked = [(0, score, name) for score, name in table.rank_nodes(candidates, count)]
+        ranked = [(0, score, name) for score, name in ranking.rank_nodes(candidates, count)]
         for name in others:
             if table.is_fitting(name):
                 node = (
@@ -217,6 +279,17 @@ class Engine:
                 tier, score = self._rank_reserved_node(table, node, on_node, pod_request, is_shared=name not in special)
                 ranked.append((2 if name in avoided else tier, score, name))
         return [name for _, _, name in sorted(ranked, key=lambda each: (each[0], -each[1], each[2]))[:count]]
+
+    def find_best_node(self, candidates: Container[str], pod_request: PodRequest, uid: str) -> str | None:
+        """The best node that the pod fits and that is a candidate, as if nothing were reserved; None where there is none.
+
+        Candidates are asked best first and only as far as needed: what decides them may be computed then.
+        """
+        ranking = self._get_ranking(pod_request, uid)
+        if ranking is None:
+            names = [name for name in self._get_view(self._ledger.get_priority_floor(uid)).index if name in candidates]
+            return next(iter(self.rank_nodes(names, pod_request, uid, 1)), None)
+        return next((name for _, name in ranking.rank_nodes(candidates, 1)), None)
 
     def _rank_reserved_node(
         self,
@@ -234,15 +307,23 @@ class Engine:
         if node is None:
             return 0, 0.0
         if not reserved:
-            return 0, table.get_score(node.name)
+            return 0, self._score_alone(table, node, pod_request)
+        context = self._node_rankings.get_node_context(self.choose_policy(pod_request), node.name, pod_request.host)
         known = table.reserved_ranks.get(node.name)
-        if known is not None and known[0] is node and known[1] is reserved:
-            return known[2]
+        if known is not None and known[0] is node and known[1] is reserved and known[2] == context:
+            return known[3]
         beside = self._score_with_reservations(node, reserved, pod_request)
-        rank = (1, table.get_score(node.name)) if beside is None else (0, beside)
+        rank = (1, self._score_alone(table, node, pod_request)) if beside is None else (0, beside)
         if is_shared:
-            table.reserved_ranks[node.name] = node, reserved, rank
+            table.reserved_ranks[node.name] = node, reserved, context, rank
         return rank
+
+    def _score_alone(self, table: VerdictTable, node: Node, pod_request: PodRequest) -> float:
+        """The score of a node that fits, as if nothing were reserved there. Tables hold none of policies that look ahead."""
+        if not self._policies[self.choose_policy(pod_request)].LOOKS_AHEAD:
+            return table.get_score(node.name)
+        alone = self._evaluate(node, pod_request)
+        return alone.score if isinstance(alone, ScoredCards) else 0.0
 
     def _score_with_reservations(
         self, node: Node, reserved: Sequence[ReservedCards], pod_request: PodRequest
@@ -254,11 +335,28 @@ class Engine:
         if find_equivalence_class(beside.summary, get_request_kind(request)).find_obstacle(request) is not None:
             return None
         summary = select_view(beside.summary, request)
-        ((_, score),) = POLICIES[self.choose_policy(pod_request)].score_nodes([(node.name, summary)], request)
+        policy = self._policies[self.choose_policy(pod_request)]
+        ((_, score),) = policy.score_nodes(
+            [(node.name, summary)], request, self._node_rankings.get_outlook(policy, pod_request.host)
+        )
         return score
 
     def _evaluate(self, node: Node | None, pod_request: PodRequest) -> Evaluation:
-        return evaluate_node(node, pod_request.card_request, self.choose_policy(pod_request))
+        policy = self._policies[self.choose_policy(pod_request)]
+        outlook = self._node_rankings.get_outlook(policy, pod_request.host)
+        return evaluate_under_policy(node, pod_request.card_request, policy, outlook)
+
+    def _get_ranking(self, pod_request: PodRequest, uid: str) -> NodeRanking | None:
+        """The ranking of this request as the ledger is now; None where its table ranks the nodes."""
+        name = self.choose_policy(pod_request)
+        policy = self._policies[name]
+        if not policy.LOOKS_AHEAD or pod_request.card_request.uuids is not None:
+            return None
+        floor = self._ledger.get_priority_floor(uid)
+        view = self._get_view(floor)
+        view.follow_ledger()
+        key = self._build_key(pod_request, floor, view)
+        return self._node_rankings.get_ranking(view.index, self._build_ranking_key(key, pod_request))
 
     def _get_table(self, pod_request: PodRequest, uid: str) -> VerdictTable:
         """The table of this request, policy and floor, as the ledger is now and as this pod finds its special nodes."""
@@ -281,10 +379,29 @@ class Engine:
         request = view.summaries.hardware.narrow_request(pod_request.card_request)
         return TableKey(request, self.choose_policy(pod_request), floor)
 
+    def _is_ranked_by_states(self, key: TableKey) -> bool:
+        """Whether a `NodeRanking` ranks the nodes, and not the table."""
+        return self._policies[key.policy].LOOKS_AHEAD and key.request.uuids is None
+
+    def _build_ranking_key(self, key: TableKey, pod_request: PodRequest) -> RankingKey:
+        outlook = self._node_rankings.get_outlook(self._policies[key.policy], pod_request.host)
+        return RankingKey(key.request, key.policy, key.floor, outlook.request_host)
+
+    def _prepare_verdicts(
+        self, key: TableKey, view: ClusterView | FloorView, pod_request: PodRequest
+    ) -> Iterator[None]:
+        yield from self._prepare_table(key, view)
+        if self._is_ranked_by_states(key):
+            ranking_key = self._build_ranking_key(key, pod_request)
+            while self._node_rankings.prepare_slice(view.index, ranking_key, NODES_PER_STEP):
+                yield
+
     def _has_fresh_table(self, key: TableKey, view: ClusterView | FloorView) -> bool:
         table = self._tables.peek_entry(key)
-        changed = None if table is None else view.index.changes.list_changed_since(table.generation)
-        return table is not None and table.is_ranked and changed is not None and len(changed) <= NODES_PER_STEP
+        if table is None or not (table.is_ranked or self._is_ranked_by_states(key)):
+            return False
+        changed = view.index.changes.list_changed_since(table.generation)
+        return changed is not None and len(changed) <= NODES_PER_STEP
 
     def _prepare_table(self, key: TableKey, view: ClusterView | FloorView) -> Iterator[None]:
         if self._has_fresh_table(key, view):
@@ -305,6 +422,8 @@ class Engine:
             yield
         table.generation = max(table.generation, generation)
         self._tables.put_entry(key, table)
+        if self._is_ranked_by_states(key):
+            return
         while self._get_shared_table(key, view).score_slice(NODES_PER_STEP):
             yield
         self._get_shared_table(key, view).prepare_ranking()
@@ -321,6 +440,12 @@ class Engine:
         table.generation = view.index.changes.generation
         return table
 
+    def _follow_floor(self, floor: PriorityFloor, limit: int) -> bool:
+        view = self._get_view(floor)
+        if view.follow_slice(limit):
+            return True
+        return self.has_policy_that_looks_ahead and self._node_rankings.follow_slice(view.index, floor, limit)
+
     def _get_view(self, floor: PriorityFloor) -> ClusterView | FloorView:
         if floor is None:
             return self._base_view
@@ -328,15 +453,20 @@ class Engine:
         if view is None:
             view = self._floor_views[floor] = FloorView(self._ledger, floor, self._base_view)
             self._tables.drop_entries(lambda key: key.floor == floor)  # of an earlier view, which counted other changes
+            self._node_rankings.drop_floor(floor)
         return view
 
     def _begin_table(self, key: TableKey, view: ClusterView | FloorView) -> tuple[VerdictTable, Sequence[str]]:
         """A table of all nodes, and those of which the verdict is another."""
-        request, score_nodes = key.request, POLICIES[key.policy].score_nodes
-        table = VerdictTable(lambda names: score_nodes(self._list_summaries(names, key), request))
+        request, policy = key.request, self._policies[key.policy]
+        outlook = self._node_rankings.get_outlook(policy, None)
+        table = VerdictTable(lambda names: policy.score_nodes(self._list_summaries(names, key), request, outlook))
         stranger = find_stranger(request)
         if stranger is not None:
-            table.copy_verdicts(self._get_shared_table(key._replace(request=stranger), view))
+            strangers = self._get_shared_table(key._replace(request=stranger), view)
+            if not self._is_ranked_by_states(key):
+                strangers.prepare_ranking()
+            table.copy_verdicts(strangers)
             return table, view.index.list_nodes_with_tenant(request)
         for reason, names in view.index.group_by_obstacle(request):
             table.put_verdicts(names, reason)
@@ -362,7 +492,9 @@ class Engine:
             table.put_verdict(name, view.index.find_obstacle(name, request))
 
     def _find_verdict(self, name: str, key: TableKey) -> NodeVerdict:
-        return _to_verdict(evaluate_node(self._ledger.get_node(name, key.floor), key.request, key.policy))
+        policy = self._policies[key.policy]
+        node, outlook = self._ledger.get_node(name, key.floor), self._node_rankings.get_outlook(policy, None)
+        return _to_verdict(evaluate_under_policy(node, key.request, policy, outlook))
 
     def _find_pod_verdict(self, name: str, pod_request: PodRequest, uid: str) -> NodeVerdict:
         return _to_verdict(self._evaluate(self._ledger.get_node_for_pod(name, uid), pod_request))

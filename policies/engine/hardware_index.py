@@ -7,16 +7,22 @@ equal verdicts everywhere, so they are narrowed to one before anything is cached
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from operator import attrgetter
 from typing import TypeVar
 
-from vrampack.cards.node import Node
-from vrampack.cards.request import CardRequest
+from policies.engine.host_rooms import HostRooms
+from policies.mix.forecast import CardCounts
+from policies.mix.request_mix import MixedRequest
+from vrampack.cards.node import Card, Node
+from vrampack.cards.request import CardRequest, PodRequest
 
 Key = TypeVar("Key", str, int)
 CardHardware = tuple[str | None, str, int]
 """Uuid, model, units."""
+
+_get_hardware: Callable[[Card], CardHardware] = attrgetter("uuid", "model", "units")
 
 
 class HardwareIndex:
@@ -30,12 +36,14 @@ class HardwareIndex:
         """Of how many cards."""
         self._largest_units: Counter[int] = Counter()
         """Units of the largest card, of how many nodes."""
+        self._cards: Counter[tuple[str, int]] = Counter()
+        """By model and units."""
         self._card_counts: Counter[int] = Counter()
         """Number of cards, of how many nodes."""
 
     def put_node(self, name: str, node: Node | None) -> None:
         """Replace what is known of the node; None removes it."""
-        hardware = () if node is None else tuple((card.uuid, card.model, card.units) for card in node.placeable_cards)
+        hardware = () if node is None else tuple(map(_get_hardware, node.placeable_cards))
         known = self._hardware.get(name, ())
         if hardware == known:
             return
@@ -50,6 +58,7 @@ class HardwareIndex:
         """Become what the other index is."""
         self._hardware = dict(other._hardware)
         self._names_by_uuid = dict(other._names_by_uuid)
+        self._cards = other._cards.copy()
         self._models, self._largest_units, self._card_counts = (
             other._models.copy(),
             other._largest_units.copy(),
@@ -71,6 +80,16 @@ class HardwareIndex:
             return replace(request, units=units, count=count, models=models, uuids=uuids)
         return CardRequest(units, count, is_valid=False)
 
+    def build_mixed_request(self, pod_request: PodRequest, hosts: HostRooms) -> MixedRequest:
+        """What the pod counts as in a mix."""
+        request = self.narrow_request(pod_request.card_request)
+        cards = CardRequest(request.units, request.count, whole=request.whole, models=request.models)
+        return MixedRequest(cards, None if pod_request.host is None else hosts.round_up(pod_request.host))
+
+    def count_cards(self) -> CardCounts:
+        """How many cards there are of each model and number of units."""
+        return {card: many for card, many in self._cards.items() if many > 0}
+
     def list_nodes_with(self, uuids: Iterable[str]) -> set[str]:
         """The nodes that have any of these cards."""
         return {name for uuid in uuids for name in self._names_by_uuid.get(uuid, ())}
@@ -82,8 +101,9 @@ class HardwareIndex:
     def _count(self, name: str, hardware: tuple[CardHardware, ...], by: int) -> None:
         if not hardware:
             return
-        for uuid, model, _ in hardware:
+        for uuid, model, units in hardware:
             _add(self._models, model, by)
+            self._cards[model, units] += by
             if uuid is not None:
                 names = [each for each in self._names_by_uuid.pop(uuid, ()) if each != name]
                 if by > 0:

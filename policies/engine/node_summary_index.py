@@ -98,17 +98,18 @@ class NodeSummaryIndex:
         if before is summary:
             return
         self.changes.record_change(name)
-        if before is not None:
-            _remove_from_group(self._by_traits, get_node_traits(before), name)
-        if summary is None:
+        traits = None if summary is None else get_node_traits(summary)
+        if before is not None and (traits_before := get_node_traits(before)) != traits:
+            _remove_from_group(self._by_traits, traits_before, name)
+        if summary is None or traits is None:
             del self._summaries[name]
             self.changes.forget_removed_nodes(self._summaries)
         else:
             self._summaries[name] = summary
-            self._by_traits.setdefault(get_node_traits(summary), {})[name] = summary
-        for kind, groups in self._groups.items():
+            self._by_traits.setdefault(traits, {})[name] = summary
+        for kind, groups in self._groups.items() if len(self._groups) else ():
             _move_node(groups, kind, name, before, summary)
-        for kind, draft in self._drafts.items():
+        for kind, draft in self._drafts.items() if len(self._drafts) else ():
             if name not in draft.stale_nodes:
                 _move_node(draft.groups, kind, name, before, summary)
             elif summary is None:

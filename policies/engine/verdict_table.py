@@ -24,8 +24,8 @@ NodeVerdict = float | UnfitReason | None
 Buckets = defaultdict[float, dict[str, None]]
 """Names by score. No sets: a garbage collection looks at every member of a set, and at none of a dict of strings to None."""
 
-ReservedRank = tuple[Node, object, tuple[int, float]]
-"""The node and the reservations for which it holds, and the tier and score."""
+ReservedRank = tuple[Node, object, object, tuple[int, float]]
+"""The node, the reservations and what else it holds for, and the tier and score."""
 
 MIN_RANKS_KEPT = 64
 """So many are kept however few nodes have reservations."""
@@ -119,10 +119,10 @@ class VerdictTable:
         return copy
 
     def copy_verdicts(self, other: VerdictTable) -> None:
-        """Have the verdicts and scores of another table, whose request finds most nodes as that of this one does."""
-        buckets = other._get_buckets()
+        """Have the verdicts of another table, and its ranking, whose request finds most nodes as that of this one does."""
         self._fitting, self._unfit = dict(other._fitting), dict(other._unfit)
-        self._buckets = defaultdict(dict, {score: dict(names) for score, names in buckets.items()})
+        if other._buckets is not None:
+            self._buckets = defaultdict(dict, {score: dict(names) for score, names in other._buckets.items()})
 
     def filter_nodes(self, names: Sequence[str]) -> FilterOutcome:
         """Answer for these names, each once. In one pass: most of a verb's time goes into thousands of look-ups."""

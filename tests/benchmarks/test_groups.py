@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks import adversarial, agent, rebuild, repeated_rejection, verbs
+from benchmarks import adversarial, agent, packing_rate, rebuild, repeated_rejection, verbs
 from benchmarks.benchmark_row import BenchmarkRow
 from benchmarks.options import BenchmarkOptions
 from benchmarks.table import EXPECTED_KEYS, KEYS_BY_NODE_COUNT
@@ -31,6 +31,7 @@ GROUPS = {
     "agent": agent.measure_rows,
     "rebuild": rebuild.measure_rows,
     "adversarial": adversarial.measure_rows,
+    "packing": packing_rate.measure_rows,
 }
 
 

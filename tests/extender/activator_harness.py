@@ -11,6 +11,8 @@ from extender.events import ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
 from extender.requeue.activator import Activation, PodActivator
 from extender.scheduling.engine_follower import EngineFollower
+from extender.scheduling.mix_learner import MixLearner
+from extender.state.host_usage import HostUsage
 from extender.state.ledger import Ledger
 from extender.state.nominator import Nominator
 from extender.state.pending_preemptions import PendingPreemptions
@@ -79,7 +81,14 @@ class ActivatorHarness:
             ledger=self.ledger,
             engine=engine,
             nominator=nominations,
-            pods=PodClient(self.ledger, self.door, resource=RESOURCE, clock=lambda: self.seconds, started_ns=7),
+            pods=PodClient(
+                self.ledger,
+                self.door,
+                resource=RESOURCE,
+                clock=lambda: self.seconds,
+                started_ns=7,
+                hosts=HostUsage(is_kept=False),
+            ),
             metrics=self.metrics,
             readiness=self.readiness,
             clock=lambda: self.seconds,
@@ -90,6 +99,7 @@ class ActivatorHarness:
             SoftReservations(lambda: self.seconds),
             ProblemReporter(self.metrics, events),
             EngineFollower(engine, nominations),
+            MixLearner(self.ledger, engine),
         )
         self.ledger.add_listener(reactions)
         for name in nodes:

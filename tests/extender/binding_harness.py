@@ -14,6 +14,7 @@ from extender.metrics import ExtenderMetrics
 from extender.scheduling.binding import Binder
 from extender.scheduling.pod_generations import PodGenerations
 from extender.settings import ExtenderConfiguration
+from extender.state.host_usage import HostUsage
 from extender.state.ledger import Ledger
 from extender.state.nominator import Nominator
 from extender.state.pending_preemptions import PendingPreemptions
@@ -65,6 +66,7 @@ class BindingHarness:
                 resource="aliyun.com/gpu-mem",
                 clock=lambda: self.seconds,
                 started_ns=1_700_000_000_000_000_000,
+                hosts=HostUsage(is_kept=False),
             ),
             engine=self.engine,
             soft_reservations=SoftReservations(lambda: self.seconds),

@@ -95,11 +95,11 @@ async def test_a_changed_policy_takes_effect(desk: ReloadHarness) -> None:
     assert (desk.policies, desk.generation) == (["spread"], 2)
     desk.write(HEAD)
     await desk.reloader.reload_if_changed()
-    assert (desk.policies, desk.generation) == (["spread", "binpack"], 3)
+    assert (desk.policies, desk.generation) == (["spread", "tessellate"], 3)
 
 
 async def test_a_file_that_says_the_same_changes_nothing(desk: ReloadHarness, caplog: pytest.LogCaptureFixture) -> None:
-    for text in (HEAD, HEAD, HEAD + "# a comment\n", HEAD + "policy: {default: binpack}\n"):
+    for text in (HEAD, HEAD, HEAD + "# a comment\n", HEAD + "policy: {default: tessellate}\n"):
         desk.write(text)
         await desk.reloader.reload_if_changed()
     assert (desk.applied, desk.generation, desk.failures) == ([], 1, 0)
@@ -260,7 +260,7 @@ async def test_a_file_that_vanishes_is_said_once_and_its_return_is_seen(
     assert (desk.generation, desk.failures) == (2, 1)
     desk.write(HEAD)
     await desk.reloader.reload_if_changed()
-    assert (desk.policies, desk.generation, desk.failures) == (["spread", "binpack"], 3, 1)
+    assert (desk.policies, desk.generation, desk.failures) == (["spread", "tessellate"], 3, 1)
 
 
 async def test_a_file_that_is_gone_at_the_first_look_is_said(desk: ReloadHarness) -> None:

@@ -56,6 +56,14 @@ def test_assume_holds_the_place_at_once(told: LedgerHarness) -> None:
     assert told.used() == [4, 0]
 
 
+def test_a_card_on_which_nothing_changed_is_not_built_again(told: LedgerHarness) -> None:
+    before = told.node().cards
+    told.ledger.assume(ledger_pod(), "n", told.place(ledger_pod(), 0))
+    assert [card is known for card, known in zip(told.node().cards, before, strict=True)] == [False, True]
+    told.ledger.update_node(replace(node_facts("n", 15, 15), cordoned=frozenset({"GPU-1"})))
+    assert [card.cordoned for card in told.node().cards] == [False, True]
+
+
 def test_forget_gives_it_back(told: LedgerHarness) -> None:
     told.ledger.assume(ledger_pod(), "n", told.place(ledger_pod(), 0))
     told.ledger.forget("p", "n")

@@ -25,7 +25,7 @@ from extender.state.relist_baseline import RelistBaseline
 from policies.engine.engine import Engine
 from policies.evaluate import evaluate_node, sort_by_score
 from policies.tuning import PolicyTuning
-from tests.support.builders import UNIT_MIB, allocation_record, card_facts, node_facts, pod_request
+from tests.support.builders import UNIT_MIB, allocation_record, card_facts, node_facts, pod_request, record_of
 from vrampack.cards.allocation import Allocation, allocate_cards
 from vrampack.cards.fit import Unfit
 from vrampack.cards.node import Node, NodeFacts, Share
@@ -63,7 +63,9 @@ class ClusterMachine(RuleBasedStateMachine):
         self.made = 0
         self.version = 0
         self.ledger = a_ledger()
-        self.engine = Engine(Nominator(self.ledger, PendingPreemptions(self.ledger, clock=lambda: 0.0)), PolicyTuning())
+        self.engine = Engine(
+            Nominator(self.ledger, PendingPreemptions(self.ledger, clock=lambda: 0.0)), PolicyTuning(default="binpack")
+        )
         for facts in self.nodes.values():
             self.ledger.update_node(facts)
 
@@ -241,7 +243,7 @@ class ClusterMachine(RuleBasedStateMachine):
         pod = self.live.get(uid)
         if pod is None or pod.resource_version != version or pod.node_name or pod.is_terminating:
             return False
-        self.put(replace(pod, node_name=node, record=Record("vrampack", allocation.to_shares())))
+        self.put(replace(pod, node_name=node, record=record_of(allocation)))
         return True
 
 
@@ -323,7 +325,7 @@ def test_builders_read_back_their_own_records() -> None:
     assert isinstance(node, Node)
     ask = pod_request(8, count=2)
     allocation = allocate_cards(node, node.cards, ask)
-    assert allocation_record(node, node.cards, ask) == Record("vrampack", allocation.to_shares())
+    assert allocation_record(node, node.cards, ask) == record_of(allocation)
 
 
 TestHonestCluster = pytest.mark.timeout(120)(HonestCluster.TestCase)

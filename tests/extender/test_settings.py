@@ -54,7 +54,7 @@ FAULTS = {
     "open door, IPv6": ("listen: {verbs: '[fd00::1]:1'}", "listen.verbs: [fd00::1]:1 is not loopback"),
     "prefix without a slash": ("listen: {url_prefix: verbs}", "listen.url_prefix: 'verbs' must begin with one slash"),
     "prefix with a slash too many": ("listen: {url_prefix: /x/}", "listen.url_prefix: '/x/' must begin with one slash"),
-    "unknown policy": ("policy: {default: best}", "policy.default: found the text 'best'; allowed: one of binpack, spread, node-binpack"),
+    "unknown policy": ("policy: {default: best}", "policy.default: found the text 'best'; allowed: one of binpack, spread, node-binpack, sum-of-squares, fragmentation, tessellate"),
     "unknown policy allowed": ("policy: {allowed: [spread, best]}", "policy.allowed.1: found the text 'best'; allowed: one of binpack"),
     "resource without a domain": ("resources: {memory: gpu-mem}", "resources.memory: found the text 'gpu-mem'; allowed: a text such as aliyun.com/gpu-mem"),
     "empty section": ("listen:", "listen: found nothing; allowed: a mapping with the keys verbs, health, url_prefix"),

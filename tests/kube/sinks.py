@@ -97,13 +97,14 @@ class RecordingSink(Generic[_Object]):
 @asynccontextmanager
 async def run_reflector(
     api: Api, sink: RecordingSink[PodObject], *, silence_seconds: float = SILENCE_SECONDS
-) -> AsyncIterator[None]:
+) -> AsyncIterator[Reflector[PodObject]]:
     """A reflector of pods at work; it must still be at work when the test is over."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reflector, "SILENCE_SECONDS", silence_seconds)
-        task = asyncio.create_task(Reflector(api, "pods", PodObject, sink).run())
+        running = Reflector(api, "pods", PodObject, sink)
+        task = asyncio.create_task(running.run())
         try:
-            yield
+            yield running
         finally:
             is_running = not task.done()
             task.cancel()

@@ -96,3 +96,15 @@ async def test_pages_and_an_open_watch_are_no_words(setting: ReflectorHarness) -
         setting.create("open")
         await setting.sink.until(lambda: "changed open" in setting.sink.told)
     assert setting.sink.words == 2
+
+
+async def test_a_list_that_is_asked_for_comes_with_the_end_of_the_watch(setting: ReflectorHarness) -> None:
+    setting.create("a")
+    async with run_reflector(setting.api, setting.sink) as reflector:
+        await setting.watching("a")
+        reflector.request_list()
+        setting.create("b")
+        await setting.sink.told_of("a", "b", "open")
+        assert setting.sink.lists == ["start"]
+        setting.server.cut_watches()
+        await setting.sink.until(lambda: setting.sink.lists == ["start", "requested"])

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.engine.cluster_view import PriorityFloor
 from policies.engine.engine import MAX_CACHED_VERDICTS, MAX_FLOOR_VIEWS, Engine, NoSoftReservations
+from policies.engine.host_rooms import HostRooms
 from policies.engine.verdict_table import MIN_RANKS_KEPT
-from policies.evaluate import Evaluation, evaluate_node, sort_by_score
-from policies.policy import ScoredCards
+from policies.evaluate import Evaluation, evaluate_node, evaluate_under_policy, sort_by_score
+from policies.outlook import Outlook
+from policies.policy import Policy, ScoredCards
 from policies.registry import POLICIES
 from policies.tuning import PolicyName, PolicyTuning
+from tests.policies.fake_ledger import FakeLedger
+from tests.policies.known_forecast import FORECAST, ROOMS
 from tests.support.builders import pod_request, snapshot_node
 from tests.support.strategies import node_strategy, request_strategy
 from vrampack.cards.fit import Unfit
+from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Card, Node, NodeFacts, build_node
 from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import CardRequest, ContainerRequest, PodRequest
@@ -26,61 +30,7 @@ from vrampack.cards.request import CardRequest, ContainerRequest, PodRequest
 PATIENT = settings(deadline=None)
 """A busy machine is no bug."""
 
-EVERY = PolicyTuning(allowed=("binpack", "spread", "node-binpack"))
-
-
-class FakeLedger:
-    """Nodes by name and the generations of their changes; some pods find a node in another state than others do."""
-
-    def __init__(self, cluster: Iterable[Node] = ()) -> None:
-        self.nodes: dict[str, Node] = {}
-        self.private: dict[tuple[str, str], Node] = {}
-        self.kept: dict[tuple[str, PriorityFloor], Node] = {}
-        self.floors: dict[str, int] = {}
-        self.generation = 0
-        self.is_forgetful = False
-        self.asked: list[int] = []
-        """The generations whose later changes were requested."""
-        self._changes: list[tuple[int, str]] = []
-        self.put(*cluster)
-
-    def get_node(self, name: str, floor: PriorityFloor = None) -> Node | None:
-        return self.kept.get((name, floor)) or self.nodes.get(name)
-
-    def get_node_for_pod(self, name: str, uid: str) -> Node | None:
-        return self.private.get((name, uid)) or self.get_node(name, self.get_priority_floor(uid))
-
-    def list_node_names(self) -> set[str]:
-        return set(self.nodes)
-
-    def list_nodes_with_kept_cards(self) -> list[str]:
-        return [name for name, _ in self.kept]
-
-    def get_priority_floor(self, uid: str) -> PriorityFloor:
-        return self.floors.get(uid)
-
-    def get_kept_generation(self, floor: PriorityFloor) -> int:
-        return 0 if floor is None else self.generation
-
-    def list_pod_specific_nodes(self, uid: str) -> list[str]:
-        return [name for name, owner in self.private if owner == uid]
-
-    def list_nodes_changed_since(self, generation: int) -> list[str] | None:
-        self.asked.append(generation)
-        return None if self.is_forgetful else [name for at, name in self._changes if at > generation]
-
-    def put(self, *cluster: Node) -> None:
-        for node in cluster:
-            self.nodes[node.name] = node
-            self._changed(node.name)
-
-    def take(self, name: str) -> None:
-        del self.nodes[name]
-        self._changed(name)
-
-    def _changed(self, name: str) -> None:
-        self.generation += 1
-        self._changes.append((self.generation, name))
+EVERY = PolicyTuning(allowed=tuple(POLICIES))
 
 
 def list_reasons(engine: Engine, names: list[str], ask: PodRequest | None = None, uid: str = "p") -> dict[str, str]:
@@ -313,11 +263,11 @@ def test_a_request_for_cards_looks_at_no_other_cards(monkeypatch: pytest.MonkeyP
     engine = Engine(ledger, EVERY)
     visits: list[str] = []
 
-    def count_visits(node: Node | None, request: CardRequest, policy: PolicyName) -> Evaluation:
+    def count_visits(node: Node | None, request: CardRequest, policy: Policy, outlook: Outlook) -> Evaluation:
         visits.append(node.name if node is not None else "")
-        return evaluate_node(node, request, policy)
+        return evaluate_under_policy(node, request, policy, outlook)
 
-    monkeypatch.setattr("policies.engine.engine.evaluate_node", count_visits)
+    monkeypatch.setattr("policies.engine.engine.evaluate_under_policy", count_visits)
     asked = pod_request(annotations={"vrampack.dev/card-uuid": "GPU-n3,GPU-n7,GPU-none"})
     assert engine.filter_nodes(names, asked, "p").passed == ["n3", "n7"]
     assert sorted(visits) == ["n3", "n7"]
@@ -341,13 +291,13 @@ def test_pods_of_one_floor_find_the_same_cards_kept() -> None:
 
 
 WISHES: dict[str, tuple[PolicyTuning, str, PolicyName]] = {
-    "none": (EVERY, "", "binpack"),
+    "none": (EVERY, "", "tessellate"),
     "another default": (PolicyTuning(default="spread"), "", "spread"),
     "allowed": (EVERY, "spread", "spread"),
-    "not allowed": (PolicyTuning(allowed=("node-binpack",)), "spread", "binpack"),
-    "nothing is allowed": (PolicyTuning(), "spread", "binpack"),
-    "unknown": (EVERY, "best", "binpack"),
-    "in another case": (EVERY, "Spread", "binpack"),
+    "not allowed": (PolicyTuning(allowed=("node-binpack",)), "spread", "tessellate"),
+    "nothing is allowed": (PolicyTuning(), "spread", "tessellate"),
+    "unknown": (EVERY, "best", "tessellate"),
+    "in another case": (EVERY, "Spread", "tessellate"),
     "the default need not be allowed": (PolicyTuning(default="node-binpack", allowed=("spread",)), "x", "node-binpack"),
 }
 
@@ -357,7 +307,7 @@ def test_a_pods_policy_is_a_wish_within_what_is_allowed(tuning: PolicyTuning, wi
     assert Engine(FakeLedger(), tuning).choose_policy(pod_request(annotations={"vrampack.dev/policy": wish})) == want
 
 
-Step = tuple[dict[str, Node], set[str], int, PolicyName, list[str], int]
+Step = tuple[dict[str, Node], set[str], int, PolicyName, list[str], int, dict[str, HostResources]]
 STEPS: st.SearchStrategy[list[Step]] = st.lists(
     st.tuples(
         st.dictionaries(st.sampled_from("abcde"), node_strategy(), max_size=4),
@@ -366,6 +316,7 @@ STEPS: st.SearchStrategy[list[Step]] = st.lists(
         st.sampled_from(sorted(POLICIES)),
         st.lists(st.sampled_from("abcdefg"), max_size=7),
         st.integers(1, 4),
+        st.dictionaries(st.sampled_from("abcde"), ROOMS, max_size=2),
     ),
     max_size=10,
 )
@@ -376,22 +327,29 @@ STEPS: st.SearchStrategy[list[Step]] = st.lists(
 def test_the_engine_says_what_the_plain_way_says(steps: list[Step], shapes: list[CardRequest]) -> None:
     """However the cluster changes between questions, and whichever questions come back."""
     ledger = FakeLedger()
-    engine = Engine(ledger, EVERY)
-    for changes, gone, at, policy, names, count in steps:
+    hosts = HostRooms()
+    engine = Engine(ledger, EVERY, hosts=hosts)
+    engine.set_forecast(FORECAST)
+    for changes, gone, at, policy, names, count, rooms in steps:
+        for name, room in rooms.items():
+            hosts.put_room(name, room)
         ledger.put(*(replace(node, name=name) for name, node in changes.items()))
         for name in gone & ledger.list_node_names():
             ledger.take(name)
         ask = build_pod_request(shapes[at], policy)
-        plain = {name: evaluate_node(ledger.get_node(name), shapes[at], policy) for name in names}
+        ranked = engine.rank_nodes(names, ask, "p", count)
+        outlook = Outlook(FORECAST, hosts.rooms, ask.host, engine.get_outlook("sum-of-squares", None).leftovers)
+        plain = {name: evaluate_node(ledger.get_node(name), shapes[at], policy, outlook) for name in names}
         reasons = {name: each.reason for name, each in plain.items() if isinstance(each, Unfit)}
         outcome = engine.filter_nodes(names, ask, "p")
         assert outcome.passed == [name for name in plain if name not in reasons]
         assert outcome.unschedulable == {name: why.value for name, why in reasons.items() if not why.is_unresolvable}
         assert outcome.unresolvable == {name: why.value for name, why in reasons.items() if why.is_unresolvable}
-        assert engine.rank_nodes(outcome.passed, ask, "p", count) == sort_by_score(plain)[:count]
+        assert ranked == engine.rank_nodes(outcome.passed, ask, "p", count) == sort_by_score(plain)[:count]
         assert {name: engine.evaluate_node(name, ask, "p") for name in names} == plain
 
 
 def build_pod_request(request: CardRequest, policy: PolicyName) -> PodRequest:
     problem = "" if request.is_valid else "it cannot be"
-    return PodRequest(request, (ContainerRequest("main", "main", 0, request.units * request.count),), policy, problem)
+    containers = (ContainerRequest("main", "main", 0, request.units * request.count),)
+    return PodRequest(request, containers, policy, problem, host=HostResources(500, 1024))

@@ -9,12 +9,15 @@ from hypothesis import strategies as st
 
 from policies.engine.node_summary_index import NodeSummaryIndex
 from policies.evaluate import evaluate_node
+from policies.outlook import Outlook
 from policies.policy import ScoredCards
 from policies.registry import POLICIES
 from policies.tuning import PolicyName
+from tests.policies.known_forecast import FORECAST, ROOMS
 from tests.support.builders import snapshot_node
 from tests.support.strategies import node_strategy, request_strategy
 from vrampack.cards.fit import Unfit, find_fitting_cards
+from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Node
 from vrampack.cards.node_summary import find_equivalence_class, get_request_kind, select_view, summarize_node
 from vrampack.cards.request import CardRequest
@@ -32,12 +35,16 @@ def test_an_equivalence_class_gives_the_reason_that_the_cards_give(node: Node, r
 
 
 @settings(deadline=None)
-@given(node_strategy(), CARDLESS, st.sampled_from(sorted(POLICIES)))
-def test_a_score_from_a_summary_is_the_policys_own(node: Node, request: CardRequest, policy: PolicyName) -> None:
-    evaluation = evaluate_node(node, request, policy)
+@given(node_strategy(), CARDLESS, st.sampled_from(sorted(POLICIES)), ROOMS)
+def test_a_score_from_a_summary_is_the_policys_own(
+    node: Node, request: CardRequest, policy: PolicyName, room: HostResources
+) -> None:
+    outlook = Outlook(FORECAST, {"n": room}, HostResources(500, 1024), {(8, 3): 2, (5, 5): 1})
+    evaluation = evaluate_node(node, request, policy, outlook)
     if isinstance(evaluation, ScoredCards):
         summary = select_view(summarize_node(node), request)
-        assert dict(POLICIES[policy].score_nodes([("n", summary)], request)) == {"n": evaluation.score}
+        scores = POLICIES[policy].score_nodes([("n", summary)], request, outlook)
+        assert dict(scores) == {"n": evaluation.score}
 
 
 @st.composite

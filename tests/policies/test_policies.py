@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -166,6 +167,15 @@ def test_order_of_nodes(policy: PolicyName, cluster: list[Node], request_: CardR
 
 def order(policy: PolicyName, cluster: Sequence[Node], request: CardRequest) -> list[str]:
     return sort_by_score({node.name: evaluate_node(node, request, policy) for node in cluster})
+
+
+@pytest.mark.parametrize("policy", ["fragmentation", "sum-of-squares", "tessellate"])
+def test_several_equal_cards_are_of_one_numa_node(policy: PolicyName) -> None:
+    """Four empty cards, of NUMA nodes 0, 1, 0, 1; two of 0. With the first card in use, two of 1."""
+    for used, want in {(0, 0, 0, 0): [0, 2], (16, 0, 0, 0): [1, 3]}.items():
+        plain = snapshot_node(units=(16,) * 4, used=used)
+        node = replace(plain, cards=tuple(replace(card, numa=card.index % 2) for card in plain.cards))
+        assert sorted(card.index for card in score_fitting(policy, node, CardRequest(16, count=2)).cards) == want
 
 
 @pytest.mark.parametrize("policy", POLICIES)

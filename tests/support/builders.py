@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from vrampack.cards.allocation import allocate_cards
-from vrampack.cards.node import Card, CardFacts, DeviceNaming, InjectionMode, Node, NodeFacts, build_node
+from vrampack.cards.allocation import Allocation, allocate_cards
+from vrampack.cards.node import Card, CardFacts, DeviceNaming, InjectionMode, Node, NodeFacts, Share, build_node
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record, UnreadableRecord, read_record, write_record
 from vrampack.cards.request import ContainerSpec, PodRequest, read_pod_request
@@ -25,6 +25,11 @@ def node_facts(name: str = "n", *units: int, legacy: bool = False) -> NodeFacts:
     if legacy:
         cards = tuple(CardFacts(card.index, card.units, card.memory_mib) for card in cards)
     return NodeFacts(name, cards, unit_mib=None if legacy else UNIT_MIB, legacy=legacy)
+
+
+def record_of(allocation: Allocation) -> Record:
+    """What is read of the annotations that are written for it."""
+    return Record("vrampack", tuple(Share(card.units, card.uuid, card.index) for card in allocation.cards))
 
 
 def snapshot_node(

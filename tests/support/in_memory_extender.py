@@ -22,6 +22,7 @@ from extender.settings import ExtenderConfiguration
 from extender.state.collector import SnapshotTaker
 from extender.state.ledger import Ledger
 from extender.state.sync import DriftCheck, Freshness, NodeSink, PodSink, ProblemReporter
+from policies.tuning import PolicyTuning
 from tests.fakes.api import FakeKubeApi, Object
 from tests.support.ledger_recorder import LedgerRecorder
 from tests.support.scripted_readiness import ScriptedReadiness
@@ -30,7 +31,10 @@ from vrampack.kube.client import Api
 from vrampack.kube.objects import NodeObject, PodObject
 
 PREFIX = "/gpushare-scheduler"
-CONFIGURATION = ExtenderConfiguration(apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration")
+CONFIGURATION = ExtenderConfiguration(
+    apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration", policy=PolicyTuning(default="binpack")
+)
+"""With the policy whose order an oracle can tell without knowing what was asked for before."""
 GO_HEADERS = ((b"user-agent", b"Go-http-client/1.1"), (b"content-type", b"application/json"))
 
 State = tuple[int, list[Node], list[tuple[str, str]], list[str]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vrampack.cards.node import Card, Node, Share
+from vrampack.cards.node import Card, Node
 from vrampack.cards.request import PodRequest
 from vrampack.cards.units import compute_limit_mib
 
@@ -41,10 +41,6 @@ class Allocation:
     """By card index."""
     containers: tuple[tuple[str, tuple[ContainerShare, ...]], ...]
     """Every asking container by name, init ones too, with its shares by card index."""
-
-    def to_shares(self) -> tuple[Share, ...]:
-        """What the ledger counts."""
-        return tuple(Share(units=card.units, uuid=card.uuid, index=card.index) for card in self.cards)
 
 
 def allocate_cards(

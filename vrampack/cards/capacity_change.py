@@ -16,8 +16,10 @@ def has_gained_capacity(before: Node | None, after: Node) -> bool:
         return any(_usable_free_units(card) for card in after.cards)
     if before.needs_references and not after.needs_references:
         return any(_usable_free_units(card) for card in after.cards)
-    known = {_identity(card): card for card in before.cards}
-    return any(_has_card_gained(known.get(_identity(card)), card) for card in after.cards)
+    taken_over = set(map(id, before.cards)).intersection(map(id, after.cards))  # cards that hold what they held
+    changed = [card for card in after.cards if id(card) not in taken_over]
+    known = {_identity(card): card for card in before.cards if id(card) not in taken_over}
+    return any(_has_card_gained(known.get(_identity(card)), card) for card in changed)
 
 
 def has_changed_cards(before: Node | None, after: Node | None) -> bool:

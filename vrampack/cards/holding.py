@@ -7,11 +7,12 @@ it counts on every card of the node until the node's agent says where it is: no 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from vrampack.cards.node import Card, Node, NodeFacts, Share, build_node
+from vrampack.cards.allocation import AllocatedCard
+from vrampack.cards.node import Card, CardFacts, Node, NodeFacts, Share, build_node
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record, UnreadableRecord
 from vrampack.cards.rules import NO_RULES, PlacementRules
@@ -67,14 +68,14 @@ def get_display_order(hold: Hold) -> tuple[str, str, str]:
 
 
 def build_reserved_hold(
-    pod: Pod, shares: tuple[Share, ...], facts: NodeFacts, indices: CardIndices, *, is_unconfirmed: bool
+    pod: Pod, cards: tuple[AllocatedCard, ...], facts: NodeFacts, indices: CardIndices, *, is_unconfirmed: bool
 ) -> Hold:
     """What was decided for a pod whose Binding is not yet seen."""
     state: HoldState = "unconfirmed" if is_unconfirmed else "reserved"
-    units = _resolve(shares, facts, indices)
+    units = _resolve(cards, facts, indices)
     if units is not None:
         return Hold(pod, state, units)
-    return Hold(pod, state, _count_on_every_card(pod, shares, facts), "its card is gone")
+    return Hold(pod, state, _count_on_every_card(pod, cards, facts), "its card is gone")
 
 
 def build_node_from_holds(
@@ -84,26 +85,29 @@ def build_node_from_holds(
     unit_mib: int,
     rules: PlacementRules = NO_RULES,
     reserves: Mapping[int, int] = NO_RESERVES,
+    known_cards: Sequence[Card] = (),
 ) -> Node:
-    """The node with everything that is held on it. `reserves` is the reserve of each card that has one, by card index."""
+    """The node with everything that is held on it. `reserves` is the reserve of each card that has one, by card index.
+
+    `known_cards` are those of the same facts at another moment: where no rule says anything of a card that holds as much as
+    then, it is the same object.
+    """
     holds = list(holds)
     used: defaultdict[int, int] = defaultdict(int)
     for hold in holds:
         for index, units in hold.units.items():
             used[index] += units
-    cards = tuple(
-        Card(
-            index=card.index,
-            units=card.units,
-            memory_mib=card.memory_mib,
-            uuid=card.uuid,
-            model=card.model,
-            healthy=card.healthy,
-            cordoned=card.uuid in facts.cordoned,
-            used_units=used[card.index],
+    if known_cards:
+        cards = tuple(
+            [
+                known
+                if known.used_units == used[card.index] and not known.is_ruled
+                else _build_card(card, facts, used[card.index])
+                for card, known in zip(facts.cards, known_cards, strict=True)
+            ]
         )
-        for card in facts.cards
-    )
+    else:
+        cards = tuple([_build_card(card, facts, used[card.index]) for card in facts.cards])
     if rules.counts_pods or reserves:
         cards = apply_rules_to_cards(cards, holds, rules=rules, reserves=reserves)
     return build_node(facts, cards, unit_mib=unit_mib)
@@ -150,7 +154,21 @@ def apply_rules_to_cards(
     )
 
 
-def _resolve(shares: tuple[Share, ...], facts: NodeFacts, indices: CardIndices) -> dict[int, int] | None:
+def _build_card(card: CardFacts, facts: NodeFacts, used_units: int) -> Card:
+    return Card(
+        index=card.index,
+        units=card.units,
+        memory_mib=card.memory_mib,
+        uuid=card.uuid,
+        model=card.model,
+        healthy=card.healthy,
+        cordoned=card.uuid in facts.cordoned,
+        used_units=used_units,
+        numa=card.numa,
+    )
+
+
+def _resolve(shares: Iterable[Share | AllocatedCard], facts: NodeFacts, indices: CardIndices) -> dict[int, int] | None:
     """Units by card index, or None when a share names a card that the node does not have."""
     units: dict[int, int] = {}
     for share in shares:
@@ -161,7 +179,7 @@ def _resolve(shares: tuple[Share, ...], facts: NodeFacts, indices: CardIndices) 
     return units
 
 
-def _count_on_every_card(pod: Pod, shares: tuple[Share, ...], facts: NodeFacts) -> dict[int, int]:
+def _count_on_every_card(pod: Pod, shares: Iterable[Share | AllocatedCard], facts: NodeFacts) -> dict[int, int]:
     """The pod's units on every card: wherever it really is, no other pod is placed on top of it."""
     if pod.request is not None and pod.request.card_request.whole:
         return {card.index: card.units for card in facts.cards}

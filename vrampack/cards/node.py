@@ -76,6 +76,12 @@ class Card:
     """Whose pods are on it, as digests; empty where no rule asks."""
     reserve: int | None = None
     """The number of the reserve that it belongs to."""
+    numa: int | None = None
+
+    @property
+    def is_ruled(self) -> bool:
+        """Whether rules know something of it that its memory does not tell."""
+        return self.free_pods is not None or self.reserve is not None or bool(self.tenants)
 
     @property
     def free_units(self) -> int:
@@ -125,7 +131,7 @@ class Node:
 
 def build_node(facts: NodeFacts, cards: tuple[Card, ...], *, unit_mib: int) -> Node:
     """The node of `facts` with these cards; its sums are computed here, once per change."""
-    free = [card.free_units for card in cards if card.is_usable]
+    free = [max(0, card.units - card.used_units) for card in cards if card.healthy and not card.cordoned]
     return Node(
         name=facts.name,
         cards=cards,
@@ -137,8 +143,8 @@ def build_node(facts: NodeFacts, cards: tuple[Card, ...], *, unit_mib: int) -> N
         address=facts.address,
         largest_free_units=max(free, default=0),
         free_units=sum(free),
-        total_units=sum(card.units for card in cards),
-        used_units=sum(card.used_units for card in cards),
+        total_units=sum([card.units for card in cards]),
+        used_units=sum([card.used_units for card in cards]),
     )
 
 

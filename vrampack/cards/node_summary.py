@@ -24,7 +24,7 @@ from vrampack.cards.ruled_view import RuledCards, ViewKey
 
 @dataclass(frozen=True, slots=True)
 class NodeSummary:
-    """What of a node matters to a request that names no cards. Made by `summarize_node` and `select_models`."""
+    """What of a node matters to a request that names no cards. Made by `summarize_node` and `select_view`."""
 
     card_units: tuple[int, ...]
     """Units of every card that has any, ascending; empty where the cards are not to be trusted."""
@@ -77,15 +77,18 @@ class RuledNode:
         known = self._summaries.get(key)
         if known is None:
             cards = self.views.find_view(key).cards
-            known = _summarize_cards(self._summary.node, self._summary.card_units, cards)
-            self._summaries[key] = known
+            known = self._summaries[key] = _summarize_models(self._summary.node, self._summary.card_units, cards)
         return known
 
 
 def summarize_node(node: Node) -> NodeSummary:
     """The summary of a node for requests that allow any model."""
-    cards = tuple(card for card in node.placeable_cards if card.units)
-    summary = _summarize_cards(node, (), cards)
+    return _summarize_models(node, (), [card for card in node.placeable_cards if card.units])
+
+
+def _summarize_models(node: Node, card_units: tuple[int, ...], cards: Sequence[Card]) -> NodeSummary:
+    """The same of these cards alone; `card_units` as of `_summarize_cards`."""
+    summary = _summarize_cards(node, card_units, cards)
     if len(summary.models) <= 1:
         return summary
     by_model = {
@@ -313,18 +316,19 @@ def find_tightest_units(summary: NodeSummary, request: CardRequest) -> tuple[int
 
 def _summarize_cards(node: Node, card_units: tuple[int, ...], allowed: Sequence[Card]) -> NodeSummary:
     """In one pass: every change of a node comes through here. `card_units` are those of all its cards, if these are not all."""
-    usable = [(card.units, card.used_units) for card in allowed if card.is_usable]
-    others = [(card.units, card.used_units) for card in allowed if not card.is_usable]
+    usable = [(card.units, card.used_units) for card in allowed if card.healthy and not card.cordoned]
     free, empty = _list_free_units(usable)
-    free_of_others, empty_of_others = _list_free_units(others)
+    free_of_all, empty_of_all = free, empty
+    if len(usable) < len(allowed):
+        free_of_all, empty_of_all = _list_free_units([(card.units, card.used_units) for card in allowed])
     allowed_units = tuple(sorted([card.units for card in allowed]))
     return NodeSummary(
         card_units=card_units or allowed_units,
         allowed_card_units=allowed_units,
-        free_units=tuple(free),
-        empty_card_units=tuple(empty),
-        free_units_if_usable=tuple(sorted(free + free_of_others) if others else free),
-        empty_card_units_if_usable=tuple(sorted(empty + empty_of_others) if others else empty),
+        free_units=free,
+        empty_card_units=empty,
+        free_units_if_usable=free_of_all,
+        empty_card_units_if_usable=empty_of_all,
         used_units=node.used_units,
         total_units=node.total_units,
         usable_cards=tuple(usable),
@@ -335,9 +339,11 @@ def _summarize_cards(node: Node, card_units: tuple[int, ...], allowed: Sequence[
     )
 
 
-def _list_free_units(cards: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
+def _list_free_units(cards: Sequence[tuple[int, int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Ascending: what is free on each, and the units of those that are empty."""
-    return sorted([max(0, units - used) for units, used in cards]), sorted([units for units, used in cards if not used])
+    free = [units - used if used < units else 0 for units, used in cards]
+    empty = [units for units, used in cards if not used]
+    return tuple(sorted(free)), tuple(sorted(empty))
 
 
 def _merge(parts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

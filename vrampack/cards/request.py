@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Literal, NamedTuple
 
 from vrampack.cards import well_known
+from vrampack.cards.host_room import HostResources
 from vrampack.cards.units import MAX_UNITS, parse_units
 
 ContainerKind = Literal["main", "init", "sidecar"]
@@ -106,6 +107,8 @@ class PodRequest:
     """The policy or profile that the pod wishes for."""
     problem: str = ""
     """Field, value and fix when the request can never be served; empty when it is valid."""
+    host: HostResources | None = None
+    """What it takes of its host beside the cards; None where that is not known. It helps to rank nodes and decides no fit."""
 
     profile: ProfileChoice | None = None
     """None: the cluster's default ranks for it."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from vrampack.cards.node import Card, Node
-from vrampack.cards.request import RequestRules
+from vrampack.cards.request import CardRequest, RequestRules
 
 ViewKey: TypeAlias = tuple[frozenset[str] | None, frozenset[str] | None, bytes | None, frozenset[int]]
 """Of a request what the node can tell apart: models it asks for, models it may use, tenant, reserves."""
@@ -78,6 +78,15 @@ class RuledCards:
 
     def _narrow(self, models: frozenset[str] | None) -> frozenset[str] | None:
         return None if models is None or models >= self._models else models & self._models
+
+
+def list_permitted_cards(node: Node, request: CardRequest) -> Sequence[Card]:
+    """The cards that the models and rules of the request leave it, whatever they hold and whether they are usable or not."""
+    cards = [card for card in node.placeable_cards if card.units]
+    if request.rules is None:
+        return [card for card in cards if request.models is None or card.model in request.models]
+    views = RuledCards(node, frozenset([card.model for card in cards]))
+    return views.find_view(views.find_key(request.models, request.rules)).cards
 
 
 def _build_view(cards: Iterable[Card], key: ViewKey) -> RuledView:

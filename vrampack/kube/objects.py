@@ -7,11 +7,13 @@ container turns out to name our resource.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from itertools import chain
 
 import msgspec
 
 from vrampack.cards import well_known
+from vrampack.cards.host_room import HostResources
 from vrampack.cards.node_annotations import NodeReading, read_node
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import read_record
@@ -53,6 +55,7 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     priority: int | None = None
     scheduler_name: str | None = None
     scheduling_gates: list[msgspec.Raw] | None = None
+    overhead: dict[str, msgspec.Raw] | None = None
 
 
 class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -196,11 +199,23 @@ _ENV = msgspec.json.Decoder(list[EnvVar] | None)
 _TEXT = msgspec.json.Decoder(str)
 
 
-def to_pod(pod: PodObject, *, resource: str = well_known.MEMORY_RESOURCE, label_keys: Collection[str] = ()) -> Pod:
-    """The pod as the ledger sees it. `label_keys` are the labels that the cluster's rules name."""
+def to_pod(
+    pod: PodObject,
+    *,
+    resource: str = well_known.MEMORY_RESOURCE,
+    label_keys: Collection[str] = (),
+    host: HostResources | None = None,
+) -> Pod:
+    """The pod as the ledger sees it.
+
+    `label_keys` are the labels that the cluster's rules name; `host` is what it takes of its host, where that is read
+    (`kube.host_requests`).
+    """
     annotations = pod.metadata.annotations or {}
     specs = build_container_specs(pod.spec, resource)
     request = read_pod_request(specs, pod.metadata.labels or {}, annotations, resource=resource) if specs else None
+    if request is not None and host is not None:
+        request = replace(request, host=host)
     return Pod(
         uid=pod.metadata.uid,
         namespace=pod.metadata.namespace,

@@ -103,7 +103,7 @@ class Sink(Protocol[_Object_contra]):
     """Is told what the API server shows. Methods do not await: each is one step."""
 
     def on_list_started(self, reason: str) -> None:
-        """A list of everything is about to be asked for: `start`, `expired`, `error`, `silent`, `no_progress`, `restart`."""
+        """A list of everything is about to be asked for: `start`, `expired`, `error`, `silent`, `no_progress`, `restart`, `requested`."""
         ...
 
     def on_page(self, objects: Sequence[_Object_contra]) -> None: ...
@@ -144,14 +144,21 @@ class Reflector(Generic[_Object]):
         self._backoff = RetryBackoff()
         self._wordless_watches = 0
         """In a row."""
+        self._is_list_requested = False
         self._watch_started = 0.0
         self._has_activity = False
         """Whether the present watch said anything yet."""
+
+    def request_list(self) -> None:
+        """List everything once this watch ends, which takes five minutes at most: more is read of each object from now on."""
+        self._is_list_requested = True
 
     async def run(self) -> None:
         """List and watch until cancelled. Failures are logged and retried."""
         reason = "start"
         while True:
+            if self._is_list_requested:
+                self._version, reason = "", "requested"
             try:
                 if not self._version:
                     await self._list(reason)
@@ -208,6 +215,7 @@ class Reflector(Generic[_Object]):
 
     async def _list(self, reason: str) -> None:
         """The next page is asked for before this one is worked off: the server makes it meanwhile."""
+        self._is_list_requested = False
         self._sink.on_list_started(reason)
         page = await self._fetch_page("")
         while True:

@@ -14,7 +14,7 @@ import yaml
 
 from tests.cli.explain.objects import Object, a_bound_pod, a_gpu_node, a_node, a_waiting_pod, run_explain
 from tests.fakes.proxy import FaultProxy
-from tests.support.manifest_builders import published_card
+from tests.support.manifest_builders import cards_annotation, published_card
 from vrampack.cli.explain.main import build_parser, main
 from vrampack.cli.explain.schema import Explanation
 from vrampack.simulator.apiserver import ApiServer
@@ -191,6 +191,21 @@ MANY = (
 """Card 0 of gpu-06 and gpu-13 has 7 free, the most; card 1 is full everywhere."""
 
 
+async def test_a_policy_that_looks_ahead_sees_what_hosts_have_left(tmp_path: Path, capsys: Said) -> None:
+    """The tighter card is on a host whose CPUs a pod without cards has taken."""
+    config = tmp_path / "extender.yaml"
+    config.write_text("apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\npolicy: {default: tessellate}\n")
+    host = {"cpu": "4", "memory": "8Gi"}
+    nodes = [a_node(name, cards_annotation(published_card(0)), allocatable=host) for name in ("full", "idle")]
+    busy = a_waiting_pod("busy", spec={"nodeName": "full"})
+    busy["spec"]["containers"] = [{"name": "main", "resources": {"requests": {"cpu": "4"}}}]
+    waiting = a_waiting_pod("w", 4)
+    waiting["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "1"}
+    cluster = [*nodes, busy, waiting, a_bound_pod("p", "full", {0: 4})]
+    assert await run_explain(tmp_path, cluster, "pod", "w", "--config", str(config)) == 0
+    assert "\nPolicy tessellate would take idle GPU0.\n" in capsys.readouterr().out
+
+
 async def test_the_nearest_20_cards_are_shown_unless_all_are_wanted(tmp_path: Path, capsys: Said) -> None:
     assert await run_explain(tmp_path, (*MANY, a_waiting_pod(units=8))) == 0
     rows = capsys.readouterr().out.splitlines()[2:]
@@ -233,7 +248,7 @@ async def test_json_and_yaml_carry_what_the_table_shows(form: str, tmp_path: Pat
     assert (said["apiVersion"], said["kind"]) == ("vrampack.dev/v1", "Explanation")
     assert said["pod"]["state"] == "pending"
     assert said["request"] | {"problem": ""} == said["request"]
-    assert (said["request"]["units"], said["request"]["unitMib"], said["request"]["policy"]) == (8, 1024, "binpack")
+    assert (said["request"]["units"], said["request"]["unitMib"], said["request"]["policy"]) == (8, 1024, "tessellate")
     assert said["scheduler"] == {"reason": "Unschedulable", "message": "no"}
     assert said["reasons"] == {"no shareable GPU memory": 2, "no card with enough free memory": 1}
     assert (said["nodeCount"], said["nodesWithoutMemory"]) == (3, 1)

@@ -12,15 +12,19 @@ from dataclasses import dataclass, field
 import msgspec
 
 from extender.settings import ExtenderConfiguration
+from extender.state.host_usage import HostUsage
 from vrampack.cards.holding import Hold, build_node_from_holds, list_holds
+from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Node, NodeFacts
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record
+from vrampack.cards.request import PodRequest
 from vrampack.cards.rules import NO_RULES, PlacementRules, assign_reserved_cards
 from vrampack.cards.units import parse_units
 from vrampack.cli.explain.pod import NodeSchedulingFields, PodSchedulingFields
 from vrampack.kube.client import Api, Resource
 from vrampack.kube.errors import NoAnswerError, ResourceExpiredError
+from vrampack.kube.host_requests import read_allocatable_host
 from vrampack.kube.objects import UNDECODABLE, ListMeta, NodeObject, PodObject, to_node, to_pod
 
 PAGE_SIZE = 500
@@ -46,6 +50,8 @@ class ListedNode:
     facts: NodeFacts
     scheduling_fields: NodeSchedulingFields
     labels: Mapping[str, str]
+    host: HostResources | None
+    """CPU and memory that kubelet offers; None where it does not say."""
     advertised_units: int
     """Units that kubelet offers in `status.allocatable`: what the scheduler itself counts with."""
 
@@ -66,6 +72,9 @@ class ClusterListing:
     nodes: dict[str, ListedNode] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
     """Bound pods that hold memory, by uid."""
+    requests: list[PodRequest] = field(default_factory=list)
+    """Of all pods that ask for memory, those that wait as well."""
+    hosts: HostUsage = field(default_factory=lambda: HostUsage(is_kept=False))
     pods_by_scheduler: Counter[str] = field(default_factory=Counter)
     """The schedulers of the pods that carry a record of ours."""
     unread_objects: list[str] = field(default_factory=list)
@@ -76,6 +85,8 @@ class ExplainedCluster:
 
     def __init__(self, listed: ClusterListing, unit_mib: int, rules: PlacementRules = NO_RULES) -> None:
         self.pods_by_scheduler = listed.pods_by_scheduler
+        self.requests = tuple(listed.requests)
+        self.hosts = listed.hosts
         self.unread_objects = tuple(listed.unread_objects)
         pods: defaultdict[str, list[Pod]] = defaultdict(list)
         for pod in listed.pods.values():
@@ -115,18 +126,29 @@ async def _read_pods(api: Api, settings: ExtenderConfiguration, listed: ClusterL
     label_keys = settings.rules.build_rules().list_label_keys()
     listed.pods.clear()
     listed.pods_by_scheduler.clear()
+    listed.requests.clear()
+    listed.hosts = HostUsage(is_kept=settings.select_policies().reads_hosts)
+    known = listed.hosts.begin_list()
+    for name, node in listed.nodes.items() if known is not None else ():
+        listed.hosts.update_host(name, node.host)
     async for raw in _list_items(api, "pods"):
         try:
-            pod = to_pod(_POD.decode(raw), resource=settings.resources.memory, label_keys=label_keys)
+            obj = _POD.decode(raw)
+            host = listed.hosts.read_request(obj.spec)
+            pod = to_pod(obj, resource=settings.resources.memory, label_keys=label_keys, host=host)
             is_recorded = isinstance(pod.record, Record) and pod.record.is_ours
             scheduling_fields = _POD_FIELDS.decode(raw) if is_recorded else None
         except UNDECODABLE as error:
             listed.unread_objects.append(f"a pod cannot be decoded and is left out: {error}")
             continue
+        listed.hosts.update_pod(obj)
+        if pod.request is not None and not pod.is_finished:
+            listed.requests.append(pod.request)
         if pod.holds_memory:
             listed.pods[pod.uid] = pod
             if scheduling_fields is not None:
                 listed.pods_by_scheduler[scheduling_fields.scheduler_name] += 1
+    listed.hosts.end_list(known, listed.pods)
 
 
 async def _list_items(api: Api, resource: Resource) -> AsyncIterator[msgspec.Raw]:
@@ -150,7 +172,8 @@ def _to_listed_node(
     memory, count = settings.resources.memory, settings.resources.count
     reading = to_node(node, unit_mib=settings.unit_mib, resource=memory, count_resource=count)
     offered = (node.status.allocatable or {}).get(memory, msgspec.Raw(b'"0"'))
-    return ListedNode(reading.facts, scheduling_fields, node.metadata.labels or {}, _parse_units_or_zero(offered))
+    labels, host = node.metadata.labels or {}, read_allocatable_host(node)
+    return ListedNode(reading.facts, scheduling_fields, labels, host, _parse_units_or_zero(offered))
 
 
 def _parse_units_or_zero(quantity: msgspec.Raw) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from policies import evaluate
 from policies.evaluate import list_score_terms, sort_by_score
+from policies.outlook import Outlook
 from policies.policy import ScoredCards, ScoreTerm
 from policies.tuning import PolicyName, PolicyTuning
 from vrampack.cards.fit import Unfit, count_missing_units, find_card_obstacle
@@ -15,6 +16,7 @@ from vrampack.cards.node import Card, Node
 from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import CardRequest, PodRequest
 from vrampack.cli.explain.cluster import ExplainedCluster, NodeWithHolds
+from vrampack.cli.explain.outlook import build_outlook
 from vrampack.cli.explain.pod import PodSchedulingFields, find_obstacles
 from vrampack.cli.explain.schema import HolderView
 
@@ -73,12 +75,13 @@ def evaluate_cluster(
 ) -> ClusterEvaluation:
     """How the extender's filter and prioritize would answer for every node of the cluster."""
     policy = tuning.choose_policy(pod_request.policy, pod_request.profile)
+    outlook = build_outlook(cluster, policy, pod_request)
     verdicts = {
-        name: evaluate.evaluate_node(seen.node, pod_request.card_request, policy)
+        name: evaluate.evaluate_node(seen.node, pod_request.card_request, policy, outlook)
         for name, seen in cluster.nodes.items()
     }
     evaluated = {
-        name: _evaluate_node(cluster.nodes[name], verdict, pod_request, pod_fields, policy)
+        name: _evaluate_node(cluster.nodes[name], verdict, pod_request, pod_fields, policy, outlook)
         for name, verdict in verdicts.items()
     }
     nearest = sorted(evaluated.values(), key=lambda each: (_distance(each, pod_request.card_request), each.name))
@@ -135,6 +138,7 @@ def _evaluate_node(
     pod_request: PodRequest,
     pod_fields: PodSchedulingFields,
     policy: PolicyName,
+    outlook: Outlook,
 ) -> EvaluatedNode:
     node, request = counted.node, pod_request.card_request
     reason = verdict.reason if isinstance(verdict, Unfit) else None
@@ -146,7 +150,7 @@ def _evaluate_node(
         obstacles += _find_unoffered_units(counted, request)
     if not isinstance(verdict, ScoredCards):
         return EvaluatedNode(node, reason, obstacles, cards)
-    terms = list_score_terms(policy, node, verdict, request)
+    terms = list_score_terms(policy, node, verdict, request, outlook)
     return EvaluatedNode(node, reason, obstacles, cards, verdict.cards, verdict.score, terms)
 
 

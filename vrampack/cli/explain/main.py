@@ -26,6 +26,7 @@ from vrampack.config.errors import SettingsError
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import load_credentials
 from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError
+from vrampack.kube.host_requests import read_host_request
 from vrampack.kube.objects import UNDECODABLE, NamespaceObject, PodObject, to_pod
 
 CALL_SECONDS = 30.0
@@ -134,7 +135,8 @@ async def _read_pod(api: Api, settings: ExtenderConfiguration, namespace: str, n
     except UNDECODABLE as error:
         raise NoAnswerError(f"get pod {namespace}/{name}: {error}") from error
     placement = settings.build_placement()
-    read = to_pod(pod, resource=settings.resources.memory, label_keys=placement.list_label_keys())
+    host = read_host_request(pod.spec) if settings.select_policies().reads_hosts else None
+    read = to_pod(pod, resource=settings.resources.memory, label_keys=placement.list_label_keys(), host=host)
     read = replace(read, namespace_labels=await read_namespace_labels(api, placement, namespace))
     return ExplainedPod(placement.settle_pod(read), scheduling_fields, pod.metadata.annotations or {})
 

@@ -1,0 +1,43 @@
+"""What hosts have left of CPU and main memory, rounded down: small changes of no consequence change nothing here."""
+
+from __future__ import annotations
+
+from policies.engine.change_log import NodeChangeLog
+from vrampack.cards.host_room import HostResources
+
+DEFAULT_STEP = HostResources(cpu_milli=500, memory_mib=1024)
+"""Finer steps place no better, and make more nodes differ. Measured: docs/packing.md."""
+
+
+class HostRooms:
+    """By node name. It has a change log of its own: no verdict depends on it, only ranks do."""
+
+    def __init__(self, step: HostResources = DEFAULT_STEP) -> None:
+        self.rooms: dict[str, HostResources] = {}
+        self.changes = NodeChangeLog()
+        self._step = step
+
+    def put_room(self, name: str, room: HostResources | None) -> None:
+        """Replace what is known of the host; None forgets it."""
+        rounded = None if room is None else self.round_down(room)
+        if self.rooms.get(name) == rounded:
+            return
+        if rounded is None:
+            del self.rooms[name]
+        else:
+            self.rooms[name] = rounded
+        self.changes.record_change(name)
+
+    def round_down(self, room: HostResources) -> HostResources:
+        step = self._step
+        return HostResources(
+            room.cpu_milli - room.cpu_milli % step.cpu_milli, room.memory_mib - room.memory_mib % step.memory_mib
+        )
+
+    def round_up(self, request: HostResources) -> HostResources:
+        """Of a request: what it takes of a rounded room at most."""
+        step = self._step
+        return HostResources(
+            request.cpu_milli + -request.cpu_milli % step.cpu_milli,
+            request.memory_mib + -request.memory_mib % step.memory_mib,
+        )

@@ -1,0 +1,247 @@
+"""Cuts cards so that what is left can still be sold, and keeps cards whose hosts are full out of no one's reach.
+
+The policy of this project. The cost of a place, in cards, is the sum of
+
+* waste: what the cut takes of the card's worth (`policies.mix.cutting_stock`) beyond the size of the request, blended with
+  what stays free on the card, for the mix is never quite what it was;
+* opening: a price for a card that is not in use, so that cards stay whole while the used ones will do;
+* pressure: a price for cards of models on which other requests insist;
+* starvation: cards for which the host has no CPU or memory left.
+
+Costs are rounded to a coarse step. Places of one step are alike to within what a forecast can know, and there the tightest
+card wins, then the fuller node, then the fuller host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from math import floor, inf
+
+from policies.open_cards import OpenCard, list_open_cards, open_card, pick_cards
+from policies.outlook import Outlook
+from policies.policy import ScoredCards, ScoreTerm
+from vrampack.cards.host_room import HostResources
+from vrampack.cards.node import Card, Node
+from vrampack.cards.node_summary import NodeSummary
+from vrampack.cards.request import CardRequest
+
+LOOKS_AHEAD = True
+READS_HOSTS = True
+COUNTS_LEFTOVERS = False
+
+# Weights were chosen on the openb traces and the mixes of the GiB benchmark, never on seeds 2001 to 2010; see docs/packing.md.
+WASTE = 8.0
+LEFTOVER_SHARE = 0.065
+"""Of the waste: how much of it is what stays free on the card, whatever that is worth."""
+OPENING = 1.18
+"""Between 1.1 and 1.25 a card is opened before the second kind of waste is accepted and after the first."""
+PRESSURE = 3.0
+STARVATION = 4.0
+HOST_SHARE = 0.75
+"""Of what requests take of a host with each card: so much must stay for a card that is free."""
+NO_ROOM = 1000.0
+"""For a host that has less than the pod asks for, as far as is known: kube-scheduler will not take it, so it comes last."""
+STEP = 0.1
+# The three parts of the tie: together less than a step.
+CARD_TIE = 0.6
+NODE_TIE = 0.2
+HOST_TIE = 0.2
+NO_HOST_RESOURCES = HostResources(0, 0)
+HALF_NODE_CARDS = 4.0
+HALF_HOST_CPU_MILLI = 64_000.0
+"""Where the ties of node and host reach half of their range."""
+
+
+def choose_cards(node: Node, fitting: tuple[Card, ...], request: CardRequest, outlook: Outlook) -> ScoredCards:
+    """The cheapest cards; between nodes, the least cost."""
+    rating = _Rating(request, outlook)
+    chosen = rating.choose_cards([open_card(card) for card in fitting])
+    score = rating.score_node(node.name, node.total_units - node.used_units, chosen)
+    return ScoredCards(score, pick_cards(fitting, [card for _, card in chosen]))
+
+
+def list_terms(
+    node: Node, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook
+) -> tuple[ScoreTerm, ...]:
+    """The costs in steps, those that are none left out, and what decides within a step."""
+    rating = _Rating(request, outlook)
+    return rating.list_terms(node.name, node.total_units - node.used_units, [open_card(card) for card in chosen])
+
+
+def score_nodes(
+    summaries: Iterable[tuple[str, NodeSummary]], request: CardRequest, outlook: Outlook
+) -> Iterator[tuple[str, float]]:
+    """The scores of `choose_cards`, from the summaries of nodes that fit."""
+    rating = _Rating(request, outlook)
+    for name, summary in summaries:
+        if request.count == 1 and summary.by_model is None:
+            chosen = [rating.choose_card(summary)]
+        elif request.count:
+            chosen = rating.choose_cards(
+                [card for card in list_open_cards(summary, request) if card.has_room_for(request)]
+            )
+        else:
+            chosen = []
+        yield name, rating.score_node(name, summary.total_units - summary.used_units, chosen)
+
+
+def bound_scores(
+    summaries: Iterable[tuple[str, NodeSummary]], request: CardRequest, outlook: Outlook
+) -> Iterator[tuple[str, float]]:
+    """By the best card and the node. A host adds nothing but where cards starve already: there a request takes some of those."""
+    if request.count != 1 or request.whole:
+        yield from score_nodes(summaries, request, outlook)
+        return
+    rating = _Rating(request, outlook)
+    by_model: dict[str, _CardBounds] = {}
+    half_node_units = outlook.forecast.mean_card_units * HALF_NODE_CARDS
+    for name, summary in summaries:
+        if summary.by_model is not None:
+            yield from score_nodes([(name, summary)], request, outlook)
+            continue
+        (model,) = summary.models
+        bounds = by_model.get(model)
+        if bounds is None:
+            bounds = by_model[model] = _CardBounds(rating, model)
+        left = max(0.0, summary.total_units - summary.used_units - request.units) / half_node_units
+        bound = max(map(bounds.__getitem__, summary.usable_cards)) - NODE_TIE * left / (1.0 + left)
+        yield name, bound + rating.bound_host(name, summary.total_units - summary.used_units)
+
+
+CostedCard = tuple[float, OpenCard]
+
+
+class _Rating:
+    """What is the same for every node that one request may go to. Every change of a node is rated for many requests."""
+
+    def __init__(self, request: CardRequest, outlook: Outlook) -> None:
+        forecast = outlook.forecast
+        self._request = request
+        self._mean = forecast.mean_card_units
+        self._piece_values = forecast.piece_values
+        self._pressure = forecast.pressure if request.models is None else {}
+        self._rooms = outlook.hosts
+        self._per_card = forecast.host_per_card
+        self._cpu_milli, self._memory_mib = outlook.request_host or NO_HOST_RESOURCES
+
+    def choose_card(self, summary: NodeSummary) -> CostedCard:
+        """Of a summary with one model, for a request of one card, which it fits."""
+        (model,) = summary.models
+        wanted, is_whole = self._request.units, self._request.whole
+        cost, units, used = min(
+            [
+                (self._cost_card(model, units, used), units, used)
+                for units, used in set(summary.usable_cards)
+                if units - used >= wanted and not (used and is_whole)
+            ]
+        )
+        return cost, OpenCard(model, units, used)
+
+    def choose_cards(self, fitting: Sequence[OpenCard]) -> list[CostedCard]:
+        """The cheapest of these."""
+        costs = {card: self._cost_card(*card) for card in fitting}
+        if self._request.count == 1:
+            return [min(zip(costs.values(), costs, strict=True))]
+        return sorted([(costs[card], card) for card in fitting])[: self._request.count]
+
+    def score_node(self, name: str, free_units: int, chosen: Sequence[CostedCard]) -> float:
+        """The score of a node if the request takes these cards."""
+        request, mean = self._request, self._mean
+        cost = left = taken_units = 0.0
+        for card_cost, (_, units, used) in chosen:
+            taken = units if request.whole else request.units
+            cost += card_cost
+            taken_units += taken
+            left += (units - used - taken) / units
+        node_left = max(0.0, free_units - taken_units) / mean / HALF_NODE_CARDS
+        tie = CARD_TIE * left / max(1, len(chosen)) + NODE_TIE * node_left / (1.0 + node_left)
+        host = self._rooms.get(name)
+        if host is not None:
+            host_cost, host_tie = self._rate_host(host, free_units / mean, taken_units / mean)
+            cost += host_cost
+            tie += host_tie
+        return floor(-cost / STEP + 1e-9) - tie
+
+    def list_terms(self, name: str, free_units: int, chosen: Sequence[OpenCard]) -> tuple[ScoreTerm, ...]:
+        """What `score_node` is the sum of."""
+        request, mean, host = self._request, self._mean, self._rooms.get(name)
+        costs = dict.fromkeys(("waste of the cut", "opening of a card", "model that others insist on"), 0.0)
+        taken_units = 0
+        for model, units, used in chosen:
+            taken = units if request.whole else request.units
+            opening = OPENING if not used and taken < units else 0.0
+            pressure = PRESSURE * self._pressure.get(model, 0.0) * taken / mean
+            parts = (self._cost_card(model, units, used) - opening - pressure, opening, pressure)
+            costs = {what: cost + part for (what, cost), part in zip(costs.items(), parts, strict=True)}
+            taken_units += taken
+        if host is not None:
+            costs["CPU and memory of the host"] = self._rate_host(host, free_units / mean, taken_units / mean)[0]
+        terms = [ScoreTerm(what, -cost / STEP) for what, cost in costs.items() if cost]
+        score = self.score_node(name, free_units, [(self._cost_card(*card), card) for card in chosen])
+        return (*terms, ScoreTerm("rounding, and what decides within a step", score - sum(each.value for each in terms)))
+
+    def bound_card(self, model: str, units: int, used: int) -> float:
+        """The best score of a node on which the request takes this card, but for the node's own tie; it needs not fit."""
+        taken = self._request.units
+        if units - used < taken:
+            return -inf
+        cost = self._cost_card(model, units, used)
+        return floor(-cost / STEP + 1e-6) - CARD_TIE * (units - used - taken) / units + 1e-9
+
+    def bound_host(self, name: str, free_units: int) -> float:
+        """What the host of a node with so much free adds to its score at most."""
+        host, per_card = self._rooms.get(name), self._per_card
+        if host is None or per_card is None:
+            return 0.0
+        needed = HOST_SHARE * free_units / self._mean
+        if host.cpu_milli >= needed * per_card.cpu_milli and host.memory_mib >= needed * per_card.memory_mib:
+            return 0.0
+        return STARVATION * self._request.units / self._mean / STEP + 1.0
+
+    def _cost_card(self, model: str, units: int, used: int) -> float:
+        request, mean = self._request, self._mean
+        free, taken = max(0, units - used), units if request.whole else request.units
+        values = self._piece_values.get(units)
+        lost = taken if values is None else units * values.value_cut(free, taken)
+        cost = WASTE * ((1.0 - LEFTOVER_SHARE) * (lost - taken) + LEFTOVER_SHARE * (free - taken)) / mean
+        if not used and taken < units:
+            cost += OPENING
+        pressure = self._pressure.get(model)
+        return cost if pressure is None else cost + PRESSURE * pressure * taken / mean
+
+    def _rate_host(self, host: HostResources, free_cards: float, taken_cards: float) -> tuple[float, float]:
+        """The cost, in cards, of what the request takes of the host's CPU and memory, and the tie of what it leaves."""
+        cpu_milli, memory_mib = host
+        cpu_after, memory_after = cpu_milli - self._cpu_milli, memory_mib - self._memory_mib
+        cost = 0.0
+        if cpu_after < 0 or memory_after < 0:
+            cost, cpu_after, memory_after = NO_ROOM, max(0, cpu_after), max(0, memory_after)
+        per_card = self._per_card
+        if per_card is not None:
+            starved_after = _count_starved_cards(free_cards - taken_cards, cpu_after, memory_after, per_card)
+            cost += STARVATION * (starved_after - _count_starved_cards(free_cards, cpu_milli, memory_mib, per_card))
+        host_left = cpu_after / HALF_HOST_CPU_MILLI
+        return cost, HOST_TIE * host_left / (1.0 + host_left)
+
+
+class _CardBounds(dict[tuple[int, int], float]):
+    """By units and used units of a card of one model: computed when a card is first seen, for many nodes have such cards."""
+
+    def __init__(self, rating: _Rating, model: str) -> None:
+        super().__init__()
+        self._rating = rating
+        self._model = model
+
+    def __missing__(self, card: tuple[int, int]) -> float:
+        bound = self[card] = self._rating.bound_card(self._model, *card)
+        return bound
+
+
+def _count_starved_cards(free_cards: float, cpu_milli: int, memory_mib: int, per_card: HostResources) -> float:
+    """Free cards for which the host has too little left, by whatever it has least of."""
+    served, (cpu_per_card, memory_per_card) = free_cards, per_card
+    if cpu_per_card:
+        served = cpu_milli / (HOST_SHARE * cpu_per_card)
+    if memory_per_card:
+        served = min(served, memory_mib / (HOST_SHARE * memory_per_card))
+    return free_cards - served if free_cards > served else 0.0

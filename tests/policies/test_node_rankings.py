@@ -1,0 +1,153 @@
+"""Rankings of policies that look ahead: a state is scored once, and a new forecast costs no call anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
+from random import Random
+
+import pytest
+
+from policies import tessellate
+from policies.engine.engine import Engine
+from policies.engine.host_rooms import HostRooms
+from policies.engine.node_ranking import STATES_AT_A_TIME
+from policies.engine.node_rankings import STATES_PER_SLICE
+from policies.evaluate import evaluate_node, sort_by_score
+from policies.mix.forecast import build_forecast
+from policies.mix.request_mix import MixedRequest, RequestMix
+from policies.outlook import Outlook
+from policies.policy import ScoredCards
+from policies.tuning import PolicyTuning
+from tests.policies.fake_ledger import FakeLedger
+from tests.support.builders import pod_request, snapshot_node
+from tests.support.call_counter import count_calls
+from vrampack.cards.host_room import HostResources
+from vrampack.cards.node import Card, Node
+from vrampack.cards.node_summary import NodeSummary
+from vrampack.cards.request import CardRequest
+
+
+class CountingPolicy:
+    """Tessellate, and how many states it scored."""
+
+    LOOKS_AHEAD = True
+    READS_HOSTS = True
+    COUNTS_LEFTOVERS = False
+
+    def __init__(self) -> None:
+        self.scored = self.bounded = 0
+
+    def choose_cards(
+        self, node: Node, fitting: tuple[Card, ...], request: CardRequest, outlook: Outlook
+    ) -> ScoredCards:
+        return tessellate.choose_cards(node, fitting, request, outlook)
+
+    def score_nodes(
+        self, summaries: Iterable[tuple[str, NodeSummary]], request: CardRequest, outlook: Outlook
+    ) -> Iterator[tuple[str, float]]:
+        for scored in tessellate.score_nodes(summaries, request, outlook):
+            self.scored += 1
+            yield scored
+
+    def bound_scores(
+        self, summaries: Iterable[tuple[str, NodeSummary]], request: CardRequest, outlook: Outlook
+    ) -> Iterator[tuple[str, float]]:
+        for bounded in tessellate.bound_scores(summaries, request, outlook):
+            self.bounded += 1
+            yield bounded
+
+
+class RankedCluster:
+    def __init__(self, *nodes: Node) -> None:
+        self.ledger = FakeLedger(nodes)
+        self.policy = CountingPolicy()
+        self.engine = Engine(self.ledger, PolicyTuning(default="tessellate"), policies={"tessellate": self.policy})
+
+    def count_scored(self) -> int:
+        """By one more call for the same request."""
+        before = self.policy.scored
+        self.engine.rank_nodes(self.ledger.nodes, pod_request(4), "p", 3)
+        return self.policy.scored - before
+
+
+def test_equal_nodes_are_scored_once_and_a_changed_node_alone_again() -> None:
+    cluster = RankedCluster(*(snapshot_node(f"n{at}") for at in range(50)), snapshot_node("used", used=(4, 0)))
+    assert cluster.count_scored() == 2
+    assert cluster.count_scored() == 0
+    cluster.ledger.put(snapshot_node("n7", used=(8, 0)))
+    assert cluster.count_scored() == 1
+    cluster.ledger.put(snapshot_node("n7"))
+    assert cluster.count_scored() == 0
+
+
+def test_nodes_are_grouped_in_slices_ahead_of_the_first_call() -> None:
+    """500 nodes are summarized and then grouped, 200 at a time."""
+    cluster = RankedCluster(*(snapshot_node(f"n{at}") for at in range(500)))
+    slices = 1
+    while cluster.engine.follow_slice((), 200):
+        slices += 1
+    assert slices == 5
+    calls = count_calls(cluster.engine.find_best_node, cluster.ledger.nodes, pod_request(4), "p")
+    assert calls < len(cluster.ledger.nodes)
+
+
+def test_a_node_without_room_is_not_scored() -> None:
+    cluster = RankedCluster(snapshot_node("full", used=(16, 14)), snapshot_node("open"))
+    assert cluster.count_scored() == 1
+
+
+def test_a_new_forecast_is_adopted_in_slices_and_costs_the_next_call_little() -> None:
+    """As many states as nodes: each has another number of units in use."""
+    nodes = [snapshot_node(f"n{at:03}", units=(1000,), used=(at,)) for at in range(2 * STATES_PER_SLICE + 20)]
+    cluster = RankedCluster(*nodes)
+    cluster.count_scored()
+    forecast = build_forecast(RequestMix({MixedRequest(CardRequest(5)): 1.0}), cluster.engine.count_cards())
+    steps = cluster.engine.adopt_forecast(forecast)
+    before = cluster.policy.bounded
+    assert len(list(islice(steps, 1))) == 1
+    assert 0 < cluster.policy.bounded - before <= STATES_PER_SLICE
+    assert cluster.engine.forecast is not forecast
+    assert len(list(steps)) >= 1
+    assert cluster.engine.forecast is forecast
+    assert cluster.count_scored() <= 2 * STATES_AT_A_TIME
+
+
+def test_of_many_states_only_those_that_may_be_best_are_scored() -> None:
+    """Each node has another number of units in use; the tightest of them are the best."""
+    cluster = RankedCluster(*(snapshot_node(f"n{at:03}", units=(1000,), used=(at,)) for at in range(400)))
+    assert 0 < cluster.count_scored() <= 2 * STATES_AT_A_TIME
+    assert cluster.policy.bounded == 400
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_many_states_are_ranked_as_they_are_one_by_one(seed: int) -> None:
+    """Most of them are never scored, and the order of the others is that of the plain way, to the last one asked for."""
+    chance = Random(seed)
+    nodes = [
+        snapshot_node(
+            f"n{at:03}",
+            units=[16, 16, chance.choice([16, 24])],
+            used=[chance.choice([0, 0, chance.randrange(17)]) for _ in range(3)],
+            models=[chance.choice("AB")] * 3,
+        )
+        for at in range(300)
+    ]
+    hosts = HostRooms()
+    for node in nodes[:: chance.choice([1, 2])]:
+        hosts.put_room(node.name, HostResources(chance.randrange(0, 16_000), 99_999))
+    engine = Engine(FakeLedger(nodes), PolicyTuning(default="tessellate"), hosts=hosts)
+    mixed = [
+        MixedRequest(CardRequest(units, models=chance.choice([None, frozenset("A")])), HostResources(units * 400, 1))
+        for units in (3, 5, 7, 16)
+    ]
+    cards = {("A", 16): 300, ("B", 16): 300, ("A", 24): 50, ("B", 24): 50}
+    engine.set_forecast(build_forecast(RequestMix({each: chance.random() for each in mixed}), cards))
+    for units in (2, 5, 9):
+        asked = replace(pod_request(units), host=HostResources(2000, 1))
+        outlook = engine.get_outlook("tessellate", asked.host)
+        plain = sort_by_score(
+            {node.name: evaluate_node(node, asked.card_request, "tessellate", outlook) for node in nodes}
+        )
+        assert engine.rank_nodes([node.name for node in nodes], asked, "p", 20) == plain[:20]

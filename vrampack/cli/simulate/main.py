@@ -1,0 +1,230 @@
+"""`vrampack simulate openb|cards`: how tight policies pack, measured with the extender's ledger, engine and policies.
+
+Tables go to stdout as they are; with `--json` each row is one JSON object on a line of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from collections.abc import Callable, Sequence
+from itertools import product
+from pathlib import Path
+from typing import TypeVar, get_args
+
+from extender.settings import load_settings
+from policies.registry import POLICIES
+from vrampack.cli.errors import report_error
+from vrampack.cli.inspect.text_columns import align_columns
+from vrampack.cli.output import write_output
+from vrampack.cli.simulate.progress import ProgressBar
+from vrampack.cli.simulate.report import Chart, ReportTable, render_report
+from vrampack.config.errors import SettingsError
+from vrampack.simulator.packing.measurement import (
+    POLICY_NAMES,
+    CardRun,
+    CardTest,
+    MixMode,
+    OpenbRun,
+    Through,
+    average_results,
+    map_runs,
+    measure_cards,
+    measure_openb,
+)
+from vrampack.simulator.packing.openb_protocol import READ_AT
+from vrampack.simulator.packing.trace_files import OPENB_TRACES
+
+DATA = Path(__file__).parents[3] / "benchmarks" / "data"
+"""Of a checkout; the wheel carries no traces."""
+CLUSTERS = ("mixed", "small16")
+MIXES = ("inference", "awkward", "openb16", "uniform")
+FIGURES = ("PLACED", "ALLOC", "DENSITY", "STRANDED", "REPACK", "WAIT")
+"""Of `CardMeasures`, in their order."""
+
+Run = TypeVar("Run", OpenbRun, CardRun)
+Result = TypeVar("Result")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the benchmark that is named; returns the exit code."""
+    options = build_parser().parse_args(arguments)
+    options.arguments = arguments
+    if not options.data.is_dir():
+        return report_error(f"there is no folder {options.data}: give --data, the benchmarks/data of a checkout", 2)
+    return _simulate_openb(options) if options.benchmark == "openb" else _simulate_cards(options)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The flags of both benchmarks; those that only one takes say so."""
+    made = argparse.ArgumentParser(prog="vrampack simulate", description="Measure how tight policies pack.")
+    made.add_argument(
+        "benchmark", choices=("openb", "cards"), help="the FGD study's protocol, or GiB requests with departures"
+    )
+    made.add_argument(
+        "--policy",
+        action="append",
+        type=parse_policy,
+        metavar="NAME|FILE",
+        help="a policy, or an ExtenderConfiguration whose default is simulated; may be given several times (tessellate)",
+    )
+    made.add_argument("--mix", choices=get_args(MixMode), default="given", help="what policies know of it (given)")
+    made.add_argument("--seeds", type=parse_seeds, default=range(42, 45), metavar="A-B", help="(42-44)")
+    made.add_argument("--jobs", type=int, default=1, metavar="N", help="processes at a time (1)")
+    made.add_argument("--json", action="store_true", help="one JSON object for each row")
+    made.add_argument("--report", type=Path, metavar="FILE", help="curves and the table as one HTML file")
+    made.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="benchmarks/data of a checkout")
+    made.add_argument(
+        "--trace", action="append", choices=("all", *OPENB_TRACES), help="openb: may be given several times (default)"
+    )
+    made.add_argument(
+        "--through",
+        choices=get_args(Through),
+        default="engine",
+        help="openb: pods without cards by the scheduler's plug-ins, and the others over HTTP, which learns the mix (engine)",
+    )
+    made.add_argument("--test", action="append", choices=get_args(CardTest), help="cards: fill or churn (both)")
+    made.add_argument("--cluster", action="append", choices=CLUSTERS, help="cards: (both)")
+    made.add_argument("--requests", action="append", choices=MIXES, help="cards: (inference and awkward)")
+    made.add_argument("--queue", action="store_true", help="cards: what does not fit in a churn waits, and is not lost")
+    made.add_argument("--load", type=float, default=0.7, help="cards: offered in a churn, 1 is the cluster (0.7)")
+    return made
+
+
+def parse_policy(text: str) -> str:
+    """A name, or that of the default policy of a configuration file. Raises `ArgumentTypeError`."""
+    if text in POLICY_NAMES:
+        return text
+    if not Path(text).is_file():
+        raise argparse.ArgumentTypeError(f"{text!r} is no file and none of {', '.join(POLICY_NAMES)}")
+    try:
+        return load_settings(Path(text)).policy.default
+    except SettingsError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def parse_seeds(text: str) -> range:
+    """`42-51` or `42`. Raises `ArgumentTypeError`."""
+    first, _, last = text.partition("-")
+    try:
+        seeds = range(int(first), int(last or first) + 1)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no range of seeds; give one as 42-51") from error
+    if not seeds:
+        raise argparse.ArgumentTypeError(f"{text!r} is empty; give one as 42-51")
+    return seeds
+
+
+def _simulate_openb(options: argparse.Namespace) -> int:
+    if options.through == "http":
+        options.mix = "learned"  # as a running extender does
+        if wrong := [policy for policy in _list_policies(options) if policy not in POLICIES]:
+            return report_error(
+                f"--through http takes policies that a configuration can name, not {', '.join(wrong)}", 2
+            )
+    traces = options.trace or ["default"]
+    traces = OPENB_TRACES if "all" in traces else traces
+    rows = [
+        (
+            trace,
+            policy,
+            [OpenbRun(options.data, trace, policy, options.mix, seed, options.through) for seed in options.seeds],
+        )
+        for trace, policy in product(traces, _list_policies(options))
+    ]
+    results = _measure(measure_openb, [run for _, _, runs in rows for run in runs], options.jobs)
+    table, curves = [], dict[str, dict[str, list[tuple[float, float]]]]()
+    for trace, policy, runs in rows:
+        curve = average_results([results[run] for run in runs])
+        curves.setdefault(trace, {})[policy] = [(float(at), value) for at, value in curve.items()]
+        per_seed = {run.seed: _select_published(results[run]) for run in runs}
+        allocation = average_results(list(per_seed.values()))
+        if options.json:
+            _write_json(
+                trace=trace,
+                policy=policy,
+                seeds=list(options.seeds),
+                mix=options.mix,
+                through=options.through,
+                allocation=allocation,
+                per_seed=per_seed,
+            )
+        table.append((trace, policy, *(f"{allocation[str(at)]:.2f}" for at in READ_AT)))
+    heading = ("TRACE", "POLICY", *(f"@{at}" for at in READ_AT))
+    charts = [Chart(f"{trace}", "asked for, % of the cards", "allocated, %", lines) for trace, lines in curves.items()]
+    _write_report(options, charts, ReportTable(heading, table, first_number=2))
+    if not options.json:
+        write_output(align_columns([heading, *table], right_columns={2, 3, 4}))
+    return 0
+
+
+def _simulate_cards(options: argparse.Namespace) -> int:
+    settings = product(
+        options.test or get_args(CardTest),
+        options.cluster or CLUSTERS,
+        options.requests or MIXES[:2],
+        _list_policies(options),
+    )
+    rows = [
+        (
+            (test, cluster, requests, policy),
+            [
+                CardRun(options.data, test, cluster, requests, policy, options.mix, seed, options.load, options.queue)
+                for seed in options.seeds
+            ],
+        )
+        for test, cluster, requests, policy in settings
+    ]
+    results = _measure(measure_cards, [run for _, runs in rows for run in runs], options.jobs)
+    table = []
+    for (test, cluster, requests, policy), runs in rows:
+        for load in results[runs[0]]:
+            measures = average_results([results[run][load] for run in runs])
+            if options.json:
+                _write_json(
+                    test=test,
+                    cluster=cluster,
+                    mix=requests,
+                    policy=policy,
+                    load=float(load),
+                    seeds=list(options.seeds),
+                    knows=options.mix,
+                    **measures,
+                )
+            figures = (f"{value:.2f}" for value in measures.values())
+            table.append((test, cluster, requests, load, policy, *figures))
+    heading = (*("TEST", "CLUSTER", "REQUESTS", "LOAD", "POLICY"), *FIGURES)
+    _write_report(options, [], ReportTable(heading, table, first_number=5))
+    if not options.json:
+        write_output(align_columns([heading, *table], right_columns=range(5, 5 + len(FIGURES))))
+    return 0
+
+
+def _list_policies(options: argparse.Namespace) -> list[str]:
+    return options.policy or ["tessellate"]
+
+
+def _measure(measure: Callable[[Run], Result], runs: Sequence[Run], jobs: int) -> dict[Run, Result]:
+    """All results; on a terminal a bar on stderr says how far it is."""
+    results: dict[Run, Result] = {}
+    with ProgressBar(len(runs)) as progress:
+        for run, result in map_runs(measure, runs, jobs):
+            results[run] = result
+            progress.count_run(f"{run.policy} seed {run.seed}")
+    return results
+
+
+def _select_published(result: dict[str, float]) -> dict[str, float]:
+    return {str(at): result[str(at)] for at in READ_AT}
+
+
+def _write_report(options: argparse.Namespace, charts: Sequence[Chart], table: ReportTable) -> None:
+    if options.report is not None:
+        title = f"vrampack simulate {options.benchmark}"
+        command = shlex.join(["vrampack", "simulate", *options.arguments])
+        options.report.write_text(render_report(title, command, charts, table), encoding="utf-8")
+
+
+def _write_json(**row: object) -> None:
+    write_output(json.dumps(row) + "\n")

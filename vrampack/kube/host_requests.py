@@ -1,0 +1,74 @@
+"""CPU and main memory as API objects write them: what a pod asks of its host, and what a host has to give.
+
+The sums are the scheduler's own: https://kubernetes.io/docs/concepts/workloads/pods/init-containers/#resource-sharing-within-containers
+Most pods of a cluster write the same few quantities, so each is parsed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from math import ceil
+
+import msgspec
+
+from vrampack.cards.host_room import HostResources
+from vrampack.cards.units import parse_quantity
+from vrampack.kube.objects import UNDECODABLE, ContainerObject, NodeObject, PodSpec
+
+MIB = 1024 * 1024
+MAX_PARSED_QUANTITIES = 4096
+NOTHING = HostResources(0, 0)
+_NO_QUANTITY = msgspec.Raw(b"null")
+
+
+def read_host_request(spec: PodSpec) -> HostResources:
+    """What the pod takes of a node from its binding on. A quantity that cannot be read counts as none."""
+    running = sidecars = peak = NOTHING
+    for container in spec.init_containers or ():
+        asked = _read_container(container)
+        if container.restart_policy == "Always":
+            sidecars = _add(sidecars, asked)
+            asked = NOTHING
+        peak = _find_larger(peak, _add(sidecars, asked))
+    for container in spec.containers or ():
+        running = _add(running, _read_container(container))
+    return _add(_find_larger(_add(running, sidecars), peak), _read_resources(spec.overhead))
+
+
+def read_allocatable_host(node: NodeObject) -> HostResources | None:
+    """What kubelet offers to pods; None where it does not say."""
+    allocatable = node.status.allocatable or {}
+    if "cpu" not in allocatable or "memory" not in allocatable:
+        return None
+    return HostResources(_parse(bytes(allocatable["cpu"]))[0], int(_parse(bytes(allocatable["memory"]))[1] // MIB))
+
+
+def _read_container(container: ContainerObject) -> HostResources:
+    return NOTHING if container.resources is None else _read_resources(container.resources.requests)
+
+
+def _read_resources(quantities: Mapping[str, msgspec.Raw] | None) -> HostResources:
+    if not quantities:
+        return NOTHING
+    cpu, memory = quantities.get("cpu", _NO_QUANTITY), quantities.get("memory", _NO_QUANTITY)
+    return HostResources(_parse(bytes(cpu))[0], -(-_parse(bytes(memory))[1] // MIB))
+
+
+def _add(one: HostResources, other: HostResources) -> HostResources:
+    return HostResources(one.cpu_milli + other.cpu_milli, one.memory_mib + other.memory_mib)
+
+
+def _find_larger(one: HostResources, other: HostResources) -> HostResources:
+    return HostResources(max(one.cpu_milli, other.cpu_milli), max(one.memory_mib, other.memory_mib))
+
+
+@lru_cache(MAX_PARSED_QUANTITIES)
+def _parse(raw: bytes) -> tuple[int, int]:
+    """A quantity in thousandths and in ones, both rounded up; (0, 0) for what is none."""
+    try:
+        text = msgspec.json.decode(raw)
+        value = parse_quantity(text if isinstance(text, str) else str(text))
+    except (*UNDECODABLE, ValueError):
+        return 0, 0
+    return max(0, ceil(value * 1000)), max(0, ceil(value))

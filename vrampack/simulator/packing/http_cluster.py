@@ -1,0 +1,181 @@
+"""A cluster whose pods are placed through the extender as a cluster has it: its program, HTTP, and an API server.
+
+For each pod: the scheduler's own filters and sampling, filter, prioritize, bind; the Binding comes back on the watch. Pods without
+cards never reach the extender: the scheduler's own plug-ins place them (`scheduler_choice.py`). Nothing is tried twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from random import Random
+
+from extender.app import Extender, ExtenderOptions
+from extender.http.server import open_listener
+from extender.metrics import ExtenderMetrics
+from extender.settings import ExtenderConfiguration, ListenSettings
+from policies.tuning import PolicyName, PolicyTuning
+from vrampack.cards import well_known
+from vrampack.cards.host_room import HostResources
+from vrampack.kube.client import Api
+from vrampack.kube.credentials import load_credentials
+from vrampack.simulator.apiserver import ApiServer
+from vrampack.simulator.kubeconfig import write_kubeconfig
+from vrampack.simulator.packing.packed_cluster import SimulatedNode, SimulatedPod
+from vrampack.simulator.packing.scheduler_choice import SchedulerChoice
+from vrampack.simulator.resource_kinds import Object
+from vrampack.simulator.scheduling.extender_client import ExtenderClient, ExtenderError
+from vrampack.simulator.scheduling.settings import SchedulerSettings
+
+LOOPBACK = "127.0.0.1"
+POLL_SECONDS = 0.02
+CONTAINER = "main"
+
+
+class HttpCluster:
+    """Nodes of one model each, with hosts. Close it: it has listeners and tasks."""
+
+    def __init__(self, nodes: Sequence[SimulatedNode], policy: PolicyName, random: Random) -> None:
+        self._rooms = {node.name: node.host for node in nodes if node.host is not None}
+        self._free_units = {node.name: sum(node.card_units) for node in nodes}
+        self._choice = SchedulerChoice(dict(self._rooms), random)
+        self._stack = AsyncExitStack()
+        self._runner = asyncio.Runner()
+        self._runner.run(self._start(nodes, policy))
+
+    def place_pod(self, uid: str, pod: SimulatedPod) -> str | None:
+        """The node that the pod was bound to, None where it fits nowhere that the scheduler looked."""
+        return self._runner.run(self._place_pod(uid, pod))
+
+    def close(self) -> None:
+        self._runner.run(self._stop())
+        self._runner.close()
+
+    async def _start(self, nodes: Sequence[SimulatedNode], policy: PolicyName) -> None:
+        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="vrampack-")))
+        self._api = await self._stack.enter_async_context(ApiServer())
+        for node in nodes:
+            self._api.create(build_node_object(node))
+        settings = ExtenderConfiguration(
+            apiVersion="vrampack.dev/v1",
+            kind="ExtenderConfiguration",
+            unit_mib=1,
+            listen=ListenSettings(verbs=f"{LOOPBACK}:0", health=""),
+            policy=PolicyTuning(default=policy),
+        )
+        api = Api(await load_credentials(write_kubeconfig(folder, self._api.url), None), user_agent="vrampack-simulate")
+        self._stack.push_async_callback(api.close)
+        listener = open_listener(settings.listen.verbs)
+        self._extender = Extender(ExtenderOptions(settings, "simulated"), api, ExtenderMetrics("simulated"))
+        self._serving = asyncio.create_task(self._extender.run({"verbs": listener}))
+        client = ExtenderClient(
+            SchedulerSettings(
+                f"http://{LOOPBACK}:{listener.getsockname()[1]}{settings.listen.url_prefix}",
+                weight=10,
+                managed_resources=frozenset({well_known.MEMORY_RESOURCE}),
+            )
+        )
+        self._client = await self._stack.enter_async_context(client)
+        await self._wait_until_ready(nodes[0].name)
+
+    async def _wait_until_ready(self, name: str) -> None:
+        probe = build_pod_object("probe", SimulatedPod(None, HostResources(0, 0)))
+        while not self._serving.done():
+            try:
+                await self._client.filter(probe, [name])
+            except ExtenderError:
+                await asyncio.sleep(POLL_SECONDS)  # it has no event for others to wait for
+            else:
+                return
+        await self._serving
+
+    async def _stop(self) -> None:
+        self._extender.stop()
+        await self._serving
+        await self._stack.aclose()
+
+    async def _place_pod(self, uid: str, pod: SimulatedPod) -> str | None:
+        asked = pod.host or HostResources(0, 0)
+
+        def is_feasible(name: str) -> bool:
+            room = self._rooms[name]
+            fits_host = room.cpu_milli >= asked.cpu_milli and room.memory_mib >= asked.memory_mib
+            return fits_host and self._free_units[name] >= pod.units
+
+        names = self._choice.list_feasible_nodes(is_feasible)
+        if not names:
+            return None
+        created = self._api.create(build_pod_object(uid, pod))
+        name = await self._choose_node(created, pod, names, asked)
+        if name is None:
+            self._api.delete("pods", uid, grace_seconds=0)
+            return None
+        self._free_units[name] -= pod.units
+        room = self._rooms[name]
+        self._rooms[name] = HostResources(room.cpu_milli - asked.cpu_milli, room.memory_mib - asked.memory_mib)
+        return name
+
+    async def _choose_node(
+        self, created: Object, pod: SimulatedPod, names: Sequence[str], asked: HostResources
+    ) -> str | None:
+        if pod.cards is None:
+            name = self._choice.choose_node(names, self._rooms, asked)
+            metadata = created["metadata"]
+            binding = {"metadata": {"name": metadata["name"], "uid": metadata["uid"]}, "target": {"name": name}}
+            self._api.store.bind("default", metadata["name"], binding)
+            return name
+        passed = (await self._client.filter(created, names)).names
+        if not passed:
+            return None
+        scores = await self._client.prioritize(created, passed) if len(passed) > 1 else {}
+        name = self._choice.choose_node(passed, self._rooms, asked, scores)
+        await self._client.bind(created, name)
+        return name
+
+
+def build_node_object(node: SimulatedNode) -> Object:
+    """The node as its agent publishes it: a unit is a MiB here."""
+    cards = [
+        {
+            "uuid": f"GPU-{node.name}-{index}",
+            "index": index,
+            "model": node.model,
+            "memory_mib": units,
+            "units": units,
+            "healthy": True,
+        }
+        for index, units in enumerate(node.card_units)
+    ]
+    annotation = {"v": 1, "unit_mib": 1, "injection": "exact", "devices": "uuid", "cards": cards}
+    host = node.host or HostResources(0, 0)
+    amounts = {"cpu": f"{host.cpu_milli}m", "memory": f"{host.memory_mib}Mi", "pods": "1001"}
+    amounts[well_known.MEMORY_RESOURCE] = str(sum(node.card_units))
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": node.name, "annotations": {well_known.NODE_CARDS: json.dumps(annotation)}},
+        "status": {"capacity": amounts, "allocatable": amounts},
+    }
+
+
+def build_pod_object(name: str, pod: SimulatedPod) -> Object:
+    """The pod as admission leaves it: its environment is wired to the annotation of its container."""
+    host = pod.host or HostResources(0, 0)
+    resources: Object = {"requests": {"cpu": f"{host.cpu_milli}m", "memory": f"{host.memory_mib}Mi"}}
+    metadata: Object = {"name": name}
+    container: Object = {"name": CONTAINER, "image": "registry.example.com/app:1", "resources": resources}
+    if pod.cards is not None:
+        amount = {well_known.MEMORY_RESOURCE: str(pod.units)}
+        resources["requests"] |= amount
+        resources["limits"] = amount
+        path = f"metadata.annotations['{well_known.VISIBLE_DEVICES_PREFIX}{CONTAINER}']"
+        container["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": path}}}]
+        if pod.cards.count > 1:
+            metadata["labels"] = {well_known.COUNT_LABEL: str(pod.cards.count)}
+        if pod.cards.models:
+            metadata["annotations"] = {well_known.CARD_MODEL: ",".join(sorted(pod.cards.models))}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}

@@ -1,0 +1,80 @@
+"""The protocol of the FGD study: pods of a trace arrive in random order until 1.3 times the cluster's cards are asked for.
+
+No pod ever leaves, and one that does not fit is lost. Allocation is read where X % of the cluster's cards have been asked
+for: the mean over all arrivals at which that share rounds to X. Nodes are renamed at random for each seed, because ties end
+in the name. The random streams are not those of the artefact, so single seeds differ and means do not.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from random import Random
+from typing import Protocol
+
+from policies.mix.request_mix import MixedRequest, RequestMix, count_requests
+from vrampack.simulator.packing.packed_cluster import SimulatedNode, SimulatedPod
+
+TUNE = 1.3
+"""How much arrives, as a share of the cluster."""
+READ_AT = (95, 100, 130)
+"""Per cent of the cluster's cards asked for."""
+
+
+class PodPlacer(Protocol):
+    """A cluster that takes pods one by one."""
+
+    def place_pod(self, uid: str, pod: SimulatedPod, /) -> str | None:
+        """Where the pod was placed; None where it did not fit."""
+        ...
+
+
+def count_mix(pods: Sequence[SimulatedPod]) -> RequestMix:
+    """The mix of a whole trace: what the published policy is given."""
+    return count_requests(MixedRequest(pod.cards, pod.host) for pod in pods)
+
+
+def rename_nodes(nodes: Sequence[SimulatedNode], random: Random) -> list[SimulatedNode]:
+    """The nodes in another order of names."""
+    order = list(range(len(nodes)))
+    random.shuffle(order)
+    width = len(str(len(nodes)))
+    return [node._replace(name=f"{at:0{width}}-{node.name}") for at, node in zip(order, nodes, strict=True)]
+
+
+def draw_arrivals(pods: Sequence[SimulatedPod], limit_units: float, random: Random) -> list[SimulatedPod]:
+    """The pods in random order, then random ones of them until the next would pass the limit; fewer if they pass it at once."""
+    arrivals = random.sample(pods, len(pods))
+    asked = sum(pod.units for pod in arrivals)
+    while asked > limit_units:
+        asked -= arrivals.pop().units
+    while asked + (drawn := random.choice(pods)).units <= limit_units:
+        arrivals.append(drawn)
+        asked += drawn.units
+    return arrivals
+
+
+def run_seed(
+    nodes: Sequence[SimulatedNode],
+    pods: Sequence[SimulatedPod],
+    seed: int,
+    build_cluster: Callable[[Sequence[SimulatedNode]], PodPlacer],
+) -> Mapping[int, float]:
+    """Allocation in per cent of the cluster's cards, by the per cent of them that have been asked for."""
+    random = Random(seed)  # noqa: S311 - a simulation's chance
+    total = sum(sum(node.card_units) for node in nodes)
+    arrivals = draw_arrivals(pods, TUNE * total, random)
+    cluster = build_cluster(rename_nodes(nodes, random))
+    read: defaultdict[int, list[float]] = defaultdict(list)
+    for asked, allocated in _place_arrivals(cluster, arrivals):
+        read[round(100 * asked / total)].append(100 * allocated / total)
+    return {at: sum(values) / len(values) for at, values in read.items()}
+
+
+def _place_arrivals(cluster: PodPlacer, arrivals: Sequence[SimulatedPod]) -> Iterator[tuple[int, int]]:
+    asked = allocated = 0
+    for position, pod in enumerate(arrivals):
+        asked += pod.units
+        if cluster.place_pod(f"pod-{position}", pod) is not None:
+            allocated += pod.units
+        yield asked, allocated

@@ -1,0 +1,117 @@
+"""The policies that the FGD study compares with: for the simulator alone, no cluster can choose them.
+
+Formulas and whole-number scores are those of the study's artefact, with its constants: 128 CPUs and 8 cards on the largest
+node. Cards within a node are the tightest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import floor
+
+from policies.open_cards import OpenCard, list_open_cards, list_open_cards_of_node, open_card, pick_cards
+from policies.outlook import Outlook
+from policies.policy import Policy, ScoredCards
+from vrampack.cards.host_room import HostResources
+from vrampack.cards.node import Card, Node
+from vrampack.cards.node_summary import NodeSummary
+from vrampack.cards.request import CardRequest
+
+MAX_CPU_MILLI = 128_000
+MAX_CARDS = 8
+NO_ROOM = HostResources(0, 0)
+
+RateNode = Callable[[Sequence[OpenCard], Sequence[OpenCard], CardRequest, int, int], float]
+"""All cards of the node, those that are taken, the request, and thousandths of CPU that the host has left and that are taken."""
+
+
+class StudyPolicy:
+    """One of them, by its formula."""
+
+    LOOKS_AHEAD = True
+    READS_HOSTS = True
+    COUNTS_LEFTOVERS = False
+
+    def __init__(self, rate_node: RateNode) -> None:
+        self._rate_node = rate_node
+
+    def choose_cards(
+        self, node: Node, fitting: tuple[Card, ...], request: CardRequest, outlook: Outlook
+    ) -> ScoredCards:
+        """The tightest cards."""
+        chosen = _choose_tightest(map(open_card, fitting), request)
+        score = self._rate(node.name, list_open_cards_of_node(node, request), chosen, request, outlook)
+        return ScoredCards(score, pick_cards(fitting, chosen))
+
+    def score_nodes(
+        self, summaries: Iterable[tuple[str, NodeSummary]], request: CardRequest, outlook: Outlook
+    ) -> Iterator[tuple[str, float]]:
+        """The scores of `choose_cards`, from the summaries of nodes that fit."""
+        for name, summary in summaries:
+            cards = list_open_cards(summary, request)
+            chosen = _choose_tightest((card for card in cards if card.has_room_for(request)), request)
+            yield name, self._rate(name, cards, chosen, request, outlook)
+
+    bound_scores = score_nodes
+
+    def _rate(
+        self,
+        name: str,
+        cards: Sequence[OpenCard],
+        chosen: Sequence[OpenCard],
+        request: CardRequest,
+        outlook: Outlook,
+    ) -> float:
+        cpu_milli = outlook.hosts.get(name, NO_ROOM).cpu_milli
+        return self._rate_node(cards, chosen, request, cpu_milli, (outlook.request_host or NO_ROOM).cpu_milli)
+
+
+def _choose_tightest(fitting: Iterable[OpenCard], request: CardRequest) -> list[OpenCard]:
+    return sorted(fitting, key=lambda card: (card.free_units, card))[: request.count]
+
+
+def _rate_best_fit(
+    cards: Sequence[OpenCard], _chosen: Sequence[OpenCard], request: CardRequest, cpu_milli: int, taken_milli: int
+) -> float:
+    """The least left of both on the node after placing."""
+    cpu_left = (cpu_milli - taken_milli) / MAX_CPU_MILLI
+    cards_left = _count_free_cards(cards) - request.count * request.units / _get_card_units(cards)
+    return floor(100 * (1 - 0.5 * cpu_left - 0.5 * cards_left / MAX_CARDS))
+
+
+def _rate_dot_product(
+    cards: Sequence[OpenCard], _chosen: Sequence[OpenCard], request: CardRequest, cpu_milli: int, taken_milli: int
+) -> float:
+    """The least aligned with what the node has left."""
+    by_cpu = cpu_milli / MAX_CPU_MILLI * taken_milli / MAX_CPU_MILLI
+    asked = request.count * request.units / _get_card_units(cards)
+    return floor(100 * (1 - (by_cpu + _count_free_cards(cards) / MAX_CARDS * asked / MAX_CARDS) / 2))
+
+
+def _rate_packing(
+    cards: Sequence[OpenCard], chosen: Sequence[OpenCard], _request: CardRequest, _cpu_milli: int, _taken_milli: int
+) -> float:
+    """Used cards first, then free cards of used nodes, then free nodes with few cards."""
+    if not chosen:
+        return 0
+    if not any(card.used_units for card in cards):
+        return max(33 - len(cards), len(cards))
+    opened = sum(not card.used_units for card in chosen)
+    if opened:
+        return max(50 - opened, 33)
+    return max(100 - sum(100 * card.free_units // card.units for card in chosen) // 10, 50)
+
+
+def _count_free_cards(cards: Sequence[OpenCard]) -> float:
+    return sum(card.free_units for card in cards) / _get_card_units(cards)
+
+
+def _get_card_units(cards: Sequence[OpenCard]) -> int:
+    return cards[0].units
+
+
+STUDY_POLICIES: dict[str, Policy] = {
+    "best-fit": StudyPolicy(_rate_best_fit),
+    "dot-product": StudyPolicy(_rate_dot_product),
+    "gpu-packing": StudyPolicy(_rate_packing),
+}
