@@ -25,7 +25,9 @@ def choose_cards(_node: Node, fitting: tuple[Card, ...], request: CardRequest, _
     return ScoredCards(-sum(card.free_units for card in tightest), tightest)
 
 
-def list_terms(_node: Node, chosen: tuple[Card, ...], _request: CardRequest, _outlook: Outlook) -> tuple[ScoreTerm, ...]:
+def list_terms(
+    _node: Node, chosen: tuple[Card, ...], _request: CardRequest, _outlook: Outlook
+) -> tuple[ScoreTerm, ...]:
     """One for each card."""
     return tuple(ScoreTerm(f"free on card {card.index}", -card.free_units) for card in chosen)
 

@@ -30,9 +30,7 @@ def choose_cards(node: Node, fitting: tuple[Card, ...], request: CardRequest, ou
     return ScoredCards(score, pick_cards(fitting, chosen))
 
 
-def list_terms(
-    node: Node, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook
-) -> tuple[ScoreTerm, ...]:
+def list_terms(node: Node, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook) -> tuple[ScoreTerm, ...]:
     """What the fragment shrinks by is all there is."""
     open_cards = list_open_cards_of_node(node, request)
     score, _ = _rate_node(node.name, open_cards, sorted(map(open_card, chosen)), request, outlook)

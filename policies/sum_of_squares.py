@@ -26,9 +26,7 @@ def choose_cards(_node: Node, fitting: tuple[Card, ...], request: CardRequest, o
     return ScoredCards(score, pick_cards(fitting, chosen))
 
 
-def list_terms(
-    _node: Node, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook
-) -> tuple[ScoreTerm, ...]:
+def list_terms(_node: Node, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook) -> tuple[ScoreTerm, ...]:
     """One for each card."""
     growths = [(card.index, _measure_growth(open_card(card), request, outlook.leftovers)) for card in chosen]
     return tuple(ScoreTerm(f"growth of the squares by card {index}", -growth) for index, growth in growths)

@@ -60,9 +60,7 @@ def choose_cards(node: Node, fitting: tuple[Card, ...], request: CardRequest, ou
     return ScoredCards(score, pick_cards(fitting, [card for _, card in chosen]))
 
 
-def list_terms(
-    node: Node, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook
-) -> tuple[ScoreTerm, ...]:
+def list_terms(node: Node, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook) -> tuple[ScoreTerm, ...]:
     """The costs in steps, those that are none left out, and what decides within a step."""
     rating = _Rating(request, outlook)
     return rating.list_terms(node.name, node.total_units - node.used_units, [open_card(card) for card in chosen])
@@ -178,7 +176,10 @@ class _Rating:
             costs["CPU and memory of the host"] = self._rate_host(host, free_units / mean, taken_units / mean)[0]
         terms = [ScoreTerm(what, -cost / STEP) for what, cost in costs.items() if cost]
         score = self.score_node(name, free_units, [(self._cost_card(*card), card) for card in chosen])
-        return (*terms, ScoreTerm("rounding, and what decides within a step", score - sum(each.value for each in terms)))
+        return (
+            *terms,
+            ScoreTerm("rounding, and what decides within a step", score - sum(each.value for each in terms)),
+        )
 
     def bound_card(self, model: str, units: int, used: int) -> float:
         """The best score of a node on which the request takes this card, but for the node's own tie; it needs not fit."""

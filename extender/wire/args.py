@@ -58,9 +58,7 @@ class HostRequestReader(Protocol):
 class ArgsReader:
     """Reads `ExtenderArgs`. https://pkg.go.dev/k8s.io/kube-scheduler/extender/v1#ExtenderArgs"""
 
-    def __init__(
-        self, resource: str, label_keys: Collection[str] = (), hosts: HostRequestReader | None = None
-    ) -> None:
+    def __init__(self, resource: str, label_keys: Collection[str] = (), hosts: HostRequestReader | None = None) -> None:
         self._resource = resource
         self._label_keys = label_keys
         self._hosts = hosts

@@ -25,8 +25,14 @@ from policies.engine.host_rooms import HostRooms
 from policies.engine.node_ranking import NodeRanking
 from policies.engine.node_rankings import NodeRankings, RankingKey
 from policies.engine.reserved_nodes import ReservedCards, ReservedNodes
-from policies.engine.segmented_cache import SegmentedCache
 from policies.engine.verdict_table import FilterOutcome, NodeVerdict, VerdictTable
+from policies.engine.verdict_tables import (
+    MAX_SHADOW_VERDICTS,
+    NODES_PER_STEP,
+    TableKey,
+    VerdictTables,
+    to_verdict,
+)
 from policies.evaluate import Evaluation, evaluate_under_policy
 from policies.mix.forecast import CardCounts, Forecast
 from policies.mix.request_mix import MixedRequest
@@ -38,36 +44,12 @@ from policies.tuning import PolicyName
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Node
-from vrampack.cards.node_summary import NodeSummary, find_equivalence_class, get_request_kind, select_view
+from vrampack.cards.node_summary import find_equivalence_class, get_request_kind, select_view
 from vrampack.cards.request import CardRequest, PodRequest, ProfileChoice
-from vrampack.cards.rules import find_stranger
 
-MAX_CACHED_VERDICTS = 400_000
-"""Of all tables together: 80 tables of 5,000 nodes, for a cluster sees tens of sizes. A verdict takes 110 bytes: 44 MB."""
-MAX_SHADOW_VERDICTS = 100_000
-"""The same of a shadow's: 11 MB."""
-TABLE_OVERHEAD = 256
-"""What a table takes beside its verdicts, in verdicts: those of a small cluster must end somewhere, too."""
 MAX_FLOOR_VIEWS = 4
 """Nodes are summarized anew only where cards are kept; the names of 5,000 nodes and their groups take 1 MB a view."""
-REBUILD_SHARE = 4
-"""A table is built again if more than one in so many nodes has changed: that takes a fifth of the time for each node."""
-REBUILD_MIN_NODES = 64
-"""Nor is a small cluster's."""
-
-NODES_PER_STEP = 25
-"""Of `Engine.prepare_request`: about 2 ms where each node has eight cards with pods on them."""
-
 NOTHING_RESERVED: Sequence[ReservedCards] = ()
-
-
-class TableKey(NamedTuple):
-    """Whose verdicts a table has."""
-
-    request: CardRequest
-    """Narrowed to what the hardware can tell apart."""
-    policy: PolicyName
-    floor: PriorityFloor
 
 
 class VerdictKey(NamedTuple):
@@ -131,9 +113,7 @@ class Engine:
         self._base_view = ClusterView(ledger)
         self._floor_views: LRUCache[int, FloorView] = LRUCache(maxsize=MAX_FLOOR_VIEWS)
         self._reserved_nodes = ReservedNodes()
-        self._tables: SegmentedCache[TableKey, VerdictTable] = SegmentedCache(
-            MAX_CACHED_VERDICTS, lambda table: len(table) + TABLE_OVERHEAD
-        )
+        self._tables = VerdictTables(ledger, policies, self._node_rankings)
 
     def set_tuning(self, tuning: PolicyChoice) -> None:
         """Evaluate under this tuning from now on."""
@@ -149,16 +129,14 @@ class Engine:
     def adopt_forecast(self, forecast: Forecast) -> Iterator[None]:
         """The same in short steps, at the end of which it holds."""
         yield from self._node_rankings.adopt_forecast(forecast)
-        self._tables.drop_entries(lambda key: self._policies[key.policy].LOOKS_AHEAD)
+        self._tables.drop_forecast()
 
     def build_shadow(self, tuning: PolicyChoice) -> Engine:
         """An engine over the same nodes, under another tuning and with tables of its own, for pods from which no card is kept."""
-        shadow = Engine(
-            self._ledger, tuning, self._soft_reservations, hosts=self._hosts, policies=self._policies
-        )
+        shadow = Engine(self._ledger, tuning, self._soft_reservations, hosts=self._hosts, policies=self._policies)
         shadow._node_rankings = self._node_rankings.build_shadow()
         shadow._base_view, shadow._floor_views = self._base_view, self._floor_views
-        shadow._tables = SegmentedCache(MAX_SHADOW_VERDICTS, lambda table: len(table) + TABLE_OVERHEAD)
+        shadow._tables = VerdictTables(self._ledger, self._policies, shadow._node_rankings, MAX_SHADOW_VERDICTS)
         return shadow
 
     def choose_policy(self, pod_request: PodRequest) -> PolicyName:
@@ -229,8 +207,8 @@ class Engine:
         if pod_request.card_request.rules is None:
             return True
         key, view = self._find_table_key(pod_request, uid)
-        return self._has_fresh_table(key, view) and (
-            not self._is_ranked_by_states(key)
+        return self._tables.has_fresh_table(key, view) and (
+            not self._tables.is_ranked_by_states(key)
             or self._node_rankings.is_prepared(view.index, self._build_ranking_key(key, pod_request), NODES_PER_STEP)
         )
 
@@ -363,7 +341,7 @@ class Engine:
         floor = self._ledger.get_priority_floor(uid)
         view = self._get_view(floor)
         view.follow_ledger()
-        table = self._get_shared_table(self._build_key(pod_request, floor, view), view)
+        table = self._tables.get_table(self._build_key(pod_request, floor, view), view)
         special = self._ledger.list_pod_specific_nodes(uid)
         if not special:
             return table
@@ -379,10 +357,6 @@ class Engine:
         request = view.summaries.hardware.narrow_request(pod_request.card_request)
         return TableKey(request, self.choose_policy(pod_request), floor)
 
-    def _is_ranked_by_states(self, key: TableKey) -> bool:
-        """Whether a `NodeRanking` ranks the nodes, and not the table."""
-        return self._policies[key.policy].LOOKS_AHEAD and key.request.uuids is None
-
     def _build_ranking_key(self, key: TableKey, pod_request: PodRequest) -> RankingKey:
         outlook = self._node_rankings.get_outlook(self._policies[key.policy], pod_request.host)
         return RankingKey(key.request, key.policy, key.floor, outlook.request_host)
@@ -390,55 +364,11 @@ class Engine:
     def _prepare_verdicts(
         self, key: TableKey, view: ClusterView | FloorView, pod_request: PodRequest
     ) -> Iterator[None]:
-        yield from self._prepare_table(key, view)
-        if self._is_ranked_by_states(key):
+        yield from self._tables.prepare_table(key, view)
+        if self._tables.is_ranked_by_states(key):
             ranking_key = self._build_ranking_key(key, pod_request)
             while self._node_rankings.prepare_slice(view.index, ranking_key, NODES_PER_STEP):
                 yield
-
-    def _has_fresh_table(self, key: TableKey, view: ClusterView | FloorView) -> bool:
-        table = self._tables.peek_entry(key)
-        if table is None or not (table.is_ranked or self._is_ranked_by_states(key)):
-            return False
-        changed = view.index.changes.list_changed_since(table.generation)
-        return changed is not None and len(changed) <= NODES_PER_STEP
-
-    def _prepare_table(self, key: TableKey, view: ClusterView | FloorView) -> Iterator[None]:
-        if self._has_fresh_table(key, view):
-            return
-        stranger = find_stranger(key.request)
-        if stranger is not None:
-            yield from self._prepare_table(key._replace(request=stranger), view)
-        while stranger is None and view.index.group_slice(key.request, NODES_PER_STEP):
-            yield
-        generation = view.index.changes.generation
-        table = self._tables.peek_entry(key)
-        names = None if table is None else _list_changes(table, view)
-        if table is None or names is None:
-            table, names = self._begin_table(key, view)
-        yield
-        for start in range(0, len(names), NODES_PER_STEP):
-            self._update_verdicts(table, names[start : start + NODES_PER_STEP], key, view)
-            yield
-        table.generation = max(table.generation, generation)
-        self._tables.put_entry(key, table)
-        if self._is_ranked_by_states(key):
-            return
-        while self._get_shared_table(key, view).score_slice(NODES_PER_STEP):
-            yield
-        self._get_shared_table(key, view).prepare_ranking()
-        yield
-
-    def _get_shared_table(self, key: TableKey, view: ClusterView | FloorView) -> VerdictTable:
-        """The same for every pod, of a view that has followed the ledger."""
-        table = self._tables.get_entry(key)
-        names = None if table is None else _list_changes(table, view)
-        if table is None or names is None:
-            table, names = self._begin_table(key, view)
-            self._tables.put_entry(key, table)
-        self._update_verdicts(table, names, key, view)
-        table.generation = view.index.changes.generation
-        return table
 
     def _follow_floor(self, floor: PriorityFloor, limit: int) -> bool:
         view = self._get_view(floor)
@@ -452,61 +382,9 @@ class Engine:
         view = self._floor_views.get(floor)
         if view is None:
             view = self._floor_views[floor] = FloorView(self._ledger, floor, self._base_view)
-            self._tables.drop_entries(lambda key: key.floor == floor)  # of an earlier view, which counted other changes
+            self._tables.drop_floor(floor)  # those of an earlier view, which counted other changes
             self._node_rankings.drop_floor(floor)
         return view
 
-    def _begin_table(self, key: TableKey, view: ClusterView | FloorView) -> tuple[VerdictTable, Sequence[str]]:
-        """A table of all nodes, and those of which the verdict is another."""
-        request, policy = key.request, self._policies[key.policy]
-        outlook = self._node_rankings.get_outlook(policy, None)
-        table = VerdictTable(lambda names: policy.score_nodes(self._list_summaries(names, key), request, outlook))
-        stranger = find_stranger(request)
-        if stranger is not None:
-            strangers = self._get_shared_table(key._replace(request=stranger), view)
-            if not self._is_ranked_by_states(key):
-                strangers.prepare_ranking()
-            table.copy_verdicts(strangers)
-            return table, view.index.list_nodes_with_tenant(request)
-        for reason, names in view.index.group_by_obstacle(request):
-            table.put_verdicts(names, reason)
-        uuids = request.uuids
-        return table, () if uuids is None else list(view.summaries.hardware.list_nodes_with(uuids))
-
-    def _list_summaries(self, names: Iterable[str], key: TableKey) -> Iterator[tuple[str, NodeSummary]]:
-        return self._get_view(key.floor).index.list_summaries(names, key.request)
-
-    def _update_verdicts(
-        self, table: VerdictTable, names: Iterable[str], key: TableKey, view: ClusterView | FloorView
-    ) -> None:
-        for name in names:
-            self._update_verdict(table, name, key, view)
-
-    def _update_verdict(self, table: VerdictTable, name: str, key: TableKey, view: ClusterView | FloorView) -> None:
-        request = key.request
-        if view.index.get_summary(name) is None:
-            table.drop_node(name)
-        elif request.uuids is not None and view.summaries.hardware.has_any_card(name, request.uuids):
-            table.put_verdict(name, self._find_verdict(name, key))
-        else:
-            table.put_verdict(name, view.index.find_obstacle(name, request))
-
-    def _find_verdict(self, name: str, key: TableKey) -> NodeVerdict:
-        policy = self._policies[key.policy]
-        node, outlook = self._ledger.get_node(name, key.floor), self._node_rankings.get_outlook(policy, None)
-        return _to_verdict(evaluate_under_policy(node, key.request, policy, outlook))
-
     def _find_pod_verdict(self, name: str, pod_request: PodRequest, uid: str) -> NodeVerdict:
-        return _to_verdict(self._evaluate(self._ledger.get_node_for_pod(name, uid), pod_request))
-
-
-def _to_verdict(evaluation: Evaluation) -> NodeVerdict:
-    return evaluation.reason if isinstance(evaluation, Unfit) else evaluation.score
-
-
-def _list_changes(table: VerdictTable, view: ClusterView | FloorView) -> Sequence[str] | None:
-    """The nodes that changed since the table was right; None where it is better built again."""
-    changed = view.index.changes.list_changed_since(table.generation)
-    if changed is None or len(changed) * REBUILD_SHARE > len(view.index) + REBUILD_MIN_NODES:
-        return None
-    return changed
+        return to_verdict(self._evaluate(self._ledger.get_node_for_pod(name, uid), pod_request))

@@ -158,7 +158,7 @@ def build_state_key(summary: NodeSummary, host: HostResources | None) -> StateKe
 def _get_ruled_numbers(summary: NodeSummary) -> tuple[object, ...] | None:
     """What rules know of the cards; None where they know nothing of any."""
     cards = summary.node.placeable_cards
-    if not any([card.is_ruled for card in cards]):
+    if not any(card.is_ruled for card in cards):
         return None
     return tuple(
         sorted(

@@ -13,7 +13,8 @@ from extender.state.nominator import Nominator
 from extender.state.pending_preemptions import PendingPreemptions
 from extender.state.placement_change import apply_placement
 from extender.wire.codec import VerbResponse
-from policies.engine.engine import MAX_FLOOR_VIEWS, NODES_PER_STEP, Engine
+from policies.engine.engine import MAX_FLOOR_VIEWS, Engine
+from policies.engine.verdict_tables import NODES_PER_STEP
 from policies.tuning import PolicyTuning
 from tests.extender.scheduler_harness import SchedulerHarness
 from tests.support.builders import ledger_pod, node_facts

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from extender.scheduling.shadow_judge import REST_FACTOR
-from policies.engine.engine import NODES_PER_STEP
+from policies.engine.verdict_tables import NODES_PER_STEP
 from policies.tuning import PolicyTuning
 from tests.extender.scheduler_harness import SchedulerHarness
 

@@ -65,13 +65,13 @@ VERBS: Mapping[str, Mutation] = {
         f"{ENGINE}::test_a_node_that_went_and_came_back_is_evaluated_again",
     ),
     "a tenant's own nodes are to it what they are to a stranger": Mutation(
-        "policies/engine/engine.py",
+        "policies/engine/verdict_tables.py",
         "return table, view.index.list_nodes_with_tenant(request)",
         "return table, ()",
         "tests/extender/test_rules.py::test_a_pod_that_gets_another_label_is_of_another_tenant",
     ),
     "a table is good for ever": Mutation(
-        "policies/engine/engine.py",
+        "policies/engine/verdict_tables.py",
         "self._update_verdict(table, name, key, view)",
         "pass",
         f"{ENGINE}::test_a_changed_node_is_evaluated_again",
@@ -144,13 +144,13 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "a no that is kept says never for what may come": Mutation(
         "extender/state/ledger.py",
-        "if has_other_facts and has_changed_cards(before, node):",
+        "if has_other_cards and has_changed_cards(before, node):",
         "if False:",
         f"{NOES}::test_never_is_not_said_of_a_node_whose_reason_became_later",
     ),
     "an earlier view's tables are believed": Mutation(
         "policies/engine/engine.py",
-        "self._tables.drop_entries(lambda key: key.floor == floor)  # of an earlier view, which counted other changes",
+        "self._tables.drop_floor(floor)  # those of an earlier view, which counted other changes",
         "pass",
         f"{ENGINE}::test_a_view_that_is_made_again_is_not_answered_for_by_the_tables_of_the_earlier_one",
     ),
@@ -221,7 +221,7 @@ VERBS: Mapping[str, Mutation] = {
         f"{PREEMPTION}::test_what_the_pod_asks_and_its_priority_come_from_the_api_server",
     ),
     "verdicts that are worked out in steps are a stranger's": Mutation(
-        "policies/engine/engine.py",
+        "policies/engine/verdict_tables.py",
         "self._update_verdicts(table, names[start : start + NODES_PER_STEP], key, view)",
         "pass",
         "tests/extender/test_ruled_preparation.py::test_what_changes_between_two_steps_is_found",

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.engine.engine import MAX_CACHED_VERDICTS, MAX_FLOOR_VIEWS, Engine, NoSoftReservations
+from policies.engine.engine import MAX_FLOOR_VIEWS, Engine, NoSoftReservations
 from policies.engine.host_rooms import HostRooms
 from policies.engine.verdict_table import MIN_RANKS_KEPT
+from policies.engine.verdict_tables import MAX_CACHED_VERDICTS
 from policies.evaluate import Evaluation, evaluate_node, evaluate_under_policy, sort_by_score
 from policies.outlook import Outlook
 from policies.policy import Policy, ScoredCards
@@ -140,7 +141,7 @@ def test_deleted_nodes_do_not_pile_up() -> None:
         assert engine.rank_nodes([f"n{number}"], pod_request(4), "p", 3) == [f"n{number}"]
         ledger.take(f"n{number}")
     list_reasons(engine, ["n0"])
-    (table,) = engine._tables.list_values()
+    (table,) = engine._tables.kept.list_values()
     summaries = engine._base_view.summaries
     assert (len(summaries), len(summaries.index), len(summaries.hardware._hardware)) == (1, 1, 1)
     assert (len(table), len(table._get_buckets())) == (1, 1)
@@ -163,7 +164,7 @@ def test_ranks_beside_reservations_that_ended_do_not_pile_up() -> None:
     engine = Engine(FakeLedger(map(snapshot_node, names)), EVERY, reservations)
     for reservations.node_name in names:
         assert engine.rank_nodes(names, pod_request(), "p", 1) == [reservations.node_name]  # 12 free, not 16
-    (table,) = engine._tables.list_values()
+    (table,) = engine._tables.kept.list_values()
     assert len(table.reserved_ranks) <= MIN_RANKS_KEPT + 3
 
 
@@ -209,8 +210,8 @@ def test_more_shapes_than_are_kept_are_answered_all_the_same() -> None:
     for _ in range(2):
         for units in range(1, 500):
             assert engine.filter_nodes(names[:1], pod_request(units), "p").passed == names[:1]
-    assert engine._tables.size <= MAX_CACHED_VERDICTS
-    assert len(engine._tables) < 499
+    assert engine._tables.kept.size <= MAX_CACHED_VERDICTS
+    assert len(engine._tables.kept) < 499
 
 
 def test_what_many_pods_ask_for_outlives_what_each_of_many_others_asks_for() -> None:
@@ -218,10 +219,10 @@ def test_what_many_pods_ask_for_outlives_what_each_of_many_others_asks_for() -> 
     engine = Engine(ledger, EVERY)
     for _ in range(2):
         list_reasons(engine, ["n0"], pod_request(4))
-    popular = {id(table) for table in engine._tables.list_values()}
+    popular = {id(table) for table in engine._tables.kept.list_values()}
     for units in range(5, 500):
         list_reasons(engine, ["n0"], pod_request(units))
-    assert popular < {id(table) for table in engine._tables.list_values()}
+    assert popular < {id(table) for table in engine._tables.kept.list_values()}
 
 
 NOBODYS: dict[str, dict[str, str]] = {
@@ -243,7 +244,7 @@ def test_requests_that_no_node_can_tell_apart_are_one(annotations: dict[str, str
         for at in range(20)
     ]
     assert all(answer == answers[0] for answer in answers)
-    assert len(engine._tables) == 1
+    assert len(engine._tables.kept) == 1
 
 
 @pytest.mark.parametrize("ask", [lambda at: pod_request(17 + at), lambda at: pod_request(5 * at, count=at)])
@@ -251,7 +252,7 @@ def test_sizes_that_no_node_has_are_one(ask: Callable[[int], PodRequest]) -> Non
     engine = Engine(FakeLedger([snapshot_node()]), EVERY)
     for at in range(3, 30):
         list_reasons(engine, ["n"], ask(at))
-    assert len(engine._tables) == 1
+    assert len(engine._tables.kept) == 1
 
 
 def test_a_request_for_cards_looks_at_no_other_cards(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,7 +268,7 @@ def test_a_request_for_cards_looks_at_no_other_cards(monkeypatch: pytest.MonkeyP
         visits.append(node.name if node is not None else "")
         return evaluate_under_policy(node, request, policy, outlook)
 
-    monkeypatch.setattr("policies.engine.engine.evaluate_under_policy", count_visits)
+    monkeypatch.setattr("policies.engine.verdict_tables.evaluate_under_policy", count_visits)
     asked = pod_request(annotations={"vrampack.dev/card-uuid": "GPU-n3,GPU-n7,GPU-none"})
     assert engine.filter_nodes(names, asked, "p").passed == ["n3", "n7"]
     assert sorted(visits) == ["n3", "n7"]
@@ -287,7 +288,7 @@ def test_pods_of_one_floor_find_the_same_cards_kept() -> None:
         want = {"a": "" if uid == "high" else "no card with enough free memory", "b": ""}
         assert list_reasons(engine, ["a", "b"], uid=uid) == want
         assert engine.rank_nodes(["a", "b"], pod_request(), uid, 2) == [name for name in "ab" if not want[name]]
-    assert len(engine._tables) == 2
+    assert len(engine._tables.kept) == 2
 
 
 WISHES: dict[str, tuple[PolicyTuning, str, PolicyName]] = {

@@ -1,0 +1,171 @@
+"""The tables of all requests that are asked for, each brought up to date when it is next needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from policies.engine.cluster_view import ClusterView, FloorView, LedgerView, PriorityFloor
+from policies.engine.node_rankings import NodeRankings
+from policies.engine.segmented_cache import SegmentedCache
+from policies.engine.verdict_table import NodeVerdict, VerdictTable
+from policies.evaluate import Evaluation, evaluate_under_policy
+from policies.policy import Policy
+from policies.tuning import PolicyName
+from vrampack.cards.fit import Unfit
+from vrampack.cards.request import CardRequest
+from vrampack.cards.rules import find_stranger
+
+MAX_CACHED_VERDICTS = 400_000
+"""Of all tables together: 80 tables of 5,000 nodes, for a cluster sees tens of sizes. A verdict takes 110 bytes: 44 MB."""
+MAX_SHADOW_VERDICTS = 100_000
+"""The same of a shadow's: 11 MB."""
+TABLE_OVERHEAD = 256
+"""What a table takes beside its verdicts, in verdicts: those of a small cluster must end somewhere, too."""
+REBUILD_SHARE = 4
+"""A table is built again if more than one in so many nodes has changed: that takes a fifth of the time for each node."""
+REBUILD_MIN_NODES = 64
+"""Nor is a small cluster's."""
+NODES_PER_STEP = 25
+"""Of `VerdictTables.prepare_table`: about 2 ms where each node has eight cards with pods on them."""
+
+
+class TableKey(NamedTuple):
+    """Whose verdicts a table has."""
+
+    request: CardRequest
+    """Narrowed to what the hardware can tell apart."""
+    policy: PolicyName
+    floor: PriorityFloor
+
+
+class VerdictTables:
+    """Of one engine. A view that is passed in is the one of the key's floor."""
+
+    def __init__(
+        self,
+        ledger: LedgerView,
+        policies: Mapping[PolicyName, Policy],
+        rankings: NodeRankings,
+        max_verdicts: int = MAX_CACHED_VERDICTS,
+    ) -> None:
+        self.kept: SegmentedCache[TableKey, VerdictTable] = SegmentedCache(
+            max_verdicts, lambda table: len(table) + TABLE_OVERHEAD
+        )
+        self._ledger = ledger
+        self._policies = policies
+        self._rankings = rankings
+
+    def clear(self) -> None:
+        self.kept.clear()
+
+    def drop_floor(self, floor: PriorityFloor) -> None:
+        """Its view is another one, which counts other changes."""
+        self.kept.drop_entries(lambda key: key.floor == floor)
+
+    def drop_forecast(self) -> None:
+        """Tables hold scores by a forecast that is no more."""
+        self.kept.drop_entries(lambda key: self._policies[key.policy].LOOKS_AHEAD)
+
+    def is_ranked_by_states(self, key: TableKey) -> bool:
+        """Whether a `NodeRanking` ranks the nodes, and not the table."""
+        return self._policies[key.policy].LOOKS_AHEAD and key.request.uuids is None
+
+    def get_table(self, key: TableKey, view: ClusterView | FloorView) -> VerdictTable:
+        """The same for every pod, of a view that has followed the ledger."""
+        table = self.kept.get_entry(key)
+        names = None if table is None else _list_changes(table, view)
+        if table is None or names is None:
+            table, names = self._begin_table(key, view)
+            self.kept.put_entry(key, table)
+        self._update_verdicts(table, names, key, view)
+        table.generation = view.index.changes.generation
+        return table
+
+    def has_fresh_table(self, key: TableKey, view: ClusterView | FloorView) -> bool:
+        """Whether few nodes have changed since the table was right."""
+        table = self.kept.peek_entry(key)
+        if table is None or not (table.is_ranked or self.is_ranked_by_states(key)):
+            return False
+        changed = view.index.changes.list_changed_since(table.generation)
+        return changed is not None and len(changed) <= NODES_PER_STEP
+
+    def prepare_table(self, key: TableKey, view: ClusterView | FloorView) -> Iterator[None]:
+        """Work the table out in steps, ahead of the verb that asks for it."""
+        if self.has_fresh_table(key, view):
+            return
+        stranger = find_stranger(key.request)
+        if stranger is not None:
+            yield from self.prepare_table(key._replace(request=stranger), view)
+        while stranger is None and view.index.group_slice(key.request, NODES_PER_STEP):
+            yield
+        generation = view.index.changes.generation
+        table = self.kept.peek_entry(key)
+        names = None if table is None else _list_changes(table, view)
+        if table is None or names is None:
+            table, names = self._begin_table(key, view)
+        yield
+        for start in range(0, len(names), NODES_PER_STEP):
+            self._update_verdicts(table, names[start : start + NODES_PER_STEP], key, view)
+            yield
+        table.generation = max(table.generation, generation)
+        self.kept.put_entry(key, table)
+        if not self.is_ranked_by_states(key):
+            yield from self._prepare_ranking(key, view)
+
+    def _prepare_ranking(self, key: TableKey, view: ClusterView | FloorView) -> Iterator[None]:
+        while self.get_table(key, view).score_slice(NODES_PER_STEP):
+            yield
+        self.get_table(key, view).prepare_ranking()
+        yield
+
+    def _begin_table(self, key: TableKey, view: ClusterView | FloorView) -> tuple[VerdictTable, Sequence[str]]:
+        """A table of all nodes, and those of which the verdict is another."""
+        request, policy = key.request, self._policies[key.policy]
+        outlook = self._rankings.get_outlook(policy, None)
+        table = VerdictTable(
+            lambda names: policy.score_nodes(view.index.list_summaries(names, request), request, outlook)
+        )
+        stranger = find_stranger(request)
+        if stranger is not None:
+            strangers = self.get_table(key._replace(request=stranger), view)
+            if not self.is_ranked_by_states(key):
+                strangers.prepare_ranking()
+            table.copy_verdicts(strangers)
+            return table, view.index.list_nodes_with_tenant(request)
+        for reason, names in view.index.group_by_obstacle(request):
+            table.put_verdicts(names, reason)
+        uuids = request.uuids
+        return table, () if uuids is None else list(view.summaries.hardware.list_nodes_with(uuids))
+
+    def _update_verdicts(
+        self, table: VerdictTable, names: Iterable[str], key: TableKey, view: ClusterView | FloorView
+    ) -> None:
+        for name in names:
+            self._update_verdict(table, name, key, view)
+
+    def _update_verdict(self, table: VerdictTable, name: str, key: TableKey, view: ClusterView | FloorView) -> None:
+        request = key.request
+        if view.index.get_summary(name) is None:
+            table.drop_node(name)
+        elif request.uuids is not None and view.summaries.hardware.has_any_card(name, request.uuids):
+            table.put_verdict(name, self._find_verdict(name, key))
+        else:
+            table.put_verdict(name, view.index.find_obstacle(name, request))
+
+    def _find_verdict(self, name: str, key: TableKey) -> NodeVerdict:
+        policy = self._policies[key.policy]
+        node, outlook = self._ledger.get_node(name, key.floor), self._rankings.get_outlook(policy, None)
+        return to_verdict(evaluate_under_policy(node, key.request, policy, outlook))
+
+
+def to_verdict(evaluation: Evaluation) -> NodeVerdict:
+    return evaluation.reason if isinstance(evaluation, Unfit) else evaluation.score
+
+
+def _list_changes(table: VerdictTable, view: ClusterView | FloorView) -> Sequence[str] | None:
+    """The nodes that changed since the table was right; None where it is better built again."""
+    changed = view.index.changes.list_changed_since(table.generation)
+    if changed is None or len(changed) * REBUILD_SHARE > len(view.index) + REBUILD_MIN_NODES:
+        return None
+    return changed
