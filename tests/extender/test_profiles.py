@@ -15,6 +15,7 @@ from extender.config_reloader import ConfigurationSource
 from extender.metrics import ExtenderMetrics
 from extender.settings import load_settings
 from extender.state.sync import RESOURCES
+from tests.extender.scheduler_harness import SchedulerHarness
 from tests.fakes.api import FakeKubeApi
 from tests.support.builders import ledger_pod, node_facts
 from tests.support.manifest_builders import RESOURCE, reference_env
@@ -55,6 +56,17 @@ def test_the_policy_of_a_pod(tmp_path: Path, pod: Pod, want: str) -> None:
     assert asked is not None
     settled = settings.build_placement().settle_request(pod, _with_wish(asked, pod.scheduler_name))
     assert settings.policy.choose_policy(settled.policy, settled.profile) == want
+
+
+@pytest.mark.parametrize(("policy", "wants"), [("spread", False), ("tessellate", True)])
+def test_what_the_policy_of_a_profile_looks_at_is_kept(tmp_path: Path, policy: str, wants: bool) -> None:  # noqa: FBT001 - a table
+    """Hosts and a forecast, which the default does not need."""
+    file = tmp_path / "extender.yaml"
+    file.write_text(HEAD + PROFILES.replace("policy: spread", f"policy: {policy}"))
+    settings = load_settings(file)
+    harness = SchedulerHarness({})
+    harness.parts.engine.set_tuning(settings.select_policies())
+    assert (settings.select_policies().reads_hosts, harness.parts.engine.has_policy_that_looks_ahead) == (wants, wants)
 
 
 @pytest.mark.parametrize(

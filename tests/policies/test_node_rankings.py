@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from random import Random
+from typing import Any  # fields of a card by name
 
 import pytest
 
@@ -18,7 +19,7 @@ from policies.evaluate import evaluate_node, sort_by_score
 from policies.mix.forecast import build_forecast
 from policies.mix.request_mix import MixedRequest, RequestMix
 from policies.outlook import Outlook
-from policies.policy import ScoredCards
+from policies.policy import ScoredCards, ScoreTerm
 from policies.tuning import PolicyTuning
 from tests.policies.fake_ledger import FakeLedger
 from tests.support.builders import pod_request, snapshot_node
@@ -26,7 +27,7 @@ from tests.support.call_counter import count_calls
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Card, Node
 from vrampack.cards.node_summary import NodeSummary
-from vrampack.cards.request import CardRequest
+from vrampack.cards.request import CardRequest, RequestRules
 
 
 class CountingPolicy:
@@ -43,6 +44,11 @@ class CountingPolicy:
         self, node: Node, fitting: tuple[Card, ...], request: CardRequest, outlook: Outlook
     ) -> ScoredCards:
         return tessellate.choose_cards(node, fitting, request, outlook)
+
+    def list_terms(
+        self, node: Node, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook
+    ) -> tuple[ScoreTerm, ...]:
+        return tessellate.list_terms(node, chosen, request, outlook)
 
     def score_nodes(
         self, summaries: Iterable[tuple[str, NodeSummary]], request: CardRequest, outlook: Outlook
@@ -91,6 +97,40 @@ def test_nodes_are_grouped_in_slices_ahead_of_the_first_call() -> None:
     assert slices == 5
     calls = count_calls(cluster.engine.find_best_node, cluster.ledger.nodes, pod_request(4), "p")
     assert calls < len(cluster.ledger.nodes)
+
+
+MARKS: dict[str, tuple[dict[str, Any], RequestRules]] = {
+    "tenants": ({"tenants": frozenset({b"theirs"})}, RequestRules(tenant=b"own")),
+    "pods that it takes": ({"free_pods": 0}, RequestRules()),
+    "reserve": ({"reserve": 1}, RequestRules(reserves=frozenset({0}))),
+}
+
+
+@pytest.mark.parametrize(("mark", "rules"), MARKS.values(), ids=MARKS)
+def test_nodes_that_rules_alone_tell_apart_are_in_different_states(mark: dict[str, Any], rules: RequestRules) -> None:
+    """On both as much is used; `a` is first by its name."""
+    node = snapshot_node("b", units=(16,), used=(4,))
+    ruled = replace(node, name="a", cards=tuple(replace(card, **mark) for card in node.cards))
+    engine = Engine(FakeLedger([ruled, node]), PolicyTuning(default="tessellate"))
+    asked = pod_request(4)
+    assert engine.rank_nodes("ab", asked, "p", 2) == ["a", "b"]
+    under_rules = replace(asked, card_request=replace(asked.card_request, rules=rules))
+    assert engine.rank_nodes("ab", under_rules, "p", 2) == ["b"]
+
+
+def test_a_shadow_ranks_by_the_forecast_that_is_in_force() -> None:
+    """Its rankings are its own, those of the policy in force stay."""
+    cluster = RankedCluster(snapshot_node("a"), snapshot_node("b", used=(4,)))
+    shadow = cluster.engine.build_shadow(PolicyTuning(default="tessellate"))
+    cluster.count_scored()
+    shadow.rank_nodes("ab", pod_request(4), "p", 1)
+    forecast = build_forecast(RequestMix({MixedRequest(CardRequest(5)): 1.0}), cluster.engine.count_cards())
+    cluster.engine.set_forecast(forecast)
+    assert shadow.forecast is forecast
+    before = cluster.policy.scored
+    shadow.rank_nodes("ab", pod_request(4), "p", 1)
+    assert cluster.policy.scored - before == 2
+    assert cluster.count_scored() == 0
 
 
 def test_a_node_without_room_is_not_scored() -> None:
