@@ -369,6 +369,7 @@ class Engine:
             ranking_key = self._build_ranking_key(key, pod_request)
             while self._node_rankings.prepare_slice(view.index, ranking_key, NODES_PER_STEP):
                 yield
+            yield
 
     def _follow_floor(self, floor: PriorityFloor, limit: int) -> bool:
         view = self._get_view(floor)

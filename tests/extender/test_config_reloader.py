@@ -168,7 +168,7 @@ async def test_what_cannot_be_put_into_force_changes_nothing(desk: ReloadHarness
     for text in (SPREAD, SPREAD.replace("spread", "node-binpack"), HEAD):
         desk.write(text)
         await desk.reloader.reload_if_changed()
-    assert (desk.policies, desk.generation, desk.failures) == (["spread", "binpack"], 3, 1)
+    assert (desk.policies, desk.generation, desk.failures) == (["spread", "tessellate"], 3, 1)
 
 
 async def test_an_event_says_what_became_of_each_file(desk: ReloadHarness) -> None:

@@ -49,7 +49,9 @@ class ExplainedScheduling:
         return to_pod(read, label_keys=self.harness.ledger.label_keys)
 
     def explain_pod(self, pod: Object) -> ClusterEvaluation:
-        listed = {name: ListedNode(facts, NodeSchedulingFields(), {}, UNLIMITED) for name, facts in self.nodes.items()}
+        listed = {
+            name: ListedNode(facts, NodeSchedulingFields(), {}, None, UNLIMITED) for name, facts in self.nodes.items()
+        }
         bound = {each.uid: each for each in self.harness.ledger.list_pods() if each.node_name}
         cluster = ExplainedCluster(ClusterListing(listed, bound), UNIT_MIB, self.rules)
         settled = self.harness.ledger.placement.settle_pod(self.read_pod(pod))
@@ -141,7 +143,7 @@ def test_the_rule_that_forbids_is_named(rules: Object, why: str, missing: int | 
     facts = NodeFacts("n", card_facts(16, model="A"), unit_mib=UNIT_MIB)
     held = ledger_pod("held", node="n", record=Record("vrampack", (Share(4, "GPU-0", 0),)))
     built = RuleSettings.model_validate(rules).build_rules()
-    listing = ClusterListing({"n": ListedNode(facts, NodeSchedulingFields(), {}, UNLIMITED)}, {"held": held})
+    listing = ClusterListing({"n": ListedNode(facts, NodeSchedulingFields(), {}, None, UNLIMITED)}, {"held": held})
     asked = built.constrain_request(Pod("new", "other", "new"), pod_request(4))
     evaluation = evaluate_cluster(
         ExplainedCluster(listing, UNIT_MIB, built), PolicyTuning(), asked, PodSchedulingFields()

@@ -24,7 +24,7 @@ from vrampack.cards.allocation import AllocatedCard, Allocation
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Card, CardFacts, NodeFacts
 from vrampack.cards.pod import Pod
-from vrampack.cards.request import CardRequest, PodRequest
+from vrampack.cards.request import CardRequest, PodRequest, ProfileChoice
 from vrampack.simulator.packing.scheduler_choice import SchedulerChoice
 
 NO_CARDS = CardRequest(units=0, count=0)
@@ -62,7 +62,7 @@ class ChosenPolicy:
 
     name: PolicyName
 
-    def choose_policy(self, _wish: str | None) -> PolicyName:
+    def choose_policy(self, wish: str | None, profile: ProfileChoice | None = None) -> PolicyName:  # noqa: ARG002 - of the protocol
         return self.name
 
     def list_policies(self) -> tuple[PolicyName, ...]:

@@ -11,7 +11,7 @@ from math import floor
 
 from policies.open_cards import OpenCard, list_open_cards, list_open_cards_of_node, open_card, pick_cards
 from policies.outlook import Outlook
-from policies.policy import Policy, ScoredCards
+from policies.policy import Policy, ScoredCards, ScoreTerm
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Card, Node
 from vrampack.cards.node_summary import NodeSummary
@@ -42,6 +42,13 @@ class StudyPolicy:
         chosen = _choose_tightest(map(open_card, fitting), request)
         score = self._rate(node.name, list_open_cards_of_node(node, request), chosen, request, outlook)
         return ScoredCards(score, pick_cards(fitting, chosen))
+
+    def list_terms(
+        self, node: Node, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook
+    ) -> tuple[ScoreTerm, ...]:
+        """The formula as a whole."""
+        cards = list_open_cards_of_node(node, request)
+        return (ScoreTerm("rating", self._rate(node.name, cards, [*map(open_card, chosen)], request, outlook)),)
 
     def score_nodes(
         self, summaries: Iterable[tuple[str, NodeSummary]], request: CardRequest, outlook: Outlook
