@@ -74,7 +74,7 @@ class ExplainView:
     def describe_nodes(self, pod: Pod, pod_request: PodRequest) -> Iterator[Json]:
         """Every node that has cards or a problem, in the order of names."""
         policy = self._engine.choose_policy(pod_request)
-        outlook = self._engine.get_outlook(policy, pod_request.host)
+        outlook = self._engine.follow_outlook(pod_request, pod.uid)
         for name in sorted(self._ledger.list_node_names()):
             node = self._nominator.get_node_for_pod(name, pod.uid)
             if node is not None and (node.cards or node.problem):

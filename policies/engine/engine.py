@@ -152,6 +152,11 @@ class Engine:
         """What the policy knows now, for a request that takes so much of its host."""
         return self._node_rankings.get_outlook(self._policies[policy], host)
 
+    def follow_outlook(self, pod_request: PodRequest, uid: str) -> Outlook:
+        """What ranks nodes for this pod now: a call that ranks counts leftovers again where many nodes have changed."""
+        self._get_ranking(pod_request, uid)
+        return self.get_outlook(self.choose_policy(pod_request), pod_request.host)
+
     @property
     def forecast(self) -> Forecast:
         """By which policies that look ahead rank."""

@@ -129,7 +129,7 @@ DOORS: Mapping[str, Mutation] = {
     ),
     "a policy that was read while running is not used": Mutation(
         "extender/app.py",
-        "self._components.engine.set_tuning(settings.policy)",
+        "self._components.engine.set_tuning(settings.select_policies())",
         "pass",
         f"{RELOAD}::test_the_service_decides_by_the_new_policy_and_asks_again",
     ),

@@ -56,7 +56,7 @@ RESOURCE = "a text such as aliyun.com/gpu-mem"
 UNIT = _number("256", "a whole number from 1 to 1048576", "0", "-1", "1048577", "1.5", ".nan")
 REQUIRED_PATH = FieldRow("/a", "a path", ("7", "true", "[]", "{}", "null"))
 SWITCH = FieldRow("true", "true or false", ("7", "'yes'", "[]", "null", "tru"))
-POLICIES = ("binpack", "spread", "node-binpack")
+POLICIES = ("binpack", "spread", "node-binpack", "sum-of-squares", "fragmentation", "tessellate")
 
 EXTENDER = {
     "apiVersion": _constant("vrampack.dev/v1"),
@@ -81,7 +81,7 @@ EXTENDER = {
     "deadlines.drain_seconds": _number("0", "a number from 0 to 60", "-0.1", "61"),
     "policy": _section("default", "allowed", "shadow"),
     "policy.default": _words(*POLICIES),
-    "policy.allowed": _list("[spread]", "one of binpack, spread, node-binpack", " of at most 3"),
+    "policy.allowed": _list("[spread]", f"one of {', '.join(POLICIES)}", f" of at most {len(POLICIES)}"),
     "policy.shadow": FieldRow("spread", f"one of {', '.join(POLICIES)}", ("7", "true", "[]", "other", "spreadx")),
     "profiles": _list(
         "[{name: a, policy: spread}]",

@@ -203,7 +203,7 @@ async def test_a_policy_that_looks_ahead_sees_what_hosts_have_left(tmp_path: Pat
     waiting["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "1"}
     cluster = [*nodes, busy, waiting, a_bound_pod("p", "full", {0: 4})]
     assert await run_explain(tmp_path, cluster, "pod", "w", "--config", str(config)) == 0
-    assert "\nPolicy tessellate would take idle GPU0.\n" in capsys.readouterr().out
+    assert "\nPolicy tessellate would take idle GPU0: score " in capsys.readouterr().out
 
 
 async def test_the_nearest_20_cards_are_shown_unless_all_are_wanted(tmp_path: Path, capsys: Said) -> None:

@@ -375,7 +375,7 @@ NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        0  fits
 
 1/1 nodes fit.
-Policy tessellate would take gpu-1 GPU0.
+Policy tessellate would take gpu-1 GPU0: score -0.02222 = -0.02222 rounding, and what decides within a step.
 Next: no scheduler has looked at it yet: see that one named vrampack runs.
 """,
     ),
@@ -388,7 +388,7 @@ NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        0  fits
 
 1/1 nodes fit.
-Policy tessellate would take gpu-1 GPU0.
+Policy tessellate would take gpu-1 GPU0: score -0.02222 = -0.02222 rounding, and what decides within a step.
 Next: no scheduler has looked at it yet: see that one named default-scheduler runs; its schedulerName is default-scheduler, the pods that the extender bound came through vrampack.
 """,
     ),
@@ -401,7 +401,7 @@ NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        6/15        0  fits
 
 1/1 nodes fit.
-Policy tessellate would take gpu-1 GPU0.
+Policy tessellate would take gpu-1 GPU0: score -11.17 = -10.4 waste of the cut + -0.7689 rounding, and what decides within a step.
 Scheduler other says: 0/9 nodes are available: 9 of the scheduler's own words.
 Next: the scheduler's own words above say what it lacks besides memory of a card; its schedulerName is other, the pods that the extender bound came through vrampack.
 """,
@@ -415,7 +415,7 @@ NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        0  fits
 
 1/1 nodes fit.
-Policy tessellate would take gpu-1 GPU0.
+Policy tessellate would take gpu-1 GPU0: score -0.02222 = -0.02222 rounding, and what decides within a step.
 Scheduler vrampack says: 0/1 nodes are available: 1 Insufficient cpu.
 Next: the scheduler's own words above say what it lacks besides memory of a card.
 """,
@@ -429,7 +429,7 @@ NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        0  fits
 
 1/1 nodes fit.
-Policy tessellate would take gpu-1 GPU0.
+Policy tessellate would take gpu-1 GPU0: score -0.02222 = -0.02222 rounding, and what decides within a step.
 Scheduler vrampack says: 0/1 nodes are available: 1 no card with enough free memory.
 Next: wait: room has come since its last attempt, and the scheduler tries again within five minutes.
 """,
@@ -446,7 +446,7 @@ NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0       15/15        0  fits; the node is cordoned; taint team:NoExecute is not tolerated; nodeSelector wants disk=ssd
 
 1/1 nodes fit.
-Policy tessellate would take gpu-1 GPU0.
+Policy tessellate would take gpu-1 GPU0: score -69.61 = -57.2 waste of the cut + -11.8 opening of a card + -0.6089 rounding, and what decides within a step.
 Next: the card of gpu-1 would do, but the node is cordoned; taint team:NoExecute is not tolerated; nodeSelector wants disk=ssd: change the node or the pod.
 """,
     ),
@@ -463,7 +463,7 @@ NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0       15/15        0  fits; kubelet offers 0 of its 15 units (is the node's agent registered with it?)
 
 1/1 nodes fit.
-Policy tessellate would take gpu-1 GPU0.
+Policy tessellate would take gpu-1 GPU0: score -69.61 = -57.2 waste of the cut + -11.8 opening of a card + -0.6089 rounding, and what decides within a step.
 Next: the card of gpu-1 would do, but kubelet offers 0 of its 15 units (is the node's agent registered with it?): change the node or the pod.
 """,
     ),
@@ -476,7 +476,7 @@ NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        0  fits
 
 1/1 nodes fit.
-Policy tessellate would take gpu-1 GPU0.
+Policy tessellate would take gpu-1 GPU0: score -16.23 = -15.6 waste of the cut + -0.6279 rounding, and what decides within a step.
 Next: its scheduling gates hold it back: quota; whatever set them must remove them.
 """,
     ),
@@ -496,7 +496,7 @@ gpu-2     0       15/15        0  fits
 gpu-1     0        7/15        0  fits; taint team:NoSchedule is not tolerated
 
 2/2 nodes fit.
-Policy tessellate would take gpu-2 GPU0.
+Policy tessellate would take gpu-2 GPU0: score -69.61 = -57.2 waste of the cut + -11.8 opening of a card + -0.6089 rounding, and what decides within a step.
 Next: no scheduler has looked at it yet: see that one named vrampack runs.
 """,
     ),
@@ -522,7 +522,7 @@ NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0       11/15        0  fits; the scheduler, which adds up what pods ask, counts 5 units free
 
 1/1 nodes fit.
-Policy tessellate would take gpu-1 GPU0.
+Policy tessellate would take gpu-1 GPU0: score -16.23 = -15.6 waste of the cut + -0.6279 rounding, and what decides within a step.
 Next: the card of gpu-1 would do, but the scheduler, which adds up what pods ask, counts 5 units free: change the node or the pod.
 """,
     ),
@@ -535,7 +535,7 @@ NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        0  fits
 
 1/1 nodes fit.
-Policy tessellate would take gpu-1 GPU0.
+Policy tessellate would take gpu-1 GPU0: score -16.23 = -15.6 waste of the cut + -0.6279 rounding, and what decides within a step.
 Next: wait: pods of lower priority are leaving gpu-1 for it.
 """,
     ),
@@ -552,7 +552,7 @@ gpu-1     0       15/15        0  fits
 gpu-1     1       15/15        0  fits
 
 1/1 nodes fit.
-Policy tessellate would take gpu-1 GPU0 and GPU1.
+Policy tessellate would take gpu-1 GPU0 and GPU1: score -138.6 = -114.4 waste of the cut + -23.6 opening of a card + -0.6315 rounding, and what decides within a step.
 Next: no scheduler has looked at it yet: see that one named vrampack runs.
 """,
     ),

@@ -48,8 +48,8 @@ async def test_nodes_are_ranked_term_by_term(tmp_path: Path, capsys: Said) -> No
     assert await run_policy(tmp_path, "explain", "--pod", "w") == 0
     ranking, headline, *_ = capsys.readouterr().out.split("\n\n")
     assert ranking.splitlines()[1:] == [
-        "   1  gpu-1     -7  -7 free on card 0",
-        "   2  gpu-2    -15  -15 free on card 0",
+        "   1  gpu-1  -16.23  -15.6 waste of the cut + -0.6279 rounding, and what decides within a step",
+        "   2  gpu-2  -69.61  -57.2 waste of the cut + -11.8 opening of a card + -0.6089 rounding, and what decides within a step",
     ]
     assert headline.startswith("Pod default/w is pending and asks 4 units")
 
