@@ -226,6 +226,12 @@ VERBS: Mapping[str, Mutation] = {
         "pass",
         "tests/extender/test_ruled_preparation.py::test_what_changes_between_two_steps_is_found",
     ),
+    "a state says nothing of what rules know": Mutation(
+        "policies/engine/node_states.py",
+        "summary.needs_references, parts, ruled, host",
+        "summary.needs_references, parts, host",
+        "tests/policies/test_node_rankings.py::test_nodes_that_rules_alone_tell_apart_are_in_different_states[tenants]",
+    ),
     "a shadow judges what has changed": Mutation(
         "extender/scheduling/shadow_judge.py",
         "if self._ledger.generation != decision.ledger_generation:",
