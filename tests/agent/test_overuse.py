@@ -95,14 +95,14 @@ async def test_a_look_that_fails_ends_no_later_one(monkeypatch: pytest.MonkeyPat
     failures: list[Exception] = [UnicodeDecodeError("utf-8", b"\xff", 0, 1, "a cgroup's name"), DriverError("hung")]
     looked = asyncio.Event()
 
-    async def look() -> tuple[OverLimit, ...]:
+    async def list_after_failures() -> tuple[OverLimit, ...]:
         if failures:
             raise failures.pop()
         looked.set()
         return (OVER,)
 
     post = OveruseHarness(OVER)
-    monkeypatch.setattr(post.overuse, "_list_over_limit", look)
+    monkeypatch.setattr(post.overuse, "_list_over_limit", list_after_failures)
     async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
         running = tasks.create_task(post.overuse.run())
         await looked.wait()
@@ -110,7 +110,7 @@ async def test_a_look_that_fails_ends_no_later_one(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("uid", ["uid-b"])
-async def test_a_pod_that_is_gone_is_nobody(uid: str) -> None:
+async def test_a_pod_that_is_gone_is_not_evicted(uid: str) -> None:
     post = OveruseHarness(replace(OVER, pod_uid=uid, should_evict=True))
     await post.overuse.report_overuse()
     assert (post.events.told, post.evictions.taken) == ([], [])

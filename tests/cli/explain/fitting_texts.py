@@ -1,0 +1,208 @@
+"""What explain prints of pods that wait although they would fit, by case: the objects of the cluster, and the text."""
+
+from __future__ import annotations
+
+from tests.cli.explain.objects import (
+    UNSCHEDULABLE,
+    Object,
+    a_bound_pod,
+    a_gpu_node,
+    a_node,
+    a_waiting_pod,
+)
+from tests.cli.explain.scenes import RECORDED, S1, SHRUNK
+from tests.support.manifest_builders import cards_annotation, published_card
+
+FITTING: dict[str, tuple[tuple[Object, ...], str]] = {
+    "nobody has looked at it": (
+        (*S1, a_waiting_pod(units=7)),
+        """\
+Pod default/w is pending and asks 7 units (7 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0        7/15        0  fits
+
+1/1 nodes fit.
+Policy tessellate would take gpu-1 GPU0: score -0.02222 = -0.02222 rounding, and what decides within a step.
+Next: no scheduler has looked at it yet: see that one named vrampack runs.
+""",
+    ),
+    "nobody has looked, and another name": (
+        (*S1, a_waiting_pod(units=7, spec={"schedulerName": "default-scheduler"})),
+        """\
+Pod default/w is pending and asks 7 units (7 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0        7/15        0  fits
+
+1/1 nodes fit.
+Policy tessellate would take gpu-1 GPU0: score -0.02222 = -0.02222 rounding, and what decides within a step.
+Next: no scheduler has looked at it yet: see that one named default-scheduler runs; its schedulerName is default-scheduler, the pods that the extender bound came through vrampack.
+""",
+    ),
+    "another scheduler than the one that calls": (
+        (*S1, *RECORDED, a_waiting_pod(units=4, spec={"schedulerName": "other"}, said=UNSCHEDULABLE)),
+        """\
+Pod default/w is pending and asks 4 units (4 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0        6/15        0  fits
+
+1/1 nodes fit.
+Policy tessellate would take gpu-1 GPU0: score -11.17 = -10.4 waste of the cut + -0.7689 rounding, and what decides within a step.
+Scheduler other says: 0/9 nodes are available: 9 of the scheduler's own words.
+Next: the scheduler's own words above say what it lacks besides memory of a card; its schedulerName is other, the pods that the extender bound came through vrampack.
+""",
+    ),
+    "the scheduler's own reasons": (
+        (*S1, a_waiting_pod(units=7, said="0/1 nodes are available: 1 Insufficient cpu.")),
+        """\
+Pod default/w is pending and asks 7 units (7 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0        7/15        0  fits
+
+1/1 nodes fit.
+Policy tessellate would take gpu-1 GPU0: score -0.02222 = -0.02222 rounding, and what decides within a step.
+Scheduler vrampack says: 0/1 nodes are available: 1 Insufficient cpu.
+Next: the scheduler's own words above say what it lacks besides memory of a card.
+""",
+    ),
+    "room has come since": (
+        (*S1, a_waiting_pod(units=7, said="0/1 nodes are available: 1 no card with enough free memory.")),
+        """\
+Pod default/w is pending and asks 7 units (7 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0        7/15        0  fits
+
+1/1 nodes fit.
+Policy tessellate would take gpu-1 GPU0: score -0.02222 = -0.02222 rounding, and what decides within a step.
+Scheduler vrampack says: 0/1 nodes are available: 1 no card with enough free memory.
+Next: wait: room has come since its last attempt, and the scheduler tries again within five minutes.
+""",
+    ),
+    "tainted, cordoned, not selected": (
+        (
+            a_gpu_node("gpu-1", taints=[{"key": "team", "effect": "NoExecute"}], unschedulable=True),
+            a_waiting_pod(units=4, spec={"nodeSelector": {"disk": "ssd"}}),
+        ),
+        """\
+Pod default/w is pending and asks 4 units (4 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0       15/15        0  fits; the node is cordoned; taint team:NoExecute is not tolerated; nodeSelector wants disk=ssd
+
+1/1 nodes fit.
+Policy tessellate would take gpu-1 GPU0: score -69.61 = -57.2 waste of the cut + -11.8 opening of a card + -0.6089 rounding, and what decides within a step.
+Next: the card of gpu-1 would do, but the node is cordoned; taint team:NoExecute is not tolerated; nodeSelector wants disk=ssd: change the node or the pod.
+""",
+    ),
+    # the device plugin is not registered
+    "kubelet offers less than the cards have": (
+        (
+            a_node("gpu-1", cards_annotation(published_card(0)), allocatable={"aliyun.com/gpu-mem": "0"}),
+            a_waiting_pod(units=4),
+        ),
+        """\
+Pod default/w is pending and asks 4 units (4 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0       15/15        0  fits; kubelet offers 0 of its 15 units (is the node's agent registered with it?)
+
+1/1 nodes fit.
+Policy tessellate would take gpu-1 GPU0: score -69.61 = -57.2 waste of the cut + -11.8 opening of a card + -0.6089 rounding, and what decides within a step.
+Next: the card of gpu-1 would do, but kubelet offers 0 of its 15 units (is the node's agent registered with it?): change the node or the pod.
+""",
+    ),
+    "held back by gates": (
+        (*S1, a_waiting_pod(units=4, spec={"schedulingGates": [{"name": "quota"}]})),
+        """\
+Pod default/w is held back by its scheduling gates and asks 4 units (4 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0        7/15        0  fits
+
+1/1 nodes fit.
+Policy tessellate would take gpu-1 GPU0: score -16.23 = -15.6 waste of the cut + -0.6279 rounding, and what decides within a step.
+Next: its scheduling gates hold it back: quota; whatever set them must remove them.
+""",
+    ),
+    # gpu-1 is the tighter one
+    "one of two nodes is tainted": (
+        (
+            a_gpu_node("gpu-1", taints=[{"key": "team", "effect": "NoSchedule"}]),
+            a_bound_pod("a", "gpu-1", {0: 8}),
+            a_gpu_node("gpu-2"),
+            a_waiting_pod(units=4),
+        ),
+        """\
+Pod default/w is pending and asks 4 units (4 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-2     0       15/15        0  fits
+gpu-1     0        7/15        0  fits; taint team:NoSchedule is not tolerated
+
+2/2 nodes fit.
+Policy tessellate would take gpu-2 GPU0: score -69.61 = -57.2 waste of the cut + -11.8 opening of a card + -0.6089 rounding, and what decides within a step.
+Next: no scheduler has looked at it yet: see that one named vrampack runs.
+""",
+    ),
+    "held back by gates, and no room": (
+        (*S1, a_waiting_pod(units=8, spec={"schedulingGates": [{"name": "quota"}]})),
+        """\
+Pod default/w is held back by its scheduling gates and asks 8 units (8 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0        7/15        1  not enough free memory
+
+0/1 nodes fit: 1 no card with enough free memory.
+Next: its scheduling gates hold it back: quota; whatever set them must remove them. Then: free 1 unit on gpu-1 GPU0 (pods there: default/app-0 4, default/app-1 4), or add a card.
+""",
+    ),
+    # a record of 4 on a pod that asks 10: 15 - 10 = 5 by the scheduler's sum
+    "the cards have room, the scheduler's sum has not": (
+        (a_gpu_node("gpu-1"), SHRUNK, a_waiting_pod(units=8)),
+        """\
+Pod default/w is pending and asks 8 units (8 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0       11/15        0  fits; the scheduler, which adds up what pods ask, counts 5 units free
+
+1/1 nodes fit.
+Policy tessellate would take gpu-1 GPU0: score -16.23 = -15.6 waste of the cut + -0.6279 rounding, and what decides within a step.
+Next: the card of gpu-1 would do, but the scheduler, which adds up what pods ask, counts 5 units free: change the node or the pod.
+""",
+    ),
+    "a preemption is under way": (
+        (*S1, a_waiting_pod(units=4, status={"nominatedNodeName": "gpu-1"})),
+        """\
+Pod default/w is pending and asks 4 units (4 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0        7/15        0  fits
+
+1/1 nodes fit.
+Policy tessellate would take gpu-1 GPU0: score -16.23 = -15.6 waste of the cut + -0.6279 rounding, and what decides within a step.
+Next: wait: pods of lower priority are leaving gpu-1 for it.
+""",
+    ),
+    "two cards": (
+        (
+            a_gpu_node("gpu-1", published_card(0), published_card(1)),
+            a_waiting_pod(units=8, labels={"aliyun.com/gpu-count": "2"}),
+        ),
+        """\
+Pod default/w is pending and asks 4 units (4 GiB) on each of 2 cards.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0       15/15        0  fits
+gpu-1     1       15/15        0  fits
+
+1/1 nodes fit.
+Policy tessellate would take gpu-1 GPU0 and GPU1: score -138.6 = -114.4 waste of the cut + -23.6 opening of a card + -0.6315 rounding, and what decides within a step.
+Next: no scheduler has looked at it yet: see that one named vrampack runs.
+""",
+    ),
+}
+"""A pod that waits although it would fit."""
