@@ -163,7 +163,7 @@ class _Rating:
     def list_terms(self, name: str, free_units: int, chosen: Sequence[OpenCard]) -> tuple[ScoreTerm, ...]:
         """What `score_node` is the sum of."""
         request, mean, host = self._request, self._mean, self._rooms.get(name)
-        costs = dict.fromkeys(("waste of the cut", "opening of a card", "model that others insist on"), 0.0)
+        costs = dict.fromkeys(("memory left unusable", "opening another card", "model that other pods need"), 0.0)
         taken_units = 0
         for model, units, used in chosen:
             taken = units if request.whole else request.units
@@ -178,7 +178,7 @@ class _Rating:
         score = self.score_node(name, free_units, [(self._cost_card(*card), card) for card in chosen])
         return (
             *terms,
-            ScoreTerm("rounding, and what decides within a step", score - sum(each.value for each in terms)),
+            ScoreTerm("tie-breaks and rounding", score - sum(each.value for each in terms)),
         )
 
     def bound_card(self, model: str, units: int, used: int) -> float:

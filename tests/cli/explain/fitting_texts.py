@@ -23,7 +23,7 @@ NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        0  fits
 
 1/1 nodes fit.
-Policy tessellate would take gpu-1 GPU0: score -0.02222 = -0.02222 rounding, and what decides within a step.
+Policy tessellate would take gpu-1 GPU0: score -0.02222 = -0.02222 tie-breaks and rounding.
 Next: no scheduler has looked at it yet: see that one named vrampack runs.
 """,
     ),
@@ -36,7 +36,7 @@ NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        0  fits
 
 1/1 nodes fit.
-Policy tessellate would take gpu-1 GPU0: score -0.02222 = -0.02222 rounding, and what decides within a step.
+Policy tessellate would take gpu-1 GPU0: score -0.02222 = -0.02222 tie-breaks and rounding.
 Next: no scheduler has looked at it yet: see that one named default-scheduler runs; its schedulerName is default-scheduler, the pods that the extender bound came through vrampack.
 """,
     ),
@@ -49,7 +49,7 @@ NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        6/15        0  fits
 
 1/1 nodes fit.
-Policy tessellate would take gpu-1 GPU0: score -11.17 = -10.4 waste of the cut + -0.7689 rounding, and what decides within a step.
+Policy tessellate would take gpu-1 GPU0: score -11.17 = -10.4 memory left unusable + -0.7689 tie-breaks and rounding.
 Scheduler other says: 0/9 nodes are available: 9 of the scheduler's own words.
 Next: the scheduler's own words above say what it lacks besides memory of a card; its schedulerName is other, the pods that the extender bound came through vrampack.
 """,
@@ -63,7 +63,7 @@ NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        0  fits
 
 1/1 nodes fit.
-Policy tessellate would take gpu-1 GPU0: score -0.02222 = -0.02222 rounding, and what decides within a step.
+Policy tessellate would take gpu-1 GPU0: score -0.02222 = -0.02222 tie-breaks and rounding.
 Scheduler vrampack says: 0/1 nodes are available: 1 Insufficient cpu.
 Next: the scheduler's own words above say what it lacks besides memory of a card.
 """,
@@ -77,7 +77,7 @@ NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        0  fits
 
 1/1 nodes fit.
-Policy tessellate would take gpu-1 GPU0: score -0.02222 = -0.02222 rounding, and what decides within a step.
+Policy tessellate would take gpu-1 GPU0: score -0.02222 = -0.02222 tie-breaks and rounding.
 Scheduler vrampack says: 0/1 nodes are available: 1 no card with enough free memory.
 Next: wait: room has come since its last attempt, and the scheduler tries again within five minutes.
 """,
@@ -94,7 +94,7 @@ NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0       15/15        0  fits; the node is cordoned; taint team:NoExecute is not tolerated; nodeSelector wants disk=ssd
 
 1/1 nodes fit.
-Policy tessellate would take gpu-1 GPU0: score -69.61 = -57.2 waste of the cut + -11.8 opening of a card + -0.6089 rounding, and what decides within a step.
+Policy tessellate would take gpu-1 GPU0: score -69.61 = -57.2 memory left unusable + -11.8 opening another card + -0.6089 tie-breaks and rounding.
 Next: the card of gpu-1 would do, but the node is cordoned; taint team:NoExecute is not tolerated; nodeSelector wants disk=ssd: change the node or the pod.
 """,
     ),
@@ -111,7 +111,7 @@ NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0       15/15        0  fits; kubelet offers 0 of its 15 units (is the node's agent registered with it?)
 
 1/1 nodes fit.
-Policy tessellate would take gpu-1 GPU0: score -69.61 = -57.2 waste of the cut + -11.8 opening of a card + -0.6089 rounding, and what decides within a step.
+Policy tessellate would take gpu-1 GPU0: score -69.61 = -57.2 memory left unusable + -11.8 opening another card + -0.6089 tie-breaks and rounding.
 Next: the card of gpu-1 would do, but kubelet offers 0 of its 15 units (is the node's agent registered with it?): change the node or the pod.
 """,
     ),
@@ -124,7 +124,7 @@ NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        0  fits
 
 1/1 nodes fit.
-Policy tessellate would take gpu-1 GPU0: score -16.23 = -15.6 waste of the cut + -0.6279 rounding, and what decides within a step.
+Policy tessellate would take gpu-1 GPU0: score -16.23 = -15.6 memory left unusable + -0.6279 tie-breaks and rounding.
 Next: its scheduling gates hold it back: quota; whatever set them must remove them.
 """,
     ),
@@ -144,7 +144,7 @@ gpu-2     0       15/15        0  fits
 gpu-1     0        7/15        0  fits; taint team:NoSchedule is not tolerated
 
 2/2 nodes fit.
-Policy tessellate would take gpu-2 GPU0: score -69.61 = -57.2 waste of the cut + -11.8 opening of a card + -0.6089 rounding, and what decides within a step.
+Policy tessellate would take gpu-2 GPU0: score -69.61 = -57.2 memory left unusable + -11.8 opening another card + -0.6089 tie-breaks and rounding.
 Next: no scheduler has looked at it yet: see that one named vrampack runs.
 """,
     ),
@@ -170,7 +170,7 @@ NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0       11/15        0  fits; the scheduler, which adds up what pods ask, counts 5 units free
 
 1/1 nodes fit.
-Policy tessellate would take gpu-1 GPU0: score -16.23 = -15.6 waste of the cut + -0.6279 rounding, and what decides within a step.
+Policy tessellate would take gpu-1 GPU0: score -16.23 = -15.6 memory left unusable + -0.6279 tie-breaks and rounding.
 Next: the card of gpu-1 would do, but the scheduler, which adds up what pods ask, counts 5 units free: change the node or the pod.
 """,
     ),
@@ -183,7 +183,7 @@ NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        0  fits
 
 1/1 nodes fit.
-Policy tessellate would take gpu-1 GPU0: score -16.23 = -15.6 waste of the cut + -0.6279 rounding, and what decides within a step.
+Policy tessellate would take gpu-1 GPU0: score -16.23 = -15.6 memory left unusable + -0.6279 tie-breaks and rounding.
 Next: wait: pods of lower priority are leaving gpu-1 for it.
 """,
     ),
@@ -200,7 +200,7 @@ gpu-1     0       15/15        0  fits
 gpu-1     1       15/15        0  fits
 
 1/1 nodes fit.
-Policy tessellate would take gpu-1 GPU0 and GPU1: score -138.6 = -114.4 waste of the cut + -23.6 opening of a card + -0.6315 rounding, and what decides within a step.
+Policy tessellate would take gpu-1 GPU0 and GPU1: score -138.6 = -114.4 memory left unusable + -23.6 opening another card + -0.6315 tie-breaks and rounding.
 Next: no scheduler has looked at it yet: see that one named vrampack runs.
 """,
     ),

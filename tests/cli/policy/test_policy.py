@@ -48,8 +48,8 @@ async def test_nodes_are_ranked_term_by_term(tmp_path: Path, capsys: Said) -> No
     assert await run_policy(tmp_path, "explain", "--pod", "w") == 0
     ranking, headline, *_ = capsys.readouterr().out.split("\n\n")
     assert ranking.splitlines()[1:] == [
-        "   1  gpu-1  -16.23  -15.6 waste of the cut + -0.6279 rounding, and what decides within a step",
-        "   2  gpu-2  -69.61  -57.2 waste of the cut + -11.8 opening of a card + -0.6089 rounding, and what decides within a step",
+        "   1  gpu-1  -16.23  -15.6 memory left unusable + -0.6279 tie-breaks and rounding",
+        "   2  gpu-2  -69.61  -57.2 memory left unusable + -11.8 opening another card + -0.6089 tie-breaks and rounding",
     ]
     assert headline.startswith("Pod default/w is pending and asks 4 units")
 
