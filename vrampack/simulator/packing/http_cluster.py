@@ -40,9 +40,8 @@ class HttpCluster:
     """Nodes of one model each, with hosts. Close it: it has listeners and tasks."""
 
     def __init__(self, nodes: Sequence[SimulatedNode], policy: PolicyName, random: Random) -> None:
-        self._rooms = {node.name: node.host for node in nodes if node.host is not None}
-        self._free_units = {node.name: sum(node.card_units) for node in nodes}
-        self._choice = SchedulerChoice(dict(self._rooms), random)
+        hosts = {node.name: node.host for node in nodes if node.host is not None}
+        self._choice = SchedulerChoice(hosts, random, {node.name: sum(node.card_units) for node in nodes})
         self._stack = AsyncExitStack()
         self._runner = asyncio.Runner()
         self._runner.run(self._start(nodes, policy))
@@ -100,13 +99,7 @@ class HttpCluster:
 
     async def _place_pod(self, uid: str, pod: SimulatedPod) -> str | None:
         asked = pod.host or HostResources(0, 0)
-
-        def is_feasible(name: str) -> bool:
-            room = self._rooms[name]
-            fits_host = room.cpu_milli >= asked.cpu_milli and room.memory_mib >= asked.memory_mib
-            return fits_host and self._free_units[name] >= pod.units
-
-        names = self._choice.list_feasible_nodes(is_feasible)
+        names = self._choice.list_feasible_nodes(asked, pod.units)
         if not names:
             return None
         created = self._api.create(build_pod_object(uid, pod))
@@ -114,16 +107,14 @@ class HttpCluster:
         if name is None:
             self._api.delete("pods", uid, grace_seconds=0)
             return None
-        self._free_units[name] -= pod.units
-        room = self._rooms[name]
-        self._rooms[name] = HostResources(room.cpu_milli - asked.cpu_milli, room.memory_mib - asked.memory_mib)
+        self._choice.charge_host(name, asked, pod.units)
         return name
 
     async def _choose_node(
         self, created: Object, pod: SimulatedPod, names: Sequence[str], asked: HostResources
     ) -> str | None:
         if pod.cards is None:
-            name = self._choice.choose_node(names, self._rooms, asked)
+            name = self._choice.choose_node(names, asked)
             metadata = created["metadata"]
             binding = {"metadata": {"name": metadata["name"], "uid": metadata["uid"]}, "target": {"name": name}}
             self._api.store.bind("default", metadata["name"], binding)
@@ -132,7 +123,7 @@ class HttpCluster:
         if not passed:
             return None
         scores = await self._client.prioritize(created, passed) if len(passed) > 1 else {}
-        name = self._choice.choose_node(passed, self._rooms, asked, scores)
+        name = self._choice.choose_node(passed, asked, scores)
         await self._client.bind(created, name)
         return name
 
