@@ -9,7 +9,7 @@ import pytest
 from policies.registry import POLICIES
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.request import CardRequest
-from vrampack.simulator.packing.http_cluster import HttpCluster
+from vrampack.simulator.packing.http_cluster import HttpCluster, insist_on_answer
 from vrampack.simulator.packing.measurement import EXACT_HOSTS
 from vrampack.simulator.packing.packed_cluster import SchedulerPlacedCluster, SimulatedNode, SimulatedPod
 from vrampack.simulator.packing.scheduler_choice import (
@@ -19,6 +19,7 @@ from vrampack.simulator.packing.scheduler_choice import (
     count_wanted_nodes,
     score_host,
 )
+from vrampack.simulator.scheduling.extender_client import ExtenderError
 
 HOST = HostResources(8000, 8192)
 HALF_HOST = HostResources(4000, 4096)
@@ -85,3 +86,15 @@ def test_pods_go_through_the_program_and_its_api_server() -> None:
         assert cluster.place_pod("e", NO_CARD) in ("one", "two")
     finally:
         cluster.close()
+
+
+async def test_an_extender_that_is_not_ready_is_asked_again() -> None:
+    """As after a run was stopped for minutes: the watch has to speak first."""
+    failures = [ExtenderError("not ready"), ExtenderError("not ready")]
+
+    async def answer_at_last() -> str:
+        if failures:
+            raise failures.pop()
+        return "bound"
+
+    assert await insist_on_answer(answer_at_last) == "bound"

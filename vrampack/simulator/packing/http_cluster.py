@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 from extender.app import Extender, ExtenderOptions
 from extender.http.server import open_listener
@@ -33,7 +35,15 @@ from vrampack.simulator.scheduling.settings import SchedulerSettings
 
 LOOPBACK = "127.0.0.1"
 POLL_SECONDS = 0.02
+TIMEOUT_SECONDS = 3600.0
+"""So long a run may be stopped in the middle of a call."""
+MAX_FAILURES = 3000
+"""A minute: an extender reconnects within seconds."""
 CONTAINER = "main"
+
+log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
 
 
 class HttpCluster:
@@ -75,6 +85,7 @@ class HttpCluster:
             SchedulerSettings(
                 f"http://{LOOPBACK}:{listener.getsockname()[1]}{settings.listen.url_prefix}",
                 weight=10,
+                http_timeout_seconds=TIMEOUT_SECONDS,
                 managed_resources=frozenset({well_known.MEMORY_RESOURCE}),
             )
         )
@@ -119,13 +130,27 @@ class HttpCluster:
             binding = {"metadata": {"name": metadata["name"], "uid": metadata["uid"]}, "target": {"name": name}}
             self._api.store.bind("default", metadata["name"], binding)
             return name
-        passed = (await self._client.filter(created, names)).names
+        passed = (await insist_on_answer(lambda: self._client.filter(created, names))).names
         if not passed:
             return None
         scores = await self._client.prioritize(created, passed) if len(passed) > 1 else {}
         name = self._choice.choose_node(passed, asked, scores)
-        await self._client.bind(created, name)
+        await insist_on_answer(lambda: self._client.bind(created, name))
         return name
+
+
+async def insist_on_answer(call: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Ask until the extender answers. Raises `ExtenderError` when it fails for too long.
+
+    A run that was stopped for a while, with its machine perhaps, finds an extender that has to hear from the API server first.
+    """
+    for _ in range(MAX_FAILURES):
+        try:
+            return await call()
+        except ExtenderError as error:
+            log.warning("extender asked again error=%s", error)
+            await asyncio.sleep(POLL_SECONDS)
+    return await call()
 
 
 def build_node_object(node: SimulatedNode) -> Object:

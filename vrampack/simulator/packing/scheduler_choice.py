@@ -43,9 +43,8 @@ class SchedulerChoice:
         self, capacities: Mapping[str, HostResources], random: Random, units: Mapping[str, int] | None = None
     ) -> None:
         self._hosts = {name: ScoredHost(capacity) for name, capacity in capacities.items()}
-        self._rooms = [[*capacity, (units or {}).get(name, 0)] for name, capacity in capacities.items()]
-        """CPU, memory and units that are left, in the order of the names."""
-        self._positions = {name: position for position, name in enumerate(capacities)}
+        self._rooms = {name: (*capacity, (units or {}).get(name, 0)) for name, capacity in capacities.items()}
+        """CPU, memory and units that are left."""
         self._names = list(capacities)
         self._scores: defaultdict[HostResources, dict[str, int]] = defaultdict(dict)
         """By request, until a host changes."""
@@ -57,16 +56,19 @@ class SchedulerChoice:
 
         It stops at one more than it takes, and begins there with the next pod.
         """
-        (cpu_milli, memory_mib), names, found = request, self._names, list[str]()
+        names, found = self._names, list[str]()
         wanted, start = count_wanted_nodes(len(names)), self._next_start
         for position in chain(range(start, len(names)), range(start)):
-            free_cpu, free_memory, free_units = self._rooms[position]
-            if free_cpu >= cpu_milli and free_memory >= memory_mib and free_units >= units:
+            if self.has_room(names[position], request, units):
                 if len(found) == wanted:
                     self._next_start = position
                     break
                 found.append(names[position])
         return found
+
+    def has_room(self, name: str, request: HostResources, units: int = 0) -> bool:
+        free_cpu_milli, free_memory_mib, free_units = self._rooms[name]
+        return free_cpu_milli >= request.cpu_milli and free_memory_mib >= request.memory_mib and free_units >= units
 
     def choose_node(
         self, names: Sequence[str], request: HostResources, extender_scores: Mapping[str, int] | None = None
@@ -81,16 +83,20 @@ class SchedulerChoice:
         scores = self._scores[request]
         for name in names:
             if name not in scores:
-                scores[name] = sum(score_host(self._hosts[name], request))
+                scores[name] = sum(self.score_node(name, request))
         totals = [scores[name] + extender_scores.get(name, 0) for name in names]
         highest = max(totals)
         return [name for name, total in zip(names, totals, strict=True) if total == highest]
 
+    def score_node(self, name: str, request: HostResources) -> tuple[int, int]:
+        """By NodeResourcesFit and NodeResourcesBalancedAllocation."""
+        return score_host(self._hosts[name], request)
+
     def charge_host(self, name: str, request: HostResources, units: int = 0) -> None:
         """A pod was placed there."""
         self._hosts[name] = charge_host(self._hosts[name], request)
-        room = self._rooms[self._positions[name]]
-        self._rooms[self._positions[name]] = [left - taken for left, taken in zip(room, (*request, units), strict=True)]
+        cpu_milli, memory_mib, free_units = self._rooms[name]
+        self._rooms[name] = (cpu_milli - request.cpu_milli, memory_mib - request.memory_mib, free_units - units)
         for scores in self._scores.values():
             scores.pop(name, None)
 
