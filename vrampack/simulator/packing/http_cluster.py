@@ -37,8 +37,8 @@ LOOPBACK = "127.0.0.1"
 POLL_SECONDS = 0.02
 TIMEOUT_SECONDS = 3600.0
 """So long a run may be stopped in the middle of a call."""
-MAX_FAILURES = 3000
-"""A minute: an extender reconnects within seconds."""
+MAX_FAILURES = 15_000
+"""Five minutes of asking: of nodes, which do not change here, an API server says nothing for a minute."""
 CONTAINER = "main"
 
 log = logging.getLogger(__name__)
@@ -144,11 +144,12 @@ async def insist_on_answer(call: Callable[[], Awaitable[Answer]]) -> Answer:
 
     A run that was stopped for a while, with its machine perhaps, finds an extender that has to hear from the API server first.
     """
-    for _ in range(MAX_FAILURES):
+    for failures in range(MAX_FAILURES):
         try:
             return await call()
         except ExtenderError as error:
-            log.warning("extender asked again error=%s", error)
+            if not failures:
+                log.warning("extender asked again error=%s", error)
             await asyncio.sleep(POLL_SECONDS)
     return await call()
 
