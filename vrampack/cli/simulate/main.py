@@ -22,6 +22,7 @@ from vrampack.cli.simulate.progress import ProgressBar
 from vrampack.cli.simulate.report import Chart, ReportTable, render_report
 from vrampack.config.errors import SettingsError
 from vrampack.simulator.packing.measurement import (
+    FOLLOWED_BY,
     POLICY_NAMES,
     CardRun,
     CardTest,
@@ -76,7 +77,11 @@ def build_parser() -> argparse.ArgumentParser:
     made.add_argument("--report", type=Path, metavar="FILE", help="curves and the table as one HTML file")
     made.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="benchmarks/data of a checkout")
     made.add_argument(
-        "--trace", action="append", choices=("all", *OPENB_TRACES), help="openb: may be given several times (default)"
+        "--trace",
+        action="append",
+        type=parse_trace,
+        metavar="NAME",
+        help=f"openb: all, {', '.join(OPENB_TRACES)}, or ONE+ANOTHER; may be given several times (default)",
     )
     made.add_argument(
         "--through",
@@ -102,6 +107,14 @@ def parse_policy(text: str) -> str:
         return load_settings(Path(text)).policy.default
     except SettingsError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def parse_trace(text: str) -> str:
+    """`all`, a trace, or several with a `+` between, whose pods arrive after each other. Raises `ArgumentTypeError`."""
+    for name in text.split(FOLLOWED_BY):
+        if name not in OPENB_TRACES and text != "all":
+            raise argparse.ArgumentTypeError(f"{name!r} is none of all, {', '.join(OPENB_TRACES)}")
+    return text
 
 
 def parse_seeds(text: str) -> range:
