@@ -145,7 +145,6 @@ class Engine:
 
     @property
     def has_policy_that_looks_ahead(self) -> bool:
-        """Whether any pod may be ranked by a forecast."""
         return any(self._policies[name].LOOKS_AHEAD for name in self._tuning.list_policies())
 
     def get_outlook(self, policy: PolicyName, host: HostResources | None) -> Outlook:
@@ -156,6 +155,11 @@ class Engine:
         """What ranks nodes for this pod now: a call that ranks counts leftovers again where many nodes have changed."""
         self._get_ranking(pod_request, uid)
         return self.get_outlook(self.choose_policy(pod_request), pod_request.host)
+
+    @property
+    def ranks_many_states(self) -> bool:
+        """Whether a policy that looks ahead takes long to score all states of nodes for a request that is new."""
+        return self._node_rankings.has_many_states
 
     @property
     def forecast(self) -> Forecast:
@@ -208,8 +212,8 @@ class Engine:
         return any(self._follow_floor(floor, limit) for floor in (None, *floors[:MAX_FLOOR_VIEWS]))
 
     def is_prepared(self, pod_request: PodRequest, uid: str) -> bool:
-        """Whether a verb finds the verdicts on this request, but for a few nodes. Without rules they are worked out in no time."""
-        if pod_request.card_request.rules is None:
+        """Whether a verb finds the verdicts and scores for this request, but for a few nodes, or works them out in no time."""
+        if pod_request.card_request.rules is None and not self.ranks_many_states:
             return True
         key, view = self._find_table_key(pod_request, uid)
         return self._tables.has_fresh_table(key, view) and (
@@ -218,7 +222,7 @@ class Engine:
         )
 
     def prepare_request(self, pod_request: PodRequest, uid: str) -> Iterator[None]:
-        """Work out the verdicts on a request under rules, ahead of the verb that asks for them, with a pause at each step."""
+        """Work out verdicts and scores for a request, ahead of the verb that asks for them, with a pause at each step."""
         key, view = self._find_table_key(pod_request, uid)
         for _ in self._prepare_verdicts(key, view, pod_request):
             yield
