@@ -47,17 +47,22 @@ class RankingPreparation(CallPreparation):
     def is_needed(self, body: bytes) -> bool:
         if self._follower.is_behind or has_large_pod(body):
             return True
-        return self._ledger.in_force.has_rules and self._find_unprepared_request(body) is not None
+        return self._may_be_slow and self._find_unprepared_request(body) is not None
 
     async def prepare_call(self, body: bytes) -> None:
         await super().prepare_call(body)
-        found = self._find_unprepared_request(body) if self._ledger.in_force.has_rules else None
+        found = self._find_unprepared_request(body) if self._may_be_slow else None
         if found is not None:
             for _ in self._engine.prepare_request(*found):
                 await asyncio.sleep(0)
 
+    @property
+    def _may_be_slow(self) -> bool:
+        """Whether the verdicts on any request may take long: those under rules, and the ranking under a bound."""
+        return self._ledger.in_force.has_rules or self._engine.has_bounds
+
     def _find_unprepared_request(self, body: bytes) -> tuple[PodRequest, str] | None:
-        """What the pod of the call asks for under the rules in force, and its uid; None if the verdicts are there."""
+        """What the pod of the call asks for by the rules and profiles in force, and its uid; None if the verdicts are there."""
         in_force = self._ledger.in_force
         try:
             pod = self._args.peek_args(body).pod
