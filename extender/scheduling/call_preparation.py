@@ -58,10 +58,12 @@ class RankingPreparation(CallPreparation):
 
     @property
     def _may_take_long(self) -> bool:
-        return self._ledger.in_force.has_rules or self._engine.ranks_many_states
+        """Whether the answer to any request may: under rules, under a bound, or where nodes vary."""
+        engine = self._engine
+        return self._ledger.in_force.has_rules or engine.has_bounds or engine.ranks_many_states
 
     def _find_unprepared_request(self, body: bytes) -> tuple[PodRequest, str] | None:
-        """What the pod of the call asks for under the rules in force, and its uid; None if the verdicts are there."""
+        """What the pod of the call asks for by the rules and profiles in force, and its uid; None if the verdicts are there."""
         in_force = self._ledger.in_force
         try:
             pod = self._args.peek_args(body).pod

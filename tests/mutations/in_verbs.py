@@ -8,6 +8,7 @@ from tests.mutations.breaks import Mutation
 
 POLICIES = "tests/policies/test_policies.py"
 ENGINE = "tests/policies/test_engine.py"
+ADJUSTED = "tests/policies/test_adjusted_policy.py"
 RECORDED = "tests/wire/test_recorded.py"
 PROMISES = "tests/extender/test_soft_reservations.py"
 NOES = "tests/extender/test_rejection_cache.py"
@@ -63,6 +64,18 @@ VERBS: Mapping[str, Mutation] = {
         "unschedulable |= {name: _UNKNOWN_NODE for name in passed if name not in self._fitting}",
         "pass",
         f"{ENGINE}::test_a_node_that_went_and_came_back_is_evaluated_again",
+    ),
+    "two profiles of one policy share a ranking": Mutation(
+        "policies/engine/engine.py",
+        "return TableKey(request, self.choose_policy(pod_request), floor)",
+        "return TableKey(request, TunedPolicy(self.choose_policy(pod_request).name), floor)",
+        f"{ADJUSTED}::test_two_profiles_of_one_policy_rank_each_by_its_own_weights",
+    ),
+    "a card past its bound loses nothing by it": Mutation(
+        "policies/adjusted_policy.py",
+        "return ScoredCards(scored.score - OVER_BOUND, scored.cards)",
+        "return scored",
+        f"{ADJUSTED}::test_cards_past_the_bound_rank_last_and_as_the_policy_ranks_them",
     ),
     "a tenant's own nodes are to it what they are to a stranger": Mutation(
         "policies/engine/verdict_tables.py",

@@ -17,6 +17,7 @@ MODULE = '''
 from policies.policy import ScoredCards, ScoreTerm
 
 LOOKS_AHEAD = READS_HOSTS = COUNTS_LEFTOVERS = False
+WEIGHTS = None
 
 
 def choose_cards(node, fitting, request, outlook):

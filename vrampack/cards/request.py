@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 
 from vrampack.cards import well_known
 from vrampack.cards.host_room import HostResources
+from vrampack.cards.tuned_policy import TunedPolicy
 from vrampack.cards.units import MAX_UNITS, parse_units
 
 ContainerKind = Literal["main", "init", "sidecar"]
@@ -93,7 +94,7 @@ class ProfileChoice(NamedTuple):
     """The profile that ranks for a pod."""
 
     name: str
-    policy: str
+    policy: TunedPolicy
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from typing import Literal, TypeVar
 
 from policies.policy import Policy
 from policies.registry import POLICIES
-from policies.tuning import PolicyName
 from vrampack.cards.host_room import HostResources
+from vrampack.cards.tuned_policy import TunedPolicy
 from vrampack.simulator.packing import card_benchmark, openb_protocol
 from vrampack.simulator.packing.http_cluster import HttpCluster
 from vrampack.simulator.packing.packed_cluster import PackedCluster, SchedulerPlacedCluster, SimulatedNode, SimulatedPod
@@ -35,7 +35,7 @@ Through = Literal["engine", "scheduler", "http"]
 """engine: every pod by the policy, as in the study. scheduler: those without cards by kube-scheduler's plug-ins. http: so, and the
 others by the extender's own program over HTTP, among the nodes that a scheduler looks at."""
 
-SIMULATED_POLICIES: dict[PolicyName, Policy] = {**POLICIES, **STUDY_POLICIES}
+SIMULATED_POLICIES: dict[str, Policy] = {**POLICIES, **STUDY_POLICIES}
 """Those of the product, and those of the FGD study."""
 EXACT_HOSTS = HostResources(1, 1)
 """The study's policies see CPU and memory as they are; the product's own rounded, as in a cluster."""
@@ -57,7 +57,7 @@ class OpenbRun:
 
     data: Path
     trace: str
-    policy: PolicyName
+    policy: TunedPolicy
     mix: MixMode
     seed: int
     through: Through = "engine"
@@ -71,7 +71,7 @@ class CardRun:
     test: CardTest
     cluster: str
     requests: str
-    policy: PolicyName
+    policy: TunedPolicy
     mix: MixMode
     seed: int
     load: float = 0.7
@@ -93,7 +93,7 @@ def measure_openb(run: OpenbRun) -> dict[str, float]:
 
 
 def _choose_cluster(run: OpenbRun, pods: Iterable[SimulatedPod]) -> Callable[[Sequence[SimulatedNode]], PackedCluster]:
-    build: Callable[..., PackedCluster] = STUDY_CLUSTERS.get(run.policy, PackedCluster)
+    build: Callable[..., PackedCluster] = STUDY_CLUSTERS.get(run.policy.name, PackedCluster)
     if run.through == "scheduler":
         build = partial(SchedulerPlacedCluster, random=Random(run.seed))  # noqa: S311 - a simulation's chance
     return partial(
@@ -101,7 +101,7 @@ def _choose_cluster(run: OpenbRun, pods: Iterable[SimulatedPod]) -> Callable[[Se
         policy=run.policy,
         mix=openb_protocol.count_mix(pods) if run.mix == "given" else None,
         policies=SIMULATED_POLICIES,
-        host_step=EXACT_HOSTS if run.policy in EXACT_POLICIES else PRODUCT_HOSTS,
+        host_step=EXACT_HOSTS if run.policy.name in EXACT_POLICIES else PRODUCT_HOSTS,
     )
 
 
@@ -116,7 +116,7 @@ def measure_cards(run: CardRun) -> dict[str, dict[str, float]]:
     nodes = read_card_cluster(run.data / "cards", run.cluster)
     weights = read_request_mix(run.data / "cards", run.requests)
     build = partial(
-        STUDY_CLUSTERS.get(run.policy, PackedCluster),
+        STUDY_CLUSTERS.get(run.policy.name, PackedCluster),
         policy=run.policy,
         mix=card_benchmark.build_mix(weights) if run.mix == "given" else None,
         policies=SIMULATED_POLICIES,
