@@ -25,7 +25,7 @@ from policies.engine.cluster_view import ClusterView, FloorView, LedgerView, Pri
 from policies.engine.host_rooms import HostRooms
 from policies.engine.node_ranking import NodeRanking
 from policies.engine.node_rankings import NodeRankings, RankingKey
-from policies.engine.reserved_nodes import ReservedCards, ReservedNodes
+from policies.engine.reserved_nodes import NoSoftReservations, ReservedCards, ReservedNodes
 from policies.engine.verdict_table import FilterOutcome, NodeVerdict, VerdictTable
 from policies.engine.verdict_tables import (
     MAX_SHADOW_VERDICTS,
@@ -81,16 +81,6 @@ class PolicyChoice(Protocol):
     def list_policies(self) -> Collection[TunedPolicy]:
         """Those that it may choose."""
         ...
-
-
-class NoSoftReservations:
-    """For callers that only need to know what fits."""
-
-    def list_reserved_for_others(self, uid: str) -> Mapping[str, Sequence[ReservedCards]]:  # noqa: ARG002 - of the protocol
-        return {}
-
-    def get_placement(self, uid: str) -> Placement | None:  # noqa: ARG002 - of the protocol
-        return None
 
 
 class Engine:
