@@ -9,6 +9,7 @@ import pytest
 from policies.registry import POLICIES
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.request import CardRequest
+from vrampack.cards.tuned_policy import TunedPolicy
 from vrampack.simulator.packing.http_cluster import HttpCluster, insist_on_answer
 from vrampack.simulator.packing.measurement import EXACT_HOSTS
 from vrampack.simulator.packing.packed_cluster import SchedulerPlacedCluster, SimulatedNode, SimulatedPod
@@ -66,7 +67,7 @@ def test_the_search_goes_on_where_it_stopped() -> None:
 def test_pods_without_cards_are_spread_by_the_scheduler_and_others_packed() -> None:
     nodes = [SimulatedNode(name, (1000,), "A", HOST) for name in "ab"]
     cluster = SchedulerPlacedCluster(
-        nodes, "tessellate", None, policies=POLICIES, host_step=EXACT_HOSTS, random=Random(1)
+        nodes, TunedPolicy("tessellate"), None, policies=POLICIES, host_step=EXACT_HOSTS, random=Random(1)
     )
     assert {cluster.place_pod(f"cpu-{at}", NO_CARD) for at in range(2)} == {"a", "b"}
     assert cluster.place_pod("x", HALF) == cluster.place_pod("y", HALF)
@@ -75,7 +76,7 @@ def test_pods_without_cards_are_spread_by_the_scheduler_and_others_packed() -> N
 def test_pods_go_through_the_program_and_its_api_server() -> None:
     """Two halves share a card, a pod of two cards finds its node, and a third one none; one without cards is bound, too."""
     nodes = [SimulatedNode("one", (1000,), "A", HOST), SimulatedNode("two", (1000, 1000), "B", HOST)]
-    cluster = HttpCluster(nodes, "tessellate", Random(1))
+    cluster = HttpCluster(nodes, TunedPolicy("tessellate"), Random(1))
     try:
         both = SimulatedPod(CardRequest(1000, 2), HostResources(1000, 1024))
         model = SimulatedPod(CardRequest(500, models=frozenset("A")), HostResources(1000, 1024))

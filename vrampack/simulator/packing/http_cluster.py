@@ -20,9 +20,10 @@ from extender.app import Extender, ExtenderOptions
 from extender.http.server import open_listener
 from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration, ListenSettings
-from policies.tuning import PolicyName, PolicyTuning
+from policies.tuning import PolicyTuning
 from vrampack.cards import well_known
 from vrampack.cards.host_room import HostResources
+from vrampack.cards.tuned_policy import TunedPolicy
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import load_credentials
 from vrampack.simulator.apiserver import ApiServer
@@ -49,7 +50,7 @@ Answer = TypeVar("Answer")
 class HttpCluster:
     """Nodes of one model each, with hosts. Close it: it has listeners and tasks."""
 
-    def __init__(self, nodes: Sequence[SimulatedNode], policy: PolicyName, random: Random) -> None:
+    def __init__(self, nodes: Sequence[SimulatedNode], policy: TunedPolicy, random: Random) -> None:
         hosts = {node.name: node.host for node in nodes if node.host is not None}
         self._choice = SchedulerChoice(hosts, random, {node.name: sum(node.card_units) for node in nodes})
         self._stack = AsyncExitStack()
@@ -64,7 +65,7 @@ class HttpCluster:
         self._runner.run(self._stop())
         self._runner.close()
 
-    async def _start(self, nodes: Sequence[SimulatedNode], policy: PolicyName) -> None:
+    async def _start(self, nodes: Sequence[SimulatedNode], policy: TunedPolicy) -> None:
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="vrampack-")))
         self._api = await self._stack.enter_async_context(ApiServer())
         for node in nodes:
@@ -74,7 +75,13 @@ class HttpCluster:
             kind="ExtenderConfiguration",
             unit_mib=1,
             listen=ListenSettings(verbs=f"{LOOPBACK}:0", health=""),
-            policy=PolicyTuning(default=policy),
+            policy=PolicyTuning.model_validate(
+                {
+                    "default": policy.name,
+                    "weights": dict(policy.weights),
+                    "bounds": {"card_use_percent": policy.card_use_percent},
+                }
+            ),
         )
         api = Api(await load_credentials(write_kubeconfig(folder, self._api.url), None), user_agent="vrampack-simulate")
         self._stack.push_async_callback(api.close)

@@ -19,12 +19,12 @@ from policies.engine.host_rooms import HostRooms
 from policies.mix.forecast import Forecast, build_forecast
 from policies.mix.request_mix import LearnedMix, MixedRequest, RequestMix
 from policies.policy import Policy, ScoredCards
-from policies.tuning import PolicyName
 from vrampack.cards.allocation import AllocatedCard, Allocation
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Card, CardFacts, NodeFacts
 from vrampack.cards.pod import Pod
 from vrampack.cards.request import CardRequest, PodRequest, ProfileChoice
+from vrampack.cards.tuned_policy import TunedPolicy
 from vrampack.simulator.packing.scheduler_choice import SchedulerChoice
 
 NO_CARDS = CardRequest(units=0, count=0)
@@ -60,13 +60,13 @@ class SimulatedPod(NamedTuple):
 class ChosenPolicy:
     """The same policy for every pod."""
 
-    name: PolicyName
+    policy: TunedPolicy
 
-    def choose_policy(self, wish: str | None, profile: ProfileChoice | None = None) -> PolicyName:  # noqa: ARG002 - of the protocol
-        return self.name
+    def choose_policy(self, wish: str | None, profile: ProfileChoice | None = None) -> TunedPolicy:  # noqa: ARG002 - of the protocol
+        return self.policy
 
-    def list_policies(self) -> tuple[PolicyName, ...]:
-        return (self.name,)
+    def list_policies(self) -> tuple[TunedPolicy, ...]:
+        return (self.policy,)
 
 
 class _FittingHosts:
@@ -92,16 +92,16 @@ class PackedCluster:
     def __init__(
         self,
         nodes: Iterable[SimulatedNode],
-        policy: PolicyName,
+        policy: TunedPolicy,
         mix: RequestMix | None,
         *,
-        policies: Mapping[PolicyName, Policy],
+        policies: Mapping[str, Policy],
         host_step: HostResources,
     ) -> None:
         self._ledger = Ledger(unit_mib=1024, clock=lambda: 0.0)
         self._host_rooms = HostRooms(host_step)
         self._rooms: dict[str, HostResources] = {}
-        self._looks_ahead = policies[policy].LOOKS_AHEAD
+        self._looks_ahead = policies[policy.name].LOOKS_AHEAD
         nominator = Nominator(self._ledger, PendingPreemptions(self._ledger, clock=lambda: 0.0))
         self._engine = Engine(nominator, ChosenPolicy(policy), hosts=self._host_rooms, policies=policies)
         self._cards: dict[tuple[str, int], int] = {}
@@ -186,10 +186,10 @@ class SchedulerPlacedCluster(PackedCluster):
     def __init__(
         self,
         nodes: Sequence[SimulatedNode],
-        policy: PolicyName,
+        policy: TunedPolicy,
         mix: RequestMix | None,
         *,
-        policies: Mapping[PolicyName, Policy],
+        policies: Mapping[str, Policy],
         host_step: HostResources,
         random: Random,
     ) -> None:
