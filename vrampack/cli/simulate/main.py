@@ -1,6 +1,6 @@
 """`vrampack simulate openb|cards`: how tight policies pack, measured with the extender's ledger, engine and policies.
 
-Tables go to stdout as they are; with `--json` each row is one JSON object on a line of its own.
+`vrampack simulate replay` is in `replay.py`. Tables go to stdout as they are; with `--json` each row is one JSON object on a line of its own.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from policies.registry import POLICIES
 from vrampack.cli.errors import report_error
 from vrampack.cli.inspect.text_columns import align_columns
 from vrampack.cli.output import write_output
+from vrampack.cli.simulate import replay
 from vrampack.cli.simulate.progress import ProgressBar
 from vrampack.cli.simulate.report import Chart, ReportTable, render_report
 from vrampack.config.errors import SettingsError
@@ -48,7 +49,9 @@ Result = TypeVar("Result")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the benchmark that is named; returns the exit code."""
+    """Run the benchmark or the replay that is named; returns the exit code."""
+    if arguments[:1] == ["replay"]:
+        return replay.main(arguments[1:])
     options = build_parser().parse_args(arguments)
     options.arguments = arguments
     if not options.data.is_dir():
@@ -58,7 +61,11 @@ def main(arguments: Sequence[str]) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """The flags of both benchmarks; those that only one takes say so."""
-    made = argparse.ArgumentParser(prog="vrampack simulate", description="Measure how tight policies pack.")
+    made = argparse.ArgumentParser(
+        prog="vrampack simulate",
+        description="Measure how tight policies pack.",
+        epilog="A cluster's own pods: vrampack simulate replay --help.",
+    )
     made.add_argument(
         "benchmark", choices=("openb", "cards"), help="the FGD study's protocol, or GiB requests with departures"
     )
