@@ -66,7 +66,10 @@ def main(arguments: Sequence[str]) -> int:
     except ObjectFileError as error:
         return report_error(str(error), 1)
     if options.report is not None:
-        options.report.write_text(_render_report(["simulate", "replay", *arguments], rows), encoding="utf-8")
+        try:
+            options.report.write_text(_render_report(["simulate", "replay", *arguments], rows), encoding="utf-8")
+        except OSError as error:
+            return report_error(f"--report: {error}", 1)
     write_output("".join(map(_format_json, rows)) if options.json else _format_text(rows))
     return 0
 
