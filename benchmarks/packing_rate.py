@@ -28,7 +28,7 @@ from vrampack.simulator.packing.packed_cluster import PackedCluster, SimulatedNo
 from vrampack.simulator.packing.trace_files import read_openb_nodes, read_openb_pods
 
 TILES = 12
-POLICY = PolicyTuning().default
+POLICY = PolicyTuning().tuned_default
 DATA = Path(__file__).parent / "data" / "openb"
 DECISIONS_PER_PAUSE = 100
 """The service looks whether to collect garbage every 20 ms."""
@@ -42,7 +42,7 @@ def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
         [sys.executable, "-m", "benchmarks.packing_rate", *arguments], stdout=subprocess.PIPE, check=True, text=True
     ).stdout
     figures = json.loads(told)
-    what = f"decisions of {POLICY}, 14,556 nodes"
+    what = f"decisions of {POLICY.name}, 14,556 nodes"
     note = f"{figures['placed']} of {figures['pods']} placed; the worst decision {figures['worst_ms']:.0f} ms"
     yield BenchmarkRow(
         "packing-rate", what, COMMAND, figures["rate"], "1/s", 5000, 3333, larger_is_better=True, note=note

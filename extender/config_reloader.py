@@ -174,6 +174,7 @@ def _list_differing_fields(old: BaseModel, new: BaseModel, within: str = "") -> 
     for name in type(old).model_fields:
         before, after = getattr(old, name), getattr(new, name)
         if isinstance(before, BaseModel) and isinstance(after, BaseModel):
-            yield from _list_differing_fields(before, after, f"{within}{name}.")
+            if type(before) is type(after):  # the weights of another policy are another model: its name differs
+                yield from _list_differing_fields(before, after, f"{within}{name}.")
         elif before != after:
             yield within + name

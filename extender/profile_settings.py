@@ -10,7 +10,14 @@ from typing import Annotated
 from pydantic import Field
 
 from extender.rule_settings import MAX_ENTRIES, PodSelectorSettings
-from policies.tuning import PolicyName
+from policies.tuning import (
+    NO_BOUNDS,
+    OWN_WEIGHTS,
+    PolicyName,
+    RankingBounds,
+    WeightSettings,
+    tune_policy,
+)
 from vrampack.cards.profiles import Profile
 from vrampack.config.strict import StrictModel
 
@@ -27,6 +34,12 @@ class ProfileSettings(StrictModel):
     policy: PolicyName
     """Which policy ranks for its pods."""
 
+    weights: WeightSettings = OWN_WEIGHTS
+    """Numbers of that policy that are not to be its own."""
+
+    bounds: RankingBounds = NO_BOUNDS
+    """What cards should not be past, for its pods."""
+
     users: PodSelectorSettings = PodSelectorSettings()
     """Which pods; the first profile that matches a pod is its own."""
 
@@ -37,4 +50,5 @@ class ProfileSettings(StrictModel):
     """Whether any pod may choose it by the annotation `vrampack.dev/policy`."""
 
     def build_profile(self) -> Profile:
-        return Profile(self.name, self.policy, self.users.build_selector(), self.schedulers, self.by_annotation)
+        policy = tune_policy(self.policy, self.weights, self.bounds)
+        return Profile(self.name, policy, self.users.build_selector(), self.schedulers, self.by_annotation)

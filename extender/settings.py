@@ -162,7 +162,7 @@ class ExtenderConfiguration(StrictModel):
 
     def select_policies(self) -> PolicySelection:
         """What decides which policy ranks, and all that may."""
-        return PolicySelection(self.policy, tuple(each.policy for each in self.profiles))
+        return PolicySelection(self.policy, tuple(each.policy for each in self.build_placement().profiles))
 
     @model_validator(mode="after")
     def _check_profile_names(self) -> ExtenderConfiguration:

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from policies.adjusted_policy import adjust_policy
 from policies.outlook import NO_OUTLOOK, Outlook
 from policies.policy import Policy, ScoredCards, ScoreTerm
 from policies.registry import POLICIES
-from policies.tuning import PolicyName
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.node import Node
 from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import CardRequest
+from vrampack.cards.tuned_policy import TunedPolicy
 
 Evaluation = ScoredCards | Unfit
 
 
 def evaluate_node(
-    node: Node | None, request: CardRequest, policy: PolicyName, outlook: Outlook = NO_OUTLOOK
+    node: Node | None, request: CardRequest, policy: TunedPolicy, outlook: Outlook = NO_OUTLOOK
 ) -> Evaluation:
     """Where the pod would go on the node, or why it cannot; None is a node that the ledger does not have."""
-    return evaluate_under_policy(node, request, POLICIES[policy], outlook)
+    return evaluate_under_policy(node, request, adjust_policy(POLICIES[policy.name], policy), outlook)
 
 
 def evaluate_under_policy(node: Node | None, request: CardRequest, policy: Policy, outlook: Outlook) -> Evaluation:
@@ -34,10 +35,10 @@ def evaluate_under_policy(node: Node | None, request: CardRequest, policy: Polic
 
 
 def list_score_terms(
-    policy: PolicyName, node: Node, scored: ScoredCards, request: CardRequest, outlook: Outlook = NO_OUTLOOK
+    policy: TunedPolicy, node: Node, scored: ScoredCards, request: CardRequest, outlook: Outlook = NO_OUTLOOK
 ) -> tuple[ScoreTerm, ...]:
     """The terms of the policy's verdict on this node, for people who ask why; their sum is the score."""
-    return POLICIES[policy].list_terms(node, scored.cards, request, outlook)
+    return adjust_policy(POLICIES[policy.name], policy).list_terms(node, scored.cards, request, outlook)
 
 
 def sort_by_score(evaluations: Mapping[str, Evaluation]) -> list[str]:

@@ -21,6 +21,7 @@ from vrampack.cards.request import CardRequest
 LOOKS_AHEAD = True
 READS_HOSTS = True
 COUNTS_LEFTOVERS = False
+WEIGHTS = None
 
 
 def choose_cards(node: Node, fitting: tuple[Card, ...], request: CardRequest, outlook: Outlook) -> ScoredCards:

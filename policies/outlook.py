@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from policies.mix.forecast import Forecast
 from policies.mix.request_mix import RequestMix
+from policies.weights import PolicyWeights
 from vrampack.cards.host_room import HostResources
 
 
@@ -21,6 +22,8 @@ class Outlook(NamedTuple):
     """What the request takes of its host."""
     leftovers: Mapping[tuple[int, int], int] = MappingProxyType({})
     """How many used cards there are, by their units and free units; a little behind what is on the nodes."""
+    weights: PolicyWeights | None = None
+    """Those that a profile sets of the policy's; None: its own."""
 
 
 NO_OUTLOOK = Outlook(Forecast(RequestMix(), {}), {}, None)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from policies.outlook import Outlook
+from policies.weights import PolicyWeights
 from vrampack.cards.node import Card, Node
 from vrampack.cards.node_summary import NodeSummary
 from vrampack.cards.request import CardRequest
@@ -37,6 +38,11 @@ class Policy(Protocol):
     """Whether it reads what hosts have left. Where no policy does, CPU and memory are not counted."""
     COUNTS_LEFTOVERS: bool
     """Whether it reads `Outlook.leftovers`, too: its scores are computed again whenever those are."""
+
+    @property
+    def WEIGHTS(self) -> type[PolicyWeights] | None:  # noqa: N802 - a constant of a module
+        """Of which kind `Outlook.weights` is where a configuration changes them; None: the policy has no weights."""
+        ...
 
     def choose_cards(
         self, node: Node, fitting: tuple[Card, ...], request: CardRequest, outlook: Outlook, /

@@ -13,6 +13,7 @@ from vrampack.cards.request import CardRequest
 LOOKS_AHEAD = False
 READS_HOSTS = False
 COUNTS_LEFTOVERS = False
+WEIGHTS = None
 
 
 def choose_cards(_node: Node, fitting: tuple[Card, ...], request: CardRequest, _outlook: Outlook) -> ScoredCards:

@@ -18,6 +18,7 @@ from vrampack.cards.request import CardRequest
 LOOKS_AHEAD = True
 READS_HOSTS = False
 COUNTS_LEFTOVERS = True
+WEIGHTS = None
 
 
 def choose_cards(_node: Node, fitting: tuple[Card, ...], request: CardRequest, outlook: Outlook) -> ScoredCards:

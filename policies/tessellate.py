@@ -17,26 +17,49 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from math import floor, inf
 
+from pydantic import Field
+
 from policies.open_cards import OpenCard, list_open_cards, open_card, pick_cards
 from policies.outlook import Outlook
 from policies.policy import ScoredCards, ScoreTerm
+from policies.weights import PolicyWeights
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Card, Node
 from vrampack.cards.node_summary import NodeSummary
 from vrampack.cards.request import CardRequest
 
+
+class TessellateWeights(PolicyWeights):
+    """Chosen on the openb traces and the mixes of the GiB benchmark, never on seeds 2001 to 2010; see docs/packing.md."""
+
+    # Waste is none of them: it is what the others are priced against.
+
+    opening: float = Field(default=1.18, ge=0, le=100)  # between 1.1 and 1.25 it parts two kinds of waste
+    """Price, in cards, of taking a card that is empty. Raise it to keep more cards empty, for more leftovers that no pod can
+    use; lower it where pods should rather have a card of their own."""
+
+    leftover_share: float = Field(default=0.065, ge=0, le=1)
+    """How much of the waste is whatever stays free on the card; the rest is what the usual requests lose by the cut. Raise it
+    where the mix of requests changes often."""
+
+    pressure: float = Field(default=3.0, ge=0, le=100)
+    """Price of memory of a model on which other pods insist. Raise it where those pods wait while others fill their cards."""
+
+    starvation: float = Field(default=4.0, ge=0, le=100)
+    """Price of a free card for which the host keeps too little CPU or memory; 0 where hosts always have enough."""
+
+    def list_prices(self) -> tuple[float, float, float, float]:
+        """In this order, read once for many nodes."""
+        return self.opening, self.leftover_share, self.pressure, self.starvation
+
+
 LOOKS_AHEAD = True
 READS_HOSTS = True
 COUNTS_LEFTOVERS = False
+WEIGHTS = TessellateWeights
 
-# Weights were chosen on the openb traces and the mixes of the GiB benchmark, never on seeds 2001 to 2010; see docs/packing.md.
+OWN_PRICES = TessellateWeights().list_prices()
 WASTE = 8.0
-LEFTOVER_SHARE = 0.065
-"""Of the waste: how much of it is what stays free on the card, whatever that is worth."""
-OPENING = 1.18
-"""Between 1.1 and 1.25 a card is opened before the second kind of waste is accepted and after the first."""
-PRESSURE = 3.0
-STARVATION = 4.0
 HOST_SHARE = 0.75
 """Of what requests take of a host with each card: so much must stay for a card that is free."""
 NO_ROOM = 1000.0
@@ -121,6 +144,10 @@ class _Rating:
         self._rooms = outlook.hosts
         self._per_card = forecast.host_per_card
         self._cpu_milli, self._memory_mib = outlook.request_host or NO_HOST_RESOURCES
+        prices = OWN_PRICES
+        if outlook.weights is not None and isinstance(outlook.weights, TessellateWeights):
+            prices = outlook.weights.list_prices()
+        self._opening, self._leftover_share, self._pressure_price, self._starvation = prices
 
     def choose_card(self, summary: NodeSummary) -> CostedCard:
         """Of a summary with one model, for a request of one card, which it fits."""
@@ -167,8 +194,8 @@ class _Rating:
         taken_units = 0
         for model, units, used in chosen:
             taken = units if request.whole else request.units
-            opening = OPENING if not used and taken < units else 0.0
-            pressure = PRESSURE * self._pressure.get(model, 0.0) * taken / mean
+            opening = self._opening if not used and taken < units else 0.0
+            pressure = self._pressure_price * self._pressure.get(model, 0.0) * taken / mean
             parts = (self._cost_card(model, units, used) - opening - pressure, opening, pressure)
             costs = {what: cost + part for (what, cost), part in zip(costs.items(), parts, strict=True)}
             taken_units += taken
@@ -197,18 +224,19 @@ class _Rating:
         needed = HOST_SHARE * free_units / self._mean
         if host.cpu_milli >= needed * per_card.cpu_milli and host.memory_mib >= needed * per_card.memory_mib:
             return 0.0
-        return STARVATION * self._request.units / self._mean / STEP + 1.0
+        return self._starvation * self._request.units / self._mean / STEP + 1.0
 
     def _cost_card(self, model: str, units: int, used: int) -> float:
         request, mean = self._request, self._mean
         free, taken = max(0, units - used), units if request.whole else request.units
         values = self._piece_values.get(units)
         lost = taken if values is None else units * values.value_cut(free, taken)
-        cost = WASTE * ((1.0 - LEFTOVER_SHARE) * (lost - taken) + LEFTOVER_SHARE * (free - taken)) / mean
+        share = self._leftover_share
+        cost = WASTE * ((1.0 - share) * (lost - taken) + share * (free - taken)) / mean
         if not used and taken < units:
-            cost += OPENING
+            cost += self._opening
         pressure = self._pressure.get(model)
-        return cost if pressure is None else cost + PRESSURE * pressure * taken / mean
+        return cost if pressure is None else cost + self._pressure_price * pressure * taken / mean
 
     def _rate_host(self, host: HostResources, free_cards: float, taken_cards: float) -> tuple[float, float]:
         """The cost, in cards, of what the request takes of the host's CPU and memory, and the tie of what it leaves."""
@@ -220,7 +248,9 @@ class _Rating:
         per_card = self._per_card
         if per_card is not None:
             starved_after = _count_starved_cards(free_cards - taken_cards, cpu_after, memory_after, per_card)
-            cost += STARVATION * (starved_after - _count_starved_cards(free_cards, cpu_milli, memory_mib, per_card))
+            cost += self._starvation * (
+                starved_after - _count_starved_cards(free_cards, cpu_milli, memory_mib, per_card)
+            )
         host_left = cpu_after / HALF_HOST_CPU_MILLI
         return cost, HOST_TIE * host_left / (1.0 + host_left)
 

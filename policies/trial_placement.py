@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from policies.evaluate import evaluate_node
 from policies.outlook import NO_OUTLOOK, Outlook
 from policies.policy import ScoredCards
-from policies.tuning import PolicyName
 from vrampack.cards.node import Card, Node
 from vrampack.cards.request import CardRequest
+from vrampack.cards.tuned_policy import TunedPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class TrialCluster:
         self._nodes = {node.name: node for node in nodes}
 
     def find_placement(
-        self, name: str, request: CardRequest, policy: PolicyName, outlook: Outlook = NO_OUTLOOK
+        self, name: str, request: CardRequest, policy: TunedPolicy, outlook: Outlook = NO_OUTLOOK
     ) -> Placement | None:
         """Where the request would go on this node as it is filled now, or None."""
         node = self._nodes[name]

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from functools import cached_property
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationInfo,
+    WithJsonSchema,
+)
 from pydantic_core import PydanticCustomError
 
 from policies.registry import POLICIES
+from policies.weights import PolicyWeights
 from vrampack.cards.request import ProfileChoice
+from vrampack.cards.tuned_policy import TunedPolicy
+
+WEIGHT_MODELS = {name: policy.WEIGHTS for name, policy in POLICIES.items() if policy.WEIGHTS is not None}
+"""Of the policies that have weights."""
+NO_WEIGHTS = PolicyWeights()
 
 
 def _check_policy_name(name: str) -> str:
@@ -23,6 +40,43 @@ PolicyName = Annotated[str, AfterValidator(_check_policy_name), Field(json_schem
 """A key of `POLICIES`."""
 
 
+def _read_weights(given: object, info: ValidationInfo) -> PolicyWeights:
+    """Those of the policy that stands before them, each that is not given as the policy has it."""
+    name: str | None = info.data.get("policy", info.data.get("default"))
+    model = None if name is None else WEIGHT_MODELS.get(name)
+    if model is not None:
+        return model.model_validate(given)
+    if name is not None and given not in ({}, NO_WEIGHTS):
+        raise ValueError(f"{name} has no weights; those that have some: {', '.join(WEIGHT_MODELS)}")
+    return NO_WEIGHTS
+
+
+def _describe_weights() -> dict[str, Any]:
+    """One mapping or the other."""
+    schemas = [model.model_json_schema() for model in WEIGHT_MODELS.values()]
+    return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+
+
+WeightSettings = Annotated[
+    SerializeAsAny[PolicyWeights], BeforeValidator(_read_weights), WithJsonSchema(_describe_weights())
+]
+"""A field of a model that has the policy's name before it, in `policy` or `default`."""
+OWN_WEIGHTS: Any = Field(default={}, validate_default=True)
+"""Its default."""
+
+
+class RankingBounds(BaseModel):
+    """What a card should not be past after placing. No bound refuses a pod."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+
+    card_use_percent: int | None = Field(default=None, ge=1, le=100)
+    """Cards of which more would be in use rank after all others. Set it where pods should find memory free on their card."""
+
+
+NO_BOUNDS = RankingBounds()
+
+
 class PolicyTuning(BaseModel):
     """The default policy and what a pod may choose instead."""
 
@@ -33,6 +87,12 @@ class PolicyTuning(BaseModel):
     `node-binpack` if an autoscaler should find empty nodes to remove, to `binpack` if the order of nodes should depend on
     nothing but their cards."""
 
+    weights: WeightSettings = OWN_WEIGHTS
+    """Numbers of the default policy that are not to be its own."""
+
+    bounds: RankingBounds = NO_BOUNDS
+    """What cards should not be past, for pods that the default ranks."""
+
     allowed: tuple[PolicyName, ...] = Field(default=(), max_length=len(POLICIES))
     """Policies a pod may choose by its annotation `vrampack.dev/policy`. Empty: the annotation is ignored."""
 
@@ -40,14 +100,33 @@ class PolicyTuning(BaseModel):
     """A second policy that is asked about decisions once they are answered; metrics say how often it would take another node.
     Set it before a change of `default`."""
 
-    def list_policies(self) -> tuple[PolicyName, ...]:
-        """Those that are asked about some pod, but for the ones of profiles."""
-        return (self.default, *self.allowed, *(() if self.shadow is None else (self.shadow,)))
+    @cached_property
+    def tuned_default(self) -> TunedPolicy:
+        """The default with its weights and bounds."""
+        return tune_policy(self.default, self.weights, self.bounds)
 
-    def choose_policy(self, wish: str | None, profile: ProfileChoice | None = None) -> PolicyName:
+    @cached_property
+    def _allowed_policies(self) -> Mapping[str, TunedPolicy]:
+        """Those of annotations, as they are by themselves."""
+        return {name: TunedPolicy(name) for name in self.allowed}
+
+    def list_policies(self) -> tuple[TunedPolicy, ...]:
+        """Those that are asked about some pod, but for the ones of profiles."""
+        shadow = () if self.shadow is None else (TunedPolicy(self.shadow),)
+        return (self.tuned_default, *self._allowed_policies.values(), *shadow)
+
+    def choose_policy(self, wish: str | None, profile: ProfileChoice | None = None) -> TunedPolicy:
         """A pod's wish within what is allowed, else that of its profile, else the default."""
-        otherwise = self.default if profile is None else profile.policy
-        return next((name for name in self.allowed if name == wish), otherwise)
+        wished = None if wish is None else self._allowed_policies.get(wish)
+        if wished is not None:
+            return wished
+        return self.tuned_default if profile is None else profile.policy
+
+
+def tune_policy(name: PolicyName, weights: PolicyWeights, bounds: RankingBounds) -> TunedPolicy:
+    """Weights that are given as the policy has them anyway make no other policy of it."""
+    changed = weights.model_dump(exclude_defaults=True)
+    return TunedPolicy(name, tuple(sorted(changed.items())), bounds.card_use_percent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +134,17 @@ class PolicySelection:
     """A tuning, and the policies of profiles."""
 
     tuning: PolicyTuning
-    profile_policies: tuple[PolicyName, ...] = ()
+    profile_policies: tuple[TunedPolicy, ...] = ()
 
-    def choose_policy(self, wish: str | None, profile: ProfileChoice | None = None) -> PolicyName:
+    def choose_policy(self, wish: str | None, profile: ProfileChoice | None = None) -> TunedPolicy:
         """As the tuning chooses."""
         return self.tuning.choose_policy(wish, profile)
 
-    def list_policies(self) -> tuple[PolicyName, ...]:
+    def list_policies(self) -> tuple[TunedPolicy, ...]:
         """Those that are asked about some pod."""
         return (*self.tuning.list_policies(), *self.profile_policies)
 
     @property
     def reads_hosts(self) -> bool:
         """Whether any of them reads what hosts have left."""
-        return any(POLICIES[name].READS_HOSTS for name in self.list_policies())
+        return any(POLICIES[policy.name].READS_HOSTS for policy in self.list_policies())

@@ -19,6 +19,7 @@ from vrampack.cards.fit import count_missing_units, find_card_obstacle
 from vrampack.cards.node import Card, Node
 from vrampack.cards.pod import Pod
 from vrampack.cards.request import CardRequest, PodRequest
+from vrampack.cards.tuned_policy import TunedPolicy
 
 Json = dict[str, object]
 
@@ -62,7 +63,7 @@ class ExplainView:
         request = pod_request.card_request
         return {
             "generation": self._generations.current,
-            "policy": self._engine.choose_policy(pod_request),
+            "policy": self._engine.choose_policy(pod_request).name,
             "profile": "" if pod_request.profile is None else pod_request.profile.name,
             "namespace": pod.namespace,
             "name": pod.name,
@@ -81,7 +82,7 @@ class ExplainView:
                 yield describe_node(node, pod_request.card_request, policy, outlook)
 
 
-def describe_node(node: Node, request: CardRequest, policy: str, outlook: Outlook) -> Json:
+def describe_node(node: Node, request: CardRequest, policy: TunedPolicy, outlook: Outlook) -> Json:
     """Whether the request fits, the score and its terms, and every card."""
     verdict = evaluate_node(node, request, policy, outlook)
     described: Json = {"name": node.name, "reason": None, "score": None, "terms": [], "chosen": []}

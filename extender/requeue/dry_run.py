@@ -11,17 +11,17 @@ from typing import Protocol
 
 from policies.outlook import Outlook
 from policies.trial_placement import Placement, TrialCluster
-from policies.tuning import PolicyName
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Node
 from vrampack.cards.request import CardRequest, PodRequest
+from vrampack.cards.tuned_policy import TunedPolicy
 
 NODES_PER_SLICE = 50
 """Nodes between two yields to the event loop: about 2 ms."""
 MAX_NODE_VISITS = 50_000
 """Nodes visited in one round for all pods: a second and a half of work at most; the rest is left to the next round."""
 
-RequestShape = tuple[CardRequest, PolicyName, HostResources | None]
+RequestShape = tuple[CardRequest, TunedPolicy, HostResources | None]
 RankedPlacement = tuple[tuple[float, str], int, Placement]
 """A rank, how often the node had been filled when the place was found, and the place."""
 
@@ -29,7 +29,7 @@ RankedPlacement = tuple[tuple[float, str], int, Placement]
 class OutlookSource(Protocol):
     """Says what policies know beside nodes and requests."""
 
-    def get_outlook(self, policy: PolicyName, host: HostResources | None) -> Outlook:
+    def get_outlook(self, policy: TunedPolicy, host: HostResources | None) -> Outlook:
         """For requests that take so much of their host, rounded up as it is in the answer."""
         ...
 
@@ -71,7 +71,7 @@ class DryRun:
         return self._visits >= MAX_NODE_VISITS
 
     async def place_pod(
-        self, pod_request: PodRequest, policy: PolicyName, *, since: int, excluded_nodes: Collection[str] = ()
+        self, pod_request: PodRequest, policy: TunedPolicy, *, since: int, excluded_nodes: Collection[str] = ()
     ) -> Placement | None:
         """Take the best place on the nodes that gained capacity after generation `since`; None when there is none."""
         request, shape, count = (
@@ -92,7 +92,7 @@ class DryRun:
             self._exhausted[shape] = count
         return placement
 
-    async def is_unplaceable(self, pod_request: PodRequest, policy: PolicyName, *, since: int) -> bool:
+    async def is_unplaceable(self, pod_request: PodRequest, policy: TunedPolicy, *, since: int) -> bool:
         """Whether there would be no place for it there even if it were the only pod."""
         shape, count = self._get_shape(pod_request, policy), self._count_nodes_since(since)
         while (position := self._unplaceable.get(shape, 0)) < count:
@@ -106,7 +106,7 @@ class DryRun:
             await self._count_visit()
         return True
 
-    def _get_shape(self, pod_request: PodRequest, policy: PolicyName) -> RequestShape:
+    def _get_shape(self, pod_request: PodRequest, policy: TunedPolicy) -> RequestShape:
         """Pods of one shape have the same places; CPU and memory are in it where the policy reads them."""
         return pod_request.card_request, policy, self._outlooks.get_outlook(policy, pod_request.host).request_host
 

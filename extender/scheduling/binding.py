@@ -221,7 +221,7 @@ class Binder:
         if held is not None and not held.is_unconfirmed and outcome.result in REFUSED_RESULTS:
             self._ledger.forget(pod.uid, node.name)
         self._report_outcome(
-            pod, node.name, allocation, outcome, policy=self._engine.choose_policy(pod_request), started=started
+            pod, node.name, allocation, outcome, policy=self._engine.choose_policy(pod_request).name, started=started
         )
         return outcome
 

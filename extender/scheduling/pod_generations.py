@@ -12,8 +12,8 @@ from typing import NamedTuple
 from cachetools import LRUCache
 
 from policies.engine.engine import Engine
-from policies.tuning import PolicyName
 from vrampack.cards.request import PodRequest, ProfileChoice
+from vrampack.cards.tuned_policy import TunedPolicy
 
 MAX_PINNED_PODS = 10_000
 """More than a scheduler has between filter and bind; each takes 0.2 KB."""
@@ -23,7 +23,7 @@ class GenerationPin(NamedTuple):
     """What ranks for a pod."""
 
     generation: int
-    policy: PolicyName
+    policy: TunedPolicy
 
 
 class PodGenerations:

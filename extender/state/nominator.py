@@ -30,9 +30,13 @@ from vrampack.cards.holding import Hold
 from vrampack.cards.node import Node
 from vrampack.cards.pod import Pod
 from vrampack.cards.request import CardRequest
+from vrampack.cards.tuned_policy import TunedPolicy
 
 NODES_PER_SLICE = 25
 """Nodes between two yields to the event loop: about 2 ms where cards are kept on each."""
+
+
+BINPACK = TunedPolicy("binpack")
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +257,7 @@ class Nominator:
             )
             if future is None or pod.request is None:
                 continue
-            evaluation = evaluate_node(_hold_placements(future, placements), pod.request.card_request, "binpack")
+            evaluation = evaluate_node(_hold_placements(future, placements), pod.request.card_request, BINPACK)
             if isinstance(evaluation, ScoredCards):
                 indices = tuple(sorted(card.index for card in evaluation.cards))
                 placements.append(NominatedPlacement(pod, pod.request.card_request, Placement(name, indices)))

@@ -19,12 +19,14 @@ from typing import NamedTuple, Protocol
 
 from cachetools import LRUCache
 
+from policies.engine.adjusted_policies import AdjustedPolicies
 from policies.engine.cluster_summaries import ClusterSummaries
 from policies.engine.cluster_view import ClusterView, FloorView, LedgerView, PriorityFloor
 from policies.engine.host_rooms import HostRooms
 from policies.engine.node_ranking import NodeRanking
 from policies.engine.node_rankings import NodeRankings, RankingKey
 from policies.engine.reserved_nodes import ReservedCards, ReservedNodes
+from policies.engine.soft_reservations import NoSoftReservations, SoftReservationView
 from policies.engine.verdict_table import FilterOutcome, NodeVerdict, VerdictTable
 from policies.engine.verdict_tables import (
     MAX_SHADOW_VERDICTS,
@@ -39,13 +41,12 @@ from policies.mix.request_mix import MixedRequest
 from policies.outlook import Outlook
 from policies.policy import Policy, ScoredCards
 from policies.registry import POLICIES
-from policies.trial_placement import Placement
-from policies.tuning import PolicyName
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Node
 from vrampack.cards.node_summary import find_equivalence_class, get_request_kind, select_view
 from vrampack.cards.request import CardRequest, PodRequest, ProfileChoice
+from vrampack.cards.tuned_policy import TunedPolicy
 
 MAX_FLOOR_VIEWS = 4
 """Nodes are summarized anew only where cards are kept; the names of 5,000 nodes and their groups take 1 MB a view."""
@@ -60,36 +61,14 @@ class VerdictKey(NamedTuple):
     kept_generation: int
 
 
-class SoftReservationView(Protocol):
-    """Placements that were named to the scheduler and are not bound yet."""
-
-    def list_reserved_for_others(self, uid: str) -> Mapping[str, Sequence[ReservedCards]]:
-        """Soft reservations of other pods, by node: the same object until they change."""
-        ...
-
-    def get_placement(self, uid: str) -> Placement | None:
-        """The soft reservation of the pod itself."""
-        ...
-
-
 class PolicyChoice(Protocol):
     """Which policy decides for a pod."""
 
-    def choose_policy(self, wish: str | None, profile: ProfileChoice | None = None) -> PolicyName: ...
+    def choose_policy(self, wish: str | None, profile: ProfileChoice | None = None) -> TunedPolicy: ...
 
-    def list_policies(self) -> Collection[PolicyName]:
+    def list_policies(self) -> Collection[TunedPolicy]:
         """Those that it may choose."""
         ...
-
-
-class NoSoftReservations:
-    """For callers that only need to know what fits."""
-
-    def list_reserved_for_others(self, uid: str) -> Mapping[str, Sequence[ReservedCards]]:  # noqa: ARG002 - of the protocol
-        return {}
-
-    def get_placement(self, uid: str) -> Placement | None:  # noqa: ARG002 - of the protocol
-        return None
 
 
 class Engine:
@@ -102,22 +81,24 @@ class Engine:
         soft_reservations: SoftReservationView | None = None,
         *,
         hosts: HostRooms | None = None,
-        policies: Mapping[PolicyName, Policy] = POLICIES,
+        policies: Mapping[str, Policy] = POLICIES,
     ) -> None:
         self._ledger = ledger
         self._tuning = tuning
         self._soft_reservations = soft_reservations or NoSoftReservations()
         self._hosts = hosts or HostRooms()
-        self._policies = policies
-        self._node_rankings = NodeRankings(self._hosts, policies)
+        self._registry = policies
+        self._policies = AdjustedPolicies(policies)
+        self._node_rankings = NodeRankings(self._hosts, self._policies)
         self._base_view = ClusterView(ledger)
         self._floor_views: LRUCache[int, FloorView] = LRUCache(maxsize=MAX_FLOOR_VIEWS)
         self._reserved_nodes = ReservedNodes()
-        self._tables = VerdictTables(ledger, policies, self._node_rankings)
+        self._tables = VerdictTables(ledger, self._policies, self._node_rankings)
 
     def set_tuning(self, tuning: PolicyChoice) -> None:
         """Evaluate under this tuning from now on."""
         self._tuning = tuning
+        self._policies.clear()
         self._tables.clear()
         self._node_rankings.clear()
 
@@ -133,22 +114,26 @@ class Engine:
 
     def build_shadow(self, tuning: PolicyChoice) -> Engine:
         """An engine over the same nodes, under another tuning and with tables of its own, for pods from which no card is kept."""
-        shadow = Engine(self._ledger, tuning, self._soft_reservations, hosts=self._hosts, policies=self._policies)
-        shadow._node_rankings = self._node_rankings.build_shadow()
+        shadow = Engine(self._ledger, tuning, self._soft_reservations, hosts=self._hosts, policies=self._registry)
+        shadow._node_rankings = self._node_rankings.build_shadow(shadow._policies)
         shadow._base_view, shadow._floor_views = self._base_view, self._floor_views
-        shadow._tables = VerdictTables(self._ledger, self._policies, shadow._node_rankings, MAX_SHADOW_VERDICTS)
+        shadow._tables = VerdictTables(self._ledger, shadow._policies, shadow._node_rankings, MAX_SHADOW_VERDICTS)
         return shadow
 
-    def choose_policy(self, pod_request: PodRequest) -> PolicyName:
+    def choose_policy(self, pod_request: PodRequest) -> TunedPolicy:
         """The pod's wish within what the operator allows, else the default."""
         return self._tuning.choose_policy(pod_request.policy, pod_request.profile)
 
     @property
+    def has_bounds(self) -> bool:
+        """Whether any pod may be ranked with a bound on cards."""
+        return any(policy.card_use_percent is not None for policy in self._tuning.list_policies())
+
+    @property
     def has_policy_that_looks_ahead(self) -> bool:
-        """Whether any pod may be ranked by a forecast."""
         return any(self._policies[name].LOOKS_AHEAD for name in self._tuning.list_policies())
 
-    def get_outlook(self, policy: PolicyName, host: HostResources | None) -> Outlook:
+    def get_outlook(self, policy: TunedPolicy, host: HostResources | None) -> Outlook:
         """What the policy knows now, for a request that takes so much of its host."""
         return self._node_rankings.get_outlook(self._policies[policy], host)
 
@@ -156,6 +141,11 @@ class Engine:
         """What ranks nodes for this pod now: a call that ranks counts leftovers again where many nodes have changed."""
         self._get_ranking(pod_request, uid)
         return self.get_outlook(self.choose_policy(pod_request), pod_request.host)
+
+    @property
+    def ranks_many_states(self) -> bool:
+        """Whether a policy that looks ahead takes long to score all states of nodes for a request that is new."""
+        return self._node_rankings.has_many_states
 
     @property
     def forecast(self) -> Forecast:
@@ -208,8 +198,9 @@ class Engine:
         return any(self._follow_floor(floor, limit) for floor in (None, *floors[:MAX_FLOOR_VIEWS]))
 
     def is_prepared(self, pod_request: PodRequest, uid: str) -> bool:
-        """Whether a verb finds the verdicts on this request, but for a few nodes. Without rules they are worked out in no time."""
-        if pod_request.card_request.rules is None:
+        """Whether a verb finds the verdicts and scores for this request, but for a few nodes, or works them out in no time."""
+        is_quick = pod_request.card_request.rules is None and not self.ranks_many_states
+        if is_quick and self.choose_policy(pod_request).card_use_percent is None:
             return True
         key, view = self._find_table_key(pod_request, uid)
         return self._tables.has_fresh_table(key, view) and (
@@ -218,7 +209,7 @@ class Engine:
         )
 
     def prepare_request(self, pod_request: PodRequest, uid: str) -> Iterator[None]:
-        """Work out the verdicts on a request under rules, ahead of the verb that asks for them, with a pause at each step."""
+        """Work out verdicts and scores for a request, ahead of the verb that asks for them, with a pause at each step."""
         key, view = self._find_table_key(pod_request, uid)
         for _ in self._prepare_verdicts(key, view, pod_request):
             yield

@@ -16,9 +16,9 @@ from policies.engine.node_summary_index import NodeSummaryIndex
 from policies.mix.forecast import Forecast
 from policies.outlook import NO_OUTLOOK, Outlook
 from policies.policy import Policy
-from policies.tuning import PolicyName
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.request import CardRequest
+from vrampack.cards.tuned_policy import TunedPolicy
 
 MAX_RANKINGS = 256
 """One for each card request and amount of CPU and memory. A ranking takes 0.1 KB a state."""
@@ -26,6 +26,8 @@ MAX_FLOORS = 5
 """As many as there are views of the cluster, and the one without a floor."""
 STATES_PER_SLICE = 200
 """States scored between two steps: 2 to 4 ms."""
+MANY_STATES = 200
+"""To score more of them for a request that is new takes over 5 ms where it is for several cards."""
 LEFTOVER_LAG = 64
 """Leftovers are counted again when one node in so many has changed."""
 
@@ -35,7 +37,7 @@ class RankingKey(NamedTuple):
 
     request: CardRequest
     """Narrowed to what the hardware can tell apart."""
-    policy: PolicyName
+    policy: TunedPolicy
     floor: PriorityFloor
     host: HostResources | None
 
@@ -54,7 +56,7 @@ class NodeRankings:
     """For all views of one engine. Nothing is kept until a policy that looks ahead is asked."""
 
     def __init__(
-        self, hosts: HostRooms, policies: Mapping[PolicyName, Policy], seen: _SeenCluster | None = None
+        self, hosts: HostRooms, policies: Mapping[TunedPolicy, Policy], seen: _SeenCluster | None = None
     ) -> None:
         self._hosts = hosts
         self._policies = policies
@@ -66,9 +68,13 @@ class NodeRankings:
     def forecast(self) -> Forecast:
         return self._seen.forecast
 
-    def build_shadow(self) -> NodeRankings:
+    @property
+    def has_many_states(self) -> bool:
+        return any(len(states) > MANY_STATES for states in self._seen.states.values())
+
+    def build_shadow(self, policies: Mapping[TunedPolicy, Policy]) -> NodeRankings:
         """Rankings of their own by the same states, forecast and leftovers."""
-        return NodeRankings(self._hosts, self._policies, self._seen)
+        return NodeRankings(self._hosts, policies, self._seen)
 
     def adopt_forecast(self, forecast: Forecast) -> Iterator[None]:
         """Build all rankings for this forecast in short steps, then rank by it; until then the forecast before holds."""
@@ -98,9 +104,9 @@ class NodeRankings:
         request_host = None if host is None or not policy.READS_HOSTS else self._hosts.round_up(host)
         return Outlook(self._seen.forecast, self._hosts.rooms, request_host, self._seen.leftovers)
 
-    def get_node_context(self, policy_name: PolicyName, name: str, host: HostResources | None) -> object:
+    def get_node_context(self, tuned: TunedPolicy, name: str, host: HostResources | None) -> object:
         """What else a score on this node depends on: equal contexts, equal scores, while the forecast is the same."""
-        policy = self._policies[policy_name]
+        policy = self._policies[tuned]
         if not policy.LOOKS_AHEAD:
             return None
         request_host = self.get_outlook(policy, host).request_host

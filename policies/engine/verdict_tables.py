@@ -11,10 +11,10 @@ from policies.engine.segmented_cache import SegmentedCache
 from policies.engine.verdict_table import NodeVerdict, VerdictTable
 from policies.evaluate import Evaluation, evaluate_under_policy
 from policies.policy import Policy
-from policies.tuning import PolicyName
 from vrampack.cards.fit import Unfit
 from vrampack.cards.request import CardRequest
 from vrampack.cards.rules import find_stranger
+from vrampack.cards.tuned_policy import TunedPolicy
 
 MAX_CACHED_VERDICTS = 400_000
 """Of all tables together: 80 tables of 5,000 nodes, for a cluster sees tens of sizes. A verdict takes 110 bytes: 44 MB."""
@@ -35,7 +35,7 @@ class TableKey(NamedTuple):
 
     request: CardRequest
     """Narrowed to what the hardware can tell apart."""
-    policy: PolicyName
+    policy: TunedPolicy
     floor: PriorityFloor
 
 
@@ -45,7 +45,7 @@ class VerdictTables:
     def __init__(
         self,
         ledger: LedgerView,
-        policies: Mapping[PolicyName, Policy],
+        policies: Mapping[TunedPolicy, Policy],
         rankings: NodeRankings,
         max_verdicts: int = MAX_CACHED_VERDICTS,
     ) -> None:

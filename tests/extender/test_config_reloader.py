@@ -98,8 +98,25 @@ async def test_a_changed_policy_takes_effect(desk: ReloadHarness) -> None:
     assert (desk.policies, desk.generation) == (["spread", "tessellate"], 3)
 
 
+async def test_a_changed_weight_takes_effect(desk: ReloadHarness) -> None:
+    """As does another policy, of whose weights nothing is said."""
+    for text in (
+        "policy: {weights: {opening: 2}}",
+        "policy: {bounds: {card_use_percent: 85}}",
+        "policy: {default: spread}",
+    ):
+        desk.write(HEAD + text)
+        await desk.reloader.reload_if_changed()
+    assert (len(desk.applied), desk.generation) == (3, 4)
+    assert [text.partition("force: ")[2] for _, _, text, _ in desk.recorder.asked] == [
+        "policy.weights.opening changed",
+        "policy.weights.opening, policy.bounds.card_use_percent changed",
+        "policy.default, policy.bounds.card_use_percent changed",
+    ]
+
+
 async def test_a_file_that_says_the_same_changes_nothing(desk: ReloadHarness, caplog: pytest.LogCaptureFixture) -> None:
-    for text in (HEAD, HEAD, HEAD + "# a comment\n", HEAD + "policy: {default: tessellate}\n"):
+    for text in (HEAD, HEAD, HEAD + "# a comment\n", HEAD + "policy: {weights: {opening: 1.18}}\n"):
         desk.write(text)
         await desk.reloader.reload_if_changed()
     assert (desk.applied, desk.generation, desk.failures) == ([], 1, 0)
@@ -277,8 +294,12 @@ async def test_a_pipe_is_read_at_the_start_and_never_again(desk: ReloadHarness) 
         await desk.reloader.run()
 
 
-async def test_the_service_decides_by_the_new_policy_and_asks_again(desk: ReloadHarness) -> None:
-    """5 units are free on one node and 15 on the other: binpack takes the tighter, spread the emptier one."""
+@pytest.mark.parametrize("text", [SPREAD, HEAD + "policy: {bounds: {card_use_percent: 75}}\n"])
+async def test_the_service_decides_by_the_new_policy_and_asks_again(desk: ReloadHarness, text: str) -> None:
+    """5 of 15 units are free on one node and all on the other: the default takes the tighter, spread the emptier one.
+
+    With 2 more units the tighter one would be 80 % in use, past the bound.
+    """
     options = ExtenderOptions(desk.settings, "test", source=ConfigurationSource(desk.path, OVERRIDES))
     service = Extender(options, FakeKubeApi(), desk.metrics)
     for facts in (node_facts("empty", 15), node_facts("tight", 15)):
@@ -289,7 +310,7 @@ async def test_the_service_decides_by_the_new_policy_and_asks_again(desk: Reload
 
     best = [service._components.engine.rank_nodes(["empty", "tight"], pod_request(2), "a", 1)]
     room = service._ledger.capacity_generation
-    desk.write(SPREAD)
+    desk.write(text)
     await service._config_reloader.reload_if_changed()
     best.append(service._components.engine.rank_nodes(["empty", "tight"], pod_request(2), "a", 1))
     assert best == [["tight"], ["empty"]]

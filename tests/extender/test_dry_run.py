@@ -17,6 +17,7 @@ from tests.support.turn_counter import TurnCounter
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Node
 from vrampack.cards.request import CardRequest, PodRequest
+from vrampack.cards.tuned_policy import TunedPolicy
 
 
 class KnownHosts:
@@ -25,11 +26,12 @@ class KnownHosts:
     def __init__(self, **rooms: HostResources) -> None:
         self._rooms = rooms
 
-    def get_outlook(self, _policy: str, host: HostResources | None) -> Outlook:
+    def get_outlook(self, _policy: TunedPolicy, host: HostResources | None) -> Outlook:
         return NO_OUTLOOK._replace(hosts=self._rooms, request_host=host)
 
 
 NOTHING_KNOWN = KnownHosts()
+BINPACK = TunedPolicy("binpack")
 ASKED = st.tuples(request_strategy(), st.integers(0, 4), st.sets(st.sampled_from(["n0", "n1", "n2"])))
 
 
@@ -48,7 +50,7 @@ async def laid_by_plan(
 ) -> list[Placement | None]:
     plan = DryRun(grown, (), NOTHING_KNOWN)
     return [
-        await plan.place_pod(PodRequest(request, ()), "binpack", since=since, excluded_nodes=vain)
+        await plan.place_pod(PodRequest(request, ()), BINPACK, since=since, excluded_nodes=vain)
         for request, since, vain in asked
     ]
 
@@ -64,7 +66,7 @@ def _lay(
     layout: TrialCluster, grown: list[tuple[int, Node]], request: CardRequest, since: int, vain: Collection[str]
 ) -> Placement | None:
     names = [node.name for gained_at, node in grown if gained_at > since and node.name not in vain]
-    places = [place for name in names if (place := layout.find_placement(name, request, "binpack"))]
+    places = [place for name in names if (place := layout.find_placement(name, request, BINPACK))]
     if not places:
         return None
     best = min(places, key=lambda place: place.sort_key)
@@ -83,9 +85,9 @@ def test_hopeless_is_what_fits_not_even_alone(
         named = [(len(cluster) - at, _named(node, f"n{at}")) for at, node in enumerate(cluster)]
         plan = DryRun(named, (), NOTHING_KNOWN)
         for request, since, _ in asked:
-            await plan.place_pod(PodRequest(request, ()), "binpack", since=since)
+            await plan.place_pod(PodRequest(request, ()), BINPACK, since=since)
             alone = _lay(TrialCluster(node for _, node in named), named, request, since, ())
-            assert await plan.is_unplaceable(PodRequest(request, ()), "binpack", since=since) == (alone is None)
+            assert await plan.is_unplaceable(PodRequest(request, ()), BINPACK, since=since) == (alone is None)
 
     asyncio.run(check())
 
@@ -96,8 +98,8 @@ def _named(node: Node, name: str) -> Node:
 
 async def test_what_is_held_from_before_is_taken() -> None:
     plan = DryRun([(1, snapshot_node())], [(Placement("n", (0,)), CardRequest(16))], NOTHING_KNOWN)
-    assert await plan.place_pod(PodRequest(CardRequest(16), ()), "binpack", since=0) == Placement("n", (1,), -16)
-    assert await plan.place_pod(PodRequest(CardRequest(16), ()), "binpack", since=0) is None
+    assert await plan.place_pod(PodRequest(CardRequest(16), ()), BINPACK, since=0) == Placement("n", (1,), -16)
+    assert await plan.place_pod(PodRequest(CardRequest(16), ()), BINPACK, since=0) is None
 
 
 async def test_the_tightest_place_is_taken_and_ties_end_in_the_name() -> None:
@@ -108,29 +110,29 @@ async def test_the_tightest_place_is_taken_and_ties_end_in_the_name() -> None:
         (1, snapshot_node("a", units=(16,))),
     ]
     plan = DryRun(grown, (), NOTHING_KNOWN)
-    laid = [await plan.place_pod(PodRequest(CardRequest(5), ()), "binpack", since=0) for _ in range(3)]
+    laid = [await plan.place_pod(PodRequest(CardRequest(5), ()), BINPACK, since=0) for _ in range(3)]
     assert [place and place.node_name for place in laid] == ["b", "a", "a"]
 
 
 async def test_who_finds_nothing_on_the_latest_nodes_does_not_close_the_others() -> None:
     plan = DryRun([(2, snapshot_node("new", used=(16, 16))), (1, snapshot_node("old"))], (), NOTHING_KNOWN)
-    assert await plan.place_pod(PodRequest(CardRequest(5), ()), "binpack", since=1) is None
-    assert await plan.place_pod(PodRequest(CardRequest(5), ()), "binpack", since=0) == Placement("old", (0,), -16)
+    assert await plan.place_pod(PodRequest(CardRequest(5), ()), BINPACK, since=1) is None
+    assert await plan.place_pod(PodRequest(CardRequest(5), ()), BINPACK, since=0) == Placement("old", (0,), -16)
 
 
 async def test_a_node_that_one_pod_is_not_offered_is_there_for_the_next() -> None:
     plan = DryRun([(1, snapshot_node())], (), NOTHING_KNOWN)
-    assert await plan.place_pod(PodRequest(CardRequest(5), ()), "binpack", since=0, excluded_nodes={"n"}) is None
-    assert await plan.place_pod(PodRequest(CardRequest(5), ()), "binpack", since=0) == Placement("n", (0,), -16)
+    assert await plan.place_pod(PodRequest(CardRequest(5), ()), BINPACK, since=0, excluded_nodes={"n"}) is None
+    assert await plan.place_pod(PodRequest(CardRequest(5), ()), BINPACK, since=0) == Placement("n", (0,), -16)
 
 
 async def test_others_have_their_turn_while_the_places_of_many_shapes_are_found_again() -> None:
     plan = DryRun([(1, snapshot_node(units=(1000,)))], (), NOTHING_KNOWN)
     for units in range(1, 6 * NODES_PER_SLICE):
-        await plan.place_pod(PodRequest(CardRequest(units, count=2), ()), "binpack", since=0)
-        await plan.place_pod(PodRequest(CardRequest(1, models=frozenset({f"{units}"})), ()), "binpack", since=0)
+        await plan.place_pod(PodRequest(CardRequest(units, count=2), ()), BINPACK, since=0)
+        await plan.place_pod(PodRequest(CardRequest(1, models=frozenset({f"{units}"})), ()), BINPACK, since=0)
     turns = TurnCounter()
-    assert await plan.place_pod(PodRequest(CardRequest(1), ()), "binpack", since=0) == Placement("n", (0,), -1000)
+    assert await plan.place_pod(PodRequest(CardRequest(1), ()), BINPACK, since=0) == Placement("n", (0,), -1000)
     assert turns.stop() > 10
 
 
@@ -141,6 +143,6 @@ async def test_a_policy_that_looks_ahead_ranks_as_it_does_for_a_verb() -> None:
     plan = DryRun(grown, (), KnownHosts(**rooms))
     for cpu_milli, name in ((500, "idle"), (0, "full-host")):
         pod_request = PodRequest(CardRequest(4), (), host=HostResources(cpu_milli, 0))
-        placement = await plan.place_pod(pod_request, "tessellate", since=0)
+        placement = await plan.place_pod(pod_request, TunedPolicy("tessellate"), since=0)
         assert placement is not None
         assert placement.node_name == name

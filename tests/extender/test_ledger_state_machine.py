@@ -32,6 +32,7 @@ from vrampack.cards.node import Node, NodeFacts, Share
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record, UnreadableRecord
 from vrampack.cards.request import PodRequest
+from vrampack.cards.tuned_policy import TunedPolicy
 
 RUNS = int(os.environ.get("VRAMPACK_LEDGER_RUNS", "50"))
 """Of each machine, other ones each time; `make soak` runs more."""
@@ -203,7 +204,10 @@ class ClusterMachine(RuleBasedStateMachine):
         """It is told what changed and looks at nothing else."""
         names = [*NODES, "never-seen"]
         for ask in ASKS:
-            plain = {name: evaluate_node(self.ledger.get_node(name), ask.card_request, "binpack") for name in names}
+            plain = {
+                name: evaluate_node(self.ledger.get_node(name), ask.card_request, TunedPolicy("binpack"))
+                for name in names
+            }
             said = self.engine.filter_nodes(names, ask, "somebody-else")
             assert said.passed == [name for name, each in plain.items() if not isinstance(each, Unfit)]
             assert said.unschedulable | said.unresolvable == {

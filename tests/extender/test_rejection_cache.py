@@ -13,6 +13,7 @@ from tests.extender.scheduler_harness import SchedulerHarness
 from tests.support.builders import node_facts, pod_request
 from vrampack.cards.fit import Unfit
 from vrampack.cards.node import NodeFacts
+from vrampack.cards.tuned_policy import TunedPolicy
 
 NAMES = [f"n{number}" for number in range(6)]
 
@@ -138,7 +139,7 @@ def test_whatever_happens_the_answer_is_the_plain_one(seed: int) -> None:
         before = kept(desk)
         answer = desk.post_filter(f"asking-{step % 3}", units, names=names)
         plain = {
-            each: evaluate_node(desk.ledger.get_node(each), pod_request(units).card_request, "binpack")
+            each: evaluate_node(desk.ledger.get_node(each), pod_request(units).card_request, TunedPolicy("binpack"))
             for each in names
         }
         fitting = [each for each in names if not isinstance(plain[each], Unfit)]

@@ -8,6 +8,7 @@ from tests.mutations.breaks import Mutation
 
 POLICIES = "tests/policies/test_policies.py"
 ENGINE = "tests/policies/test_engine.py"
+ADJUSTED = "tests/policies/test_adjusted_policy.py"
 RECORDED = "tests/wire/test_recorded.py"
 PROMISES = "tests/extender/test_soft_reservations.py"
 NOES = "tests/extender/test_rejection_cache.py"
@@ -48,8 +49,8 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "a pod has any policy it wishes": Mutation(
         "policies/tuning.py",
-        "return next((name for name in self.allowed if name == wish), otherwise)",
-        'return next((name for name in ("binpack", "spread", "node-binpack") if name == wish), otherwise)',
+        "wished = None if wish is None else self._allowed_policies.get(wish)",
+        "wished = None if wish is None else TunedPolicy(wish)",
         f"{ENGINE}::test_a_pods_policy_is_a_wish_within_what_is_allowed[nothing is allowed]",
     ),
     "what fits is answered in the order of names": Mutation(
@@ -63,6 +64,18 @@ VERBS: Mapping[str, Mutation] = {
         "unschedulable |= {name: _UNKNOWN_NODE for name in passed if name not in self._fitting}",
         "pass",
         f"{ENGINE}::test_a_node_that_went_and_came_back_is_evaluated_again",
+    ),
+    "two profiles of one policy share a ranking": Mutation(
+        "policies/engine/engine.py",
+        "return TableKey(request, self.choose_policy(pod_request), floor)",
+        "return TableKey(request, TunedPolicy(self.choose_policy(pod_request).name), floor)",
+        f"{ADJUSTED}::test_two_profiles_of_one_policy_rank_each_by_its_own_weights",
+    ),
+    "a card past its bound loses nothing by it": Mutation(
+        "policies/adjusted_policy.py",
+        "return ScoredCards(scored.score - OVER_BOUND, scored.cards)",
+        "return scored",
+        f"{ADJUSTED}::test_cards_past_the_bound_rank_last_and_as_the_policy_ranks_them",
     ),
     "a tenant's own nodes are to it what they are to a stranger": Mutation(
         "policies/engine/verdict_tables.py",
@@ -220,7 +233,7 @@ VERBS: Mapping[str, Mutation] = {
         "pod = proposed_pod",
         f"{PREEMPTION}::test_what_the_pod_asks_and_its_priority_come_from_the_api_server",
     ),
-    "verdicts that are worked out in steps are a stranger's": Mutation(
+    "a verdict worked out in steps is not kept": Mutation(
         "policies/engine/verdict_tables.py",
         "self._update_verdicts(table, names[start : start + NODES_PER_STEP], key, view)",
         "pass",
@@ -228,8 +241,8 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "a state says nothing of what rules know": Mutation(
         "policies/engine/node_states.py",
-        "summary.needs_references, parts, ruled, host",
-        "summary.needs_references, parts, host",
+        "return _get_numbers(summary), summary.models, summary.is_open, summary.needs_references, parts, ruled, host",
+        "return _get_numbers(summary), summary.models, summary.is_open, summary.needs_references, parts, host",
         "tests/policies/test_node_rankings.py::test_nodes_that_rules_alone_tell_apart_are_in_different_states[tenants]",
     ),
     "a shadow judges what has changed": Mutation(

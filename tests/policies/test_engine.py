@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.engine.engine import MAX_FLOOR_VIEWS, Engine, NoSoftReservations
+from policies.engine.engine import MAX_FLOOR_VIEWS, Engine
 from policies.engine.host_rooms import HostRooms
+from policies.engine.soft_reservations import NoSoftReservations
 from policies.engine.verdict_table import MIN_RANKS_KEPT
 from policies.engine.verdict_tables import MAX_CACHED_VERDICTS
 from policies.evaluate import Evaluation, evaluate_node, evaluate_under_policy, sort_by_score
@@ -20,13 +21,15 @@ from policies.registry import POLICIES
 from policies.tuning import PolicyName, PolicyTuning
 from tests.policies.fake_ledger import FakeLedger
 from tests.policies.known_forecast import FORECAST, ROOMS
+from tests.policies.tuned_policies import TUNED_POLICIES
 from tests.support.builders import pod_request, snapshot_node
 from tests.support.strategies import node_strategy, request_strategy
 from vrampack.cards.fit import Unfit
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Card, Node, NodeFacts, build_node
 from vrampack.cards.reasons import UnfitReason
-from vrampack.cards.request import CardRequest, ContainerRequest, PodRequest
+from vrampack.cards.request import CardRequest, ContainerRequest, PodRequest, ProfileChoice
+from vrampack.cards.tuned_policy import TunedPolicy
 
 PATIENT = settings(deadline=None)
 """A busy machine is no bug."""
@@ -305,16 +308,18 @@ WISHES: dict[str, tuple[PolicyTuning, str, PolicyName]] = {
 
 @pytest.mark.parametrize(("tuning", "wish", "want"), WISHES.values(), ids=WISHES)
 def test_a_pods_policy_is_a_wish_within_what_is_allowed(tuning: PolicyTuning, wish: str, want: PolicyName) -> None:
-    assert Engine(FakeLedger(), tuning).choose_policy(pod_request(annotations={"vrampack.dev/policy": wish})) == want
+    assert (
+        Engine(FakeLedger(), tuning).choose_policy(pod_request(annotations={"vrampack.dev/policy": wish})).name == want
+    )
 
 
-Step = tuple[dict[str, Node], set[str], int, PolicyName, list[str], int, dict[str, HostResources]]
+Step = tuple[dict[str, Node], set[str], int, TunedPolicy, list[str], int, dict[str, HostResources]]
 STEPS: st.SearchStrategy[list[Step]] = st.lists(
     st.tuples(
         st.dictionaries(st.sampled_from("abcde"), node_strategy(), max_size=4),
         st.sets(st.sampled_from("abcde"), max_size=1),
         st.integers(0, 2),
-        st.sampled_from(sorted(POLICIES)),
+        TUNED_POLICIES,
         st.lists(st.sampled_from("abcdefg"), max_size=7),
         st.integers(1, 4),
         st.dictionaries(st.sampled_from("abcde"), ROOMS, max_size=2),
@@ -339,7 +344,9 @@ def test_the_engine_says_what_the_plain_way_says(steps: list[Step], shapes: list
             ledger.take(name)
         ask = build_pod_request(shapes[at], policy)
         ranked = engine.rank_nodes(names, ask, "p", count)
-        outlook = Outlook(FORECAST, hosts.rooms, ask.host, engine.get_outlook("sum-of-squares", None).leftovers)
+        outlook = Outlook(
+            FORECAST, hosts.rooms, ask.host, engine.get_outlook(TunedPolicy("sum-of-squares"), None).leftovers
+        )
         plain = {name: evaluate_node(ledger.get_node(name), shapes[at], policy, outlook) for name in names}
         reasons = {name: each.reason for name, each in plain.items() if isinstance(each, Unfit)}
         outcome = engine.filter_nodes(names, ask, "p")
@@ -350,7 +357,8 @@ def test_the_engine_says_what_the_plain_way_says(steps: list[Step], shapes: list
         assert {name: engine.evaluate_node(name, ask, "p") for name in names} == plain
 
 
-def build_pod_request(request: CardRequest, policy: PolicyName) -> PodRequest:
+def build_pod_request(request: CardRequest, policy: TunedPolicy) -> PodRequest:
     problem = "" if request.is_valid else "it cannot be"
     containers = (ContainerRequest("main", "main", 0, request.units * request.count),)
-    return PodRequest(request, containers, policy, problem, host=HostResources(500, 1024))
+    profile = ProfileChoice("any", policy)
+    return PodRequest(request, containers, None, problem, HostResources(500, 1024), profile)

@@ -28,6 +28,7 @@ from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Card, Node
 from vrampack.cards.node_summary import NodeSummary
 from vrampack.cards.request import CardRequest, RequestRules
+from vrampack.cards.tuned_policy import TunedPolicy
 
 
 class CountingPolicy:
@@ -36,6 +37,7 @@ class CountingPolicy:
     LOOKS_AHEAD = True
     READS_HOSTS = True
     COUNTS_LEFTOVERS = False
+    WEIGHTS = None
 
     def __init__(self) -> None:
         self.scored = self.bounded = 0
@@ -186,8 +188,8 @@ def test_many_states_are_ranked_as_they_are_one_by_one(seed: int) -> None:
     engine.set_forecast(build_forecast(RequestMix({each: chance.random() for each in mixed}), cards))
     for units in (2, 5, 9):
         asked = replace(pod_request(units), host=HostResources(2000, 1))
-        outlook = engine.get_outlook("tessellate", asked.host)
+        outlook = engine.get_outlook(TunedPolicy("tessellate"), asked.host)
         plain = sort_by_score(
-            {node.name: evaluate_node(node, asked.card_request, "tessellate", outlook) for node in nodes}
+            {node.name: evaluate_node(node, asked.card_request, TunedPolicy("tessellate"), outlook) for node in nodes}
         )
         assert engine.rank_nodes([node.name for node in nodes], asked, "p", 20) == plain[:20]

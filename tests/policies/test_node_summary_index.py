@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from policies.adjusted_policy import adjust_policy
 from policies.engine.node_summary_index import NodeSummaryIndex
 from policies.evaluate import evaluate_node
 from policies.outlook import Outlook
 from policies.policy import ScoredCards
 from policies.registry import POLICIES
-from policies.tuning import PolicyName
 from tests.policies.known_forecast import FORECAST, ROOMS
+from tests.policies.tuned_policies import TUNED_POLICIES
 from tests.support.builders import snapshot_node
 from tests.support.strategies import node_strategy, request_strategy
 from vrampack.cards.fit import Unfit, find_fitting_cards
@@ -21,6 +23,7 @@ from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Node
 from vrampack.cards.node_summary import find_equivalence_class, get_request_kind, select_view, summarize_node
 from vrampack.cards.request import CardRequest
+from vrampack.cards.tuned_policy import TunedPolicy
 
 CARDLESS = request_strategy().filter(lambda request: request.uuids is None)
 
@@ -35,16 +38,20 @@ def test_an_equivalence_class_gives_the_reason_that_the_cards_give(node: Node, r
 
 
 @settings(deadline=None)
-@given(node_strategy(), CARDLESS, st.sampled_from(sorted(POLICIES)), ROOMS)
-def test_a_score_from_a_summary_is_the_policys_own(
-    node: Node, request: CardRequest, policy: PolicyName, room: HostResources
+@given(node_strategy(), CARDLESS, TUNED_POLICIES, ROOMS)
+def test_a_score_from_a_summary_is_the_policys_own_and_not_above_its_bound(
+    node: Node, request: CardRequest, tuned: TunedPolicy, room: HostResources
 ) -> None:
     outlook = Outlook(FORECAST, {"n": room}, HostResources(500, 1024), {(8, 3): 2, (5, 5): 1})
-    evaluation = evaluate_node(node, request, policy, outlook)
+    evaluation = evaluate_node(node, request, tuned, outlook)
     if isinstance(evaluation, ScoredCards):
         summary = select_view(summarize_node(node), request)
-        scores = POLICIES[policy].score_nodes([("n", summary)], request, outlook)
-        assert dict(scores) == {"n": evaluation.score}
+        policy = adjust_policy(POLICIES[tuned.name], tuned)
+        assert list(policy.score_nodes([("n", summary)], request, outlook)) == [("n", evaluation.score)]
+        ((_, bound),) = policy.bound_scores([("n", summary)], request, outlook)
+        assert bound >= evaluation.score
+        terms = policy.list_terms(node, evaluation.cards, request, outlook)
+        assert sum(term.value for term in terms) == pytest.approx(evaluation.score, abs=1e-6)
 
 
 @st.composite

@@ -19,6 +19,7 @@ from tests.support.strategies import node_strategy, request_strategy
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.node import Node
 from vrampack.cards.request import CardRequest
+from vrampack.cards.tuned_policy import TunedPolicy
 
 PATIENT = settings(deadline=None)
 """A busy machine is no bug."""
@@ -28,7 +29,7 @@ TWO = CardRequest(4, count=2)
 
 
 def score_fitting(policy: PolicyName, node: Node, request: CardRequest) -> ScoredCards:
-    evaluation = evaluate_node(node, request, policy)
+    evaluation = evaluate_node(node, request, TunedPolicy(policy))
     assert isinstance(evaluation, ScoredCards)
     return evaluation
 
@@ -166,7 +167,7 @@ def test_order_of_nodes(policy: PolicyName, cluster: list[Node], request_: CardR
 
 
 def order(policy: PolicyName, cluster: Sequence[Node], request: CardRequest) -> list[str]:
-    return sort_by_score({node.name: evaluate_node(node, request, policy) for node in cluster})
+    return sort_by_score({node.name: evaluate_node(node, request, TunedPolicy(policy)) for node in cluster})
 
 
 @pytest.mark.parametrize("policy", ["fragmentation", "sum-of-squares", "tessellate"])
@@ -209,7 +210,7 @@ def test_every_policy_takes_exactly_as_many_distinct_cards_as_asked_all_of_which
     policy: PolicyName, node: Node, request_: CardRequest
 ) -> None:
     fitting = find_fitting_cards(node, request_)
-    evaluation = evaluate_node(node, request_, policy)
+    evaluation = evaluate_node(node, request_, TunedPolicy(policy))
     if isinstance(fitting, Unfit):
         assert evaluation == fitting
         return

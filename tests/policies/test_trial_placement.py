@@ -16,13 +16,16 @@ from tests.support.strategies import node_strategy, request_strategy
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.node import Node
 from vrampack.cards.request import CardRequest
+from vrampack.cards.tuned_policy import TunedPolicy
 
 
 def place_request(
     trial: TrialCluster, request: CardRequest, names: Sequence[str] = ("n",)
 ) -> tuple[str, tuple[int, ...]] | None:
     """Take the best place; the plain way of what `extender.requeue.dry_run` does for thousands of nodes."""
-    placements = [placement for name in names if (placement := trial.find_placement(name, request, "binpack"))]
+    placements = [
+        placement for name in names if (placement := trial.find_placement(name, request, TunedPolicy("binpack")))
+    ]
     if not placements:
         return None
     placement = min(placements, key=lambda placement: placement.sort_key)
@@ -102,8 +105,8 @@ def test_what_is_placed_fits_together(cluster: list[Node], requests: list[CardRe
 def test_a_node_that_is_not_filled_is_evaluated_as_everywhere(
     node: Node, request: CardRequest, policy: PolicyName
 ) -> None:
-    evaluation = evaluate_node(node, request, policy)
-    placement = TrialCluster([node]).find_placement("n", request, policy)
+    evaluation = evaluate_node(node, request, TunedPolicy(policy))
+    placement = TrialCluster([node]).find_placement("n", request, TunedPolicy(policy))
     assert (placement is not None) == isinstance(evaluation, ScoredCards)
     if placement is not None and isinstance(evaluation, ScoredCards):
         assert (placement.score, set(placement.cards)) == (evaluation.score, {card.index for card in evaluation.cards})

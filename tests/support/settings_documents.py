@@ -10,13 +10,18 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from policies.tuning import WEIGHT_MODELS
+from policies.weights import PolicyWeights
 from vrampack.config.errors import SettingsError
 
 
 def list_field_paths(model: type[BaseModel], path: str = "") -> Iterator[str]:
     """`listen.verbs` and so on: every field that holds no further fields."""
     for name, field in model.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+        if field.annotation is PolicyWeights:
+            for weights in WEIGHT_MODELS.values():
+                yield from list_field_paths(weights, f"{path}{name}.")
+        elif isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from list_field_paths(field.annotation, f"{path}{name}.")
         else:
             yield path + name

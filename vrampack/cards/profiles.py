@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from vrampack.cards.pod import Pod
 from vrampack.cards.request import PodRequest, ProfileChoice
 from vrampack.cards.rules import NO_RULES, PlacementRules, PodSelector
+from vrampack.cards.tuned_policy import TunedPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,7 @@ class Profile:
     """A named choice of the operator."""
 
     name: str
-    policy: str
+    policy: TunedPolicy
     users: PodSelector
     schedulers: tuple[str, ...] = ()
     """Of `spec.schedulerName`, names or patterns; empty: any."""

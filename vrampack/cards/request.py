@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 
 from vrampack.cards import well_known
 from vrampack.cards.host_room import HostResources
+from vrampack.cards.tuned_policy import TunedPolicy
 from vrampack.cards.units import MAX_UNITS, parse_units
 
 ContainerKind = Literal["main", "init", "sidecar"]
@@ -93,7 +94,7 @@ class ProfileChoice(NamedTuple):
     """The profile that ranks for a pod."""
 
     name: str
-    policy: str
+    policy: TunedPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +125,12 @@ def read_pod_request(
     annotations: Mapping[str, str],
     *,
     resource: str = well_known.MEMORY_RESOURCE,
+    host: HostResources | None = None,
 ) -> PodRequest | None:
     """What the pod requests, or None when it requests no GPU memory (`gpu-mem: 0` is nothing).
 
     `containers` may end with the first that is one too many (`take_requesting_containers`); those before it are read and counted.
-    Never raises: what cannot be read becomes `PodRequest.problem`.
+    `host` is what it takes of its host beside the cards. Never raises: what cannot be read becomes `PodRequest.problem`.
     """
     container_requests, problem = _read_container_requests(containers, resource)
     if not container_requests and not problem:
@@ -149,9 +151,8 @@ def read_pod_request(
         has_references=all(spec.has_reference for spec in containers if (spec.kind, spec.index) in requesting),
     )
     policy = annotations.get(well_known.POLICY, "")
-    return PodRequest(
-        request, tuple(container_requests), policy if 0 < len(policy) <= MAX_POLICY_LENGTH else None, problem
-    )
+    wish = policy if 0 < len(policy) <= MAX_POLICY_LENGTH else None
+    return PodRequest(request, tuple(container_requests), wish, problem, host)
 
 
 def take_requesting_containers(containers: Iterable[ContainerSpec | None]) -> list[ContainerSpec]:

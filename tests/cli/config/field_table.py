@@ -57,6 +57,7 @@ UNIT = _number("256", "a whole number from 1 to 1048576", "0", "-1", "1048577", 
 REQUIRED_PATH = FieldRow("/a", "a path", ("7", "true", "[]", "{}", "null"))
 SWITCH = FieldRow("true", "true or false", ("7", "'yes'", "[]", "null", "tru"))
 POLICIES = ("binpack", "spread", "node-binpack", "sum-of-squares", "fragmentation", "tessellate")
+WEIGHTS = "a mapping with the keys opening, leftover_share, pressure, starvation"
 
 EXTENDER = {
     "apiVersion": _constant("vrampack.dev/v1"),
@@ -79,13 +80,23 @@ EXTENDER = {
     "deadlines.receive_seconds": _number("2", f"{SECONDS}120", "0", "121", ".inf"),
     "deadlines.stale_seconds": _number("2", f"{SECONDS}3600", "0", "3601", "-.inf"),
     "deadlines.drain_seconds": _number("0", "a number from 0 to 60", "-0.1", "61"),
-    "policy": _section("default", "allowed", "shadow"),
-    "policy.default": _words(*POLICIES),
+    "policy": _section("default", "weights", "bounds", "allowed", "shadow"),
+    "policy.default": FieldRow(
+        "tessellate", f"one of {', '.join(POLICIES)}", ("7", "true", "[]", "null", "other", "tessellatex")),
+    "policy.weights": FieldRow("{opening: 2}", WEIGHTS, ("7", "true", "[]", "null", "text")),
+    "policy.weights.opening": _number("2", "a number from 0 to 100", "-1", "100.1", ".nan", ".inf"),
+    "policy.weights.leftover_share": _number("0.5", "a number from 0 to 1", "-0.1", "1.1"),
+    "policy.weights.pressure": _number("0", "a number from 0 to 100", "-1", "101"),
+    "policy.weights.starvation": _number("2.5", "a number from 0 to 100", "-1", "101"),
+    "policy.bounds": _section("card_use_percent"),
+    "policy.bounds.card_use_percent": FieldRow(
+        "85", "a whole number from 1 to 100", ("'7'", "true", "[]", "{}", "most"), ("0", "101", "85.5")
+    ),
     "policy.allowed": _list("[spread]", f"one of {', '.join(POLICIES)}", f" of at most {len(POLICIES)}"),
     "policy.shadow": FieldRow("spread", f"one of {', '.join(POLICIES)}", ("7", "true", "[]", "other", "spreadx")),
     "profiles": _list(
         "[{name: a, policy: spread}]",
-        "a mapping with the keys name, policy, users, schedulers, by_annotation",
+        "a mapping with the keys name, policy, weights, bounds, users, schedulers, by_annotation",
         " of at most 64",
     ),
     "rules": _section("max_pods_per_card", "share_with", "reserve", "models"),

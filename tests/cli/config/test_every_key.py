@@ -11,6 +11,8 @@ from random import Random
 import pytest
 from pydantic import BaseModel
 
+from policies.tuning import WEIGHT_MODELS
+from policies.weights import PolicyWeights
 from tests.cli.config.field_table import FILES, FieldRow
 from vrampack.cli.config.file_kinds import FILE_KINDS
 from vrampack.cli.config.main import main
@@ -100,8 +102,10 @@ def list_broken_files(reader: str, path: str) -> Iterator[BrokenFile]:
 def _list_paths(model: type[BaseModel], within: str = "") -> Iterator[str]:
     for name, field in model.model_fields.items():
         yield within + name
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from _list_paths(field.annotation, f"{within}{name}.")
+        inner = WEIGHT_MODELS.values() if field.annotation is PolicyWeights else [field.annotation]
+        for each in inner:
+            if isinstance(each, type) and issubclass(each, BaseModel):
+                yield from _list_paths(each, f"{within}{name}.")
 
 
 @pytest.mark.parametrize("reader", FILES)

@@ -33,6 +33,7 @@ def test_what_is_shown_is_a_policy_file_that_says_the_same(name: str, tmp_path: 
     shown.write_text(capsys.readouterr().out)
     assert load_placement_policy(shown) == load_placement_policy(find_policy_file(name))
     assert "max_pods_per_card: null" in shown.read_text()
+    assert "weights" in shown.read_text()
 
 
 def test_the_extenders_file_is_shown_where_no_policy_is_named(tmp_path: Path, capsys: Said) -> None:
@@ -52,6 +53,21 @@ async def test_nodes_are_ranked_term_by_term(tmp_path: Path, capsys: Said) -> No
         "   2  gpu-2  -69.61  -57.2 memory left unusable + -11.8 opening another card + -0.6089 tie-breaks and rounding",
     ]
     assert headline.startswith("Pod default/w is pending and asks 4 units")
+
+
+async def test_a_bound_is_shown_and_explained(tmp_path: Path, capsys: Said) -> None:
+    """4 units more are 12 of 15, past 60 %, on one node, and 4 of 15 on the other."""
+    file = tmp_path / "policy.yaml"
+    tuned = "policy: {default: binpack, bounds: {card_use_percent: 60}}\n"
+    file.write_text("apiVersion: vrampack.dev/v1\nkind: PlacementPolicy\n" + tuned)
+    assert main(["show", "--policy", str(file)]) == 0
+    assert "  bounds:\n    card_use_percent: 60\n" in capsys.readouterr().out
+    assert await run_policy(tmp_path, "explain", "--pod", "w", "--policy", str(file)) == 0
+    ranking, *_ = capsys.readouterr().out.split("\n\n")
+    assert ranking.splitlines()[1:] == [
+        "   1  gpu-2     -15  -15 free on card 0",
+        "   2  gpu-1  -1e+09  -1e+09 fuller than the profile's bound + -7 free on card 0",
+    ]
 
 
 async def test_a_request_is_explained_without_a_pod(tmp_path: Path, capsys: Said) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from vrampack.cards.tuned_policy import TunedPolicy
 from vrampack.cli.simulate.main import main, parse_policy
 from vrampack.cli.simulate.progress import format_progress
 from vrampack.cli.simulate.report import Chart, ReportTable, render_report
@@ -44,9 +45,13 @@ class PageReader(HTMLParser):
 
 def test_a_policy_is_a_name_or_what_a_file_has_as_its_default(tmp_path: Path) -> None:
     file = tmp_path / "extender.yaml"
-    file.write_text(HEAD + "policy: {default: spread}\n")
-    assert parse_policy("best-fit") == "best-fit"
-    assert parse_policy(str(file)) == "spread"
+    assert parse_policy("best-fit") == TunedPolicy("best-fit")
+    file.write_text(HEAD + "policy: {default: tessellate, weights: {opening: 2}, bounds: {card_use_percent: 85}}\n")
+    parsed = parse_policy(str(file))
+    assert parsed == TunedPolicy("tessellate", (("opening", 2.0),), 85)
+    file.write_text("apiVersion: vrampack.dev/v1\nkind: PlacementPolicy\npolicy: {default: spread}\n")
+    assert parse_policy(str(file)) == parse_policy("fast") == TunedPolicy("spread")
+    assert parsed.label == "tessellate opening=2 card_use_percent=85"
 
 
 @pytest.mark.parametrize(("text", "said"), [("no-such", "is no file and none of"), ("wrong.yaml", "polcy")])

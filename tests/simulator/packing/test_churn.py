@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from vrampack.cards.tuned_policy import TunedPolicy
 from vrampack.simulator.packing import card_benchmark
 from vrampack.simulator.packing.card_benchmark import CardMeasures, build_mix, run_churn
 from vrampack.simulator.packing.measurement import EXACT_HOSTS, SIMULATED_POLICIES
@@ -18,7 +19,7 @@ def churn(load: float, *, has_queue: bool) -> CardMeasures:
     nodes = [SimulatedNode(name, (16,), "A", None) for name in "ab"]
     build = partial(
         PackedCluster,
-        policy="binpack",
+        policy=TunedPolicy("binpack"),
         mix=build_mix(WEIGHTS),
         policies=SIMULATED_POLICIES,
         host_step=EXACT_HOSTS,

@@ -11,6 +11,7 @@ import pytest
 from policies.registry import POLICIES
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.request import CardRequest
+from vrampack.cards.tuned_policy import TunedPolicy
 from vrampack.cli.simulate.main import DATA, main
 from vrampack.simulator.packing import openb_protocol
 from vrampack.simulator.packing.card_benchmark import build_mix, repack_requests, run_fill
@@ -33,7 +34,11 @@ NO_CARD = SimulatedPod(None, HostResources(3000, 1024))
 
 def build_cluster(nodes: list[SimulatedNode], policy: str = "best-fit") -> PackedCluster:
     return PackedCluster(
-        nodes, policy, openb_protocol.count_mix([SMALL, NO_CARD]), policies=SIMULATED_POLICIES, host_step=EXACT_HOSTS
+        nodes,
+        TunedPolicy(policy),
+        openb_protocol.count_mix([SMALL, NO_CARD]),
+        policies=SIMULATED_POLICIES,
+        host_step=EXACT_HOSTS,
     )
 
 
@@ -47,10 +52,12 @@ def test_the_trace_is_the_published_one() -> None:
 
 def test_arrivals_are_every_pod_once_and_then_drawn_until_the_limit() -> None:
     pods = [SMALL._replace(host=HostResources(each, 1)) for each in range(10)]
-    arrivals = draw_arrivals(pods, 7400, Random(1))
+    arrivals = draw_arrivals([pods], 7400, Random(1))
     assert sorted(arrivals[:10]) == sorted(pods)
     assert len(arrivals) == 14  # 14 x 500 = 7000, and the next would be 7500
-    assert len(draw_arrivals(pods, 2000, Random(1))) == 4
+    assert len(draw_arrivals([pods], 2000, Random(1))) == 4
+    followed = draw_arrivals([pods[:5], pods[5:]], 7400, Random(1))
+    assert (sorted(followed[:5]), sorted(followed[5:10]), len(followed)) == (pods[:5], pods[5:], 14)
 
 
 def test_nodes_are_renamed_so_that_the_order_of_names_is_drawn() -> None:
@@ -80,7 +87,9 @@ def test_no_cluster_can_choose_a_policy_of_the_study() -> None:
 def test_policies_that_are_no_function_of_a_node_fill_what_fits(policy: str) -> None:
     """Four halves fill two cards, whichever nodes they go to."""
     nodes = [SimulatedNode(name, (1000,), "A", HostResources(4000, 4096)) for name in "ab"]
-    cluster = STUDY_CLUSTERS[policy](nodes, policy, None, policies=SIMULATED_POLICIES, host_step=EXACT_HOSTS)
+    cluster = STUDY_CLUSTERS[policy](
+        nodes, TunedPolicy(policy), None, policies=SIMULATED_POLICIES, host_step=EXACT_HOSTS
+    )
     assert None not in [cluster.place_pod(f"p{each}", SMALL) for each in range(4)]
     assert cluster.place_pod("late", SMALL) is None
     assert cluster.list_card_uses() == [(1000, 1000), (1000, 1000)]
@@ -99,9 +108,11 @@ def test_a_quarter_of_the_cluster_is_packed_as_measured() -> None:
     allocation = {
         policy: run_seed(
             nodes,
-            pods,
+            [pods],
             42,
-            partial(PackedCluster, policy=policy, mix=mix, policies=SIMULATED_POLICIES, host_step=EXACT_HOSTS),
+            partial(
+                PackedCluster, policy=TunedPolicy(policy), mix=mix, policies=SIMULATED_POLICIES, host_step=EXACT_HOSTS
+            ),
         )[100]
         for policy in EXPECTED
     }
@@ -118,7 +129,7 @@ def test_tessellate_fills_awkward_sizes_where_best_fit_cannot() -> None:
     def fill(policy: str) -> float:
         build = partial(
             PackedCluster,
-            policy=policy,
+            policy=TunedPolicy(policy),
             mix=build_mix(weights),
             policies=SIMULATED_POLICIES,
             host_step=EXACT_HOSTS,

@@ -9,12 +9,13 @@ from policies import evaluate
 from policies.evaluate import list_score_terms, sort_by_score
 from policies.outlook import Outlook
 from policies.policy import ScoredCards, ScoreTerm
-from policies.tuning import PolicyName, PolicyTuning
+from policies.tuning import PolicyTuning
 from vrampack.cards.fit import Unfit, count_missing_units, find_card_obstacle
 from vrampack.cards.holding import Hold
 from vrampack.cards.node import Card, Node
 from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import CardRequest, PodRequest
+from vrampack.cards.tuned_policy import TunedPolicy
 from vrampack.cli.explain.cluster import ExplainedCluster, NodeWithHolds
 from vrampack.cli.explain.outlook import build_outlook
 from vrampack.cli.explain.pod import PodSchedulingFields, find_obstacles
@@ -144,7 +145,7 @@ def _evaluate_node(
     verdict: ScoredCards | Unfit,
     pod_request: PodRequest,
     pod_fields: PodSchedulingFields,
-    policy: PolicyName,
+    policy: TunedPolicy,
     outlook: Outlook,
 ) -> EvaluatedNode:
     node, request = counted.node, pod_request.card_request

@@ -70,7 +70,7 @@ def explain_pending_pod(
 ) -> Explanation:
     """A pod that is not bound: every node and card, and the next step. `outlook`: see `evaluate_cluster`."""
     evaluation = evaluate_cluster(cluster, settings.policy, pod_request, subject.scheduling_fields, outlook)
-    policy = settings.policy.choose_policy(pod_request.policy, pod_request.profile)
+    policy = settings.policy.choose_policy(pod_request.policy, pod_request.profile).name
     reasons = Counter(node.reason for node in evaluation.nodes if node.reason)
     step = _suggest_step(subject, settings, pod_request, evaluation, cluster)
     shown = [node for node in evaluation.nodes if not node.has_no_memory]

@@ -10,15 +10,15 @@ from policies.mix.forecast import Forecast, build_forecast
 from policies.mix.request_mix import LearnedMix
 from policies.outlook import NO_OUTLOOK, Outlook
 from policies.registry import POLICIES
-from policies.tuning import PolicyName
 from vrampack.cards.node import Node
 from vrampack.cards.request import PodRequest
+from vrampack.cards.tuned_policy import TunedPolicy
 from vrampack.cli.explain.cluster import ExplainedCluster
 
 
-def build_outlook(cluster: ExplainedCluster, policy: PolicyName, pod_request: PodRequest) -> Outlook:
+def build_outlook(cluster: ExplainedCluster, policy: TunedPolicy, pod_request: PodRequest) -> Outlook:
     """For this pod. An extender that runs for longer may have seen other pods, and its forecast may differ."""
-    if not POLICIES[policy].LOOKS_AHEAD:
+    if not POLICIES[policy.name].LOOKS_AHEAD:
         return NO_OUTLOOK
     nodes = [seen.node for seen in cluster.nodes.values()]
     rooms = cluster.hosts.rooms

@@ -13,16 +13,20 @@ from itertools import product
 from pathlib import Path
 from typing import TypeVar, get_args
 
+from extender.placement_policy import list_presets
 from extender.settings import load_settings
 from policies.registry import POLICIES
+from vrampack.cards.tuned_policy import TunedPolicy
 from vrampack.cli.errors import report_error
 from vrampack.cli.inspect.text_columns import align_columns
+from vrampack.cli.named_policy import load_named_policy
 from vrampack.cli.output import write_output
 from vrampack.cli.simulate import replay
 from vrampack.cli.simulate.progress import ProgressBar
 from vrampack.cli.simulate.report import Chart, ReportTable, render_report
 from vrampack.config.errors import SettingsError
 from vrampack.simulator.packing.measurement import (
+    FOLLOWED_BY,
     POLICY_NAMES,
     CardRun,
     CardTest,
@@ -74,7 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
         action="append",
         type=parse_policy,
         metavar="NAME|FILE",
-        help="a policy, or an ExtenderConfiguration whose default is simulated; may be given several times (tessellate)",
+        help="a policy, or a file whose default is simulated with its weights and bounds; may be given several times",
     )
     made.add_argument("--mix", choices=get_args(MixMode), default="given", help="what policies know of it (given)")
     made.add_argument("--seeds", type=parse_seeds, default=range(42, 45), metavar="A-B", help="(42-44)")
@@ -83,7 +87,11 @@ def build_parser() -> argparse.ArgumentParser:
     made.add_argument("--report", type=Path, metavar="FILE", help="curves and the table as one HTML file")
     made.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="benchmarks/data of a checkout")
     made.add_argument(
-        "--trace", action="append", choices=("all", *OPENB_TRACES), help="openb: may be given several times (default)"
+        "--trace",
+        action="append",
+        type=parse_trace,
+        metavar="NAME",
+        help=f"openb: all, {', '.join(OPENB_TRACES)}, or ONE+ANOTHER; may be given several times (default)",
     )
     made.add_argument(
         "--through",
@@ -99,16 +107,24 @@ def build_parser() -> argparse.ArgumentParser:
     return made
 
 
-def parse_policy(text: str) -> str:
-    """A name, or that of the default policy of a configuration file. Raises `ArgumentTypeError`."""
+def parse_policy(text: str) -> TunedPolicy:
+    """A policy by its name, or the default one of a file with its weights and bounds. Raises `ArgumentTypeError`."""
     if text in POLICY_NAMES:
-        return text
-    if not Path(text).is_file():
+        return TunedPolicy(text)
+    if text not in list_presets() and not Path(text).is_file():
         raise argparse.ArgumentTypeError(f"{text!r} is no file and none of {', '.join(POLICY_NAMES)}")
     try:
-        return load_settings(Path(text)).policy.default
+        return load_named_policy(text, load_settings(None)).settings.policy.tuned_default
     except SettingsError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def parse_trace(text: str) -> str:
+    """`all`, a trace, or several with a `+` between, whose pods arrive after each other. Raises `ArgumentTypeError`."""
+    for name in text.split(FOLLOWED_BY):
+        if name not in OPENB_TRACES and text != "all":
+            raise argparse.ArgumentTypeError(f"{name!r} is none of all, {', '.join(OPENB_TRACES)}")
+    return text
 
 
 def parse_seeds(text: str) -> range:
@@ -126,7 +142,7 @@ def parse_seeds(text: str) -> range:
 def _simulate_openb(options: argparse.Namespace) -> int:
     if options.through == "http":
         options.mix = "learned"  # as a running extender does
-        if wrong := [policy for policy in _list_policies(options) if policy not in POLICIES]:
+        if wrong := [policy.name for policy in _list_policies(options) if policy.name not in POLICIES]:
             return report_error(
                 f"--through http takes policies that a configuration can name, not {', '.join(wrong)}", 2
             )
@@ -144,20 +160,20 @@ def _simulate_openb(options: argparse.Namespace) -> int:
     table, curves = [], dict[str, dict[str, list[tuple[float, float]]]]()
     for trace, policy, runs in rows:
         curve = average_results([results[run] for run in runs])
-        curves.setdefault(trace, {})[policy] = [(float(at), value) for at, value in curve.items()]
+        curves.setdefault(trace, {})[policy.label] = [(float(at), value) for at, value in curve.items()]
         per_seed = {run.seed: _select_published(results[run]) for run in runs}
         allocation = average_results(list(per_seed.values()))
         if options.json:
             _write_json(
                 trace=trace,
-                policy=policy,
+                policy=policy.label,
                 seeds=list(options.seeds),
                 mix=options.mix,
                 through=options.through,
                 allocation=allocation,
                 per_seed=per_seed,
             )
-        table.append((trace, policy, *(f"{allocation[str(at)]:.2f}" for at in READ_AT)))
+        table.append((trace, policy.label, *(f"{allocation[str(at)]:.2f}" for at in READ_AT)))
     heading = ("TRACE", "POLICY", *(f"@{at}" for at in READ_AT))
     charts = [Chart(f"{trace}", "asked for, % of the cards", "allocated, %", lines) for trace, lines in curves.items()]
     _write_report(options, charts, ReportTable(heading, table, first_number=2))
@@ -193,14 +209,14 @@ def _simulate_cards(options: argparse.Namespace) -> int:
                     test=test,
                     cluster=cluster,
                     mix=requests,
-                    policy=policy,
+                    policy=policy.label,
                     load=float(load),
                     seeds=list(options.seeds),
                     knows=options.mix,
                     **measures,
                 )
             figures = (f"{value:.2f}" for value in measures.values())
-            table.append((test, cluster, requests, load, policy, *figures))
+            table.append((test, cluster, requests, load, policy.label, *figures))
     heading = (*("TEST", "CLUSTER", "REQUESTS", "LOAD", "POLICY"), *FIGURES)
     _write_report(options, [], ReportTable(heading, table, first_number=5))
     if not options.json:
@@ -208,8 +224,8 @@ def _simulate_cards(options: argparse.Namespace) -> int:
     return 0
 
 
-def _list_policies(options: argparse.Namespace) -> list[str]:
-    return options.policy or ["tessellate"]
+def _list_policies(options: argparse.Namespace) -> list[TunedPolicy]:
+    return options.policy or [TunedPolicy("tessellate")]
 
 
 def _measure(measure: Callable[[Run], Result], runs: Sequence[Run], jobs: int) -> dict[Run, Result]:
@@ -218,7 +234,7 @@ def _measure(measure: Callable[[Run], Result], runs: Sequence[Run], jobs: int) -
     with ProgressBar(len(runs)) as progress:
         for run, result in map_runs(measure, runs, jobs):
             results[run] = result
-            progress.count_run(f"{run.policy} seed {run.seed}")
+            progress.count_run(f"{run.policy.label} seed {run.seed}")
     return results
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -14,8 +15,8 @@ from typing import Literal, TypeVar
 
 from policies.policy import Policy
 from policies.registry import POLICIES
-from policies.tuning import PolicyName
 from vrampack.cards.host_room import HostResources
+from vrampack.cards.tuned_policy import TunedPolicy
 from vrampack.simulator.packing import card_benchmark, openb_protocol
 from vrampack.simulator.packing.http_cluster import HttpCluster
 from vrampack.simulator.packing.packed_cluster import PackedCluster, SchedulerPlacedCluster, SimulatedNode, SimulatedPod
@@ -34,7 +35,7 @@ Through = Literal["engine", "scheduler", "http"]
 """engine: every pod by the policy, as in the study. scheduler: those without cards by kube-scheduler's plug-ins. http: so, and the
 others by the extender's own program over HTTP, among the nodes that a scheduler looks at."""
 
-SIMULATED_POLICIES: dict[PolicyName, Policy] = {**POLICIES, **STUDY_POLICIES}
+SIMULATED_POLICIES: dict[str, Policy] = {**POLICIES, **STUDY_POLICIES}
 """Those of the product, and those of the FGD study."""
 EXACT_HOSTS = HostResources(1, 1)
 """The study's policies see CPU and memory as they are; the product's own rounded, as in a cluster."""
@@ -43,17 +44,20 @@ EXACT_POLICIES = frozenset([*STUDY_POLICIES, *STUDY_CLUSTERS, "fragmentation"])
 POLICY_NAMES = sorted([*SIMULATED_POLICIES, *STUDY_CLUSTERS])
 """All that can be measured."""
 
+FOLLOWED_BY = "+"
+"""Between the names of traces of one run."""
+
 Run = TypeVar("Run")
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
 class OpenbRun:
-    """One trace, one policy, one seed."""
+    """One trace, or several after each other (`default+gpushare100`), one policy, one seed."""
 
     data: Path
     trace: str
-    policy: PolicyName
+    policy: TunedPolicy
     mix: MixMode
     seed: int
     through: Through = "engine"
@@ -67,7 +71,7 @@ class CardRun:
     test: CardTest
     cluster: str
     requests: str
-    policy: PolicyName
+    policy: TunedPolicy
     mix: MixMode
     seed: int
     load: float = 0.7
@@ -79,17 +83,17 @@ class CardRun:
 def measure_openb(run: OpenbRun) -> dict[str, float]:
     """Allocation in per cent, by each whole per cent asked for; `openb_protocol.READ_AT` are those that are published."""
     nodes = read_openb_nodes(run.data / "openb")
-    pods = read_openb_pods(run.data / "openb", run.trace)
+    traces = [read_openb_pods(run.data / "openb", trace) for trace in run.trace.split(FOLLOWED_BY)]
     if run.through == "http":
         with ExitStack() as stack:
-            allocation = openb_protocol.run_seed(nodes, pods, run.seed, partial(_open_http_cluster, run, stack))
+            allocation = openb_protocol.run_seed(nodes, traces, run.seed, partial(_open_http_cluster, run, stack))
     else:
-        allocation = openb_protocol.run_seed(nodes, pods, run.seed, _choose_cluster(run, pods))
+        allocation = openb_protocol.run_seed(nodes, traces, run.seed, _choose_cluster(run, chain.from_iterable(traces)))
     return {str(at): round(value, 3) for at, value in sorted(allocation.items())}
 
 
-def _choose_cluster(run: OpenbRun, pods: Sequence[SimulatedPod]) -> Callable[[Sequence[SimulatedNode]], PackedCluster]:
-    build: Callable[..., PackedCluster] = STUDY_CLUSTERS.get(run.policy, PackedCluster)
+def _choose_cluster(run: OpenbRun, pods: Iterable[SimulatedPod]) -> Callable[[Sequence[SimulatedNode]], PackedCluster]:
+    build: Callable[..., PackedCluster] = STUDY_CLUSTERS.get(run.policy.name, PackedCluster)
     if run.through == "scheduler":
         build = partial(SchedulerPlacedCluster, random=Random(run.seed))  # noqa: S311 - a simulation's chance
     return partial(
@@ -97,7 +101,7 @@ def _choose_cluster(run: OpenbRun, pods: Sequence[SimulatedPod]) -> Callable[[Se
         policy=run.policy,
         mix=openb_protocol.count_mix(pods) if run.mix == "given" else None,
         policies=SIMULATED_POLICIES,
-        host_step=EXACT_HOSTS if run.policy in EXACT_POLICIES else PRODUCT_HOSTS,
+        host_step=EXACT_HOSTS if run.policy.name in EXACT_POLICIES else PRODUCT_HOSTS,
     )
 
 
@@ -112,7 +116,7 @@ def measure_cards(run: CardRun) -> dict[str, dict[str, float]]:
     nodes = read_card_cluster(run.data / "cards", run.cluster)
     weights = read_request_mix(run.data / "cards", run.requests)
     build = partial(
-        STUDY_CLUSTERS.get(run.policy, PackedCluster),
+        STUDY_CLUSTERS.get(run.policy.name, PackedCluster),
         policy=run.policy,
         mix=card_benchmark.build_mix(weights) if run.mix == "given" else None,
         policies=SIMULATED_POLICIES,

@@ -19,12 +19,12 @@ from policies.engine.host_rooms import HostRooms
 from policies.mix.forecast import Forecast, build_forecast
 from policies.mix.request_mix import LearnedMix, MixedRequest, RequestMix
 from policies.policy import Policy, ScoredCards
-from policies.tuning import PolicyName
 from vrampack.cards.allocation import AllocatedCard, Allocation
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Card, CardFacts, NodeFacts
 from vrampack.cards.pod import Pod
 from vrampack.cards.request import CardRequest, PodRequest, ProfileChoice
+from vrampack.cards.tuned_policy import TunedPolicy
 from vrampack.simulator.packing.scheduler_choice import SchedulerChoice
 
 NO_CARDS = CardRequest(units=0, count=0)
@@ -60,13 +60,13 @@ class SimulatedPod(NamedTuple):
 class ChosenPolicy:
     """The same policy for every pod."""
 
-    name: PolicyName
+    policy: TunedPolicy
 
-    def choose_policy(self, wish: str | None, profile: ProfileChoice | None = None) -> PolicyName:  # noqa: ARG002 - of the protocol
-        return self.name
+    def choose_policy(self, wish: str | None, profile: ProfileChoice | None = None) -> TunedPolicy:  # noqa: ARG002 - of the protocol
+        return self.policy
 
-    def list_policies(self) -> tuple[PolicyName, ...]:
-        return (self.name,)
+    def list_policies(self) -> tuple[TunedPolicy, ...]:
+        return (self.policy,)
 
 
 class _FittingHosts:
@@ -92,16 +92,16 @@ class PackedCluster:
     def __init__(
         self,
         nodes: Iterable[SimulatedNode],
-        policy: PolicyName,
+        policy: TunedPolicy,
         mix: RequestMix | None,
         *,
-        policies: Mapping[PolicyName, Policy],
+        policies: Mapping[str, Policy],
         host_step: HostResources,
     ) -> None:
         self._ledger = Ledger(unit_mib=1024, clock=lambda: 0.0)
         self._host_rooms = HostRooms(host_step)
         self._rooms: dict[str, HostResources] = {}
-        self._looks_ahead = policies[policy].LOOKS_AHEAD
+        self._looks_ahead = policies[policy.name].LOOKS_AHEAD
         nominator = Nominator(self._ledger, PendingPreemptions(self._ledger, clock=lambda: 0.0))
         self._engine = Engine(nominator, ChosenPolicy(policy), hosts=self._host_rooms, policies=policies)
         self._cards: dict[tuple[str, int], int] = {}
@@ -186,10 +186,10 @@ class SchedulerPlacedCluster(PackedCluster):
     def __init__(
         self,
         nodes: Sequence[SimulatedNode],
-        policy: PolicyName,
+        policy: TunedPolicy,
         mix: RequestMix | None,
         *,
-        policies: Mapping[PolicyName, Policy],
+        policies: Mapping[str, Policy],
         host_step: HostResources,
         random: Random,
     ) -> None:
@@ -197,11 +197,17 @@ class SchedulerPlacedCluster(PackedCluster):
         self._choice = SchedulerChoice(dict(self._rooms), random)
 
     def place_pod(self, uid: str, pod: SimulatedPod) -> str | None:
-        if pod.cards is not None or pod.host is None:
+        if pod.host is None:
             return super().place_pod(uid, pod)
-        names = self._choice.list_feasible_nodes(_FittingHosts(self._rooms, pod.host).__contains__)
+        name = super().place_pod(uid, pod) if pod.cards is not None else self._place_by_scheduler(pod.host)
+        if name is not None:
+            self._choice.charge_host(name, pod.host)
+        return name
+
+    def _place_by_scheduler(self, request: HostResources) -> str | None:
+        names = self._choice.list_feasible_nodes(request)
         if not names:
             return None
-        name = self._choice.choose_node(names, self._rooms, pod.host)
-        self._change_room(name, -pod.host.cpu_milli, -pod.host.memory_mib)
+        name = self._choice.choose_node(names, request)
+        self._change_room(name, -request.cpu_milli, -request.memory_mib)
         return name

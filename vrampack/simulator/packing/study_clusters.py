@@ -12,11 +12,11 @@ from random import Random
 
 from policies.mix.request_mix import RequestMix
 from policies.policy import Policy
-from policies.tuning import PolicyName
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest, PodRequest
+from vrampack.cards.tuned_policy import TunedPolicy
 from vrampack.simulator.packing.packed_cluster import PackedCluster, SimulatedNode
 
 MAX_MILLI = 8000
@@ -29,14 +29,14 @@ class _TableCluster(PackedCluster):
     def __init__(
         self,
         nodes: Iterable[SimulatedNode],
-        policy: PolicyName,  # noqa: ARG002 - the cluster is the policy
+        policy: TunedPolicy,  # noqa: ARG002 - the cluster is the policy
         mix: RequestMix | None,
         *,
-        policies: Mapping[PolicyName, Policy],
+        policies: Mapping[str, Policy],
         host_step: HostResources,
     ) -> None:
         nodes = list(nodes)
-        super().__init__(nodes, "binpack", mix, policies=policies, host_step=host_step)
+        super().__init__(nodes, TunedPolicy("binpack"), mix, policies=policies, host_step=host_step)
         self._names = sorted(node.name for node in nodes)
 
     def _list_fitting_nodes(self, candidates: Container[str], request: PodRequest, uid: str) -> list[str]:
@@ -52,10 +52,10 @@ class RandomStudyCluster(_TableCluster):
     def __init__(
         self,
         nodes: Iterable[SimulatedNode],
-        policy: PolicyName,
+        policy: TunedPolicy,
         mix: RequestMix | None,
         *,
-        policies: Mapping[PolicyName, Policy],
+        policies: Mapping[str, Policy],
         host_step: HostResources,
     ) -> None:
         super().__init__(nodes, policy, mix, policies=policies, host_step=host_step)
@@ -79,10 +79,10 @@ class ClusteringStudyCluster(_TableCluster):
     def __init__(
         self,
         nodes: Iterable[SimulatedNode],
-        policy: PolicyName,
+        policy: TunedPolicy,
         mix: RequestMix | None,
         *,
-        policies: Mapping[PolicyName, Policy],
+        policies: Mapping[str, Policy],
         host_step: HostResources,
     ) -> None:
         super().__init__(nodes, policy, mix, policies=policies, host_step=host_step)
@@ -111,7 +111,7 @@ def _get_kind(request: CardRequest) -> str:
     return "shared" if request.units < MAX_MILLI / 8 else f"{request.count} cards"
 
 
-STUDY_CLUSTERS: dict[PolicyName, type[PackedCluster]] = {
+STUDY_CLUSTERS: dict[str, type[PackedCluster]] = {
     "random": RandomStudyCluster,
     "gpu-clustering": ClusteringStudyCluster,
 }

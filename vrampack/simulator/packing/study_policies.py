@@ -31,6 +31,7 @@ class StudyPolicy:
     LOOKS_AHEAD = True
     READS_HOSTS = True
     COUNTS_LEFTOVERS = False
+    WEIGHTS = None
 
     def __init__(self, rate_node: RateNode) -> None:
         self._rate_node = rate_node
