@@ -31,21 +31,8 @@ ENDLESS = dict.fromkeys((CPU, MEMORY, PODS), maxsize)
 """What a node has that says nothing of it: one that was written by hand."""
 AFFINITY_MISMATCH = "node(s) didn't match Pod's node affinity/selector"
 FOLLOWED_FIELDS = ("affinity", "topologySpreadConstraints")
-
-
-class FittingHosts:
-    """The nodes that pass the scheduler's own filters for one pod, by name."""
-
-    def __init__(self, passing: Collection[str], resources: Mapping[str, NodeResources], asked: Amounts) -> None:
-        self._passing = passing
-        self._resources = resources
-        self._asked = list(asked.items())
-
-    def __contains__(self, name: object) -> bool:
-        if name not in self._passing:
-            return False
-        room = self._resources[name]  # type: ignore[index]  # the engine asks for names
-        return all(amount <= room.free_amount(resource) for resource, amount in self._asked)
+MAX_SHAPES = 256
+"""Of pods, by what filters and hosts know of them: more than a cluster's workloads usually have."""
 
 
 class ReplayedHosts:
@@ -59,6 +46,8 @@ class ReplayedHosts:
         self._resources: dict[str, NodeResources] = {}
         self._passing: dict[str, frozenset[str]] = {}
         """By what of a pod the filters read."""
+        self._fitting: dict[tuple[str, tuple[tuple[str, int], ...]], set[str]] = {}
+        """By that and what the pod asks for: those that pass and have it. Kept up to date with every pod."""
         for name, node in self._nodes.items():
             amounts = parse_amounts((node.get("status") or {}).get("allocatable"))
             if CPU in amounts and MEMORY in amounts:
@@ -66,9 +55,16 @@ class ReplayedHosts:
             self._resources[name] = NodeResources(ENDLESS | amounts, {})
             self._publish(name)
 
-    def select_hosts(self, pod: Object) -> FittingHosts:
-        """Where the scheduler would ask the extender about this pod."""
-        return FittingHosts(self._find_passing(pod), self._resources, self._sum_requests(pod))
+    def select_hosts(self, pod: Object) -> Collection[str]:
+        """Where the scheduler would ask the extender about this pod, until another pod is held or released."""
+        filtered, asked = _get_filter_key(pod), tuple(sorted(self._sum_requests(pod).items()))
+        fitting = self._fitting.get((filtered, asked))
+        if fitting is None:
+            if len(self._fitting) == MAX_SHAPES:
+                self._fitting.clear()
+            fitting = {name for name in self._find_passing(pod) if self._has_room(name, asked)}
+            self._fitting[filtered, asked] = fitting
+        return fitting
 
     def find_obstacles(self, pod: Object) -> dict[str, list[str]]:
         """The scheduler's reasons, by the nodes that it refuses."""
@@ -91,8 +87,7 @@ class ReplayedHosts:
         return {key: amount for key, amount in sum_pod_requests(pod).items() if key != self._memory_resource}
 
     def _find_passing(self, pod: Object) -> frozenset[str]:
-        spec = pod["spec"]
-        key = json.dumps([spec.get(field) for field in ("nodeSelector", "tolerations", "affinity")], sort_keys=True)
+        spec, key = pod["spec"], _get_filter_key(pod)
         if key not in self._passing:
             self._passing[key] = frozenset(
                 name
@@ -108,13 +103,27 @@ class ReplayedHosts:
         used = Counter(room.used)
         used.update({key: sign * amount for key, amount in self._sum_requests(pod).items()})
         self._resources[name] = NodeResources(room.allocatable, used)
+        for (filtered, asked), fitting in self._fitting.items():
+            if name in self._passing[filtered] and self._has_room(name, asked):
+                fitting.add(name)
+            else:
+                fitting.discard(name)
         self._publish(name)
+
+    def _has_room(self, name: str, asked: Iterable[tuple[str, int]]) -> bool:
+        room = self._resources[name]
+        return all(amount <= max(0, room.free_amount(resource)) for resource, amount in asked)
 
     def _publish(self, name: str) -> None:
         if name in self._stated:
             room = self._resources[name]
             cpu_milli, memory = max(0, room.free_amount(CPU)), max(0, room.free_amount(MEMORY))
             self._rooms.put_room(name, HostResources(cpu_milli, memory // MIB))
+
+
+def _get_filter_key(pod: Object) -> str:
+    spec = pod["spec"]
+    return json.dumps([spec.get(field) for field in ("nodeSelector", "tolerations", "affinity")], sort_keys=True)
 
 
 def find_unfollowed_field(pod: Object) -> str:
