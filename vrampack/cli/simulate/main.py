@@ -1,6 +1,6 @@
 """`vrampack simulate openb|cards`: how tight policies pack, measured with the extender's ledger, engine and policies.
 
-Tables go to stdout as they are; with `--json` each row is one JSON object on a line of its own.
+`vrampack simulate replay` is in `replay.py`. Tables go to stdout as they are; with `--json` each row is one JSON object on a line of its own.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from itertools import product
 from pathlib import Path
 from typing import TypeVar, get_args
 
-from extender.placement_policy import find_policy_file, list_presets, load_placement_policy
+from extender.placement_policy import list_presets
 from extender.settings import load_settings
 from policies.registry import POLICIES
 from vrampack.cards.tuned_policy import TunedPolicy
 from vrampack.cli.errors import report_error
 from vrampack.cli.inspect.text_columns import align_columns
+from vrampack.cli.named_policy import load_named_policy
 from vrampack.cli.output import write_output
+from vrampack.cli.simulate import replay
 from vrampack.cli.simulate.progress import ProgressBar
 from vrampack.cli.simulate.report import Chart, ReportTable, render_report
 from vrampack.config.errors import SettingsError
-from vrampack.config.strict import read_document
 from vrampack.simulator.packing.measurement import (
     FOLLOWED_BY,
     POLICY_NAMES,
@@ -52,7 +53,9 @@ Result = TypeVar("Result")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the benchmark that is named; returns the exit code."""
+    """Run the benchmark or the replay that is named; returns the exit code."""
+    if arguments[:1] == ["replay"]:
+        return replay.main(arguments[1:])
     options = build_parser().parse_args(arguments)
     options.arguments = arguments
     if not options.data.is_dir():
@@ -62,7 +65,11 @@ def main(arguments: Sequence[str]) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """The flags of both benchmarks; those that only one takes say so."""
-    made = argparse.ArgumentParser(prog="vrampack simulate", description="Measure how tight policies pack.")
+    made = argparse.ArgumentParser(
+        prog="vrampack simulate",
+        description="Measure how tight policies pack.",
+        epilog="A cluster's own pods: vrampack simulate replay --help.",
+    )
     made.add_argument(
         "benchmark", choices=("openb", "cards"), help="the FGD study's protocol, or GiB requests with departures"
     )
@@ -107,12 +114,9 @@ def parse_policy(text: str) -> TunedPolicy:
     if text not in list_presets() and not Path(text).is_file():
         raise argparse.ArgumentTypeError(f"{text!r} is no file and none of {', '.join(POLICY_NAMES)}")
     try:
-        path = find_policy_file(text)
-        is_policy_file = read_document(path).values.get("kind") == "PlacementPolicy"
-        settings = load_placement_policy(path) if is_policy_file else load_settings(path)
+        return load_named_policy(text, load_settings(None)).settings.policy.tuned_default
     except SettingsError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
-    return settings.policy.tuned_default
 
 
 def parse_trace(text: str) -> str:
