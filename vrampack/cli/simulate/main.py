@@ -1,6 +1,7 @@
 """`vrampack simulate openb|cards`: how tight policies pack, measured with the extender's ledger, engine and policies.
 
-`vrampack simulate replay` is in `replay.py`. Tables go to stdout as they are; with `--json` each row is one JSON object on a line of its own.
+`vrampack simulate replay` is in `replay.py`. Tables go to stdout when all is measured; with `--json` each row is one JSON object on
+a line of its own, as soon as its runs have ended.
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-from collections.abc import Callable, Sequence
-from itertools import product
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice, product
 from pathlib import Path
 from typing import TypeVar, get_args
 
@@ -50,6 +51,7 @@ FIGURES = ("PLACED", "ALLOC", "DENSITY", "STRANDED", "REPACK", "WAIT")
 
 Run = TypeVar("Run", OpenbRun, CardRun)
 Result = TypeVar("Result")
+Key = TypeVar("Key")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -150,18 +152,16 @@ def _simulate_openb(options: argparse.Namespace) -> int:
     traces = OPENB_TRACES if "all" in traces else traces
     rows = [
         (
-            trace,
-            policy,
+            (trace, policy),
             [OpenbRun(options.data, trace, policy, options.mix, seed, options.through) for seed in options.seeds],
         )
         for trace, policy in product(traces, _list_policies(options))
     ]
-    results = _measure(measure_openb, [run for _, _, runs in rows for run in runs], options.jobs)
     table, curves = [], dict[str, dict[str, list[tuple[float, float]]]]()
-    for trace, policy, runs in rows:
-        curve = average_results([results[run] for run in runs])
+    for (trace, policy), results in _measure_rows(measure_openb, rows, options.jobs):
+        curve = average_results(list(results.values()))
         curves.setdefault(trace, {})[policy.label] = [(float(at), value) for at, value in curve.items()]
-        per_seed = {run.seed: _select_published(results[run]) for run in runs}
+        per_seed = {run.seed: _select_published(result) for run, result in results.items()}
         allocation = average_results(list(per_seed.values()))
         if options.json:
             _write_json(
@@ -199,11 +199,10 @@ def _simulate_cards(options: argparse.Namespace) -> int:
         )
         for test, cluster, requests, policy in settings
     ]
-    results = _measure(measure_cards, [run for _, runs in rows for run in runs], options.jobs)
     table = []
-    for (test, cluster, requests, policy), runs in rows:
-        for load in results[runs[0]]:
-            measures = average_results([results[run][load] for run in runs])
+    for (test, cluster, requests, policy), results in _measure_rows(measure_cards, rows, options.jobs):
+        for load in next(iter(results.values())):
+            measures = average_results([result[load] for result in results.values()])
             if options.json:
                 _write_json(
                     test=test,
@@ -228,14 +227,19 @@ def _list_policies(options: argparse.Namespace) -> list[TunedPolicy]:
     return options.policy or [TunedPolicy("tessellate")]
 
 
-def _measure(measure: Callable[[Run], Result], runs: Sequence[Run], jobs: int) -> dict[Run, Result]:
-    """All results; on a terminal a bar on stderr says how far it is."""
-    results: dict[Run, Result] = {}
-    with ProgressBar(len(runs)) as progress:
-        for run, result in map_runs(measure, runs, jobs):
-            results[run] = result
-            progress.count_run(f"{run.policy.label} seed {run.seed}")
-    return results
+def _measure_rows(
+    measure: Callable[[Run], Result], rows: Sequence[tuple[Key, Sequence[Run]]], jobs: int
+) -> Iterator[tuple[Key, dict[Run, Result]]]:
+    """The results of each row as soon as its runs have ended; on a terminal a bar on stderr says how far they are."""
+    measured = map_runs(measure, [run for _, runs in rows for run in runs], jobs)
+    with ProgressBar(sum(len(runs) for _, runs in rows)) as progress:
+        for key, runs in rows:
+            results: dict[Run, Result] = {}
+            for run, result in islice(measured, len(runs)):
+                results[run] = result
+                progress.count_run(f"{run.policy.label} seed {run.seed}")
+            progress.wipe_line()
+            yield key, results
 
 
 def _select_published(result: dict[str, float]) -> dict[str, float]:
