@@ -261,7 +261,9 @@ class Engine:
         """
         ranking = self._get_ranking(pod_request, uid)
         if ranking is None:
-            names = [name for name in self._get_view(self._ledger.get_priority_floor(uid)).index if name in candidates]
+            view = self._get_view(self._ledger.get_priority_floor(uid))
+            view.follow_ledger()
+            names = [name for name in view.index if name in candidates]
             return next(iter(self.rank_nodes(names, pod_request, uid, 1)), None)
         return next((name for _, name in ranking.rank_nodes(candidates, 1)), None)
 

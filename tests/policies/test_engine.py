@@ -56,6 +56,12 @@ def test_names_that_fit_are_answered_in_the_order_asked() -> None:
     assert outcome.unresolvable == {"d": "larger than any card"}
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_first_pod_of_all_finds_its_best_node(policy: PolicyName) -> None:
+    engine = Engine(FakeLedger([snapshot_node("a", used=(16, 16)), snapshot_node("b")]), PolicyTuning(default=policy))
+    assert engine.find_best_node({"a", "b"}, pod_request(), "p") == "b"
+
+
 def test_a_name_that_stands_twice_is_answered_once() -> None:
     engine = Engine(FakeLedger([snapshot_node("a"), snapshot_node("b", used=(16, 16))]), EVERY)
     outcome = engine.filter_nodes(["a", "b", "a", "b", "c", "c"], pod_request(), "p")
