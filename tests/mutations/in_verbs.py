@@ -49,8 +49,8 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "a pod has any policy it wishes": Mutation(
         "policies/tuning.py",
-        "return next((name for name in self.allowed if name == wish), otherwise)",
-        'return next((name for name in ("binpack", "spread", "node-binpack") if name == wish), otherwise)',
+        "return {name: TunedPolicy(name) for name in self.allowed}",
+        "return {name: TunedPolicy(name) for name in POLICIES}",
         f"{ENGINE}::test_a_pods_policy_is_a_wish_within_what_is_allowed[nothing is allowed]",
     ),
     "what fits is answered in the order of names": Mutation(
