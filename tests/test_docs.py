@@ -19,7 +19,7 @@ from vrampack.agent.events import AgentEventReason
 from vrampack.agent.metrics import AgentMetrics, AgentSnapshot
 from vrampack.cards import well_known
 from vrampack.cards.reasons import UnfitReason
-from vrampack.cli import admission, agent, serve
+from vrampack.cli import admission, agent, serve, snapshot
 from vrampack.cli.card import main as card
 from vrampack.cli.certificates import main as certificates
 from vrampack.cli.demo import main as demo
@@ -27,6 +27,7 @@ from vrampack.cli.explain import main as explain
 from vrampack.cli.limits import main as shim
 from vrampack.cli.main import COMMANDS
 from vrampack.cli.simulate import main as simulate
+from vrampack.cli.simulate import replay_flags as replay
 from vrampack.cli.version import VERSION
 
 ROOT = Path(__file__).parent.parent
@@ -94,6 +95,8 @@ def test_every_flag_of_serve_is_documented() -> None:
         (demo.build_parser, "cli.md", "##"),
         (shim.build_parser, "cli.md", "##"),
         (simulate.build_parser, "cli.md", "##"),
+        (replay.build_parser, "cli.md", "##"),
+        (snapshot.build_parser, "cli.md", "##"),
         (explain.build_parser, "explain.md", "#"),
     ],
 )

@@ -57,6 +57,7 @@ ROOMS = {
     "vrampack/kube",
     "vrampack/simulator",
     "vrampack/simulator/packing",
+    "vrampack/simulator/replay",
     "vrampack/simulator/scheduling",
 }
 """Every folder with modules. A new one is a decision: what belongs there, and what does not, is in its `__init__.py`."""

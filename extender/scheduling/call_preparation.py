@@ -1,8 +1,8 @@
 """What of a call would hold the loop for long, done ahead of it in short steps: other verbs have their turn in between.
 
 A call is answered in one turn of the loop, from its last byte on. That is cheapest for nearly all of them; but a pod may have a
-thousand containers, hundreds of nodes may have changed since the last call, and what rules leave of each node to a new kind
-of request has to be worked out once.
+thousand containers, hundreds of nodes may have changed since the last call, and for a new kind of request what rules leave of
+each node, or the score of each state of nodes, has to be worked out once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CallPreparation:
 
 
 class RankingPreparation(CallPreparation):
-    """For filter and prioritize: the call finds the verdicts of its request, too."""
+    """For filter and prioritize: the call finds the verdicts and scores of its request, too."""
 
     def __init__(self, args: ArgsReader, follower: EngineFollower, ledger: Ledger, engine: Engine) -> None:
         super().__init__(args, follower)
@@ -47,19 +47,20 @@ class RankingPreparation(CallPreparation):
     def is_needed(self, body: bytes) -> bool:
         if self._follower.is_behind or has_large_pod(body):
             return True
-        return self._may_be_slow and self._find_unprepared_request(body) is not None
+        return self._may_take_long and self._find_unprepared_request(body) is not None
 
     async def prepare_call(self, body: bytes) -> None:
         await super().prepare_call(body)
-        found = self._find_unprepared_request(body) if self._may_be_slow else None
+        found = self._find_unprepared_request(body) if self._may_take_long else None
         if found is not None:
             for _ in self._engine.prepare_request(*found):
                 await asyncio.sleep(0)
 
     @property
-    def _may_be_slow(self) -> bool:
-        """Whether the verdicts on any request may take long: those under rules, and the ranking under a bound."""
-        return self._ledger.in_force.has_rules or self._engine.has_bounds
+    def _may_take_long(self) -> bool:
+        """Whether the answer to any request may: under rules, under a bound, or where nodes vary."""
+        engine = self._engine
+        return self._ledger.in_force.has_rules or engine.has_bounds or engine.ranks_many_states
 
     def _find_unprepared_request(self, body: bytes) -> tuple[PodRequest, str] | None:
         """What the pod of the call asks for by the rules and profiles in force, and its uid; None if the verdicts are there."""

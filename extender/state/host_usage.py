@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 from policies.engine.host_rooms import HostRooms
 from vrampack.cards.host_room import HostResources
-from vrampack.kube.host_requests import read_allocatable_host, read_host_request
+from vrampack.kube.host_requests import NOTHING, read_allocatable_host, read_host_request
 from vrampack.kube.objects import NodeObject, PodObject, PodSpec
 
 
@@ -63,23 +63,25 @@ class HostUsage:
             self._publish(name)
             self.rooms.changes.forget_removed_nodes(self._allocatable)
 
-    def update_pod(self, pod: PodObject) -> None:
-        """Any pod: those without cards take CPU as well."""
+    def update_pod(self, pod: PodObject) -> HostResources | None:
+        """Count any pod: those without cards take CPU as well. Returns its request, as `read_request` does."""
         if not self.is_kept:
-            return
-        node_name = pod.spec.node_name or ""
+            return None
+        node_name, request = pod.spec.node_name or "", read_host_request(pod.spec)
         if not node_name or pod.status.phase in ("Succeeded", "Failed"):
             self.remove_pod(pod.metadata.uid)
-            return
-        known, counted = self._pods.get(pod.metadata.uid), (node_name, read_host_request(pod.spec))
+            return request
+        known, counted = self._pods.get(pod.metadata.uid), (node_name, request)
         if known == counted:
-            return
+            return request
         self._pods[pod.metadata.uid] = counted
         if known is not None:
             self._add(*known, -1)
         self._add(*counted, 1)
-        for name in {node_name, known[0] if known is not None else node_name}:
-            self._publish(name)
+        if known is not None and known[0] != node_name:
+            self._publish(known[0])
+        self._publish(node_name)
+        return request
 
     def remove_pod(self, uid: str) -> None:
         known = self._pods.pop(uid, None)
@@ -103,7 +105,7 @@ class HostUsage:
             self._publish(name)
 
     def _add(self, node_name: str, request: HostResources, sign: int) -> None:
-        used = self._used.get(node_name, HostResources(0, 0))
+        used = self._used.get(node_name, NOTHING)
         cpu_milli, memory_mib = used.cpu_milli + sign * request.cpu_milli, used.memory_mib + sign * request.memory_mib
         if cpu_milli or memory_mib:
             self._used[node_name] = HostResources(cpu_milli, memory_mib)
@@ -113,7 +115,7 @@ class HostUsage:
     def _publish(self, name: str) -> None:
         if not self._has_all_pods:
             return
-        allocatable, used = self._allocatable.get(name), self._used.get(name, HostResources(0, 0))
+        allocatable, used = self._allocatable.get(name), self._used.get(name, NOTHING)
         room = None
         if allocatable is not None:
             cpu_milli, memory_mib = allocatable.cpu_milli - used.cpu_milli, allocatable.memory_mib - used.memory_mib

@@ -202,8 +202,7 @@ class PodSink:
         self._freshness.record_activity("pods")
 
     def _read_pod(self, obj: PodObject) -> Pod:
-        self._hosts.update_pod(obj)
-        host = self._hosts.read_request(obj.spec)
+        host = self._hosts.update_pod(obj)
         pod = to_pod(obj, resource=self._resource, label_keys=self._ledger.label_keys, host=host)
         problem = pod.request.problem if pod.request is not None else ""
         if problem and not pod.node_name and not pod.is_finished and self._ledger.get_pod(pod.uid) is None:

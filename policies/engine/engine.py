@@ -25,7 +25,8 @@ from policies.engine.cluster_view import ClusterView, FloorView, LedgerView, Pri
 from policies.engine.host_rooms import HostRooms
 from policies.engine.node_ranking import NodeRanking
 from policies.engine.node_rankings import NodeRankings, RankingKey
-from policies.engine.reserved_nodes import NoSoftReservations, ReservedCards, ReservedNodes
+from policies.engine.reserved_nodes import ReservedCards, ReservedNodes
+from policies.engine.soft_reservations import NoSoftReservations, SoftReservationView
 from policies.engine.verdict_table import FilterOutcome, NodeVerdict, VerdictTable
 from policies.engine.verdict_tables import (
     MAX_SHADOW_VERDICTS,
@@ -40,7 +41,6 @@ from policies.mix.request_mix import MixedRequest
 from policies.outlook import Outlook
 from policies.policy import Policy, ScoredCards
 from policies.registry import POLICIES
-from policies.trial_placement import Placement
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Node
@@ -59,18 +59,6 @@ class VerdictKey(NamedTuple):
     request: CardRequest
     floor: PriorityFloor
     kept_generation: int
-
-
-class SoftReservationView(Protocol):
-    """Placements that were named to the scheduler and are not bound yet."""
-
-    def list_reserved_for_others(self, uid: str) -> Mapping[str, Sequence[ReservedCards]]:
-        """Soft reservations of other pods, by node: the same object until they change."""
-        ...
-
-    def get_placement(self, uid: str) -> Placement | None:
-        """The soft reservation of the pod itself."""
-        ...
 
 
 class PolicyChoice(Protocol):
@@ -143,7 +131,6 @@ class Engine:
 
     @property
     def has_policy_that_looks_ahead(self) -> bool:
-        """Whether any pod may be ranked by a forecast."""
         return any(self._policies[name].LOOKS_AHEAD for name in self._tuning.list_policies())
 
     def get_outlook(self, policy: TunedPolicy, host: HostResources | None) -> Outlook:
@@ -154,6 +141,11 @@ class Engine:
         """What ranks nodes for this pod now: a call that ranks counts leftovers again where many nodes have changed."""
         self._get_ranking(pod_request, uid)
         return self.get_outlook(self.choose_policy(pod_request), pod_request.host)
+
+    @property
+    def ranks_many_states(self) -> bool:
+        """Whether a policy that looks ahead takes long to score all states of nodes for a request that is new."""
+        return self._node_rankings.has_many_states
 
     @property
     def forecast(self) -> Forecast:
@@ -206,8 +198,9 @@ class Engine:
         return any(self._follow_floor(floor, limit) for floor in (None, *floors[:MAX_FLOOR_VIEWS]))
 
     def is_prepared(self, pod_request: PodRequest, uid: str) -> bool:
-        """Whether a verb finds the verdicts on this request, but for a few nodes. Without rules and bounds they take no time."""
-        if pod_request.card_request.rules is None and self.choose_policy(pod_request).card_use_percent is None:
+        """Whether a verb finds the verdicts and scores for this request, but for a few nodes, or works them out in no time."""
+        is_quick = pod_request.card_request.rules is None and not self.ranks_many_states
+        if is_quick and self.choose_policy(pod_request).card_use_percent is None:
             return True
         key, view = self._find_table_key(pod_request, uid)
         return self._tables.has_fresh_table(key, view) and (
@@ -216,7 +209,7 @@ class Engine:
         )
 
     def prepare_request(self, pod_request: PodRequest, uid: str) -> Iterator[None]:
-        """Work out the verdicts on a request under rules or a bound, ahead of the verb that asks for them, with a pause at each step."""
+        """Work out verdicts and scores for a request, ahead of the verb that asks for them, with a pause at each step."""
         key, view = self._find_table_key(pod_request, uid)
         for _ in self._prepare_verdicts(key, view, pod_request):
             yield

@@ -26,6 +26,8 @@ MAX_FLOORS = 5
 """As many as there are views of the cluster, and the one without a floor."""
 STATES_PER_SLICE = 200
 """States scored between two steps: 2 to 4 ms."""
+MANY_STATES = 200
+"""To score more of them for a request that is new takes over 5 ms where it is for several cards."""
 LEFTOVER_LAG = 64
 """Leftovers are counted again when one node in so many has changed."""
 
@@ -65,6 +67,10 @@ class NodeRankings:
     @property
     def forecast(self) -> Forecast:
         return self._seen.forecast
+
+    @property
+    def has_many_states(self) -> bool:
+        return any(len(states) > MANY_STATES for states in self._seen.states.values())
 
     def build_shadow(self, policies: Mapping[TunedPolicy, Policy]) -> NodeRankings:
         """Rankings of their own by the same states, forecast and leftovers."""

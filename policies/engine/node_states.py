@@ -68,6 +68,9 @@ class NodeStates:
         self.moves = 0
         """Rises with every node that comes into another state."""
 
+    def __len__(self) -> int:
+        return len(self._states)
+
     def follow_index(self) -> None:
         """Take up what changed since the last call."""
         self.follow_slice(maxsize)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from policies.trial_placement import Placement, hold_on_node
+from policies.trial_placement import hold_on_node
 from vrampack.cards.node import Node
 from vrampack.cards.node_summary import NodeSummary, summarize_node
 from vrampack.cards.request import CardRequest
@@ -24,16 +24,6 @@ class ReservedNode:
     reserved: Sequence[ReservedCards]
     node: Node
     summary: NodeSummary
-
-
-class NoSoftReservations:
-    """For callers that only need to know what fits."""
-
-    def list_reserved_for_others(self, uid: str) -> Mapping[str, Sequence[ReservedCards]]:  # noqa: ARG002 - of the protocol
-        return {}
-
-    def get_placement(self, uid: str) -> Placement | None:  # noqa: ARG002 - of the protocol
-        return None
 
 
 class ReservedNodes:

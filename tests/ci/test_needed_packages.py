@@ -19,6 +19,7 @@ def bare_path(tmp_path: Path) -> Path:
         found = shutil.which(name)
         assert found is not None, f"{name} is not on PATH"
         (tmp_path / name).symlink_to(found)
+    (tmp_path / "chromium").touch(mode=0o755)  # is not started, and these tests run where there is none
     return tmp_path
 
 

@@ -19,10 +19,11 @@ FILTER = json.loads(recorded_requests.read_recording("filter.ncc-true_ignoredByS
 
 
 def as_kubectl_writes(folder: Path) -> Path:
-    """The recorded nodes, and the pod that holds 11 units of gpu-node-0."""
+    """The recorded nodes, the pod that holds 11 units of gpu-node-0, and a namespace, as a snapshot may have."""
     filler = next(pod for pod in recorded_requests.recorded_pods() if pod["metadata"]["name"] == "filler-0")
     items = [{"apiVersion": "v1", "kind": "Node", **node} for node in recorded_requests.recorded_nodes()]
     items.append({"apiVersion": "v1", "kind": "Pod", **filler})
+    items.append({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"tier": "gold"}}})
     path = folder / "objects.yaml"
     path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": items}))
     return path

@@ -66,13 +66,13 @@ CARDS: Mapping[str, Mutation] = {
         "vrampack/cards/reasons.py",
         "return [card for card in cards if card.tenants <= own]",
         "return cards",
-        "tests/cards/test_fit.py::test_every_card_has_its_own_reason_and_what_is_missing[another tenant's]",
+        "tests/cards/test_card_obstacles.py::test_every_card_has_its_own_reason_and_what_is_missing[another tenant's]",
     ),
     "a reserved card is anybody's": Mutation(
         "vrampack/cards/reasons.py",
         "return [card for card in cards if card.reserve is None or card.reserve in reserves]",
         "return cards",
-        "tests/cards/test_fit.py::test_every_card_has_its_own_reason_and_what_is_missing[reserved for others]",
+        "tests/cards/test_card_obstacles.py::test_every_card_has_its_own_reason_and_what_is_missing[reserved for others]",
     ),
     "a class of nodes with unhealthy cards is refused as full": Mutation(
         "vrampack/cards/node_summary.py",

@@ -49,8 +49,8 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "a pod has any policy it wishes": Mutation(
         "policies/tuning.py",
-        "return {name: TunedPolicy(name) for name in self.allowed}",
-        "return {name: TunedPolicy(name) for name in POLICIES}",
+        "wished = None if wish is None else self._allowed_policies.get(wish)",
+        "wished = None if wish is None else TunedPolicy(wish)",
         f"{ENGINE}::test_a_pods_policy_is_a_wish_within_what_is_allowed[nothing is allowed]",
     ),
     "what fits is answered in the order of names": Mutation(
@@ -233,7 +233,7 @@ VERBS: Mapping[str, Mutation] = {
         "pod = proposed_pod",
         f"{PREEMPTION}::test_what_the_pod_asks_and_its_priority_come_from_the_api_server",
     ),
-    "verdicts that are worked out in steps are a stranger's": Mutation(
+    "a verdict worked out in steps is not kept": Mutation(
         "policies/engine/verdict_tables.py",
         "self._update_verdicts(table, names[start : start + NODES_PER_STEP], key, view)",
         "pass",
@@ -241,8 +241,8 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "a state says nothing of what rules know": Mutation(
         "policies/engine/node_states.py",
-        "summary.needs_references, parts, ruled, host",
-        "summary.needs_references, parts, host",
+        "return _get_numbers(summary), summary.models, summary.is_open, summary.needs_references, parts, ruled, host",
+        "return _get_numbers(summary), summary.models, summary.is_open, summary.needs_references, parts, host",
         "tests/policies/test_node_rankings.py::test_nodes_that_rules_alone_tell_apart_are_in_different_states[tenants]",
     ),
     "a shadow judges what has changed": Mutation(

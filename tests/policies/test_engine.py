@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from policies.engine.engine import MAX_FLOOR_VIEWS, Engine
 from policies.engine.host_rooms import HostRooms
-from policies.engine.reserved_nodes import NoSoftReservations
+from policies.engine.soft_reservations import NoSoftReservations
 from policies.engine.verdict_table import MIN_RANKS_KEPT
 from policies.engine.verdict_tables import MAX_CACHED_VERDICTS
 from policies.evaluate import Evaluation, evaluate_node, evaluate_under_policy, sort_by_score

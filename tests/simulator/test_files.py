@@ -23,6 +23,7 @@ FORMS = {
     "documents": f"{NODE}---\n{POD}---\n",
     "a list of both": "kind: List\nitems:\n- {kind: Node, metadata: {name: n}}\n- {kind: Pod, metadata: {name: p}}\n",
     "typed lists": "kind: NodeList\nitems: [{metadata: {name: n}}]\n---\nkind: PodList\nitems: [{metadata: {name: p}}]\n",
+    "YAML that begins like JSON": "{kind: List, items: [{kind: Node, metadata: {name: n}}, {kind: Pod, metadata: {name: p}}]}",
     "JSON": json.dumps(
         {"kind": "List", "items": [{"kind": k, "metadata": {"name": k[0].lower()}} for k in ("Node", "Pod")]}
     ),

@@ -125,11 +125,12 @@ def read_pod_request(
     annotations: Mapping[str, str],
     *,
     resource: str = well_known.MEMORY_RESOURCE,
+    host: HostResources | None = None,
 ) -> PodRequest | None:
     """What the pod requests, or None when it requests no GPU memory (`gpu-mem: 0` is nothing).
 
     `containers` may end with the first that is one too many (`take_requesting_containers`); those before it are read and counted.
-    Never raises: what cannot be read becomes `PodRequest.problem`.
+    `host` is what it takes of its host beside the cards. Never raises: what cannot be read becomes `PodRequest.problem`.
     """
     container_requests, problem = _read_container_requests(containers, resource)
     if not container_requests and not problem:
@@ -150,9 +151,8 @@ def read_pod_request(
         has_references=all(spec.has_reference for spec in containers if (spec.kind, spec.index) in requesting),
     )
     policy = annotations.get(well_known.POLICY, "")
-    return PodRequest(
-        request, tuple(container_requests), policy if 0 < len(policy) <= MAX_POLICY_LENGTH else None, problem
-    )
+    wish = policy if 0 < len(policy) <= MAX_POLICY_LENGTH else None
+    return PodRequest(request, tuple(container_requests), wish, problem, host)
 
 
 def take_requesting_containers(containers: Iterable[ContainerSpec | None]) -> list[ContainerSpec]:

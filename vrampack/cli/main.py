@@ -26,7 +26,11 @@ COMMANDS = {
     "limits": ("vrampack.cli.limits.main", "show who holds what of this node's cards, process by process"),
     "policy": ("vrampack.cli.policy.main", "show the policy and rules in force, or how they decide about a pod"),
     "serve": ("vrampack.cli.serve", "run the extender that kube-scheduler calls"),
-    "simulate": ("vrampack.cli.simulate.main", "measure how tight policies pack"),
+    "simulate": (
+        "vrampack.cli.simulate.main",
+        "measure how tight policies pack, on a trace or on a cluster's snapshot",
+    ),
+    "snapshot": ("vrampack.cli.snapshot", "write what the packing of a cluster depends on into one file"),
 }
 """Name: module, one line of help."""
 

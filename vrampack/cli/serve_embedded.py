@@ -28,7 +28,8 @@ def run_embedded_extender(file: Path, options: ExtenderOptions) -> None:
     Raises `SettingsError` when the file cannot be used, and what `run_extender` raises.
     """
     try:
-        objects = read_objects(file)
+        # Namespaces exist there by being named: their labels are not served.
+        objects = [item for item in read_objects(file) if item["kind"] != "Namespace"]
     except ObjectFileError as error:
         raise SettingsError(str(error)) from error
     uvloop.run(_serve_objects(objects, options))

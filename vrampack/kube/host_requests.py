@@ -1,7 +1,7 @@
 """CPU and main memory as API objects write them: what a pod asks of its host, and what a host has to give.
 
 The sums are the scheduler's own: https://kubernetes.io/docs/concepts/workloads/pods/init-containers/#resource-sharing-within-containers
-Most pods of a cluster write the same few quantities, so each is parsed once.
+Most pods of a cluster write the same few quantities, so each pair is parsed once.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ _NO_QUANTITY = msgspec.Raw(b"null")
 
 def read_host_request(spec: PodSpec) -> HostResources:
     """What the pod takes of a node from its binding on. A quantity that cannot be read counts as none."""
+    containers = spec.containers or ()
+    if len(containers) == 1 and not spec.init_containers and not spec.overhead:
+        return _read_container(containers[0])
     running = sidecars = peak = NOTHING
     for container in spec.init_containers or ():
         asked = _read_container(container)
@@ -31,7 +34,7 @@ def read_host_request(spec: PodSpec) -> HostResources:
             sidecars = _add(sidecars, asked)
             asked = NOTHING
         peak = _find_larger(peak, _add(sidecars, asked))
-    for container in spec.containers or ():
+    for container in containers:
         running = _add(running, _read_container(container))
     return _add(_find_larger(_add(running, sidecars), peak), _read_resources(spec.overhead))
 
@@ -51,8 +54,7 @@ def _read_container(container: ContainerObject) -> HostResources:
 def _read_resources(quantities: Mapping[str, msgspec.Raw] | None) -> HostResources:
     if not quantities:
         return NOTHING
-    cpu, memory = quantities.get("cpu", _NO_QUANTITY), quantities.get("memory", _NO_QUANTITY)
-    return HostResources(_parse(bytes(cpu))[0], -(-_parse(bytes(memory))[1] // MIB))
+    return _parse_both(bytes(quantities.get("cpu", _NO_QUANTITY)), bytes(quantities.get("memory", _NO_QUANTITY)))
 
 
 def _add(one: HostResources, other: HostResources) -> HostResources:
@@ -61,6 +63,11 @@ def _add(one: HostResources, other: HostResources) -> HostResources:
 
 def _find_larger(one: HostResources, other: HostResources) -> HostResources:
     return HostResources(max(one.cpu_milli, other.cpu_milli), max(one.memory_mib, other.memory_mib))
+
+
+@lru_cache(MAX_PARSED_QUANTITIES)
+def _parse_both(cpu: bytes, memory: bytes) -> HostResources:
+    return HostResources(_parse(cpu)[0], -(-_parse(memory)[1] // MIB))
 
 
 @lru_cache(MAX_PARSED_QUANTITIES)

@@ -7,7 +7,6 @@ container turns out to name our resource.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from itertools import chain
 
 import msgspec
@@ -213,9 +212,8 @@ def to_pod(
     """
     annotations = pod.metadata.annotations or {}
     specs = build_container_specs(pod.spec, resource)
-    request = read_pod_request(specs, pod.metadata.labels or {}, annotations, resource=resource) if specs else None
-    if request is not None and host is not None:
-        request = replace(request, host=host)
+    labels = pod.metadata.labels or {}
+    request = read_pod_request(specs, labels, annotations, resource=resource, host=host) if specs else None
     return Pod(
         uid=pod.metadata.uid,
         namespace=pod.metadata.namespace,
@@ -230,7 +228,7 @@ def to_pod(
         created_at=pod.metadata.creation_timestamp or "",
         resource_version=pod.metadata.resource_version,
         scheduler_name=pod.spec.scheduler_name or "",
-        rule_labels=_select_labels(pod.metadata.labels or {}, label_keys) if label_keys else (),
+        rule_labels=_select_labels(labels, label_keys) if label_keys else (),
         is_gated=bool(pod.spec.scheduling_gates),
     )
 

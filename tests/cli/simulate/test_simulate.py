@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from vrampack.cards.tuned_policy import TunedPolicy
-from vrampack.cli.simulate.main import main, parse_policy
+from vrampack.cli.simulate.main import DATA, main, parse_policy
 from vrampack.cli.simulate.progress import format_progress
 from vrampack.cli.simulate.report import Chart, ReportTable, render_report
 
@@ -88,3 +90,17 @@ def test_the_command_writes_the_report_beside_its_table(tmp_path: Path, capsys: 
 def test_progress_says_how_far_and_how_long() -> None:
     assert format_progress(0, 4, 0.0) == "[..............................] 0/4"
     assert format_progress(1, 4, 10.0) == "[#######.......................] 1/4 30 s left"
+
+
+def test_a_json_row_is_written_as_soon_as_its_runs_have_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second trace is not there, which ends the command."""
+    nodes = (DATA / "openb" / "openb_node_list_gpu_node.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "openb").mkdir()
+    (tmp_path / "openb" / "openb_node_list_gpu_node.csv").write_text("".join(nodes[:301]))
+    shutil.copy(DATA / "openb" / "openb_pod_list_cpu050.csv.gz", tmp_path / "openb")
+    with pytest.raises(FileNotFoundError):
+        main(["openb", "--data", str(tmp_path), "--trace", "cpu050", "--trace", "cpu100", "--seeds", "1", "--json"])
+    (row,) = capsys.readouterr().out.splitlines()
+    assert json.loads(row)["trace"] == "cpu050"

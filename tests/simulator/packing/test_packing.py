@@ -52,10 +52,12 @@ def test_the_trace_is_the_published_one() -> None:
 
 def test_arrivals_are_every_pod_once_and_then_drawn_until_the_limit() -> None:
     pods = [SMALL._replace(host=HostResources(each, 1)) for each in range(10)]
-    arrivals = draw_arrivals(pods, 7400, Random(1))
+    arrivals = draw_arrivals([pods], 7400, Random(1))
     assert sorted(arrivals[:10]) == sorted(pods)
     assert len(arrivals) == 14  # 14 x 500 = 7000, and the next would be 7500
-    assert len(draw_arrivals(pods, 2000, Random(1))) == 4
+    assert len(draw_arrivals([pods], 2000, Random(1))) == 4
+    followed = draw_arrivals([pods[:5], pods[5:]], 7400, Random(1))
+    assert (sorted(followed[:5]), sorted(followed[5:10]), len(followed)) == (pods[:5], pods[5:], 14)
 
 
 def test_nodes_are_renamed_so_that_the_order_of_names_is_drawn() -> None:
@@ -106,7 +108,7 @@ def test_a_quarter_of_the_cluster_is_packed_as_measured() -> None:
     allocation = {
         policy: run_seed(
             nodes,
-            pods,
+            [pods],
             42,
             partial(
                 PackedCluster, policy=TunedPolicy(policy), mix=mix, policies=SIMULATED_POLICIES, host_step=EXACT_HOSTS

@@ -10,12 +10,20 @@ from policies.registry import POLICIES
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.request import CardRequest
 from vrampack.cards.tuned_policy import TunedPolicy
-from vrampack.simulator.packing.http_cluster import HttpCluster
+from vrampack.simulator.packing.http_cluster import HttpCluster, insist_on_answer
 from vrampack.simulator.packing.measurement import EXACT_HOSTS
 from vrampack.simulator.packing.packed_cluster import SchedulerPlacedCluster, SimulatedNode, SimulatedPod
-from vrampack.simulator.packing.scheduler_choice import SchedulerChoice, count_wanted_nodes, score_host
+from vrampack.simulator.packing.scheduler_choice import (
+    SchedulerChoice,
+    ScoredHost,
+    charge_host,
+    count_wanted_nodes,
+    score_host,
+)
+from vrampack.simulator.scheduling.extender_client import ExtenderError
 
 HOST = HostResources(8000, 8192)
+HALF_HOST = HostResources(4000, 4096)
 HALF = SimulatedPod(CardRequest(500), HostResources(1000, 1024))
 NO_CARD = SimulatedPod(None, HostResources(3000, 1024))
 
@@ -29,18 +37,30 @@ def test_the_scheduler_looks_for_so_many_nodes(nodes: int, wanted: int) -> None:
     assert count_wanted_nodes(nodes) == wanted
 
 
-def test_an_empty_and_balanced_host_scores_best() -> None:
-    """8 CPUs and 8 GiB, of which a pod takes a quarter: 75 of both left, and both alike, so 75 + 100."""
-    pod = HostResources(2000, 2048)
-    assert score_host(HOST, HOST, pod) == 175
-    # 2 CPUs and all memory left: (0 + 75) / 2 = 37, and apart by 0.75: 62
-    assert score_host(HOST, HostResources(2000, 8192), pod) == 99
+@pytest.mark.parametrize(
+    ("requested", "pod", "scores"),
+    [
+        # 75 % left of both; they were alike before and are after, so 50 + (50 + 0) / 2
+        (HostResources(0, 0), HostResources(2000, 2048), (75, 75)),
+        # 0 and 72 % left, by 200 MiB for what asks for none; apart by 0.5 before, by 0.75 after: 50 + (50 + 62 - 75) // 2
+        (HostResources(4000, 0), HostResources(4000, 2048), (36, 68)),
+        # the pod makes up for what stood on the host: 75 before, 100 after
+        (HostResources(4000, 0), HostResources(0, 4096), (47, 87)),
+        # counts as 100 m and 200 MiB when what is left is looked at, and has no balance
+        (HostResources(0, 0), HostResources(0, 0), (97, 0)),
+    ],
+)
+def test_hosts_are_scored(requested: HostResources, pod: HostResources, scores: tuple[int, int]) -> None:
+    host = charge_host(ScoredHost(HOST), requested) if any(requested) else ScoredHost(HOST)
+    assert score_host(host, pod) == scores
 
 
 def test_the_search_goes_on_where_it_stopped() -> None:
+    """Which is the first that fits after those that were taken."""
     choice = SchedulerChoice({f"n{at:03}": HOST for at in range(200)}, Random(1))
-    first, second = (choice.list_feasible_nodes(lambda _: True) for _ in range(2))
-    assert (first[0], second[0]) == ("n000", "n100")
+    choice.charge_host("n100", HOST)
+    first, second = (choice.list_feasible_nodes(HALF_HOST) for _ in range(2))
+    assert (first[0], second[0]) == ("n000", "n101")
     assert len(first) == len(second) == 100
 
 
@@ -67,3 +87,15 @@ def test_pods_go_through_the_program_and_its_api_server() -> None:
         assert cluster.place_pod("e", NO_CARD) in ("one", "two")
     finally:
         cluster.close()
+
+
+async def test_an_extender_that_is_not_ready_is_asked_again() -> None:
+    """As after a run was stopped for minutes: the watch has to speak first."""
+    failures = [ExtenderError("not ready"), ExtenderError("not ready")]
+
+    async def answer_at_last() -> str:
+        if failures:
+            raise failures.pop()
+        return "bound"
+
+    assert await insist_on_answer(answer_at_last) == "bound"

@@ -112,9 +112,9 @@ async def read_cluster(api: Api, settings: ExtenderConfiguration) -> ExplainedCl
 async def read_nodes(api: Api, settings: ExtenderConfiguration, unread_objects: list[str]) -> dict[str, ListedNode]:
     """All nodes by name; those that cannot be decoded are named in `unread_objects`."""
     nodes = {}
-    async for raw in _list_items(api, "nodes"):
+    async for raw in list_items(api, "nodes"):
         try:
-            node = _to_listed_node(_NODE.decode(raw), _NODE_FIELDS.decode(raw), settings)
+            node = to_listed_node(_NODE.decode(raw), _NODE_FIELDS.decode(raw), settings)
         except UNDECODABLE as error:
             unread_objects.append(f"a node cannot be decoded and is left out: {error}")
         else:
@@ -131,7 +131,7 @@ async def _read_pods(api: Api, settings: ExtenderConfiguration, listed: ClusterL
     known = listed.hosts.begin_list()
     for name, node in listed.nodes.items() if known is not None else ():
         listed.hosts.update_host(name, node.host)
-    async for raw in _list_items(api, "pods"):
+    async for raw in list_items(api, "pods"):
         try:
             obj = _POD.decode(raw)
             host = listed.hosts.read_request(obj.spec)
@@ -151,7 +151,11 @@ async def _read_pods(api: Api, settings: ExtenderConfiguration, listed: ClusterL
     listed.hosts.end_list(known, listed.pods)
 
 
-async def _list_items(api: Api, resource: Resource) -> AsyncIterator[msgspec.Raw]:
+async def list_items(api: Api, resource: Resource) -> AsyncIterator[msgspec.Raw]:
+    """Every object of the cluster, page by page.
+
+    Raises `RefusedError`, `NoAnswerError`, and where a page is asked for too late `ResourceExpiredError`.
+    """
     token = ""
     while True:
         body = await api.list_page(resource, limit=PAGE_SIZE, token=token)
@@ -166,9 +170,10 @@ async def _list_items(api: Api, resource: Resource) -> AsyncIterator[msgspec.Raw
             return
 
 
-def _to_listed_node(
+def to_listed_node(
     node: NodeObject, scheduling_fields: NodeSchedulingFields, settings: ExtenderConfiguration
 ) -> ListedNode:
+    """The node as these settings read it."""
     memory, count = settings.resources.memory, settings.resources.count
     reading = to_node(node, unit_mib=settings.unit_mib, resource=memory, count_resource=count)
     offered = (node.status.allocatable or {}).get(memory, msgspec.Raw(b'"0"'))

@@ -72,11 +72,18 @@ class ClusterEvaluation:
 
 
 def evaluate_cluster(
-    cluster: ExplainedCluster, tuning: PolicyTuning, pod_request: PodRequest, pod_fields: PodSchedulingFields
+    cluster: ExplainedCluster,
+    tuning: PolicyTuning,
+    pod_request: PodRequest,
+    pod_fields: PodSchedulingFields,
+    outlook: Outlook | None = None,
 ) -> ClusterEvaluation:
-    """How the extender's filter and prioritize would answer for every node of the cluster."""
+    """How the extender's filter and prioritize would answer for every node of the cluster.
+
+    `outlook` is what policies know beside the nodes; None: what an extender knows that starts now.
+    """
     policy = tuning.choose_policy(pod_request.policy, pod_request.profile)
-    outlook = build_outlook(cluster, policy, pod_request)
+    outlook = build_outlook(cluster, policy, pod_request) if outlook is None else outlook
     verdicts = {
         name: evaluate.evaluate_node(seen.node, pod_request.card_request, policy, outlook)
         for name, seen in cluster.nodes.items()

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from extender.settings import ExtenderConfiguration
+from policies.outlook import Outlook
 from vrampack.cards.node import NodeFacts
 from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import PodRequest
@@ -61,10 +62,14 @@ def explain_bound_pod(subject: ExplainedPod, settings: ExtenderConfiguration, fa
 
 
 def explain_pending_pod(
-    subject: ExplainedPod, settings: ExtenderConfiguration, pod_request: PodRequest, cluster: ExplainedCluster
+    subject: ExplainedPod,
+    settings: ExtenderConfiguration,
+    pod_request: PodRequest,
+    cluster: ExplainedCluster,
+    outlook: Outlook | None = None,
 ) -> Explanation:
-    """A pod that is not bound: every node and card, and the next step."""
-    evaluation = evaluate_cluster(cluster, settings.policy, pod_request, subject.scheduling_fields)
+    """A pod that is not bound: every node and card, and the next step. `outlook`: see `evaluate_cluster`."""
+    evaluation = evaluate_cluster(cluster, settings.policy, pod_request, subject.scheduling_fields, outlook)
     policy = settings.policy.choose_policy(pod_request.policy, pod_request.profile).name
     reasons = Counter(node.reason for node in evaluation.nodes if node.reason)
     step = _suggest_step(subject, settings, pod_request, evaluation, cluster)

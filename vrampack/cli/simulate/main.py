@@ -1,6 +1,7 @@
 """`vrampack simulate openb|cards`: how tight policies pack, measured with the extender's ledger, engine and policies.
 
-Tables go to stdout as they are; with `--json` each row is one JSON object on a line of its own.
+`vrampack simulate replay` is in `replay.py`. Tables go to stdout when all is measured; with `--json` each row is one JSON object on
+a line of its own, as soon as its runs have ended.
 """
 
 from __future__ import annotations
@@ -8,23 +9,25 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-from collections.abc import Callable, Sequence
-from itertools import product
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice, product
 from pathlib import Path
 from typing import TypeVar, get_args
 
-from extender.placement_policy import find_policy_file, list_presets, load_placement_policy
+from extender.placement_policy import list_presets
 from extender.settings import load_settings
 from policies.registry import POLICIES
 from vrampack.cards.tuned_policy import TunedPolicy
 from vrampack.cli.errors import report_error
 from vrampack.cli.inspect.text_columns import align_columns
+from vrampack.cli.named_policy import load_named_policy
 from vrampack.cli.output import write_output
+from vrampack.cli.simulate import replay
 from vrampack.cli.simulate.progress import ProgressBar
 from vrampack.cli.simulate.report import Chart, ReportTable, render_report
 from vrampack.config.errors import SettingsError
-from vrampack.config.strict import read_document
 from vrampack.simulator.packing.measurement import (
+    FOLLOWED_BY,
     POLICY_NAMES,
     CardRun,
     CardTest,
@@ -48,10 +51,13 @@ FIGURES = ("PLACED", "ALLOC", "DENSITY", "STRANDED", "REPACK", "WAIT")
 
 Run = TypeVar("Run", OpenbRun, CardRun)
 Result = TypeVar("Result")
+Key = TypeVar("Key")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the benchmark that is named; returns the exit code."""
+    """Run the benchmark or the replay that is named; returns the exit code."""
+    if arguments[:1] == ["replay"]:
+        return replay.main(arguments[1:])
     options = build_parser().parse_args(arguments)
     options.arguments = arguments
     if not options.data.is_dir():
@@ -61,7 +67,11 @@ def main(arguments: Sequence[str]) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """The flags of both benchmarks; those that only one takes say so."""
-    made = argparse.ArgumentParser(prog="vrampack simulate", description="Measure how tight policies pack.")
+    made = argparse.ArgumentParser(
+        prog="vrampack simulate",
+        description="Measure how tight policies pack.",
+        epilog="A cluster's own pods: vrampack simulate replay --help.",
+    )
     made.add_argument(
         "benchmark", choices=("openb", "cards"), help="the FGD study's protocol, or GiB requests with departures"
     )
@@ -79,7 +89,11 @@ def build_parser() -> argparse.ArgumentParser:
     made.add_argument("--report", type=Path, metavar="FILE", help="curves and the table as one HTML file")
     made.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="benchmarks/data of a checkout")
     made.add_argument(
-        "--trace", action="append", choices=("all", *OPENB_TRACES), help="openb: may be given several times (default)"
+        "--trace",
+        action="append",
+        type=parse_trace,
+        metavar="NAME",
+        help=f"openb: all, {', '.join(OPENB_TRACES)}, or ONE+ANOTHER; may be given several times (default)",
     )
     made.add_argument(
         "--through",
@@ -102,12 +116,17 @@ def parse_policy(text: str) -> TunedPolicy:
     if text not in list_presets() and not Path(text).is_file():
         raise argparse.ArgumentTypeError(f"{text!r} is no file and none of {', '.join(POLICY_NAMES)}")
     try:
-        path = find_policy_file(text)
-        is_policy_file = read_document(path).values.get("kind") == "PlacementPolicy"
-        settings = load_placement_policy(path) if is_policy_file else load_settings(path)
+        return load_named_policy(text, load_settings(None)).settings.policy.tuned_default
     except SettingsError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
-    return settings.policy.tuned_default
+
+
+def parse_trace(text: str) -> str:
+    """`all`, a trace, or several with a `+` between, whose pods arrive after each other. Raises `ArgumentTypeError`."""
+    for name in text.split(FOLLOWED_BY):
+        if name not in OPENB_TRACES and text != "all":
+            raise argparse.ArgumentTypeError(f"{name!r} is none of all, {', '.join(OPENB_TRACES)}")
+    return text
 
 
 def parse_seeds(text: str) -> range:
@@ -133,18 +152,16 @@ def _simulate_openb(options: argparse.Namespace) -> int:
     traces = OPENB_TRACES if "all" in traces else traces
     rows = [
         (
-            trace,
-            policy,
+            (trace, policy),
             [OpenbRun(options.data, trace, policy, options.mix, seed, options.through) for seed in options.seeds],
         )
         for trace, policy in product(traces, _list_policies(options))
     ]
-    results = _measure(measure_openb, [run for _, _, runs in rows for run in runs], options.jobs)
     table, curves = [], dict[str, dict[str, list[tuple[float, float]]]]()
-    for trace, policy, runs in rows:
-        curve = average_results([results[run] for run in runs])
+    for (trace, policy), results in _measure_rows(measure_openb, rows, options.jobs):
+        curve = average_results(list(results.values()))
         curves.setdefault(trace, {})[policy.label] = [(float(at), value) for at, value in curve.items()]
-        per_seed = {run.seed: _select_published(results[run]) for run in runs}
+        per_seed = {run.seed: _select_published(result) for run, result in results.items()}
         allocation = average_results(list(per_seed.values()))
         if options.json:
             _write_json(
@@ -182,11 +199,10 @@ def _simulate_cards(options: argparse.Namespace) -> int:
         )
         for test, cluster, requests, policy in settings
     ]
-    results = _measure(measure_cards, [run for _, runs in rows for run in runs], options.jobs)
     table = []
-    for (test, cluster, requests, policy), runs in rows:
-        for load in results[runs[0]]:
-            measures = average_results([results[run][load] for run in runs])
+    for (test, cluster, requests, policy), results in _measure_rows(measure_cards, rows, options.jobs):
+        for load in next(iter(results.values())):
+            measures = average_results([result[load] for result in results.values()])
             if options.json:
                 _write_json(
                     test=test,
@@ -211,14 +227,19 @@ def _list_policies(options: argparse.Namespace) -> list[TunedPolicy]:
     return options.policy or [TunedPolicy("tessellate")]
 
 
-def _measure(measure: Callable[[Run], Result], runs: Sequence[Run], jobs: int) -> dict[Run, Result]:
-    """All results; on a terminal a bar on stderr says how far it is."""
-    results: dict[Run, Result] = {}
-    with ProgressBar(len(runs)) as progress:
-        for run, result in map_runs(measure, runs, jobs):
-            results[run] = result
-            progress.count_run(f"{run.policy.label} seed {run.seed}")
-    return results
+def _measure_rows(
+    measure: Callable[[Run], Result], rows: Sequence[tuple[Key, Sequence[Run]]], jobs: int
+) -> Iterator[tuple[Key, dict[Run, Result]]]:
+    """The results of each row as soon as its runs have ended; on a terminal a bar on stderr says how far they are."""
+    measured = map_runs(measure, [run for _, runs in rows for run in runs], jobs)
+    with ProgressBar(sum(len(runs) for _, runs in rows)) as progress:
+        for key, runs in rows:
+            results: dict[Run, Result] = {}
+            for run, result in islice(measured, len(runs)):
+                results[run] = result
+                progress.count_run(f"{run.policy.label} seed {run.seed}")
+            progress.wipe_line()
+            yield key, results
 
 
 def _select_published(result: dict[str, float]) -> dict[str, float]:

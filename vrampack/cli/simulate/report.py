@@ -15,6 +15,10 @@ STYLE = (
     "table{border-collapse:collapse}th,td{padding:.2em .8em;border-bottom:1px solid #ced4da;text-align:left}"
     "td.number,th.number{text-align:right;font-variant-numeric:tabular-nums}svg text{font-size:12px}"
 )
+LOADS_NOTHING = (
+    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+)
+"""The browser keeps the page to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ class ReportTable:
 def render_report(title: str, command: str, charts: Sequence[Chart], table: ReportTable) -> str:
     """The whole page. `command` is what made it."""
     parts = [
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>',
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">{LOADS_NOTHING}<title>{escape(title)}</title>',
         f"<style>{STYLE}</style></head><body>\n<h1>{escape(title)}</h1>\n<p>Made by <code>{escape(command)}</code></p>",
         *(_render_chart(chart) for chart in charts),
         _render_table(table),

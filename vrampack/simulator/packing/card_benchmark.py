@@ -49,6 +49,38 @@ class CardMeasures:
     """In thousandths of a mean lifetime: mean from arrival to placement. 0 where what does not fit is lost."""
 
 
+@dataclass(frozen=True, slots=True)
+class CardUse:
+    """Of all cards at one moment, in units."""
+
+    used_units: int
+    open_units: int
+    """Of the cards in use."""
+    stranded_units: int
+    """Free on used cards in pieces smaller than the median request."""
+    repacked_units: int
+    """Of the cards that an offline best-fit-decreasing repack opens."""
+
+    @property
+    def density(self) -> float:
+        """Used, in per cent of the cards in use."""
+        return 100 * self.used_units / self.open_units if self.open_units else 100.0
+
+    @property
+    def repack_ratio(self) -> float:
+        return self.open_units / self.repacked_units if self.repacked_units else 1.0
+
+
+def measure_card_use(cards: Sequence[tuple[int, int]], running: Sequence[int], median_units: float) -> CardUse:
+    """Of these cards, with their units and used units, and what runs on them, in units of one card each."""
+    return CardUse(
+        sum(used for _, used in cards),
+        sum(units for units, used in cards if used),
+        sum(units - used for units, used in cards if used and units - used < median_units),
+        repack_requests([units for units, _ in cards], running),
+    )
+
+
 @dataclass(slots=True)
 class _Tally:
     total_units: int
@@ -59,17 +91,13 @@ class _Tally:
     waits: list[float] = field(default_factory=list)
 
     def sample_cards(self, cluster: PackedCluster, running: Sequence[int]) -> None:
-        cards = cluster.list_card_uses()
-        used = sum(used for _, used in cards)
-        open_units = sum(units for units, used in cards if used)
-        stranded = sum(units - used for units, used in cards if used and units - used < self.median_units)
-        repacked = repack_requests([units for units, _ in cards], running)
+        use = measure_card_use(cluster.list_card_uses(), running, self.median_units)
         self.samples.append(
             (
-                100 * used / self.total_units,
-                100 * used / open_units if open_units else 100.0,
-                100 * stranded / self.total_units,
-                open_units / repacked if repacked else 1.0,
+                100 * use.used_units / self.total_units,
+                use.density,
+                100 * use.stranded_units / self.total_units,
+                use.repack_ratio,
             )
         )
 
@@ -205,11 +233,15 @@ def repack_requests(card_units: Sequence[int], running: Sequence[int]) -> int:
     return opened
 
 
-def _begin_tally(nodes: Sequence[SimulatedNode], weights: Mapping[int, float]) -> _Tally:
-    half, seen, median = sum(weights.values()) / 2, 0.0, 0
+def find_median_request(weights: Mapping[int, float]) -> int:
+    """The median of requests by units; 0 without any."""
+    half, seen = sum(weights.values()) / 2, 0.0
     for units, weight in sorted(weights.items()):
         seen += weight
         if seen >= half:
-            median = units
-            break
-    return _Tally(sum(sum(node.card_units) for node in nodes), median)
+            return units
+    return 0
+
+
+def _begin_tally(nodes: Sequence[SimulatedNode], weights: Mapping[int, float]) -> _Tally:
+    return _Tally(sum(sum(node.card_units) for node in nodes), find_median_request(weights))

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 from extender.app import Extender, ExtenderOptions
 from extender.http.server import open_listener
@@ -34,16 +36,23 @@ from vrampack.simulator.scheduling.settings import SchedulerSettings
 
 LOOPBACK = "127.0.0.1"
 POLL_SECONDS = 0.02
+TIMEOUT_SECONDS = 3600.0
+"""So long a run may be stopped in the middle of a call."""
+MAX_FAILURES = 15_000
+"""Five minutes of asking: of nodes, which do not change here, an API server says nothing for a minute."""
 CONTAINER = "main"
+
+log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
 
 
 class HttpCluster:
     """Nodes of one model each, with hosts. Close it: it has listeners and tasks."""
 
     def __init__(self, nodes: Sequence[SimulatedNode], policy: TunedPolicy, random: Random) -> None:
-        self._rooms = {node.name: node.host for node in nodes if node.host is not None}
-        self._free_units = {node.name: sum(node.card_units) for node in nodes}
-        self._choice = SchedulerChoice(dict(self._rooms), random)
+        hosts = {node.name: node.host for node in nodes if node.host is not None}
+        self._choice = SchedulerChoice(hosts, random, {node.name: sum(node.card_units) for node in nodes})
         self._stack = AsyncExitStack()
         self._runner = asyncio.Runner()
         self._runner.run(self._start(nodes, policy))
@@ -83,6 +92,7 @@ class HttpCluster:
             SchedulerSettings(
                 f"http://{LOOPBACK}:{listener.getsockname()[1]}{settings.listen.url_prefix}",
                 weight=10,
+                http_timeout_seconds=TIMEOUT_SECONDS,
                 managed_resources=frozenset({well_known.MEMORY_RESOURCE}),
             )
         )
@@ -107,13 +117,7 @@ class HttpCluster:
 
     async def _place_pod(self, uid: str, pod: SimulatedPod) -> str | None:
         asked = pod.host or HostResources(0, 0)
-
-        def is_feasible(name: str) -> bool:
-            room = self._rooms[name]
-            fits_host = room.cpu_milli >= asked.cpu_milli and room.memory_mib >= asked.memory_mib
-            return fits_host and self._free_units[name] >= pod.units
-
-        names = self._choice.list_feasible_nodes(is_feasible)
+        names = self._choice.list_feasible_nodes(asked, pod.units)
         if not names:
             return None
         created = self._api.create(build_pod_object(uid, pod))
@@ -121,27 +125,40 @@ class HttpCluster:
         if name is None:
             self._api.delete("pods", uid, grace_seconds=0)
             return None
-        self._free_units[name] -= pod.units
-        room = self._rooms[name]
-        self._rooms[name] = HostResources(room.cpu_milli - asked.cpu_milli, room.memory_mib - asked.memory_mib)
+        self._choice.charge_host(name, asked, pod.units)
         return name
 
     async def _choose_node(
         self, created: Object, pod: SimulatedPod, names: Sequence[str], asked: HostResources
     ) -> str | None:
         if pod.cards is None:
-            name = self._choice.choose_node(names, self._rooms, asked)
+            name = self._choice.choose_node(names, asked)
             metadata = created["metadata"]
             binding = {"metadata": {"name": metadata["name"], "uid": metadata["uid"]}, "target": {"name": name}}
             self._api.store.bind("default", metadata["name"], binding)
             return name
-        passed = (await self._client.filter(created, names)).names
+        passed = (await insist_on_answer(lambda: self._client.filter(created, names))).names
         if not passed:
             return None
         scores = await self._client.prioritize(created, passed) if len(passed) > 1 else {}
-        name = self._choice.choose_node(passed, self._rooms, asked, scores)
-        await self._client.bind(created, name)
+        name = self._choice.choose_node(passed, asked, scores)
+        await insist_on_answer(lambda: self._client.bind(created, name))
         return name
+
+
+async def insist_on_answer(call: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Ask until the extender answers. Raises `ExtenderError` when it fails for too long.
+
+    A run that was stopped for a while, with its machine perhaps, finds an extender that has to hear from the API server first.
+    """
+    for failures in range(MAX_FAILURES):
+        try:
+            return await call()
+        except ExtenderError as error:
+            if not failures:
+                log.warning("extender asked again error=%s", error)
+            await asyncio.sleep(POLL_SECONDS)
+    return await call()
 
 
 def build_node_object(node: SimulatedNode) -> Object:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -43,13 +44,16 @@ EXACT_POLICIES = frozenset([*STUDY_POLICIES, *STUDY_CLUSTERS, "fragmentation"])
 POLICY_NAMES = sorted([*SIMULATED_POLICIES, *STUDY_CLUSTERS])
 """All that can be measured."""
 
+FOLLOWED_BY = "+"
+"""Between the names of traces of one run."""
+
 Run = TypeVar("Run")
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
 class OpenbRun:
-    """One trace, one policy, one seed."""
+    """One trace, or several after each other (`default+gpushare100`), one policy, one seed."""
 
     data: Path
     trace: str
@@ -79,16 +83,16 @@ class CardRun:
 def measure_openb(run: OpenbRun) -> dict[str, float]:
     """Allocation in per cent, by each whole per cent asked for; `openb_protocol.READ_AT` are those that are published."""
     nodes = read_openb_nodes(run.data / "openb")
-    pods = read_openb_pods(run.data / "openb", run.trace)
+    traces = [read_openb_pods(run.data / "openb", trace) for trace in run.trace.split(FOLLOWED_BY)]
     if run.through == "http":
         with ExitStack() as stack:
-            allocation = openb_protocol.run_seed(nodes, pods, run.seed, partial(_open_http_cluster, run, stack))
+            allocation = openb_protocol.run_seed(nodes, traces, run.seed, partial(_open_http_cluster, run, stack))
     else:
-        allocation = openb_protocol.run_seed(nodes, pods, run.seed, _choose_cluster(run, pods))
+        allocation = openb_protocol.run_seed(nodes, traces, run.seed, _choose_cluster(run, chain.from_iterable(traces)))
     return {str(at): round(value, 3) for at, value in sorted(allocation.items())}
 
 
-def _choose_cluster(run: OpenbRun, pods: Sequence[SimulatedPod]) -> Callable[[Sequence[SimulatedNode]], PackedCluster]:
+def _choose_cluster(run: OpenbRun, pods: Iterable[SimulatedPod]) -> Callable[[Sequence[SimulatedNode]], PackedCluster]:
     build: Callable[..., PackedCluster] = STUDY_CLUSTERS.get(run.policy.name, PackedCluster)
     if run.through == "scheduler":
         build = partial(SchedulerPlacedCluster, random=Random(run.seed))  # noqa: S311 - a simulation's chance

@@ -8,7 +8,7 @@ in the name. The random streams are not those of the artefact, so single seeds d
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Protocol
 
@@ -29,7 +29,7 @@ class PodPlacer(Protocol):
         ...
 
 
-def count_mix(pods: Sequence[SimulatedPod]) -> RequestMix:
+def count_mix(pods: Iterable[SimulatedPod]) -> RequestMix:
     """The mix of a whole trace: what the published policy is given."""
     return count_requests(MixedRequest(pod.cards, pod.host) for pod in pods)
 
@@ -42,9 +42,13 @@ def rename_nodes(nodes: Sequence[SimulatedNode], random: Random) -> list[Simulat
     return [node._replace(name=f"{at:0{width}}-{node.name}") for at, node in zip(order, nodes, strict=True)]
 
 
-def draw_arrivals(pods: Sequence[SimulatedPod], limit_units: float, random: Random) -> list[SimulatedPod]:
-    """The pods in random order, then random ones of them until the next would pass the limit; fewer if they pass it at once."""
-    arrivals = random.sample(pods, len(pods))
+def draw_arrivals(traces: Sequence[Sequence[SimulatedPod]], limit_units: float, random: Random) -> list[SimulatedPod]:
+    """The pods of one trace after those of another, each in random order, then random ones of all of them.
+
+    It ends where the next would pass the limit, and pods are left out if the traces alone pass it.
+    """
+    arrivals = [pod for trace in traces for pod in random.sample(trace, len(trace))]
+    pods = [pod for trace in traces for pod in trace]
     asked = sum(pod.units for pod in arrivals)
     while asked > limit_units:
         asked -= arrivals.pop().units
@@ -56,14 +60,17 @@ def draw_arrivals(pods: Sequence[SimulatedPod], limit_units: float, random: Rand
 
 def run_seed(
     nodes: Sequence[SimulatedNode],
-    pods: Sequence[SimulatedPod],
+    traces: Sequence[Sequence[SimulatedPod]],
     seed: int,
     build_cluster: Callable[[Sequence[SimulatedNode]], PodPlacer],
 ) -> Mapping[int, float]:
-    """Allocation in per cent of the cluster's cards, by the per cent of them that have been asked for."""
+    """Allocation in per cent of the cluster's cards, by the per cent of them that have been asked for.
+
+    The pods of several traces arrive as one, after each other: the mix drifts.
+    """
     random = Random(seed)  # noqa: S311 - a simulation's chance
     total = sum(sum(node.card_units) for node in nodes)
-    arrivals = draw_arrivals(pods, TUNE * total, random)
+    arrivals = draw_arrivals(traces, TUNE * total, random)
     cluster = build_cluster(rename_nodes(nodes, random))
     read: defaultdict[int, list[float]] = defaultdict(list)
     for asked, allocated in _place_arrivals(cluster, arrivals):

@@ -197,11 +197,17 @@ class SchedulerPlacedCluster(PackedCluster):
         self._choice = SchedulerChoice(dict(self._rooms), random)
 
     def place_pod(self, uid: str, pod: SimulatedPod) -> str | None:
-        if pod.cards is not None or pod.host is None:
+        if pod.host is None:
             return super().place_pod(uid, pod)
-        names = self._choice.list_feasible_nodes(_FittingHosts(self._rooms, pod.host).__contains__)
+        name = super().place_pod(uid, pod) if pod.cards is not None else self._place_by_scheduler(pod.host)
+        if name is not None:
+            self._choice.charge_host(name, pod.host)
+        return name
+
+    def _place_by_scheduler(self, request: HostResources) -> str | None:
+        names = self._choice.list_feasible_nodes(request)
         if not names:
             return None
-        name = self._choice.choose_node(names, self._rooms, pod.host)
-        self._change_room(name, -pod.host.cpu_milli, -pod.host.memory_mib)
+        name = self._choice.choose_node(names, request)
+        self._change_room(name, -request.cpu_milli, -request.memory_mib)
         return name

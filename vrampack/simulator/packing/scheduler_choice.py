@@ -1,14 +1,20 @@
 """What kube-scheduler does by itself: which nodes it looks at, and how its own plug-ins score them.
 
 As shipped: `percentageOfNodesToScore` adapts to the size of the cluster, and of the default score plug-ins two tell nodes apart
-here: NodeResourcesFit (LeastAllocated) and NodeResourcesBalancedAllocation, both by CPU and memory with weight 1. Ties are drawn.
-See `numFeasibleNodesToFind` in schedule_one.go, least_allocated.go and balanced_allocation.go of Kubernetes 1.36.
+here: NodeResourcesFit (LeastAllocated) and NodeResourcesBalancedAllocation, both by CPU and memory with weight 1. See
+`numFeasibleNodesToFind` in schedule_one.go, least_allocated.go and balanced_allocation.go of Kubernetes 1.36.
+
+Ties are drawn: the real one takes the first that its threads found, or draws where an extender scored. It looks at nodes in
+several threads, too, so it may skip some where this goes straight on. tests/simulator/decisions compares both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from random import Random
+from typing import NamedTuple
 
 from vrampack.cards.host_room import HostResources
 
@@ -16,44 +22,83 @@ MIN_FEASIBLE_NODES = 100
 MIN_PERCENTAGE = 5
 MAX_SCORE = 100
 NO_REQUEST = HostResources(100, 200)
-"""What the scheduler takes a pod for that asks for nothing, when it scores."""
+"""What LeastAllocated takes a pod for that asks for nothing: thousandths of a CPU, MiB."""
+
+
+class ScoredHost(NamedTuple):
+    """What a host has, and what of it is requested, as each of the two plug-ins counts that."""
+
+    capacity: HostResources
+    requested: HostResources = HostResources(0, 0)
+    counted: HostResources = HostResources(0, 0)
+    """With `NO_REQUEST` for pods that ask for nothing."""
+    balance: int = MAX_SCORE
+    """Of what is requested."""
 
 
 class SchedulerChoice:
-    """Over hosts of fixed capacity, in the order of their names."""
+    """Over hosts of fixed capacity, in the order of their names. `units` is what each has of the extender's resource."""
 
-    def __init__(self, capacities: Mapping[str, HostResources], random: Random) -> None:
-        self._capacities = capacities
+    def __init__(
+        self, capacities: Mapping[str, HostResources], random: Random, units: Mapping[str, int] | None = None
+    ) -> None:
+        self._hosts = {name: ScoredHost(capacity) for name, capacity in capacities.items()}
+        self._rooms = {name: (*capacity, (units or {}).get(name, 0)) for name, capacity in capacities.items()}
+        """CPU, memory and units that are left."""
         self._names = list(capacities)
+        self._scores: defaultdict[HostResources, dict[str, int]] = defaultdict(dict)
+        """By request, until a host changes."""
         self._random = random
         self._next_start = 0
 
-    def list_feasible_nodes(self, is_feasible: Callable[[str], bool]) -> list[str]:
-        """As many as the scheduler looks for, from where it stopped looking for the pod before."""
-        wanted, found, looked_at = count_wanted_nodes(len(self._names)), list[str](), 0
-        for looked_at in range(1, len(self._names) + 1):
-            name = self._names[(self._next_start + looked_at - 1) % len(self._names)]
-            if is_feasible(name):
-                found.append(name)
+    def list_feasible_nodes(self, request: HostResources, units: int = 0) -> list[str]:
+        """As many as the scheduler looks for, from where it stopped looking for the pod before.
+
+        It stops at one more than it takes, and begins there with the next pod.
+        """
+        names, found = self._names, list[str]()
+        wanted, start = count_wanted_nodes(len(names)), self._next_start
+        for position in chain(range(start, len(names)), range(start)):
+            if self.has_room(names[position], request, units):
                 if len(found) == wanted:
+                    self._next_start = position
                     break
-        self._next_start = (self._next_start + looked_at) % len(self._names)
+                found.append(names[position])
         return found
 
+    def has_room(self, name: str, request: HostResources, units: int = 0) -> bool:
+        free_cpu_milli, free_memory_mib, free_units = self._rooms[name]
+        return free_cpu_milli >= request.cpu_milli and free_memory_mib >= request.memory_mib and free_units >= units
+
     def choose_node(
-        self,
-        names: Sequence[str],
-        rooms: Mapping[str, HostResources],
-        request: HostResources,
-        extender_scores: Mapping[str, int] | None = None,
+        self, names: Sequence[str], request: HostResources, extender_scores: Mapping[str, int] | None = None
     ) -> str:
-        """The highest total of plug-ins and extender. `rooms` is what the hosts have left without the pod."""
-        totals = {
-            name: score_host(self._capacities[name], rooms[name], request) + (extender_scores or {}).get(name, 0)
-            for name in names
-        }
-        highest = max(totals.values())
-        return self._random.choice([name for name in names if totals[name] == highest])
+        """The highest total of plug-ins and extender."""
+        return self._random.choice(self.list_best_nodes(names, request, extender_scores or {}))
+
+    def list_best_nodes(
+        self, names: Sequence[str], request: HostResources, extender_scores: Mapping[str, int]
+    ) -> list[str]:
+        """Those of the highest total: any of them may be chosen."""
+        scores = self._scores[request]
+        for name in names:
+            if name not in scores:
+                scores[name] = sum(self.score_node(name, request))
+        totals = [scores[name] + extender_scores.get(name, 0) for name in names]
+        highest = max(totals)
+        return [name for name, total in zip(names, totals, strict=True) if total == highest]
+
+    def score_node(self, name: str, request: HostResources) -> tuple[int, int]:
+        """By NodeResourcesFit and NodeResourcesBalancedAllocation."""
+        return score_host(self._hosts[name], request)
+
+    def charge_host(self, name: str, request: HostResources, units: int = 0) -> None:
+        """A pod was placed there."""
+        self._hosts[name] = charge_host(self._hosts[name], request)
+        cpu_milli, memory_mib, free_units = self._rooms[name]
+        self._rooms[name] = (cpu_milli - request.cpu_milli, memory_mib - request.memory_mib, free_units - units)
+        for scores in self._scores.values():
+            scores.pop(name, None)
 
 
 def count_wanted_nodes(nodes: int) -> int:
@@ -64,11 +109,49 @@ def count_wanted_nodes(nodes: int) -> int:
     return max(MIN_FEASIBLE_NODES, nodes * percentage // 100)
 
 
-def score_host(capacity: HostResources, room: HostResources, request: HostResources) -> int:
-    """The sum of both plug-ins, 0 to 200."""
-    asked = [each or default for each, default in zip(request, NO_REQUEST, strict=True)]
-    left = [max(0, have - take) for have, take in zip(room, asked, strict=True)]
-    fractions = [each / total if total else 0.0 for each, total in zip(left, capacity, strict=True)]
-    least_allocated = sum(int(MAX_SCORE * each) for each in fractions) // len(fractions)
-    balanced = int(MAX_SCORE * (1 - abs(fractions[0] - fractions[1]) / 2))
-    return least_allocated + balanced
+def charge_host(host: ScoredHost, request: HostResources) -> ScoredHost:
+    """The host with one more pod."""
+    requested = _add(host.requested, request)
+    return ScoredHost(
+        host.capacity,
+        requested,
+        _add(host.counted, _count_request(request)),
+        rate_balance(host.capacity, requested),
+    )
+
+
+def score_host(host: ScoredHost, request: HostResources) -> tuple[int, int]:
+    """By LeastAllocated and by BalancedAllocation, 0 to 100 each."""
+    return (
+        rate_emptiness(host.capacity, _add(host.counted, _count_request(request))),
+        score_balance(host, request),
+    )
+
+
+def rate_emptiness(capacity: HostResources, counted: HostResources) -> int:
+    """The mean of what is left of each, in per cent."""
+    left = [max(0, has - taken) * MAX_SCORE // has for has, taken in zip(capacity, counted, strict=True) if has]
+    return sum(left) // len(left) if left else 0
+
+
+def score_balance(host: ScoredHost, request: HostResources) -> int:
+    """Above 75 where the pod makes CPU and memory more equally used than they were, 50 at the least; 0 for one that asks for nothing."""
+    if not any(request):
+        return 0
+    gained = rate_balance(host.capacity, _add(host.requested, request)) - host.balance
+    return MAX_SCORE // 2 + (MAX_SCORE // 2 + gained) // 2
+
+
+def rate_balance(capacity: HostResources, requested: HostResources) -> int:
+    """100 where equal shares of CPU and memory are requested, 50 where all of one and nothing of the other."""
+    shares = [min(1.0, taken / has) for has, taken in zip(capacity, requested, strict=True) if has]
+    deviation = abs((shares[0] - shares[1]) / 2) if len(shares) > 1 else 0.0
+    return int((1 - deviation) * MAX_SCORE)
+
+
+def _count_request(request: HostResources) -> HostResources:
+    return HostResources(request.cpu_milli or NO_REQUEST.cpu_milli, request.memory_mib or NO_REQUEST.memory_mib)
+
+
+def _add(one: HostResources, other: HostResources) -> HostResources:
+    return HostResources(one.cpu_milli + other.cpu_milli, one.memory_mib + other.memory_mib)

@@ -1,0 +1,44 @@
+"""What `--policy NAME|FILE` stands for where a whole configuration is meant: rules and profiles with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from extender.placement_policy import PLACEMENT_FIELDS, list_presets, load_placement_policy
+from extender.placement_policy import find_policy_file as find_preset_or_file
+from extender.settings import ExtenderConfiguration, load_settings
+from policies.registry import POLICIES
+from policies.tuning import PolicyTuning
+from vrampack.cli.config.file_kinds import find_file_kind
+from vrampack.config.errors import SettingsError
+from vrampack.config.strict import read_document
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPolicy:
+    """Settings, and what they were called on the command line."""
+
+    name: str
+    settings: ExtenderConfiguration
+
+
+def load_named_policy(text: str, base: ExtenderConfiguration) -> NamedPolicy:
+    """A policy under the rules of `base`; a preset or PlacementPolicy in their place; or an ExtenderConfiguration as it is.
+
+    Raises `SettingsError`.
+    """
+    if text in POLICIES:
+        changes = {"policy": PolicyTuning(default=text), "profiles": ()}
+        return NamedPolicy(text, base.model_copy(update=changes))
+    if text not in list_presets() and "/" not in text and not Path(text).exists():
+        raise SettingsError(
+            f"{text!r} is no file, no policy and no preset; policies are {', '.join(POLICIES)}, "
+            f"presets {', '.join(list_presets())}"
+        )
+    path = find_preset_or_file(text)
+    kind = find_file_kind(read_document(path).values)
+    if kind is not None and kind.model is ExtenderConfiguration:
+        return NamedPolicy(text, load_settings(path))
+    placement = load_placement_policy(path)
+    return NamedPolicy(text, base.model_copy(update={name: getattr(placement, name) for name in PLACEMENT_FIELDS}))

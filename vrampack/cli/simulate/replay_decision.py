@@ -1,0 +1,44 @@
+"""How one pod's node is chosen in a replay: the explanation that `vrampack policy explain` gives of a cluster."""
+
+from __future__ import annotations
+
+import msgspec
+
+from vrampack.cards.pod import Pod
+from vrampack.cli.explain.cluster import ClusterListing, ExplainedCluster, to_listed_node
+from vrampack.cli.explain.explanations import explain_pending_pod
+from vrampack.cli.explain.pod import ExplainedPod, NodeSchedulingFields, PodSchedulingFields
+from vrampack.cli.explain.schema import Explanation
+from vrampack.kube.objects import NodeObject
+from vrampack.simulator.replay.replayed_cluster import ReplayedCluster
+from vrampack.simulator.resource_kinds import Object
+
+
+class DecisionWatcher:
+    """Explains one pod when its turn comes; `explanation` is None before."""
+
+    def __init__(self, pod_name: tuple[str, str]) -> None:
+        self._pod_name = pod_name
+        self.explanation: Explanation | None = None
+
+    def __call__(self, cluster: ReplayedCluster, item: Object, pod: Pod) -> None:
+        if (pod.namespace, pod.name) == self._pod_name and pod.request is not None:
+            self.explanation = explain_decision(cluster, item, pod)
+
+
+def explain_decision(cluster: ReplayedCluster, item: Object, pod: Pod) -> Explanation:
+    """Every node and card as this pod finds it now, and the scores by what the engine knows."""
+    request, settings = pod.request, cluster.settings
+    if request is None:
+        raise ValueError(f"pod {pod} asks for no cards")
+    listed = ClusterListing(pods={each.uid: each for each in cluster.ledger.list_pods() if each.node_name})
+    for name, node in cluster.nodes.items():
+        encoded = msgspec.json.encode(node)
+        node_fields = msgspec.json.decode(encoded, type=NodeSchedulingFields)
+        listed.nodes[name] = to_listed_node(msgspec.json.decode(encoded, type=NodeObject), node_fields, settings)
+    outlook = cluster.engine.follow_outlook(request, pod.uid)
+    seen = ExplainedCluster(listed, settings.unit_mib, settings.rules.build_rules())
+    fields = msgspec.json.decode(msgspec.json.encode(item), type=PodSchedulingFields)
+    explanation = explain_pending_pod(ExplainedPod(pod, fields, {}), settings, request, seen, outlook)
+    # What to do about a pod that fits and is not bound is a question to a scheduler that runs.
+    return explanation if explanation.choice is None else msgspec.structs.replace(explanation, next="")

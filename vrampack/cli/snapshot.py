@@ -1,0 +1,126 @@
+"""`vrampack snapshot`: what the packing of a live cluster needs, in one file that holds nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from extender.settings import ExtenderConfiguration, load_settings
+from vrampack.cli.errors import report_error
+from vrampack.cli.explain.cluster import list_items
+from vrampack.cli.kubeconfig import find_kubeconfig
+from vrampack.cli.named_policy import load_named_policy
+from vrampack.cli.output import write_output
+from vrampack.cli.version import VERSION
+from vrampack.config.errors import SettingsError
+from vrampack.kube.client import Api, Resource
+from vrampack.kube.credentials import load_credentials
+from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError, ResourceExpiredError
+from vrampack.kube.objects import UNDECODABLE
+from vrampack.simulator.replay.anonymity import rename_objects
+from vrampack.simulator.replay.trimming import SnapshotScope, TrimmedCluster, trim_cluster
+from vrampack.simulator.resource_kinds import Object
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Take one snapshot; returns the exit code: 0 written, 1 not readable or not writable, 2 misuse."""
+    options = build_parser().parse_args(arguments)
+    try:
+        base = load_settings(options.config)
+        policies = [load_named_policy(text, base).settings for text in options.policy or ()]
+        taken = asyncio.run(_take_snapshot(options, _build_scope(base, [base, *policies])))
+        objects = rename_objects(taken.objects) if options.anonymous else taken.objects
+        _write_snapshot(options.output, format_snapshot(objects))
+    except SettingsError as error:
+        return report_error(str(error), 2)
+    except NoAnswerError as error:
+        return report_error(f"no answer from the API server: {error}", 1)
+    except RefusedError as error:
+        return report_error(
+            f"{error}; a snapshot needs list of nodes, pods and, for rules by their labels, namespaces", 1
+        )
+    except (CredentialsError, OSError) as error:
+        return report_error(str(error), 1)
+    sys.stderr.write("".join(f"vrampack: {line}\n" for line in taken.notes))
+    return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The flags of this command."""
+    made = argparse.ArgumentParser(
+        prog="vrampack snapshot",
+        description="Write the nodes with cards and the pods that bear on them as a v1 List, without anything that placement "
+        "does not read: for `vrampack simulate replay` and `vrampack serve --embedded`.",
+        epilog="Exit 0: written; 1: the cluster cannot be read, or the file not written; 2: misuse.",
+    )
+    made.add_argument("--output", type=Path, metavar="FILE", help="where to; stdout without it")
+    made.add_argument(
+        "--anonymous", action="store_true", help="other names of namespaces, nodes and pods, in the same order"
+    )
+    made.add_argument("--config", type=Path, metavar="FILE", help="the extender's ExtenderConfiguration, if it has one")
+    made.add_argument(
+        "--policy",
+        action="append",
+        metavar="NAME|FILE",
+        help="also keep the labels that its rules and profiles name; may be given several times",
+    )
+    made.add_argument(
+        "--kubeconfig", type=Path, metavar="FILE", help="$KUBECONFIG, ~/.kube/config or this pod's account without it"
+    )
+    made.add_argument("--context", metavar="NAME", help="of the kubeconfig; its current one without it")
+    return made
+
+
+def format_snapshot(objects: Sequence[Object]) -> str:
+    """A v1 List as JSON, which is YAML too; an object a line, so that snapshots can be compared."""
+    lines = ",\n".join(json.dumps(each, separators=(",", ":"), ensure_ascii=False) for each in objects)
+    return f'{{"apiVersion":"v1","kind":"List","metadata":{{}},"items":[\n{lines}\n]}}\n'
+
+
+def _build_scope(base: ExtenderConfiguration, all_settings: Sequence[ExtenderConfiguration]) -> SnapshotScope:
+    placements = [each.build_placement() for each in all_settings]
+    return SnapshotScope(
+        base.resources.memory,
+        base.resources.count,
+        frozenset().union(*(each.list_label_keys() for each in placements)),
+        frozenset().union(*(each.list_namespace_label_keys() for each in placements)),
+    )
+
+
+async def _take_snapshot(options: argparse.Namespace, scope: SnapshotScope) -> TrimmedCluster:
+    credentials = await load_credentials(find_kubeconfig(options.kubeconfig), options.context)
+    api = Api(credentials, user_agent=f"vrampack-snapshot/{VERSION}")
+    try:
+        nodes, pods = await _list_objects(api, "nodes"), await _list_objects(api, "pods")
+        namespaces = await _list_objects(api, "namespaces") if scope.namespace_label_keys else []
+    finally:
+        await api.close()
+    return trim_cluster(nodes, pods, namespaces, scope)
+
+
+async def _list_objects(api: Api, resource: Resource) -> list[Object]:
+    """All of them. A list that expires half-way is read again, once."""
+    try:
+        return await _list_objects_once(api, resource)
+    except ResourceExpiredError:
+        return await _list_objects_once(api, resource)
+
+
+async def _list_objects_once(api: Api, resource: Resource) -> list[Object]:
+    try:
+        return [msgspec.json.decode(raw) async for raw in list_items(api, resource)]
+    except UNDECODABLE as error:
+        raise NoAnswerError(f"list {resource}: not a list of objects: {error}") from error
+
+
+def _write_snapshot(file: Path | None, text: str) -> None:
+    if file is None:
+        write_output(text)
+    else:
+        file.write_text(text, encoding="utf-8")

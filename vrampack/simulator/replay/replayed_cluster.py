@@ -1,0 +1,163 @@
+"""A cluster of a snapshot's nodes under one configuration: the extender's ledger, engine, policies, profiles and rules.
+
+For each pod: the scheduler's own filters, the extender's best node among those that pass, its cards there, and the record that
+the extender would write. Preemption is not followed, and what was kept for nominated pods is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from extender.settings import ExtenderConfiguration
+from extender.state.ledger import Ledger
+from extender.state.namespaces import NamespaceLabels, PlacementInForce
+from extender.state.nominator import Nominator
+from extender.state.pending_preemptions import PendingPreemptions
+from policies.engine.engine import Engine
+from policies.engine.host_rooms import HostRooms
+from policies.mix.forecast import build_forecast
+from policies.mix.request_mix import LearnedMix
+from policies.policy import ScoredCards
+from vrampack.cards.allocation import allocate_cards
+from vrampack.cards.node import Share
+from vrampack.cards.pod import Pod
+from vrampack.cards.records import Record
+from vrampack.cards.request import PodRequest
+from vrampack.kube.host_requests import read_host_request
+from vrampack.kube.objects import UNDECODABLE, NodeObject, to_node, to_pod
+from vrampack.simulator.object_files import ObjectFileError
+from vrampack.simulator.replay.cluster_snapshot import ClusterSnapshot, decode_pod_object
+from vrampack.simulator.replay.hosts import ReplayedHosts
+from vrampack.simulator.resource_kinds import Object
+from vrampack.simulator.scheduling.pod_reporter import format_fit_error
+
+NODES_PER_SLICE = 1000
+"""Nodes summarized at a time; nothing waits meanwhile."""
+_NODE = msgspec.json.Decoder(NodeObject)
+
+
+@dataclass(frozen=True, slots=True)
+class NoPlace:
+    """Why a pod fits nowhere, in the words of the scheduler's event."""
+
+    message: str
+
+
+class ReplayedCluster:
+    """The nodes of `snapshot`, without its pods but for those that ask for no cards."""
+
+    def __init__(self, snapshot: ClusterSnapshot, settings: ExtenderConfiguration) -> None:
+        placement = settings.build_placement()
+        self.settings = settings
+        self.ledger = Ledger(unit_mib=settings.unit_mib, clock=lambda: 0.0, placement=placement)
+        namespaces = _select_labels(snapshot.namespaces, placement.list_namespace_label_keys())
+        self.ledger.exchange_placement(PlacementInForce(placement, namespaces), {})
+        self.nodes = {node["metadata"]["name"]: node for node in snapshot.nodes}
+        self._reads_hosts = settings.select_policies().reads_hosts
+        self.rooms = HostRooms()
+        self._hosts = ReplayedHosts(snapshot.nodes, self.rooms, settings.resources.memory)
+        for pod in snapshot.others:
+            self._hosts.hold_pod(pod, pod["spec"]["nodeName"])
+        for node in snapshot.nodes:
+            self._add_node(node)
+        nominator = Nominator(self.ledger, PendingPreemptions(self.ledger, clock=lambda: 0.0))
+        self.engine = Engine(nominator, settings.select_policies(), hosts=self.rooms)
+        self._learned = LearnedMix()
+        self._follow_nodes()
+
+    def read_pod(self, item: Object) -> Pod:
+        """The pod as it waits, under the rules and the profile that are in force for it. Raises `ObjectFileError`."""
+        obj = decode_pod_object(item)
+        pod = to_pod(
+            obj,
+            resource=self.settings.resources.memory,
+            label_keys=self.ledger.label_keys,
+            host=read_host_request(obj.spec) if self._reads_hosts else None,
+        )
+        return self.ledger.in_force.settle_pod(replace(pod, nominated_node=""))
+
+    def hold_pod(self, item: Object) -> None:
+        """A pod that is bound stays where its record says."""
+        pod = self.read_pod(item)
+        self.ledger.update_pod(pod)
+        self._hosts.hold_pod(item, pod.node_name)
+
+    def learn_requests(self, items: Iterable[Object]) -> None:
+        """Policies that look ahead know of these pods."""
+        for item in items:
+            pod = self.read_pod(item)
+            if pod.request is not None and pod.request.card_request.is_valid:
+                self._learned.count_request(self.engine.build_mixed_request(pod.request))
+        if self._learned.is_forecast_due and self.engine.has_policy_that_looks_ahead:
+            self.engine.set_forecast(build_forecast(self._learned.take_mix(), self.engine.count_cards()))
+
+    def place_pod(self, item: Object, pod: Pod) -> str | NoPlace:
+        """Put the pod, read by `read_pod`, onto its best node; its name."""
+        request = pod.request
+        if request is None:
+            return NoPlace("it asks for no cards")
+        name = self.engine.find_best_node(self._hosts.select_hosts(item), request, pod.uid)
+        if name is None:
+            return NoPlace(request.problem or self._explain(item, request, pod.uid))
+        self.ledger.update_pod(replace(pod, node_name=name, record=self._build_record(name, request, pod.uid)))
+        self._hosts.hold_pod(item, name)
+        return name
+
+    def remove_pod(self, item: Object, name: str) -> None:
+        """The pod has ended."""
+        self.ledger.remove_pod(item["metadata"]["uid"])
+        self._hosts.release_pod(item, name)
+
+    def list_card_uses(self) -> list[tuple[int, int]]:
+        """Units and used units of every card that can take pods or holds some."""
+        return [
+            (card.units, card.used_units)
+            for node in self.ledger.list_nodes()
+            for card in node.cards
+            if card.used_units or (card.is_usable and node.placeable_cards)
+        ]
+
+    def list_running(self) -> list[int]:
+        """Units of every pod on every card that it is known to be on."""
+        holds = (hold for name in self.ledger.list_node_names() for hold in self.ledger.list_holds(name))
+        return [units for hold in holds if not hold.unplaced_reason for units in hold.units.values() if units]
+
+    def _add_node(self, item: Object) -> None:
+        resources = self.settings.resources
+        try:
+            node = _NODE.decode(msgspec.json.encode(item))
+        except UNDECODABLE as error:
+            name = item["metadata"]["name"]
+            raise ObjectFileError(f"node {name} cannot be read: {error}; leave it out of the file") from error
+        reading = to_node(
+            node, unit_mib=self.settings.unit_mib, resource=resources.memory, count_resource=resources.count
+        )
+        self.ledger.update_node(reading.facts)
+
+    def _follow_nodes(self) -> None:
+        """Summarize all nodes, as the extender does before it is ready: until then the engine knows none of them."""
+        while self.engine.follow_slice((), NODES_PER_SLICE):
+            pass
+
+    def _build_record(self, name: str, request: PodRequest, uid: str) -> Record:
+        evaluation, node = self.engine.evaluate_node(name, request, uid), self.ledger.get_node(name)
+        if not isinstance(evaluation, ScoredCards) or node is None:
+            raise TypeError(f"node {name} was ranked and does not fit")
+        allocation = allocate_cards(node, evaluation.cards, request, reserve_mib=self.settings.reserve_mib)
+        return Record("vrampack", tuple(Share(each.units, each.uuid, each.index) for each in allocation.cards))
+
+    def _explain(self, item: Object, request: PodRequest, uid: str) -> str:
+        reasons = self._hosts.find_obstacles(item)
+        outcome = self.engine.filter_nodes([name for name in self.nodes if name not in reasons], request, uid)
+        ours = [*outcome.unschedulable.values(), *outcome.unresolvable.values()]
+        return format_fit_error(len(self.nodes), [*ours, *(reason for each in reasons.values() for reason in each)])
+
+
+def _select_labels(namespaces: Mapping[str, Mapping[str, str]], keys: frozenset[str]) -> NamespaceLabels:
+    selected = NamespaceLabels(keys)
+    for name, labels in namespaces.items():
+        selected.put_labels(name, tuple(sorted((key, labels[key]) for key in keys & labels.keys())))
+    return selected

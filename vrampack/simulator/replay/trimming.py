@@ -1,0 +1,270 @@
+"""What a snapshot keeps of a cluster: the fields that placement reads, and no other.
+
+The structures below are the whole list. What they do not name is dropped when an object is converted: images, arguments,
+volumes, owners, conditions, and the environment but for the one entry of a fixed text by which admission wires a container.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+from vrampack.cards import well_known
+from vrampack.kube.objects import EnvVar, EnvVarSource, ObjectFieldSelector
+from vrampack.simulator.replay.hosts import describe_unfollowed, find_unfollowed_field
+from vrampack.simulator.replay.node_affinity import list_affinity_keys
+from vrampack.simulator.resource_kinds import Object
+
+NODE_ANNOTATIONS = frozenset((well_known.NODE_CARDS, well_known.NODE_OBSERVED, well_known.CORDONED_CARDS))
+RECORD_ANNOTATIONS = frozenset(
+    (
+        well_known.ALLOCATION,
+        well_known.GPUSHARE_ALLOCATION,
+        well_known.GPUSHARE_V3_MEMORY,
+        well_known.GPUSHARE_IDX,
+        well_known.GPUSHARE_POD,
+        well_known.GPUSHARE_DEV,
+        well_known.GPUSHARE_ASSIGNED,
+        well_known.GPUSHARE_ASSUME_TIME,
+    )
+)
+POD_ANNOTATIONS = RECORD_ANNOTATIONS | {well_known.POLICY, well_known.CARD_MODEL, well_known.CARD_UUID}
+POD_LABELS = frozenset((well_known.COUNT_LABEL, well_known.PLACEMENT_LABEL))
+VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+FINISHED_PHASES = ("Succeeded", "Failed")
+
+Quantities = dict[str, str | int | float]
+Texts = dict[str, str]
+
+
+class _Kept(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Fields that are left out where the object has none."""
+
+
+class KeptMetadata(_Kept, frozen=True):
+    name: str
+    namespace: str | None = None
+    uid: str | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: Texts | None = None
+    annotations: Texts | None = None
+
+
+class KeptTaint(_Kept, frozen=True):
+    key: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class KeptNodeSpec(_Kept, frozen=True):
+    unschedulable: bool | None = None
+    taints: list[KeptTaint] | None = None
+
+
+class KeptNodeStatus(_Kept, frozen=True):
+    capacity: Quantities | None = None
+    allocatable: Quantities | None = None
+
+
+class KeptNode(_Kept, frozen=True):
+    metadata: KeptMetadata
+    spec: KeptNodeSpec = KeptNodeSpec()
+    status: KeptNodeStatus = KeptNodeStatus()
+
+
+class KeptResources(_Kept, frozen=True):
+    requests: Quantities | None = None
+    limits: Quantities | None = None
+
+
+class KeptContainer(_Kept, frozen=True):
+    name: str
+    resources: KeptResources | None = None
+    restart_policy: str | None = None
+    env: list[EnvVar] | None = None
+
+
+class KeptToleration(_Kept, frozen=True):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class KeptGate(_Kept, frozen=True):
+    name: str
+
+
+class KeptRequirement(_Kept, frozen=True):
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class KeptSelectorTerm(_Kept, frozen=True):
+    match_expressions: list[KeptRequirement] | None = None
+    match_fields: list[KeptRequirement] | None = None
+
+
+class KeptNodeSelector(_Kept, frozen=True):
+    node_selector_terms: list[KeptSelectorTerm] | None = None
+
+
+class KeptNodeAffinity(_Kept, frozen=True):
+    required_during_scheduling_ignored_during_execution: KeptNodeSelector | None = None
+
+
+class KeptAffinity(_Kept, frozen=True):
+    node_affinity: KeptNodeAffinity | None = None
+
+
+class KeptPodSpec(_Kept, frozen=True):
+    node_name: str | None = None
+    scheduler_name: str | None = None
+    priority: int | None = None
+    scheduling_gates: list[KeptGate] | None = None
+    node_selector: Texts | None = None
+    tolerations: list[KeptToleration] | None = None
+    affinity: KeptAffinity | None = None
+    overhead: Quantities | None = None
+    init_containers: list[KeptContainer] | None = None
+    containers: list[KeptContainer] | None = None
+
+
+class KeptPodStatus(_Kept, frozen=True):
+    phase: str | None = None
+    start_time: str | None = None
+    nominated_node_name: str | None = None
+
+
+class KeptPod(_Kept, frozen=True):
+    metadata: KeptMetadata
+    spec: KeptPodSpec = KeptPodSpec()
+    status: KeptPodStatus = KeptPodStatus()
+
+
+class KeptNamespace(_Kept, frozen=True):
+    metadata: KeptMetadata
+
+
+_AnyKept = TypeVar("_AnyKept", KeptNode, KeptPod, KeptNamespace)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotScope:
+    """What the configuration makes placement read."""
+
+    resource: str = well_known.MEMORY_RESOURCE
+    count_resource: str = well_known.COUNT_RESOURCE
+    label_keys: Collection[str] = ()
+    """Of pods."""
+    namespace_label_keys: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TrimmedCluster:
+    """The objects of a snapshot."""
+
+    objects: list[Object]
+    notes: list[str]
+    """What could not be read, and what pods say that is not kept although a scheduler reads it."""
+
+
+def trim_cluster(
+    nodes: Iterable[Object], pods: Iterable[Object], namespaces: Iterable[Object], scope: SnapshotScope
+) -> TrimmedCluster:
+    """Nodes with cards, the pods that ask for cards or run beside them, and the namespaces of which labels are read."""
+    notes: list[str] = []
+    kept_nodes = [node for item in nodes if (node := _convert(item, KeptNode, notes)) and _has_cards(node, scope)]
+    names = {node.metadata.name for node in kept_nodes}
+    trimmed_pods, unfollowed = list[Object](), Counter[str]()
+    for item in pods:
+        pod = _convert(item, KeptPod, notes)
+        if pod is not None and _matters(pod, names, scope):
+            trimmed_pods.append(_build_object("Pod", _trim_pod(pod, scope)))
+            unfollowed[find_unfollowed_field(item)] += _asks(pod, scope)
+    node_label_keys = {key for pod in trimmed_pods for key in list_affinity_keys(pod["spec"])}
+    objects = [_build_object("Node", _trim_metadata(each, node_label_keys, NODE_ANNOTATIONS)) for each in kept_nodes]
+    if scope.namespace_label_keys:
+        used = {pod["metadata"].get("namespace") for pod in trimmed_pods}
+        for item in namespaces:
+            namespace = _convert(item, KeptNamespace, notes)
+            if namespace is not None and namespace.metadata.name in used:
+                objects.append(_build_object("Namespace", _trim_metadata(namespace, scope.namespace_label_keys, ())))
+    return TrimmedCluster([*objects, *trimmed_pods], [*notes, *describe_unfollowed(unfollowed)])
+
+
+def _convert(item: Object, kind: type[_AnyKept], notes: list[str]) -> _AnyKept | None:
+    try:
+        return msgspec.convert(item, kind)
+    except msgspec.ValidationError as error:
+        name = (item.get("metadata") or {}).get("name")
+        notes.append(f"{kind.__name__.removeprefix('Kept').lower()} {name} is left out: {error}")
+        return None
+
+
+def _has_cards(node: KeptNode, scope: SnapshotScope) -> bool:
+    offered = {*(node.status.capacity or ()), *(node.status.allocatable or ())}
+    return well_known.NODE_CARDS in (node.metadata.annotations or {}) or scope.resource in offered
+
+
+def _matters(pod: KeptPod, node_names: Collection[str], scope: SnapshotScope) -> bool:
+    """Whether it takes anything of these nodes, or asks for cards."""
+    if pod.status.phase in FINISHED_PHASES:
+        return False
+    if pod.spec.node_name in node_names:
+        return True
+    return not pod.spec.node_name and _asks(pod, scope)
+
+
+def _asks(pod: KeptPod, scope: SnapshotScope) -> bool:
+    containers = [*(pod.spec.init_containers or ()), *(pod.spec.containers or ())]
+    amounts = [each.resources for each in containers if each.resources is not None]
+    return any(scope.resource in (each.requests or ()) or scope.resource in (each.limits or ()) for each in amounts)
+
+
+def _trim_pod(pod: KeptPod, scope: SnapshotScope) -> KeptPod:
+    pod = _trim_metadata(pod, POD_LABELS | set(scope.label_keys), POD_ANNOTATIONS)
+    spec = msgspec.structs.replace(
+        pod.spec,
+        containers=_trim_containers(pod.spec.containers),
+        init_containers=_trim_containers(pod.spec.init_containers),
+    )
+    return msgspec.structs.replace(pod, spec=spec)
+
+
+def _trim_containers(containers: list[KeptContainer] | None) -> list[KeptContainer] | None:
+    """Of the environment one entry stays, written anew: the last one for visible devices, if it is admission's."""
+    if containers is None:
+        return None
+    return [msgspec.structs.replace(each, env=_build_reference(each)) for each in containers]
+
+
+def _build_reference(container: KeptContainer) -> list[EnvVar] | None:
+    path = f"metadata.annotations['{well_known.VISIBLE_DEVICES_PREFIX}{container.name}']"
+    reference = EnvVar(VISIBLE_DEVICES, EnvVarSource(ObjectFieldSelector(path)))
+    last = next((each for each in reversed(container.env or ()) if each.name == VISIBLE_DEVICES), None)
+    return [reference] if last == reference else None
+
+
+def _trim_metadata(kept: _AnyKept, labels: Collection[str], annotations: Collection[str]) -> _AnyKept:
+    metadata = msgspec.structs.replace(
+        kept.metadata,
+        labels=_select_keys(kept.metadata.labels, labels),
+        annotations=_select_keys(kept.metadata.annotations, annotations),
+    )
+    return msgspec.structs.replace(kept, metadata=metadata)
+
+
+def _select_keys(texts: Mapping[str, str] | None, keys: Collection[str]) -> Texts | None:
+    return {key: text for key, text in (texts or {}).items() if key in keys} or None
+
+
+def _build_object(kind: str, kept: _Kept) -> Object:
+    built: dict[str, Any] = msgspec.to_builtins(kept)  # Any: JSON
+    return {"apiVersion": "v1", "kind": kind, **built}
