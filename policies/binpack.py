@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
+from policies.open_cards import settle_equal_cards
 from policies.outlook import Outlook
 from policies.policy import ScoredCards, ScoreTerm
 from vrampack.cards.node import Card, Node
@@ -23,7 +24,7 @@ WEIGHTS = None
 def choose_cards(_node: Node, fitting: tuple[Card, ...], request: CardRequest, _outlook: Outlook) -> ScoredCards:
     """The tightest cards; between nodes, the one that leaves the fewest units free on the cards taken."""
     tightest = tuple(sorted(fitting, key=lambda card: (card.free_units, card.index))[: request.count])
-    return ScoredCards(-sum(card.free_units for card in tightest), tightest)
+    return ScoredCards(-sum(card.free_units for card in tightest), settle_equal_cards(fitting, tightest))
 
 
 def list_terms(

@@ -81,6 +81,7 @@ def _find_best_card(
     request: CardRequest,
     cpu_milli: int,
 ) -> OpenCard:
+    """Of equal ones, where several cards are asked for, one that is in use; else the order is the artefact's."""
     distinct = list(dict.fromkeys(fitting))
     if len(distinct) == 1:
         return distinct[0]
@@ -89,8 +90,9 @@ def _find_best_card(
         units = list(free[card.model])
         before = tables.measure_node(card.model, units, cpu_milli)
         _take_card(units, card, request)
-        growths.append((tables.measure_node(card.model, units, cpu_milli) - before, position))
-    return distinct[min(growths)[1]]
+        growth = tables.measure_node(card.model, units, cpu_milli) - before
+        growths.append((growth, request.count > 1 and not card.used_units, position))
+    return distinct[min(growths)[2]]
 
 
 def _take_card(free: list[int], card: OpenCard, request: CardRequest) -> None:

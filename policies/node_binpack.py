@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from policies.open_cards import settle_equal_cards
 from policies.outlook import Outlook
 from policies.policy import ScoredCards, ScoreTerm
 from vrampack.cards.node import Card, Node
@@ -20,7 +21,7 @@ def choose_cards(node: Node, fitting: tuple[Card, ...], request: CardRequest, _o
     """The tightest cards; between nodes, the one whose memory is in use to the largest share after placing."""
     tightest = tuple(sorted(fitting, key=lambda card: (card.free_units, card.index))[: request.count])
     added = sum(card.units if request.whole else request.units for card in tightest)
-    return ScoredCards((node.used_units + added) / node.total_units, tightest)
+    return ScoredCards((node.used_units + added) / node.total_units, settle_equal_cards(fitting, tightest))
 
 
 def list_terms(node: Node, chosen: tuple[Card, ...], request: CardRequest, _outlook: Outlook) -> tuple[ScoreTerm, ...]:

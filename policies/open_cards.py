@@ -55,6 +55,11 @@ def list_open_cards(summary: NodeSummary, request: CardRequest) -> list[OpenCard
     )
 
 
+def settle_equal_cards(fitting: Sequence[Card], chosen: tuple[Card, ...]) -> tuple[Card, ...]:
+    """The chosen cards, or others that are equal to them and of one NUMA node."""
+    return chosen if len(chosen) == 1 else pick_cards(fitting, [open_card(card) for card in chosen])
+
+
 def pick_cards(fitting: Sequence[Card], chosen: Sequence[OpenCard]) -> tuple[Card, ...]:
     """The cards for which these stand. Of equal cards those of one NUMA node first, as far as it has them, then by index."""
     if len(chosen) == 1:

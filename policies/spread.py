@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from policies.open_cards import settle_equal_cards
 from policies.outlook import Outlook
 from policies.policy import ScoredCards, ScoreTerm
 from vrampack.cards.node import Card, Node
@@ -22,7 +23,7 @@ def choose_cards(_node: Node, fitting: tuple[Card, ...], request: CardRequest, _
     Shares, not free units: by free units an 80-unit card would take the first five pods of a mixed node.
     """
     emptiest = tuple(sorted(fitting, key=lambda card: (_used_share(card, request), card.index))[: request.count])
-    return ScoredCards(-max(_used_share(card, request) for card in emptiest), emptiest)
+    return ScoredCards(-max(_used_share(card, request) for card in emptiest), settle_equal_cards(fitting, emptiest))
 
 
 def _used_share(card: Card, request: CardRequest) -> float:

@@ -63,3 +63,11 @@ async def test_what_cannot_be_explained_is_said() -> None:
     ):
         reply = await ask(extender, query)
         assert (reply.status, reply.json()) == (status, {"error": text})
+
+
+async def test_several_cards_are_of_the_numa_node_that_the_agent_published() -> None:
+    """Four empty cards, of NUMA nodes 0, 1, 0, 1."""
+    cards = [published_card(index, numa=index % 2) for index in range(4)]
+    node = {"metadata": {"name": "n", "annotations": {"vrampack.dev/cards": cards_annotation(*cards)}}, "status": {}}
+    (shown,) = (await ask(InMemoryExtender([node]), "units=4&count=2")).json()["nodes"]
+    assert shown["chosen"] == [0, 2]

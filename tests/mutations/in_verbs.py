@@ -25,8 +25,8 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "binpack takes the node with the emptiest card": Mutation(
         "policies/binpack.py",
-        "return ScoredCards(-sum(card.free_units for card in tightest), tightest)",
-        "return ScoredCards(sum(card.free_units for card in tightest), tightest)",
+        "return ScoredCards(-sum(card.free_units for card in tightest), settle_equal_cards(fitting, tightest))",
+        "return ScoredCards(sum(card.free_units for card in tightest), settle_equal_cards(fitting, tightest))",
         f"{POLICIES}::test_order_of_nodes[binpack: least left on the card]",
     ),
     "spread looks at units, not at shares": Mutation(

@@ -170,13 +170,20 @@ def order(policy: PolicyName, cluster: Sequence[Node], request: CardRequest) -> 
     return sort_by_score({node.name: evaluate_node(node, request, TunedPolicy(policy)) for node in cluster})
 
 
-@pytest.mark.parametrize("policy", ["fragmentation", "sum-of-squares", "tessellate"])
+@pytest.mark.parametrize("policy", POLICIES)
 def test_several_equal_cards_are_of_one_numa_node(policy: PolicyName) -> None:
     """Four empty cards, of NUMA nodes 0, 1, 0, 1; two of 0. With the first card in use, two of 1."""
     for used, want in {(0, 0, 0, 0): [0, 2], (16, 0, 0, 0): [1, 3]}.items():
         plain = snapshot_node(units=(16,) * 4, used=used)
         node = replace(plain, cards=tuple(replace(card, numa=card.index % 2) for card in plain.cards))
         assert sorted(card.index for card in score_fitting(policy, node, CardRequest(16, count=2)).cards) == want
+
+
+@pytest.mark.parametrize("policy", ["binpack", "node-binpack", "fragmentation", "tessellate"])
+def test_several_cards_are_first_sought_among_those_in_use(policy: PolicyName) -> None:
+    """Two cards in use and two empty ones; nothing is known of requests."""
+    node = snapshot_node(units=(16,) * 4, used=(0, 0, 4, 4))
+    assert sorted(card.index for card in score_fitting(policy, node, CardRequest(4, count=2)).cards) == [2, 3]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
