@@ -77,6 +77,25 @@ class RankingBounds(BaseModel):
 NO_BOUNDS = RankingBounds()
 
 
+class ShadowPolicy(BaseModel):
+    """A policy with weights and bounds that is asked about decisions once they are answered, and never acts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    policy: PolicyName
+    """Which policy."""
+
+    weights: WeightSettings = OWN_WEIGHTS
+    """Numbers of that policy that are not to be its own."""
+
+    bounds: RankingBounds = NO_BOUNDS
+    """What cards should not be past."""
+
+    def build_tuning(self) -> PolicyTuning:
+        """The tuning under which it would be the default."""
+        return PolicyTuning(default=self.policy, weights=self.weights, bounds=self.bounds)
+
+
 class PolicyTuning(BaseModel):
     """The default policy and what a pod may choose instead."""
 
@@ -96,9 +115,9 @@ class PolicyTuning(BaseModel):
     allowed: tuple[PolicyName, ...] = Field(default=(), max_length=len(POLICIES))
     """Policies a pod may choose by its annotation `vrampack.dev/policy`. Empty: the annotation is ignored."""
 
-    shadow: PolicyName | None = None
+    shadow: ShadowPolicy | None = None
     """A second policy that is asked about decisions once they are answered; metrics say how often it would take another node.
-    Set it before a change of `default`."""
+    Set it before a change of `default`, its weights or bounds."""
 
     @cached_property
     def tuned_default(self) -> TunedPolicy:
@@ -112,7 +131,7 @@ class PolicyTuning(BaseModel):
 
     def list_policies(self) -> tuple[TunedPolicy, ...]:
         """Those that are asked about some pod, but for the ones of profiles."""
-        shadow = () if self.shadow is None else (TunedPolicy(self.shadow),)
+        shadow = () if self.shadow is None else (self.shadow.build_tuning().tuned_default,)
         return (self.tuned_default, *self._allowed_policies.values(), *shadow)
 
     def choose_policy(self, wish: str | None, profile: ProfileChoice | None = None) -> TunedPolicy:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from extender.metrics import ExtenderMetrics
 from policies.engine.cluster_view import LedgerView
 from policies.engine.engine import Engine
-from policies.tuning import PolicyName, PolicyTuning
+from policies.tuning import PolicyTuning, ShadowPolicy
 from vrampack.cards.request import PodRequest
 
 REST_FACTOR = 9.0
@@ -58,7 +58,7 @@ class ShadowJudge:
         self._decisions = metrics.shadow_decisions
         self._queue: asyncio.Queue[RankedPod] = asyncio.Queue(QUEUE_LENGTH)
         self._is_resting = False
-        self._policy: PolicyName | None = None
+        self._policy: ShadowPolicy | None = None
         self._engine = engine
         self.set_tuning(tuning)
 
@@ -67,7 +67,7 @@ class ShadowJudge:
         if tuning.shadow != self._policy:
             self._policy = tuning.shadow
             if tuning.shadow is not None:
-                self._engine = self._live_engine.build_shadow(PolicyTuning(default=tuning.shadow))
+                self._engine = self._live_engine.build_shadow(tuning.shadow.build_tuning())
 
     def note_decision(
         self, uid: str, pod_request: PodRequest, names: Sequence[str], best: str, avoided: frozenset[str]

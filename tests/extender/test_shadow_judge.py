@@ -15,14 +15,14 @@ from tests.extender.scheduler_harness import SchedulerHarness
 class ShadowHarness:
     """Verbs whose decisions a shadow of this policy judges; its work takes a millisecond a step."""
 
-    def __init__(self, shadow: str | None, nodes: int = 2) -> None:
+    def __init__(self, shadow: dict[str, object] | None, nodes: int = 2) -> None:
         self.harness = harness = SchedulerHarness({f"n{at:02}": [16] for at in range(nodes)})
         harness.add_bound_pod("held", "n01", 8)
         self.judge = harness.parts.shadow_judge
         self.worked_seconds = 0.0
         self.rests: list[float] = []
         self.judge._cpu_clock, self.judge._sleep = self.work, self.rest
-        self.judge.set_tuning(PolicyTuning(shadow=shadow))
+        self.judge.set_tuning(PolicyTuning.model_validate({"shadow": shadow}))
 
     def work(self) -> float:
         self.worked_seconds += 0.0005
@@ -42,8 +42,18 @@ class ShadowHarness:
         task.cancel()
 
 
-@pytest.mark.parametrize(("shadow", "results"), [("binpack", (1, 0)), ("spread", (0, 1)), (None, (0, 0))])
-async def test_it_is_said_whether_another_node_would_be_taken(shadow: str | None, results: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("shadow", "results"),
+    [
+        ({"policy": "binpack"}, (1, 0)),
+        ({"policy": "spread"}, (0, 1)),
+        ({"policy": "binpack", "bounds": {"card_use_percent": 70}}, (0, 1)),
+        (None, (0, 0)),
+    ],
+)
+async def test_it_is_said_whether_another_node_would_be_taken(
+    shadow: dict[str, object] | None, results: tuple[int, int]
+) -> None:
     """The policy in force takes the node that is in use."""
     desk = ShadowHarness(shadow)
     assert desk.harness.filter_and_prioritize("new") == "n01"
@@ -57,7 +67,7 @@ async def test_it_is_said_whether_another_node_would_be_taken(shadow: str | None
 
 
 async def test_what_has_changed_since_is_not_judged() -> None:
-    desk = ShadowHarness("spread")
+    desk = ShadowHarness({"policy": "spread"})
     desk.harness.filter_and_prioritize("new")
     desk.harness.add_bound_pod("other", "n00", 4)
     await desk.judge_all()
@@ -65,7 +75,7 @@ async def test_what_has_changed_since_is_not_judged() -> None:
 
 
 async def test_it_rests_nine_times_as_long_as_it_works() -> None:
-    desk = ShadowHarness("spread", nodes=2 * NODES_PER_STEP + 1)
+    desk = ShadowHarness({"policy": "spread"}, nodes=2 * NODES_PER_STEP + 1)
     desk.harness.filter_and_prioritize("new")
     await desk.judge_all()
     assert len(desk.rests) > 4  # the first time nodes are grouped and scored in steps
@@ -74,7 +84,7 @@ async def test_it_rests_nine_times_as_long_as_it_works() -> None:
 
 
 async def test_what_comes_while_it_rests_is_skipped() -> None:
-    desk = ShadowHarness("spread")
+    desk = ShadowHarness({"policy": "spread"})
     goes_on = asyncio.Event()
 
     async def rest(_: float) -> None:
@@ -89,7 +99,7 @@ async def test_what_comes_while_it_rests_is_skipped() -> None:
 
 
 async def test_many_decisions_at_once_do_not_pile_up() -> None:
-    desk = ShadowHarness("spread")
+    desk = ShadowHarness({"policy": "spread"})
     for at in range(20):
         desk.harness.filter_and_prioritize(f"new-{at}")
     assert desk.count("skipped") == 12

@@ -96,7 +96,7 @@ def _describe_unknown_key(path: FieldPath, schema: JsonSchema) -> str:
     enclosing = find_field_schema(schema, path[:-1])
     names = [] if enclosing is None else list_field_names(enclosing, schema)
     near = get_close_matches(key, names, n=1)
-    elsewhere = find_enclosing_field(schema, key, schema)
+    elsewhere = find_enclosing_field(schema, key)
     hint = ""
     if elsewhere is not None:
         hint = f"it belongs {f'under {elsewhere}' if elsewhere else 'at the top, not indented'}. "

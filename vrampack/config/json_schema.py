@@ -6,7 +6,7 @@ https://json-schema.org/draft/2020-12
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -47,17 +47,21 @@ def list_field_names(field: JsonSchema, schema: JsonSchema) -> list[str]:
     return [name for each in _list_choices(field, schema) for name in each.get("properties", ())]
 
 
-def find_enclosing_field(field: JsonSchema, name: str, schema: JsonSchema, within: str = "") -> str | None:
-    """The path of the one mapping that has a field of this name, empty for the document; None if none or several have."""
-    found = []
+def find_enclosing_field(schema: JsonSchema, name: str) -> str | None:
+    """The path of the outermost mapping that has a field of this name, empty for the document; None if none or several are it."""
+    found = sorted(_list_enclosing_fields(schema, name, schema, ()), key=len)
+    is_clear = found and (len(found) == 1 or len(found[0]) < len(found[1]))
+    return ".".join(found[0]) if is_clear else None
+
+
+def _list_enclosing_fields(
+    field: JsonSchema, name: str, schema: JsonSchema, within: tuple[str, ...]
+) -> Iterator[tuple[str, ...]]:
     for choice in _list_choices(field, schema):
         for key, inner in choice.get("properties", {}).items():
             if key == name:
-                found.append(within)
-            deeper = find_enclosing_field(inner, name, schema, f"{within}.{key}" if within else key)
-            if deeper is not None:
-                found.append(deeper)
-    return found[0] if len(found) == 1 else None
+                yield within
+            yield from _list_enclosing_fields(inner, name, schema, (*within, key))
 
 
 def describe_allowed_values(field: JsonSchema, schema: JsonSchema) -> str:

@@ -93,7 +93,9 @@ EXTENDER = {
         "85", "a whole number from 1 to 100", ("'7'", "true", "[]", "{}", "most"), ("0", "101", "85.5")
     ),
     "policy.allowed": _list("[spread]", f"one of {', '.join(POLICIES)}", f" of at most {len(POLICIES)}"),
-    "policy.shadow": FieldRow("spread", f"one of {', '.join(POLICIES)}", ("7", "true", "[]", "other", "spreadx")),
+    "policy.shadow": FieldRow(
+        "{policy: spread}", "a mapping with the keys policy, weights, bounds", ("7", "true", "[]", "spread")
+    ),
     "profiles": _list(
         "[{name: a, policy: spread}]",
         "a mapping with the keys name, policy, weights, bounds, users, schedulers, by_annotation",
