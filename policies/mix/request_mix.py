@@ -40,13 +40,14 @@ class RequestMix:
     def list_typical_requests(self, coverage: float) -> list[tuple[MixedRequest, float]]:
         """The most frequent requests that together are this share of all, with their shares among themselves.
 
-        Requests that differ in main memory alone are one, as in the FGD study, and ask for none.
+        Requests that differ in main memory alone are one, as in the FGD study, and ask for none. Which of several equally frequent
+        ones are typical does not depend on the order in which they came.
         """
         merged: defaultdict[MixedRequest, float] = defaultdict(float)
         for request, weight in self.weights.items():
             host = None if request.host is None else HostResources(request.host.cpu_milli, 0)
             merged[MixedRequest(request.cards, host)] += weight
-        ordered = sorted(merged.items(), key=lambda each: -each[1])
+        ordered = sorted(merged.items(), key=lambda each: (-each[1], _list_sizes(each[0])))
         wanted, total, typical = coverage * sum(merged.values()), 0.0, []
         for request, weight in ordered:
             typical.append((request, weight))
@@ -54,6 +55,14 @@ class RequestMix:
             if total >= wanted:
                 break
         return [(request, weight / total) for request, weight in typical]
+
+
+def _list_sizes(request: MixedRequest) -> tuple[int, int, tuple[str, ...], int]:
+    """By which equally frequent requests are ordered."""
+    cards, cpu_milli = request.cards, 0 if request.host is None else request.host.cpu_milli
+    if cards is None:
+        return 0, 0, (), cpu_milli
+    return cards.count, cards.units, tuple(sorted(cards.models or ())), cpu_milli
 
 
 def count_requests(requests: Iterable[MixedRequest]) -> RequestMix:

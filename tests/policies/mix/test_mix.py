@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from policies.mix.cutting_stock import price_sizes, value_pieces
 from policies.mix.forecast import build_forecast
 from policies.mix.fragments import FragmentTables
-from policies.mix.request_mix import LEARNING_WINDOW, MAX_LEARNED_REQUESTS, LearnedMix, MixedRequest, RequestMix
+from policies.mix.request_mix import (
+    LEARNING_WINDOW,
+    MAX_LEARNED_REQUESTS,
+    LearnedMix,
+    MixedRequest,
+    RequestMix,
+    count_requests,
+)
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.request import CardRequest
 
@@ -119,3 +126,10 @@ def test_a_learned_mix_forgets_what_came_long_ago_and_is_bounded() -> None:
         learned.count_request(MixedRequest(CardRequest(units)))
     assert len(learned.take_mix().weights) <= 2 * MAX_LEARNED_REQUESTS
     assert MixedRequest(CardRequest(1)) in learned.take_mix().weights
+
+
+def test_the_typical_requests_do_not_depend_on_the_order_of_arrival() -> None:
+    """Ten requests, all equally frequent: half of them are typical."""
+    arrivals = [MixedRequest(CardRequest(units)) for units in range(1, 11)]
+    typical = [count_requests(order).list_typical_requests(0.5) for order in (arrivals, arrivals[::-1])]
+    assert typical[0] == typical[1] == [(request, 0.2) for request in arrivals[:5]]
