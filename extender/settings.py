@@ -188,7 +188,7 @@ class ExtenderConfiguration(StrictModel):
         if not is_loopback(self.listen.verbs) and self.tls.cert_file is None:
             raise InvalidFieldError(
                 ("listen", "verbs"),
-                f"{self.listen.verbs} is not loopback and tls is not set; whoever reaches it could bind "
+                f"{self.listen.verbs} is not loopback and tls is not set; anyone who reaches it could bind "
                 "pods. Give tls.cert_file, tls.key_file and tls.client_ca_file, or listen on 127.0.0.1",
             )
         return self

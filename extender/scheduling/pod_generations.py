@@ -57,5 +57,5 @@ class PodGenerations:
         return replace(pod_request, policy=None, profile=ProfileChoice("", pin.policy))
 
     def forget_pod(self, uid: str) -> None:
-        """The pod was bound, or is filtered anew."""
+        """The pod was bound, or is filtered again."""
         self._pins.pop(uid, None)

@@ -7,7 +7,7 @@ Soft reservations of other pods lower the rank of their nodes, as if they were h
 All caching of the project's decisions is here. Summaries and tables catch up with the ledger, node by node, when they
 are next used; `policies.evaluate` gives the same verdicts without a cache: the oracle.
 
-Whoever creates pods chooses what the caches are asked for, so a request that nobody has seen must be cheap and must not
+Users choose what the caches are asked for by creating pods, so a request that was never seen must be cheap and must not
 push out what others use. It is narrowed to what the cluster's hardware can tell apart; summaries answer it; cards are
 looked at only where it names them.
 """
@@ -49,7 +49,7 @@ from vrampack.cards.request import CardRequest, PodRequest, ProfileChoice
 from vrampack.cards.tuned_policy import TunedPolicy
 
 MAX_FLOOR_VIEWS = 4
-"""Nodes are summarized anew only where cards are kept; the names of 5,000 nodes and their groups take 1 MB a view."""
+"""Nodes are summarized once more only where cards are kept; the names of 5,000 nodes and their groups take 1 MB a view."""
 NOTHING_RESERVED: Sequence[ReservedCards] = ()
 
 

@@ -74,7 +74,7 @@ class NodeSummaryIndex:
         return zip(names, summaries, strict=True)
 
     def list_nodes_with_tenant(self, request: CardRequest) -> list[str]:
-        """The nodes on which pods of its tenant are: all others are to it what they are to a stranger."""
+        """The nodes with pods of its tenant: on all others it finds what a tenant without pods finds."""
         tenant = LONER if request.rules is None or request.rules.tenant is None else request.rules.tenant
         return [name for name, summary in self._summaries.items() if summary.get_ruled_node().views.has_tenant(tenant)]
 

@@ -13,7 +13,7 @@ from policies.evaluate import Evaluation, evaluate_under_policy
 from policies.policy import Policy
 from vrampack.cards.fit import Unfit
 from vrampack.cards.request import CardRequest
-from vrampack.cards.rules import find_stranger
+from vrampack.cards.rules import build_new_tenant_request
 from vrampack.cards.tuned_policy import TunedPolicy
 
 MAX_CACHED_VERDICTS = 400_000
@@ -94,10 +94,10 @@ class VerdictTables:
         """Work the table out in steps, ahead of the verb that asks for it."""
         if self.has_fresh_table(key, view):
             return
-        stranger = find_stranger(key.request)
-        if stranger is not None:
-            yield from self.prepare_table(key._replace(request=stranger), view)
-        while stranger is None and view.index.group_slice(key.request, NODES_PER_STEP):
+        new_tenant_request = build_new_tenant_request(key.request)
+        if new_tenant_request is not None:
+            yield from self.prepare_table(key._replace(request=new_tenant_request), view)
+        while new_tenant_request is None and view.index.group_slice(key.request, NODES_PER_STEP):
             yield
         generation = view.index.changes.generation
         table = self.kept.peek_entry(key)
@@ -126,12 +126,12 @@ class VerdictTables:
         table = VerdictTable(
             lambda names: policy.score_nodes(view.index.list_summaries(names, request), request, outlook)
         )
-        stranger = find_stranger(request)
-        if stranger is not None:
-            strangers = self.get_table(key._replace(request=stranger), view)
+        new_tenant_request = build_new_tenant_request(request)
+        if new_tenant_request is not None:
+            shared_table = self.get_table(key._replace(request=new_tenant_request), view)
             if not self.is_ranked_by_states(key):
-                strangers.prepare_ranking()
-            table.copy_verdicts(strangers)
+                shared_table.prepare_ranking()
+            table.copy_verdicts(shared_table)
             return table, view.index.list_nodes_with_tenant(request)
         for reason, names in view.index.group_by_obstacle(request):
             table.put_verdicts(names, reason)

@@ -17,7 +17,7 @@ LEARNING_WINDOW = 16_384
 FIRST_FORECAST = 32
 """Arrivals after which the mix is first believed."""
 FORECAST_GROWTH = 1.25
-"""It is believed anew when there were so many times as many .."""
+"""A forecast is made again when so many times as many arrivals have been seen .."""
 MAX_FORECAST_INTERVAL = 1024
 """.. and at the latest after so many arrivals."""
 

@@ -19,6 +19,7 @@ class Interrupt:
         if name == "vrampack.cli.demo.scenario":
             os.kill(os.getpid(), signal.SIGINT)
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
 sys.meta_path.insert(0, Interrupt())
 from vrampack.cli.main import main
 sys.exit(main(["demo"]))

@@ -2,7 +2,7 @@
 
     .venv/bin/python -m tests.e2e.decision_recorder
 
-writes tests/simulator/decisions anew: for a new version of Kubernetes. Two minutes; it needs what `make e2e` needs.
+replaces tests/simulator/decisions: for a new version of Kubernetes. Two minutes; it needs what `make e2e` needs.
 
 The scheduler has the configuration that is shipped for a cluster's own one, and its plug-ins, scores and sampling. The extender
 is a scripted one: it lets all nodes pass and gives the first names points.

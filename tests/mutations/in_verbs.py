@@ -77,7 +77,7 @@ VERBS: Mapping[str, Mutation] = {
         "return scored",
         f"{ADJUSTED}::test_cards_past_the_bound_rank_last_and_as_the_policy_ranks_them",
     ),
-    "a tenant's own nodes are to it what they are to a stranger": Mutation(
+    "a tenant finds on its own nodes what a new tenant finds": Mutation(
         "policies/engine/verdict_tables.py",
         "return table, view.index.list_nodes_with_tenant(request)",
         "return table, ()",

@@ -14,6 +14,7 @@ COPIED = ("vrampack", "extender", "policies", "tests", "pyproject.toml")
 MODULE = '''
 """The cards of the lowest index, on the node with the fewest units in use."""
 
+from policies.open_cards import settle_equal_cards
 from policies.policy import ScoredCards, ScoreTerm
 
 LOOKS_AHEAD = READS_HOSTS = COUNTS_LEFTOVERS = False
@@ -21,7 +22,8 @@ WEIGHTS = None
 
 
 def choose_cards(node, fitting, request, outlook):
-    return ScoredCards(-float(node.used_units), tuple(sorted(fitting, key=lambda card: card.index))[: request.count])
+    first = tuple(sorted(fitting, key=lambda card: card.index)[: request.count])
+    return ScoredCards(-float(node.used_units), settle_equal_cards(fitting, first))
 
 
 def list_terms(node, chosen, request, outlook):

@@ -1,6 +1,6 @@
 """A node's cards as requests under rules find them, as sorted numbers: what `vrampack.cards.node_summary` is without rules.
 
-A set of rules is narrowed to what the node can tell apart, so a node has as many views as tenants, and one for strangers.
+A set of rules is narrowed to what the node can tell apart, so a node has a view for each of its tenants and one for all others.
 """
 
 from __future__ import annotations

@@ -123,8 +123,8 @@ class PlacementRules:
 NO_RULES = PlacementRules()
 
 
-def find_stranger(request: CardRequest) -> CardRequest | None:
-    """The same request of a tenant that has no pod anywhere; None where tenancy says nothing of it, or it has none."""
+def build_new_tenant_request(request: CardRequest) -> CardRequest | None:
+    """The same request of a tenant that has no pod yet; None where no rule asks for a tenant, or the request has none."""
     if request.rules is None or not request.rules.tenant:
         return None
     return replace(request, rules=request.rules._replace(tenant=LONER))

@@ -1,4 +1,4 @@
-"""Objects from a file: what `kubectl get nodes,pods -A -o yaml` or `vrampack snapshot` writes, or what somebody wrote by hand."""
+"""Objects from a file: what `kubectl get nodes,pods -A -o yaml` or `vrampack snapshot` writes, or a file written by hand."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 
 @pytest.mark.parametrize("name", FILE_KINDS)
 def test_the_shipped_schema_is_that_of_the_model(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """`vrampack config schema agent > docs/schemas/agent-configuration.v1.json` writes it anew."""
+    """`vrampack config schema agent > docs/schemas/agent-configuration.v1.json` writes it again."""
     kind = FILE_KINDS[name]
     assert main(["schema", kind.reader]) == 0
     assert capsys.readouterr().out == (SCHEMAS / kind.schema_file).read_text()

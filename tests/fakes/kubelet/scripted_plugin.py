@@ -90,9 +90,9 @@ class ScriptedPlugin(DevicePluginServicer):
         self.streams += 1
         try:
             while True:
+                self._changed.clear()  # before the list is made: a change while it is sent makes another
                 devices = [wire.Device(ID=device, health=health) for device, health in self.devices.items()]
                 yield wire.ListAndWatchResponse(devices=devices)
-                self._changed.clear()
                 await self._changed.wait()
         finally:
             self.streams -= 1

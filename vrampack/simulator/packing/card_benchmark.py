@@ -173,7 +173,7 @@ class _Churn:
         return True
 
     def _place_waiting(self, now: float) -> None:
-        """Whoever came first and fits: where one size has no room, no larger one has."""
+        """The first in the queue that fits: where one size has no room, no larger one has."""
         limit = inf
         while heads := [(queue[0][0], units) for units, queue in self.waiting.items() if queue and units < limit]:
             arrived, units = min(heads)

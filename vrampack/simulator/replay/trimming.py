@@ -239,7 +239,7 @@ def _trim_pod(pod: KeptPod, scope: SnapshotScope) -> KeptPod:
 
 
 def _trim_containers(containers: list[KeptContainer] | None) -> list[KeptContainer] | None:
-    """Of the environment one entry stays, written anew: the last one for visible devices, if it is admission's."""
+    """Of the environment one entry stays, written from a fixed text: the last one for visible devices, if it is admission's."""
     if containers is None:
         return None
     return [msgspec.structs.replace(each, env=_build_reference(each)) for each in containers]
