@@ -15,6 +15,7 @@ from extender.config_reloader import ConfigurationSource
 from extender.metrics import ExtenderMetrics
 from extender.settings import load_settings
 from extender.state.sync import RESOURCES
+from policies.tuning import PolicyTuning
 from tests.extender.scheduler_harness import SchedulerHarness
 from tests.fakes.api import FakeKubeApi
 from tests.support.builders import ledger_pod, node_facts
@@ -22,7 +23,7 @@ from tests.support.manifest_builders import RESOURCE, reference_env
 from vrampack.cards.node import Share
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record
-from vrampack.cards.request import PodRequest
+from vrampack.cards.request import CardRequest, PodRequest
 from vrampack.config.errors import SettingsError
 
 HEAD = "apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\n"
@@ -82,6 +83,17 @@ def test_a_profile_s_name_is_its_own(tmp_path: Path, names: tuple[str, ...], fau
     with pytest.raises(SettingsError) as raised:
         load_settings(file)
     assert str(raised.value) == f"{file}:{3 + len(names)}: {fault}"  # two lines of a head, and the list's own
+
+
+def test_a_pod_that_was_filtered_is_ranked_by_the_generation_of_its_filter() -> None:
+    desk = SchedulerHarness({"n": [15]})
+    engine, generations, request = desk.parts.engine, desk.parts.generations, PodRequest(CardRequest(5), ())
+    engine.set_tuning(PolicyTuning(default="binpack"))
+    generations.pin_pod("filtered", request)
+    engine.set_tuning(PolicyTuning(default="spread"))
+    generations.begin_generation()
+    chosen = [engine.choose_policy(generations.apply_pin(uid, request)).name for uid in ("filtered", "new")]
+    assert chosen == ["binpack", "spread"]
 
 
 async def test_ten_thousand_pods_are_each_ranked_by_one_generation(tmp_path: Path) -> None:

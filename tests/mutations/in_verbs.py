@@ -261,7 +261,7 @@ VERBS: Mapping[str, Mutation] = {
         "extender/scheduling/pod_generations.py",
         "if pin is None or pin.generation == self.current:",
         "if True:",
-        "tests/extender/test_profiles.py::test_ten_thousand_pods_are_each_ranked_by_one_generation",
+        "tests/extender/test_profiles.py::test_a_pod_that_was_filtered_is_ranked_by_the_generation_of_its_filter",
     ),
     "a waiting pod keeps the rules that it was read under": Mutation(
         "extender/state/ledger.py",
