@@ -14,7 +14,7 @@ OTHER_SUITES := $(addprefix --ignore=tests/,e2e node shim machine)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format mutations e2e e2e-node shim-test soak bench packing packing-final plugin hook preload kmod render image clean
+.PHONY: help setup demo test check format mutations e2e e2e-node shim-test recipes recipes-node soak bench packing packing-final plugin hook preload kmod render image clean
 
 help: ## What can be made
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,7 +36,7 @@ demo: setup ## The main job on a cluster in one process: no Kubernetes, no GPU, 
 	$(BIN)/vrampack demo
 
 test: setup ## Everything that needs no cluster and no Go; ARGS=... is for pytest: files, -k, -x
-	$(NO_AUTHORITIES) $(BIN)/python -m pytest $(ALL_CORES) -m "not e2e and not node and not image and not mutation and not shim" $(OTHER_SUITES) $(or $(ARGS),tests)
+	$(NO_AUTHORITIES) $(BIN)/python -m pytest $(ALL_CORES) -m "not e2e and not node and not image and not mutation and not shim and not recipes" $(OTHER_SUITES) $(or $(ARGS),tests)
 
 check: setup ## Format, lint, types, import rules
 	$(BIN)/ruff format --check .
@@ -59,6 +59,14 @@ e2e: needed-e2e setup ## Real etcd, API server, controller manager and scheduler
 
 e2e-node: needed-node setup ## One whole node: kubelet, containerd and runc too, with our image and manifests on it; as root
 	$(BIN)/python -m tests.node $(TESTS)
+
+recipes: needed-recipes setup ## What docs/recipes names, run beside that control plane: Kueue built of its module, NVIDIA's objects
+	$(BIN)/python -m tests.support.recipe_programs kueue argo-cd
+	$(BIN)/python -m pytest -m recipes tests/e2e/recipes
+
+recipes-node: needed-node-hub setup ## The same on the whole node: pods of Kueue's queues and of a JupyterHub, started; as root
+	$(BIN)/python -m tests.support.recipe_programs kueue jupyterhub
+	$(BIN)/python -m tests.node -m recipes tests/node/recipes
 
 soak: setup ## Nothing lost, the long way: 24 simulated hours, 300 deaths, 20 changes of the lead, 1,000 activations, 1,000 starts by CDI ..; two hours
 	VRAMPACK_SIMULATION_HOURS=24 VRAMPACK_SIMULATION_SEEDS=7200 VRAMPACK_SIMULATION_OUTAGES=3 \
