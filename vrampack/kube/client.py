@@ -64,13 +64,16 @@ class Api:
         await self._token.close()
         await self._client.close()
 
-    async def list_page(
-        self, resource: Resource, *, limit: int, token: str = "", field_selector: str = "", namespace: str = ""
-    ) -> bytes:
-        """One page of all objects of the cluster, of a namespace, or of those selected, read from the store itself, never from a stale cache."""
+    async def list_page(self, resource: Resource, *, limit: int, token: str = "", field_selector: str = "") -> bytes:
+        """One page of all objects of the cluster, or of those selected, read from the store itself, never from a stale cache."""
         query = {"limit": str(limit)} | ({"continue": token} if token else {}) | _build_selector_query(field_selector)
-        path = f"namespaces/{quote(namespace, safe='')}/{resource}" if namespace else resource
-        return await self._call("GET", f"/api/v1/{path}", verb="list", resource=resource, query=query)
+        return await self._call("GET", f"/api/v1/{resource}", verb="list", resource=resource, query=query)
+
+    async def list_page_of_namespace(self, resource: Resource, namespace: str, *, limit: int, token: str = "") -> bytes:
+        """One page of the objects of a namespace, as `list_page`."""
+        query = {"limit": str(limit)} | ({"continue": token} if token else {})
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/{resource}"
+        return await self._call("GET", path, verb="list", resource=resource, query=query)
 
     async def list_device_classes(self, *, limit: int, token: str, timeout_seconds: float) -> DeviceClassList:
         """One page of the cluster's device classes. 404: this API server has no such kind."""

@@ -176,7 +176,7 @@ async def list_items(api: Api, resource: Resource, namespace: str = "") -> Async
     """
     token = ""
     while True:
-        body = await api.list_page(resource, limit=PAGE_SIZE, token=token, namespace=namespace)
+        body = await list_any_page(api, resource, namespace, limit=PAGE_SIZE, token=token)
         try:
             page = _PAGE.decode(body)
         except UNDECODABLE as error:
@@ -186,6 +186,13 @@ async def list_items(api: Api, resource: Resource, namespace: str = "") -> Async
         token = page.metadata.continue_
         if not token:
             return
+
+
+async def list_any_page(api: Api, resource: Resource, namespace: str, *, limit: int, token: str = "") -> bytes:
+    """One page, of a namespace or, where none is named, of the cluster. Raises as `list_items`."""
+    if namespace:
+        return await api.list_page_of_namespace(resource, namespace, limit=limit, token=token)
+    return await api.list_page(resource, limit=limit, token=token)
 
 
 def to_listed_node(

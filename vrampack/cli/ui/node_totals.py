@@ -23,7 +23,7 @@ async def read_node_totals(url: str) -> Mapping[str, int]:
         async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as answer:
             text, status = await answer.text(errors="replace"), answer.status
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-        raise NodeTotalsError(f"{url}: {error or type(error).__name__}") from error
+        raise NodeTotalsError(f"{url}: {str(error) or type(error).__name__}") from error
     if status != HTTPStatus.OK:
         raise NodeTotalsError(f"{url}: answered {status}")
     return parse_node_totals(text)

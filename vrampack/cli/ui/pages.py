@@ -20,7 +20,7 @@ from vrampack.cli.ui.replay_job import JobStatus, list_policy_choices
 from vrampack.cli.ui.section_size import SHOWN_PODS
 
 TEMPLATES = Path(__file__).parent / "templates"
-PAGE_BYTES = 230_000
+PAGE_BYTES = 250_000
 """Of nodes on a page; with heading, form and foot it is below 300 KB."""
 NODES_PER_PAGE = 50
 PODS_PER_PAGE = 100

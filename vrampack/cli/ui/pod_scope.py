@@ -8,7 +8,7 @@ from http import HTTPStatus
 
 import msgspec
 
-from vrampack.cli.explain.cluster import ALL_NAMESPACES, list_items
+from vrampack.cli.explain.cluster import ALL_NAMESPACES, list_any_page, list_items
 from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError, RefusedError
 from vrampack.kube.objects import UNDECODABLE, NamespaceObject
@@ -40,7 +40,7 @@ async def find_pod_scope(api: Api, wanted: Sequence[str] = ()) -> PodScope:
 
 async def _may_list_pods(api: Api, namespace: str) -> bool:
     try:
-        await api.list_page("pods", limit=1, namespace=namespace)
+        await list_any_page(api, "pods", namespace, limit=1)
     except RefusedError as error:
         if error.status == HTTPStatus.FORBIDDEN:
             return False
