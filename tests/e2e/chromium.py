@@ -49,6 +49,7 @@ class BrowserPage:
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[Json]] = {}
         self._loaded = asyncio.Event()
+        self._load_count = 0
         self._following = asyncio.create_task(self._follow_events())
         self.requested_urls: list[str] = []
         self.messages: list[str] = []
@@ -61,11 +62,11 @@ class BrowserPage:
         async with asyncio.timeout(WITHIN_SECONDS):
             return await answer
 
-    async def open_url(self, url: str) -> None:
-        """Go there, and wait until it is loaded."""
-        self._loaded.clear()
+    async def open_url(self, url: str, *, loads: int = 1) -> None:
+        """Go there, and wait until it is loaded; so many times where it leads on by itself."""
+        wanted = self._load_count + loads
         await self.call("Page.navigate", url=url)
-        await self.wait_for_load()
+        await self._wait_for_loads(wanted)
 
     async def evaluate(self, expression: str) -> Json:
         """The value of an expression in the page."""
@@ -81,11 +82,11 @@ class BrowserPage:
             await self.call("Input.dispatchKeyEvent", type="keyDown", **pressed)
             await self.call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
 
-    async def press_key_and_wait(self, key: str) -> None:
+    async def press_key_and_wait(self, key: str, *, loads: int = 1) -> None:
         """A key that leads to another page."""
-        self._loaded.clear()
+        wanted = self._load_count + loads
         await self.press_key(key)
-        await self.wait_for_load()
+        await self._wait_for_loads(wanted)
 
     async def type_text(self, text: str) -> None:
         await self.call("Input.insertText", text=text)
@@ -95,16 +96,13 @@ class BrowserPage:
             f"(e => (e.focus(), e === document.activeElement))(document.querySelector({selector!r}))"
         )
 
-    async def wait_for_load(self) -> None:
-        async with asyncio.timeout(WITHIN_SECONDS):
-            await self._loaded.wait()
-
     async def wait_for(self, expression: str) -> None:
         """Until it is true, over reloads of the page."""
         async with asyncio.timeout(WITHIN_SECONDS):
+            count = self._load_count
             while not await self.evaluate(expression):
-                self._loaded.clear()
-                await self._loaded.wait()
+                await self._wait_for_loads(count + 1)
+                count = self._load_count
 
     async def save_picture(self, file: Path, *, width: int, height: int) -> None:
         """A PNG of this size."""
@@ -132,6 +130,13 @@ class BrowserPage:
         await self._socket.close()
         await self._following
 
+    async def _wait_for_loads(self, wanted: int) -> None:
+        """Until so many pages were loaded since the first."""
+        async with asyncio.timeout(WITHIN_SECONDS):
+            while self._load_count < wanted:
+                self._loaded.clear()
+                await self._loaded.wait()
+
     async def _follow_events(self) -> None:
         async for message in self._socket:
             told = message.json()
@@ -142,6 +147,7 @@ class BrowserPage:
                 else:
                     answer.set_result(told["result"])
             elif told["method"] == "Page.loadEventFired":
+                self._load_count += 1
                 self._loaded.set()
             elif told["method"] == "Network.requestWillBeSent":
                 self.requested_urls.append(told["params"]["request"]["url"])
@@ -159,8 +165,8 @@ class HeadlessChromium:
         self._port = port
         self._pages: list[BrowserPage] = []
 
-    async def open_page(self, url: str) -> BrowserPage:
-        """A new tab, loaded."""
+    async def open_page(self, url: str, *, loads: int = 1) -> BrowserPage:
+        """A new tab, loaded; so many times where the page leads on by itself."""
         async with self._session.put(f"http://127.0.0.1:{self._port}/json/new?about:blank") as answer:
             target = await answer.json(content_type=None)
         socket = await self._session.ws_connect(target["webSocketDebuggerUrl"], max_msg_size=0)
@@ -168,7 +174,7 @@ class HeadlessChromium:
         self._pages.append(page)
         for domain in ("Page", "Network", "Log", "Runtime", "Accessibility"):
             await page.call(f"{domain}.enable")
-        await page.open_url(url)
+        await page.open_url(url, loads=loads)
         return page
 
     async def close_pages(self) -> None:

@@ -53,7 +53,7 @@ async def show_cluster(
         run_ui(folder, objects, rights=rights, report_file=report, is_logged_in=False) as site,
         run_chromium(folder) as browser,
     ):
-        yield site, browser, await browser.open_page(site.gate.url)
+        yield site, browser, await browser.open_page(site.gate.url, loads=2)
 
 
 async def test_the_printed_url_opens_the_pages_once_and_leaves_the_address(tmp_path: Path) -> None:
@@ -71,6 +71,18 @@ async def test_the_printed_url_opens_the_pages_once_and_leaves_the_address(tmp_p
             site.url + "/style.css",
             site.url + "/favicon.ico",
         }
+
+
+async def test_the_url_may_be_clicked_on_a_page_of_another_site(tmp_path: Path) -> None:
+    """A terminal in the browser is one: what it leads to is sent without cookies that are strict."""
+    terminal = tmp_path / "terminal.html"
+    async with run_ui(tmp_path, SMALL, is_logged_in=False) as site, run_chromium(tmp_path) as browser:
+        terminal.write_text(f'<a href="{site.gate.url}">Open</a>')
+        page = await browser.open_page(terminal.as_uri())
+        await page.focus("a")
+        await page.press_key_and_wait("Enter", loads=2)
+        assert await page.evaluate("location.href") == site.url + "/"
+        assert await page.evaluate("document.title") == "Cluster · vrampack"
 
 
 async def test_every_page_tells_a_screen_reader_what_it_is(tmp_path: Path) -> None:

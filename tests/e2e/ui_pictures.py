@@ -43,7 +43,7 @@ async def save_pictures() -> None:
                 run_ui(Path(folder), list_objects(), rights=rights, is_logged_in=False) as site,
                 run_chromium(Path(folder)) as browser,
             ):
-                page = await browser.open_page(site.gate.url)
+                page = await browser.open_page(site.gate.url, loads=2)
                 for name, path, is_dark in pictures:
                     await page.set_dark(is_dark=is_dark)
                     await page.set_size(WIDTH, HEIGHT)

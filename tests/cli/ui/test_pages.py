@@ -172,6 +172,8 @@ def test_nodes_are_found_by_their_name_and_by_their_pods() -> None:
         ("/nodes/none", 404),
         ("/pods/default/none", 404),
         ("/none", 404),
+        ("/pods/default/%2e%2e", 404),
+        ("/pods/..%2f..%2fdefault/mine", 404),
         ("/?page=x", 400),
         ("/reports/given", 404),
         ("/reports/replay", 404),

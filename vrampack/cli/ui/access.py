@@ -4,7 +4,8 @@
 
 A page of another origin can make a browser send requests here, and a name of its own can be made to lead to this address.
 So the Host must be this listener, what a browser says of the origin must be this listener's, and the cookie is never sent with a
-request that another site caused.
+request that another site caused. For a browser, other ports of this machine are the same site: pages there may lead here, and
+can neither load nor frame anything.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from http.cookies import CookieError, SimpleCookie
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 OPEN_PATH = "/open"
@@ -23,6 +24,14 @@ KEY_BYTES = 32
 SAFE_METHODS = ("GET", "HEAD")
 PAGE_POLICY = "default-src 'none'; style-src 'self'; form-action 'self'; frame-src 'self'; frame-ancestors 'none'; base-uri 'none'"
 """Nothing is loaded from elsewhere, nothing is sent elsewhere, and no script runs."""
+OWN_SITES = ("same-origin", "none")
+"""`Sec-Fetch-Site` of our own pages, and of an address that was typed."""
+OPENED_PAGE = (
+    '<!DOCTYPE html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/">'
+    '<title>vrampack</title><p><a href="/">To the cluster</a></p></html>\n'
+)
+"""Leads to the cluster from a page of ours. A redirect would belong to the page on which the URL was clicked, for example a
+terminal in the browser, and be sent without the cookie."""
 HEADERS = {
     "Content-Security-Policy": PAGE_POLICY,
     "Cache-Control": "no-store",
@@ -106,6 +115,8 @@ class GuardedApp:
             return _refuse("a page of another origin asked")
         if scope["method"] not in SAFE_METHODS and origin is None:
             return _refuse("a change must say its Origin, as browsers do")
+        if headers.get("sec-fetch-site", "none") not in OWN_SITES and headers.get("sec-fetch-dest") != "document":
+            return _refuse("a page of another origin loads this")
         return None
 
     def _open_session(self, scope: Scope) -> Response | None:
@@ -118,7 +129,7 @@ class GuardedApp:
         session = self._gate.exchange_key(Request(scope).query_params.get("key", ""))
         if session is None:
             return _refuse("this key is wrong or was used already; start vrampack ui again for another")
-        answer = RedirectResponse("/", HTTPStatus.SEE_OTHER)
+        answer = HTMLResponse(OPENED_PAGE)
         answer.set_cookie(self._gate.cookie_name, session, path="/", httponly=True, samesite="strict")
         return answer
 

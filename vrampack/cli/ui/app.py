@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -27,6 +28,8 @@ from vrampack.cli.ui.replay_job import ReplayJob
 from vrampack.kube.errors import NoAnswerError, RefusedError
 
 MAX_FORM_BYTES = 4096
+OBJECT_NAME = re.compile(r"[a-z0-9][-a-z0-9.]*")
+"""What may stand in a path of the API server: `..` would lead out of it."""
 STYLE = Path(__file__).parent / "style.css"
 REPORT_HEADERS = {
     "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
@@ -88,6 +91,8 @@ def _add_pod_routes(app: FastAPI, sources: UiSources) -> None:
 
     @app.get("/pods/{namespace}/{name}")
     async def show_pod(namespace: str, name: str, page: int = 1) -> Response:
+        if not (OBJECT_NAME.fullmatch(namespace) and OBJECT_NAME.fullmatch(name)):
+            raise HTTPException(HTTPStatus.NOT_FOUND, f"{namespace}/{name} is no name of a pod")
         reading = await reader.get_reading()
         try:
             subject = await read_explained_pod(reader.api, reader.settings, namespace, name)
