@@ -146,11 +146,15 @@ async def test_it_is_readable_in_light_and_dark_and_on_a_narrow_screen(tmp_path:
             for path in ALL_PATHS:
                 await page.open_url(site.url + path)
                 assert await page.evaluate(FAINTEST) >= READABLE, (path, is_dark)
-        assert grounds == ["rgb(255, 255, 255)", "rgb(21, 24, 28)"]
+        assert grounds == ["rgb(245, 246, 248)", "rgb(15, 18, 21)"]
         await page.set_size(400, 800)
         for path in ALL_PATHS:
             await page.open_url(site.url + path)
             assert await page.evaluate("document.scrollingElement.scrollWidth") <= 400, path
+        await page.open_url(site.url + "/")
+        roles = await page.list_roles()
+        assert ("table", "Cards of gpu-00") in roles  # still one, though its rows are folded
+        assert {"row", "rowheader", "columnheader", "cell"} <= {role for role, _ in roles}
 
 
 async def test_what_a_scheduler_says_is_text(tmp_path: Path) -> None:

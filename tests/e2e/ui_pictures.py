@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 from tests.cli.ui.objects import Object, a_bound_pod, a_node, a_waiting_pod
@@ -14,6 +15,8 @@ from tests.support.processes import REPOSITORY
 
 FOLDER = REPOSITORY / "docs" / "images"
 WIDTH, HEIGHT = 1000, 620
+SHADES = ("", "-dark")
+"""Light and dark, as they end the pictures' names."""
 PODS = {
     ("gpu-1", 0): (("ml", "train-0", 8), ("ml", "notebook-anna", 4)),
     ("gpu-1", 1): (("serving", "chat-7d9f-x2k4p", 10),),
@@ -33,22 +36,22 @@ def list_objects() -> Iterator[Object]:
 
 
 async def save_pictures() -> None:
-    """Each page as it is described in docs/ui.md."""
+    """Each page as it is described in docs/ui.md, in light and dark."""
     FOLDER.mkdir(exist_ok=True)
-    pages = (("ui-cluster.png", "/", False), ("ui-pod.png", "/pods/ml/train-1", True))
+    pages = (("ui-cluster", "/"), ("ui-pod", "/pods/ml/train-1"))
     some = PodRights({"ml"}, ["ml", "serving"])
-    for rights, pictures in ((None, pages), (some, (("ui-held-elsewhere.png", "/", False),))):
+    for rights, pictures in ((None, pages), (some, (("ui-held-elsewhere", "/"),))):
         with tempfile.TemporaryDirectory() as folder:
             async with (
                 run_ui(Path(folder), list_objects(), rights=rights, is_logged_in=False) as site,
                 run_chromium(Path(folder)) as browser,
             ):
                 page = await browser.open_page(site.gate.url, loads=2)
-                for name, path, is_dark in pictures:
-                    await page.set_dark(is_dark=is_dark)
+                for (name, path), shade in product(pictures, SHADES):
+                    await page.set_dark(is_dark=bool(shade))
                     await page.set_size(WIDTH, HEIGHT)
                     await page.open_url(site.url + path)
-                    await page.save_picture(FOLDER / name, width=WIDTH, height=HEIGHT)
+                    await page.save_picture(FOLDER / f"{name}{shade}.png", width=WIDTH, height=HEIGHT)
 
 
 if __name__ == "__main__":

@@ -132,6 +132,13 @@ async def test_the_cluster_is_replayed_under_chosen_policies(tmp_path: Path) -> 
     assert rows == [[], ["as it is", "2/3"], ["binpack", "3/3"], ["spread", "2/3"]]
 
 
+async def test_a_replay_of_nothing_says_what_to_choose(tmp_path: Path) -> None:
+    async with run_ui(tmp_path, CLUSTER) as site:
+        answer = await site.post("/simulate", policy=["none-such"])
+        page = (await site.ask(answer.headers["Location"])).text
+    assert "Choose one policy or preset at least." in page
+
+
 async def test_a_replay_that_cannot_be_says_why(tmp_path: Path) -> None:
     """Somebody who may not list all pods cannot take a snapshot."""
     async with run_ui(tmp_path, CLUSTER, rights=PodRights({"default"}, ["default", "secret"])) as site:

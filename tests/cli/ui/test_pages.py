@@ -95,7 +95,7 @@ async def test_a_pending_pod_leads_to_its_explanation(tmp_path: Path) -> None:
         (row,) = read_rows((await site.ask("/pending")).text)[1:]
         page = (await site.ask("/pods/default/late")).text
         bound = (await site.ask("/pods/default/mine")).text
-    assert (row[0], row[1], row[3]) == ("default/late", "asks 12 units (12 GiB) on one card", "pending")
+    assert (row[0], row[1], row[3]) == ("default/late", "12 units (12 GiB) on one card", "pending")
     assert row[4] == "0/2 nodes are available: 2 no card with enough free memory."
     assert "<strong>Next:</strong> " in page
     assert ["gpu-1", "0", "7 of 15", "5", "not enough free memory", "default/mine 8"] in read_rows(page)
@@ -131,7 +131,7 @@ async def test_texts_from_the_cluster_are_never_markup(tmp_path: Path) -> None:
 
 
 SIZES = {
-    "many": (5000, [0], 0),
+    "many": (5000, [0] * 8, 0),
     "a hundred pods on each node": (60, [13] * 8, 0),
     "the longest names": (60, [9] * 8, 253),
     "MIG": (60, [3] * 56, 0),
@@ -142,7 +142,7 @@ SIZES = {
 @pytest.mark.parametrize(("nodes", "pods_by_card", "name_length"), SIZES.values(), ids=SIZES)
 def test_a_page_of_a_large_cluster_stays_small(nodes: int, pods_by_card: list[int], name_length: int) -> None:
     reading = a_reading(nodes, pods_by_card, scope=PodScope(("default",), is_complete=False), name_length=name_length)
-    pages = PageRenderer(1024)
+    pages = PageRenderer(1024, "test")
     for order in ORDERS:
         page = pages.render_cluster(reading, NodeFilter(order=order))
         assert len(page) <= MAX_PAGE_BYTES
@@ -150,7 +150,7 @@ def test_a_page_of_a_large_cluster_stays_small(nodes: int, pods_by_card: list[in
 
 
 def test_every_node_is_on_one_page() -> None:
-    reading, pages = a_reading(120, [5, 0]), PageRenderer(1024)
+    reading, pages = a_reading(120, [5, 0]), PageRenderer(1024, "test")
     found: list[str] = []
     for number in (1, 2, 3):
         found += re.findall(
@@ -160,7 +160,7 @@ def test_every_node_is_on_one_page() -> None:
 
 
 def test_nodes_are_found_by_their_name_and_by_their_pods() -> None:
-    reading, pages = a_reading(12, [2]), PageRenderer(1024)
+    reading, pages = a_reading(12, [2]), PageRenderer(1024, "test")
     assert pages.render_cluster(reading, NodeFilter("gpu-0007")).count(b"<section") == 1
     assert b"gpu-0003</a></h2>" in pages.render_cluster(reading, NodeFilter("default/app-3-"))
     assert "has “none” in its name" in pages.render_cluster(reading, NodeFilter("none")).decode()
@@ -184,6 +184,18 @@ async def test_what_there_is_not_is_a_page_too(tmp_path: Path, path: str, status
         answer = await site.ask(path)
     assert answer.status == status
     assert '<p class="fault" role="alert">' in answer.text
+
+
+async def test_each_page_says_which_cluster_it_shows(tmp_path: Path) -> None:
+    async with run_ui(tmp_path, CLUSTER) as site:
+        for path in ("/", "/nodes/gpu-1", "/pending", "/pods/default/late", "/simulate", "/none"):
+            assert "<span>prod-eu (10.0.0.1:6443)</span>" in (await site.ask(path)).text
+
+
+async def test_the_page_of_one_node_has_the_uuids_of_its_cards(tmp_path: Path) -> None:
+    async with run_ui(tmp_path, CLUSTER) as site:
+        assert "<code>GPU-gpu-1-1</code>" in (await site.ask("/nodes/gpu-1")).text
+        assert "<code>" not in (await site.ask("/")).text
 
 
 async def test_a_pod_that_may_not_be_read_is_said_to_be_refused(tmp_path: Path) -> None:

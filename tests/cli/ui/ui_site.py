@@ -95,7 +95,7 @@ async def run_ui(
         stack.push_async_callback(reader.close)
         job = ReplayJob(["--kubeconfig", str(kubeconfig)], [])
         stack.push_async_callback(job.close)
-        sources = UiSources(reader, job, PageRenderer(settings.unit_mib), report_file)
+        sources = UiSources(reader, job, PageRenderer(settings.unit_mib, "prod-eu (10.0.0.1:6443)"), report_file)
         listener = open_listener("127.0.0.1:0")
         gate = AccessGate(listener.getsockname()[1])
         app = GuardedApp(build_ui_app(sources), gate)

@@ -105,16 +105,19 @@ def _add_pod_routes(app: FastAPI, sources: UiSources) -> None:
 
 def _add_report_routes(app: FastAPI, sources: UiSources) -> None:
     @app.get("/simulate")
-    async def show_simulation() -> Response:
+    async def show_simulation(chosen: str = "") -> Response:
         reading = await sources.reader.get_reading()
         given = "" if sources.report_file is None else sources.report_file.name
-        return HTMLResponse(sources.pages.render_simulation(reading, sources.job.status, given))
+        page = sources.pages.render_simulation(
+            reading, sources.job.status, given, is_nothing_chosen=chosen == "nothing"
+        )
+        return HTMLResponse(page)
 
     @app.post("/simulate")
     async def start_simulation(request: Request) -> Response:
         form = await _read_form(request)
-        sources.job.start(form.get("policy", []), keeps_bound="keep" in form)
-        return RedirectResponse("/simulate", HTTPStatus.SEE_OTHER)
+        is_chosen = sources.job.start(form.get("policy", []), keeps_bound="keep" in form)
+        return RedirectResponse("/simulate" if is_chosen else "/simulate?chosen=nothing", HTTPStatus.SEE_OTHER)
 
     @app.get("/reports/replay")
     async def send_replay_report() -> Response:

@@ -20,6 +20,7 @@ from vrampack.cli.kubeconfig import find_kubeconfig
 from vrampack.cli.output import write_output
 from vrampack.cli.ui.access import AccessGate, GuardedApp
 from vrampack.cli.ui.app import UiSources, build_ui_app
+from vrampack.cli.ui.cluster_name import name_cluster
 from vrampack.cli.ui.cluster_reader import ClusterReader
 from vrampack.cli.ui.pages import PageRenderer
 from vrampack.cli.ui.replay_job import ReplayJob
@@ -88,13 +89,14 @@ def build_parser() -> argparse.ArgumentParser:
 
 async def _serve(options: argparse.Namespace, settings: ExtenderConfiguration) -> None:
     with closing(open_listener(f"127.0.0.1:{options.port}")) as listener:
-        credentials = await load_credentials(find_kubeconfig(options.kubeconfig), options.context)
+        kubeconfig = find_kubeconfig(options.kubeconfig)
+        credentials = await load_credentials(kubeconfig, options.context)
         api = Api(credentials, user_agent=f"vrampack-ui/{VERSION}")
         reader = ClusterReader(api, settings, options.namespace or (), options.metrics)
         job = ReplayJob(_list_flags(options, "kubeconfig", "context"), _list_flags(options, "config"))
         try:
             await reader.read_again()  # before the URL is shown: the first page is there at once
-            pages = PageRenderer(settings.unit_mib)
+            pages = PageRenderer(settings.unit_mib, name_cluster(kubeconfig, options.context, credentials))
             await _serve_pages(UiSources(reader, job, pages, options.report), listener)
         finally:
             await job.close()

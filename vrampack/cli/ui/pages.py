@@ -27,10 +27,11 @@ PODS_PER_PAGE = 100
 
 
 class PageRenderer:
-    """Fills templates. A page of the cluster says when that was read; `unit_mib` is the cluster's unit."""
+    """Fills templates. A page says which cluster it shows and when that was read; `unit_mib` is the cluster's unit."""
 
-    def __init__(self, unit_mib: int) -> None:
+    def __init__(self, unit_mib: int, cluster_name: str) -> None:
         self._unit_mib = unit_mib
+        self._cluster_name = cluster_name
         self._environment = Environment(
             loader=FileSystemLoader(TEMPLATES),
             autoescape=True,
@@ -72,10 +73,12 @@ class PageRenderer:
             "pod.html", reading, explained=explanation, nodes=part, shown_pods=SHOWN_PODS, **links
         )
 
-    def render_simulation(self, reading: ClusterReading, status: JobStatus, given_report: str) -> bytes:
+    def render_simulation(
+        self, reading: ClusterReading, status: JobStatus, given_report: str, *, is_nothing_chosen: bool
+    ) -> bytes:
         """The form, what became of the last replay, and the reports that there are."""
-        choices = list_policy_choices()
-        return self._render_reading("simulate.html", reading, status=status, choices=choices, given_report=given_report)
+        values = {"status": status, "given_report": given_report, "is_nothing_chosen": is_nothing_chosen}
+        return self._render_reading("simulate.html", reading, choices=list_policy_choices(), **values)
 
     def render_error(self, status: int, text: str) -> bytes:
         return self._render("error.html", status=status, text=text)
@@ -89,7 +92,8 @@ class PageRenderer:
         return self._render(template, reading=reading, sums=reading.sums, elsewhere=elsewhere, **values)
 
     def _render(self, template: str, **values: object) -> bytes:
-        return self._environment.get_template(template).render(**values).encode()
+        template_values = {"cluster_name": self._cluster_name, **values}
+        return self._environment.get_template(template).render(template_values).encode()
 
 
 def format_age(written: str | datetime) -> str:

@@ -35,9 +35,9 @@ class JobStatus:
     """The HTML that `--report` wrote."""
 
 
-def list_policy_choices() -> tuple[str, ...]:
-    """The names that may be chosen: policies, then presets."""
-    return (*POLICIES, *list_presets())
+def list_policy_choices() -> dict[str, tuple[str, ...]]:
+    """The names that may be chosen, policies and presets."""
+    return {"Policies": tuple(POLICIES), "Presets": tuple(list_presets())}
 
 
 class ReplayJob:
@@ -53,13 +53,13 @@ class ReplayJob:
     def is_running(self) -> bool:
         return self._task is not None and not self._task.done()
 
-    def start(self, policies: Sequence[str], *, keeps_bound: bool) -> None:
-        """Begin; does nothing while another one runs. Names that cannot be chosen are left out."""
-        chosen = tuple(name for name in list_policy_choices() if name in policies)
-        if self.is_running or not chosen:
-            return
-        self.status = JobStatus("running", chosen, "reading the cluster")
-        self._task = asyncio.create_task(self._run(chosen, keeps_bound=keeps_bound))
+    def start(self, policies: Sequence[str], *, keeps_bound: bool) -> bool:
+        """Begin, unless another one runs. Names that cannot be chosen are left out; False: none of these can be."""
+        chosen = tuple(name for names in list_policy_choices().values() for name in names if name in policies)
+        if chosen and not self.is_running:
+            self.status = JobStatus("running", chosen, "reading the cluster")
+            self._task = asyncio.create_task(self._run(chosen, keeps_bound=keeps_bound))
+        return bool(chosen)
 
     async def close(self) -> None:
         """Stop the programs."""
