@@ -36,7 +36,6 @@ def kueue(node: LiveNode, tmp_path: Path) -> Iterator[None]:
         account_of_team = ("serviceaccount", "default", "-n", TEAM)
         node.wait(lambda: node.get(*account_of_team), what="the team's namespace takes pods")
         yield
-    node.kubectl("delete", "-f", RECIPE / "queues.yaml", "--ignore-not-found")
     node.kubectl("label", "node", NODE_NAME, f"{LABEL}-")
 
 

@@ -34,9 +34,6 @@ READY_SECONDS = 60
 GONE_SECONDS = 120
 QUEUED = "kueue.x-k8s.io/managed=true"
 """Pods that Kueue holds."""
-GROUP = "kueue.x-k8s.io"
-NAMESPACED = ("workloads", "localqueues")
-QUEUES = (*NAMESPACED, "clusterqueues", "resourceflavors")
 
 
 class Kubectl(Protocol):
@@ -78,7 +75,7 @@ def render_install(site: KueueSite) -> list[Any]:
 def run_manager(site: KueueSite) -> Iterator[ManagedProcess]:
     """The install applied and its manager ready, its webhooks called.
 
-    What is queued, the webhooks and the program go with the block. The rest of the install stays, and does nothing.
+    Pods that were queued, the webhooks and the program go with the block. Queues and definitions stay, and do nothing.
     """
     site.directory.mkdir()
     program = build_manager()
@@ -197,15 +194,12 @@ def _apply(site: KueueSite, items: list[Any]) -> None:
 
 
 def _remove_queued(site: KueueSite) -> None:
-    """While the manager still runs: it lets pods and workloads go that it holds by finalizers."""
+    """While the manager still runs: it lets pods go that it holds by finalizers."""
     for namespace in {
         each["metadata"]["namespace"] for each in _list_queued(site)
     }:  # kubectl asks for one pod at a time
         site.kubectl("delete", "--raw", f"/api/v1/namespaces/{namespace}/pods?labelSelector={quote(QUEUED)}")
     wait_until(lambda: not _list_queued(site), timeout_seconds=GONE_SECONDS, what="no pod of a queue is left")
-    for kind in QUEUES:
-        everywhere = ["--all-namespaces"] if kind in NAMESPACED else []
-        site.kubectl("delete", f"{kind}.{GROUP}", "--all", *everywhere)
 
 
 def _list_queued(site: KueueSite) -> list[Any]:
