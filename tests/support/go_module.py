@@ -26,9 +26,11 @@ class GoModule:
     """The import path of each program's main package up to its name: `./cmd`."""
     stamps: str = ""
     """Linker flags that say the version."""
+    mod_file: str = "go.mod"
+    """Which requirements: of several releases that are built of the same main packages each has a file of its own."""
 
     def build_programs(self, environ: Mapping[str, str], *programs: str) -> Path:
-        """The cache folder of this go.sum and Go version, with these programs in it. Raises `RuntimeError` without Go."""
+        """The cache folder of these requirements and this Go version, with these programs in it. Raises `RuntimeError` without Go."""
         go = shutil.which("go", path=environ.get("PATH"))
         if go is None:
             raise RuntimeError(f"go is not on PATH, and {' '.join(programs)} are built with Go 1.26")
@@ -46,7 +48,7 @@ class GoModule:
             [go, "env", "GOVERSION"], cwd=self.folder, capture_output=True, text=True, timeout=300, check=True
         )
         digest = hashlib.sha256(answer.stdout.encode())
-        for source in (self.folder / "go.sum", *sorted(self.folder.glob("cmd/*/main.go"))):
+        for source in ((self.folder / self.mod_file).with_suffix(".sum"), *sorted(self.folder.glob("cmd/*/main.go"))):
             digest.update(source.read_bytes())
         return digest.hexdigest()[:16]
 
@@ -54,6 +56,8 @@ class GoModule:
         partial = made / f".partial-{os.getpid()}"
         partial.mkdir()
         flags = ["-trimpath", "-mod=readonly", "-ldflags", f"-s -w {self.stamps}".rstrip(), "-o", f"{partial}/"]
+        if self.mod_file != "go.mod":
+            flags.append(f"-modfile={self.mod_file}")
         try:
             subprocess.run(
                 [go, "build", *flags, *(f"{self.packages}/{name}" for name in names)],
