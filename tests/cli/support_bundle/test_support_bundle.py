@@ -244,7 +244,8 @@ async def test_what_helps_is_inside(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 async def test_a_part_that_fails_costs_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    answers = build_answers() | {"/api/v1/nodes": [{"metadata": {"name": "n", "labels": 3}}, "no object"]}
+    damaged: Any = [{"metadata": {"name": "n", "labels": 3}}, "no object"]  # Any: no API server answers so
+    answers = build_answers() | {"/api/v1/nodes": damaged}
     refused = ("/api/v1/events", f"{OWN}/pods", f"{ADMISSION}/v1/validatingadmissionpolicies")
     async with ScriptedCluster(answers, refused=refused) as cluster:
         files = await make_bundle(tmp_path, cluster)
