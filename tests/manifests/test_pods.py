@@ -81,6 +81,22 @@ def test_a_pod_of_ours_needs_nothing_of_ours_to_be_placed(name: str) -> None:
         assert {"cpu", "memory"} <= set(made["resources"]["requests"])
 
 
+@pytest.mark.parametrize("container", ["extender", "agent"])
+def test_requests_and_limits_are_those_of_the_manual_and_hold_what_was_measured(container: str) -> None:
+    """A request is more than the largest figure, a limit more than twice that. Figures are millions of bytes."""
+    page = (MANIFESTS.parent / "docs" / "install.md").read_text()
+    (row,) = re.findall(rf"^\| `{container}` \|(.*)\|$", page, re.MULTILINE)
+    requests, limit, *figures = (cell.strip() for cell in row.split("|"))
+    for name in SHAPES:
+        workload = find_workload(name, "vrampack-agent" if container == "agent" else OF_THE_EXTENDER[name])
+        (asked,) = [made["resources"] for made in find_containers(workload) if made["name"] == container]
+        assert f"{asked['requests']['cpu']}, {asked['requests']['memory']}" == requests
+        assert asked["limits"] == {"memory": limit}
+    largest = max(int(figure.removeprefix("< ")) for figure in figures) * 1e6
+    assert largest < int(requests.partition(", ")[2].removesuffix("Mi")) * 2**20
+    assert 2 * largest < int(limit.removesuffix("Mi")) * 2**20
+
+
 @pytest.mark.parametrize("name", [*SHAPES, "examples"])
 def test_every_image_has_a_tag(name: str) -> None:
     images = [made["image"] for item in load_objects(MANIFESTS / name) for made in find_containers(item)]
