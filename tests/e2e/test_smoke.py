@@ -31,6 +31,7 @@ pytestmark = pytest.mark.smoke
 Start = Callable[..., Any]
 HAS_MUTATING_POLICIES = read_minor_version() >= FIRST_WITH_MUTATING_POLICIES
 SHAPE = MANIFESTS / ("second-scheduler" if HAS_MUTATING_POLICIES else "before-1.36")
+SECRET = "hunter2hunter2"
 PRIORITY = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 
@@ -93,14 +94,25 @@ def test_the_scheduler_is_set_or_asked_for(cluster: ControlPlane) -> None:
         assert "use one of: vrampack" in answer["message"]
 
 
-def test_people_see_why_it_waits_and_can_ask_for_help(started: ControlPlane, tmp_path: Path) -> None:
-    """What the accounts must be allowed they are allowed, by the API server's own authorizer."""
+def test_people_see_why_it_waits_and_what_a_drain_needs(started: ControlPlane) -> None:
     run_pods(started, pod_manifest("a", 8))
     started.request_ok("POST", PODS, pod_manifest("late", 9))
     wait_until_refused(started, "late")
     assert "no card with enough free memory" in _run_vrampack(started, "explain", "pod", "late")
     assert "8/15" in _run_vrampack(started, "inspect")
-    assert "No pod holds" not in _run_vrampack(started, "card", "drain", "gpu-0", "0", "--dry-run")
+    drain = json.loads(_run_vrampack(started, "card", "drain", "gpu-0", "0", "-o", "json"))
+    assert [(pod["name"], pod["units"], pod["target"]) for pod in drain["pods"]] == [("a", 8, "")]
+    assert drain["pods"][0]["step"] == "make room first: it would wait"
+    assert "cordoned" in _run_vrampack(started, "card", "list", "gpu-0")
+
+
+def test_a_support_bundle_is_whole_and_has_no_secret(started: ControlPlane, tmp_path: Path) -> None:
+    """What the accounts must be allowed they are allowed, by the API server's own authorizer."""
+    secret = {"metadata": {"name": "token"}, "stringData": {"token": SECRET}}
+    started.request_ok("POST", "/api/v1/namespaces/vrampack-system/secrets", secret)
+    run_pods(started, _plant_secrets(pod_manifest("a", 8)))
+    started.request_ok("POST", PODS, _plant_secrets(pod_manifest("late", 9)))
+    wait_until_refused(started, "late")
     archive = tmp_path / "bundle.tar.gz"
     _run_vrampack(started, "support-bundle", "--output", str(archive))
     with tarfile.open(archive) as opened:
@@ -112,6 +124,15 @@ def test_people_see_why_it_waits_and_can_ask_for_help(started: ControlPlane, tmp
     assert [part["problem"] for part in manifest["parts"] if part["problem"]] == []
     assert b"vrampack-records" in files["vrampack-support/admission.jsonl"]
     assert "vrampack-support/explain/default.late.txt" in files
+    planted = (SECRET.encode(), started.admin_token.encode())
+    assert [name for name, content in files.items() if any(each in content for each in planted)] == []
+
+
+def _plant_secrets(pod: dict[str, Any]) -> dict[str, Any]:
+    """In the environment, the arguments, an annotation and a label of its owner's."""
+    pod["metadata"] |= {"annotations": {"example.com/login": SECRET}, "labels": {"example.com/key": SECRET}}
+    pod["spec"]["containers"][0] |= {"env": [{"name": "HF_TOKEN", "value": SECRET}], "args": [f"--token={SECRET}"]}
+    return pod
 
 
 def _takes_a_forged_record(cluster: ControlPlane) -> bool:

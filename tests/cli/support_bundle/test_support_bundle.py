@@ -20,7 +20,7 @@ from tests.support.scripted_cluster import Answer, Object, ScriptedCluster
 from vrampack.cli.main import main
 from vrampack.cli.support_bundle.access_needs import ACCESS_NEEDS
 from vrampack.cli.support_bundle.bundle_file import BundledFile, PartContent, SupportBundle
-from vrampack.cli.support_bundle.redaction import redact_text
+from vrampack.cli.support_bundle.redaction import REDACTED, redact_text
 from vrampack.simulator.kubeconfig import write_kubeconfig
 
 SECRET = "hunter2hunter2"
@@ -279,13 +279,25 @@ SECRET_TEXTS = {
     "an address": f"dial https://me:{SECRET}@host/",
     "a JSON web token": f"got {TOKEN}",
     "a key": f"-----BEGIN RSA PRIVATE KEY-----\n{SECRET}\n-----END RSA PRIVATE KEY-----",
+    "a line of a kubeconfig": f"client-key-data: {SECRET}",
+    "a key in base64": f"got {base64.b64encode(f'-----BEGIN RSA PRIVATE KEY-----{SECRET}'.encode()).decode()}",
+    "a login to a registry": f'"auth":"{SECRET}"',
+    "a variable in YAML": f"- name: HF_TOKEN\n  value: {SECRET}",
+    "a variable in JSON": f'{{"name":"DB_PASSWORD","value":"{SECRET}"}}',
+    "a variable in Python": f"EnvVar(name='MYSQL_PWD', value='{SECRET}')",
+    "lines of YAML": f"password: |\n  {SECRET}",
+    "a flag": f"--registry-password {SECRET}",
+    "a signed address": f"https://host/x?X-Amz-Signature={SECRET}&sig={SECRET}",
     "a key that is cut off": f"-----BEGIN PRIVATE KEY-----\n{SECRET}",
 }
 
 
 @pytest.mark.parametrize("text", SECRET_TEXTS.values(), ids=SECRET_TEXTS)
 def test_free_text_loses_what_looks_like_a_secret(text: str) -> None:
-    assert SECRET not in redact_text(f"before {text}")
+    redacted = redact_text(f"before {text}")
+    assert SECRET not in redacted
+    assert "before" in redacted
+    assert REDACTED in redacted
 
 
 def test_our_own_log_lines_lose_nothing() -> None:
