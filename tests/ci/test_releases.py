@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 
 import pytest
 
-from tests.support.control_plane.binaries import MODULE, RELEASE_VARIABLE, choose_older_version, read_pinned_version
+from tests.support.control_plane.binaries import (
+    MODULE,
+    RELEASE_VARIABLE,
+    choose_older_version,
+    has_programs,
+    read_pinned_version,
+)
 from tests.support.processes import REPOSITORY
 
 
 def read_matrix() -> list[str]:
-    """What `make e2e-matrix` runs."""
-    (releases,) = re.findall(r"^\tfor release in ([\d. ]+);", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
-    return str(releases).split()
+    """What `make smoke` runs."""
+    (targets,) = re.findall(r"^smoke: ((?:smoke-[\d.]+ )+)##", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
+    return [target.removeprefix("smoke-") for target in str(targets).split()]
 
 
 def test_every_release_of_the_matrix_is_pinned_and_no_other() -> None:
@@ -31,6 +39,16 @@ def test_all_modules_of_a_release_are_of_one_version() -> None:
         text = (MODULE / "releases" / f"{release}.mod").read_text()
         replaced = set(re.findall(r"^\tk8s\.io/\S+ => k8s\.io/\S+ v0(\S+)$", text, re.MULTILINE))
         assert replaced == {read_pinned_version({RELEASE_VARIABLE: release}).removeprefix("v1")}
+
+
+def test_all_but_the_newest_run_where_they_are_built(tmp_path: Path) -> None:
+    """The newest is in `make e2e`."""
+    (older,) = re.findall(r"^older=\(([\d. ]+)\)", (REPOSITORY / ".ci/run").read_text(), re.MULTILINE)
+    assert older.split() == read_matrix()[:-1]
+    nowhere = {"XDG_CACHE_HOME": str(tmp_path), "PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    assert not has_programs({**nowhere, RELEASE_VARIABLE: "1.34"})
+    assert has_programs({**nowhere, RELEASE_VARIABLE: "1.34"}, programs=())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_only_a_new_api_server_has_to_emulate_an_old_one() -> None:

@@ -4,7 +4,8 @@ Each program is taken from `KUBEBUILDER_ASSETS` when it is there, else from `PAT
 pinned minor version, else from a cache outside the tree, which is filled by `go build` from
 `tests/e2e/controlplane`. The cache is keyed by go.sum, our own mains and the Go version. `VRAMPACK_KUBERNETES`
 chooses another release than that of go.mod, one of `releases/`.
-`python -m tests.support.control_plane.binaries` builds what is missing and prints where each program lies.
+`python -m tests.support.control_plane.binaries` builds what is missing and prints where each program lies; with `--built` it
+builds nothing, and exits 1 where something is missing.
 """
 
 from __future__ import annotations
@@ -56,14 +57,24 @@ def choose_older_version(environ: Mapping[str, str] = os.environ) -> str | None:
     return "1.33" if read_minor_version(environ) >= FIRST_WITH_MUTATING_POLICIES else None
 
 
+def has_programs(environ: Mapping[str, str] = os.environ, *, programs: Sequence[str] = PROGRAMS) -> bool:
+    """Whether `locate_programs` would build nothing."""
+    lacking = [name for name in programs if _given(name, environ) is None]
+    return not _select_module(environ).list_missing(environ, *lacking)
+
+
 def build_programs(environ: Mapping[str, str] = os.environ, *, programs: Sequence[str] = PROGRAMS) -> Path:
     """Fill the cache folder of this go.sum and Go version, once, and return it."""
+    return _select_module(environ).build_programs(environ, *programs)
+
+
+def _select_module(environ: Mapping[str, str]) -> GoModule:
     mod_file = _select_mod_file(environ)
     version = _read_version(mod_file)
     stamps = " ".join(
         f"-X k8s.io/{package}/version.gitVersion={version}" for package in ("component-base", "client-go/pkg")
     )
-    return GoModule(MODULE, "controlplane", "./cmd", stamps, mod_file).build_programs(environ, *programs)
+    return GoModule(MODULE, "controlplane", "./cmd", stamps, mod_file)
 
 
 def _select_mod_file(environ: Mapping[str, str]) -> str:
@@ -105,5 +116,7 @@ def _has_pinned_minor(name: str, program: str, environ: Mapping[str, str]) -> bo
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--built"]:
+        sys.exit(0 if has_programs() else 1)
     for program_name, program_path in locate_programs().items():
         sys.stdout.write(f"{program_name}\t{program_path}\n")
