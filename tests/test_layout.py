@@ -54,6 +54,7 @@ ROOMS = {
     "vrampack/cli/policy",
     "vrampack/cli/simulate",
     "vrampack/cli/support_bundle",
+    "vrampack/cli/ui",
     "vrampack/config",
     "vrampack/kube",
     "vrampack/simulator",

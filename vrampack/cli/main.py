@@ -35,6 +35,7 @@ COMMANDS = {
         "vrampack.cli.support_bundle.main",
         "write what a maintainer needs to help into one file, without secrets",
     ),
+    "ui": ("vrampack.cli.ui.main", "show the cluster, pending pods and simulations in a browser on this machine"),
 }
 """Name: module, one line of help."""
 

@@ -25,7 +25,7 @@ from vrampack.cli.support_bundle.bundle_file import (
     encode_json_file,
     encode_json_lines,
 )
-from vrampack.cli.support_bundle.cluster_reader import ClusterReader
+from vrampack.cli.support_bundle.bundle_reader import BundleReader
 from vrampack.cli.support_bundle.cluster_views import TrimmedLists, explain_waiting_pods, inspect_objects
 from vrampack.cli.support_bundle.kept_objects import (
     LEFT_OUT,
@@ -53,7 +53,7 @@ WORKLOADS = {"deployments": "Deployment", "daemonsets": "DaemonSet"}
 class BundleCollector:
     """What later parts need of earlier ones."""
 
-    reader: ClusterReader
+    reader: BundleReader
     bundle: SupportBundle
     settings: ExtenderConfiguration | None
     """What `--config` gave; else the one that an extender of the cluster mounts."""

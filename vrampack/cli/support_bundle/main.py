@@ -14,7 +14,7 @@ from vrampack.cli.errors import report_error
 from vrampack.cli.kubeconfig import find_kubeconfig
 from vrampack.cli.output import write_output
 from vrampack.cli.support_bundle.bundle_file import SupportBundle
-from vrampack.cli.support_bundle.cluster_reader import ClusterReader
+from vrampack.cli.support_bundle.bundle_reader import BundleReader
 from vrampack.cli.support_bundle.collection import BundleCollector
 from vrampack.cli.version import VERSION
 from vrampack.config.errors import SettingsError
@@ -76,14 +76,14 @@ async def _collect(options: argparse.Namespace, bundle: SupportBundle) -> None:
     credentials = await load_credentials(find_kubeconfig(options.kubeconfig), options.context)
     api = DiagnosticApi(credentials, user_agent=f"vrampack-support-bundle/{VERSION}")
     try:
-        reader = ClusterReader(api, options.namespace)
+        reader = BundleReader(api, options.namespace)
         await _require_answer(reader)
         await BundleCollector(reader, bundle, settings, frozenset(options.node or ())).collect_all()
     finally:
         await api.close()
 
 
-async def _require_answer(reader: ClusterReader) -> None:
+async def _require_answer(reader: BundleReader) -> None:
     """Before every part waits for a server that is not there. Raises `NoAnswerError`."""
     try:
         await reader.read_version()

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
 
 from vrampack.cli.support_bundle.bundle_file import BundledFile, PartContent, encode_text_file
-from vrampack.cli.support_bundle.cluster_reader import LOG_BYTES, METRICS_BYTES, ClusterReader
+from vrampack.cli.support_bundle.bundle_reader import LOG_BYTES, METRICS_BYTES, BundleReader
 from vrampack.cli.support_bundle.kept_objects import OwnPod
 from vrampack.kube.errors import NoAnswerError, RefusedError
 
@@ -32,7 +32,7 @@ def choose_pods(pods: Iterable[OwnPod], node_names: Collection[str]) -> tuple[li
     return chosen, (f"{left_out} more pods are left out; --node chooses whose come first",) if left_out else ()
 
 
-async def collect_logs(reader: ClusterReader, pods: Sequence[OwnPod]) -> PartContent:
+async def collect_logs(reader: BundleReader, pods: Sequence[OwnPod]) -> PartContent:
     """Of every container, and of the one before it where it was restarted."""
 
     async def read(pod: OwnPod, container: str, *, is_previous: bool) -> BundledFile:
@@ -56,7 +56,7 @@ async def collect_logs(reader: ClusterReader, pods: Sequence[OwnPod]) -> PartCon
     )
 
 
-async def collect_metrics(reader: ClusterReader, pods: Sequence[OwnPod]) -> PartContent:
+async def collect_metrics(reader: BundleReader, pods: Sequence[OwnPod]) -> PartContent:
     """The page of every pod that has a port for it. One on a host's loopback cannot be reached, and is noted."""
 
     async def read(pod: OwnPod, port: int) -> BundledFile:

@@ -46,7 +46,7 @@ class ApiServerVersion(msgspec.Struct, rename="camel"):
     platform: str = ""
 
 
-class ClusterReader:
+class BundleReader:
     """One cluster and the namespace of the product. Everything raises `RefusedError` or `NoAnswerError`."""
 
     def __init__(self, api: DiagnosticApi, namespace: str) -> None:
