@@ -32,7 +32,7 @@ class GoModule:
         go = shutil.which("go", path=environ.get("PATH"))
         if go is None:
             raise RuntimeError(f"go is not on PATH, and {' '.join(programs)} are built with Go 1.26")
-        made = _cache_root(environ) / self.cache / self._key(go)
+        made = cache_root(environ) / self.cache / self._key(go)
         made.mkdir(parents=True, exist_ok=True)
         with (made / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # two suites starting together build once
@@ -68,6 +68,7 @@ class GoModule:
             shutil.rmtree(partial)
 
 
-def _cache_root(environ: Mapping[str, str]) -> Path:
+def cache_root(environ: Mapping[str, str]) -> Path:
+    """Where everything that the suites build for themselves is kept."""
     base = environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "vrampack"

@@ -1,0 +1,96 @@
+"""Panels that the extender fills: each value is counted again from the API's objects, and is equal within one scrape."""
+
+from __future__ import annotations
+
+import asyncio
+from math import isnan
+from pathlib import Path
+
+import aiohttp
+
+from dashboards.definitions import GPU_NODE, VRAMPACK
+from tests.alerts.panel_values import PanelValues, expect_rate
+from tests.alerts.recount import recount_cluster
+from tests.alerts.scene import T4, AlertScene, Programs, filter_pod, run_scene
+from vrampack.cards.well_known import RETRY_ANNOTATION
+from vrampack.cli.demo.objects import build_pod_object
+
+REASONS = ("fits", "fragmented", "full", "never", "other")
+NODES = {"gpu-0": (T4, T4), "gpu-1": (T4,)}
+"""Three cards of 15 units."""
+
+
+async def test_memory_of_the_cluster_and_its_nodes(tmp_path: Path, programs: Programs) -> None:
+    async with run_scene(tmp_path, programs, NODES) as scene:
+        await fill_cluster(scene)
+        counted = await asyncio.to_thread(recount_cluster, scene.api.url)
+        capacity, held = counted.sum_capacity_bytes(), counted.sum_held_bytes()
+        assert sum(held.values()) > 0
+        panels = PanelValues(GPU_NODE, scene.monitoring)
+        await panels.wait_for("Cluster memory", {(): sum(capacity.values())})
+        await panels.wait_for("Given away", {(): sum(held.values()) / sum(capacity.values())})
+        await panels.wait_for(
+            "Given away by node", {(("node", name),): held[name] / capacity[name] for name in capacity}
+        )
+        scattered = counted.sum_scattered_bytes()
+        await panels.wait_for("Free in pieces", {(("node", name),): scattered[name] for name in scattered})
+
+
+async def test_what_waits_and_what_was_bound(tmp_path: Path, programs: Programs) -> None:
+    async with run_scene(tmp_path, programs, NODES) as scene:
+        await fill_cluster(scene)
+        counted = await asyncio.to_thread(recount_cluster, scene.api.url)
+        waiting = counted.count_waiting()
+        assert waiting == {"fragmented": 1, "full": 1, "never": 1}
+        panels = PanelValues(VRAMPACK, scene.monitoring)
+        await panels.wait_for("Pods that wait", {(("reason", name),): waiting.get(name, 0) for name in REASONS})
+        await panels.wait_for("Fresh ledgers", {(("pod", "vrampack-scheduler-0"),): 1})
+        await panels.wait_for("Places not seen yet", {(("pod", "vrampack-scheduler-0"),): 0})
+        await panels.wait_for("Binds", {(("result", "ok"),): expect_rate(len(counted.bound))})
+        latencies = await panels.read("Verbs, 99th percentile")
+        called = {dict(labels)["verb"]: seconds for labels, seconds in latencies.items() if not isnan(seconds)}
+        assert called.keys() >= {"filter", "bind"}
+        # what no call took longer than: the scheduler gives up after 5 s
+        assert all(0 < seconds < 5 for seconds in called.values())
+
+
+async def test_a_pod_that_was_woken(tmp_path: Path, programs: Programs) -> None:
+    """The test is its scheduler: it calls filter, and no more until the pod is woken."""
+    async with run_scene(tmp_path, programs, {"gpu-0": (T4,)}) as scene:
+        scene.api.create(build_pod_object("holder", units=15))
+        await scene.wait_until_bound("holder")
+        waiter = build_pod_object("waiter", units=10)
+        waiter["spec"]["schedulerName"] = "another"
+        scene.api.create(waiter)
+        assert await filter_pod(scene, "waiter") == []
+        scene.api.delete("pods", "holder")
+        await scene.wait_until(lambda: is_woken(scene), "the pod is woken")
+        assert await filter_pod(scene, "waiter") == ["gpu-0"]
+        await bind_pod(scene, "waiter", "gpu-0")
+        woken = sum(RETRY_ANNOTATION in pod["metadata"].get("annotations", {}) for pod in scene.api.list_pods())
+        expected = {(("result", result),): 0.0 for result in ("refused", "expired", "gone", "failed")}
+        panels = PanelValues(VRAMPACK, scene.monitoring)
+        await panels.wait_for("Activations", expected | {(("result", "bound"),): expect_rate(woken)})
+
+
+def is_woken(scene: AlertScene) -> bool:
+    return RETRY_ANNOTATION in scene.api.get("pods", "waiter")["metadata"].get("annotations", {})
+
+
+async def fill_cluster(scene: AlertScene) -> None:
+    """A card holds one pod each of three; one pod waits in pieces, one for more than there is, one for ever."""
+    for name, units in (("a", 8), ("b", 8), ("c", 11)):
+        scene.api.create(build_pod_object(name, units=units))
+    await scene.wait_until_bound("a", "b", "c")
+    for name, units in (("pieces", 10), ("full", 15), ("never", 16)):
+        scene.api.create(build_pod_object(name, units=units))
+
+
+async def bind_pod(scene: AlertScene, name: str, node: str) -> None:
+    metadata = scene.api.get("pods", name)["metadata"]
+    body = {"PodName": name, "PodNamespace": "default", "PodUID": metadata["uid"], "Node": node}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{scene.extender.url_prefix}/bind", json=body) as answer,
+    ):
+        assert not (await answer.json(content_type=None)).get("Error")
