@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.agent.agent_harness import NODE, AgentHarness, agent_harness
 from tests.alerts.monitoring_stack import MonitoringStack, run_monitoring
@@ -26,7 +27,7 @@ async def run_watched_agent(
     *gpus: int,
     starts: bool = True,
     others: Sequence[ScrapeTarget] = (),
-    **settings: object,
+    **settings: Any,  # noqa: ANN401 - a document's values
 ) -> AsyncIterator[tuple[AgentHarness, MonitoringStack]]:
     """A node whose agent and extender are scraped once they are there; `gpus` are cards in MiB, without them one V100."""
     address = f"{LOOPBACK}:{choose_free_ports(1)[0]}"
