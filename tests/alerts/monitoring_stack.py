@@ -11,6 +11,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from signal import SIGHUP
 from typing import Any, Literal, TypeAlias
 
 import aiohttp
@@ -26,6 +27,7 @@ Json: TypeAlias = Any
 SPEED = 120
 """An hour in 30 s: what is scraped every 30 s in a cluster is scraped four times a second here."""
 INTERVAL = "250ms"
+RULES = "rules.json"
 WITHIN_SECONDS = 90
 """The longest `for` is 8 s here; the rest is for a machine that is busy with something else."""
 POLL_SECONDS = 0.05
@@ -75,6 +77,13 @@ class MonitoringStack:
 
         await self.wait_until(has_value, expression)
 
+    async def wait_until_rules_are_loaded(self) -> None:
+        async def are_loaded() -> bool:
+            async with self._session.get(f"{self._url}/api/v1/rules") as answer:
+                return bool((await answer.json())["data"]["groups"])
+
+        await self.wait_until(are_loaded, "rules")
+
     async def wait_until(self, is_reached: Callable[[], Awaitable[bool]], what: str | Callable[[], str]) -> None:
         try:
             async with asyncio.timeout(WITHIN_SECONDS):
@@ -100,7 +109,13 @@ async def run_monitoring(
             for process, port in ((alertmanager, alertmanager_port), (prometheus, prometheus_port)):
                 process.start()
                 await asyncio.to_thread(process.wait_ready, f"http://{LOOPBACK}:{port}/-/ready", timeout_seconds=60)
-            yield MonitoringStack(url, receiver, session)
+            monitoring = MonitoringStack(url, receiver, session)
+            # Its first scrape comes 5 s after its start: ten minutes of these rules, in which nobody would be there.
+            await monitoring.wait_until_sampled(f"count(up) == {len(targets)}")
+            write_rules(folder / RULES, speed=SPEED)
+            prometheus.signal(SIGHUP)
+            await monitoring.wait_until_rules_are_loaded()
+            yield monitoring
         finally:
             prometheus.kill()
             alertmanager.kill()
@@ -111,7 +126,7 @@ def _build_prometheus(
 ) -> ManagedProcess:
     configuration = {
         "global": {"scrape_interval": INTERVAL, "scrape_timeout": INTERVAL, "evaluation_interval": INTERVAL},
-        "rule_files": [str(write_rules(folder / "rules.json", speed=SPEED))],
+        "rule_files": [str(folder / f"{RULES}*")],
         "alerting": {"alertmanagers": [{"static_configs": [{"targets": [f"{LOOPBACK}:{alertmanager_port}"]}]}]},
         "scrape_configs": build_scrape_configs(targets, interval=INTERVAL),
     }

@@ -98,7 +98,6 @@ async def run_scene(
     ):
         for name, cards in nodes.items():
             api.create(build_node_object(name, "10.0.0.1", cards))
-        await monitoring.wait_until_sampled("vrampack_cache_synced and on () vrampack_agent_build_info")
         yield AlertScene(api, proxy, extender, monitoring)
 
 
