@@ -79,7 +79,7 @@ packing: setup ## The first rows of docs/packing.md: four traces and the GiB ben
 	$(BIN)/vrampack simulate openb $(addprefix --trace=,default gpuspec33 gpushare100 cpu250) --policy tessellate --mix learned --seeds 42-44
 	$(BIN)/vrampack simulate cards --policy binpack --policy sum-of-squares --policy tessellate --seeds 1-3
 
-packing-final: setup ## All 17 traces on seeds that nothing was tuned on, once for a release: hours of CPU; JOBS=N
+packing-final: setup ## All 17 traces on seeds that nothing was tuned on, once for a release: an hour of CPU; JOBS=N
 	git rev-parse HEAD
 	mkdir -p build
 	$(BIN)/vrampack simulate openb --trace all --policy fragmentation --policy tessellate --seeds 2001-2010 --jobs $(or $(JOBS),1) --json | tee build/packing-final.jsonl
