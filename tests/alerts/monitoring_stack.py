@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any, Literal, TypeAlias
 import aiohttp
 
 from tests.alerts.notifications import NotificationReceiver, run_receiver
+from tests.alerts.panel_records import Labels, Points
 from tests.alerts.scrape_config import ScrapeTarget, build_scrape_configs
 from tests.support.processes import LOOPBACK, ManagedProcess, choose_free_ports
 from tests.support.rule_files import write_rules
@@ -26,7 +28,8 @@ Json: TypeAlias = Any
 
 SPEED = 120
 """An hour in 30 s: what is scraped every 30 s in a cluster is scraped four times a second here."""
-INTERVAL = "250ms"
+INTERVAL_SECONDS = 0.25
+INTERVAL = f"{INTERVAL_SECONDS * 1000:g}ms"
 RULES = "rules.json"
 WITHIN_SECONDS = 90
 """The longest `for` is 8 s here; the rest is for a machine that is busy with something else."""
@@ -38,20 +41,23 @@ class MonitoringStack:
 
     def __init__(self, prometheus_url: str, receiver: NotificationReceiver, session: aiohttp.ClientSession) -> None:
         self.receiver = receiver
+        self._began_at = time.time()
         self._url = prometheus_url
         self._session = session
 
-    async def query_vector(self, expression: str) -> Mapping[tuple[tuple[str, str], ...], float]:
-        """The samples of an instant query by their labels, sorted, without the name of the metric."""
-        async with self._session.get(f"{self._url}/api/v1/query", params={"query": expression}) as answer:
-            found = await answer.json()
-        if found["status"] != "success":
-            raise ValueError(f"{expression}: {found['error']}")
+    async def query_vector(self, expression: str) -> Mapping[Labels, float]:
+        """The samples of an instant query by their labels."""
+        found = await self._ask("query", {"query": expression})
+        return {_sort_labels(each): float(each["value"][1]) for each in found}
+
+    async def query_range(self, expression: str, *, step_seconds: float) -> Mapping[Labels, Points]:
+        """What each series had since the scenario began, up to now: seconds since then, and a value."""
+        now = time.time()
+        start = now - (now - self._began_at) // step_seconds * step_seconds
+        times = {"start": start, "end": now, "step": step_seconds}
+        found = await self._ask("query_range", {"query": expression, **{key: f"{at:.3f}" for key, at in times.items()}})
         return {
-            tuple(sorted((key, value) for key, value in each["metric"].items() if key != "__name__")): float(
-                each["value"][1]
-            )
-            for each in found["data"]["result"]
+            _sort_labels(each): [(at - self._began_at, float(value)) for at, value in each["values"]] for each in found
         }
 
     async def list_alerts(self) -> list[Json]:
@@ -94,6 +100,18 @@ class MonitoringStack:
             missing = what() if callable(what) else what
             raise TimeoutError(f"{missing}: not within {WITHIN_SECONDS} s; Prometheus has {held}") from error
 
+    async def _ask(self, what: str, parameters: Mapping[str, str]) -> list[Json]:
+        async with self._session.get(f"{self._url}/api/v1/{what}", params=parameters) as answer:
+            found = await answer.json()
+        if found["status"] != "success":
+            raise ValueError(f"{parameters}: {found['error']}")
+        result: list[Json] = found["data"]["result"]
+        return result
+
+
+def _sort_labels(series: Json) -> Labels:
+    return tuple(sorted((key, value) for key, value in series["metric"].items() if key != "__name__"))
+
 
 @asynccontextmanager
 async def run_monitoring(
@@ -110,7 +128,7 @@ async def run_monitoring(
                 process.start()
                 await asyncio.to_thread(process.wait_ready, f"http://{LOOPBACK}:{port}/-/ready", timeout_seconds=60)
             monitoring = MonitoringStack(url, receiver, session)
-            # Its first scrape comes 5 s after its start: ten minutes of these rules, in which nobody would be there.
+            # Its first scrape comes 5 s after its start: ten minutes of these rules, in which no target would be there.
             await monitoring.wait_until_sampled(f"count(up) == {len(targets)}")
             write_rules(folder / RULES, speed=SPEED)
             prometheus.signal(SIGHUP)

@@ -2,43 +2,61 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from math import isnan
 
-import pytest
-
-from dashboards.panels import RATE, Dashboard
-from tests.alerts.monitoring_stack import MonitoringStack
-
-Labels: TypeAlias = tuple[tuple[str, str], ...]
-Expected: TypeAlias = Mapping[Labels, Any]
-"""Numbers, or pytest.approx of them."""
+from dashboards.panels import RATE, Dashboard, Panel
+from tests.alerts.monitoring_stack import INTERVAL_SECONDS, MonitoringStack
+from tests.alerts.panel_records import Labels, PanelRecord, SeriesRecord
 
 WINDOW_SECONDS = 60
 """What `$__rate_interval` is here: longer than a scenario, so that a rate is all that was counted, divided by it."""
 ROUNDING = 1e-9
 EXTRAPOLATION = 0.15
 """`rate` takes half an interval more at both ends than it has seen; what it has seen is a few seconds."""
+SCRAPES = "min(count_over_time(up[1h]))"
+"""Of the target that was scraped least."""
+LASTING_SCRAPES = 12
+"""For which a panel has to stay equal. In a cluster that is six minutes."""
 
 
-def expect_rate(count: float) -> object:
+@dataclass(frozen=True, slots=True)
+class Between:
+    """What is known of a number: these bounds, which belong to it."""
+
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.low:g} to {self.high:g}"
+
+
+Expected = Mapping[Labels, float | Between]
+"""By the labels of the series."""
+
+
+def expect_rate(count: float) -> Between:
     """The rate of a counter that has risen by so much since Prometheus first saw it, or came with it."""
-    return pytest.approx(count / WINDOW_SECONDS, rel=EXTRAPOLATION)
+    rate = count / WINDOW_SECONDS
+    return Between(rate * (1 - EXTRAPOLATION), rate * (1 + EXTRAPOLATION))
 
 
 class PanelValues:
-    """The panels of one dashboard. With all variables at `All`."""
+    """The panels of one dashboard, with all variables at `All`."""
 
     def __init__(self, dashboard: Dashboard, monitoring: MonitoringStack) -> None:
+        self._dashboard = dashboard
         self._panels = {panel.title: panel for panel in dashboard.panels}
-        self._variables = {f"${name}": ".*" for name in dashboard.variables}
         self._monitoring = monitoring
+        self._found: dict[str, tuple[Expected, Mapping[Labels, float], int]] = {}
+        """What each panel was compared with last, what it showed, and the scrapes until then."""
 
     async def read(self, title: str) -> Mapping[Labels, float]:
-        query = self._panels[title].query.replace(RATE, f"{WINDOW_SECONDS}s")
-        for name, value in self._variables.items():
-            query = query.replace(name, value)
-        return await self._monitoring.query_vector(query)
+        """What is drawn: NaN, the percentile of no calls, is not."""
+        values = await self._monitoring.query_vector(self._fill_query(self._panels[title]))
+        return {labels: value for labels, value in values.items() if not isnan(value)}
 
     async def wait_for(self, title: str, expected: Expected) -> None:
         """Wait until exactly these series have these values."""
@@ -47,9 +65,41 @@ class PanelValues:
         async def is_equal() -> bool:
             nonlocal shown
             shown = await self.read(title)
-            return shown.keys() == expected.keys() and all(
-                value == (pytest.approx(wanted, rel=ROUNDING) if isinstance(wanted, int | float) else wanted)
-                for value, wanted in ((shown[labels], expected[labels]) for labels in expected)
-            )
+            return _is_expected(shown, expected)
 
+        before = await self._count_scrapes()
         await self._monitoring.wait_until(is_equal, lambda: f"{title}: {shown}, not {expected}")
+        self._found[title] = (expected, shown, await self._count_scrapes() - before)
+
+    async def record_what_lasts(self) -> None:
+        """All that was waited for is still so some scrapes later; this is written down for the pictures."""
+        await self._monitoring.wait_until_sampled(f"{SCRAPES} >= {await self._count_scrapes() + LASTING_SCRAPES}")
+        scenario = os.environ["PYTEST_CURRENT_TEST"].partition("::")[2].partition(" ")[0]
+        for title, (expected, shown, scrapes) in self._found.items():
+            panel = self._panels[title]
+            assert _is_expected(await self.read(title), expected), title
+            drawn = await self._monitoring.query_range(self._fill_query(panel), step_seconds=INTERVAL_SECONDS)
+            series = [
+                SeriesRecord(labels, shown[labels], str(expected[labels]), drawn[labels]) for labels in sorted(expected)
+            ]
+            PanelRecord(self._dashboard.uid, title, panel.query, scenario, scrapes, series).write()
+
+    def _fill_query(self, panel: Panel) -> str:
+        query = panel.query.replace(RATE, f"{WINDOW_SECONDS}s")
+        for name in self._dashboard.variables:
+            query = query.replace(f"${name}", ".*")
+        return query
+
+    async def _count_scrapes(self) -> int:
+        return int((await self._monitoring.query_vector(SCRAPES))[()])
+
+
+def _is_expected(shown: Mapping[Labels, float], expected: Expected) -> bool:
+    """Whether exactly these series have these values."""
+    return shown.keys() == expected.keys() and all(_is_equal(shown[labels], expected[labels]) for labels in expected)
+
+
+def _is_equal(value: float, wanted: float | Between) -> bool:
+    if isinstance(wanted, Between):
+        return wanted.low <= value <= wanted.high
+    return abs(value - wanted) <= ROUNDING * abs(wanted)

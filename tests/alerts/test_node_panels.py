@@ -50,9 +50,10 @@ async def test_memory_of_an_application(tmp_path: Path, programs: Programs) -> N
             await panels.wait_for("Refused allocations", {APP: 0.0})
             await program.ask(MessageKind.HOLD, (0, 6144))
             await panels.wait_for("Refused allocations", {APP: expect_rate(1)})
-        card = {"UUID": "GPU-0", "gpu": "0", "node": NODE, "container": "main", **dict(APP)}
-        await panels.wait_for("Cards", {tuple(sorted(card.items())): limit})
-        await panels.wait_for("Utilization of its cards", {APP: 0.87})  # as recorded, for its card alone
+            card = {"UUID": "GPU-0", "gpu": "0", "node": NODE, "container": "main", **dict(APP)}
+            await panels.wait_for("Cards", {tuple(sorted(card.items())): limit})
+            await panels.wait_for("Utilization of its cards", {APP: 0.87})  # as recorded, for its card alone
+            await panels.record_what_lasts()
 
 
 async def test_cards_of_a_node(tmp_path: Path, programs: Programs) -> None:
@@ -79,6 +80,7 @@ async def test_cards_of_a_node(tmp_path: Path, programs: Programs) -> None:
         await panels.wait_for(
             "Temperature", {(("gpu", str(index)), ("node", NODE)): value for index, value in ((0, 41), (1, 33))}
         )
+        await panels.record_what_lasts()
 
 
 async def test_refused_starts_and_who_holds_limits(tmp_path: Path, programs: Programs) -> None:
@@ -91,6 +93,7 @@ async def test_refused_starts_and_who_holds_limits(tmp_path: Path, programs: Pro
         await panels.wait_for("Refused starts", {(("result", "no_record"),): expect_rate(REFUSED_STARTS)})
         labels = world.api.get("nodes", NODE)["metadata"]["labels"]
         await panels.wait_for("Who holds limits", {(("mode", labels["vrampack.dev/enforcement"]),): 1})
+        await panels.record_what_lasts()
 
 
 async def run_app(world: AgentHarness) -> KubeletPod:
