@@ -14,7 +14,7 @@ OTHER_SUITES := $(addprefix --ignore=tests/,alerts e2e node shim machine)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format mutations alerts-test e2e e2e-node shim-test soak bench packing packing-final plugin hook preload kmod dashboards render image clean
+.PHONY: help setup demo test check format mutations alerts-test e2e e2e-node shim-test soak bench packing packing-final plugin hook preload kmod dashboards panel-pictures render image clean
 
 help: ## What can be made
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,7 +55,7 @@ shim-test: needed-shim setup ## The C programs under sanitizers and a real runc,
 	$(BIN)/python -m tests.shim
 
 alerts-test: needed-alerts setup ## Alerts and dashboards on the real product with a real Prometheus and Alertmanager, in fast time
-	$(BIN)/python -m pytest -m alerts tests/alerts
+	$(BIN)/python -m pytest $(ALL_CORES) -m alerts tests/alerts
 
 e2e: needed-e2e setup ## Real etcd, API server, controller manager and scheduler on loopback
 	$(BIN)/python -m pytest -m e2e tests
@@ -99,6 +99,9 @@ kmod: ## build/vrampack.ko, the kernel module, for KDIR (initially the running k
 
 dashboards: setup ## manifests/monitoring/dashboards, as dashboards/definitions.py says
 	$(BIN)/python -m dashboards
+
+panel-pictures: setup ## docs/pictures, of what panels showed in the last alerts-test; and a table of it
+	$(BIN)/python -m tests.alerts.pictures
 
 render: setup ## manifests/rendered, as kubectl makes it of the sources
 	$(BIN)/python -m tests.e2e.render

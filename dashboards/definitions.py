@@ -52,7 +52,7 @@ GPU_APP = Dashboard(
         ),
         Panel(
             "Utilization of its cards",
-            "Of dcgm-exporter: how busy the cards of a pod are, with everybody on them.",
+            "Of dcgm-exporter: how busy the cards of a pod are, with all pods on them.",
             f"max by (namespace, pod) ({LIMIT}{OF_PODS} * 0 + on (UUID) group_left () max by (UUID) (DCGM_FI_DEV_GPU_UTIL)) / 100",
             "{{namespace}}/{{pod}}",
             "percentunit",
@@ -116,7 +116,7 @@ GPU_NODE = Dashboard(
         ),
         Panel(
             "In use on each card",
-            "As the driver says, by whomever.",
+            "As the driver says, by all processes.",
             f"vrampack_agent_card_memory_used_bytes{OF_NODES}",
             "{{node}} {{gpu}}",
             "bytes",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 Json: TypeAlias = Mapping[str, Any]
-"""A part of the JSON, which nobody reads field by field here."""
+"""A part of the JSON, which is not read field by field here."""
 
 SCHEMA = 39
 WIDTH = 24

@@ -45,6 +45,10 @@ class MonitoringStack:
         self._url = prometheus_url
         self._session = session
 
+    def measure_seconds(self) -> float:
+        """Since the scenario began."""
+        return time.time() - self._began_at
+
     async def query_vector(self, expression: str) -> Mapping[Labels, float]:
         """The samples of an instant query by their labels."""
         found = await self._ask("query", {"query": expression})

@@ -9,7 +9,7 @@ from math import isnan
 
 from dashboards.panels import RATE, Dashboard, Panel
 from tests.alerts.monitoring_stack import INTERVAL_SECONDS, MonitoringStack
-from tests.alerts.panel_records import Labels, PanelRecord, SeriesRecord
+from tests.alerts.panel_records import Labels, PanelRecord, Points, SeriesRecord
 
 WINDOW_SECONDS = 60
 """What `$__rate_interval` is here: longer than a scenario, so that a rate is all that was counted, divided by it."""
@@ -43,6 +43,32 @@ def expect_rate(count: float) -> Between:
     return Between(rate * (1 - EXTRAPOLATION), rate * (1 + EXTRAPOLATION))
 
 
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """A panel that was equal to what was counted."""
+
+    expected: Expected
+    shown: Mapping[Labels, float]
+    scrapes: int
+    """Until then."""
+    seconds: float
+    """Since the scenario began."""
+
+    def list_deviations(self, drawn: Mapping[Labels, Points]) -> list[tuple[Labels, float, float]]:
+        """Points since then that are not equal, and of series that were not expected. A missed scrape has no point.
+
+        Of rates the last point alone counts: what `rate` adds at the ends shrinks with what it has seen.
+        """
+        return [
+            (labels, at, value)
+            for labels, points in drawn.items()
+            for at, value in (points[-1:] if isinstance(self.expected.get(labels), Between) else points)
+            if at > self.seconds
+            and not isnan(value)
+            and not (labels in self.expected and _is_equal(value, self.expected[labels]))
+        ]
+
+
 class PanelValues:
     """The panels of one dashboard, with all variables at `All`."""
 
@@ -50,8 +76,8 @@ class PanelValues:
         self._dashboard = dashboard
         self._panels = {panel.title: panel for panel in dashboard.panels}
         self._monitoring = monitoring
-        self._found: dict[str, tuple[Expected, Mapping[Labels, float], int]] = {}
-        """What each panel was compared with last, what it showed, and the scrapes until then."""
+        self._found: dict[str, _Comparison] = {}
+        """The last of each panel."""
 
     async def read(self, title: str) -> Mapping[Labels, float]:
         """What is drawn: NaN, the percentile of no calls, is not."""
@@ -69,20 +95,23 @@ class PanelValues:
 
         before = await self._count_scrapes()
         await self._monitoring.wait_until(is_equal, lambda: f"{title}: {shown}, not {expected}")
-        self._found[title] = (expected, shown, await self._count_scrapes() - before)
+        seconds = self._monitoring.measure_seconds()
+        self._found[title] = _Comparison(expected, shown, await self._count_scrapes() - before, seconds)
 
     async def record_what_lasts(self) -> None:
         """All that was waited for is still so some scrapes later; this is written down for the pictures."""
         await self._monitoring.wait_until_sampled(f"{SCRAPES} >= {await self._count_scrapes() + LASTING_SCRAPES}")
         scenario = os.environ["PYTEST_CURRENT_TEST"].partition("::")[2].partition(" ")[0]
-        for title, (expected, shown, scrapes) in self._found.items():
+        for title, found in self._found.items():
             panel = self._panels[title]
-            assert _is_expected(await self.read(title), expected), title
             drawn = await self._monitoring.query_range(self._fill_query(panel), step_seconds=INTERVAL_SECONDS)
             series = [
-                SeriesRecord(labels, shown[labels], str(expected[labels]), drawn[labels]) for labels in sorted(expected)
+                SeriesRecord(labels, found.shown[labels], str(found.expected[labels]), drawn[labels])
+                for labels in sorted(found.expected)
             ]
-            PanelRecord(self._dashboard.uid, title, panel.query, scenario, scrapes, series).write()
+            deviations = found.list_deviations(drawn)
+            assert deviations == [], f"{title}: {deviations} since {found.seconds:.2f} s, not {found.expected}"
+            PanelRecord(self._dashboard.uid, title, panel.query, scenario, found.scrapes, series).write()
 
     def _fill_query(self, panel: Panel) -> str:
         query = panel.query.replace(RATE, f"{WINDOW_SECONDS}s")

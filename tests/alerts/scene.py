@@ -42,7 +42,7 @@ class ExtenderUnderWatch:
 
     @property
     def target(self) -> ScrapeTarget:
-        return ScrapeTarget("vrampack-extender", self.health, "vrampack-scheduler-0", "extender")
+        return ScrapeTarget("vrampack-scheduler", self.health, "vrampack-scheduler-0", "extender")
 
     async def start(self) -> None:
         """Start it and wait until it is ready."""

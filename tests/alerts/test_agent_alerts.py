@@ -26,7 +26,7 @@ async def test_a_card_is_unhealthy(tmp_path: Path, programs: Programs) -> None:
 
 
 async def test_a_container_is_over_its_limit(tmp_path: Path, programs: Programs) -> None:
-    """It was given 4 of 15 units, so 4301 MiB, and uses 6 GiB where nobody holds limits."""
+    """It was given 4 of 15 units, so 4301 MiB, and uses 6 GiB where no back end holds limits."""
     async with run_watched_agent(tmp_path, programs, enforcement="watch") as (world, monitoring):
         pod = world.add_bound_pod("app-6g-v1", units=4)
         await run_pod(world, pod)
@@ -55,7 +55,7 @@ async def test_limits_are_unheld(tmp_path: Path, programs: Programs) -> None:
 
 
 async def test_starts_are_refused(tmp_path: Path, programs: Programs) -> None:
-    """A pod that somebody bound without a record asks again and again, until it is deleted."""
+    """A pod that was bound without a record asks again and again, until it is deleted."""
     async with run_watched_agent(tmp_path, programs, enforcement="watch") as (world, monitoring):
         await monitoring.wait_until_sampled('vrampack_agent_starts_total{result="no_record"}')
         pod = put_bound_pod(world, "smuggled", is_recorded=False)

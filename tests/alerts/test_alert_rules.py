@@ -135,7 +135,7 @@ CASES = {
         },
         silent_at=24,
         fires_at=27,
-        summary="Nobody holds limits on n.",
+        summary="No back end holds limits on n.",
         labels={"node": "n"},
     ),
     "VrampackStartsRefused": AlertCase(

@@ -76,7 +76,7 @@ async def test_a_certificate_is_near_its_end(tmp_path: Path, programs: Programs)
 
 
 def write_certificate(folder: Path, *, days: int) -> None:
-    """One that signs itself: nobody checks it here."""
+    """One that signs itself: it is not checked here."""
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "vrampack")])
     builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())

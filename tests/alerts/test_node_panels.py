@@ -24,7 +24,7 @@ from vrampack.agent.limits.cgroups import CgroupOwner
 from vrampack.agent.limits.preload.wire import MessageKind
 from vrampack.agent.nvml.errors import DriverError
 
-RECORDED = Path(__file__).parent / "recorded" / "dcgm-exporter.txt"
+PAGE = Path(__file__).parent / "pages" / "dcgm-exporter.txt"
 APP = (("namespace", "default"), ("pod", "app-3g-v1"))
 USED_MIB = 3193
 REFUSED_STARTS = 6
@@ -52,7 +52,7 @@ async def test_memory_of_an_application(tmp_path: Path, programs: Programs) -> N
             await panels.wait_for("Refused allocations", {APP: expect_rate(1)})
             card = {"UUID": "GPU-0", "gpu": "0", "node": NODE, "container": "main", **dict(APP)}
             await panels.wait_for("Cards", {tuple(sorted(card.items())): limit})
-            await panels.wait_for("Utilization of its cards", {APP: 0.87})  # as recorded, for its card alone
+            await panels.wait_for("Utilization of its cards", {APP: 0.87})  # as the page says, for its card alone
             await panels.record_what_lasts()
 
 
@@ -130,11 +130,11 @@ async def run_client(world: AgentHarness, pod: KubeletPod) -> AsyncIterator[Prel
 
 @asynccontextmanager
 async def run_dcgm_exporter() -> AsyncIterator[ScrapeTarget]:
-    """A page that says what was recorded."""
+    """A page in the form of dcgm-exporter's."""
     application = web.Application()
 
     async def answer(_: web.Request) -> web.Response:
-        return web.Response(text=RECORDED.read_text())
+        return web.Response(text=PAGE.read_text())
 
     application.router.add_get("/metrics", answer)
     runner = web.AppRunner(application)
