@@ -10,6 +10,7 @@ from tests.agent.pod_lifecycle import remove_pod, run_pod
 from tests.alerts.monitoring_stack import SPEED, MonitoringStack
 from tests.alerts.scene import T4, Programs, run_scene
 from tests.alerts.watched_agent import run_watched_agent
+from tests.fakes.kubelet.scripted_plugin import MEMORY
 from vrampack.cli.demo.objects import build_pod_object
 
 HOUR_SECONDS = 3600 / SPEED
@@ -34,6 +35,8 @@ async def test_pods_that_are_scheduled_and_deleted_raise_no_alert(tmp_path: Path
 
 async def test_pods_that_start_and_end_raise_no_alert(tmp_path: Path, programs: Programs) -> None:
     async with run_watched_agent(tmp_path, programs, enforcement="watch") as (world, monitoring):
+        # kubelet says it after 10 s; a node that never has it makes the agent register again, with pods in between
+        world.patch_node_status({MEMORY: str(world.kubelet.allocatable(MEMORY))})
         ends_at = asyncio.get_running_loop().time() + HOUR_SECONDS
         for number in count():
             pod = world.add_bound_pod(f"p{number}", units=4)
