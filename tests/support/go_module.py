@@ -49,7 +49,7 @@ class GoModule:
         return [name for name in programs if go is None or not (self._folder(go, environ) / name).exists()]
 
     def _folder(self, go: str, environ: Mapping[str, str]) -> Path:
-        return _cache_root(environ) / self.cache / self._key(go)
+        return cache_root(environ) / self.cache / self._key(go)
 
     def _key(self, go: str) -> str:
         answer = subprocess.run(
@@ -84,6 +84,7 @@ def _find_go(environ: Mapping[str, str]) -> str | None:
     return shutil.which("go", path=environ.get("PATH"))
 
 
-def _cache_root(environ: Mapping[str, str]) -> Path:
+def cache_root(environ: Mapping[str, str]) -> Path:
+    """Where everything that the suites build for themselves is kept."""
     base = environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "vrampack"
