@@ -14,7 +14,11 @@ ON_THE_HOST = {
 """Copied to the control-plane hosts; the API server never sees them."""
 NEEDED = {"ResourceQuota", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "ConfigMap"}
 LABEL = ("app.kubernetes.io/part-of", "vrampack")
-OF_HELM = "helm.sh/resource-policy"
+STAYS = {
+    "helm.sh/resource-policy": "keep",
+    "argocd.argoproj.io/sync-options": "Prune=false",
+    "argocd.argoproj.io/compare-options": "IgnoreExtraneous",
+}
 """Kustomize takes no ConfigMap away, so those of the folders do not say that they stay."""
 
 
@@ -33,7 +37,7 @@ def test_helm_and_kustomize_make_the_same_objects(name: str) -> None:
     rendered = load_rendered(name)
     for item in rendered:
         if item["kind"] == "ConfigMap":
-            assert item["metadata"].pop("annotations") == {OF_HELM: "keep"}
+            assert item["metadata"].pop("annotations") == STAYS
     written = {identity(item): item for item in load_shape(name)}
     assert {identity(item): item for item in rendered} == written
     assert len(rendered) == len(written)

@@ -1,0 +1,57 @@
+"""The chart through the engine of Argo CD: what it has applied it finds as it should be, and it takes no file away."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from tests.e2e.test_chart import SETS, SHAPE
+from tests.support.chart.gitops import sync_twice
+from tests.support.chart.helm import locate_helm
+from tests.support.chart.rendering import NAMESPACE, run_helm, value_flags
+from tests.support.control_plane.cluster import ControlPlane
+
+CERTIFICATE = "admission.webhook.certificate"
+OURS = ("--set", f"{CERTIFICATE}.source=secret,{CERTIFICATE}.secretName=ours,{CERTIFICATE}.caBundle=")
+"""A Job that goes away when it has ended is a difference, so the certificate is from elsewhere; who signed it follows."""
+AS_IT_WAS = ("unchanged", "configured", "PruneSkipped")
+"""The second is said of every apply of what an API server writes otherwise: `1G` for its number."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """Instead of the suite's own, which has the install already."""
+    with ControlPlane.start(tmp_path_factory.mktemp("gitops")) as running:
+        running.request_ok("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        yield running
+
+
+@pytest.mark.parametrize("names", [names for names, _, _ in SETS.values()], ids=SETS)
+def test_nothing_differs_after_a_sync_nor_after_another(cluster: ControlPlane, names: Sequence[str]) -> None:
+    """From what another set has left."""
+    first, second = sync_twice(cluster.admin_kubeconfig, NAMESPACE, render(cluster, names))
+    assert len(first.messages) > 20
+    assert (first.differs, second.differed, second.differs) == ([], [], [])
+    assert [message for message in second.messages if not any(word in message for word in AS_IT_WAS)] == []
+
+
+def test_what_a_changed_setting_leaves_is_no_difference(cluster: ControlPlane) -> None:
+    """Pods of the old file need it until a rollout has succeeded; Argo CD does not know Helm's word for that."""
+    sync_twice(cluster.admin_kubeconfig, NAMESPACE, render(cluster, [SHAPE]))
+    made = render(cluster, [SHAPE], "--set", "rules.share_with=same-namespace,admission.exact=true")
+    first, second = sync_twice(cluster.admin_kubeconfig, NAMESPACE, made)
+    assert (first.differs, second.differed, second.differs) == ([], [], [])
+    assert second.left != []
+    for kind, name in (each.split("/") for each in second.left):
+        left = json.loads(cluster.kubectl("get", "-n", NAMESPACE, kind, name, "-o", "json").stdout)
+        assert kind == "ConfigMap"
+        assert left["metadata"]["annotations"]["argocd.argoproj.io/compare-options"] == "IgnoreExtraneous"
+
+
+def render(cluster: ControlPlane, names: Sequence[str], *more: str) -> str:
+    *flags, signed = OURS
+    authority = base64.b64encode(cluster.ca_file.read_bytes()).decode()
+    return run_helm(locate_helm(), "template", *value_flags(names), *flags, signed + authority, *more)
