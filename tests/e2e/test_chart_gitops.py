@@ -11,12 +11,14 @@ import pytest
 from tests.e2e.test_chart import SETS, SHAPE
 from tests.support.chart.gitops import sync_twice
 from tests.support.chart.helm import locate_helm
+from tests.support.chart.kinds import list_definitions
 from tests.support.chart.rendering import NAMESPACE, run_helm, value_flags
 from tests.support.control_plane.cluster import ControlPlane
 
 CERTIFICATE = "admission.webhook.certificate"
 OURS = ("--set", f"{CERTIFICATE}.source=secret,{CERTIFICATE}.secretName=ours,{CERTIFICATE}.caBundle=")
 """A Job that goes away when it has ended is a difference, so the certificate is from elsewhere; who signed it follows."""
+HOOK = ("mutatingwebhookconfiguration", "vrampack-environment")
 AS_IT_WAS = ("unchanged", "configured", "PruneSkipped")
 """The second is said of every apply of what an API server writes otherwise: `1G` for its number."""
 
@@ -49,6 +51,20 @@ def test_what_a_changed_setting_leaves_is_no_difference(cluster: ControlPlane) -
         left = json.loads(cluster.kubectl("get", "-n", NAMESPACE, kind, name, "-o", "json").stdout)
         assert kind == "ConfigMap"
         assert left["metadata"]["annotations"]["argocd.argoproj.io/compare-options"] == "IgnoreExtraneous"
+
+
+def test_what_cert_manager_writes_into_an_object_is_no_difference(cluster: ControlPlane) -> None:
+    """Its kinds are there, it is not: who signed the certificate is written by hand."""
+    cluster.kubectl("apply", "--server-side", *(option for path in list_definitions() for option in ("-f", path)))
+    made = render(cluster, ["webhook-second-scheduler"], "--set", f"{CERTIFICATE}.source=cert-manager")
+    sync_twice(cluster.admin_kubeconfig, NAMESPACE, made)
+    signed = base64.b64encode(cluster.ca_file.read_bytes()).decode()
+    patch = [{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": signed}]
+    cluster.kubectl("patch", *HOOK, "--type=json", "-p", json.dumps(patch))
+    first, second = sync_twice(cluster.admin_kubeconfig, NAMESPACE, made)
+    assert (first.differed, first.differs, second.differed, second.differs) == ([], [], [], [])
+    kept = json.loads(cluster.kubectl("get", *HOOK, "-o", "json").stdout)
+    assert kept["webhooks"][0]["clientConfig"]["caBundle"] == signed
 
 
 def render(cluster: ControlPlane, names: Sequence[str], *more: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from functools import reduce
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import yaml
 
 from tests.e2e.chart_values import BESIDE, CASES
 from tests.support.chart.helm import RELEASES, locate_helm
-from tests.support.chart.rendering import run_helm
+from tests.support.chart.rendering import parse_objects, run_helm, value_flags
 from tests.support.chart.values import read_values
 from tests.support.manifests import Json
 
@@ -67,6 +68,24 @@ def test_what_is_no_value_is_refused_by_its_name(tmp_path: Path) -> None:
     assert "'schape'" in refused.value.stderr
 
 
+@pytest.mark.parametrize("names", [["second-scheduler"], ["webhook-kubeadm", "kubectl"]], ids=" ".join)
+def test_no_image_is_from_elsewhere_than_the_values_say(tmp_path: Path, names: list[str]) -> None:
+    """For clusters without the internet: two values name every image, and each pod has the Secret of the registry."""
+    values = {
+        "image.repository": "mirror.example.com/a",
+        "scheduler.image.repository": "mirror.example.com/b",
+        "imagePullSecrets": [{"name": "registry"}],
+    }
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(_join(values)))
+    made = run_helm(locate_helm(), "template", *value_flags(names), "--values", tmp_path / "values.yaml")
+    pods = [pod for item in parse_objects(made) for pod in _find_pods(item)]
+    assert len(pods) > 1
+    for pod in pods:
+        assert pod["imagePullSecrets"] == [{"name": "registry"}]
+        images = [each["image"] for part in ("containers", "initContainers") for each in pod.get(part, [])]
+        assert [image for image in images if not image.startswith("mirror.example.com/")] == []
+
+
 @pytest.mark.parametrize(("begins", "values"), WRONG_TOGETHER.items(), ids=WRONG_TOGETHER)
 def test_values_that_are_wrong_together_are_refused(tmp_path: Path, begins: str, values: Json) -> None:
     (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
@@ -75,10 +94,23 @@ def test_values_that_are_wrong_together_are_refused(tmp_path: Path, begins: str,
     assert f": {begins}" in refused.value.stderr
 
 
+def _find_pods(item: Json) -> Iterator[Json]:
+    """What has containers, at any depth: of a CronJob, too."""
+    if isinstance(item, dict):
+        if "containers" in item:
+            yield item
+        for each in item.values():
+            yield from _find_pods(each)
+
+
 def _render(folder: Path, values: dict[str, Json], helm: Path | None = None) -> str:
     file = folder / "values.yaml"
-    file.write_text(yaml.safe_dump(reduce(_merge, (_nest(path, value) for path, value in values.items()), {})))
+    file.write_text(yaml.safe_dump(_join(values)))
     return run_helm(helm or locate_helm(), "template", "--values", file)
+
+
+def _join(values: dict[str, Json]) -> Json:
+    return reduce(_merge, (_nest(path, value) for path, value in values.items()), {})
 
 
 def _nest(path: str, value: Json) -> Json:
