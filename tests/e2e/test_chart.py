@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.e2e.chart_sets import SETS
 from tests.e2e.render import render_manifests
 from tests.support.chart.helm import RELEASES, locate_helm
 from tests.support.chart.rendering import (
@@ -24,23 +25,6 @@ from tests.support.chart.rendering import (
 from tests.support.chart.values import CHART
 from tests.support.control_plane.cluster import ControlPlane
 from tests.support.manifests import MANIFESTS, Json
-
-SHAPE = "second-scheduler"
-SETS: dict[str, tuple[Sequence[str], str, str]] = {
-    "second-scheduler": ([SHAPE], SHAPE, ""),
-    "before-1.36": (["before-1.36"], "before-1.36", ""),
-    "kubeadm": (["kubeadm"], "kubeadm", ""),
-    "webhook-second-scheduler": (["webhook-second-scheduler"], "webhook/second-scheduler", ""),
-    "webhook-kubeadm": (["webhook-kubeadm"], "webhook/kubeadm", ""),
-    "exact": ([SHAPE, "exact"], SHAPE, "admission/exact"),
-    "optional": ([SHAPE, "optional"], SHAPE, "admission/optional"),
-    "legacy-plugin": ([SHAPE, "legacy-plugin"], SHAPE, "admission/legacy-plugin"),
-    "runtime-class": ([SHAPE, "runtime-class"], SHAPE, "agent/runtime-class"),
-    "gpu-operator": ([SHAPE, "gpu-operator"], SHAPE, "agent/gpu-operator"),
-    "gpu-operator-nri": ([SHAPE, "gpu-operator-nri"], SHAPE, "agent/gpu-operator/nri"),
-    "kmod": ([SHAPE, "kmod"], SHAPE, "agent/kmod"),
-}
-"""Value files, and what a kustomization names for the same: under `resources`, and under `components`."""
 
 
 @pytest.fixture(scope="module", params=RELEASES)

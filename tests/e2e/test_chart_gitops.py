@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from tests.e2e.test_chart import SETS, SHAPE
+from tests.e2e.chart_sets import SETS, SHAPE
 from tests.support.chart.gitops import sync_twice
 from tests.support.chart.helm import locate_helm
 from tests.support.chart.kinds import list_definitions

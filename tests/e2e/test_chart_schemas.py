@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_chart import SETS, SHAPE
+from tests.e2e.chart_sets import SETS, SHAPE
 from tests.support.chart.helm import RELEASES, locate_helm
 from tests.support.chart.kinds import list_definitions
 from tests.support.chart.kubeconform import check_manifests, write_schemas
