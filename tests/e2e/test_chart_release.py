@@ -6,14 +6,13 @@ No kubelet runs here: whether a container would be started again is told by the 
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from tests.support.chart.helm import RELEASES, locate_helm
+from tests.support.chart.helm import ADOPTS, RELEASES, change_release, locate_helm
 from tests.support.chart.rendering import NAMESPACE, value_flags
 from tests.support.chart.values import CHART
 from tests.support.control_plane.cluster import ControlPlane, Json
@@ -22,10 +21,7 @@ from tests.support.manifests import MANIFESTS, load_rendered
 
 SHAPE = ["second-scheduler", "exact"]
 RULE = ("--set", "rules.share_with=same-namespace")
-RELEASE_TIMEOUT_SECONDS = 120
 WORKLOADS = (("deployment", "vrampack-scheduler"), ("daemonset", "vrampack-agent"))
-ADOPTS = {"helm-3": ["--take-ownership"], "helm-4": ["--take-ownership", "--force-conflicts"]}
-"""What adopts objects of kubectl. Helm 4 applies on the server, where kubectl still has the fields otherwise."""
 MINE = ("-l", "app.kubernetes.io/part-of=vrampack")
 
 
@@ -40,16 +36,8 @@ class ChartRelease:
 
     def change(self, command: str, *arguments: str | Path) -> None:
         """`upgrade`, `rollback` and so on, with their flags. Raises `RuntimeError` with what Helm says."""
-        done = subprocess.run(
-            [locate_helm(self.by), command, "vrampack", *arguments, "--namespace", NAMESPACE],
-            capture_output=True,
-            text=True,
-            timeout=RELEASE_TIMEOUT_SECONDS,
-            check=False,
-            env={"HOME": str(self.home), "KUBECONFIG": str(self.cluster.admin_kubeconfig)},
-        )
-        if done.returncode:
-            raise RuntimeError(done.stderr)
+        kubeconfig = self.cluster.admin_kubeconfig
+        change_release(locate_helm(self.by), kubeconfig, self.home, command, *arguments, "--namespace", NAMESPACE)
 
     def set_up(self, *arguments: str | Path) -> None:
         """Install it, or upgrade what is there, with the values of `SHAPE`."""

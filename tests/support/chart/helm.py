@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.support.go_module import GoModule
@@ -11,6 +12,12 @@ from tests.support.go_module import GoModule
 MODULES = Path(__file__).parents[2] / "e2e" / "helm"
 RELEASES = ("helm-3", "helm-4")
 """The folders below `MODULES`. The first is the one that `make render` runs."""
+ADOPTS: Mapping[str, Sequence[str]] = {
+    "helm-3": ["--take-ownership"],
+    "helm-4": ["--take-ownership", "--force-conflicts"],
+}
+"""What adopts objects of kubectl. Helm 4 applies on the server, where kubectl still has the fields otherwise."""
+RELEASE_TIMEOUT_SECONDS = 120
 KUBERNETES = ("1", "36")
 """The version that `helm template` takes the cluster for, as in its own builds; without it a very old one."""
 
@@ -26,3 +33,17 @@ def locate_helm(release: str = RELEASES[0], environ: Mapping[str, str] = os.envi
     ]
     module = GoModule(MODULES / release, "helm", f"helm.sh/helm/v{major}/cmd", " ".join(flags))
     return module.build_programs(environ, "helm") / "helm"
+
+
+def change_release(helm: Path, kubeconfig: Path, home: Path, command: str, *arguments: str | Path) -> None:
+    """`upgrade`, `rollback` and so on, of the release `vrampack`. Raises `RuntimeError` with what Helm says."""
+    done = subprocess.run(
+        [helm, command, "vrampack", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=RELEASE_TIMEOUT_SECONDS,
+        check=False,
+        env={"HOME": str(home), "KUBECONFIG": str(kubeconfig)},
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr)
