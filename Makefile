@@ -43,6 +43,7 @@ check: setup ## Format, lint, types, import rules
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@sha256sum --quiet --check manifests/rendered/SHA256SUMS || { echo "what manifests/ holds is made of charts/vrampack: make render"; exit 1; }
 
 format: setup ## Rewrite the code as `make check` wants it
 	$(BIN)/ruff format .
@@ -116,8 +117,8 @@ dashboards: setup ## manifests/monitoring/dashboards, as dashboards/definitions.
 panel-pictures: setup ## docs/pictures, of what panels showed in the last alerts-test; and a table of it
 	$(BIN)/python -m tests.alerts.pictures
 
-render: setup ## manifests/rendered, as kubectl makes it of the sources
-	$(BIN)/python -m tests.e2e.render
+render: needed-e2e setup ## What manifests/ holds, of charts/vrampack, by helm; its schemas and the table of docs/chart.md
+	$(BIN)/python -m tests.support.chart
 
 image: needed-image$(if $(BASE),,-base) setup ## The container image from the Dockerfile, built and tried; as root (BASE=... takes another base)
 	VENV=$(VENV) images/build $(BASE)

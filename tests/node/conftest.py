@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what lies in this folder, before `-m` looks at marks: no test can forget it.
 
     Of those that share a node the ones without the agent come first: a node that had a plugin is never again one that had
-    none.
+    none. Last come those that put another install in its place.
     """
     for item in items:
         if item.path.is_relative_to(HERE):
@@ -64,7 +64,8 @@ def _node_order(item: pytest.Item) -> tuple[int, int]:
     ):
         return (-1, 0)
     needs = [name in item.fixturenames for name in ("installed", "node")]
-    return (RELEASES.index(item.callspec.params["release"]), sum(needs))
+    place = len(needs) + 1 if "chart" in item.fixturenames else sum(needs)
+    return (RELEASES.index(item.callspec.params["release"]), place)
 
 
 @pytest.fixture(scope="session")

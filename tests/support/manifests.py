@@ -1,9 +1,9 @@
 """Reads the `kustomization.yaml` files of `manifests/` as kubectl does, as far as they go: an unknown field is an error.
 
     shape("second-scheduler")     the objects of one shape, as the sources say
-    rendered("second-scheduler")  the same, as `make render` committed them
+    rendered("second-scheduler")  the same, as `helm template` prints them and `make render` committed them
 
-The end-to-end tests compare what is committed with what kubectl makes of the sources.
+The end-to-end tests compare what is committed with what helm makes of the chart and kubectl of the folders.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _label(item: Json, rules: list[Json]) -> None:
 
 def _set_image(container: Json, rules: list[Json]) -> None:
     for rule in rules:
-        if container["image"] == rule["name"]:
+        if container["image"].rpartition(":")[0] == rule["name"]:
             container["image"] = f"{rule['name']}:{rule['newTag']}"
 
 

@@ -1,0 +1,44 @@
+"""Kinds of cert-manager and of the Prometheus operator, as their releases define them: out of their Go modules."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.support.chart.helm import MODULES
+
+DEFINITIONS: Mapping[str, str] = {
+    "github.com/cert-manager/cert-manager": "deploy/crds/cert-manager.io_*.yaml",
+    "github.com/prometheus-operator/prometheus-operator": (
+        "example/prometheus-operator-crd/monitoring.coreos.com_*monitors.yaml"
+    ),
+}
+"""Where they are in each module."""
+DOWNLOAD_TIMEOUT_SECONDS = 300
+
+
+def list_definitions(environ: Mapping[str, str] = os.environ) -> list[Path]:
+    """The files, from the Go client's own cache. Raises `RuntimeError` without Go."""
+    go = shutil.which("go", path=environ.get("PATH"))
+    if go is None:
+        raise RuntimeError("go is not on PATH, and kinds of others are read out of Go modules")
+    return sorted(
+        path for module, files in DEFINITIONS.items() for path in _locate_module(go, module, environ).glob(files)
+    )
+
+
+def _locate_module(go: str, module: str, environ: Mapping[str, str]) -> Path:
+    answer = subprocess.run(
+        [go, "mod", "download", "-json", module],
+        cwd=MODULES / "kinds",
+        env=dict(environ),
+        capture_output=True,
+        text=True,
+        timeout=DOWNLOAD_TIMEOUT_SECONDS,
+        check=True,
+    )
+    return Path(json.loads(answer.stdout)["Dir"])
