@@ -14,7 +14,7 @@ OTHER_SUITES := $(addprefix --ignore=tests/,e2e node shim machine)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format mutations e2e e2e-node shim-test soak bench packing packing-final plugin hook preload kmod render image clean
+.PHONY: help setup demo test check format mutations e2e recipes-hpa e2e-node shim-test soak bench packing packing-final plugin hook preload kmod render image clean
 
 help: ## What can be made
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ shim-test: needed-shim setup ## The C programs under sanitizers and a real runc,
 
 e2e: needed-e2e setup ## Real etcd, API server, controller manager and scheduler on loopback
 	$(BIN)/python -m pytest -m e2e tests
+
+recipes-hpa: needed-recipes setup ## docs/recipes/hpa.md on a real HPA controller, Prometheus and prometheus-adapter, in fast time
+	$(BIN)/python -m tests.e2e.recipes.hpa $(ARGS)
 
 e2e-node: needed-node setup ## One whole node: kubelet, containerd and runc too, with our image and manifests on it; as root
 	$(BIN)/python -m tests.node $(TESTS)
