@@ -57,7 +57,7 @@ shim-test: needed-shim setup ## The C programs under sanitizers and a real runc,
 e2e: needed-e2e setup ## Real etcd, API server, controller manager and scheduler on loopback
 	$(BIN)/python -m pytest -m e2e tests
 
-recipes-hpa: needed-recipes setup ## docs/recipes/hpa.md on a real HPA controller, Prometheus and prometheus-adapter, in fast time
+recipes-hpa: needed-recipes setup ## docs/recipes/hpa.md on a real HPA controller, with Prometheus, prometheus-adapter and KEDA, in fast time
 	$(BIN)/python -m tests.e2e.recipes.hpa $(ARGS)
 
 e2e-node: needed-node setup ## One whole node: kubelet, containerd and runc too, with our image and manifests on it; as root

@@ -18,7 +18,7 @@ from tests.e2e.auditing import audit_cluster
 from tests.e2e.recipes.hpa.cluster_network import ClusterNetwork
 from tests.e2e.recipes.hpa.fast_time import HPA_FLAGS, hasten
 from tests.e2e.recipes.hpa.inference_servers import InferenceServers
-from tests.e2e.recipes.hpa.programs import ScalingPrograms
+from tests.e2e.recipes.hpa.programs import PROMETHEUS_OPERATOR, ScalingPrograms, locate_sources
 from tests.e2e.recipes.hpa.scraping import run_prometheus
 from tests.e2e.recipes.hpa.scripted_kubelet import ScriptedKubelet
 from tests.support.control_plane.cluster import ControlPlane
@@ -56,6 +56,9 @@ class ScaledService:
         )
         return list(self.kubelet.running_pods.values())
 
+    def read_autoscaler(self, name: str) -> Json:
+        return self.cluster.request_ok("GET", f"{HPAS}/{name}")
+
     def describe_scaling(self) -> str:
         """For the message of a test that waited in vain."""
         autoscalers = self.cluster.kubectl("describe", "horizontalpodautoscalers", check=False).stdout
@@ -88,7 +91,9 @@ def run_service(folder: Path, programs: ScalingPrograms) -> Iterator[ScaledServi
         stack.enter_context(run_prometheus(folder, programs.prometheus, RECIPE / "podmonitor.yaml", kubelet, servers))
         network = ClusterNetwork(cluster)
         network.add_name("prometheus-operated", "monitoring", LOOPBACK)
-        cluster.kubectl("apply", "--warnings-as-errors", "-f", RECIPE / "inference.yaml")
+        _define_pod_monitors(cluster)
+        for name in ("inference.yaml", "podmonitor.yaml"):
+            cluster.kubectl("apply", "--warnings-as-errors", "-f", RECIPE / name)
         service = ScaledService(cluster, network, programs, servers, kubelet)
         service.wait_for_replicas(1)
         yield service
@@ -115,6 +120,13 @@ def _publish_cards(node: str) -> str:
             for index in range(2)
         )
     )
+
+
+def _define_pod_monitors(cluster: ControlPlane) -> None:
+    """As Prometheus Operator does; the operator itself is not there."""
+    definition = "example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml"
+    cluster.kubectl("apply", "--server-side", "-f", locate_sources(PROMETHEUS_OPERATOR) / definition)
+    cluster.kubectl("wait", "--for=condition=Established", "crd/podmonitors.monitoring.coreos.com")
 
 
 def _make_bound_claim(cluster: ControlPlane) -> None:
