@@ -28,11 +28,13 @@ MODULES = {
     "no": "benchmarks.repeated_rejection",
     "agent": "benchmarks.agent",
     "rebuild": "benchmarks.rebuild",
+    "footprint": "benchmarks.footprint",
     "scheduler": "benchmarks.scheduler_rate",
     "storm": "benchmarks.storm",
     "adversarial": "benchmarks.adversarial",
     "preload": "benchmarks.preload",
     "packing": "benchmarks.packing_rate",
+    "ui": "benchmarks.ui_pages",
 }
 
 

@@ -25,6 +25,11 @@ EXPECTED_KEYS = {
     "no": ("no-1000-p50", "no-1000-p99", "no-1000-client-p50", "no-1000-writes"),
     "agent": ("agent-allocate-p99", "agent-rss", "agent-idle", "agent-node-writes"),
     "rebuild": ("rebuild-seconds", "rebuild-start-seconds", "rebuild-rss", "rebuild-peak-rss"),
+    "footprint": (
+        *(f"footprint-{nodes}-{name}" for nodes in (100, 1000, 5000) for name in ("rss", "peak-rss", "rest")),
+        "footprint-webhook-rss",
+        "footprint-webhook-peak-rss",
+    ),
     "scheduler": (
         "rate-none",
         "rate-idle",
@@ -66,6 +71,7 @@ EXPECTED_KEYS = {
     ),
     "preload": ("preload-ioctl", "preload-control"),
     "packing": ("packing-rate", "packing-rss", "packing-start"),
+    "ui": ("ui-start", "ui-first-page", "ui-first-page-size", "ui-page", "ui-page-size"),
 }
 """Group: the keys of its rows. The order is the one in which groups run."""
 

@@ -124,7 +124,12 @@ class Extender:
             metrics,
             self._readiness,
             SnapshotTaker(
-                self._ledger, self._components.engine, self._freshness, self._drift_check, clock=time.monotonic
+                self._ledger,
+                self._components.engine,
+                self._freshness,
+                self._drift_check,
+                clock=time.monotonic,
+                measure_overdue_seconds=self._components.activator.measure_overdue_seconds,
             ),
             options.version,
             self._components.generations,
@@ -251,7 +256,7 @@ class Extender:
 async def run_extender(options: ExtenderOptions) -> None:
     """Run the service until SIGTERM or SIGINT.
 
-    Raises `SettingsError` (the scheduler's configuration), `CredentialsError` or `OSError` (a port in use) at the start.
+    Raises `SettingsError` (the scheduler's configuration, TLS files), `CredentialsError` or `OSError` (a port in use) at the start.
     """
     gc.set_threshold(*STARTING_THRESHOLDS)
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)

@@ -95,8 +95,14 @@ def _paths(folder: Path, wanted: dict[str, Json]) -> list[Path]:
 
 
 def _config_map(folder: Path, generator: Json) -> Json:
-    data = {name: (folder / name).read_text() for name in generator["files"]}
-    metadata = {"name": f"{generator['name']}-{_hash(data)}", "namespace": generator["namespace"]}
+    data = {Path(name).name: (folder / name).read_text() for name in generator["files"]}
+    options = generator.get("options", {})
+    if unknown := options.keys() - {"disableNameSuffixHash", "labels"}:
+        raise ValueError(f"{folder / FILE}: this reader does not know {sorted(unknown)}")
+    suffix = "" if options.get("disableNameSuffixHash") else f"-{_hash(data)}"
+    metadata = {"name": f"{generator['name']}{suffix}", "namespace": generator["namespace"]}
+    if "labels" in options:
+        metadata["labels"] = options["labels"]
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 

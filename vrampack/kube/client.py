@@ -69,6 +69,12 @@ class Api:
         query = {"limit": str(limit)} | ({"continue": token} if token else {}) | _build_selector_query(field_selector)
         return await self._call("GET", f"/api/v1/{resource}", verb="list", resource=resource, query=query)
 
+    async def list_page_of_namespace(self, resource: Resource, namespace: str, *, limit: int, token: str = "") -> bytes:
+        """One page of the objects of a namespace, as `list_page`."""
+        query = {"limit": str(limit)} | ({"continue": token} if token else {})
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/{resource}"
+        return await self._call("GET", path, verb="list", resource=resource, query=query)
+
     async def list_device_classes(self, *, limit: int, token: str, timeout_seconds: float) -> DeviceClassList:
         """One page of the cluster's device classes. 404: this API server has no such kind."""
         query = {"limit": str(limit)} | ({"continue": token} if token else {})
@@ -284,6 +290,7 @@ class Api:
         body: Mapping[str, object] | None = None,
         seconds: float = DEFAULT_TIMEOUT_SECONDS,
         patch: str = MERGE_PATCH,
+        max_bytes: int | None = None,
     ) -> bytes:
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_TIMEOUT_SECONDS)
         started = time.monotonic()
@@ -292,7 +299,7 @@ class Api:
             response = await self._send(method, path, query or {}, body, timeout, patch)
             async with response:
                 code = response.status
-                answer = await response.read()
+                answer = await _read_body(response, max_bytes)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             code = 0
             raise NoAnswerError(f"{verb} {resource}: {_describe_error(error)}") from error
@@ -324,6 +331,15 @@ class Api:
         if authorization and response.status == HTTPStatus.UNAUTHORIZED:
             self._token.note_unauthorized(authorization)
         return response
+
+
+async def _read_body(response: aiohttp.ClientResponse, max_bytes: int | None) -> bytes:
+    if max_bytes is None:
+        return await response.read()
+    read = bytearray()
+    while len(read) < max_bytes and (chunk := await response.content.read(max_bytes - len(read))):
+        read += chunk
+    return bytes(read)
 
 
 def _build_selector_query(field_selector: str) -> dict[str, str]:
