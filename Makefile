@@ -14,7 +14,7 @@ OTHER_SUITES := $(addprefix --ignore=tests/,alerts e2e node shim machine)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format mutations alerts-test e2e smoke e2e-node shim-test recipes recipes-node soak bench packing packing-final plugin hook preload kmod dashboards panel-pictures render image clean
+.PHONY: help setup demo test check format mutations alerts-test e2e smoke e2e-node shim-test recipes recipes-hpa recipes-node soak bench packing packing-final plugin hook preload kmod dashboards panel-pictures render image clean
 
 help: ## What can be made
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,7 +71,10 @@ e2e-node: needed-node setup ## One whole node: kubelet, containerd and runc too,
 
 recipes: needed-recipes setup ## What docs/recipes names, run beside that control plane: Kueue built of its module, NVIDIA's objects
 	$(BIN)/python -m tests.support.recipe_programs kueue argo-cd
-	$(BIN)/python -m pytest -m recipes tests/e2e/recipes
+	$(BIN)/python -m pytest -m recipes tests/e2e/recipes --ignore=tests/e2e/recipes/hpa
+
+recipes-hpa: needed-recipes setup ## docs/recipes/hpa.md on a real HPA controller, with Prometheus, prometheus-adapter and KEDA, in fast time
+	$(BIN)/python -m tests.e2e.recipes.hpa $(ARGS)
 
 recipes-node: needed-node-hub setup ## The same on the whole node: pods of Kueue's queues and of a JupyterHub, started; as root
 	$(BIN)/python -m tests.support.recipe_programs kueue jupyterhub
