@@ -114,7 +114,7 @@ preload: ## build/libvrampack.so: the library in front of libc's ioctl, without 
 kmod: ## build/vrampack.ko, the kernel module, for KDIR (initially the running kernel)
 	$(MAKE) --no-print-directory -C shim/kmod kmod OUT=$(CURDIR)/build
 
-dashboards: setup ## manifests/monitoring/dashboards, as dashboards/definitions.py says
+dashboards: setup ## the dashboards in charts/vrampack/files, as dashboards/definitions.py says; then make render
 	$(BIN)/python -m dashboards
 
 panel-pictures: setup ## docs/pictures, of what panels showed in the last alerts-test; and a table of it

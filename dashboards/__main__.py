@@ -8,7 +8,7 @@ from pathlib import Path
 from dashboards.definitions import DASHBOARDS
 from dashboards.panels import Dashboard
 
-FOLDER = Path(__file__).parents[1] / "manifests" / "monitoring" / "dashboards"
+FOLDER = Path(__file__).parents[1] / "charts" / "vrampack" / "files" / "dashboards"
 
 
 def render_dashboard(dashboard: Dashboard) -> str:

@@ -65,8 +65,11 @@ CASES: dict[str, tuple[Json, str, Json]] = {
     "networkPolicy.enabled": (False, "", "no"),
     "networkPolicy.scrapers": ({"team": "sre", "metrics": None}, "team: sre", {"metrics": 1}),
     "prometheus.monitors": (True, "kind: PodMonitor", "auto"),
+    "prometheus.rules": (True, "alert: VrampackCardOvercommitted", "auto"),
     "prometheus.labels": ({"release": "prom"}, "release: prom", {"release": 1}),
     "prometheus.interval": ("30s", "interval: 30s", "often"),
+    "grafana.dashboards": (True, "vrampack-gpu-node.json: |", "yes"),
+    "grafana.labels": ({"dashboards": "all"}, "dashboards: all", {"dashboards": 1}),
     "configMaps.create": (False, "name: vrampack-agent-config\n", "no"),
 }
 """By path. Nothing is looked for where an object goes away."""
@@ -90,5 +93,6 @@ BESIDE: dict[str, dict[str, Json]] = {
     "admission.webhook.certificate.issuer": WEBHOOK | {"admission.webhook.certificate.source": "cert-manager"},
     "prometheus.labels": {"prometheus.monitors": True},
     "prometheus.interval": {"prometheus.monitors": True},
+    "grafana.labels": {"grafana.dashboards": True},
 }
 """Other values that one needs to be seen. They are set in the text without it, too."""

@@ -14,8 +14,8 @@ from tests.support.chart.kubeconform import check_manifests, write_schemas
 from tests.support.chart.rendering import APPLIED, NAMESPACE, parse_objects, run_helm, value_flags
 from tests.support.control_plane.cluster import ControlPlane
 
-OTHERS_KINDS = {"ServiceMonitor", "PodMonitor", "Certificate", "Issuer"}
-OTHERS = ("--set", "prometheus.monitors=true,prometheus.interval=30s,admission.webhook.certificate.source=cert-manager")
+OTHERS_KINDS = {"ServiceMonitor", "PodMonitor", "PrometheusRule", "Certificate", "Issuer"}
+OTHERS = ("--set", "admission.webhook.certificate.source=cert-manager")
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_each_set_is_right(schemas: Path, names: Sequence[str], release: str) ->
 
 
 def test_objects_of_others_kinds_are_right(cluster: ControlPlane, schemas: Path) -> None:
-    made = run_helm(locate_helm(), "template", *value_flags(["webhook-second-scheduler"]), *OTHERS)
+    made = run_helm(locate_helm(), "template", *value_flags(["webhook-second-scheduler", "monitoring"]), *OTHERS)
     assert {item["kind"] for item in parse_objects(made)} >= OTHERS_KINDS
     assert check_manifests(schemas, made)["resources"] == []
     cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", input=made)

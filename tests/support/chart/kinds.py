@@ -6,16 +6,18 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.support.chart.helm import MODULES
 
-DEFINITIONS: Mapping[str, str] = {
-    "github.com/cert-manager/cert-manager": "deploy/crds/cert-manager.io_*.yaml",
-    "github.com/prometheus-operator/prometheus-operator": (
-        "example/prometheus-operator-crd/monitoring.coreos.com_*monitors.yaml"
-    ),
+OF_MONITORING = "example/prometheus-operator-crd/monitoring.coreos.com"
+DEFINITIONS: Mapping[str, Sequence[str]] = {
+    "github.com/cert-manager/cert-manager": ["deploy/crds/cert-manager.io_*.yaml"],
+    "github.com/prometheus-operator/prometheus-operator": [
+        f"{OF_MONITORING}_*monitors.yaml",
+        f"{OF_MONITORING}_prometheusrules.yaml",
+    ],
 }
 """Where they are in each module."""
 DOWNLOAD_TIMEOUT_SECONDS = 300
@@ -27,7 +29,10 @@ def list_definitions(environ: Mapping[str, str] = os.environ) -> list[Path]:
     if go is None:
         raise RuntimeError("go is not on PATH, and kinds of others are read out of Go modules")
     return sorted(
-        path for module, files in DEFINITIONS.items() for path in _locate_module(go, module, environ).glob(files)
+        path
+        for module, patterns in DEFINITIONS.items()
+        for pattern in patterns
+        for path in _locate_module(go, module, environ).glob(pattern)
     )
 
 

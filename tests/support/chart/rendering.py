@@ -43,6 +43,7 @@ FOLDERS: Mapping[str, Sequence[str]] = {
     "admission/exact": ["second-scheduler", "exact"],
     "admission/optional": ["second-scheduler", "optional"],
     "webhook/common": ["webhook-second-scheduler"],
+    "monitoring": ["webhook-second-scheduler", "monitoring"],
 }
 """Which value files the objects of a folder are made of."""
 PROGRAM_FILES: Mapping[str, Sequence[str]] = {
