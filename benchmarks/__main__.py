@@ -33,6 +33,7 @@ MODULES = {
     "adversarial": "benchmarks.adversarial",
     "preload": "benchmarks.preload",
     "packing": "benchmarks.packing_rate",
+    "ui": "benchmarks.ui_pages",
 }
 
 

@@ -66,6 +66,7 @@ EXPECTED_KEYS = {
     ),
     "preload": ("preload-ioctl", "preload-control"),
     "packing": ("packing-rate", "packing-rss", "packing-start"),
+    "ui": ("ui-start", "ui-first-page", "ui-first-page-size", "ui-page", "ui-page-size"),
 }
 """Group: the keys of its rows. The order is the one in which groups run."""
 

@@ -28,6 +28,7 @@ from vrampack.cli.limits import main as shim
 from vrampack.cli.main import COMMANDS
 from vrampack.cli.simulate import main as simulate
 from vrampack.cli.simulate import replay_flags as replay
+from vrampack.cli.ui import main as ui
 from vrampack.cli.version import VERSION
 
 ROOT = Path(__file__).parent.parent
@@ -98,6 +99,7 @@ def test_every_flag_of_serve_is_documented() -> None:
         (replay.build_parser, "cli.md", "##"),
         (snapshot.build_parser, "cli.md", "##"),
         (explain.build_parser, "explain.md", "#"),
+        (ui.build_parser, "ui.md", "#"),
     ],
 )
 def test_every_flag_of_a_command_is_documented_and_no_other(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks import adversarial, agent, packing_rate, rebuild, repeated_rejection, verbs
+from benchmarks import adversarial, agent, packing_rate, rebuild, repeated_rejection, ui_pages, verbs
 from benchmarks.benchmark_row import BenchmarkRow
 from benchmarks.options import BenchmarkOptions
 from benchmarks.table import EXPECTED_KEYS, KEYS_BY_NODE_COUNT
@@ -32,6 +32,7 @@ GROUPS = {
     "rebuild": rebuild.measure_rows,
     "adversarial": adversarial.measure_rows,
     "packing": packing_rate.measure_rows,
+    "ui": ui_pages.measure_rows,
 }
 
 

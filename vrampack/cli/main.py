@@ -31,6 +31,7 @@ COMMANDS = {
         "measure how tight policies pack, on a trace or on a cluster's snapshot",
     ),
     "snapshot": ("vrampack.cli.snapshot", "write what the packing of a cluster depends on into one file"),
+    "ui": ("vrampack.cli.ui.main", "show the cluster, pending pods and simulations in a browser on this machine"),
 }
 """Name: module, one line of help."""
 

@@ -69,6 +69,12 @@ class Api:
         query = {"limit": str(limit)} | ({"continue": token} if token else {}) | _build_selector_query(field_selector)
         return await self._call("GET", f"/api/v1/{resource}", verb="list", resource=resource, query=query)
 
+    async def list_page_of_namespace(self, resource: Resource, namespace: str, *, limit: int, token: str = "") -> bytes:
+        """One page of the objects of a namespace, as `list_page`."""
+        query = {"limit": str(limit)} | ({"continue": token} if token else {})
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/{resource}"
+        return await self._call("GET", path, verb="list", resource=resource, query=query)
+
     async def list_device_classes(self, *, limit: int, token: str, timeout_seconds: float) -> DeviceClassList:
         """One page of the cluster's device classes. 404: this API server has no such kind."""
         query = {"limit": str(limit)} | ({"continue": token} if token else {})

@@ -6,7 +6,7 @@ What a running extender has reserved and the API server does not show yet is not
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -21,12 +21,13 @@ from vrampack.cards.records import Record
 from vrampack.cards.request import PodRequest
 from vrampack.cards.rules import NO_RULES, PlacementRules, assign_reserved_cards
 from vrampack.cards.units import parse_units
-from vrampack.cli.explain.pod import NodeSchedulingFields, PodSchedulingFields
+from vrampack.cli.explain.pod import ExplainedPod, NodeSchedulingFields, PodSchedulingFields
 from vrampack.kube.client import Api, Resource
 from vrampack.kube.errors import NoAnswerError, ResourceExpiredError
 from vrampack.kube.host_requests import read_allocatable_host
 from vrampack.kube.objects import UNDECODABLE, ListMeta, NodeObject, PodObject, to_node, to_pod
 
+ALL_NAMESPACES = ("",)
 PAGE_SIZE = 500
 """As the extender's own lists: a page of pods is about 2 MB."""
 
@@ -74,6 +75,8 @@ class ClusterListing:
     """Bound pods that hold memory, by uid."""
     requests: list[PodRequest] = field(default_factory=list)
     """Of all pods that ask for memory, those that wait as well."""
+    waiting_pods: list[ExplainedPod] = field(default_factory=list)
+    """Pods that ask for memory and have no node; without those that are being deleted."""
     hosts: HostUsage = field(default_factory=lambda: HostUsage(is_kept=False))
     pods_by_scheduler: Counter[str] = field(default_factory=Counter)
     """The schedulers of the pods that carry a record of ours."""
@@ -86,6 +89,7 @@ class ExplainedCluster:
     def __init__(self, listed: ClusterListing, unit_mib: int, rules: PlacementRules = NO_RULES) -> None:
         self.pods_by_scheduler = listed.pods_by_scheduler
         self.requests = tuple(listed.requests)
+        self.waiting_pods = tuple(sorted(listed.waiting_pods, key=lambda each: (each.pod.created_at, str(each.pod))))
         self.hosts = listed.hosts
         self.unread_objects = tuple(listed.unread_objects)
         pods: defaultdict[str, list[Pod]] = defaultdict(list)
@@ -98,14 +102,16 @@ class ExplainedCluster:
         }
 
 
-async def read_cluster(api: Api, settings: ExtenderConfiguration) -> ExplainedCluster:
-    """List all nodes and pods. Raises `RefusedError` or `NoAnswerError`."""
+async def read_cluster(
+    api: Api, settings: ExtenderConfiguration, namespaces: Collection[str] = ALL_NAMESPACES
+) -> ExplainedCluster:
+    """List all nodes, and the pods of these namespaces. Raises `RefusedError` or `NoAnswerError`."""
     listed = ClusterListing()
     listed.nodes = await read_nodes(api, settings, listed.unread_objects)
     try:
-        await _read_pods(api, settings, listed)
+        await _read_pods(api, settings, listed, namespaces)
     except ResourceExpiredError:  # a list of more than five minutes: once more from its start
-        await _read_pods(api, settings, listed)
+        await _read_pods(api, settings, listed, namespaces)
     return ExplainedCluster(listed, settings.unit_mib, settings.rules.build_rules())
 
 
@@ -122,28 +128,34 @@ async def read_nodes(api: Api, settings: ExtenderConfiguration, unread_objects: 
     return nodes
 
 
-async def _read_pods(api: Api, settings: ExtenderConfiguration, listed: ClusterListing) -> None:
+async def _read_pods(
+    api: Api, settings: ExtenderConfiguration, listed: ClusterListing, namespaces: Collection[str]
+) -> None:
     label_keys = settings.rules.build_rules().list_label_keys()
     listed.pods.clear()
     listed.pods_by_scheduler.clear()
     listed.requests.clear()
+    listed.waiting_pods.clear()
     listed.hosts = HostUsage(is_kept=settings.select_policies().reads_hosts)
     known = listed.hosts.begin_list()
     for name, node in listed.nodes.items() if known is not None else ():
         listed.hosts.update_host(name, node.host)
-    async for raw in list_items(api, "pods"):
+    async for raw in _list_pods(api, namespaces):
         try:
             obj = _POD.decode(raw)
             host = listed.hosts.read_request(obj.spec)
             pod = to_pod(obj, resource=settings.resources.memory, label_keys=label_keys, host=host)
             is_recorded = isinstance(pod.record, Record) and pod.record.is_ours
-            scheduling_fields = _POD_FIELDS.decode(raw) if is_recorded else None
+            is_waiting = pod.request is not None and not (pod.node_name or pod.is_finished or pod.is_terminating)
+            scheduling_fields = _POD_FIELDS.decode(raw) if is_recorded or is_waiting else None
         except UNDECODABLE as error:
             listed.unread_objects.append(f"a pod cannot be decoded and is left out: {error}")
             continue
         listed.hosts.update_pod(obj)
         if pod.request is not None and not pod.is_finished:
             listed.requests.append(pod.request)
+        if is_waiting and scheduling_fields is not None:
+            listed.waiting_pods.append(ExplainedPod(pod, scheduling_fields, obj.metadata.annotations or {}))
         if pod.holds_memory:
             listed.pods[pod.uid] = pod
             if scheduling_fields is not None:
@@ -151,14 +163,20 @@ async def _read_pods(api: Api, settings: ExtenderConfiguration, listed: ClusterL
     listed.hosts.end_list(known, listed.pods)
 
 
-async def list_items(api: Api, resource: Resource) -> AsyncIterator[msgspec.Raw]:
-    """Every object of the cluster, page by page.
+async def _list_pods(api: Api, namespaces: Collection[str]) -> AsyncIterator[msgspec.Raw]:
+    for namespace in namespaces:
+        async for raw in list_items(api, "pods", namespace):
+            yield raw
+
+
+async def list_items(api: Api, resource: Resource, namespace: str = "") -> AsyncIterator[msgspec.Raw]:
+    """Every object of the cluster, or of a namespace, page by page.
 
     Raises `RefusedError`, `NoAnswerError`, and where a page is asked for too late `ResourceExpiredError`.
     """
     token = ""
     while True:
-        body = await api.list_page(resource, limit=PAGE_SIZE, token=token)
+        body = await list_any_page(api, resource, namespace, limit=PAGE_SIZE, token=token)
         try:
             page = _PAGE.decode(body)
         except UNDECODABLE as error:
@@ -168,6 +186,13 @@ async def list_items(api: Api, resource: Resource) -> AsyncIterator[msgspec.Raw]
         token = page.metadata.continue_
         if not token:
             return
+
+
+async def list_any_page(api: Api, resource: Resource, namespace: str, *, limit: int, token: str = "") -> bytes:
+    """One page, of a namespace or, where none is named, of the cluster. Raises as `list_items`."""
+    if namespace:
+        return await api.list_page_of_namespace(resource, namespace, limit=limit, token=token)
+    return await api.list_page(resource, limit=limit, token=token)
 
 
 def to_listed_node(

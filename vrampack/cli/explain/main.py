@@ -111,11 +111,13 @@ async def _explain(
 
 async def explain_pod(api: Api, settings: ExtenderConfiguration, namespace: str, name: str) -> Explanation:
     """Read what is needed and explain. Raises `MissingPodError`, `RefusedError` or `NoAnswerError`."""
-    subject = await _read_pod(api, settings, namespace, name)
+    subject = await read_explained_pod(api, settings, namespace, name)
     cluster = None
     if subject.needs_cluster:
         cluster = await read_cluster(api, settings)
-        subject = await _read_pod(api, settings, namespace, name)  # after the lists: they may have seen it bound
+        subject = await read_explained_pod(
+            api, settings, namespace, name
+        )  # after the lists: they may have seen it bound
     if subject.state == "bound":
         nodes = await read_nodes(api, settings, [])
         seen = nodes.get(subject.pod.node_name)
@@ -125,7 +127,8 @@ async def explain_pod(api: Api, settings: ExtenderConfiguration, namespace: str,
     return explain_pending_pod(subject, settings, subject.pod.request, cluster)
 
 
-async def _read_pod(api: Api, settings: ExtenderConfiguration, namespace: str, name: str) -> ExplainedPod:
+async def read_explained_pod(api: Api, settings: ExtenderConfiguration, namespace: str, name: str) -> ExplainedPod:
+    """The pod as it is now. Raises `MissingPodError`, `RefusedError` or `NoAnswerError`."""
     body = await api.get_pod_bytes(namespace, name, timeout_seconds=CALL_SECONDS)
     if body is None:
         raise MissingPodError(f"there is no pod {name} in namespace {namespace}")

@@ -11,9 +11,9 @@ Point = tuple[float, float]
 COLOURS = ("#0b6e99", "#d9480f", "#2b8a3e", "#862e9c", "#c2255c", "#5f3dc4", "#495057")
 WIDTH, HEIGHT, MARGIN = 640, 300, 48
 STYLE = (
-    "body{font:15px/1.5 sans-serif;max-width:52em;margin:2em auto;padding:0 1em;color:#212529}"
+    ":root{color-scheme:light dark}body{font:15px/1.5 sans-serif;max-width:52em;margin:2em auto;padding:0 1em}"
     "table{border-collapse:collapse}th,td{padding:.2em .8em;border-bottom:1px solid #ced4da;text-align:left}"
-    "td.number,th.number{text-align:right;font-variant-numeric:tabular-nums}svg text{font-size:12px}"
+    "td.number,th.number{text-align:right;font-variant-numeric:tabular-nums}svg{fill:currentColor}svg text{font-size:12px}"
 )
 LOADS_NOTHING = (
     "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
@@ -90,17 +90,19 @@ def _render_axes(chart: Chart, x_range: Point, y_range: Point) -> list[str]:
 
 
 def _render_table(table: ReportTable) -> str:
-    def render_row(tag: str, cells: Sequence[str]) -> str:
+    def render_row(tag: str, cells: Sequence[str], attributes: str = "") -> str:
+        begun = tag + attributes
         told = [
-            f'<{tag} class="number">{escape(cell)}</{tag}>'
+            f'<{begun} class="number">{escape(cell)}</{tag}>'
             if at >= table.first_number
-            else f"<{tag}>{escape(cell)}</{tag}>"
+            else f"<{begun}>{escape(cell)}</{tag}>"
             for at, cell in enumerate(cells)
         ]
         return f"<tr>{''.join(told)}</tr>"
 
     body = "\n".join(render_row("td", row) for row in table.rows)
-    return f"<table>\n<thead>{render_row('th', table.heading)}</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+    head = render_row("th", table.heading, ' scope="col"')
+    return f"<table>\n<thead>{head}</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
 
 
 def _find_range(values: Sequence[float]) -> Point:

@@ -1,0 +1,126 @@
+"""`vrampack ui`: the cluster in a browser, read with the reader's own rights, on this machine only."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from extender.http.open_connections import ConnectionLimits
+from extender.http.server import build_server, open_listener
+from extender.settings import ExtenderConfiguration, load_settings
+from vrampack.cli.errors import report_error
+from vrampack.cli.kubeconfig import find_kubeconfig
+from vrampack.cli.output import write_output
+from vrampack.cli.ui.access import AccessGate, GuardedApp
+from vrampack.cli.ui.app import UiSources, build_ui_app
+from vrampack.cli.ui.cluster_name import name_cluster
+from vrampack.cli.ui.cluster_reader import ClusterReader
+from vrampack.cli.ui.pages import PageRenderer
+from vrampack.cli.ui.replay_job import ReplayJob
+from vrampack.cli.version import VERSION
+from vrampack.config.errors import SettingsError
+from vrampack.kube.client import Api
+from vrampack.kube.credentials import load_credentials
+from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError
+
+MAX_PORT = 65535
+RECEIVE_SECONDS = 10.0
+CALLED_BY_A_BROWSER = ConnectionLimits(total=32, per_peer=32, keep_alive_seconds=60)
+"""A browser keeps six connections to a host."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serve the pages until Ctrl-C or SIGTERM; returns the exit code: 0 stopped, 1 not readable or port in use, 2 misuse."""
+    options = build_parser().parse_args(arguments)
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="vrampack: %(message)s")
+    try:
+        settings = load_settings(options.config)
+        if options.report is not None:
+            options.report.open("rb").close()
+        asyncio.run(_serve(options, settings))
+    except SettingsError as error:
+        return report_error(str(error), 2)
+    except RefusedError as error:
+        return report_error(f"{error}; the pages need list of nodes, and of pods where these are to be shown", 1)
+    except NoAnswerError as error:
+        return report_error(f"no answer from the API server: {error}", 1)
+    except (CredentialsError, OSError) as error:
+        return report_error(str(error), 1)
+    return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The flags of this command."""
+    made = argparse.ArgumentParser(
+        prog="vrampack ui",
+        description="Show the cluster in a browser: cards with who holds what, pending pods explained, simulations. Listens on "
+        "loopback only; the URL that it prints works once.",
+        epilog="Exit 0: stopped by Ctrl-C or SIGTERM; 1: the cluster cannot be read, or the port is in use; 2: misuse.",
+    )
+    made.add_argument("--port", type=_parse_port, default=0, metavar="N", help="of 127.0.0.1; a free one without it")
+    made.add_argument(
+        "-n",
+        "--namespace",
+        action="append",
+        metavar="NAME",
+        help="whose pods are shown, may be given several times; all that may be listed without it",
+    )
+    made.add_argument(
+        "--metrics",
+        default="",
+        metavar="URL",
+        help="of the extender: says what pods of other namespaces hold of each node, where these may not be listed",
+    )
+    made.add_argument("--report", type=Path, metavar="FILE", help="of `vrampack simulate --report`, shown as well")
+    made.add_argument("--config", type=Path, metavar="FILE", help="the extender's ExtenderConfiguration, if it has one")
+    made.add_argument(
+        "--kubeconfig", type=Path, metavar="FILE", help="$KUBECONFIG, ~/.kube/config or this pod's account without it"
+    )
+    made.add_argument("--context", metavar="NAME", help="of the kubeconfig; its current one without it")
+    return made
+
+
+async def _serve(options: argparse.Namespace, settings: ExtenderConfiguration) -> None:
+    with closing(open_listener(f"127.0.0.1:{options.port}")) as listener:
+        kubeconfig = find_kubeconfig(options.kubeconfig)
+        credentials = await load_credentials(kubeconfig, options.context)
+        api = Api(credentials, user_agent=f"vrampack-ui/{VERSION}")
+        reader = ClusterReader(api, settings, options.namespace or (), options.metrics)
+        job = ReplayJob(_list_flags(options, "kubeconfig", "context"), _list_flags(options, "config"))
+        try:
+            await reader.read_again()  # before the URL is shown: the first page is there at once
+            pages = PageRenderer(settings.unit_mib, name_cluster(kubeconfig, options.context, credentials))
+            await _serve_pages(UiSources(reader, job, pages, options.report), listener)
+        finally:
+            await job.close()
+            await reader.close()
+
+
+async def _serve_pages(sources: UiSources, listener: socket.socket) -> None:
+    """Print the URL, and serve until a signal comes."""
+    gate = AccessGate(listener.getsockname()[1])
+    app = GuardedApp(build_ui_app(sources), gate)
+    server = build_server(app, tls=None, receive_seconds=RECEIVE_SECONDS, limits=CALLED_BY_A_BROWSER)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, setattr, server, "should_exit", True)  # noqa: FBT003 - setattr's own
+    write_output(f"Open {gate.url}\nIt works once, in one browser. Ctrl-C ends it.\n")
+    await server.serve(sockets=[listener])
+
+
+def _list_flags(options: argparse.Namespace, *names: str) -> list[str]:
+    """These options as another command takes them."""
+    given = {name: getattr(options, name) for name in names}
+    return [text for name, value in given.items() if value is not None for text in (f"--{name}", str(value))]
+
+
+def _parse_port(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) <= MAX_PORT):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
+    return int(text)

@@ -1,0 +1,60 @@
+"""Whose pods the reader may list: those of the cluster, or of some namespaces."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import msgspec
+
+from vrampack.cli.explain.cluster import ALL_NAMESPACES, list_any_page, list_items
+from vrampack.kube.client import Api
+from vrampack.kube.errors import NoAnswerError, RefusedError
+from vrampack.kube.objects import UNDECODABLE, NamespaceObject
+
+_NAMESPACE = msgspec.json.Decoder(NamespaceObject)
+
+
+@dataclass(frozen=True, slots=True)
+class PodScope:
+    """Where pods are listed."""
+
+    namespaces: tuple[str, ...] = ALL_NAMESPACES
+    is_complete: bool = True
+    """Whether these are the pods of all namespaces."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.namespaces
+
+
+async def find_pod_scope(api: Api, wanted: Sequence[str] = ()) -> PodScope:
+    """The namespaces of `wanted` whose pods may be listed, or without any all that may. Raises `RefusedError`, `NoAnswerError`."""
+    if not wanted and await _may_list_pods(api, ""):
+        return PodScope()
+    named = wanted or await _list_namespaces(api)
+    listable = tuple([name for name in dict.fromkeys(named) if await _may_list_pods(api, name)])
+    return PodScope(listable, is_complete=not wanted and bool(named) and len(listable) == len(named))
+
+
+async def _may_list_pods(api: Api, namespace: str) -> bool:
+    try:
+        await list_any_page(api, "pods", namespace, limit=1)
+    except RefusedError as error:
+        if error.status == HTTPStatus.FORBIDDEN:
+            return False
+        raise
+    return True
+
+
+async def _list_namespaces(api: Api) -> Collection[str]:
+    """None where these may not be listed either."""
+    try:
+        return [_NAMESPACE.decode(raw).metadata.name async for raw in list_items(api, "namespaces")]
+    except RefusedError as error:
+        if error.status == HTTPStatus.FORBIDDEN:
+            return ()
+        raise
+    except UNDECODABLE as error:
+        raise NoAnswerError(f"list namespaces: {error}") from error
