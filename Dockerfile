@@ -79,7 +79,7 @@ COPY --from=builder /opt/vrampack /opt/vrampack
 ENV PATH=/opt/vrampack/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 # A base may come with pip, and with a standard library that was never compiled: the first goes, and what the
 # program imports of the second is compiled by importing it once, while the root can still be written.
-RUN --mount=type=bind,from=builder,source=/tools,target=/mnt cd /mnt && PYTHONHASHSEED=0 python3 -m images.base_trim
+RUN --mount=type=bind,from=builder,source=/tools,target=/run/tools cd /run/tools && PYTHONHASHSEED=0 python3 -m images.base_trim
 # The Kubernetes client asks for a home when it is imported, and user 65532 is in no password file.
 ENV PYTHONDONTWRITEBYTECODE=1 HOME=/
 WORKDIR /

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from importlib import metadata
 from pathlib import Path
 
 from images.environment_trim import check_imports
@@ -30,6 +31,8 @@ def main(root: Path) -> int:
             else:
                 path.unlink()
     check_imports()
+    # Parts of the standard library that are imported by the first use, here by those that look up their own version.
+    metadata.version("vrampack")
     return 0
 
 

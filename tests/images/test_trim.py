@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import uvloop.loop
 
-from images.elf_symbols import strip_symbols
 from images import base_trim
+from images.elf_symbols import strip_symbols
 from images.environment_trim import AGENT_DISTRIBUTIONS, AGENT_PACKAGES, find_removed_paths, follow_imports
 
 

@@ -51,7 +51,9 @@ def _run(name: str, arguments: Sequence[str]) -> int:
         except ModuleNotFoundError as error:
             if name != "agent":
                 raise
-            sys.stderr.write(f"vrampack agent: there is no {error.name} here: the extender's image has no agent in it\n")
+            sys.stderr.write(
+                f"vrampack agent: there is no {error.name} here: the extender's image has no agent in it\n"
+            )
             return 1
         run = cast("Callable[[Sequence[str]], int]", imported.main)  # each module of the table has one
         return run(arguments)
