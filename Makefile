@@ -14,7 +14,7 @@ OTHER_SUITES := $(addprefix --ignore=tests/,e2e node shim machine)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format mutations e2e e2e-node shim-test soak bench packing packing-final plugin hook preload kmod render image release release-test release-twice arm64-test clean
+.PHONY: help setup demo test check format mutations e2e smoke e2e-node shim-test soak bench packing packing-final plugin hook preload kmod render image release release-test release-twice arm64-test clean
 
 help: ## What can be made
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,11 @@ shim-test: needed-shim setup ## The C programs under sanitizers and a real runc,
 
 e2e: needed-e2e setup ## Real etcd, API server, controller manager and scheduler on loopback
 	$(BIN)/python -m pytest -m e2e tests
+
+smoke-%: needed-e2e setup
+	VRAMPACK_KUBERNETES=$* $(BIN)/python -m pytest -m smoke tests/e2e
+
+smoke: smoke-1.34 smoke-1.35 smoke-1.36 ## The shortest of them on each supported release; smoke-1.34 is one; a first build of one takes minutes
 
 e2e-node: needed-node setup ## One whole node: kubelet, containerd and runc too, with our image and manifests on it; as root
 	$(BIN)/python -m tests.node $(TESTS)

@@ -28,6 +28,7 @@ MODULES = {
     "no": "benchmarks.repeated_rejection",
     "agent": "benchmarks.agent",
     "rebuild": "benchmarks.rebuild",
+    "footprint": "benchmarks.footprint",
     "scheduler": "benchmarks.scheduler_rate",
     "storm": "benchmarks.storm",
     "adversarial": "benchmarks.adversarial",

@@ -14,6 +14,7 @@ from typing import Self
 
 from benchmarks.canned_api import CannedApiServer
 from benchmarks.cluster_objects import BenchmarkCluster
+from benchmarks.process_memory import read_process_memory_mb
 from tests.support.processes import ManagedProcess, choose_free_ports
 from vrampack.simulator.kubeconfig import write_kubeconfig
 
@@ -53,9 +54,7 @@ class MeasuredExtender:
 
     def read_memory_mb(self, field: str) -> float:
         """`VmRSS` or `VmHWM` of the process, in millions of bytes."""
-        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
-        (kib,) = [line.split()[1] for line in lines if line.startswith(f"{field}:")]
-        return int(kib) * 1024 / 1e6
+        return read_process_memory_mb(self.process.pid, field)
 
 
 @contextmanager

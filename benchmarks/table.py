@@ -25,6 +25,11 @@ EXPECTED_KEYS = {
     "no": ("no-1000-p50", "no-1000-p99", "no-1000-client-p50", "no-1000-writes"),
     "agent": ("agent-allocate-p99", "agent-rss", "agent-idle", "agent-node-writes"),
     "rebuild": ("rebuild-seconds", "rebuild-start-seconds", "rebuild-rss", "rebuild-peak-rss"),
+    "footprint": (
+        *(f"footprint-{nodes}-{name}" for nodes in (100, 1000, 5000) for name in ("rss", "peak-rss", "rest")),
+        "footprint-webhook-rss",
+        "footprint-webhook-peak-rss",
+    ),
     "scheduler": (
         "rate-none",
         "rate-idle",

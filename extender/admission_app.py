@@ -34,7 +34,7 @@ CALLED_BY_API_SERVERS = ConnectionLimits(total=256, per_peer=128, keep_alive_sec
 
 
 class AdmissionWebhook:
-    """One running webhook. Raises `OSError` when its TLS files cannot be used."""
+    """One running webhook. Raises `SettingsError` when its TLS files cannot be used."""
 
     def __init__(self, settings: AdmissionWebhookConfiguration, version: str) -> None:
         self._settings = settings
@@ -83,7 +83,7 @@ class AdmissionWebhook:
 
 
 async def run_admission_webhook(settings: AdmissionWebhookConfiguration, version: str) -> None:
-    """Run the webhook until SIGTERM or SIGINT. Raises `OSError` (a port in use, unusable TLS files) at the start."""
+    """Run the webhook until SIGTERM or SIGINT. Raises `SettingsError` (unusable TLS files) or `OSError` (a port in use) at the start."""
     webhook = AdmissionWebhook(settings, version)
     listeners = {"admission": open_listener(settings.listen.admission)}
     if settings.listen.health:

@@ -251,7 +251,7 @@ class Extender:
 async def run_extender(options: ExtenderOptions) -> None:
     """Run the service until SIGTERM or SIGINT.
 
-    Raises `SettingsError` (the scheduler's configuration), `CredentialsError` or `OSError` (a port in use) at the start.
+    Raises `SettingsError` (the scheduler's configuration, TLS files), `CredentialsError` or `OSError` (a port in use) at the start.
     """
     gc.set_threshold(*STARTING_THRESHOLDS)
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)

@@ -70,8 +70,9 @@ def build_files(sources: ReleaseSources, target: Path, archs: Sequence[str]) -> 
     for parts in list_parts():
         for arch in archs:
             image = builder.build_image(parts, arch)
-            stamps = {"name": IMAGE_NAMES[parts], "version": sources.version, "written_at": sources.committed_at}
-            write_sbom(syft, image, target / f"{image.stem}.cdx.json", **stamps)
+            listed = target / f"{image.stem}.cdx.json"
+            name, written_at = IMAGE_NAMES[parts], sources.committed_at
+            write_sbom(syft, image, listed, name=name, version=sources.version, written_at=written_at)
             archive = read_archive(image)
             size = sum(layer.size_bytes for layer in archive.layers)
             images.append({"file": image.name, "arch": arch, "digest": archive.digest, "compressed_bytes": size})

@@ -29,7 +29,7 @@ def scan_image(syft: Path, image: Path, form: str, *, name: str, version: str) -
     """What syft prints in that form; all layers, no network."""
     options = ("--quiet", "--output", form, "--source-name", name, "--source-version", version)
     environment = {**os.environ, "SYFT_CHECK_FOR_APP_UPDATE": "false"}
-    command = [syft, "scan", *options, f"oci-archive:{image.name}"]
+    command: list[str | Path] = [syft, "scan", *options, f"oci-archive:{image.name}"]
     # From the image's folder: its path is no part of the list.
     return subprocess.run(  # noqa: S603 - no shell
         command, cwd=image.parent, env=environment, check=True, capture_output=True, text=True

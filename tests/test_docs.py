@@ -28,6 +28,7 @@ from vrampack.cli.limits import main as shim
 from vrampack.cli.main import COMMANDS
 from vrampack.cli.simulate import main as simulate
 from vrampack.cli.simulate import replay_flags as replay
+from vrampack.cli.support_bundle import main as support_bundle
 from vrampack.cli.ui import main as ui
 from vrampack.cli.version import VERSION
 
@@ -98,6 +99,7 @@ def test_every_flag_of_serve_is_documented() -> None:
         (simulate.build_parser, "cli.md", "##"),
         (replay.build_parser, "cli.md", "##"),
         (snapshot.build_parser, "cli.md", "##"),
+        (support_bundle.build_parser, "cli.md", "##"),
         (explain.build_parser, "explain.md", "#"),
         (ui.build_parser, "ui.md", "#"),
     ],

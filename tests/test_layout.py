@@ -53,6 +53,7 @@ ROOMS = {
     "vrampack/cli/limits",
     "vrampack/cli/policy",
     "vrampack/cli/simulate",
+    "vrampack/cli/support_bundle",
     "vrampack/cli/ui",
     "vrampack/config",
     "vrampack/kube",

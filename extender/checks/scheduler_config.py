@@ -117,7 +117,9 @@ def _read(path: Path) -> _SchedulerConfiguration:
     except ValidationError as error:
         faults = (f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}".removeprefix(": ") for fault in error.errors())
         raise SettingsError("\n".join(f"{path}: {fault}; {CONFIG_HINT}" for fault in faults)) from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except RecursionError as error:
+        raise SettingsError(f"{path}: not YAML: it is nested too deeply; {CONFIG_HINT}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path}: not YAML: {error}; {CONFIG_HINT}") from error
 
 

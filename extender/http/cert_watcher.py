@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from extender.file_watcher import FileWatcher
 from extender.http.tls_context import TlsFiles, build_tls_context
 from extender.metrics import CertificateMetrics
+from vrampack.config.errors import SettingsError
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ class CertificatePair:
 
 
 class CertWatcher:
-    """Serves the newest usable pair. Raises `OSError` naming the files when there is none at the start."""
+    """Serves the newest usable pair. Raises `SettingsError` naming the files when there is none at the start."""
 
     def __init__(
         self, listener: str, files: TlsFiles, metrics: CertificateMetrics, *, now: Callable[[], float]
@@ -49,8 +50,11 @@ class CertWatcher:
         paths = (files.cert_file, files.key_file, files.client_ca_file)
         self._watcher = FileWatcher([path for path in paths if path is not None], self)
         self._watcher.mark_loaded()
-        self._use_pair(self.load_files())
-        self.context = build_tls_context(files)
+        try:
+            self._use_pair(self.load_files())
+            self.context = build_tls_context(files)
+        except OSError as error:
+            raise SettingsError(str(error)) from error
         """For the listener. Its own certificate is never used: each handshake is given the newest one."""
         self.context.sni_callback = self._select_context
 

@@ -77,7 +77,7 @@ def test_without_a_usable_certificate_it_does_not_start(tmp_path: Path, capsys: 
         ("", 2, "give tls.cert_file and tls.key_file"),
         (
             "tls: {cert_file: /nowhere/c, key_file: /nowhere/k}\n",
-            1,
+            2,
             "tls.cert_file /nowhere/c, tls.key_file /nowhere/k",
         ),
     ):

@@ -175,11 +175,11 @@ async def test_a_port_in_use_exits_1_and_names_it(api: ApiServer, tmp_path: Path
     assert "Traceback" not in log
 
 
-async def test_unusable_tls_files_exit_1_and_are_named(tmp_path: Path) -> None:
+async def test_unusable_tls_files_exit_2_and_are_named(tmp_path: Path) -> None:
     config = tmp_path / "extender.yaml"
     config.write_text(f"{HEAD}tls: {{cert_file: /nowhere/c, key_file: /nowhere/k, client_ca_file: /nowhere/a}}\n")
     async with run_extender_process(tmp_path, "http://127.0.0.1:9", "--config", str(config)) as service:
-        assert await service.wait_for_exit() == 1
+        assert await service.wait_for_exit() == 2
         log = await service.read_log()
     assert "tls.cert_file /nowhere/c" in log
     assert "Traceback" not in log

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
+import yaml
 
 from vrampack.config.errors import SettingsError
 from vrampack.config.strict import StrictModel, load_configuration
+from vrampack.config.yaml_document import YamlDocument
 
 
 class StrictListen(StrictModel):
@@ -66,3 +69,30 @@ def test_keys_that_stand_twice_are_all_named(tmp_path: Path) -> None:
         f"{tmp_path}/example.yaml:4: number: stands twice, the first time in line 3; leave one",
         f"{tmp_path}/example.yaml:7: listen.health: stands twice, the first time in line 6; leave one",
     ]
+
+
+class CountedList(list[Any]):  # Any: YAML's pairs of nodes
+    """Counts what is taken out of it, from either end."""
+
+    visits = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for each in super().__iter__():
+            self.visits += 1
+            yield each
+
+    def __reversed__(self) -> Iterator[Any]:
+        for each in super().__reversed__():
+            self.visits += 1
+            yield each
+
+
+def test_the_lines_of_many_fields_cost_one_look_at_them() -> None:
+    """A file of 65,000 wrong keys took more than a minute of CPU while each look began at the end of the file."""
+    text = "".join(f"k{number}: 1\n" for number in range(500))
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    assert isinstance(root, yaml.MappingNode)
+    root.value = fields = CountedList(root.value)
+    document = YamlDocument({}, root)
+    assert [document.find_line((f"k{number}",)) for number in range(500)] == list(range(1, 501))
+    assert fields.visits == 500

@@ -1,4 +1,4 @@
-"""The webhook form on the oldest API server that ours can emulate: 1.33, which has no policies that change pods.
+"""The webhook form on an API server that has no policies that change pods: an older one, or what ours can emulate of 1.33.
 
 What it emulates are the kinds that it serves and the words of CEL that it takes; the code is the pinned version's.
 """
@@ -20,9 +20,10 @@ from tests.support.admission.pods import (
     expected_environment,
     has_exact_environment,
 )
+from tests.support.control_plane.binaries import choose_older_version
 from tests.support.control_plane.cluster import ControlPlane
 
-OLDEST = "1.33"
+pytestmark = pytest.mark.smoke
 NEED_A_MUTATING_POLICY = ("a sidecar that sees everything", "an ephemeral container stripped by another plugin")
 """The other plugin of these attacks is one."""
 
@@ -31,7 +32,10 @@ NEED_A_MUTATING_POLICY = ("a sidecar that sees everything", "an ephemeral contai
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """Instead of the suite's own: older, and with the webhook form from the start."""
     files, mounted = (tmp_path_factory.mktemp(name) for name in ("older", "mounted"))
-    with ControlPlane.start(files, emulated_version=OLDEST) as running, webhook.with_applied_objects(running, mounted):
+    with (
+        ControlPlane.start(files, emulated_version=choose_older_version()) as running,
+        webhook.with_applied_objects(running, mounted),
+    ):
         yield running
 
 

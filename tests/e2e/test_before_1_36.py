@@ -1,4 +1,4 @@
-"""The shape for API servers from 1.30 to 1.35, on the oldest that ours can emulate: 1.33. Nothing there changes a pod.
+"""The shape for API servers from 1.30 to 1.35, on one of them or on the oldest that ours can emulate. Nothing there changes a pod.
 
 Nor does anything here for `exact` nodes: this is also where `vrampack-void-guard` stands alone.
 """
@@ -22,10 +22,11 @@ from tests.support.admission.pods import (
     env_by_annotation,
     env_entry,
 )
+from tests.support.control_plane.binaries import choose_older_version
 from tests.support.control_plane.cluster import WORKLOADS, ControlPlane
 from tests.support.manifests import MANIFESTS
 
-OLDEST = "1.33"
+pytestmark = pytest.mark.smoke
 SHAPE = MANIFESTS / "before-1.36"
 EVERY_CARD = env_entry("NVIDIA_VISIBLE_DEVICES")
 
@@ -33,7 +34,7 @@ EVERY_CARD = env_entry("NVIDIA_VISIBLE_DEVICES")
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """Instead of the suite's own: older, and with this shape."""
-    with ControlPlane.start(tmp_path_factory.mktemp("before"), emulated_version=OLDEST) as running:
+    with ControlPlane.start(tmp_path_factory.mktemp("before"), emulated_version=choose_older_version()) as running:
         items = [item for item in yaml.safe_load_all(render_manifests(SHAPE)) if item["kind"] not in WORKLOADS]
         whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
         running.kubectl("apply", "--warnings-as-errors", "-f", "-", input=whole)

@@ -19,6 +19,7 @@ from extender.metrics import AdmissionMetrics
 from tests.support.verb_listener import Address, build_request, open_connection, read_reply, run_listener
 from vrampack.cards.env_injection import InjectionNames
 from vrampack.cli.certificates.key_pairs import ServingCertificate, renew_if_due
+from vrampack.config.errors import SettingsError
 
 NAME = "vrampack-admission.vrampack-system.svc"
 LIFE = timedelta(days=90)
@@ -165,7 +166,7 @@ def test_without_a_usable_pair_there_is_no_start(
     files: CertificateFiles, metrics: AdmissionMetrics, now: datetime
 ) -> None:
     files.put("tls.key", b"not PEM")
-    with pytest.raises(OSError, match=r"tls\.cert_file .*tls\.crt, tls\.key_file .*tls\.key"):
+    with pytest.raises(SettingsError, match=r"tls\.cert_file .*tls\.crt, tls\.key_file .*tls\.key"):
         CertWatcher("admission", files.settings, metrics.certificates, now=now.timestamp)
 
 

@@ -17,6 +17,7 @@ from tests.support.manifests import (
     find_containers,
     find_pod_template,
     find_workload,
+    load_documents,
     load_objects,
     load_rendered,
 )
@@ -79,6 +80,25 @@ def test_a_pod_of_ours_needs_nothing_of_ours_to_be_placed(name: str) -> None:
         asked = {**made["resources"].get("requests", {}), **made["resources"].get("limits", {})}
         assert set(asked) <= {"cpu", "memory"}
         assert {"cpu", "memory"} <= set(made["resources"]["requests"])
+
+
+@pytest.mark.parametrize("container", ["extender", "agent", "admission"])
+def test_requests_and_limits_are_those_of_the_manual_and_hold_what_was_measured(container: str) -> None:
+    """A request is more than the largest figure, a limit more than twice that. Figures are millions of bytes."""
+    page = (MANIFESTS.parent / "docs" / "install.md").read_text()
+    (row,) = re.findall(rf"^\| `{container}`[^|]*\|(.*)\|$", page, re.MULTILINE)
+    requests, limit, *figures = (cell.strip() for cell in row.split("|"))
+    webhook = load_documents(MANIFESTS / "webhook" / "common" / "deployment.yaml")
+    for items in [webhook] if container == "admission" else map(load_rendered, SHAPES):
+        workloads = [item for item in items if find_pod_template(item)]
+        (asked,) = [
+            made["resources"] for item in workloads for made in find_containers(item) if made["name"] == container
+        ]
+        assert f"{asked['requests']['cpu']}, {asked['requests']['memory']}" == requests
+        assert asked["limits"]["memory"] == limit
+    largest = max(int(figure) for figure in figures) * 1e6
+    assert largest < int(requests.partition(", ")[2].removesuffix("Mi")) * 2**20
+    assert 2 * largest < int(limit.removesuffix("Mi")) * 2**20
 
 
 @pytest.mark.parametrize("name", [*SHAPES, "examples"])

@@ -124,7 +124,7 @@ class LiveNode:
             | {"handler": handler}
         )
         folder = self._directory / "install"
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         patches = [("DaemonSet", "vrampack-agent", "/spec/template/spec/runtimeClassName", handler)]
         if self.release.kubernetes:  # where the image would be of that version
             argument = f"--emulated-version={self.release.kubernetes}"

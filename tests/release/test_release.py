@@ -50,7 +50,17 @@ def verify(cosign: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     """As a reader would, by the command of docs/releases.md, on a machine without a network."""
     (key,) = [path for path in (FOLDER / f"{TRIAL_KEY}.pub", FOLDER / "cosign.pub") if path.exists()]
     offline = ("--insecure-ignore-tlog", "--offline")
-    command = [*OFFLINE, cosign, "verify-blob", "--key", key, "--bundle", folder / BUNDLE, *offline, folder / CHECKSUMS]
+    command: list[str | Path] = [
+        *OFFLINE,
+        cosign,
+        "verify-blob",
+        "--key",
+        key,
+        "--bundle",
+        folder / BUNDLE,
+        *offline,
+        folder / CHECKSUMS,
+    ]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

@@ -26,13 +26,15 @@ class GoModule:
     """The import path of each program's main package up to its name: `./cmd`."""
     stamps: str = ""
     """Linker flags that say the version."""
+    mod_file: str = "go.mod"
+    """Which requirements: of several releases that are built of the same main packages each has a file of its own."""
 
     def build_programs(self, environ: Mapping[str, str], *programs: str) -> Path:
-        """The cache folder of this go.sum and Go version, with these programs in it. Raises `RuntimeError` without Go."""
-        go = shutil.which("go", path=environ.get("PATH"))
+        """The cache folder of these requirements and this Go version, with these programs in it. Raises `RuntimeError` without Go."""
+        go = _find_go(environ)
         if go is None:
             raise RuntimeError(f"go is not on PATH, and {' '.join(programs)} are built with Go 1.26")
-        made = _cache_root(environ) / self.cache / self._key(go)
+        made = self._folder(go, environ)
         made.mkdir(parents=True, exist_ok=True)
         with (made / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # two suites starting together build once
@@ -41,12 +43,20 @@ class GoModule:
                 self._build(go, made, missing, environ)
         return made
 
+    def list_missing(self, environ: Mapping[str, str], *programs: str) -> list[str]:
+        """Which of these programs `build_programs` would have to build."""
+        go = _find_go(environ)
+        return [name for name in programs if go is None or not (self._folder(go, environ) / name).exists()]
+
+    def _folder(self, go: str, environ: Mapping[str, str]) -> Path:
+        return _cache_root(environ) / self.cache / self._key(go)
+
     def _key(self, go: str) -> str:
         answer = subprocess.run(
             [go, "env", "GOVERSION"], cwd=self.folder, capture_output=True, text=True, timeout=300, check=True
         )
         digest = hashlib.sha256(answer.stdout.encode())
-        for source in (self.folder / "go.sum", *sorted(self.folder.glob("cmd/*/main.go"))):
+        for source in ((self.folder / self.mod_file).with_suffix(".sum"), *sorted(self.folder.glob("cmd/*/main.go"))):
             digest.update(source.read_bytes())
         return digest.hexdigest()[:16]
 
@@ -54,6 +64,8 @@ class GoModule:
         partial = made / f".partial-{os.getpid()}"
         partial.mkdir()
         flags = ["-trimpath", "-mod=readonly", "-ldflags", f"-s -w {self.stamps}".rstrip(), "-o", f"{partial}/"]
+        if self.mod_file != "go.mod":
+            flags.append(f"-modfile={self.mod_file}")
         try:
             subprocess.run(
                 [go, "build", *flags, *(f"{self.packages}/{name}" for name in names)],
@@ -66,6 +78,10 @@ class GoModule:
                 program.rename(made / program.name)
         finally:
             shutil.rmtree(partial)
+
+
+def _find_go(environ: Mapping[str, str]) -> str | None:
+    return shutil.which("go", path=environ.get("PATH"))
 
 
 def _cache_root(environ: Mapping[str, str]) -> Path:

@@ -31,6 +31,10 @@ COMMANDS = {
         "measure how tight policies pack, on a trace or on a cluster's snapshot",
     ),
     "snapshot": ("vrampack.cli.snapshot", "write what the packing of a cluster depends on into one file"),
+    "support-bundle": (
+        "vrampack.cli.support_bundle.main",
+        "write what a maintainer needs to help into one file, without secrets",
+    ),
     "ui": ("vrampack.cli.ui.main", "show the cluster, pending pods and simulations in a browser on this machine"),
 }
 """Name: module, one line of help."""
@@ -70,7 +74,7 @@ def _run(name: str, arguments: Sequence[str]) -> int:
 
 def _format_help() -> str:
     table = {**{name: text for name, (_, text) in COMMANDS.items()}, "version": "print the version"}
-    lines = [f"  {name:<14}{text}" for name, text in table.items()]
+    lines = [f"  {name:<16}{text}" for name, text in table.items()]
     return "\n".join(
         [
             "vrampack packs pods onto GPU cards by memory.",

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         base = load_settings(options.config)
         policies = [load_named_policy(text, base).settings for text in options.policy or ()]
-        taken = asyncio.run(_take_snapshot(options, _build_scope(base, [base, *policies])))
+        taken = asyncio.run(_take_snapshot(options, build_scope(base, [base, *policies])))
         objects = rename_objects(taken.objects) if options.anonymous else taken.objects
         _write_snapshot(options.output, format_snapshot(objects))
     except SettingsError as error:
@@ -83,7 +83,8 @@ def format_snapshot(objects: Sequence[Object]) -> str:
     return f'{{"apiVersion":"v1","kind":"List","metadata":{{}},"items":[\n{lines}\n]}}\n'
 
 
-def _build_scope(base: ExtenderConfiguration, all_settings: Sequence[ExtenderConfiguration]) -> SnapshotScope:
+def build_scope(base: ExtenderConfiguration, all_settings: Sequence[ExtenderConfiguration]) -> SnapshotScope:
+    """What placement reads under any of these settings."""
     placements = [each.build_placement() for each in all_settings]
     return SnapshotScope(
         base.resources.memory,
@@ -97,14 +98,14 @@ async def _take_snapshot(options: argparse.Namespace, scope: SnapshotScope) -> T
     credentials = await load_credentials(find_kubeconfig(options.kubeconfig), options.context)
     api = Api(credentials, user_agent=f"vrampack-snapshot/{VERSION}")
     try:
-        nodes, pods = await _list_objects(api, "nodes"), await _list_objects(api, "pods")
-        namespaces = await _list_objects(api, "namespaces") if scope.namespace_label_keys else []
+        nodes, pods = await list_objects(api, "nodes"), await list_objects(api, "pods")
+        namespaces = await list_objects(api, "namespaces") if scope.namespace_label_keys else []
     finally:
         await api.close()
     return trim_cluster(nodes, pods, namespaces, scope)
 
 
-async def _list_objects(api: Api, resource: Resource) -> list[Object]:
+async def list_objects(api: Api, resource: Resource) -> list[Object]:
     """All of them. A list that expires half-way is read again, once."""
     try:
         return await _list_objects_once(api, resource)

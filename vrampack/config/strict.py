@@ -12,6 +12,7 @@ from vrampack.config.errors import SettingsError
 from vrampack.config.faults import (
     MAX_SHOWN_FAULTS,
     FieldFault,
+    FieldPath,
     UnreadableDocumentError,
     describe_fault,
     format_path,
@@ -83,17 +84,28 @@ def validate_configuration(
 def _list_faults(
     error: ValidationError, model: type[BaseModel], document: YamlDocument | None, overrides: Mapping[str, str]
 ) -> Iterator[FieldFault]:
+    """Sorted. Those that are not shown have no text: what was probably meant takes a while to find out."""
     schema = get_model_schema(model)
-    for each in error.errors():
-        path = get_fault_path(each)
-        is_flag = document is None or (len(path) > 1 and path[0] == "listen" and path[1] in overrides)
-        line = None if document is None or is_flag else document.find_line(path)
-        yield FieldFault(line, path, describe_fault(each, schema))
+    found = [(*_find_place(get_fault_path(each), document, overrides), each) for each in error.errors()]
+    found.sort(key=lambda fault: _get_order(fault[0], fault[1]))
+    for index, (line, path, each) in enumerate(found):
+        yield FieldFault(line, path, describe_fault(each, schema) if index < MAX_SHOWN_FAULTS else "")
+
+
+def _find_place(
+    path: FieldPath, document: YamlDocument | None, overrides: Mapping[str, str]
+) -> tuple[int | None, FieldPath]:
+    is_flag = document is None or (len(path) > 1 and path[0] == "listen" and path[1] in overrides)
+    return None if document is None or is_flag else document.find_line(path), path
+
+
+def _get_order(line: int | None, path: FieldPath) -> tuple[int, str]:
+    return line or 0, format_path(path)
 
 
 def _format_faults(where: str, faults: list[FieldFault]) -> str:
     """A line for each fault, in the order of the file; without a line of the file it is one of the command line."""
-    ordered = sorted(faults, key=lambda fault: (fault.line or 0, format_path(fault.path)))
+    ordered = sorted(faults, key=lambda fault: _get_order(fault.line, fault.path))
     shown = [_format_fault(where, fault) for fault in ordered[:MAX_SHOWN_FAULTS]]
     if len(ordered) > MAX_SHOWN_FAULTS:
         shown.append(f"{where}: and {len(ordered) - MAX_SHOWN_FAULTS} more faults")

@@ -25,12 +25,14 @@ class YamlDocument:
     def __init__(self, values: Mapping[str, Any], root: yaml.Node) -> None:
         self.values = values
         self._root = root
+        self._fields: dict[int, dict[str, tuple[int, yaml.Node]]] = {}
+        """Of the mappings that were asked about, by the identity of the node: thousands of faults may lie in one."""
 
     def find_line(self, path: FieldPath) -> int:
         """The line of the field, counted from 1: of its key, or of the entry of a list; of what encloses it if it is not there."""
         node, line = self._root, self._root.start_mark.line + 1
         for part in path:
-            found = _find_child(node, part)
+            found = self._find_child(node, part)
             if found is None:
                 break
             line, node = found
@@ -39,6 +41,16 @@ class YamlDocument:
     def list_doubled_keys(self) -> list[FieldFault]:
         """Keys that stand twice: the last one silently winning is how settings get lost."""
         return list(_list_doubled_keys(self._root, (), set()))
+
+    def _find_child(self, node: yaml.Node, part: str | int) -> tuple[int, yaml.Node] | None:
+        """The line and the value of a field."""
+        if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            return node.value[part].start_mark.line + 1, node.value[part]
+        if not isinstance(node, yaml.MappingNode):
+            return None
+        if id(node) not in self._fields:
+            self._fields[id(node)] = _list_fields(node)
+        return self._fields[id(node)].get(str(part))
 
 
 def read_yaml_document(path: Path) -> YamlDocument:
@@ -92,16 +104,11 @@ def _build_error(line: int | None, path: FieldPath, problem: str) -> UnreadableD
     return UnreadableDocumentError(FieldFault(line, path, f"not YAML: {problem}"))
 
 
-def _find_child(node: yaml.Node, part: str | int) -> tuple[int, yaml.Node] | None:
-    """The line and the value of a field; of a key that stands twice, the last one, which YAML takes."""
-    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-        return node.value[part].start_mark.line + 1, node.value[part]
-    if not isinstance(node, yaml.MappingNode):
-        return None
-    for key, value in reversed(node.value):
-        if isinstance(key, yaml.ScalarNode) and key.value == str(part):
-            return key.start_mark.line + 1, value
-    return None
+def _list_fields(node: yaml.MappingNode) -> dict[str, tuple[int, yaml.Node]]:
+    """The line and the value of each; of a key that stands twice, of the last one, which YAML takes."""
+    return {
+        key.value: (key.start_mark.line + 1, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)
+    }
 
 
 def _list_doubled_keys(node: yaml.Node, path: FieldPath, visited: set[int]) -> Iterator[FieldFault]:

@@ -290,6 +290,7 @@ class Api:
         body: Mapping[str, object] | None = None,
         seconds: float = DEFAULT_TIMEOUT_SECONDS,
         patch: str = MERGE_PATCH,
+        max_bytes: int | None = None,
     ) -> bytes:
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_TIMEOUT_SECONDS)
         started = time.monotonic()
@@ -298,7 +299,7 @@ class Api:
             response = await self._send(method, path, query or {}, body, timeout, patch)
             async with response:
                 code = response.status
-                answer = await response.read()
+                answer = await _read_body(response, max_bytes)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             code = 0
             raise NoAnswerError(f"{verb} {resource}: {_describe_error(error)}") from error
@@ -330,6 +331,15 @@ class Api:
         if authorization and response.status == HTTPStatus.UNAUTHORIZED:
             self._token.note_unauthorized(authorization)
         return response
+
+
+async def _read_body(response: aiohttp.ClientResponse, max_bytes: int | None) -> bytes:
+    if max_bytes is None:
+        return await response.read()
+    read = bytearray()
+    while len(read) < max_bytes and (chunk := await response.content.read(max_bytes - len(read))):
+        read += chunk
+    return bytes(read)
 
 
 def _build_selector_query(field_selector: str) -> dict[str, str]:

@@ -127,6 +127,16 @@ class NamespaceObject(msgspec.Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
+class AccessReviewStatus(msgspec.Struct, frozen=True):
+    allowed: bool = False
+
+
+class AccessReview(msgspec.Struct, frozen=True):
+    """The answer to an authorization.k8s.io/v1 SubjectAccessReview."""
+
+    status: AccessReviewStatus = AccessReviewStatus()
+
+
 class NodeSystemInfo(msgspec.Struct, frozen=True, rename="camel"):
     container_runtime_version: str = ""
     kubelet_version: str = ""

@@ -151,7 +151,7 @@ async def test_a_node_that_never_stops_changing_is_given_up(setting: CordonHarne
 async def test_who_may_not_is_told_what_it_needs(setting: CordonHarness, capsys: Said) -> None:
     setting.proxy.when("PATCH", "/nodes/gpu-1").answer(403)
     assert await setting.card("cordon", "gpu-1", "0") == 1
-    assert "card needs get and list of nodes, and patch to cordon" in capsys.readouterr().err
+    assert "card needs get and list of nodes, patch to cordon, and list of pods to drain" in capsys.readouterr().err
     assert setting.proxy.count("PATCH", "/nodes/gpu-1") == 1
 
 
@@ -188,7 +188,8 @@ async def test_no_cards_are_said_to_be_none(setting: CordonHarness, capsys: Said
 
 MISUSE = {
     "no action": (),
-    "another action": ("drain", "gpu-1", "0"),
+    "another action": ("evict", "gpu-1", "0"),
+    "nothing to drain": ("drain",),
     "no node": ("cordon",),
     "no card": ("uncordon", "gpu-1"),
     "a card without a name": ("cordon", "gpu-1", ""),

@@ -1,9 +1,11 @@
-"""Finds or builds etcd, the Kubernetes control plane and kubectl, at one pinned version.
+"""Finds or builds etcd, the Kubernetes control plane and kubectl, at a pinned version of each supported release.
 
 Each program is taken from `KUBEBUILDER_ASSETS` when it is there, else from `PATH` when it has the
 pinned minor version, else from a cache outside the tree, which is filled by `go build` from
-`tests/e2e/controlplane`. The cache is keyed by go.sum, our own mains and the Go version.
-`python -m tests.support.control_plane.binaries` builds what is missing and prints where each program lies.
+`tests/e2e/controlplane`. The cache is keyed by go.sum, our own mains and the Go version. `VRAMPACK_KUBERNETES`
+chooses another release than that of go.mod, one of `releases/`.
+`python -m tests.support.control_plane.binaries` builds what is missing and prints where each program lies; with `--built` it
+builds nothing, and exits 1 where something is missing.
 """
 
 from __future__ import annotations
@@ -24,6 +26,10 @@ IDLE_EXTENDER = "idle-extender"
 """What the benchmarks compare ours with; it is built when they ask for it, and nobody else does."""
 KUBELET, PAUSE = "kubelet", "pause"
 """What the node suite runs beside the control plane, and the same is true of them."""
+FIRST_WITH_MUTATING_POLICIES = (1, 36)
+"""Of `v1`. The oldest release that this one can emulate is 1.33."""
+RELEASE_VARIABLE = "VRAMPACK_KUBERNETES"
+"""A minor version, such as `1.34`; that of go.mod without it."""
 
 
 def locate_programs(environ: Mapping[str, str] = os.environ, *, programs: Sequence[str] = PROGRAMS) -> dict[str, Path]:
@@ -35,21 +41,58 @@ def locate_programs(environ: Mapping[str, str] = os.environ, *, programs: Sequen
     return {name: given.get(name, built / name) for name in programs}
 
 
-def read_pinned_version() -> str:
-    """The Kubernetes version of go.mod, e.g. `v1.36.3`."""
-    match = re.search(r"k8s\.io/kubernetes (v\S+)", (MODULE / "go.mod").read_text())
-    if match is None:
-        raise RuntimeError(f"{MODULE / 'go.mod'} does not require k8s.io/kubernetes")
-    return match.group(1)
+def read_pinned_version(environ: Mapping[str, str] = os.environ) -> str:
+    """The Kubernetes version of the release that is chosen, e.g. `v1.36.3`."""
+    return _read_version(_select_mod_file(environ))
+
+
+def read_minor_version(environ: Mapping[str, str] = os.environ) -> tuple[int, int]:
+    """`(1, 36)`."""
+    major, minor, _ = read_pinned_version(environ).removeprefix("v").split(".")
+    return int(major), int(minor)
+
+
+def choose_older_version(environ: Mapping[str, str] = os.environ) -> str | None:
+    """What the API server emulates where one without policies that change pods is wanted; None if it is one itself."""
+    return "1.33" if read_minor_version(environ) >= FIRST_WITH_MUTATING_POLICIES else None
+
+
+def has_programs(environ: Mapping[str, str] = os.environ, *, programs: Sequence[str] = PROGRAMS) -> bool:
+    """Whether `locate_programs` would build nothing."""
+    lacking = [name for name in programs if _given(name, environ) is None]
+    return not _select_module(environ).list_missing(environ, *lacking)
 
 
 def build_programs(environ: Mapping[str, str] = os.environ, *, programs: Sequence[str] = PROGRAMS) -> Path:
     """Fill the cache folder of this go.sum and Go version, once, and return it."""
-    version = read_pinned_version()
+    return _select_module(environ).build_programs(environ, *programs)
+
+
+def _select_module(environ: Mapping[str, str]) -> GoModule:
+    mod_file = _select_mod_file(environ)
+    version = _read_version(mod_file)
     stamps = " ".join(
         f"-X k8s.io/{package}/version.gitVersion={version}" for package in ("component-base", "client-go/pkg")
     )
-    return GoModule(MODULE, "controlplane", "./cmd", stamps).build_programs(environ, *programs)
+    return GoModule(MODULE, "controlplane", "./cmd", stamps, mod_file)
+
+
+def _select_mod_file(environ: Mapping[str, str]) -> str:
+    """Below the module. Raises `RuntimeError` for a release that is not there."""
+    release = environ.get(RELEASE_VARIABLE)
+    if not release or _read_version("go.mod").startswith(f"v{release}."):
+        return "go.mod"
+    there = sorted(path.stem for path in (MODULE / "releases").glob("*.mod"))
+    if release not in there:
+        raise RuntimeError(f"{RELEASE_VARIABLE}={release}: releases beside that of go.mod are {', '.join(there)}")
+    return f"releases/{release}.mod"
+
+
+def _read_version(mod_file: str) -> str:
+    match = re.search(r"k8s\.io/kubernetes (v\S+)", (MODULE / mod_file).read_text())
+    if match is None:
+        raise RuntimeError(f"{MODULE / mod_file} does not require k8s.io/kubernetes")
+    return match.group(1)
 
 
 def _given(name: str, environ: Mapping[str, str]) -> Path | None:
@@ -58,20 +101,22 @@ def _given(name: str, environ: Mapping[str, str]) -> Path | None:
         return Path(assets) / name
     for folder in environ.get("PATH", "").split(os.pathsep):
         found = shutil.which(name, path=folder)
-        if found and _has_pinned_minor(name, found):
+        if found and _has_pinned_minor(name, found, environ):
             return Path(found)
     return None
 
 
-def _has_pinned_minor(name: str, program: str) -> bool:
+def _has_pinned_minor(name: str, program: str, environ: Mapping[str, str]) -> bool:
     """Whether a program found on PATH is what the suite was written for; distributions ship old ones."""
     arguments = {"kubectl": ["version", "--client"]}.get(name, ["--version"])
     answer = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=30, check=False).stdout
     if name == "etcd":
         return "etcd Version: 3.6." in answer
-    return f"{read_pinned_version().rpartition('.')[0]}." in answer
+    return f"{read_pinned_version(environ).rpartition('.')[0]}." in answer
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--built"]:
+        sys.exit(0 if has_programs() else 1)
     for program_name, program_path in locate_programs().items():
         sys.stdout.write(f"{program_name}\t{program_path}\n")

@@ -18,6 +18,10 @@ log = logging.getLogger(__name__)
 
 NVIDIA_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-")
 """What NVIDIA's device plugin offers: whole cards, shared replicas, MIG instances by profile."""
+CURE = (
+    "under NVIDIA's GPU Operator label it nvidia.com/gpu.deploy.device-plugin=false, elsewhere take that plugin off it; or name "
+    "the cards of each in cards.include or cards.exclude"
+)
 CHECK_INTERVAL_SECONDS = 5.0
 MISMATCH_SECONDS = 60.0
 """kubelet writes a new number into the node after 10 s, by default, and the watch shows it soon after."""
@@ -60,7 +64,7 @@ class ConflictingPlugins:
             (name for name in sorted(capacity) if name.startswith(NVIDIA_RESOURCES) and _parse_count(capacity[name])),
             "",
         )
-        text = f"this node offers {other} as well; name the cards of each in cards.include or cards.exclude"
+        text = f"this node offers {other} as well; {CURE}"
         self._advertisement.block("others", text if other and not self._are_cards_selected else "")
         self.check_resources()
 

@@ -1,4 +1,7 @@
-"""`vrampack card`: `list` shows cards, `cordon` keeps new pods off one, `uncordon` lets them on it again."""
+"""`vrampack card`: `list` shows cards, `cordon` and `uncordon` keep new pods off one or let them on it again, `drain` plans.
+
+A drain cordons and says what the pods of a card would need; it moves none.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +23,20 @@ from vrampack.cli.card.cordons import (
     list_cards,
     read_cordoned_uuids,
 )
+from vrampack.cli.card.drain import format_drain_json, format_drain_text, read_drain_report
 from vrampack.cli.card.nodes import MissingNodeError, read_nodes
 from vrampack.cli.card.table import format_json, format_table
 from vrampack.cli.errors import report_error
 from vrampack.cli.kubeconfig import find_kubeconfig
 from vrampack.cli.output import write_output
 from vrampack.cli.version import VERSION
+from vrampack.config.errors import SettingsError
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import load_credentials
+from vrampack.kube.diagnostic_client import DiagnosticApi
 from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError
 from vrampack.kube.objects import NodeObject, to_node
+from vrampack.simulator.object_files import ObjectFileError
 
 CALL_SECONDS = 30.0
 MAX_ATTEMPTS = 5
@@ -38,21 +45,29 @@ FORBIDDEN_STATUSES = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one of the three; returns the exit code: 0 done or already so, 1 no such card or not allowed, 2 misuse."""
+    """Run one of the four; returns the exit code: 0 done or already so, 1 no such card or not allowed, 2 misuse."""
     made = build_parser()
     options = made.parse_args(arguments)
-    if options.action != "list" and not (options.node and options.card):
+    if options.action == "drain" and not options.node:
+        made.error("drain needs a node")
+    if options.action in ("cordon", "uncordon") and not (options.node and options.card):
         made.error(f"{options.action} needs a node and a card")
     if options.action == "list" and options.card:
         made.error("list takes a node at most")
     try:
         said = asyncio.run(_run(options))
+    except SettingsError as error:
+        return report_error(str(error), 2)
     except RefusedError as error:
-        hint = "; card needs get and list of nodes, and patch to cordon" if error.status in FORBIDDEN_STATUSES else ""
+        hint = (
+            "; card needs get and list of nodes, patch to cordon, and list of pods to drain"
+            if error.status in FORBIDDEN_STATUSES
+            else ""
+        )
         return report_error(f"{error}{hint}", 1)
     except NoAnswerError as error:
         return report_error(f"no answer from the API server: {error}", 1)
-    except (CredentialsError, MissingNodeError, UnknownCardError, OSError) as error:
+    except (CredentialsError, MissingNodeError, UnknownCardError, ObjectFileError, OSError) as error:
         return report_error(str(error), 1)
     write_output(said)
     return 0
@@ -62,14 +77,21 @@ def build_parser() -> argparse.ArgumentParser:
     """The flags of this command."""
     made = argparse.ArgumentParser(
         prog="vrampack card",
-        description="Take one card of a node out of use, or put it back. Pods that are on it stay.",
+        description="Take one card of a node out of use, or put it back. Pods that are on it stay; `drain` says what to do about them.",
         epilog="Exit 0: done, or already so; 1: no such card, or the cluster does not let you; 2: misuse.",
     )
-    made.add_argument("action", choices=("list", "cordon", "uncordon"))
+    made.add_argument("action", choices=("list", "cordon", "uncordon", "drain"))
     made.add_argument("node", nargs="?", metavar="NODE", help="`list` shows all nodes without it")
-    made.add_argument("card", nargs="?", metavar="CARD", help="its uuid, the beginning of it, or its index")
+    made.add_argument(
+        "card",
+        nargs="?",
+        metavar="CARD",
+        help="its uuid, the beginning of it, or its index; `drain` takes all without it",
+    )
     made.add_argument("--force", action="store_true", help="cordon a uuid that the node does not publish")
-    made.add_argument("-o", "--output", choices=("table", "json"), default="table", help="of `list`")
+    made.add_argument("-o", "--output", choices=("table", "json"), default="table", help="of `list` and `drain`")
+    made.add_argument("--dry-run", action="store_true", help="`drain` cordons nothing")
+    made.add_argument("--config", type=Path, metavar="FILE", help="the extender's ExtenderConfiguration, for `drain`")
     made.add_argument(
         "--kubeconfig",
         type=Path,
@@ -82,36 +104,55 @@ def build_parser() -> argparse.ArgumentParser:
 
 async def _run(options: argparse.Namespace) -> str:
     credentials = await load_credentials(find_kubeconfig(options.kubeconfig), options.context)
-    api = Api(credentials, user_agent=f"vrampack-card/{VERSION}")
+    api = DiagnosticApi(credentials, user_agent=f"vrampack-card/{VERSION}")
     try:
         if options.action == "list":
             nodes = await read_nodes(api, options.node, timeout_seconds=CALL_SECONDS)
             return _format_cards(
                 [state for node in nodes for state in list_cards(node, _read_facts(node).cards)], options.output
             )
-        return await _change_cordon(api, options)
+        if options.action == "drain":
+            return await _drain(api, options)
+        return await _change_cordon(api, options.node, options.card, options.action, is_forced=options.force)
     finally:
         await api.close()
 
 
-async def _change_cordon(api: Api, options: argparse.Namespace) -> str:
+async def _drain(api: DiagnosticApi, options: argparse.Namespace) -> str:
+    """Cordon the card, or every card of the node, and say what its pods need."""
+    (node,) = await read_nodes(api, options.node, timeout_seconds=CALL_SECONDS)
+    if options.card:
+        uuids = [_resolve_uuid(node, options.card, is_forced=False)]
+    else:
+        uuids = [card.uuid for card in list_cards(node, _read_facts(node).cards)]
+    if not uuids:
+        raise UnknownCardError(f"node {options.node} has no cards with a uuid")
+    cordoned = [
+        (await _change_cordon(api, options.node, uuid, "cordon", is_forced=False)).rstrip("\n")
+        for uuid in ([] if options.dry_run else uuids)
+    ]
+    report = await read_drain_report(api, options.node, uuids, cordoned, options.config)
+    return format_drain_json(report) if options.output == "json" else format_drain_text(report)
+
+
+async def _change_cordon(api: Api, node_name: str, card_name: str, action: str, *, is_forced: bool) -> str:
     """Write on the node as it was read, so that two operators do not undo one another."""
     tries = 0
     while True:
         tries += 1
-        (node,) = await read_nodes(api, options.node, timeout_seconds=CALL_SECONDS)
-        uuid = _resolve_uuid(node, options.card, is_forced=options.force and options.action == "cordon")
+        (node,) = await read_nodes(api, node_name, timeout_seconds=CALL_SECONDS)
+        uuid = _resolve_uuid(node, card_name, is_forced=is_forced and action == "cordon")
         others = tuple(each for each in read_cordoned_uuids(node) if each != uuid)
-        wanted = (*others, uuid) if options.action == "cordon" else others
+        wanted = (*others, uuid) if action == "cordon" else others
         if set(wanted) == set(read_cordoned_uuids(node)):
-            return f"node/{options.node} card {uuid} already {options.action}ed\n"
+            return f"node/{node_name} card {uuid} already {action}ed\n"
         try:
-            await api.patch_node(options.node, build_cordon_patch(node, wanted), timeout_seconds=CALL_SECONDS)
+            await api.patch_node(node_name, build_cordon_patch(node, wanted), timeout_seconds=CALL_SECONDS)
         except RefusedError as error:
             if error.status != HTTPStatus.CONFLICT or tries == MAX_ATTEMPTS:
                 raise
         else:
-            return f"node/{options.node} card {uuid} {options.action}ed\n"
+            return f"node/{node_name} card {uuid} {action}ed\n"
 
 
 def _resolve_uuid(node: NodeObject, named: str, *, is_forced: bool) -> str:

@@ -117,40 +117,63 @@ async def read_cluster(
 
 async def read_nodes(api: Api, settings: ExtenderConfiguration, unread_objects: list[str]) -> dict[str, ListedNode]:
     """All nodes by name; those that cannot be decoded are named in `unread_objects`."""
-    nodes = {}
+    nodes: dict[str, ListedNode] = {}
     async for raw in list_items(api, "nodes"):
-        try:
-            node = to_listed_node(_NODE.decode(raw), _NODE_FIELDS.decode(raw), settings)
-        except UNDECODABLE as error:
-            unread_objects.append(f"a node cannot be decoded and is left out: {error}")
-        else:
-            nodes[node.facts.name] = node
+        _add_node(nodes, raw, settings, unread_objects)
     return nodes
 
 
 async def _read_pods(
     api: Api, settings: ExtenderConfiguration, listed: ClusterListing, namespaces: Collection[str]
 ) -> None:
-    label_keys = settings.rules.build_rules().list_label_keys()
-    listed.pods.clear()
-    listed.pods_by_scheduler.clear()
-    listed.requests.clear()
-    listed.waiting_pods.clear()
-    listed.hosts = HostUsage(is_kept=settings.select_policies().reads_hosts)
-    known = listed.hosts.begin_list()
-    for name, node in listed.nodes.items() if known is not None else ():
-        listed.hosts.update_host(name, node.host)
+    counter = _PodCounter(listed, settings)
     async for raw in _list_pods(api, namespaces):
+        counter.count_pod(raw)
+    counter.end_list()
+
+
+def count_listed_cluster(
+    nodes: Iterable[msgspec.Raw], pods: Iterable[msgspec.Raw], settings: ExtenderConfiguration
+) -> ExplainedCluster:
+    """The same of objects that were listed before."""
+    listed = ClusterListing()
+    for raw in nodes:
+        _add_node(listed.nodes, raw, settings, listed.unread_objects)
+    counter = _PodCounter(listed, settings)
+    for raw in pods:
+        counter.count_pod(raw)
+    counter.end_list()
+    return ExplainedCluster(listed, settings.unit_mib, settings.rules.build_rules())
+
+
+class _PodCounter:
+    """Fills the listing, from its beginning, with the pods of one list."""
+
+    def __init__(self, listed: ClusterListing, settings: ExtenderConfiguration) -> None:
+        self._listed = listed
+        self._label_keys = settings.rules.build_rules().list_label_keys()
+        self._resource = settings.resources.memory
+        listed.pods.clear()
+        listed.pods_by_scheduler.clear()
+        listed.requests.clear()
+        listed.waiting_pods.clear()
+        listed.hosts = HostUsage(is_kept=settings.select_policies().reads_hosts)
+        self._known_hosts = listed.hosts.begin_list()
+        for name, node in listed.nodes.items() if self._known_hosts is not None else ():
+            listed.hosts.update_host(name, node.host)
+
+    def count_pod(self, raw: msgspec.Raw) -> None:
+        listed = self._listed
         try:
             obj = _POD.decode(raw)
             host = listed.hosts.read_request(obj.spec)
-            pod = to_pod(obj, resource=settings.resources.memory, label_keys=label_keys, host=host)
+            pod = to_pod(obj, resource=self._resource, label_keys=self._label_keys, host=host)
             is_recorded = isinstance(pod.record, Record) and pod.record.is_ours
             is_waiting = pod.request is not None and not (pod.node_name or pod.is_finished or pod.is_terminating)
             scheduling_fields = _POD_FIELDS.decode(raw) if is_recorded or is_waiting else None
         except UNDECODABLE as error:
             listed.unread_objects.append(f"a pod cannot be decoded and is left out: {error}")
-            continue
+            return
         listed.hosts.update_pod(obj)
         if pod.request is not None and not pod.is_finished:
             listed.requests.append(pod.request)
@@ -160,7 +183,20 @@ async def _read_pods(
             listed.pods[pod.uid] = pod
             if scheduling_fields is not None:
                 listed.pods_by_scheduler[scheduling_fields.scheduler_name] += 1
-    listed.hosts.end_list(known, listed.pods)
+
+    def end_list(self) -> None:
+        self._listed.hosts.end_list(self._known_hosts, self._listed.pods)
+
+
+def _add_node(
+    nodes: dict[str, ListedNode], raw: msgspec.Raw, settings: ExtenderConfiguration, unread_objects: list[str]
+) -> None:
+    try:
+        node = to_listed_node(_NODE.decode(raw), _NODE_FIELDS.decode(raw), settings)
+    except UNDECODABLE as error:
+        unread_objects.append(f"a node cannot be decoded and is left out: {error}")
+    else:
+        nodes[node.facts.name] = node
 
 
 async def _list_pods(api: Api, namespaces: Collection[str]) -> AsyncIterator[msgspec.Raw]:

@@ -132,15 +132,23 @@ async def read_explained_pod(api: Api, settings: ExtenderConfiguration, namespac
     body = await api.get_pod_bytes(namespace, name, timeout_seconds=CALL_SECONDS)
     if body is None:
         raise MissingPodError(f"there is no pod {name} in namespace {namespace}")
+    labels = await read_namespace_labels(api, settings.build_placement(), namespace)
     try:
-        pod = msgspec.json.decode(body, type=PodObject)
-        scheduling_fields = msgspec.json.decode(body, type=PodSchedulingFields)
+        return decode_explained_pod(body, settings, labels)
     except UNDECODABLE as error:
         raise NoAnswerError(f"get pod {namespace}/{name}: {error}") from error
+
+
+def decode_explained_pod(
+    body: bytes, settings: ExtenderConfiguration, namespace_labels: tuple[tuple[str, str], ...]
+) -> ExplainedPod:
+    """The pod under the rules and the profile that are in force for it. Raises one of `UNDECODABLE`."""
+    pod = msgspec.json.decode(body, type=PodObject)
+    scheduling_fields = msgspec.json.decode(body, type=PodSchedulingFields)
     placement = settings.build_placement()
     host = read_host_request(pod.spec) if settings.select_policies().reads_hosts else None
     read = to_pod(pod, resource=settings.resources.memory, label_keys=placement.list_label_keys(), host=host)
-    read = replace(read, namespace_labels=await read_namespace_labels(api, placement, namespace))
+    read = replace(read, namespace_labels=namespace_labels)
     return ExplainedPod(placement.settle_pod(read), scheduling_fields, pod.metadata.annotations or {})
 
 

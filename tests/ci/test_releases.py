@@ -1,0 +1,63 @@
+"""The releases of Kubernetes that the smoke tests run on: chosen by one variable, and the same everywhere they are named."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.control_plane.binaries import (
+    MODULE,
+    RELEASE_VARIABLE,
+    choose_older_version,
+    has_programs,
+    read_pinned_version,
+)
+from tests.support.processes import REPOSITORY
+
+
+def read_matrix() -> list[str]:
+    """What `make smoke` runs."""
+    (targets,) = re.findall(r"^smoke: ((?:smoke-[\d.]+ )+)##", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
+    return [target.removeprefix("smoke-") for target in str(targets).split()]
+
+
+def test_every_release_of_the_matrix_is_pinned_and_no_other() -> None:
+    versions = {release: read_pinned_version({RELEASE_VARIABLE: release}) for release in read_matrix()}
+    assert {release: version.rpartition(".")[0] for release, version in versions.items()} == {
+        release: f"v{release}" for release in versions
+    }
+    assert {path.stem for path in (MODULE / "releases").glob("*.mod")} == set(versions) - {"1.36"}
+    assert read_pinned_version({}) == versions["1.36"]
+
+
+def test_all_modules_of_a_release_are_of_one_version() -> None:
+    """v1.N.P goes with v0.N.P; a line that was forgotten would build a mixture."""
+    for release in read_matrix()[:-1]:
+        text = (MODULE / "releases" / f"{release}.mod").read_text()
+        replaced = set(re.findall(r"^\tk8s\.io/\S+ => k8s\.io/\S+ v0(\S+)$", text, re.MULTILINE))
+        assert replaced == {read_pinned_version({RELEASE_VARIABLE: release}).removeprefix("v1")}
+
+
+def test_all_but_the_newest_run_where_they_are_built(tmp_path: Path) -> None:
+    """The newest is in `make e2e`."""
+    (older,) = re.findall(r"^older=\(([\d. ]+)\)", (REPOSITORY / ".ci/run").read_text(), re.MULTILINE)
+    assert older.split() == read_matrix()[:-1]
+    nowhere = {"XDG_CACHE_HOME": str(tmp_path), "PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    assert not has_programs({**nowhere, RELEASE_VARIABLE: "1.34"})
+    assert has_programs({**nowhere, RELEASE_VARIABLE: "1.34"}, programs=())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_a_new_api_server_has_to_emulate_an_old_one() -> None:
+    assert choose_older_version({RELEASE_VARIABLE: "1.35"}) is None
+    assert choose_older_version({}) == "1.33"
+
+
+def test_a_release_that_is_not_pinned_is_an_error() -> None:
+    with pytest.raises(
+        RuntimeError, match=r"VRAMPACK_KUBERNETES=1\.20: releases beside that of go\.mod are 1\.34, 1\.35"
+    ):
+        read_pinned_version({RELEASE_VARIABLE: "1.20"})

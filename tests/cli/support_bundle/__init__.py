@@ -1,0 +1,1 @@
+"""`vrampack card` before an API server."""

@@ -1,0 +1,37 @@
+"""What the accounts of our programs must be allowed, as the shipped roles allow it; a test compares the two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+AccessNeed = tuple[str, str, tuple[str, ...]]
+"""API group, resource with its subresource, verbs."""
+
+_READ = ("get", "list", "watch")
+ACCESS_NEEDS: Mapping[str, tuple[AccessNeed, ...]] = {
+    "vrampack-extender": (
+        ("", "pods", _READ),
+        ("", "nodes", _READ),
+        ("", "namespaces", ("list", "watch")),
+        ("", "pods/binding", ("create",)),
+        ("", "pods/status", ("patch",)),
+        ("", "events", ("create", "patch")),
+        ("resource.k8s.io", "deviceclasses", ("list",)),
+    ),
+    "vrampack-agent": (
+        ("", "pods", _READ),
+        ("", "nodes", (*_READ, "patch")),
+        ("", "events", ("create",)),
+        ("", "pods/eviction", ("create",)),
+    ),
+}
+
+
+def list_attributes(account: str) -> Iterator[dict[str, str]]:
+    """The `resourceAttributes` of a SubjectAccessReview, one for each verb that the account needs."""
+    for group, qualified, verbs in ACCESS_NEEDS[account]:
+        resource, _, subresource = qualified.partition("/")
+        for verb in verbs:
+            yield {"verb": verb, "group": group, "resource": resource} | (
+                {"subresource": subresource} if subresource else {}
+            )

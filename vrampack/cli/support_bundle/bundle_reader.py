@@ -1,0 +1,134 @@
+"""Reads for a bundle: lists of any kind page by page, logs and pages of pods, each within a time and a size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from vrampack.kube.diagnostic_client import DiagnosticApi
+from vrampack.kube.errors import NoAnswerError, RefusedError
+from vrampack.kube.objects import UNDECODABLE, ListMeta
+from vrampack.simulator.resource_kinds import Object
+
+PAGE_SIZE = 500
+LIST_SECONDS = 30.0
+POD_SECONDS = 10.0
+"""A node that is away would hold each log for as long."""
+MAX_PAGE_BYTES = 64 << 20
+MAX_LISTED_OBJECTS = 200_000
+LOG_LINES = 5000
+LOG_BYTES = 1 << 20
+METRICS_BYTES = 4 << 20
+
+
+_Decoded = TypeVar("_Decoded")
+
+
+class _ObjectPage(msgspec.Struct):
+    metadata: ListMeta = ListMeta()
+    items: list[Object] | None = None
+
+
+class ConfigMapTexts(msgspec.Struct):
+    """A v1.ConfigMap."""
+
+    data: dict[str, str] = {}
+
+
+class ApiServerVersion(msgspec.Struct, rename="camel"):
+    """What `/version` says."""
+
+    git_version: str = ""
+    platform: str = ""
+
+
+class BundleReader:
+    """One cluster and the namespace of the product. Everything raises `RefusedError` or `NoAnswerError`."""
+
+    def __init__(self, api: DiagnosticApi, namespace: str) -> None:
+        self.api = api
+        self.namespace = namespace
+
+    async def read_version(self) -> ApiServerVersion:
+        body = await self.api.read_path(
+            "/version", resource="version", timeout_seconds=LIST_SECONDS, max_bytes=LOG_BYTES
+        )
+        return _decode(body, ApiServerVersion, "version")
+
+    async def list_path(self, path: str, resource: str) -> list[Object]:
+        """Every object there; of more than `MAX_LISTED_OBJECTS` the first."""
+        found: list[Object] = []
+        token = ""
+        while True:
+            query = {"limit": str(PAGE_SIZE)} | ({"continue": token} if token else {})
+            body = await self.api.read_path(
+                path, resource=resource, query=query, timeout_seconds=LIST_SECONDS, max_bytes=MAX_PAGE_BYTES
+            )
+            page = _decode(body, _ObjectPage, resource)
+            found += page.items or ()
+            token = page.metadata.continue_
+            if not token or len(found) >= MAX_LISTED_OBJECTS:
+                return found
+
+    async def list_own(self, resource: str, *, group_path: str = "/api/v1") -> list[Object]:
+        """Those of the product's namespace."""
+        return await self.list_path(f"{group_path}/namespaces/{quote(self.namespace, safe='')}/{resource}", resource)
+
+    async def list_newest_version(self, group: str, versions: tuple[str, ...], resource: str) -> list[Object]:
+        """By the first of these versions that the API server has."""
+        for version in versions[:-1]:
+            try:
+                return await self.list_path(f"/apis/{group}/{version}/{resource}", resource)
+            except RefusedError as error:
+                if error.status != HTTPStatus.NOT_FOUND:
+                    raise
+        return await self.list_path(f"/apis/{group}/{versions[-1]}/{resource}", resource)
+
+    async def read_config_map(self, name: str) -> Mapping[str, str]:
+        path = f"/api/v1/namespaces/{quote(self.namespace, safe='')}/configmaps/{quote(name, safe='')}"
+        body = await self.api.read_path(
+            path, resource="configmaps", timeout_seconds=LIST_SECONDS, max_bytes=METRICS_BYTES
+        )
+        return _decode(body, ConfigMapTexts, "configmaps").data
+
+    async def read_log(self, pod: str, container: str, *, is_previous: bool) -> str:
+        """The end of a container's log, or of the one that ran before it."""
+        query = {
+            "container": container,
+            "tailLines": str(LOG_LINES),
+            "limitBytes": str(LOG_BYTES),
+            "timestamps": "true",
+            **({"previous": "true"} if is_previous else {}),
+        }
+        body = await self.api.read_path(
+            f"{self._get_pod_path(pod)}/log",
+            resource="pods/log",
+            query=query,
+            timeout_seconds=POD_SECONDS,
+            max_bytes=LOG_BYTES,
+        )
+        return body.decode(errors="replace")
+
+    async def read_metrics(self, pod: str, port: int) -> str:
+        """What a pod serves under `/metrics`, through the API server."""
+        body = await self.api.read_path(
+            f"{self._get_pod_path(pod)}:{port}/proxy/metrics",
+            resource="pods/proxy",
+            timeout_seconds=POD_SECONDS,
+            max_bytes=METRICS_BYTES,
+        )
+        return body.decode(errors="replace")
+
+    def _get_pod_path(self, pod: str) -> str:
+        return f"/api/v1/namespaces/{quote(self.namespace, safe='')}/pods/{quote(pod, safe='')}"
+
+
+def _decode(body: bytes, kind: type[_Decoded], resource: str) -> _Decoded:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except UNDECODABLE as error:
+        raise NoAnswerError(f"get {resource}: not what it should be: {error}") from error

@@ -1,0 +1,100 @@
+"""`vrampack support-bundle`: one file for the people who are asked for help."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from extender.settings import load_settings
+from vrampack.cli.errors import report_error
+from vrampack.cli.kubeconfig import find_kubeconfig
+from vrampack.cli.output import write_output
+from vrampack.cli.support_bundle.bundle_file import SupportBundle
+from vrampack.cli.support_bundle.bundle_reader import BundleReader
+from vrampack.cli.support_bundle.collection import BundleCollector
+from vrampack.cli.version import VERSION
+from vrampack.config.errors import SettingsError
+from vrampack.kube.credentials import load_credentials
+from vrampack.kube.diagnostic_client import DiagnosticApi
+from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError
+
+OWN_NAMESPACE = "vrampack-system"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write one bundle; returns the exit code: 0 written, whatever is missing in it, 1 nothing written, 2 misuse."""
+    options = build_parser().parse_args(arguments)
+    created = datetime.now(UTC)
+    path = options.output or Path(f"vrampack-support-{created:%Y%m%dT%H%M%SZ}.tar.gz")
+    bundle = SupportBundle(created)
+    try:
+        asyncio.run(_collect(options, bundle))
+        bundle.write_archive(path)
+    except SettingsError as error:
+        return report_error(str(error), 2)
+    except NoAnswerError as error:
+        return report_error(f"no answer from the API server: {error}", 1)
+    except (CredentialsError, OSError) as error:
+        return report_error(str(error), 1)
+    sys.stderr.write("".join(f"vrampack: {line}\n" for line in _describe_gaps(bundle)))
+    write_output(f"{path}: {bundle.file_count} files, {_format_size(path.stat().st_size)}\n")
+    return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The flags of this command."""
+    made = argparse.ArgumentParser(
+        prog="vrampack support-bundle",
+        description="Collect what a maintainer needs to help into one file, without secrets. Only reads the cluster.",
+        epilog="Exit 0: written, its manifest names what is missing; 1: not written; 2: misuse.",
+    )
+    made.add_argument(
+        "--output", type=Path, metavar="FILE.tar.gz", help="where to; vrampack-support-TIME.tar.gz here without it"
+    )
+    made.add_argument(
+        "--namespace", default=OWN_NAMESPACE, metavar="NAME", help=f"of our pods; {OWN_NAMESPACE} without it"
+    )
+    made.add_argument(
+        "--node", action="append", metavar="NODE", help="logs of its agent first; may be given several times"
+    )
+    made.add_argument(
+        "--config", type=Path, metavar="FILE", help="the extender's configuration; the cluster's own without it"
+    )
+    made.add_argument(
+        "--kubeconfig", type=Path, metavar="FILE", help="$KUBECONFIG, ~/.kube/config or this pod's account without it"
+    )
+    made.add_argument("--context", metavar="NAME", help="of the kubeconfig; its current one without it")
+    return made
+
+
+async def _collect(options: argparse.Namespace, bundle: SupportBundle) -> None:
+    settings = load_settings(options.config) if options.config else None
+    credentials = await load_credentials(find_kubeconfig(options.kubeconfig), options.context)
+    api = DiagnosticApi(credentials, user_agent=f"vrampack-support-bundle/{VERSION}")
+    try:
+        reader = BundleReader(api, options.namespace)
+        await _require_answer(reader)
+        await BundleCollector(reader, bundle, settings, frozenset(options.node or ())).collect_all()
+    finally:
+        await api.close()
+
+
+async def _require_answer(reader: BundleReader) -> None:
+    """Before every part waits for a server that is not there. Raises `NoAnswerError`."""
+    try:
+        await reader.read_version()
+    except RefusedError:
+        return
+
+
+def _describe_gaps(bundle: SupportBundle) -> list[str]:
+    lines = [f"{each.name}: not collected: {each.problem}" for each in bundle.reports if each.problem]
+    return lines + [f"{each.name}: {note}" for each in bundle.reports for note in each.notes]
+
+
+def _format_size(size: int) -> str:
+    return f"{size / (1 << 20):.1f} MiB" if size >= 1 << 20 else f"{size / (1 << 10):.0f} KiB"
