@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from images.archive import LIMITS_MB
-from release.archives import list_files, write_compressed_tar
+from release.archives import list_files, rewrite_tar, write_compressed_tar
 from release.sources import ReleaseSources
 
 IMAGE_NAMES = {"all": "vrampack", "extender": "vrampack-extender"}
@@ -39,6 +39,7 @@ class ReleaseBuilder:
         target = self.folder / f"{IMAGE_NAMES[parts]}-{self.version}-image-{arch}.tar"
         settings = {"ARCH": arch, "PARTS": parts, "OUT": str(target), "NAME": f"{REGISTRY}/{IMAGE_NAMES[parts]}"}
         self._run("images/build", VENV=sys.prefix, REVISION=self.sources.revision, **settings)
+        rewrite_tar(target, written_at=self.sources.committed_at)
         return target
 
     def build_wheel(self) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from release.archives import list_files, write_compressed_tar, write_tar
+from release.archives import list_files, rewrite_tar, write_compressed_tar, write_tar
 from release.artifacts import IMAGE_NAMES, REGISTRY, ReleaseBuilder
 from release.checksums import compute_sha256, write_checksums
 from release.krew import write_krew_manifest
@@ -46,6 +46,19 @@ def test_an_archive_depends_on_names_and_contents_alone(write: type, tmp_path: P
     with tarfile.open(tmp_path / "one.tar") as archive:
         members = {each.name: (each.mode, each.mtime, each.uid, each.uname) for each in archive}
     assert members == {"x/a": (0o644, WRITTEN_AT, 0, ""), "x/below/program": (0o755, WRITTEN_AT, 0, "")}
+
+
+def test_an_archive_that_another_made_is_rewritten_without_its_times(tmp_path: Path) -> None:
+    for name, time in (("one", 1), ("another", 2_000_000_000)):
+        folder = a_folder(tmp_path / name, mode=0o777, time=time)
+        with tarfile.open(tmp_path / f"{name}.tar", "w") as archive:
+            archive.add(folder, "x")
+        rewrite_tar(tmp_path / f"{name}.tar", written_at=WRITTEN_AT)
+    assert (tmp_path / "one.tar").read_bytes() == (tmp_path / "another.tar").read_bytes()
+    with tarfile.open(tmp_path / "one.tar") as archive:
+        content = archive.extractfile("x/a")
+        assert content is not None
+        assert content.read() == b"a"
 
 
 def test_a_compressed_archive_has_no_name_in_it(tmp_path: Path) -> None:
