@@ -66,7 +66,7 @@ RUN /opt/vrampack/bin/python3 -m images.environment_trim "${PARTS}" "${TARGETARC
     && /opt/vrampack/bin/python3 -m compileall -q --invalidation-mode unchecked-hash /opt/vrampack/lib
 
 
-FROM ${BASE}
+FROM --platform=${TARGETPLATFORM} ${BASE}
 ARG VERSION=unknown
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="vrampack" \

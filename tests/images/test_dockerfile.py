@@ -45,7 +45,7 @@ def test_every_stage_starts_from_a_base_that_can_be_given() -> None:
     assert [stage[0] for stage in built] == [
         ("FROM", "--platform=${BUILDPLATFORM} ${COMPILER_BASE} AS library"),
         ("FROM", "--platform=${BUILDPLATFORM} ${BUILDER_BASE} AS builder"),
-        ("FROM", "${BASE}"),
+        ("FROM", "--platform=${TARGETPLATFORM} ${BASE}"),
     ]
 
 
