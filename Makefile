@@ -14,7 +14,7 @@ OTHER_SUITES := $(addprefix --ignore=tests/,alerts e2e node shim machine)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format mutations alerts-test e2e smoke e2e-node shim-test recipes recipes-hpa recipes-node soak bench packing packing-final plugin hook preload kmod dashboards panel-pictures render image clean
+.PHONY: help setup demo test check format mutations alerts-test e2e smoke e2e-node shim-test recipes recipes-hpa recipes-node soak bench packing packing-final plugin hook preload kmod dashboards panel-pictures render image release release-test release-twice arm64-test clean
 
 help: ## What can be made
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,7 +36,7 @@ demo: setup ## The main job on a cluster in one process: no Kubernetes, no GPU, 
 	$(BIN)/vrampack demo
 
 test: setup ## Everything that needs no cluster and no Go; ARGS=... is for pytest: files, -k, -x
-	$(NO_AUTHORITIES) $(BIN)/python -m pytest $(ALL_CORES) -m "not e2e and not node and not image and not mutation and not shim and not recipes and not alerts" $(OTHER_SUITES) $(or $(ARGS),tests)
+	$(NO_AUTHORITIES) $(BIN)/python -m pytest $(ALL_CORES) -m "not e2e and not node and not image and not mutation and not shim and not recipes and not alerts and not release" $(OTHER_SUITES) $(or $(ARGS),tests)
 
 check: setup ## Format, lint, types, import rules
 	$(BIN)/ruff format --check .
@@ -126,6 +126,19 @@ render: needed-e2e setup ## What manifests/ holds, of charts/vrampack, by helm; 
 image: needed-image$(if $(BASE),,-base) setup ## The container image from the Dockerfile, built and tried; as root (BASE=... takes another base)
 	VENV=$(VENV) images/build $(BASE)
 	$(BIN)/python -m pytest -m image tests/images
+
+release: needed-release setup ## Every file of a release of HEAD, in build/release/VERSION; VERSION=0.1.0, KEY=cosign.key, ARCH=amd64; as root
+	$(if $(VERSION),,$(error say which: make release VERSION=0.1.0))
+	$(BIN)/python -m release $(VERSION) $(addprefix --arch=,$(ARCH)) $(addprefix --key=,$(KEY))
+
+release-test: needed-release setup ## What `make release` has made, looked into: checksums, signature, SBOM, sizes; VERSION=0.1.0
+	$(BIN)/python -m pytest -m release tests/release
+
+release-twice: needed-release setup ## The same release from a clone with another path, umask and time zone: every file must be equal; VERSION=0.1.0
+	$(BIN)/python -m tests.release.twice $(VERSION) $(addprefix --arch=,$(ARCH))
+
+arm64-test: needed-release setup ## The hook, the core and the library compiled for arm64, the image's program: run by qemu
+	$(BIN)/python -m tests.arm64
 
 clean: ## Remove what was built here
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -3,16 +3,22 @@
 Nine tenths of the Kubernetes client are classes for objects and for groups of the API. It imports them on first use, and
 we never use one: we send paths and read bytes. A later client may think otherwise, so this fails, and with it the build,
 when something on the list is not there any more, or when anything that is left cannot be imported.
+
+`python -m images.environment_trim all|extender ARCH`: for another architecture than this machine's nothing is imported
+here, but in the last step of the build (`base_trim.py`), on the image's own interpreter.
 """
 
 from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import pkgutil
+import platform
 import shutil
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 from images.elf_symbols import strip_symbols
@@ -42,21 +48,45 @@ CLIENT_PACKAGES = ("kubernetes.aio.client", "kubernetes.aio.config")
 """The packages of the client that we call. What they import, even inside a function, has to be there."""
 
 
-def main() -> int:
-    """Trim the environment that runs this; returns the exit code."""
+AGENT_DISTRIBUTIONS = ("grpcio", "protobuf", "nvidia-ml-py")
+"""What only the agent talks with, to kubelet and to the driver: an extender's image has none of it."""
+AGENT_PACKAGES = ("grpc", "google", "pynvml")
+"""Their packages: a module of ours may lack these where they were left out, and no others."""
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+
+
+def main(parts: str, arch: str) -> int:
+    """Trim the environment that runs this to these parts, `all` or `extender`; returns the exit code."""
     site = next(Path(entry) for entry in sys.path if entry.endswith("site-packages"))
+    _remove_path(site / "bin")
     removed = sum(_remove_path(path) for pattern in REMOVED_PATTERNS for path in find_removed_paths(site, pattern))
+    if parts == "extender":
+        removed += sum(remove_distribution(site, name) for name in AGENT_DISTRIBUTIONS)
+        removed += _remove_path(Path(sys.prefix) / "lib/vrampack")
     stripped = sum(strip_symbols(path) for path in site.rglob("*.so*"))
     for path in (Path(sys.prefix) / "bin").iterdir():
         if path.name not in COMMANDS and not path.name.startswith("python3."):
             path.unlink()
+    if MACHINES.get(arch, platform.machine()) == platform.machine():
+        check_imports()
+    sys.stdout.write(f"removed {removed >> 20} MiB, stripped {stripped >> 20} MiB\n")
+    return 0
+
+
+def check_imports() -> None:
+    """Import all that is left of ours, and all that the client's packages would. Raises `ImportError` where that fails."""
     for package in OWN_PACKAGES:
         import_modules(package)
     for package in CLIENT_PACKAGES:
-        for path in sorted((site / package.replace(".", "/")).glob("*.py")):
+        (folder,) = importlib.import_module(package).__path__
+        for path in sorted(Path(folder).glob("*.py")):
             follow_imports(package, path.read_text(encoding="utf-8"))
-    sys.stdout.write(f"removed {removed >> 20} MiB, stripped {stripped >> 20} MiB; all that is left can be imported\n")
-    return 0
+
+
+def remove_distribution(site: Path, name: str) -> int:
+    """Remove an installed distribution; returns the bytes. Raises `PackageNotFoundError`."""
+    tops = {file.parts[0] for file in metadata.distribution(name).files or ()} - {"..", "bin"}
+    return sum(_remove_path(site / top) for top in tops)
 
 
 def find_removed_paths(site: Path, pattern: str) -> list[Path]:
@@ -68,11 +98,11 @@ def find_removed_paths(site: Path, pattern: str) -> list[Path]:
 
 
 def import_modules(package: str) -> None:
-    """Import every module of a package, but not the ones that run when they are imported."""
+    """Import every module of a package, but not those that run when imported, nor the agent's without its parts."""
     module = importlib.import_module(package)
     for each in pkgutil.walk_packages(module.__path__, f"{package}."):
         if not each.name.endswith(".__main__"):
-            importlib.import_module(each.name)
+            _import_module(each.name)
 
 
 def follow_imports(package: str, source: str) -> None:
@@ -86,6 +116,15 @@ def follow_imports(package: str, source: str) -> None:
             for alias in node.names:
                 if not hasattr(module, alias.name):
                     importlib.import_module(f"{module.__name__}.{alias.name}")
+
+
+def _import_module(name: str) -> None:
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        is_left_out = importlib.util.find_spec("grpc") is None
+        if not (is_left_out and str(error.name).partition(".")[0] in AGENT_PACKAGES):
+            raise
 
 
 def _remove_path(path: Path) -> int:
@@ -107,4 +146,4 @@ def _walk_running_code(node: ast.AST) -> Iterator[ast.AST]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

@@ -7,7 +7,11 @@
 
 #include "syscalls.h"
 
+#ifdef __aarch64__
+#define PAGE 65536ul /* the largest that a kernel has there: what is mapped is whole pages with the smaller ones too */
+#else
 #define PAGE 4096ul
+#endif
 
 #if !__STDC_HOSTED__
 /* The compiler makes calls of these two out of plain assignments, so they cannot be written as plain assignments. */
@@ -15,7 +19,12 @@ void *memcpy(void *restrict to, const void *restrict from, size_t size)
 {
 	void *result = to;
 
+#ifdef __aarch64__
+	for (size_t i = 0; i < size; i++)
+		((volatile char *)to)[i] = ((const char *)from)[i];
+#else
 	__asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(size) : : "memory");
+#endif
 	return result;
 }
 
@@ -23,7 +32,12 @@ void *memset(void *to, int value, size_t size)
 {
 	void *result = to;
 
+#ifdef __aarch64__
+	for (size_t i = 0; i < size; i++)
+		((volatile char *)to)[i] = (char)value;
+#else
 	__asm__ volatile("rep stosb" : "+D"(to), "+c"(size) : "a"(value) : "memory");
+#endif
 	return result;
 }
 #endif

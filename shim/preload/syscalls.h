@@ -1,5 +1,5 @@
 /*
- * The system calls of the library, x86-64, without a libc: errors come back as -errno and the caller's errno is not touched.
+ * The system calls of the library, for x86-64 and arm64, without a libc: errors come back as -errno and the caller's errno is not touched.
  *
  * Through libc they would need its versioned names, could be caught by the library's own hooks, and could not be used
  * before libc is ready.
@@ -16,7 +16,11 @@
 /* What the kernel's own headers define only for itself, or beside names of libc. */
 #define SYS_AT_FDCWD (-100)
 #define SYS_O_RDONLY 0
+#ifdef __aarch64__
+#define SYS_O_DIRECTORY 040000
+#else
 #define SYS_O_DIRECTORY 0200000
+#endif
 #define SYS_O_CLOEXEC 02000000
 #define SYS_AF_UNIX 1
 #define SYS_SOCK_SEQPACKET 5
@@ -54,6 +58,18 @@ struct sys_dirent {
 
 static inline long sys_call6(long number, long a, long b, long c, long d, long e, long f)
 {
+#ifdef __aarch64__
+	register long x8 __asm__("x8") = number;
+	register long x0 __asm__("x0") = a;
+	register long x1 __asm__("x1") = b;
+	register long x2 __asm__("x2") = c;
+	register long x3 __asm__("x3") = d;
+	register long x4 __asm__("x4") = e;
+	register long x5 __asm__("x5") = f;
+
+	__asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory");
+	return x0;
+#else
 	register long r10 __asm__("r10") = d;
 	register long r8 __asm__("r8") = e;
 	register long r9 __asm__("r9") = f;
@@ -64,6 +80,7 @@ static inline long sys_call6(long number, long a, long b, long c, long d, long e
 			 : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
 			 : "rcx", "r11", "memory");
 	return result;
+#endif
 }
 
 static inline long sys_call4(long number, long a, long b, long c, long d)

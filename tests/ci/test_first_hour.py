@@ -43,10 +43,10 @@ def test_links_and_paths_lead_somewhere(page: str) -> None:
 
 
 def test_the_readme_says_how_to_build_the_image_before_it_applies_it() -> None:
-    """No published image is named that somebody could only wait for."""
+    """No published image is named that somebody could only wait for, and no registry is needed."""
     text = read("README.md")
-    assert 0 < text.index("docker build ") < text.index("kubectl apply")
-    assert "newName: registry.example.com" in text[: text.index("kubectl apply")]
+    assert 0 < text.index("make image") < text.index("kubectl apply")
+    assert "newName: localhost/vrampack," in text[: text.index("kubectl apply")]
 
 
 def test_the_picture_and_the_commands_are_on_the_first_screen() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from images.archive import LIMIT_MB, main, read_archive
+from images.archive import LIMITS_MB, main, read_archive
 
 Files = Mapping[str, bytes]
 
@@ -38,7 +38,7 @@ def an_archive(path: Path, *layers: Files, claimed_bytes: int | None = None) -> 
     entries = [put(a_tar(files)) for files in layers]
     if claimed_bytes is not None:
         entries[-1]["size"] = claimed_bytes
-    config = put(json.dumps({"config": {"User": "1:1"}}).encode())
+    config = put(json.dumps({"architecture": "arm64", "config": {"User": "1:1"}}).encode())
     manifest = put(json.dumps({"config": config, "layers": entries}).encode())
     path.write_bytes(a_tar(blobs | {"index.json": json.dumps({"manifests": [manifest]}).encode()}))
     return path
@@ -53,18 +53,19 @@ def test_a_later_layer_covers_and_takes_away(tmp_path: Path) -> None:
     archive.unpack_layers(root)
     files = {str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()}
     assert files == {"etc/kept": "1", "etc/changed": "2", "lib/new": "2"}
-    assert archive.settings == {"User": "1:1"}
+    assert (archive.architecture, archive.settings) == ("arm64", {"User": "1:1"})
     assert archive.list_paths(archive.own_layer) == list(ours)
 
 
+@pytest.mark.parametrize("parts", LIMITS_MB)
 @pytest.mark.parametrize(("extra", "want"), [(0, 0), (1, 1)])
 def test_an_image_over_the_limit_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], extra: int, want: int
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], extra: int, want: int, parts: str
 ) -> None:
     path = an_archive(tmp_path / "image.tar", {"a": b""}, {"b": b""})
     base = read_archive(path).layers[0].size_bytes
-    path = an_archive(path, {"a": b""}, {"b": b""}, claimed_bytes=LIMIT_MB * 1_000_000 - base + extra)
-    assert main(path) == want
+    path = an_archive(path, {"a": b""}, {"b": b""}, claimed_bytes=LIMITS_MB[parts] * 1_000_000 - base + extra)
+    assert main(path, parts) == want
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[2] for line in lines] == ["base", "vrampack", "compressed"]
-    assert f"{LIMIT_MB:.1f} MB" in lines[-1]
+    assert f"{LIMITS_MB[parts]:.1f} MB" in lines[-1]

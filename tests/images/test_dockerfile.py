@@ -19,7 +19,7 @@ SITE = Path(yaml.__file__).parents[1]
 PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
 ROOMS = [room.rstrip("*") for room in PYPROJECT["tool"]["setuptools"]["packages"]["find"]["include"]]
 FILES = ["pyproject.toml", "README.md", "LICENSE", "requirements/runtime.txt", "requirements/dev.txt"]
-TOOLS = ["images/elf_symbols.py", "images/environment_trim.py"]
+TOOLS = ["images/base_trim.py", "images/elf_symbols.py", "images/environment_trim.py", "images/target"]
 LIBRARY_SOURCES = ["shim/core", "shim/preload"]
 
 
@@ -37,14 +37,15 @@ def stages() -> list[list[tuple[str, str]]]:
 
 
 def test_every_stage_starts_from_a_base_that_can_be_given() -> None:
-    (base, compiler), *built = stages()
+    (base, compiler, builder), *built = stages()
     assert base[0] == "ARG"
     assert re.fullmatch(r"BASE=docker\.io/library/python:3\.\d+-slim-\w+", base[1])
     assert compiler == ("ARG", "COMPILER_BASE=${BASE}")
+    assert builder == ("ARG", "BUILDER_BASE=${BASE}")
     assert [stage[0] for stage in built] == [
-        ("FROM", "${COMPILER_BASE} AS library"),
-        ("FROM", "${BASE} AS builder"),
-        ("FROM", "${BASE}"),
+        ("FROM", "--platform=${BUILDPLATFORM} ${COMPILER_BASE} AS library"),
+        ("FROM", "--platform=${BUILDPLATFORM} ${BUILDER_BASE} AS builder"),
+        ("FROM", "--platform=${TARGETPLATFORM} ${BASE}"),
     ]
 
 
@@ -62,7 +63,9 @@ def test_nothing_is_fetched_but_pinned_packages_and_the_compiler() -> None:
     assert "ADD" not in {name for name, _ in instructions}
     compiling, *others = ["\n".join(text for name, text in stage if name == "RUN") for stage in stages()[1:]]
     assert not re.search(r"\b(curl|wget|git|pip)\b|https?://", compiling)
-    assert re.findall(r"apt-get install ([^;&]*);", compiling) == ["--yes --no-install-recommends gcc libc6-dev make"]
+    assert re.findall(r"apt-get install ([^;&]*);", compiling) == [
+        "--yes --no-install-recommends $(images/target packages) make"
+    ]
     runs = "\n".join(others)
     assert not re.search(r"\b(curl|wget|git|apt-get)\b|https?://", runs)
     installs = re.findall(r"pip\S*(?: --python \S+)? install ([^&]*)", runs)
@@ -89,8 +92,9 @@ def test_the_builder_takes_what_the_program_is_made_of() -> None:
 
 def test_the_library_is_compiled_from_its_sources_alone() -> None:
     """Whatever lies in a build folder is of another tree: a clean clone has none."""
-    assert copied_sources(stages()[1]) == LIBRARY_SOURCES
-    assert [text for name, text in stages()[1] if name == "RUN"][-1] == "make -C shim/preload preload OUT=/out"
+    assert copied_sources(stages()[1]) == ["images/target", *LIBRARY_SOURCES]
+    made = 'make -C shim/preload preload OUT=/out CC="$(/images/target compiler)"'
+    assert [text for name, text in stages()[1] if name == "RUN"][-1] == made
 
 
 def test_the_builder_is_shown_nothing_else() -> None:

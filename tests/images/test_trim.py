@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import shutil
 import subprocess
@@ -11,8 +12,9 @@ from pathlib import Path
 import pytest
 import uvloop.loop
 
+from images import base_trim
 from images.elf_symbols import strip_symbols
-from images.environment_trim import find_removed_paths, follow_imports
+from images.environment_trim import AGENT_DISTRIBUTIONS, AGENT_PACKAGES, find_removed_paths, follow_imports
 
 
 def test_a_pattern_without_a_file_stops_the_build(tmp_path: Path) -> None:
@@ -87,3 +89,22 @@ def test_what_is_not_a_module_of_this_kind_is_left_alone(tmp_path: Path) -> None
     path.write_text("INPUT(libc.so.6)")
     assert strip_symbols(path) == 0
     assert path.read_text() == "INPUT(libc.so.6)"
+
+
+def test_what_the_extenders_image_lacks_is_what_those_distributions_bring() -> None:
+    tops = {
+        path.parts[0].removesuffix(".py")
+        for name in AGENT_DISTRIBUTIONS
+        for path in importlib.metadata.files(name) or ()
+        if path.suffix in (".py", ".so") and ".." not in path.parts
+    }
+    assert {top for top in tops if top.isidentifier()} - {"example"} == set(AGENT_PACKAGES)
+
+
+def test_pip_goes_out_of_a_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base_trim, "check_imports", lambda: None)
+    for name in ("usr/local/bin/pip3", "usr/lib/python3.13/ensurepip/__init__.py", "usr/lib/python3.13/os.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert base_trim.main(tmp_path) == 0
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["os.py"]

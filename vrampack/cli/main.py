@@ -50,7 +50,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(name: str, arguments: Sequence[str]) -> int:
     if name in COMMANDS:
         module, _ = COMMANDS[name]
-        run = cast("Callable[[Sequence[str]], int]", import_module(module).main)  # each module of the table has one
+        try:
+            imported = import_module(module)
+        except ModuleNotFoundError as error:
+            if name != "agent":
+                raise
+            sys.stderr.write(
+                f"vrampack agent: there is no {error.name} here: the extender's image has no agent in it\n"
+            )
+            return 1
+        run = cast("Callable[[Sequence[str]], int]", imported.main)  # each module of the table has one
         return run(arguments)
     if name in ("version", "--version"):
         write_output(f"vrampack {VERSION}\n")
