@@ -8,13 +8,13 @@ ALL_CORES := -n logical --dist worksteal
 # No test of `make test` trusts an authority of this machine, and to read all of those takes 50 ms at each start of a program.
 NO_AUTHORITIES := SSL_CERT_FILE=/dev/null SSL_CERT_DIR=/dev/null
 # Of these folders every test has a mark, and a target, of its own.
-OTHER_SUITES := $(addprefix --ignore=tests/,e2e node shim machine)
+OTHER_SUITES := $(addprefix --ignore=tests/,alerts e2e node shim machine)
 
 # pytest rewrites 400 modules at each start unless it may keep what it made of them.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format mutations e2e smoke e2e-node shim-test soak bench packing packing-final plugin hook preload kmod render image release release-test release-twice arm64-test clean
+.PHONY: help setup demo test check format mutations alerts-test e2e smoke e2e-node shim-test recipes recipes-hpa recipes-node soak bench packing packing-final plugin hook preload kmod dashboards panel-pictures render image release release-test release-twice arm64-test clean
 
 help: ## What can be made
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,13 +36,14 @@ demo: setup ## The main job on a cluster in one process: no Kubernetes, no GPU, 
 	$(BIN)/vrampack demo
 
 test: setup ## Everything that needs no cluster and no Go; ARGS=... is for pytest: files, -k, -x
-	$(NO_AUTHORITIES) $(BIN)/python -m pytest $(ALL_CORES) -m "not e2e and not node and not image and not mutation and not shim and not release" $(OTHER_SUITES) $(or $(ARGS),tests)
+	$(NO_AUTHORITIES) $(BIN)/python -m pytest $(ALL_CORES) -m "not e2e and not node and not image and not mutation and not shim and not recipes and not alerts and not release" $(OTHER_SUITES) $(or $(ARGS),tests)
 
 check: setup ## Format, lint, types, import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@sha256sum --quiet --check manifests/rendered/SHA256SUMS || { echo "what manifests/ holds is made of charts/vrampack: make render"; exit 1; }
 
 format: setup ## Rewrite the code as `make check` wants it
 	$(BIN)/ruff format .
@@ -54,6 +55,9 @@ mutations: setup ## Lines of the product broken one at a time: each must make a 
 shim-test: needed-shim setup ## The C programs under sanitizers and a real runc, the kernel module in virtual machines; needs /dev/fuse, a Debian mirror and root
 	$(BIN)/python -m tests.shim
 
+alerts-test: needed-alerts setup ## Alerts and dashboards on the real product with a real Prometheus and Alertmanager, in fast time
+	$(BIN)/python -m pytest $(ALL_CORES) -m alerts tests/alerts
+
 e2e: needed-e2e setup ## Real etcd, API server, controller manager and scheduler on loopback
 	$(BIN)/python -m pytest -m e2e tests
 
@@ -64,6 +68,17 @@ smoke: smoke-1.34 smoke-1.35 smoke-1.36 ## The shortest of them on each supporte
 
 e2e-node: needed-node setup ## One whole node: kubelet, containerd and runc too, with our image and manifests on it; as root
 	$(BIN)/python -m tests.node $(TESTS)
+
+recipes: needed-recipes setup ## What docs/recipes names, run beside that control plane: Kueue built of its module, NVIDIA's objects
+	$(BIN)/python -m tests.support.recipe_programs kueue argo-cd
+	$(BIN)/python -m pytest -m recipes tests/e2e/recipes --ignore=tests/e2e/recipes/hpa
+
+recipes-hpa: needed-recipes setup ## docs/recipes/hpa.md on a real HPA controller, with Prometheus, prometheus-adapter and KEDA, in fast time
+	$(BIN)/python -m tests.e2e.recipes.hpa $(ARGS)
+
+recipes-node: needed-node-hub setup ## The same on the whole node: pods of Kueue's queues and of a JupyterHub, started; as root
+	$(BIN)/python -m tests.support.recipe_programs kueue jupyterhub
+	$(BIN)/python -m tests.node -m recipes tests/node/recipes
 
 soak: setup ## Nothing lost, the long way: 24 simulated hours, 300 deaths, 20 changes of the lead, 1,000 activations, 1,000 starts by CDI ..; two hours
 	VRAMPACK_SIMULATION_HOURS=24 VRAMPACK_SIMULATION_SEEDS=7200 VRAMPACK_SIMULATION_OUTAGES=3 \
@@ -99,8 +114,14 @@ preload: ## build/libvrampack.so: the library in front of libc's ioctl, without 
 kmod: ## build/vrampack.ko, the kernel module, for KDIR (initially the running kernel)
 	$(MAKE) --no-print-directory -C shim/kmod kmod OUT=$(CURDIR)/build
 
-render: setup ## manifests/rendered, as kubectl makes it of the sources
-	$(BIN)/python -m tests.e2e.render
+dashboards: setup ## the dashboards in charts/vrampack/files, as dashboards/definitions.py says; then make render
+	$(BIN)/python -m dashboards
+
+panel-pictures: setup ## docs/pictures, of what panels showed in the last alerts-test; and a table of it
+	$(BIN)/python -m tests.alerts.pictures
+
+render: needed-e2e setup ## What manifests/ holds, of charts/vrampack, by helm; its schemas and the table of docs/chart.md
+	$(BIN)/python -m tests.support.chart
 
 image: needed-image$(if $(BASE),,-base) setup ## The container image from the Dockerfile, built and tried; as root (BASE=... takes another base)
 	VENV=$(VENV) images/build $(BASE)

@@ -124,7 +124,12 @@ class Extender:
             metrics,
             self._readiness,
             SnapshotTaker(
-                self._ledger, self._components.engine, self._freshness, self._drift_check, clock=time.monotonic
+                self._ledger,
+                self._components.engine,
+                self._freshness,
+                self._drift_check,
+                clock=time.monotonic,
+                measure_overdue_seconds=self._components.activator.measure_overdue_seconds,
             ),
             options.version,
             self._components.generations,

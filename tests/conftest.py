@@ -32,7 +32,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """A cold build takes minutes and a test has two; where nobody uses what is built, nobody needs Go."""
     if session.config.option.collectonly:
         return
-    if any(item.get_closest_marker("e2e") for item in session.items):
+    if any(item.get_closest_marker(name) for item in session.items for name in ("e2e", "recipes")):
         binaries.locate_programs()
 
 

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PRODUCT = ("vrampack", "extender", "policies", "benchmarks", "images", "release", "shim")
+PRODUCT = ("vrampack", "extender", "policies", "benchmarks", "dashboards", "images", "release", "shim")
 PACKAGES = ("vrampack", "extender", "policies")
 """The product's folders that are installed: each module of theirs lies in one of `ROOMS`."""
 GENERATED = "vrampack/agent/kubelet/generated"

@@ -7,9 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-SUITES = ("e2e", "node", "machine", "shim")
+SUITES = ("alerts", "e2e", "node", "machine", "shim")
 """Each needs machinery of its own: a control plane, a kubelet, virtual machines, C programs."""
-MAY_IMPORT = {"node": {"node"}, "machine": {"machine"}, "shim": {"shim", "machine"}, "e2e": {"e2e"}}
+MAY_IMPORT = {
+    "alerts": {"alerts"},
+    "node": {"node"},
+    "machine": {"machine"},
+    "shim": {"shim", "machine"},
+    "e2e": {"e2e"},
+}
 FOR_SUPPORT = {"support", "fakes"}
 
 

@@ -106,7 +106,7 @@ class AsyncVerb:
         self.name = name
         self._call = call
         self._preparation = preparation
-        self._seconds = metrics.request_seconds
+        self._seconds = {result: metrics.request_seconds.labels(name, result) for result in RESULTS}
         self._in_flight = metrics.requests_in_flight.labels(name)
 
     async def answer_call(self, body: bytes) -> VerbResponse:
@@ -123,7 +123,7 @@ class AsyncVerb:
             answer = _build_internal_error(self.name)
         finally:
             self._in_flight.dec()
-            self._seconds.labels(self.name, result).observe(time.perf_counter() - started)
+            self._seconds[result].observe(time.perf_counter() - started)
         return answer
 
 

@@ -156,6 +156,12 @@ class PodActivator:
             self._end_activation(uid, "refused", backs_off=activation.placement.node_name not in names)
             self._wake_up.set()
 
+    def measure_overdue_seconds(self) -> float:
+        """How long a rejected pod has had a place without being activated, at most; 0 where no scheduler calls us."""
+        now = self._clock()
+        since = self._unschedulable_pods.find_overdue_since(self._ledger.get_pod)
+        return now - since if since is not None and self._has_active_scheduler(now) else 0.0
+
     async def run(self) -> None:
         """Do a round whenever there is reason to, until cancelled."""
         while True:

@@ -91,6 +91,20 @@ class UnschedulablePods:
             and now - known.placeable_since > FLUSH_SECONDS
         )
 
+    def find_overdue_since(self, get_pod: Callable[[str], Pod | None]) -> float | None:
+        """Since when the pod that waits longest for its activation has had a place; None where no pod does."""
+        return min(
+            (
+                rejection.placeable_since
+                for uid, rejection in self._rejections.items()
+                if rejection.placeable_since is not None
+                and not rejection.is_activated
+                and (pod := get_pod(uid)) is not None
+                and is_waiting(pod)
+            ),
+            default=None,
+        )
+
     def drop_resolved_pods(self, get_pod: Callable[[str], Pod | None], now: float) -> Iterator[tuple[Pod, Rejection]]:
         """The pods that the ledger shows unbound; those that are bound or gone are forgotten."""
         for uid, rejection in list(self._rejections.items()):

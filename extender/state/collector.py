@@ -43,6 +43,8 @@ class LedgerSnapshot:
     is_synced: bool
     now: float
     """Seconds of the ledger's clock."""
+    overdue_seconds: float = 0.0
+    """How long the pod that waits longest for its activation has had a place."""
     summaries: ClusterSummaries = field(default_factory=ClusterSummaries)
     """Of these nodes, or of what they were a while ago: the snapshot's own, to be brought up to date by its reader."""
 
@@ -58,12 +60,14 @@ class SnapshotTaker:
         drift_check: DriftCheck,
         *,
         clock: Callable[[], float],
+        measure_overdue_seconds: Callable[[], float],
     ) -> None:
         self._ledger = ledger
         self._engine = engine
         self._freshness = freshness
         self._drift_check = drift_check
         self._clock = clock
+        self._measure_overdue_seconds = measure_overdue_seconds
         self._node_series = NodeSeries()
 
     async def take_snapshot(self) -> LedgerSnapshot:
@@ -83,6 +87,7 @@ class SnapshotTaker:
             last_activity_at=dict(self._freshness.last_activity_at),
             is_synced=not self._freshness.find_unready_reason(),
             now=self._clock(),
+            overdue_seconds=self._measure_overdue_seconds(),
             summaries=self._engine.copy_summaries(),
         )
 
@@ -107,6 +112,20 @@ class LedgerCollector(Collector):
         yield GaugeMetricFamily(
             "vrampack_cache_synced", "1 when the ledger is complete and fresh.", int(snapshot.is_synced)
         )
+        yield GaugeMetricFamily(
+            "vrampack_activation_overdue_seconds",
+            "How long a rejected pod has had a place without being activated for it, at most.",
+            snapshot.overdue_seconds,
+        )
+        legacy = GaugeMetricFamily(
+            "vrampack_legacy_node_info",
+            "1, for nodes whose cards another plugin advertises as totals.",
+            labels=["node"],
+        )
+        for node in nodes:
+            if node.legacy:
+                legacy.add_metric([node.name], 1)
+        yield legacy
         activity = GaugeMetricFamily(
             "vrampack_watch_last_event_timestamp_seconds",
             "When the last event, bookmark or end of a list came.",

@@ -7,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.agent.agent_harness import NODE, AgentHarness, agent_harness
 from tests.fakes.kubelet.pods import KubeletPod
+from vrampack.agent.admission.fence import REJECTION_REASONS
 from vrampack.agent.limits.contract import ContainerUsage
 from vrampack.agent.nvml.driver import GpuUsage as CardUsage
 from vrampack.agent.nvml.errors import DriverError
@@ -47,6 +48,26 @@ async def test_a_container_s_limit_and_use_stand_beside_each_other() -> None:
         )
         assert series(world, USED) == [(LABELS, 12 * MIB)]
         assert series(world, LIMIT) == [(LABELS, 4301 * MIB)]
+
+
+async def test_limits_are_unheld_where_nothing_holds_them_and_that_was_not_chosen() -> None:
+    async with agent_harness(starts=False) as world:
+        world.driver.version = "580.95.05"
+        await world.start_agent()
+        await world.wait_until(lambda: world.read_metric("vrampack_agent_enforcement_info", mode="watch") == 1)
+        assert world.read_metric("vrampack_agent_limits_unheld") == 1
+        await world.stop_agent()
+        world.settings["enforcement"] = "watch"
+        await world.start_agent()
+        await world.wait_until(lambda: world.read_metric("vrampack_agent_enforcement_info", mode="watch") == 1)
+        assert world.read_metric("vrampack_agent_limits_unheld") == 0
+
+
+async def test_each_result_of_a_start_has_a_series_before_there_was_one() -> None:
+    """A counter that begins with its first refusal has not increased."""
+    async with agent_harness() as world:
+        results = {labels["result"] for labels, _ in series(world, "vrampack_agent_starts_total")}
+        assert results == {"ok", "older", *REJECTION_REASONS}
 
 
 async def test_series_vanish_with_their_pod() -> None:

@@ -21,13 +21,17 @@ from tests.support.control_plane.cluster import ControlPlane
 from tests.support.processes import ManagedProcess, choose_free_ports
 
 HERE = Path(__file__).parent
+RECIPES = HERE / "recipes"
+"""A suite of its own with the fixtures of this one: what is installed there by others takes minutes."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what lies in this folder, before `-m` looks at marks: no test can forget it."""
     for item in items:
-        if item.path.is_relative_to(HERE):
+        if item.path.is_relative_to(RECIPES):
+            item.add_marker(pytest.mark.recipes)
+        elif item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.e2e)
 
 

@@ -1,4 +1,4 @@
-"""Renders `manifests/` as a user's kubectl does: `python -m tests.e2e.render` writes what is committed in `manifests/rendered`."""
+"""Renders a folder of `manifests/` as a user's kubectl does."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import subprocess
 from pathlib import Path
 
 from tests.support.control_plane import binaries
-from tests.support.manifests import MANIFESTS, SHAPES
-
-RENDERED = MANIFESTS / "rendered"
 
 
 def render_manifests(folder: Path) -> str:
@@ -17,12 +14,3 @@ def render_manifests(folder: Path) -> str:
     return subprocess.run(
         [kubectl, "kustomize", folder], capture_output=True, text=True, timeout=60, check=True, env={}
     ).stdout
-
-
-def main() -> None:
-    for shape in SHAPES:
-        (RENDERED / f"{shape}.yaml").write_text(render_manifests(MANIFESTS / shape))
-
-
-if __name__ == "__main__":
-    main()

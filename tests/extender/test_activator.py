@@ -336,8 +336,33 @@ async def test_what_only_the_flush_brings_back_is_counted(stage: ActivatorHarnes
     stage.free_node("n")
     await stage.run_round()
     stage.seconds += 300
+    assert stage.kicker.measure_overdue_seconds() == 300
     stage.accept_pod("a")
     assert stage.count_flushed() == 1
+    assert stage.kicker.measure_overdue_seconds() == 0
+
+
+async def test_no_activation_is_overdue_for_one_that_was_activated_or_is_gone() -> None:
+    stage = ActivatorHarness("n", "m")
+    stage.door.errors["gone"] = RefusedError(403, "Forbidden", "no")
+    stage.add_rejected_pod("woken")
+    stage.add_rejected_pod("gone")
+    stage.free_node("n")
+    stage.free_node("m")
+    assert await stage.run_round() == ["woken"]
+    stage.seconds += 7
+    assert stage.kicker.measure_overdue_seconds() == 7
+    stage.ledger.remove_pod("gone")
+    assert stage.kicker.measure_overdue_seconds() == 0
+
+
+async def test_no_activation_is_overdue_where_no_scheduler_calls(stage: ActivatorHarness) -> None:
+    stage.door.errors["a"] = RefusedError(403, "Forbidden", "no")
+    stage.add_rejected_pod("a")
+    stage.free_node("n")
+    await stage.run_round()
+    stage.seconds += activator.SCHEDULER_SILENT_SECONDS + 1
+    assert stage.kicker.measure_overdue_seconds() == 0
 
 
 async def test_who_was_woken_or_came_soon_was_not_brought_back_by_the_flush() -> None:

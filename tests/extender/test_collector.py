@@ -41,6 +41,14 @@ def test_a_pending_pod_is_counted_by_what_it_waits_for(asked: PodRequest, want: 
     assert count_pending([asked]) == {want: 1}
 
 
+def test_only_nodes_of_other_plugins_are_legacy() -> None:
+    snapshot = LedgerSnapshot(
+        (snapshot_node("ours"), snapshot_node("theirs", legacy=True)), (), (), b"", {}, is_synced=True, now=0.0
+    )
+    (metric,) = (each for each in LedgerCollector(snapshot).collect() if each.name == "vrampack_legacy_node_info")
+    assert [(sample.labels, sample.value) for sample in metric.samples] == [({"node": "theirs"}, 1)]
+
+
 def test_without_nodes_no_pod_will_ever_fit() -> None:
     assert count_pending([pod_request()], ()) == {"never": 1}
 

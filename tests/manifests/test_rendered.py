@@ -1,9 +1,10 @@
-"""What is committed as rendered is what the sources say, and no file lies in `manifests/` that nothing uses."""
+"""What is committed is what `make render` made of the chart as it stands, the folders are the same objects, and each file is used."""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.support.chart.rendering import SUMS, compute_sums
 from tests.support.manifests import FILE, MANIFESTS, SHAPES, Json, load_rendered, load_shape, named_files
 
 ON_THE_HOST = {
@@ -13,23 +14,38 @@ ON_THE_HOST = {
 """Copied to the control-plane hosts; the API server never sees them."""
 NEEDED = {"ResourceQuota", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "ConfigMap"}
 LABEL = ("app.kubernetes.io/part-of", "vrampack")
+STAYS = {
+    "helm.sh/resource-policy": "keep",
+    "argocd.argoproj.io/sync-options": "Prune=false",
+    "argocd.argoproj.io/compare-options": "IgnoreExtraneous",
+}
+"""Kustomize takes no ConfigMap away, so those of the folders do not say that they stay."""
 
 
 def identity(item: Json) -> tuple[str, str, str]:
     return item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]
 
 
+def test_nothing_was_changed_and_not_rendered() -> None:
+    """`make render` after every change of the chart. The end-to-end tests run it with helm itself."""
+    assert SUMS.read_text() == compute_sums()
+
+
 @pytest.mark.parametrize("name", SHAPES)
-def test_the_rendered_file_is_what_the_sources_say(name: str) -> None:
-    """`make render` after every change; the end-to-end tests compare byte by byte with what kubectl renders."""
+def test_helm_and_kustomize_make_the_same_objects(name: str) -> None:
+    """ConfigMaps with their hashes, too: both call them the same."""
+    rendered = load_rendered(name)
+    for item in rendered:
+        if item["kind"] == "ConfigMap":
+            assert item["metadata"].pop("annotations") == STAYS
     written = {identity(item): item for item in load_shape(name)}
-    assert {identity(item): item for item in load_rendered(name)} == written
-    assert len(load_rendered(name)) == len(written)
+    assert {identity(item): item for item in rendered} == written
+    assert len(rendered) == len(written)
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_what_a_pod_needs_is_applied_before_it(name: str) -> None:
-    """In kubectl's own order. Policies may come last: no scheduler of ours is up before they are in force."""
+    """In Helm's own order. Policies may come last: no scheduler of ours is up before they are in force."""
     kinds = [item["kind"] for item in load_rendered(name)]
     workloads = [place for place, kind in enumerate(kinds) if kind in {"Deployment", "DaemonSet"}]
     needed = [place for place, kind in enumerate(kinds) if kind in NEEDED]
@@ -41,7 +57,7 @@ def test_what_a_pod_needs_is_applied_before_it(name: str) -> None:
 def test_every_file_is_used() -> None:
     there = {path for path in MANIFESTS.rglob("*") if path.is_file()}
     used = {path for file in MANIFESTS.rglob(FILE) for path in named_files(file.parent)}
-    assert there - used - ON_THE_HOST == {MANIFESTS / "rendered" / f"{name}.yaml" for name in SHAPES}
+    assert there - used - ON_THE_HOST == {SUMS, *(SUMS.parent / f"{name}.yaml" for name in SHAPES)}
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -141,8 +141,8 @@ DOORS: Mapping[str, Mutation] = {
     ),
     "the extender may read all that can be claimed": Mutation(
         "manifests/rendered/kubeadm.yaml",
-        "- deviceclasses",
-        '- "*"',
+        "resources: [deviceclasses]",
+        'resources: ["*"]',
         f"{ROLES}::test_roles_grant_the_allowed_list_and_nothing_else[kubeadm]",
     ),
     "our scheduler may do anything": Mutation(

@@ -21,6 +21,7 @@ from tests.node import images
 from tests.node.containerd_release import PROGRAMS, RELEASES
 from tests.node.machine import HostState, processes_in
 from tests.node.node_site import BUILD, LOGS, VARIABLE, NodeSite
+from tests.support.chart import helm
 from tests.support.control_plane import binaries
 from tests.support.polling import wait_until
 from tests.support.processes import REPOSITORY
@@ -51,6 +52,8 @@ def _run(arguments: Sequence[str]) -> int:
     around = NodeSite(Path(tempfile.mkdtemp(prefix="vrampack-node-")))
     try:
         _link(around.programs, programs.values())
+        for name in helm.RELEASES:
+            (around.programs / name).symlink_to(helm.locate_helm(name))
         _link(around.archives, archives)
         for name, folder in runtimes.items():
             _link(around.containerd(name), [folder / program for program in PROGRAMS])

@@ -33,12 +33,12 @@ def read_published_cards(node: LiveNode) -> list[Json]:
     return list(seen["devs"])
 
 
-def assert_environment_matches(node: LiveNode, name: str) -> None:
+def assert_environment_matches(node: LiveNode, name: str, *, namespace: str = "default") -> None:
     """I7: equal in every container of the pod that asks, nothing corrected."""
-    pod = node.get("pod", name)
+    pod = node.get("pod", name, "-n", namespace)
     for container in pod["spec"]["containers"]:
         if RESOURCE in container.get("resources", {}).get("limits", {}):
-            seen = node.environment(name, container=container["name"])
+            seen = node.environment(name, container=container["name"], namespace=namespace)
             assert {variable: seen.get(variable) for variable in VARIABLES} == annotated(pod, container["name"])
 
 

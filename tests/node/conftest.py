@@ -23,6 +23,8 @@ from tests.node.node_site import NodeSite
 from tests.node.nvidia_spec import write_nvidia_spec
 
 HERE = Path(__file__).parent
+RECIPES = HERE / "recipes"
+"""Of another suite, which needs what the recipes name: `make recipes`."""
 SHAPE, OLD_SHAPE, EXACT = "second-scheduler", "before-1.36", "admission/exact"
 TIMEOUT_SECONDS = 300
 """The first test of a node has its boot and the install in its time, and other programs may run beside it."""
@@ -43,11 +45,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what lies in this folder, before `-m` looks at marks: no test can forget it.
 
     Of those that share a node the ones without the agent come first: a node that had a plugin is never again one that had
-    none.
+    none. Last come those that put another install in its place.
     """
     for item in items:
         if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.node)
+            item.add_marker(pytest.mark.recipes if item.path.is_relative_to(RECIPES) else pytest.mark.node)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
     items.sort(key=_node_order)
@@ -62,7 +64,8 @@ def _node_order(item: pytest.Item) -> tuple[int, int]:
     ):
         return (-1, 0)
     needs = [name in item.fixturenames for name in ("installed", "node")]
-    return (RELEASES.index(item.callspec.params["release"]), sum(needs))
+    place = len(needs) + 1 if "chart" in item.fixturenames else sum(needs)
+    return (RELEASES.index(item.callspec.params["release"]), place)
 
 
 @pytest.fixture(scope="session")

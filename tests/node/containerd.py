@@ -144,7 +144,7 @@ class ContainerdNode:
         for archive in archives:
             self._ctr("images", "import", str(archive))
         for present, further in names.items():
-            self._ctr("images", "tag", present, further)
+            self._ctr("images", "tag", "--force", present, further)
 
     def _configuration(self, directory: Path) -> str:
         version = self.release.configuration

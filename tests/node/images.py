@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,8 @@ CUDA_NAME = "docker.io/library/cuda-program:1"
 BUILT_NAME = f"localhost/vrampack:{VERSION}"
 SHIPPED_NAME = f"ghcr.io/vrampack/vrampack:{VERSION}"
 BUILT = REPOSITORY / "build/image/vrampack.tar"
+RECIPE_IMAGE = re.compile(r"^ +image: (registry\.example\.com/\S+)$", re.MULTILINE)
+WAITS = ["sh", "-c", "trap 'exit 0' TERM; sleep 1000000 & wait"]
 SOURCES = (
     "Dockerfile",
     ".dockerignore",
@@ -55,7 +58,9 @@ def prepare_images(folder: Path, programs: Mapping[str, Path]) -> list[Path]:
     write(scheduler, content, names=[SCHEDULER_NAME], entrypoint=["kube-scheduler"])
     write(busybox, _busybox(), names=[BUSYBOX_NAME, *_example_names()], entrypoint=["/bin/sh"])
     write(cuda, _cuda(folder), names=[CUDA_NAME], entrypoint=["/bin/app"])
-    return [BUILT, pause, scheduler, busybox, cuda]
+    stub = folder / "recipes.tar"
+    write(stub, _busybox(), names=sorted(_recipe_names()), entrypoint=WAITS)
+    return [BUILT, pause, scheduler, busybox, cuda, stub]
 
 
 def _build(stamp: Path) -> None:
@@ -101,3 +106,9 @@ def _cuda(folder: Path) -> Content:
 def _example_names() -> set[str]:
     """The images of the shipped examples: none of CUDA is needed to look at an environment."""
     return {made["image"] for item in load_objects(MANIFESTS / "examples") for made in find_containers(item)}
+
+
+def _recipe_names() -> set[str]:
+    """The images of pods that the recipes show; what runs under these names waits until it is told to end."""
+    files = sorted((REPOSITORY / "docs" / "recipes").glob("*/*.yaml"))
+    return {image for file in files for image in RECIPE_IMAGE.findall(file.read_text())}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.node.images import BUSYBOX_NAME
+from tests.node.images import BUSYBOX_NAME, WAITS
 from tests.support.manifests import MANIFESTS
 
 RESOURCE = "aliyun.com/gpu-mem"
@@ -12,7 +12,6 @@ FOUNDING_EXAMPLE = MANIFESTS / "examples" / "statefulset.yaml"
 """The app of the founding story: two pods of 4 units."""
 FOUNDING_APP = "app-3g-v1"
 FOUNDING_PODS = (f"{FOUNDING_APP}-0", f"{FOUNDING_APP}-1")
-WAITS = ["sh", "-c", "trap 'exit 0' TERM; sleep 1000000 & wait"]
 
 VARIABLES = {
     "NVIDIA_VISIBLE_DEVICES": "visible-devices.vrampack.dev/{}",

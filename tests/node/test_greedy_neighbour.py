@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import subprocess
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -18,34 +17,17 @@ from tests.fakes.nvml.machine import FakeNvmlMachine
 from tests.node.card_agreement import list_container_starts
 from tests.node.containerd_release import BUILT_2, DEBIAN_1_6
 from tests.node.controlplane import NODE_NAME
-from tests.node.images import CUDA_NAME
+from tests.node.memory_apps import APP, USED_MIB, an_app, in_use_mib
 from tests.node.metrics import sum_metric
 from tests.node.node import NAMESPACE, LiveNode
 from tests.node.node_site import NodeSite
-from tests.node.pods import a_set
 from tests.support.limit_cases import REFUSED
 
 AGENT = "vrampack-agent"
-APP = "app-3g-v1"
 GREEDY = "app-6g-v1"
 LIMIT_MIB = 4301  # 16130 * 4 / 15, rounded down
-USED_MIB = 3193
 AWAY_SECONDS = 20
 QUERY = ("nvidia-smi", "--query-gpu=memory.total,memory.used,memory.free", "--format=csv,noheader,nounits")
-
-
-def an_app(name: str, *arguments: str, replicas: int = 1) -> dict[str, Any]:
-    """Pods of 4 units that run the program of the image."""
-    made = a_set(name, main=4)
-    made["spec"] |= {"replicas": replicas, "podManagementPolicy": "Parallel"}
-    (container,) = made["spec"]["template"]["spec"]["containers"]
-    container |= {"image": CUDA_NAME, "command": ["app", *arguments]}
-    return made
-
-
-def in_use_mib(driver: FakeDriver) -> float:
-    """Of the card, as the driver counts."""
-    return driver.state().cards[0].used / MIB
 
 
 def largest_mib(driver: FakeDriver) -> float:

@@ -31,10 +31,10 @@ class GoModule:
 
     def build_programs(self, environ: Mapping[str, str], *programs: str) -> Path:
         """The cache folder of these requirements and this Go version, with these programs in it. Raises `RuntimeError` without Go."""
-        go = _find_go(environ)
+        go = shutil.which("go", path=environ.get("PATH"))
         if go is None:
             raise RuntimeError(f"go is not on PATH, and {' '.join(programs)} are built with Go 1.26")
-        made = self._folder(go, environ)
+        made = cache_root(environ) / self.cache / self._key(go)
         made.mkdir(parents=True, exist_ok=True)
         with (made / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # two suites starting together build once
@@ -42,14 +42,6 @@ class GoModule:
             if missing:
                 self._build(go, made, missing, environ)
         return made
-
-    def list_missing(self, environ: Mapping[str, str], *programs: str) -> list[str]:
-        """Which of these programs `build_programs` would have to build."""
-        go = _find_go(environ)
-        return [name for name in programs if go is None or not (self._folder(go, environ) / name).exists()]
-
-    def _folder(self, go: str, environ: Mapping[str, str]) -> Path:
-        return _cache_root(environ) / self.cache / self._key(go)
 
     def _key(self, go: str) -> str:
         answer = subprocess.run(
@@ -80,10 +72,7 @@ class GoModule:
             shutil.rmtree(partial)
 
 
-def _find_go(environ: Mapping[str, str]) -> str | None:
-    return shutil.which("go", path=environ.get("PATH"))
-
-
-def _cache_root(environ: Mapping[str, str]) -> Path:
+def cache_root(environ: Mapping[str, str]) -> Path:
+    """Where everything that the suites build for themselves is kept."""
     base = environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "vrampack"

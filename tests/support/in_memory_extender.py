@@ -70,7 +70,7 @@ class InMemoryExtender:
         self._pods = PodSink(self.ledger, self.freshness, reporter, metrics, CONFIGURATION.resources.memory)
         self._nodes = NodeSink(self.ledger, self.freshness, reporter, metrics, CONFIGURATION)
         self.readiness = ScriptedReadiness()
-        components = build_components(
+        self._components = components = build_components(
             ledger=self.ledger,
             api=api,
             events=events,
@@ -96,7 +96,14 @@ class InMemoryExtender:
             self.ledger,
             self.metrics,
             self.readiness,
-            SnapshotTaker(self.ledger, self.engine, self.freshness, DriftCheck(self.ledger), clock=time.monotonic),
+            SnapshotTaker(
+                self.ledger,
+                self.engine,
+                self.freshness,
+                DriftCheck(self.ledger),
+                clock=time.monotonic,
+                measure_overdue_seconds=self._components.activator.measure_overdue_seconds,
+            ),
             "test",
             self.generations,
         )

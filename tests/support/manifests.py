@@ -1,9 +1,9 @@
 """Reads the `kustomization.yaml` files of `manifests/` as kubectl does, as far as they go: an unknown field is an error.
 
     shape("second-scheduler")     the objects of one shape, as the sources say
-    rendered("second-scheduler")  the same, as `make render` committed them
+    rendered("second-scheduler")  the same, as `helm template` prints them and `make render` committed them
 
-The end-to-end tests compare what is committed with what kubectl makes of the sources.
+The end-to-end tests compare what is committed with what helm makes of the chart and kubectl of the folders.
 """
 
 from __future__ import annotations
@@ -95,8 +95,14 @@ def _paths(folder: Path, wanted: dict[str, Json]) -> list[Path]:
 
 
 def _config_map(folder: Path, generator: Json) -> Json:
-    data = {name: (folder / name).read_text() for name in generator["files"]}
-    metadata = {"name": f"{generator['name']}-{_hash(data)}", "namespace": generator["namespace"]}
+    data = {Path(name).name: (folder / name).read_text() for name in generator["files"]}
+    options = generator.get("options", {})
+    if unknown := options.keys() - {"disableNameSuffixHash", "labels"}:
+        raise ValueError(f"{folder / FILE}: this reader does not know {sorted(unknown)}")
+    suffix = "" if options.get("disableNameSuffixHash") else f"-{_hash(data)}"
+    metadata = {"name": f"{generator['name']}{suffix}", "namespace": generator["namespace"]}
+    if "labels" in options:
+        metadata["labels"] = options["labels"]
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
@@ -115,7 +121,7 @@ def _label(item: Json, rules: list[Json]) -> None:
 
 def _set_image(container: Json, rules: list[Json]) -> None:
     for rule in rules:
-        if container["image"] == rule["name"]:
+        if container["image"].rpartition(":")[0] == rule["name"]:
             container["image"] = f"{rule['name']}:{rule['newTag']}"
 
 

@@ -40,6 +40,7 @@ class ScriptedDriver:
         """Of the list of cards."""
         self.failing: dict[str, DriverError] = {}
         """Checks, by uuid."""
+        self.usage: tuple[GpuUsage, ...] = ()
         self.reports: asyncio.Queue[Xid | DriverError] = asyncio.Queue()
 
     async def list_gpus(self) -> GpuInventory:
@@ -58,7 +59,7 @@ class ScriptedDriver:
         return (told,)
 
     async def read_usage(self) -> tuple[GpuUsage, ...]:
-        return ()
+        return self.usage
 
     async def set_limit(self, cgroup_path: str, uuid: str, mib: int | None) -> None:
         raise NotImplementedError

@@ -71,6 +71,8 @@ class AgentSnapshot:
     containers: tuple[ContainerSample, ...] = ()
     processes: tuple[ProcessSample, ...] = ()
     enforcement: str = ""
+    is_unheld: bool = False
+    """Limits are not held, and nobody chose that."""
     problem: str = ""
     hook_answer_counts: tuple[int, int] = (0, 0)
     """Let through, and refused."""
@@ -230,6 +232,12 @@ def _build_families(snapshot: AgentSnapshot, node: str) -> Iterable[Metric]:
     if snapshot.enforcement:
         enforcement.add_metric([snapshot.enforcement], 1)
     yield enforcement
+    unheld = GaugeMetricFamily(
+        "vrampack_agent_limits_unheld",
+        "1 when no back end holds limits here although the settings leave the choice to us.",
+    )
+    unheld.add_metric([], int(snapshot.is_unheld))
+    yield unheld
     answers = CounterMetricFamily(
         "vrampack_agent_hook_answers",
         "Containers that the runtime's createRuntime hook asked about: ok or refused.",

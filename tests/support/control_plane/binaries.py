@@ -4,8 +4,7 @@ Each program is taken from `KUBEBUILDER_ASSETS` when it is there, else from `PAT
 pinned minor version, else from a cache outside the tree, which is filled by `go build` from
 `tests/e2e/controlplane`. The cache is keyed by go.sum, our own mains and the Go version. `VRAMPACK_KUBERNETES`
 chooses another release than that of go.mod, one of `releases/`.
-`python -m tests.support.control_plane.binaries` builds what is missing and prints where each program lies; with `--built` it
-builds nothing, and exits 1 where something is missing.
+`python -m tests.support.control_plane.binaries` builds what is missing and prints where each program lies.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tests.support.go_module import GoModule
 MODULE = Path(__file__).parents[2] / "e2e" / "controlplane"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 IDLE_EXTENDER = "idle-extender"
-"""What the benchmarks compare ours with; it is built when they ask for it, and nobody else does."""
+"""What the benchmarks compare ours with; it is built when they ask for it, and only then."""
 KUBELET, PAUSE = "kubelet", "pause"
 """What the node suite runs beside the control plane, and the same is true of them."""
 FIRST_WITH_MUTATING_POLICIES = (1, 36)
@@ -33,7 +32,7 @@ RELEASE_VARIABLE = "VRAMPACK_KUBERNETES"
 
 
 def locate_programs(environ: Mapping[str, str] = os.environ, *, programs: Sequence[str] = PROGRAMS) -> dict[str, Path]:
-    """Where each of these programs lies; builds what nobody provides. Raises `RuntimeError` without Go."""
+    """Where each of these programs lies; builds what is missing. Raises `RuntimeError` without Go."""
     given = {name: path for name in programs if (path := _given(name, environ))}
     if len(given) == len(programs):
         return given
@@ -55,12 +54,6 @@ def read_minor_version(environ: Mapping[str, str] = os.environ) -> tuple[int, in
 def choose_older_version(environ: Mapping[str, str] = os.environ) -> str | None:
     """What the API server emulates where one without policies that change pods is wanted; None if it is one itself."""
     return "1.33" if read_minor_version(environ) >= FIRST_WITH_MUTATING_POLICIES else None
-
-
-def has_programs(environ: Mapping[str, str] = os.environ, *, programs: Sequence[str] = PROGRAMS) -> bool:
-    """Whether `locate_programs` would build nothing."""
-    lacking = [name for name in programs if _given(name, environ) is None]
-    return not _select_module(environ).list_missing(environ, *lacking)
 
 
 def build_programs(environ: Mapping[str, str] = os.environ, *, programs: Sequence[str] = PROGRAMS) -> Path:
@@ -116,7 +109,5 @@ def _has_pinned_minor(name: str, program: str, environ: Mapping[str, str]) -> bo
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--built"]:
-        sys.exit(0 if has_programs() else 1)
     for program_name, program_path in locate_programs().items():
         sys.stdout.write(f"{program_name}\t{program_path}\n")

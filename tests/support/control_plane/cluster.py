@@ -50,6 +50,7 @@ class ControlPlane:
         etcd_ports: tuple[int, int],
         controller_port: int,
         emulated_version: str | None = None,
+        controller_flags: Sequence[str] = (),
     ) -> None:
         self._site = site
         self._kubectl = site.binaries["kubectl"]
@@ -65,17 +66,20 @@ class ControlPlane:
         self.etcd = components.etcd(site, client_port=etcd_ports[0], peer_port=etcd_ports[1])
         self.apiserver = components.apiserver(site, etcd_port=etcd_ports[0], emulated_version=emulated_version)
         self.controller_manager = components.controller_manager(
-            site, port=controller_port, kubeconfig=self.admin_kubeconfig
+            site, port=controller_port, kubeconfig=self.admin_kubeconfig, flags=controller_flags
         )
         # Strict here as Python 3.13 is everywhere, so that a certificate it would refuse is seen today.
         self.tls = ssl.create_default_context(cafile=str(self.ca_file))
         self.tls.verify_flags |= ssl.VERIFY_X509_STRICT
 
     @classmethod
-    def start(cls, directory: Path, *, emulated_version: str | None = None) -> Self:
+    def start(
+        cls, directory: Path, *, emulated_version: str | None = None, controller_flags: Sequence[str] = ()
+    ) -> Self:
         """A cluster that is ready for pods in namespace `default`; all its files lie in `directory`.
 
         With `emulated_version` its API server is an older one, as far as a newer one can emulate it.
+        `controller_flags` are added to those of kube-controller-manager.
         """
         directory.mkdir(parents=True, exist_ok=True)
         api_port, client_port, peer_port, controller_port = choose_free_ports(4)
@@ -87,7 +91,13 @@ class ControlPlane:
             admin_token=secrets.token_hex(16),
         )
         ports = (client_port, peer_port)
-        cluster = cls(site, etcd_ports=ports, controller_port=controller_port, emulated_version=emulated_version)
+        cluster = cls(
+            site,
+            etcd_ports=ports,
+            controller_port=controller_port,
+            emulated_version=emulated_version,
+            controller_flags=controller_flags,
+        )
         try:
             cluster._boot()
         except BaseException:

@@ -7,7 +7,7 @@ from a real cluster has its reason beside it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,6 +98,7 @@ def apiserver(site: ControlPlaneSite, *, etcd_port: int, emulated_version: str |
     """`emulated_version`: an older minor version, whose kinds and words of CEL are all that this server then knows."""
     serving = site.authority.issue_pair("kube-apiserver")
     accounts = site.authority.issue_pair("service-accounts")
+    front_proxy = site.authority.issue_pair("front-proxy-client")
     tokens = site.directory / "tokens.csv"
     tokens.write_text(f"{site.admin_token},admin,admin,system:masters\n")
     policy = site.directory / "audit-policy.json"
@@ -115,9 +116,14 @@ def apiserver(site: ControlPlaneSite, *, etcd_port: int, emulated_version: str |
         f"--tls-cert-file={serving.certificate}",
         f"--tls-private-key-file={serving.key}",
         f"--client-ca-file={site.authority.ca_file}",
-        # Nobody uses a front proxy here, but every real cluster names one and the scheduler looks for it.
+        # As which it calls the servers of an APIService, and whom these and the scheduler take for a front proxy.
+        f"--proxy-client-cert-file={front_proxy.certificate}",
+        f"--proxy-client-key-file={front_proxy.key}",
         f"--requestheader-client-ca-file={site.authority.ca_file}",
         "--requestheader-allowed-names=front-proxy-client",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
         f"--token-auth-file={tokens}",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={accounts.certificate}",
@@ -136,7 +142,10 @@ def apiserver(site: ControlPlaneSite, *, etcd_port: int, emulated_version: str |
     return ManagedProcess("kube-apiserver", command, directory=site.directory)
 
 
-def controller_manager(site: ControlPlaneSite, *, port: int, kubeconfig: Path) -> ManagedProcess:
+def controller_manager(
+    site: ControlPlaneSite, *, port: int, kubeconfig: Path, flags: Sequence[str] = ()
+) -> ManagedProcess:
+    """`flags` come last: `--controllers` among them adds to ours."""
     serving = site.authority.issue_pair("kube-controller-manager")
     command = [
         str(site.binaries["kube-controller-manager"]),
@@ -150,6 +159,7 @@ def controller_manager(site: ControlPlaneSite, *, port: int, kubeconfig: Path) -
         f"--root-ca-file={site.authority.ca_file}",
         f"--controllers={','.join(CONTROLLERS)}",
         "--leader-elect=false",
+        *flags,
     ]
     return ManagedProcess("kube-controller-manager", command, directory=site.directory)
 

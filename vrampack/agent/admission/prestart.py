@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from vrampack.agent.admission.errors import RefusedStartError
-from vrampack.agent.admission.fence import AdmittedStart, ContainerStart, Fence
+from vrampack.agent.admission.fence import REJECTION_REASONS, AdmittedStart, ContainerStart, Fence
 from vrampack.agent.admission.injection import select_injected
 from vrampack.agent.admission.lingering_pods import LingeringPods
 from vrampack.agent.admission.pod_workload import PodWorkload
@@ -74,6 +74,8 @@ class PreStart:
         advertisement: Advertisement,
         injector: CardInjector,
     ) -> None:
+        for result in ("ok", "older", *REJECTION_REASONS):
+            metrics.starts.labels(result)  # from 0 on: the first refusal of a reason is an increase too
         self._injector = injector
         self._fence = fence
         self._allocations = allocations

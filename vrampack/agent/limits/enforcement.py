@@ -21,7 +21,7 @@ from vrampack.agent.limits.contract import (
 from vrampack.agent.limits.detection import NodeCapabilities
 from vrampack.agent.limits.errors import LimitError
 from vrampack.agent.limits.node_context import NodeContext
-from vrampack.agent.limits.selection import Selection, select_back_end
+from vrampack.agent.limits.selection import AUTO, Selection, select_back_end
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +114,12 @@ class Enforcement:
     def mode(self) -> str:
         """For the node's label and the metric; empty until a back end is selected."""
         return self._selection.row.mode if self._selection is not None else ""
+
+    @property
+    def is_unheld(self) -> bool:
+        """Whether limits are not held here although the settings leave the choice to the agent."""
+        selection = self._selection
+        return self._setting == AUTO and selection is not None and not selection.row.is_enforcing
 
     @property
     def accounting(self) -> UsageAccounting | None:

@@ -1,0 +1,70 @@
+{{/* Images, as pods name them. */}}
+{{- define "vrampack.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{- define "vrampack.schedulerImage" -}}
+{{ .Values.scheduler.image.repository }}:{{ .Values.scheduler.image.tag }}
+{{- end }}
+
+{{/* Lines of a pod's spec that are there only where a value asks for them. */}}
+{{- define "vrampack.pullSecrets" -}}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Not empty where something gives pods our scheduler: the policy, or the webhook. */}}
+{{- define "vrampack.setsScheduler" -}}
+{{- if and (eq .Values.shape "second-scheduler") (eq .Values.admission.form "policies") -}}yes{{- end }}
+{{- end }}
+
+{{/* Not empty where a Job of ours makes the webhook's certificate. */}}
+{{- define "vrampack.certificateJob" -}}
+{{- if and (eq .Values.admission.form "webhook") (eq .Values.admission.webhook.certificate.source "job") -}}yes{{- end }}
+{{- end }}
+
+{{/* Not empty where cert-manager makes it. */}}
+{{- define "vrampack.certManager" -}}
+{{- if and (eq .Values.admission.form "webhook") (eq .Values.admission.webhook.certificate.source "cert-manager") -}}yes{{- end }}
+{{- end }}
+
+{{/* The Secret that the webhook has mounted. */}}
+{{- define "vrampack.certificateSecret" -}}
+{{- if eq .Values.admission.webhook.certificate.source "secret" -}}
+{{ .Values.admission.webhook.certificate.secretName }}
+{{- else -}}
+vrampack-admission
+{{- end }}
+{{- end }}
+
+{{/*
+The name of a ConfigMap with these data, given as a list of the root, its base name and the data. It ends in a hash of
+the content, the very one that kustomize makes, so a changed file is new pods, started beside the old ones.
+*/}}
+{{- define "vrampack.configMapName" -}}
+{{- $root := index . 0 }}{{- $name := index . 1 }}{{- $data := index . 2 }}
+{{- if $root.Values.configMaps.create -}}
+{{- $hash := dict "data" $data "kind" "ConfigMap" "name" "" | toJson | sha256sum | trunc 10 -}}
+{{ $name }}-{{ $hash | replace "0" "g" | replace "1" "h" | replace "3" "k" | replace "a" "m" | replace "e" "t" }}
+{{- else -}}
+{{ $name }}
+{{- end }}
+{{- end }}
+
+{{- define "vrampack.extenderConfigMapName" -}}
+{{- include "vrampack.configMapName" (list . "vrampack-extender-config" (dict "extender.yaml" (include "vrampack.extenderConfiguration" .))) }}
+{{- end }}
+
+{{- define "vrampack.schedulerConfigMapName" -}}
+{{- include "vrampack.configMapName" (list . "vrampack-scheduler-config" (dict "scheduler.yaml" (include "vrampack.schedulerConfiguration" .))) }}
+{{- end }}
+
+{{- define "vrampack.agentConfigMapName" -}}
+{{- include "vrampack.configMapName" (list . "vrampack-agent-config" (dict "agent.yaml" (include "vrampack.agentConfiguration" .))) }}
+{{- end }}
+
+{{- define "vrampack.admissionConfigMapName" -}}
+{{- include "vrampack.configMapName" (list . "vrampack-admission-config" (dict "admission.yaml" (include "vrampack.admissionConfiguration" .))) }}
+{{- end }}

@@ -1,0 +1,94 @@
+"""Alerts about the extender itself: its ledger, its certificate, and that it is there."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from tests.alerts.monitoring_stack import run_monitoring
+from tests.alerts.scene import T4, Programs, run_extender, run_scene
+from tests.fakes.proxy import FaultProxy
+from vrampack.cli.demo.objects import build_pod_object
+from vrampack.simulator.apiserver import ApiServer
+
+
+async def test_a_card_is_overcommitted(tmp_path: Path, programs: Programs) -> None:
+    """8 of 15 units are held, and a pod with 10 is created on the node, past every scheduler."""
+    async with run_scene(tmp_path, programs, {"gpu-0": (T4,)}) as scene:
+        scene.api.create(build_pod_object("first", units=8))
+        await scene.wait_until_bound("first")
+        smuggled = build_pod_object("smuggled", units=10)
+        smuggled["spec"]["nodeName"] = "gpu-0"
+        scene.api.create(smuggled)
+        await scene.monitoring.wait_until_notified("VrampackCardOvercommitted", "firing")
+        scene.api.delete("pods", "smuggled")
+        await scene.monitoring.wait_until_notified("VrampackCardOvercommitted", "resolved")
+        assert scene.monitoring.receiver.names == {"VrampackCardOvercommitted"}
+
+
+async def test_the_ledger_is_stale(tmp_path: Path, programs: Programs) -> None:
+    """The API server, which speaks twice a second, falls silent and comes back."""
+    async with (
+        ApiServer(bookmark_seconds=0.5) as api,
+        FaultProxy(urlsplit(api.url).port or 0) as proxy,
+        run_extender(tmp_path, proxy.url, configuration="deadlines: {stale_seconds: 3}\n") as extender,
+        run_monitoring(tmp_path, programs, [extender.target]) as monitoring,
+    ):
+        proxy.freeze_watches()
+        silence = proxy.when("*", "").hang()
+        await monitoring.wait_until_notified("VrampackLedgerStale", "firing")
+        silence.release()
+        proxy.thaw_watches()
+        await monitoring.wait_until_notified("VrampackLedgerStale", "resolved")
+        assert monitoring.receiver.names == {"VrampackLedgerStale"}
+
+
+async def test_no_extender_is_there(tmp_path: Path, programs: Programs) -> None:
+    async with run_scene(tmp_path, programs, {"gpu-0": (T4,)}) as scene:
+        scene.extender.process.kill()
+        await scene.monitoring.wait_until_notified("VrampackExtenderAway", "firing")
+        await scene.extender.start()
+        await scene.monitoring.wait_until_notified("VrampackExtenderAway", "resolved")
+        assert scene.monitoring.receiver.names == {"VrampackExtenderAway"}
+
+
+async def test_a_certificate_is_near_its_end(tmp_path: Path, programs: Programs) -> None:
+    """It is renewed on disk, and the extender takes the new one without a restart."""
+    write_certificate(tmp_path, days=3)
+    files = {"cert_file": "tls.crt", "key_file": "tls.key", "client_ca_file": "tls.crt"}
+    tls = "tls:\n" + "".join(f"  {field}: {tmp_path / name}\n" for field, name in files.items())
+    async with (
+        ApiServer() as api,
+        run_extender(tmp_path, api.url, configuration=tls) as extender,
+        run_monitoring(tmp_path, programs, [extender.target]) as monitoring,
+    ):
+        alert = await monitoring.wait_until_notified("VrampackCertificateNearEnd", "firing")
+        assert alert["labels"]["listener"] == "verbs"
+        write_certificate(tmp_path, days=90)
+        await monitoring.wait_until_notified("VrampackCertificateNearEnd", "resolved")
+        assert monitoring.receiver.names == {"VrampackCertificateNearEnd"}
+
+
+def write_certificate(folder: Path, *, days: int) -> None:
+    """One that signs itself: it is not checked here."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "vrampack")])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    certificate = (
+        builder.not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=days))
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    for file, text in (("tls.key", private), ("tls.crt", certificate.public_bytes(serialization.Encoding.PEM))):
+        fresh = folder / f"{file}.new"
+        fresh.write_bytes(text)
+        fresh.replace(folder / file)

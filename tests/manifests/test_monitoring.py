@@ -1,0 +1,138 @@
+"""What `manifests/monitoring` holds: every alert has a page and a scenario, every series it asks for exists, and selectors select."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+
+from dashboards.__main__ import FOLDER, render_dashboard
+from dashboards.definitions import DASHBOARDS
+from dashboards.panels import Dashboard
+from tests.support.manifests import MANIFESTS, find_containers, load_documents, load_rendered
+from tests.support.rule_files import Json, list_alerts, list_rules, load_groups
+
+ROOT = MANIFESTS.parent
+RUNBOOKS = ROOT / "docs" / "runbooks"
+WEBHOOK_SERVICES = MANIFESTS / "webhook" / "common" / "service.yaml"
+PICTURES = ROOT / "docs" / "pictures"
+DRAWN = re.compile("<title>(.*?)</title><desc>(.*?)</desc>", re.DOTALL)
+SCENARIOS = ROOT / "tests" / "alerts"
+HEADINGS = ["## What it means", "## How to confirm", "## What to do"]
+MAX_RUNBOOK_LINES = 60
+SUFFIXES = ("_bucket", "_sum", "_count")
+"""What a histogram adds to its name."""
+ALERTS = {rule["alert"]: rule for rule in list_alerts()}
+PANELS = [(dashboard, panel) for dashboard in DASHBOARDS for panel in dashboard.panels]
+
+
+def read_scenarios(pattern: str) -> str:
+    return "\n".join(path.read_text() for path in sorted(SCENARIOS.glob(pattern)))
+
+
+def find_series(query: str) -> set[str]:
+    """The metrics of ours that a query names."""
+    found = set(re.findall(r"\bvrampack[\w:]*", re.sub(r'"[^"]*"', "", query)))
+    return {name.removesuffix(suffix) for name in found for suffix in SUFFIXES if name.endswith(suffix)} | {
+        name for name in found if not name.endswith(SUFFIXES)
+    }
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_an_alert_has_a_page_that_says_what_to_do(name: str) -> None:
+    assert ALERTS[name]["annotations"]["runbook_url"].endswith(f"/docs/runbooks/{name}.md")
+    lines = (RUNBOOKS / f"{name}.md").read_text().splitlines()
+    assert lines[0] == f"# {name}"
+    assert [line for line in lines if line.startswith("##")] == HEADINGS
+    assert lines.count("```") == 2
+    assert len(lines) <= MAX_RUNBOOK_LINES
+
+
+def test_a_page_has_an_alert() -> None:
+    assert {path.stem for path in RUNBOOKS.glob("*.md")} == ALERTS.keys()
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_an_alert_has_a_scenario_in_which_it_fires_and_clears(name: str) -> None:
+    scenarios = read_scenarios("test_*_alerts.py") + read_scenarios("test_waiting_pods.py")
+    assert [f'("{name}", "{status}")' in scenarios for status in ("firing", "resolved")] == [True, True]
+
+
+def test_every_series_that_is_asked_for_exists() -> None:
+    documented = set(re.findall(r"^\| `(vrampack\w+)`", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE))
+    rules = list_rules(load_groups())
+    queries = [rule["expr"] for rule in rules] + [panel.query for _, panel in PANELS]
+    recorded = {rule["record"] for rule in rules if "record" in rule}
+    assert set().union(*map(find_series, queries)) - documented - recorded == set()
+
+
+def test_every_record_is_used() -> None:
+    rules = list_rules(load_groups())
+    used = set().union(
+        *(find_series(query) for query in [rule["expr"] for rule in rules] + [p.query for _, p in PANELS])
+    )
+    assert {rule["record"] for rule in rules if "record" in rule} - used == set()
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.uid)
+def test_a_dashboard_is_what_its_code_says(dashboard: Dashboard) -> None:
+    """`make dashboards` after every change."""
+    assert (FOLDER / f"{dashboard.uid}.json").read_text() == render_dashboard(dashboard)
+
+
+def test_no_other_dashboard_lies_there() -> None:
+    assert {path.stem for path in FOLDER.iterdir()} == {dashboard.uid for dashboard in DASHBOARDS}
+
+
+def test_a_panel_has_a_scenario_and_makes_no_zero_up() -> None:
+    compared = set(re.findall(r'\.wait_for\(\s*"([^"]+)"', read_scenarios("test_*_panels.py")))
+    assert compared == {panel.title for _, panel in PANELS}
+    assert [panel.title for _, panel in PANELS if "vector(" in panel.query] == []
+    assert len({panel.title for _, panel in PANELS}) == len(PANELS)
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.uid)
+def test_a_picture_has_each_panel_with_the_query_that_is_shipped(dashboard: Dashboard) -> None:
+    """`make alerts-test panel-pictures` after a query has changed."""
+    drawn = DRAWN.findall((PICTURES / f"{dashboard.uid}.svg").read_text())
+    assert [(html.unescape(title), html.unescape(query)) for title, query in drawn] == [
+        (panel.title, panel.query) for panel in dashboard.panels
+    ]
+    assert f"(pictures/{dashboard.uid}.svg)" in (ROOT / "docs" / "dashboards.md").read_text()
+
+
+def test_a_query_uses_the_variables_of_its_dashboard_and_no_other() -> None:
+    for dashboard, panel in PANELS:
+        named = set(re.findall(r"\$(\w+)", panel.query)) - {"__rate_interval"}
+        assert named <= dashboard.variables.keys(), panel.title
+
+
+def test_monitors_select_what_is_installed() -> None:
+    """By the labels of Services and pods of the second scheduler's shape, and of the webhook."""
+    installed = load_rendered("second-scheduler") + load_documents(WEBHOOK_SERVICES)
+    monitors = load_documents(MANIFESTS / "monitoring" / "monitors.yaml")
+    assert {monitor["metadata"]["name"]: find_ports(monitor, installed) for monitor in monitors} == {
+        "vrampack-scheduler": {12346},
+        "vrampack-agent": {12347},
+        "vrampack-admission": {12349},
+    }
+
+
+def find_ports(monitor: Json, installed: list[Json]) -> set[int]:
+    """The ports that the operator would scrape."""
+    wanted = monitor["spec"]["selector"]["matchLabels"]
+    if monitor["kind"] == "ServiceMonitor":
+        (endpoint,) = monitor["spec"]["endpoints"]
+        services = [item for item in installed if item["kind"] == "Service" and has_labels(item, wanted)]
+        ports = [port for item in services for port in item["spec"]["ports"]]
+        return {port["port"] for port in ports if port["name"] == endpoint["port"]}
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    pods = [item for item in installed if item["kind"] == "DaemonSet" and has_labels(item["spec"]["template"], wanted)]
+    ports = [port for item in pods for container in find_containers(item) for port in container["ports"]]
+    return {port["containerPort"] for port in ports if port["name"] == endpoint["port"]}
+
+
+def has_labels(item: Json, wanted: Json) -> bool:
+    labels: dict[str, str] = item["metadata"].get("labels", {})
+    return all(labels.get(key) == value for key, value in wanted.items())

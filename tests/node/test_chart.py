@@ -1,0 +1,144 @@
+"""A release of the chart on a node with running pods: installed, upgraded, taken back, removed. The pods notice nothing.
+
+The earlier release is the same build under another tag. With VRAMPACK_EARLIER it is another commit: a folder where its
+sources are, `make image` done. `docs/decisions/0070` says why.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.driver.driver import FakeDriver
+from tests.node.card_agreement import list_container_starts
+from tests.node.containerd_release import BUILT_2, NVIDIA_HANDLER
+from tests.node.controlplane import NODE_NAME
+from tests.node.images import BUILT_NAME, CUDA_NAME, SHIPPED_NAME
+from tests.node.memory_apps import APP, USED_MIB, an_app, in_use_mib
+from tests.node.node import NAMESPACE, LiveNode
+from tests.node.pods import a_set
+from tests.support.chart.helm import ADOPTS, RELEASES, change_release
+from tests.support.chart.rendering import value_flags
+from tests.support.chart.values import CHART
+from tests.support.limit_cases import LIMIT_MIB, REFUSED
+
+pytestmark = [pytest.mark.containerd(BUILT_2), pytest.mark.timeout(900)]
+
+SCHEDULER, AGENT = "vrampack-scheduler", "vrampack-agent"
+WORKLOADS = (f"deployment/{SCHEDULER}", f"daemonset/{AGENT}")
+EARLIER_TAG = "earlier"
+EARLIER_NAME = f"{SHIPPED_NAME.rpartition(':')[0]}:{EARLIER_TAG}"
+EARLIER = os.environ.get("VRAMPACK_EARLIER", "")
+RULE = ("--set", "rules.share_with=same-namespace")
+TRIES = "tries"
+RUNNING = (f"{APP}-0", f"{APP}-1", f"{TRIES}-0")
+ROLLOUT_SECONDS = 240
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChart:
+    """The release of one Helm on the node."""
+
+    node: LiveNode
+    by: str
+    home: Path
+
+    def change(self, command: str, *arguments: str | Path) -> None:
+        cluster = self.node.cluster
+        helm = cluster.programs / self.by
+        change_release(helm, cluster.admin, self.home, command, *arguments, "--namespace", NAMESPACE)
+
+    def set_up(self, chart: Path, *arguments: str) -> None:
+        """Install it, over what kubectl has installed if something is there, or upgrade it."""
+        values = value_flags(["second-scheduler", "runtime-class"])
+        self.change("upgrade", chart, "--install", *ADOPTS[self.by], *values, *arguments)
+
+    def wait_rolled_out(self) -> None:
+        """All pods are those of the release as it is now, and ready."""
+        for each in WORKLOADS:
+            status = ("rollout", "status", each, "-n", NAMESPACE, f"--timeout={ROLLOUT_SECONDS}s")
+            self.node.kubectl(*status, timeout_seconds=ROLLOUT_SECONDS + 10)
+
+    def list_images(self) -> set[str]:
+        """Of our containers that run."""
+        pods = self.node.list_objects("pods", "-n", NAMESPACE, "-l", f"app.kubernetes.io/name in ({SCHEDULER},{AGENT})")
+        made = [each for pod in pods for part in ("containers", "initContainers") for each in pod["spec"].get(part, [])]
+        return {each["image"] for each in made if "/vrampack:" in each["image"]}
+
+
+@pytest.fixture(params=RELEASES)
+def chart(request: pytest.FixtureRequest, bare_node: LiveNode, tmp_path: Path) -> NodeChart:
+    if EARLIER:
+        bare_node.containerd.load_images([Path(EARLIER, "build/image/vrampack.tar")], names={})
+    bare_node.containerd.load_images([], names={BUILT_NAME: EARLIER_NAME})
+    label = {"pod-security.kubernetes.io/enforce": "privileged"}
+    head = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": NVIDIA_HANDLER}}
+    bare_node.apply(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": label}},
+        head | {"handler": NVIDIA_HANDLER},
+    )
+    bare_node.kubectl("label", "node", NODE_NAME, "nvidia.com/gpu.present=true", "--overwrite")
+    return NodeChart(bare_node, request.param, tmp_path)
+
+
+def test_running_pods_notice_no_change_of_a_release(chart: NodeChart, driver: FakeDriver) -> None:
+    """0 containers started again, 0 limits lifted, and a pod that comes in the middle of each change is bound."""
+    node = chart.node
+    chart.set_up(Path(EARLIER, "charts/vrampack") if EARLIER else CHART, "--set", f"image.tag={EARLIER_TAG}")
+    chart.wait_rolled_out()
+    assert chart.list_images() == {EARLIER_NAME}
+    start_apps(node, driver)
+    before = list_starts(node)
+
+    def change_to(change: Callable[[], None], name: str) -> None:
+        change()
+        node.apply(a_set(name, main=1))
+        chart.wait_rolled_out()
+        node.wait_ready(f"name={name}", timeout_seconds=120)
+        node.apply(a_set(f"{name}-behind", main=1))
+        node.wait_ready(f"name={name}-behind", timeout_seconds=120)
+        assert list_starts(node) == before
+        check_limits(node, driver)
+        node.kubectl("delete", "statefulset", name, f"{name}-behind", "--cascade=foreground")
+
+    change_to(lambda: chart.set_up(CHART, *RULE), "upgraded")
+    assert chart.list_images() == {SHIPPED_NAME}
+    change_to(lambda: chart.change("rollback"), "taken-back")
+    assert chart.list_images() == {EARLIER_NAME}
+
+    chart.change("uninstall")
+    node.wait(lambda: not chart.list_images(), 120, what="our pods are gone")
+    assert list_starts(node) == before
+    assert in_use_mib(driver) == 2 * USED_MIB
+
+    change_to(lambda: chart.set_up(CHART), "installed-again")
+    chart.change("uninstall")
+
+
+def start_apps(node: LiveNode, driver: FakeDriver) -> None:
+    """Two that hold memory, and one that asks for more than its limit, again and again."""
+    node.wait(lambda: node.get("node", NODE_NAME)["metadata"]["labels"].get("vrampack.dev/enforcement") == "preload")
+    tries = a_set(TRIES, main=4)
+    (container,) = tries["spec"]["template"]["spec"]["containers"]
+    container |= {"image": CUDA_NAME, "command": ["sh", "-c", f"while :; do app {LIMIT_MIB + 100}; sleep 1; done"]}
+    node.apply(an_app(APP, str(USED_MIB), "--total", "--hold", replicas=2), tries)
+    for name in (APP, TRIES):
+        node.wait_ready(f"name={name}", timeout_seconds=120)
+    node.wait(lambda: in_use_mib(driver) == 2 * USED_MIB, what=lambda: f"{in_use_mib(driver)} MiB in use")
+
+
+def list_starts(node: LiveNode) -> list[object]:
+    return [list_container_starts(node, pod) for pod in RUNNING]
+
+
+def check_limits(node: LiveNode, driver: FakeDriver) -> None:
+    """Of those that hold memory, now; of the one that tries, at any time since it runs."""
+    for pod in RUNNING[:2]:
+        assert node.exec(pod, "sh", "-c", "app 1200 || true").strip() == REFUSED
+    assert in_use_mib(driver) == 2 * USED_MIB
+    said = node.kubectl("logs", RUNNING[2]).stdout.splitlines()
+    assert set(said) == {REFUSED}, said

@@ -1,0 +1,7 @@
+"""Writes whatever is made of the chart; see `rendering.py`."""
+
+from tests.support.chart.helm import locate_helm
+from tests.support.chart.rendering import template_with, write_documents, write_files
+
+write_documents()
+write_files(template_with(locate_helm()))
