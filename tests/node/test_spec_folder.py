@@ -90,9 +90,7 @@ def is_ready(node: LiveNode, name: str) -> bool:
 
 
 def assert_none_has_started(node: LiveNode, name: str, text: str) -> None:
-    node.wait(
-        lambda: text in read_waiting_message(node, name), what=lambda: f"{text}: {read_waiting_message(node, name)}"
-    )
+    node.wait(lambda: text in read_waiting_message(node, name), what=lambda: f"{text}: {node.events(name)}")
     assert text in node.events(name)
     assert read_logged_cards(name) == []
 
