@@ -17,8 +17,8 @@ from vrampack.cards import well_known
 from vrampack.simulator.scheduling.settings import SchedulerSettings
 
 LOOPBACK = "127.0.0.1"
-READY_SECONDS = 30
-"""Starting takes one second; the rest is for a machine that is busy with something else."""
+READY_SECONDS = 180
+"""Starting takes one second; the rest is for a machine that is busy with something else, or emulated: over half a minute under qemu."""
 CONNECT_SECONDS = 3
 """On loopback a connection takes microseconds, and a firewall that drops packets never answers."""
 POLL_SECONDS = 0.02
