@@ -46,6 +46,10 @@ class NodeChart:
         made = [each for pod in pods for part in ("containers", "initContainers") for each in pod["spec"].get(part, [])]
         return {each["image"] for each in made if "/vrampack:" in each["image"]}
 
+    def wait_until_images_are(self, *names: str) -> None:
+        """A rollout has succeeded before the pods that it replaced have ended."""
+        self.node.wait(lambda: self.list_images() == {*names}, 120, what=lambda: f"images {self.list_images()}")
+
 
 def prepare_namespace(node: LiveNode) -> None:
     """What is there before the chart: its namespace, the runtime class of NVIDIA's tools, and the label of a GPU node."""

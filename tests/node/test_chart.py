@@ -34,10 +34,6 @@ RULE = ("--set", "rules.share_with=same-namespace")
 TRIES = "tries"
 RUNNING = (f"{APP}-0", f"{APP}-1", f"{TRIES}-0")
 
-    def wait_until_images_are(self, *names: str) -> None:
-        """A rollout has succeeded before the pods that it replaced have ended."""
-        self.node.wait(lambda: self.list_images() == {*names}, 120, what=lambda: f"images {self.list_images()}")
-
 
 @pytest.fixture(params=RELEASES)
 def chart(request: pytest.FixtureRequest, bare_node: LiveNode, tmp_path: Path) -> NodeChart:

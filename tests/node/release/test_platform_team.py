@@ -93,7 +93,7 @@ async def test_a_release_from_its_files_alone(chart: NodeChart, cards: FakeNvmlM
     check_change(chart, before, files.image_name)
     with step("helm uninstall, and what docs/chart.md says to delete"):
         chart.change("uninstall")
-        node.wait(lambda: not chart.list_images(), 120, what="our pods are gone")
+        chart.wait_until_images_are()
         node.kubectl("-n", NAMESPACE, "delete", "configmaps", "-l", "app.kubernetes.io/part-of=vrampack")
         node.kubectl("delete", "namespace", NAMESPACE)
     assert list_starts(node) == before
@@ -114,7 +114,7 @@ def install(chart: NodeChart, files: ReleaseFiles, folder: Path) -> list[str]:
     with step("helm install, rolled out"):
         chart.change("install", files.chart, *flags)
         chart.wait_rolled_out()
-    assert chart.list_images() == {files.image_name}
+    chart.wait_until_images_are(files.image_name)
     return flags
 
 
@@ -131,7 +131,8 @@ def start_two_pods(node: LiveNode, files: ReleaseFiles, folder: Path, cards: dic
 def check_change(chart: NodeChart, before: list[object], image: str) -> None:
     """The programs are those, the pods noticed nothing, and a new pod starts."""
     node = chart.node
-    assert chart.list_images() == {image}
+    with step("the replaced pods have ended"):
+        chart.wait_until_images_are(image)
     with step("a new pod"):
         node.apply(a_set("new", main=4))
         node.wait_ready("name=new", timeout_seconds=120)
