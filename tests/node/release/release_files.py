@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -43,13 +42,6 @@ class ReleaseFiles:
         lines = (line.split("\t") for line in (self.folder / "images.txt").read_text().splitlines())
         (name,) = [name for name, archive in lines if archive == self.image.name]
         return name
-
-    @property
-    def image_digest(self) -> str:
-        """As release.json has it."""
-        images = json.loads((self.folder / "release.json").read_text())["images"]
-        (digest,) = [str(image["digest"]) for image in images if image["file"] == self.image.name]
-        return digest
 
     @property
     def chart(self) -> Path:
