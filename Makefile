@@ -14,7 +14,7 @@ OTHER_SUITES := $(addprefix --ignore=tests/,alerts e2e node shim machine)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format mutations alerts-test e2e smoke e2e-node shim-test recipes recipes-hpa recipes-node soak bench packing packing-final plugin hook preload kmod dashboards panel-pictures render image release release-test release-twice arm64-test clean
+.PHONY: help setup demo test check format mutations alerts-test e2e smoke e2e-node shim-test recipes recipes-hpa recipes-node soak bench packing packing-final plugin hook preload kmod dashboards panel-pictures render image release release-test release-node release-twice arm64-test clean
 
 help: ## What can be made
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -133,6 +133,9 @@ release: needed-release setup ## Every file of a release of HEAD, in build/relea
 
 release-test: needed-release setup ## What `make release` has made, looked into: checksums, signature, SBOM, sizes; VERSION=0.1.0
 	$(BIN)/python -m pytest -m release tests/release
+
+release-node: needed-node-alerts-release setup ## What a platform team does with these files, on the whole node: install, watch, upgrade, go back, remove; prints times; as root
+	$(BIN)/python -m tests.node.release
 
 release-twice: needed-release setup ## The same release from a clone with another path, umask and time zone: every file must be equal; VERSION=0.1.0
 	$(BIN)/python -m tests.release.twice $(VERSION) $(addprefix --arch=,$(ARCH))

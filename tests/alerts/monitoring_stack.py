@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from signal import SIGHUP
 from typing import Any, Literal, TypeAlias
@@ -19,21 +20,34 @@ import aiohttp
 
 from tests.alerts.notifications import NotificationReceiver, run_receiver
 from tests.alerts.panel_records import Labels, Points
-from tests.alerts.scrape_config import ScrapeTarget, build_scrape_configs
+from tests.alerts.scrape_config import ScrapeTarget, build_scrape_configs, load_monitors
 from tests.support.processes import LOOPBACK, ManagedProcess, choose_free_ports
-from tests.support.rule_files import write_rules
+from tests.support.rule_files import load_groups, write_rules
 
 Json: TypeAlias = Any
 """What Prometheus answers, or its configuration."""
 
 SPEED = 120
 """An hour in 30 s: what is scraped every 30 s in a cluster is scraped four times a second here."""
-INTERVAL_SECONDS = 0.25
-INTERVAL = f"{INTERVAL_SECONDS * 1000:g}ms"
+INTERVAL_SECONDS = 30 / SPEED
 RULES = "rules.json"
 WITHIN_SECONDS = 90
 """The longest `for` is 8 s here; the rest is for a machine that is busy with something else."""
 POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class MonitoringObjects:
+    """What Prometheus is told: the shipped files, or what somebody installed."""
+
+    monitors: Sequence[Json] = field(default_factory=load_monitors)
+    rule_groups: list[Json] = field(default_factory=load_groups)
+    speed: int = SPEED
+
+    @property
+    def interval(self) -> str:
+        """Thirty seconds, which pass so much faster."""
+        return f"{30_000 // self.speed}ms"
 
 
 class MonitoringStack:
@@ -119,13 +133,18 @@ def _sort_labels(series: Json) -> Labels:
 
 @asynccontextmanager
 async def run_monitoring(
-    folder: Path, programs: Mapping[str, Path], targets: Sequence[ScrapeTarget]
+    folder: Path,
+    programs: Mapping[str, Path],
+    targets: Sequence[ScrapeTarget],
+    told: MonitoringObjects | None = None,
 ) -> AsyncIterator[MonitoringStack]:
     """Both, ready, and scraping these targets; killed when the block ends."""
+    told = told or MonitoringObjects()
     prometheus_port, alertmanager_port = choose_free_ports(2)
     async with run_receiver() as receiver, aiohttp.ClientSession() as session:
-        alertmanager = _build_alertmanager(folder, programs["alertmanager"], alertmanager_port, receiver.url)
-        prometheus = _build_prometheus(folder, programs["prometheus"], prometheus_port, alertmanager_port, targets)
+        alertmanager = _build_alertmanager(folder, programs["alertmanager"], alertmanager_port, receiver.url, told)
+        ports = (prometheus_port, alertmanager_port)
+        prometheus = _build_prometheus(folder, programs["prometheus"], ports, targets, told)
         url = f"http://{LOOPBACK}:{prometheus_port}"
         try:
             for process, port in ((alertmanager, alertmanager_port), (prometheus, prometheus_port)):
@@ -134,7 +153,7 @@ async def run_monitoring(
             monitoring = MonitoringStack(url, receiver, session)
             # Its first scrape comes 5 s after its start: ten minutes of these rules, in which no target would be there.
             await monitoring.wait_until_sampled(f"count(up) == {len(targets)}")
-            write_rules(folder / RULES, speed=SPEED)
+            write_rules(folder / RULES, told.rule_groups, speed=told.speed)
             prometheus.signal(SIGHUP)
             await monitoring.wait_until_rules_are_loaded()
             yield monitoring
@@ -144,13 +163,15 @@ async def run_monitoring(
 
 
 def _build_prometheus(
-    folder: Path, program: Path, port: int, alertmanager_port: int, targets: Sequence[ScrapeTarget]
+    folder: Path, program: Path, ports: tuple[int, int], targets: Sequence[ScrapeTarget], told: MonitoringObjects
 ) -> ManagedProcess:
+    port, alertmanager_port = ports
+    interval = told.interval
     configuration = {
-        "global": {"scrape_interval": INTERVAL, "scrape_timeout": INTERVAL, "evaluation_interval": INTERVAL},
+        "global": {"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": interval},
         "rule_files": [str(folder / f"{RULES}*")],
         "alerting": {"alertmanagers": [{"static_configs": [{"targets": [f"{LOOPBACK}:{alertmanager_port}"]}]}]},
-        "scrape_configs": build_scrape_configs(targets, interval=INTERVAL),
+        "scrape_configs": build_scrape_configs(targets, told.monitors, interval=interval),
     }
     file = folder / "prometheus.json"
     file.write_text(json.dumps(configuration))
@@ -163,12 +184,14 @@ def _build_prometheus(
     return ManagedProcess("prometheus", _command(program, flags), directory=folder)
 
 
-def _build_alertmanager(folder: Path, program: Path, port: int, receiver_url: str) -> ManagedProcess:
+def _build_alertmanager(
+    folder: Path, program: Path, port: int, receiver_url: str, told: MonitoringObjects
+) -> ManagedProcess:
     route = {
         "receiver": "test",
         "group_by": ["..."],
         "group_wait": "0s",
-        "group_interval": INTERVAL,
+        "group_interval": told.interval,
         "repeat_interval": "1h",
     }
     receiver = {"name": "test", "webhook_configs": [{"url": receiver_url, "send_resolved": True}]}

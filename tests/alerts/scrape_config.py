@@ -41,10 +41,14 @@ class ScrapeTarget:
     node: str = ""
 
 
-def build_scrape_configs(targets: Iterable[ScrapeTarget], *, interval: str) -> list[Json]:
+def load_monitors() -> list[Json]:
+    """Those that are shipped."""
+    return load_documents(MANIFESTS / "monitoring" / "monitors.yaml")
+
+
+def build_scrape_configs(targets: Iterable[ScrapeTarget], ours: Iterable[Json], *, interval: str) -> list[Json]:
     """One for each monitor that has targets; asked every `interval`, not as often as the monitor says."""
     found = tuple(targets)
-    ours = load_documents(MANIFESTS / "monitoring" / "monitors.yaml")
     monitors = OTHERS | {item["metadata"]["name"]: item for item in ours}
     unknown = {target.monitor for target in found} - monitors.keys()
     if unknown:

@@ -30,8 +30,8 @@ INSIDE = Path(__file__).with_name("inside.sh")
 NAMESPACES = ("--mount", "--propagation=private", "--net", "--pid", "--ipc", "--uts", "--fork", "--mount-proc")
 
 
-def main(arguments: Sequence[str]) -> int:
-    """The exit code of pytest, or 1 if the machine is not as it was."""
+def main(arguments: Sequence[str], *, has_product: bool = True) -> int:
+    """The exit code of pytest, or 1 if the machine is not as it was. Without the product its image is not made either."""
     if os.geteuid() != 0:
         sys.exit("tests.node: needs root, for namespaces and mounts")
     if subprocess.run([REPOSITORY / ".ci/need", "node"], check=False).returncode:
@@ -39,13 +39,13 @@ def main(arguments: Sequence[str]) -> int:
     # The settings of the kernel are one for all, so runs take turns.
     with Path("/run/lock/vrampack-node" if Path("/run/lock").is_dir() else "/tmp/vrampack-node.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return _run(arguments)
+        return _run(arguments, has_product=has_product)
 
 
-def _run(arguments: Sequence[str]) -> int:
+def _run(arguments: Sequence[str], *, has_product: bool) -> int:
     programs = binaries.locate_programs(programs=(*binaries.PROGRAMS, binaries.KUBELET, binaries.PAUSE))
     runtimes = {release.name: folder for release in RELEASES if (folder := release.build())}
-    archives = images.prepare_images(BUILD, programs)
+    archives = images.prepare_images(BUILD, programs, has_product=has_product)
     shutil.rmtree(LOGS, ignore_errors=True)
     LOGS.mkdir()
     before = HostState.read()

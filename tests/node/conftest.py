@@ -23,8 +23,8 @@ from tests.node.node_site import NodeSite
 from tests.node.nvidia_spec import write_nvidia_spec
 
 HERE = Path(__file__).parent
-RECIPES = HERE / "recipes"
-"""Of another suite, which needs what the recipes name: `make recipes`."""
+SUITES = {HERE / "recipes": pytest.mark.recipes, HERE / "release": pytest.mark.release}
+"""Of other suites, which need what recipes name, or the files of a release."""
 SHAPE, OLD_SHAPE, EXACT = "second-scheduler", "before-1.36", "admission/exact"
 TIMEOUT_SECONDS = 300
 """The first test of a node has its boot and the install in its time, and other programs may run beside it."""
@@ -49,7 +49,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     for item in items:
         if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.recipes if item.path.is_relative_to(RECIPES) else pytest.mark.node)
+            of_others = [mark for folder, mark in SUITES.items() if item.path.is_relative_to(folder)]
+            item.add_marker(of_others[0] if of_others else pytest.mark.node)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
     items.sort(key=_node_order)

@@ -46,10 +46,11 @@ SOURCES = (
 )
 
 
-def prepare_images(folder: Path, programs: Mapping[str, Path]) -> list[Path]:
-    """The archives to import, made anew where their sources changed."""
+def prepare_images(folder: Path, programs: Mapping[str, Path], *, has_product: bool = True) -> list[Path]:
+    """The archives to import, made anew where their sources changed; the product's only if the node is to have it."""
     folder.mkdir(parents=True, exist_ok=True)
-    _build(folder / "vrampack.sources")
+    if has_product:
+        _build(folder / "vrampack.sources")
     pause, scheduler, busybox, cuda = (
         folder / f"{name}.tar" for name in ("pause", "kube-scheduler", "busybox", "cuda")
     )
@@ -60,7 +61,7 @@ def prepare_images(folder: Path, programs: Mapping[str, Path]) -> list[Path]:
     write(cuda, _cuda(folder), names=[CUDA_NAME], entrypoint=["/bin/app"])
     stub = folder / "recipes.tar"
     write(stub, _busybox(), names=sorted(_recipe_names()), entrypoint=WAITS)
-    return [BUILT, pause, scheduler, busybox, cuda, stub]
+    return [*([BUILT] if has_product else []), pause, scheduler, busybox, cuda, stub]
 
 
 def _build(stamp: Path) -> None:

@@ -28,7 +28,7 @@ from tests.node.api_reader import ApiReader, Json
 from tests.node.containerd import ContainerdNode, DriverMounts
 from tests.node.containerd_release import ContainerdRelease
 from tests.node.controlplane import API_URL, NODE_ADDRESS, NODE_NAME, SERVICE_ADDRESS, NodeControlPlane
-from tests.node.images import BUILT_NAME, SHIPPED_NAME
+from tests.node.images import BUILT, BUILT_NAME, SHIPPED_NAME
 from tests.node.machine import remove_cgroup
 from tests.node.node_site import LOGS, NodeSite
 from tests.node.nvidia_spec import remake_spec_folder
@@ -292,7 +292,9 @@ class LiveNode:
         self._control_plane = [etcd, apiserver]
         etcd.start()
         apiserver.start()
-        self.containerd.load_images(sorted(self._around.archives.iterdir()), names={BUILT_NAME: SHIPPED_NAME})
+        archives = sorted(self._around.archives.iterdir())
+        has_product = any(archive.name == BUILT.name for archive in archives)
+        self.containerd.load_images(archives, names={BUILT_NAME: SHIPPED_NAME} if has_product else {})
         apiserver.wait_ready(f"{API_URL}/readyz", ca_file=self.cluster.authority.ca_file)
         for process in (self.cluster.controller_manager(), self.cluster.scheduler()):
             self._control_plane.append(process)

@@ -8,70 +8,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.fakes.driver.driver import FakeDriver
 from tests.node.card_agreement import list_container_starts
-from tests.node.containerd_release import BUILT_2, NVIDIA_HANDLER
+from tests.node.chart_release import NodeChart, prepare_namespace
+from tests.node.containerd_release import BUILT_2
 from tests.node.controlplane import NODE_NAME
 from tests.node.images import BUILT_NAME, CUDA_NAME, SHIPPED_NAME
 from tests.node.memory_apps import APP, USED_MIB, an_app, in_use_mib
-from tests.node.node import NAMESPACE, LiveNode
+from tests.node.node import LiveNode
 from tests.node.pods import a_set
-from tests.support.chart.helm import ADOPTS, RELEASES, change_release
-from tests.support.chart.rendering import value_flags
+from tests.support.chart.helm import RELEASES
 from tests.support.chart.values import CHART
 from tests.support.limit_cases import LIMIT_MIB, REFUSED
 
 pytestmark = [pytest.mark.containerd(BUILT_2), pytest.mark.timeout(900)]
 
-SCHEDULER, AGENT = "vrampack-scheduler", "vrampack-agent"
-WORKLOADS = (f"deployment/{SCHEDULER}", f"daemonset/{AGENT}")
 EARLIER_TAG = "earlier"
 EARLIER_NAME = f"{SHIPPED_NAME.rpartition(':')[0]}:{EARLIER_TAG}"
 EARLIER = os.environ.get("VRAMPACK_EARLIER", "")
 RULE = ("--set", "rules.share_with=same-namespace")
 TRIES = "tries"
 RUNNING = (f"{APP}-0", f"{APP}-1", f"{TRIES}-0")
-ROLLOUT_SECONDS = 240
-
-
-@dataclass(frozen=True, slots=True)
-class NodeChart:
-    """The release of one Helm on the node."""
-
-    node: LiveNode
-    by: str
-    home: Path
-
-    def change(self, command: str, *arguments: str | Path) -> None:
-        cluster = self.node.cluster
-        helm = cluster.programs / self.by
-        change_release(helm, cluster.admin, self.home, command, *arguments, "--namespace", NAMESPACE)
-
-    def set_up(self, chart: Path, *arguments: str) -> None:
-        """Install it, over what kubectl has installed if something is there, or upgrade it."""
-        values = value_flags(["second-scheduler", "runtime-class"])
-        self.change("upgrade", chart, "--install", *ADOPTS[self.by], *values, *arguments)
-
-    def wait_rolled_out(self) -> None:
-        """All pods are those of the release as it is now, and ready."""
-        for each in WORKLOADS:
-            status = ("rollout", "status", each, "-n", NAMESPACE, f"--timeout={ROLLOUT_SECONDS}s")
-            self.node.kubectl(*status, timeout_seconds=ROLLOUT_SECONDS + 10)
-
-    def list_images(self) -> set[str]:
-        """Of our containers that run."""
-        pods = self.node.list_objects("pods", "-n", NAMESPACE, "-l", f"app.kubernetes.io/name in ({SCHEDULER},{AGENT})")
-        made = [each for pod in pods for part in ("containers", "initContainers") for each in pod["spec"].get(part, [])]
-        return {each["image"] for each in made if "/vrampack:" in each["image"]}
-
-    def wait_until_images_are(self, *names: str) -> None:
-        """A rollout has succeeded before the pods that it replaced have ended."""
-        self.node.wait(lambda: self.list_images() == {*names}, 120, what=lambda: f"images {self.list_images()}")
 
 
 @pytest.fixture(params=RELEASES)
@@ -79,13 +40,7 @@ def chart(request: pytest.FixtureRequest, bare_node: LiveNode, tmp_path: Path) -
     if EARLIER:
         bare_node.containerd.load_images([Path(EARLIER, "build/image/vrampack.tar")], names={})
     bare_node.containerd.load_images([], names={BUILT_NAME: EARLIER_NAME})
-    label = {"pod-security.kubernetes.io/enforce": "privileged"}
-    head = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": NVIDIA_HANDLER}}
-    bare_node.apply(
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": label}},
-        head | {"handler": NVIDIA_HANDLER},
-    )
-    bare_node.kubectl("label", "node", NODE_NAME, "nvidia.com/gpu.present=true", "--overwrite")
+    prepare_namespace(bare_node)
     return NodeChart(bare_node, request.param, tmp_path)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -34,9 +35,12 @@ def list_rules(groups: Iterable[Json]) -> list[Json]:
     return [rule for group in groups for rule in group["rules"]]
 
 
-def write_rules(path: Path, *, speed: int = 1) -> Path:
-    """A rule file; with `speed` an hour of its durations passes in 3600 / speed seconds. JSON is YAML."""
-    groups = load_groups()
+def write_rules(path: Path, groups: list[Json] | None = None, *, speed: int = 1) -> Path:
+    """A rule file of these groups, or the shipped ones; with `speed` an hour of their durations passes in 3600 / speed seconds.
+
+    JSON is YAML.
+    """
+    groups = load_groups() if groups is None else deepcopy(groups)
     for rule in list_rules(groups):
         rule["expr"] = MINUTES.sub(
             lambda found: f"{int(found[1]) * 60 / speed:g}",
