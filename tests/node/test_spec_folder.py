@@ -16,7 +16,7 @@ from tests.node.agent_settings import wait_for_injection
 from tests.node.card_agreement import list_container_starts
 from tests.node.containerd_release import BUILT_2
 from tests.node.containers import kill_process
-from tests.node.gpus import read_card_health, wait_until_offered
+from tests.node.gpus import read_allocatable, read_card_health, wait_until_offered
 from tests.node.injected_cards import assert_cards_injected, log_own_cards, read_logged_cards
 from tests.node.node import LiveNode, has_ready_condition
 from tests.node.nvidia_spec import SPEC_FOLDER, write_nvidia_spec
@@ -104,7 +104,11 @@ def test_nothing_starts_while_no_spec_can_be_written(node: LiveNode, cards: Fake
             assert_none_has_started(node, name, f"no spec can be written into {SPEC_FOLDER}: {text}")
             if fault is not full:  # what the agent looks with needs no room
                 node.wait(lambda: read_card_health(node) == {gpu.uuid: False}, what="nothing is offered")
-        node.wait(lambda: read_card_health(node) == {gpu.uuid: True}, what="the card is offered again")
+        # kubelet tells the scheduler seconds after the agent has told it, and the next fault must find the pod bound.
+        node.wait(
+            lambda: read_card_health(node) == {gpu.uuid: True} and read_allocatable(node) > 0,
+            what="the card is offered again",
+        )
 
     for name in names:
         node.wait(partial(is_ready, node, name), what=lambda: node.describe(""))
