@@ -84,7 +84,7 @@ class PanelValues:
         values = await self._monitoring.query_vector(self._fill_query(self._panels[title]))
         return {labels: value for labels, value in values.items() if not isnan(value)}
 
-    async def wait_for(self, title: str, expected: Expected) -> None:
+    async def wait_until_equal(self, title: str, expected: Expected) -> None:
         """Wait until exactly these series have these values."""
         shown: Mapping[Labels, float] = {}
 

@@ -34,13 +34,13 @@ async def test_memory_of_the_cluster_and_its_nodes(tmp_path: Path, programs: Pro
         capacity, held = counted.sum_capacity_bytes(), counted.sum_held_bytes()
         assert sum(held.values()) > 0
         panels = PanelValues(GPU_NODE, scene.monitoring)
-        await panels.wait_for("Cluster memory", {(): sum(capacity.values())})
-        await panels.wait_for("Given away", {(): sum(held.values()) / sum(capacity.values())})
-        await panels.wait_for(
+        await panels.wait_until_equal("Cluster memory", {(): sum(capacity.values())})
+        await panels.wait_until_equal("Given away", {(): sum(held.values()) / sum(capacity.values())})
+        await panels.wait_until_equal(
             "Given away by node", {(("node", name),): held[name] / capacity[name] for name in capacity}
         )
         scattered = counted.sum_scattered_bytes()
-        await panels.wait_for("Free in pieces", {(("node", name),): scattered[name] for name in scattered})
+        await panels.wait_until_equal("Free in pieces", {(("node", name),): scattered[name] for name in scattered})
         await panels.record_what_lasts()
 
 
@@ -51,9 +51,9 @@ async def test_what_waits_and_what_was_bound(tmp_path: Path, programs: Programs)
         waiting = counted.count_waiting()
         assert waiting == {"fragmented": 1, "full": 1, "never": 1}
         panels = PanelValues(VRAMPACK, scene.monitoring)
-        await panels.wait_for("Pods that wait", {(("reason", name),): waiting.get(name, 0) for name in REASONS})
-        await panels.wait_for("Fresh ledgers", {EXTENDER: 1})
-        await panels.wait_for("Binds", {(("result", "ok"),): expect_rate(len(counted.bound))})
+        await panels.wait_until_equal("Pods that wait", {(("reason", name),): waiting.get(name, 0) for name in REASONS})
+        await panels.wait_until_equal("Fresh ledgers", {EXTENDER: 1})
+        await panels.wait_until_equal("Binds", {(("result", "ok"),): expect_rate(len(counted.bound))})
         await panels.record_what_lasts()
 
 
@@ -71,7 +71,7 @@ async def test_a_pod_that_was_woken(tmp_path: Path, programs: Programs) -> None:
         woken = sum(RETRY_ANNOTATION in pod["metadata"].get("annotations", {}) for pod in scene.api.list_pods())
         expected = {(("result", result),): 0.0 for result in ("refused", "expired", "gone", "failed")}
         panels = PanelValues(VRAMPACK, scene.monitoring)
-        await panels.wait_for("Activations", expected | {(("result", "bound"),): expect_rate(woken)})
+        await panels.wait_until_equal("Activations", expected | {(("result", "bound"),): expect_rate(woken)})
         await panels.record_what_lasts()
 
 
@@ -85,7 +85,7 @@ async def test_calls_that_the_test_timed_itself(tmp_path: Path, programs: Progra
         slowest = max([await time_filter(scene, "asked") for _ in range(CALLS)])
         panels = PanelValues(VRAMPACK, scene.monitoring)
         await scene.monitoring.wait_until_sampled(f"{CALLED} == {CALLS + 1}")
-        await panels.wait_for("Verbs, 99th percentile", {FILTER: Between(0, find_bucket(slowest))})
+        await panels.wait_until_equal("Verbs, 99th percentile", {FILTER: Between(0, find_bucket(slowest))})
         await panels.record_what_lasts()
 
 
@@ -96,12 +96,12 @@ async def test_a_place_that_is_not_seen_yet(tmp_path: Path, programs: Programs) 
         create_pod(scene, "unseen")
         assert await filter_pod(scene, "unseen") == ["gpu-0"]
         panels = PanelValues(VRAMPACK, scene.monitoring)
-        await panels.wait_for("Places not seen yet", {EXTENDER: 0})
+        await panels.wait_until_equal("Places not seen yet", {EXTENDER: 0})
         scene.proxy.freeze_watches()
         await bind_pod(scene, "unseen", "gpu-0")
         silence = scene.proxy.when("*", "").hang()  # else it asks for the pod after a while
         counted = await asyncio.to_thread(recount_cluster, scene.api.url)
-        await panels.wait_for("Places not seen yet", {EXTENDER: len(counted.bound)})
+        await panels.wait_until_equal("Places not seen yet", {EXTENDER: len(counted.bound)})
         await panels.record_what_lasts()
         silence.release()
         scene.proxy.thaw_watches()

@@ -41,18 +41,20 @@ async def test_memory_of_an_application(tmp_path: Path, programs: Programs) -> N
         pod = await run_app(world)
         limit = await asyncio.to_thread(read_limit_bytes, world.api.url, pod.name)
         panels = PanelValues(GPU_APP, monitoring)
-        await panels.wait_for("Memory given", {APP: limit})
+        await panels.wait_until_equal("Memory given", {APP: limit})
         async with run_client(world, pod) as program:
             await program.ask(MessageKind.HELLO)
             await program.ask(MessageKind.HOLD, (0, USED_MIB))
-            await panels.wait_for("Memory used", {APP: USED_MIB * MIB})
-            await panels.wait_for("Used of the limit", {APP: USED_MIB * MIB / limit})
-            await panels.wait_for("Refused allocations", {APP: 0.0})
+            await panels.wait_until_equal("Memory used", {APP: USED_MIB * MIB})
+            await panels.wait_until_equal("Used of the limit", {APP: USED_MIB * MIB / limit})
+            await panels.wait_until_equal("Refused allocations", {APP: 0.0})
             await program.ask(MessageKind.HOLD, (0, 6144))
-            await panels.wait_for("Refused allocations", {APP: expect_rate(1)})
+            await panels.wait_until_equal("Refused allocations", {APP: expect_rate(1)})
             card = {"UUID": "GPU-0", "gpu": "0", "node": NODE, "container": "main", **dict(APP)}
-            await panels.wait_for("Cards", {tuple(sorted(card.items())): limit})
-            await panels.wait_for("Utilization of its cards", {APP: 0.87})  # as the page says, for its card alone
+            await panels.wait_until_equal("Cards", {tuple(sorted(card.items())): limit})
+            await panels.wait_until_equal(
+                "Utilization of its cards", {APP: 0.87}
+            )  # as the page says, for its card alone
             await panels.record_what_lasts()
 
 
@@ -70,14 +72,14 @@ async def test_cards_of_a_node(tmp_path: Path, programs: Programs) -> None:
         counted = await asyncio.to_thread(recount_cluster, world.api.url)
         (node,) = counted.nodes
         panels = PanelValues(GPU_NODE, monitoring)
-        await panels.wait_for("Cards with an agent", {(): len(node.cards)})
+        await panels.wait_until_equal("Cards with an agent", {(): len(node.cards)})
         held = zip(node.cards, counted.count_held_units(node), strict=True)
-        await panels.wait_for(
+        await panels.wait_until_equal(
             "Held on each card", {await find_labels(panels, card.index): units / card.units for card, units in held}
         )
-        await panels.wait_for("In use on each card", {await find_labels(panels, 0): USED_MIB * MIB})
-        await panels.wait_for("Unhealthy cards", {await find_labels(panels, 1): 0.0})
-        await panels.wait_for(
+        await panels.wait_until_equal("In use on each card", {await find_labels(panels, 0): USED_MIB * MIB})
+        await panels.wait_until_equal("Unhealthy cards", {await find_labels(panels, 1): 0.0})
+        await panels.wait_until_equal(
             "Temperature", {(("gpu", str(index)), ("node", NODE)): value for index, value in ((0, 41), (1, 33))}
         )
         await panels.record_what_lasts()
@@ -90,9 +92,9 @@ async def test_refused_starts_and_who_holds_limits(tmp_path: Path, programs: Pro
         for _ in range(REFUSED_STARTS):
             await start_refused(world, pod)
         panels = PanelValues(VRAMPACK, monitoring)
-        await panels.wait_for("Refused starts", {(("result", "no_record"),): expect_rate(REFUSED_STARTS)})
+        await panels.wait_until_equal("Refused starts", {(("result", "no_record"),): expect_rate(REFUSED_STARTS)})
         labels = world.api.get("nodes", NODE)["metadata"]["labels"]
-        await panels.wait_for("Who holds limits", {(("mode", labels["vrampack.dev/enforcement"]),): 1})
+        await panels.wait_until_equal("Who holds limits", {(("mode", labels["vrampack.dev/enforcement"]),): 1})
         await panels.record_what_lasts()
 
 

@@ -96,7 +96,7 @@ class BrowserPage:
             f"(e => (e.focus(), e === document.activeElement))(document.querySelector({selector!r}))"
         )
 
-    async def wait_for(self, expression: str) -> None:
+    async def wait_until_true(self, expression: str) -> None:
         """Until it is true, over reloads of the page."""
         async with asyncio.timeout(WITHIN_SECONDS):
             count = self._load_count

@@ -194,7 +194,7 @@ async def test_a_replay_is_chosen_and_shown(tmp_path: Path) -> None:
         await page.press_key(" ")
         await page.focus("main button")
         await page.press_key_and_wait("Enter")
-        await page.wait_for("!!document.querySelector('iframe[title=\"Report of the replay\"]')")
+        await page.wait_until_true("!!document.querySelector('iframe[title=\"Report of the replay\"]')")
         assert "has ended" in await page.evaluate("document.querySelector('[role=status]').textContent")
         await page.focus("a[href='/reports/replay']")
         await page.press_key_and_wait("Enter")
@@ -229,7 +229,7 @@ async def test_a_page_of_another_origin_can_neither_send_nor_show_anything(tmp_p
         assert any("frame-ancestors" in text for text in other.messages), other.messages
         other.messages.clear()
         await other.evaluate("document.getElementById('f').submit()")
-        await other.wait_for("document.body.textContent.startsWith('vrampack ui: ')")
+        await other.wait_until_true("document.body.textContent.startsWith('vrampack ui: ')")
         assert "a page of another origin asked" in await other.evaluate("document.body.textContent")
         await page.open_url(site.url + "/simulate")
         assert "Replaying" not in await page.evaluate("document.body.textContent")

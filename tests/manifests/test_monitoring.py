@@ -86,7 +86,7 @@ def test_no_other_dashboard_lies_there() -> None:
 
 
 def test_a_panel_has_a_scenario_and_makes_no_zero_up() -> None:
-    compared = set(re.findall(r'\.wait_for\(\s*"([^"]+)"', read_scenarios("test_*_panels.py")))
+    compared = set(re.findall(r'\.wait_until_equal\(\s*"([^"]+)"', read_scenarios("test_*_panels.py")))
     assert compared == {panel.title for _, panel in PANELS}
     assert [panel.title for _, panel in PANELS if "vector(" in panel.query] == []
     assert len({panel.title for _, panel in PANELS}) == len(PANELS)

@@ -69,6 +69,10 @@ class NodeChart:
         made = [each for pod in pods for part in ("containers", "initContainers") for each in pod["spec"].get(part, [])]
         return {each["image"] for each in made if "/vrampack:" in each["image"]}
 
+    def wait_until_images_are(self, *names: str) -> None:
+        """A rollout has succeeded before the pods that it replaced have ended."""
+        self.node.wait(lambda: self.list_images() == {*names}, 120, what=lambda: f"images {self.list_images()}")
+
 
 @pytest.fixture(params=RELEASES)
 def chart(request: pytest.FixtureRequest, bare_node: LiveNode, tmp_path: Path) -> NodeChart:
@@ -90,7 +94,7 @@ def test_running_pods_notice_no_change_of_a_release(chart: NodeChart, driver: Fa
     node = chart.node
     chart.set_up(Path(EARLIER, "charts/vrampack") if EARLIER else CHART, "--set", f"image.tag={EARLIER_TAG}")
     chart.wait_rolled_out()
-    assert chart.list_images() == {EARLIER_NAME}
+    chart.wait_until_images_are(EARLIER_NAME)
     start_apps(node, driver)
     before = list_starts(node)
 
@@ -106,12 +110,12 @@ def test_running_pods_notice_no_change_of_a_release(chart: NodeChart, driver: Fa
         node.kubectl("delete", "statefulset", name, f"{name}-behind", "--cascade=foreground")
 
     change_to(lambda: chart.set_up(CHART, *RULE), "upgraded")
-    assert chart.list_images() == {SHIPPED_NAME}
+    chart.wait_until_images_are(SHIPPED_NAME)
     change_to(lambda: chart.change("rollback"), "taken-back")
-    assert chart.list_images() == {EARLIER_NAME}
+    chart.wait_until_images_are(EARLIER_NAME)
 
     chart.change("uninstall")
-    node.wait(lambda: not chart.list_images(), 120, what="our pods are gone")
+    chart.wait_until_images_are()
     assert list_starts(node) == before
     assert in_use_mib(driver) == 2 * USED_MIB
 

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 WORKLOADS = {"Deployment", "DaemonSet", "PodDisruptionBudget"}
 """What `reset` takes away after the first test; `test_install.py` applies them. No kubelet would run their pods."""
-KUBECTL_TIMEOUT_SECONDS = 60
+KUBECTL_TIMEOUT_SECONDS = 180
 REQUEST_TIMEOUT_SECONDS = 30
 
 

@@ -1,0 +1,80 @@
+"""Pods that only the scheduler's own flush brought back, and places that wait for it: counted, as the activator missed them."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.requeue import activator
+from tests.extender.activator_harness import ActivatorHarness
+from vrampack.kube.errors import RefusedError
+
+
+@pytest.fixture
+def stage() -> ActivatorHarness:
+    return ActivatorHarness("n")
+
+
+async def test_what_only_the_flush_brings_back_is_counted(stage: ActivatorHarness) -> None:
+    """There was room, nobody could be kicked, and the scheduler came by itself 300 s later."""
+    stage.door.errors["a"] = RefusedError(403, "Forbidden", "no")
+    stage.add_rejected_pod("a")
+    stage.free_node("n")
+    await stage.run_round()
+    stage.seconds += 300
+    assert stage.kicker.measure_overdue_seconds() == 300
+    stage.accept_pod("a")
+    assert stage.count_flushed() == 1
+    assert stage.kicker.measure_overdue_seconds() == 0
+
+
+async def test_no_activation_is_overdue_for_one_that_was_activated_or_is_gone() -> None:
+    stage = ActivatorHarness("n", "m")
+    stage.door.errors["gone"] = RefusedError(403, "Forbidden", "no")
+    stage.add_rejected_pod("woken")
+    stage.add_rejected_pod("gone")
+    stage.free_node("n")
+    stage.free_node("m")
+    assert await stage.run_round() == ["woken"]
+    stage.seconds += 7
+    assert stage.kicker.measure_overdue_seconds() == 7
+    stage.ledger.remove_pod("gone")
+    assert stage.kicker.measure_overdue_seconds() == 0
+
+
+async def test_no_activation_is_overdue_where_no_scheduler_calls(stage: ActivatorHarness) -> None:
+    stage.door.errors["a"] = RefusedError(403, "Forbidden", "no")
+    stage.add_rejected_pod("a")
+    stage.free_node("n")
+    await stage.run_round()
+    stage.seconds += activator.SCHEDULER_SILENT_SECONDS + 1
+    assert stage.kicker.measure_overdue_seconds() == 0
+
+
+async def test_who_was_woken_or_came_soon_was_not_brought_back_by_the_flush() -> None:
+    stage = ActivatorHarness("n", "m")
+    stage.add_rejected_pod("woken")
+    stage.free_node("n")
+    assert await stage.run_round() == ["woken"]
+    stage.door.errors["soon"] = RefusedError(403, "Forbidden", "no")
+    stage.add_rejected_pod("soon")
+    stage.seconds += 280
+    stage.kicker.on_filter_called("vrampack")
+    stage.free_node("m")
+    assert await stage.run_round() == []
+    stage.seconds += 290
+    stage.accept_pod("woken")
+    stage.accept_pod("soon")
+    assert stage.count_flushed() == 0
+
+
+async def test_room_that_came_and_went_was_not_there_all_the_time(stage: ActivatorHarness) -> None:
+    stage.door.errors["a"] = RefusedError(403, "Forbidden", "no")
+    stage.add_rejected_pod("a")
+    stage.free_node("n")
+    await stage.run_round()
+    stage.fill_node("n")
+    await stage.run_round()
+    stage.seconds += 300
+    stage.free_node("n")
+    stage.accept_pod("a")
+    assert stage.count_flushed() == 0
