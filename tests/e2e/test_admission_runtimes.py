@@ -73,7 +73,7 @@ def is_debugged_with_its_images_word(bench: AdmissionBench) -> bool:
     return bench.add_ephemeral_container(name) != []
 
 
-WITHOUT_EXACT = dict.fromkeys((INJECT, EPHEMERAL, ENVIRONMENT_GUARD), with_validation_switched_off)
+WITHOUT_EXACT: dict[str, Edit] = dict.fromkeys((INJECT, EPHEMERAL, ENVIRONMENT_GUARD), with_validation_switched_off)
 WEAKENINGS: dict[str, tuple[dict[str, Edit], Attack]] = {
     f"{GUARD}: resource pods": ({GUARD: without_resource("pods")}, runs_in("nvidia-legacy")),
     f"{GUARD}: validation 0": ({GUARD: without_validation(0)}, runs_in("nvidia-cdi")),

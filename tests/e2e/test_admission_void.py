@@ -86,7 +86,7 @@ def _installed(cluster: ControlPlane) -> Iterator[None]:
 
     def is_void() -> bool:
         _, made = cluster.request("POST", pods, admission_pod(admission_container()))
-        return made["spec"]["containers"][0].get("env") == VOID
+        return bool(made["spec"]["containers"][0].get("env") == VOID)
 
     apply_policies(cluster, FOLDER)
     try:

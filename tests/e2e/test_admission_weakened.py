@@ -200,7 +200,10 @@ WITHOUT_INJECTION: dict[str, tuple[Edit, Attack]] = {
         with_text("c.found.size() != c.expected.size()", "false"),
         written_by_hand_with("NVIDIA_VISIBLE_DEVICES"),
     ),
-    "validation 4": (without_validation(4), written_by_hand_with(CAPABILITIES)),
+    "two capabilities": (
+        with_text("c.capabilities.size() == 1", "c.capabilities.size() > 0"),
+        written_by_hand_with(CAPABILITIES),
+    ),
     "request not named": (
         with_text(", 'NVIDIA_GPU_MEMORY_REQUEST'", ""),
         written_by_hand_with("NVIDIA_GPU_MEMORY_REQUEST"),
@@ -302,7 +305,7 @@ WEAKENINGS: dict[str, tuple[dict[str, Edit], Attack]] = {
     },
     **{f"{REQUESTS}: {what}": ({REQUESTS: edit}, attack) for what, (edit, attack) in OF_REQUESTS.items()},
     f"{INJECT}: any capability": (
-        {INJECT: with_text("(compute|utility|video)(,", "[a-z]+(,"), GUARD: without_validation(4)},
+        {INJECT: with_text("(compute|utility|video)(,", "[a-z]+(,"), GUARD: without_validation(0)},
         asks_with_variable(CAPABILITIES),
     ),
     f"{INJECT}: anybody's mirror pod": (
