@@ -22,7 +22,7 @@ from tests.support.admission.policies import (
 from tests.support.control_plane.cluster import ControlPlane, Json
 from tests.support.manifests import load_objects
 
-FOLDERS = (SHIPPED, EXACT, SECOND_SCHEDULER, OPTIONAL)
+FOLDERS = (SHIPPED, EXACT, SECOND_SCHEDULER, OPTIONAL, SHIPPED / "kubeadm")
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 
 
@@ -44,9 +44,11 @@ def test_the_default_folder_leaves_out_what_is_a_choice() -> None:
     assert set(load_policies(SHIPPED)) == {
         "vrampack-agent",
         "vrampack-agent-lease",
-        "vrampack-nri-guard",
+        "vrampack-annotation-guard",
+        "vrampack-cdi-guard",
         "vrampack-records",
         "vrampack-requests",
+        "vrampack-runtime-guard",
         "vrampack-void-guard",
     }
 

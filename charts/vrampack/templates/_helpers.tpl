@@ -20,6 +20,17 @@ imagePullSecrets:
 {{- if and (eq .Values.shape "second-scheduler") (eq .Values.admission.form "policies") -}}yes{{- end }}
 {{- end }}
 
+{{/* The namespaces of programs that look after the cards, as a JSON list: that of the release is always one. */}}
+{{- define "vrampack.trustedNamespaces" -}}
+{{- append .Values.admission.trustedNamespaces .Release.Namespace | uniq | toJson | replace "," ", " }}
+{{- end }}
+
+{{/* Not empty where containers that ask for no GPU are given NVIDIA_VISIBLE_DEVICES=void. */}}
+{{- define "vrampack.void" -}}
+{{- $admission := .Values.admission }}
+{{- if and (eq $admission.form "policies") (or (eq $admission.void "always") (and $admission.exact (eq $admission.void "auto"))) -}}yes{{- end }}
+{{- end }}
+
 {{/* Not empty where a Job of ours makes the webhook's certificate. */}}
 {{- define "vrampack.certificateJob" -}}
 {{- if and (eq .Values.admission.form "webhook") (eq .Values.admission.webhook.certificate.source "job") -}}yes{{- end }}
