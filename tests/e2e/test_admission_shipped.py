@@ -22,18 +22,21 @@ from tests.support.admission.policies import (
 from tests.support.control_plane.cluster import ControlPlane, Json
 from tests.support.manifests import load_objects
 
-FOLDERS = (SHIPPED, EXACT, SECOND_SCHEDULER, OPTIONAL, SHIPPED / "kubeadm")
+KUBEADM = SHIPPED / "kubeadm"
+FOLDERS = (SHIPPED, EXACT, SECOND_SCHEDULER, OPTIONAL, KUBEADM)
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 
 
 @pytest.fixture
 def everything(cluster: ControlPlane) -> Iterator[ControlPlane]:
-    """What ships off by default is applied as well, and gone afterwards."""
+    """What ships off by default, or for the other shape, is applied as well, and gone afterwards."""
     try:
-        apply_policies(cluster, OPTIONAL)
+        for folder in (OPTIONAL, KUBEADM):
+            apply_policies(cluster, folder)
         yield cluster
     finally:
-        delete_policies(cluster, OPTIONAL)
+        for folder in (OPTIONAL, KUBEADM):
+            delete_policies(cluster, folder)
         cluster.wait_until(
             lambda: _creates(cluster, admission_pod(admission_container(env=[env_entry("NVIDIA_VISIBLE_DEVICES")])))
         )

@@ -49,6 +49,13 @@ DOORS: Mapping[str, Mutation] = {
         "oldest = next(each for each in reversed(crowd) if not each.is_answering)",
         "tests/extender/test_open_connections.py::test_the_one_that_asked_nothing_for_longest_makes_room",
     ),
+    "a container chooses any capability of the driver": Mutation(
+        "vrampack/cards/env_injection.py",
+        "return last if isinstance(last, str) and ALLOWED_CAPABILITIES.fullmatch(last) else DEFAULT_CAPABILITIES",
+        "return last if isinstance(last, str) else DEFAULT_CAPABILITIES",
+        "tests/extender/test_admission_webhook_table.py::test_no_hostile_environment_gets_through"
+        "[NVIDIA_DRIVER_CAPABILITIES of the container]",
+    ),
     "a pod of any number of containers is answered": Mutation(
         "extender/http/admission_webhook.py",
         "if len(containers) > MAX_CONTAINERS:",
