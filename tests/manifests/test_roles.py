@@ -22,7 +22,16 @@ EXTENDER_ROLE: list[Json] = [
 AGENT = "vrampack-system/vrampack-agent"
 
 AGENT_ROLE: list[Json] = [
-    {"apiGroups": [""], "resources": ["pods", "nodes"], "verbs": READ},
+    {
+        "apiGroups": ["authentication.k8s.io"],
+        "resources": ["nodes"],
+        "verbs": ["impersonate:associated-node"],
+    },
+    {
+        "apiGroups": [""],
+        "resources": ["pods", "nodes"],
+        "verbs": [f"impersonate-on:associated-node:{verb}" for verb in READ],
+    },
     {"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
 ]

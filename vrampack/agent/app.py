@@ -28,7 +28,7 @@ from vrampack.agent.admission.rejected_pods import RejectedPods
 from vrampack.agent.admission.running_pods import RunningPods
 from vrampack.agent.cluster.local_pod import LocalPod
 from vrampack.agent.cluster.observed_pods import ObservedPodsPublisher
-from vrampack.agent.cluster.own_node import MetadataEntries, OwnNode
+from vrampack.agent.cluster.own_node import OwnNode
 from vrampack.agent.cluster.pod_cache import PodCache
 from vrampack.agent.cluster.refused_pods import RefusedPodsPublisher
 from vrampack.agent.device_plugin.conflicting_plugins import ConflictingPlugins
@@ -65,6 +65,7 @@ from vrampack.cards.node_annotations import write_cards
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import load_credentials
 from vrampack.kube.events import EventRecorder
+from vrampack.kube.node_api import NodeApi, ReadIdentity
 from vrampack.kube.objects import LocalNodeObject, LocalPodObject
 from vrampack.kube.reflector import Reflector
 
@@ -137,7 +138,7 @@ class Agent:
         self._enforcement = Enforcement(settings.enforcement, self._context, rows=options.back_ends)
         pod_limits = PodLimits(cgroups, self._enforcement, self._workload.get_limits_mib)
         self._hook_server = HookServer(paths.hook_socket, pod_limits.apply_limit)
-        refused_pods = RefusedPodsPublisher(self._write_on_node)
+        refused_pods = RefusedPodsPublisher()
         self._rejected_pods = RejectedPods(
             self._fence,
             self._events,
@@ -196,6 +197,7 @@ class Agent:
             on_write=metrics.node_writes.inc,
             on_resources=self._conflicting_plugins.update_node_resources,
         )
+        refused_pods.attach_node(self._own_node)
         self._observed_pods = ObservedPodsPublisher(self._own_node, self._pod_cache, self._pod_resources, self._cards)
         self._usage_collector = UsageCollector(
             driver,
@@ -283,9 +285,6 @@ class Agent:
     def _publish_enforcement(self, problem: str) -> None:
         self._advertisement.block("enforcement", problem)
         self._own_node.set_desired({("labels", well_known.ENFORCEMENT): self._enforcement.mode or None})
-
-    def _write_on_node(self, entries: MetadataEntries) -> None:
-        self._own_node.set_desired(entries)
 
     def _set_limits_problem(self, problem: str) -> None:
         self._advertisement.block("limits", f"limits cannot be held: {problem}" if problem else "")
@@ -385,7 +384,8 @@ async def run_agent(options: AgentOptions, driver: GpuDriver) -> None:
     credentials = await load_credentials(
         options.kubeconfig, options.context, on_failure=metrics.credential_failures.inc
     )
-    api = Api(credentials, observe=metrics.observe_call, user_agent=f"vrampack-agent/{options.version}")
+    reads = ReadIdentity(options.node, options.settings.read_as, on_change=metrics.set_read_identity)
+    api = NodeApi(credentials, reads, observe=metrics.observe_call, user_agent=f"vrampack-agent/{options.version}")
     try:
         agent = Agent(options, api, metrics, driver)
         loop = asyncio.get_running_loop()

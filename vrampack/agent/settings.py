@@ -15,6 +15,7 @@ from vrampack.cards import well_known
 from vrampack.cards.units import DEFAULT_UNIT_MIB, MAX_UNITS
 from vrampack.config.addresses import OptionalListenAddress, ResourceName
 from vrampack.config.strict import StrictModel, load_configuration
+from vrampack.kube.node_api import ReadAs
 
 CardUnits = Annotated[int, Field(ge=1, le=MAX_UNITS)]
 
@@ -149,6 +150,10 @@ class AgentConfiguration(StrictModel):
 
     devices: Literal["auto", "uuid", "cdi"] = "auto"
     """How a card is named to the container runtime. `auto`: by CDI where the node has specs of NVIDIA's kind for all cards."""
+
+    read_as: ReadAs = "auto"
+    """As whom pods and nodes are read. `node`: as the own node, which sees its own only (Kubernetes 1.36). `account`: as the
+    agents' account, which then needs the right to read all. `auto`: as the node where that is allowed, else as the account."""
 
     enforcement: Literal["auto", "native", "kmod", "preload", "watch", "none"] = "auto"
     """Who holds limits. `auto`: the strongest that this node can do."""

@@ -177,6 +177,12 @@ class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
     continue_: str = msgspec.field(default="", name="continue")
 
 
+class RawList(msgspec.Struct, frozen=True):
+    """A list of anything."""
+
+    items: list[msgspec.Raw] = []
+
+
 class DeviceClassSpec(msgspec.Struct, frozen=True, rename="camel"):
     extended_resource_name: str | None = None
 

@@ -148,6 +148,7 @@ AGENT = {
     "cdi.nvidia_ctk": REQUIRED_PATH,
     "cdi.driver_root": _text("/a", "a text that is not empty", "''"),
     "devices": _words("auto", "uuid", "cdi"),
+    "read_as": _words("auto", "node", "account"),
     "enforcement": _words("auto", "native", "kmod", "preload", "watch", "none"),
     "resources": _section("memory"),
     "resources.memory": _text("a.b/c", RESOURCE, "gpu-mem", "a/"),
