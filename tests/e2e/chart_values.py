@@ -36,6 +36,7 @@ CASES: dict[str, tuple[Json, str, Json]] = {
     "scheduler.tolerations": (TAINT, "key: team-taint", BAD_TAINT),
     "agent.config": ({"kubelet_folder": "/data/kubelet"}, "path: /data/kubelet/pod-resources", {"injection": "x"}),
     "agent.driver": ("gpu-operator-nri", "nvidia.cdi.k8s.io/container.agent", "nvidia"),
+    "agent.readAs": ("account", "Those of the whole cluster", "cluster"),
     "agent.runtimeClassName": ("gpu", "runtimeClassName: gpu", "G P U"),
     "agent.kernelModule": (True, "add: [SYS_ADMIN]", "yes"),
     "agent.nodeLabels": (["example.com/gpu"], "key: example.com/gpu", []),

@@ -1,7 +1,7 @@
 """The agent, wired together on one page: who gets what, what runs, and how it stops.
 
     discovery --cards--> advertisement --> device plugin (kubelet) , own node (API server) , fence
-    kubelet --PreStart--> prestart --> fence, enforcement ; rejected pods --> eviction
+    kubelet --PreStart--> prestart --> fence, enforcement ; rejected pods --> own Node, which the extender reads
     reflectors --> pod cache, own node
 
 It registers with kubelet when it knows its cards and which pods run on them, and not before: a start that it is asked
@@ -30,6 +30,7 @@ from vrampack.agent.cluster.local_pod import LocalPod
 from vrampack.agent.cluster.observed_pods import ObservedPodsPublisher
 from vrampack.agent.cluster.own_node import OwnNode
 from vrampack.agent.cluster.pod_cache import PodCache
+from vrampack.agent.cluster.refused_pods import RefusedPodsPublisher
 from vrampack.agent.device_plugin.conflicting_plugins import ConflictingPlugins
 from vrampack.agent.device_plugin.device_plugin import DevicePlugin
 from vrampack.agent.device_plugin.preferred_allocation import PreferredAllocation
@@ -64,6 +65,7 @@ from vrampack.cards.node_annotations import write_cards
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import load_credentials
 from vrampack.kube.events import EventRecorder
+from vrampack.kube.node_api import NodeApi, ReadIdentity
 from vrampack.kube.objects import LocalNodeObject, LocalPodObject
 from vrampack.kube.reflector import Reflector
 
@@ -136,22 +138,18 @@ class Agent:
         self._enforcement = Enforcement(settings.enforcement, self._context, rows=options.back_ends)
         pod_limits = PodLimits(cgroups, self._enforcement, self._workload.get_limits_mib)
         self._hook_server = HookServer(paths.hook_socket, pod_limits.apply_limit)
+        refused_pods = RefusedPodsPublisher()
         self._rejected_pods = RejectedPods(
-            api,
             self._fence,
             self._events,
+            refused_pods,
             cards=self._cards,
-            on_evicted=metrics.evictions.inc,
             clock=time.monotonic,
-            evict_after_seconds=settings.refused.after_seconds,
+            publish_after_seconds=settings.refused.after_seconds,
             action=settings.refused.action,
         )
         self._overuse_reporter = OveruseReporter(
-            self._enforcement.list_over_limit,
-            api,
-            self._events,
-            find_pod=self._pod_cache.find_pod,
-            on_evicted=metrics.evictions.inc,
+            self._enforcement.list_over_limit, refused_pods, self._events, find_pod=self._pod_cache.find_pod
         )
         self._injection = Injection(settings, self._context, self._enforcement, self._pod_cache, metrics)
         self._enforcement_starter = EnforcementStarter(
@@ -199,6 +197,7 @@ class Agent:
             on_write=metrics.node_writes.inc,
             on_resources=self._conflicting_plugins.update_node_resources,
         )
+        refused_pods.attach_node(self._own_node)
         self._observed_pods = ObservedPodsPublisher(self._own_node, self._pod_cache, self._pod_resources, self._cards)
         self._usage_collector = UsageCollector(
             driver,
@@ -385,7 +384,8 @@ async def run_agent(options: AgentOptions, driver: GpuDriver) -> None:
     credentials = await load_credentials(
         options.kubeconfig, options.context, on_failure=metrics.credential_failures.inc
     )
-    api = Api(credentials, observe=metrics.observe_call, user_agent=f"vrampack-agent/{options.version}")
+    reads = ReadIdentity(options.node, options.settings.read_as, on_change=metrics.set_read_identity)
+    api = NodeApi(credentials, reads, observe=metrics.observe_call, user_agent=f"vrampack-agent/{options.version}")
     try:
         agent = Agent(options, api, metrics, driver)
         loop = asyncio.get_running_loop()

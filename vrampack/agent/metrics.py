@@ -129,8 +129,11 @@ class AgentMetrics:
             ["mode"],
             registry=self.registry,
         )
-        self.evictions = self._counter(
-            "vrampack_agent_evictions_total", "Pods evicted because they may not start here."
+        self._read_identity = Gauge(
+            "vrampack_agent_read_identity_info",
+            "Always 1; the label says as whom the agent reads pods and nodes: its node, or its account.",
+            ["identity"],
+            registry=self.registry,
         )
         self.registrations = self._counter(
             "vrampack_agent_registrations_total", "Registrations with kubelet: one per start of either."
@@ -186,6 +189,11 @@ class AgentMetrics:
         """The mode of new containers from now on."""
         self._injection.clear()
         self._injection.labels(mode).set(1)
+
+    def set_read_identity(self, identity: str) -> None:
+        """As whom pods and nodes are read from now on."""
+        self._read_identity.clear()
+        self._read_identity.labels(identity).set(1)
 
     def count_dropped_event(self, cause: str) -> None:
         self.events_dropped.labels(cause).inc()

@@ -15,6 +15,7 @@ from vrampack.cards import well_known
 from vrampack.cards.units import DEFAULT_UNIT_MIB, MAX_UNITS
 from vrampack.config.addresses import OptionalListenAddress, ResourceName
 from vrampack.config.strict import StrictModel, load_configuration
+from vrampack.kube.node_api import ReadAs
 
 CardUnits = Annotated[int, Field(ge=1, le=MAX_UNITS)]
 
@@ -83,10 +84,11 @@ class RejectedPodSettings(StrictModel):
     """What becomes of pods that may not start."""
 
     action: Literal["evict", "keep"] = "evict"
-    """`evict`: pods of a controller are evicted, so that the replacement finds another place. `keep`: they wait here."""
+    """`evict`: they are named on the Node, and the extender evicts those of a controller, so that the replacement finds another
+    place. `keep`: they wait here."""
 
-    after_seconds: float = Field(default=30.0, gt=0, le=3600)
-    """How long a refusal lasts before that."""
+    after_seconds: float = Field(default=5.0, gt=0, le=3600)
+    """How long a refusal lasts before the Node says so. The extender's `refused.evict_after_seconds` comes on top."""
 
 
 class OveruseSettings(StrictModel):
@@ -96,7 +98,7 @@ class OveruseSettings(StrictModel):
     """MiB above the limit that are let pass: a process costs more than it allocates, about 450 MiB on a T4."""
 
     evict_after_seconds: float | None = Field(default=None, gt=0, le=86_400)
-    """Evict a pod that is over for so long. Without it nobody is evicted, and an event says who is over."""
+    """Have a pod evicted that is over for so long. Without it nobody is evicted, and an event says who is over."""
 
 
 class CdiSettings(StrictModel):
@@ -148,6 +150,10 @@ class AgentConfiguration(StrictModel):
 
     devices: Literal["auto", "uuid", "cdi"] = "auto"
     """How a card is named to the container runtime. `auto`: by CDI where the node has specs of NVIDIA's kind for all cards."""
+
+    read_as: ReadAs = "auto"
+    """As whom pods and nodes are read. `node`: as the own node, which sees its own only (Kubernetes 1.36). `account`: as the
+    agents' account, which then needs the right to read all. `auto`: as the node where that is allowed, else as the account."""
 
     enforcement: Literal["auto", "native", "kmod", "preload", "watch", "none"] = "auto"
     """Who holds limits. `auto`: the strongest that this node can do."""

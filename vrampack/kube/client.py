@@ -24,7 +24,14 @@ from vrampack.kube.errors import (
     SilentWatchError,
     UnreachableError,
 )
-from vrampack.kube.objects import UNDECODABLE, DeviceClassList, NodeObject, PodObject, SecretObject, Status
+from vrampack.kube.objects import (
+    UNDECODABLE,
+    DeviceClassList,
+    NodeObject,
+    PodObject,
+    SecretObject,
+    Status,
+)
 
 Resource = Literal["pods", "nodes", "namespaces"]
 
@@ -270,6 +277,10 @@ class Api:
             patch=STRATEGIC_MERGE_PATCH,
         )
 
+    def _build_headers(self, method: str, path: str) -> dict[str, str]:  # noqa: ARG002 - for `NodeApi`
+        """What a call has beside what every call has."""
+        return {}
+
     async def _get_object(self, path: str, resource: str, timeout_seconds: float) -> bytes | None:
         """One object as the API server has it now; None when there is none."""
         try:
@@ -318,7 +329,9 @@ class Api:
         limits: aiohttp.ClientTimeout,
         patch: str = MERGE_PATCH,
     ) -> aiohttp.ClientResponse:
-        headers = {"Accept": "application/json", "User-Agent": self._client.user_agent}
+        headers = {"Accept": "application/json", "User-Agent": self._client.user_agent} | self._build_headers(
+            method, path
+        )
         if authorization := self._token.get_authorization():
             headers["Authorization"] = authorization
         if method == "PATCH":

@@ -15,14 +15,15 @@ ACCESS_NEEDS: Mapping[str, tuple[AccessNeed, ...]] = {
         ("", "namespaces", ("list", "watch")),
         ("", "pods/binding", ("create",)),
         ("", "pods/status", ("patch",)),
+        ("", "pods/eviction", ("create",)),
         ("", "events", ("create", "patch")),
         ("resource.k8s.io", "deviceclasses", ("list",)),
     ),
     "vrampack-agent": (
-        ("", "pods", _READ),
-        ("", "nodes", (*_READ, "patch")),
+        # As whom it reads depends on the version, and it says so itself: `vrampack_agent_read_identity_info`.
+        ("", "nodes", ("patch",)),
+        ("", "nodes/status", ("patch",)),
         ("", "events", ("create",)),
-        ("", "pods/eviction", ("create",)),
     ),
 }
 

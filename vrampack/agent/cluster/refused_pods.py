@@ -1,0 +1,47 @@
+"""The pods that may not start here, or not go on, as they stand on the own Node: the extender reads it there and evicts.
+
+The agent has no right to evict: with a stolen token of one it would reach every pod of the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, Protocol
+
+from vrampack.agent.cluster.own_node import MetadataEntries
+from vrampack.cards import well_known
+from vrampack.cards.refused_pods import write_refused
+
+RefusalSource = Literal["start", "use"]
+"""Who has something against a pod: the fence before a start, or the look at what running ones use."""
+
+
+class DesiredEntries(Protocol):
+    """The one call of `OwnNode` that is needed."""
+
+    def set_desired(self, entries: MetadataEntries) -> None: ...
+
+
+class RefusedPodsPublisher:
+    """Writes the annotation when it changes, and not otherwise: every change of a Node wakes every pending pod."""
+
+    def __init__(self) -> None:
+        self._node: DesiredEntries | None = None
+        self._by_source: dict[RefusalSource, dict[str, str]] = {}
+        self._published: dict[str, str] | None = None
+
+    def attach_node(self, node: DesiredEntries) -> None:
+        """Write there; before the first reasons are given."""
+        self._node = node
+
+    def set_reasons(self, source: RefusalSource, reasons: Mapping[str, str]) -> None:
+        """All that `source` has against pods from now on, by uid, most urgent first."""
+        self._by_source[source] = dict(reasons)
+        merged: dict[str, str] = {}
+        for each in self._by_source.values():
+            merged |= each
+        if merged != self._published and self._node is not None:
+            self._published = merged
+            self._node.set_desired(
+                {("annotations", well_known.NODE_REFUSED): write_refused(merged) if merged else None}
+            )
