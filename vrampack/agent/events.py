@@ -12,6 +12,7 @@ class AgentEventReason(StrEnum):
     EVICTED = "GPUMemoryEvicted"
     OVER_LIMIT = "GPUMemoryOverLimit"
     CARD_UNHEALTHY = "GPUMemoryCardUnhealthy"
+    ON_UNHEALTHY_CARD = "GPUMemoryOnUnhealthyCard"
     CARD_RECOVERED = "GPUMemoryCardRecovered"
     CARD_GONE = "GPUMemoryCardGone"
     NOT_OFFERED = "GPUMemoryNotOffered"
