@@ -93,6 +93,12 @@ async def test_an_operator_heals_what_shows_no_repair() -> None:
         heal(world)
         await world.wait_until(lambda: world.read_card_health() == {"GPU-0": True})
         assert "GPUMemoryCardRecovered" in [event["reason"] for event in world.api.list_events()]
+        text = write_heals({"GPU-0": CardHeal("2026-01-01T00:00:00Z")})  # of an earlier verdict
+        world.api.patch("nodes", NODE, {"metadata": {"annotations": {HEALED: text}}})
+        world.driver.reports.put_nowait(Xid(119, "GPU-0"))
+        await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False})
+        await looked(world)
+        assert world.read_card_health() == {"GPU-0": False}
 
 
 async def test_nvml_has_a_veto_until_it_is_overridden() -> None:
