@@ -31,6 +31,7 @@ from extender.checks.scheduler_config import check_scheduler_config
 from extender.components import build_components
 from extender.config_reloader import NO_FILES, ConfigReloader, ConfigurationEvents, ConfigurationSource
 from extender.events import ExtenderEventRecorder
+from extender.eviction.refused_pod_evictor import RefusedPodEvictor
 from extender.garbage_collection import STARTING_THRESHOLDS, collect_garbage, freeze_objects
 from extender.http.cert_watcher import CertWatcher
 from extender.http.paced_protocol import PacedProtocol
@@ -44,6 +45,7 @@ from extender.state.host_usage import HostUsage
 from extender.state.ledger import Ledger
 from extender.state.namespaces import NamespaceWatcher
 from extender.state.placement_change import apply_placement
+from extender.state.reported_refusals import ReportedRefusals
 from extender.state.sync import (
     RESOURCES,
     DriftCheck,
@@ -101,8 +103,9 @@ class Extender:
         self._drift_check = DriftCheck(self._ledger)
         self._device_classes = DeviceClassCheck(api, metrics, resource=settings.resources.memory)
         self._hosts = HostUsage(is_kept=settings.select_policies().reads_hosts)
+        refusals = ReportedRefusals(time.monotonic)
         self._reflectors = build_reflectors(
-            api, self._ledger, self._freshness, reporter, metrics, settings, hosts=self._hosts
+            api, self._ledger, self._freshness, reporter, metrics, settings, hosts=self._hosts, refusals=refusals
         )
         self._components = build_components(
             ledger=self._ledger,
@@ -115,6 +118,17 @@ class Extender:
             clock=time.monotonic,
             now_ns=time.time_ns,
             hosts=self._hosts,
+        )
+        self._evictor = RefusedPodEvictor(
+            refusals,
+            self._ledger,
+            api,
+            self._events,
+            metrics,
+            readiness=self._readiness,
+            is_called=self._components.activator.is_called,
+            clock=time.monotonic,
+            after_seconds=settings.refused.evict_after_seconds,
         )
         self._service = RouteDependencies(
             self._components.timed_verbs,
@@ -203,6 +217,7 @@ class Extender:
             self._events.run(),
             self._components.binder.run(),
             self._components.activator.run(),
+            self._evictor.run(),
             self._components.shadow_judge.run(),
             self._drift_check.run(),
         ]

@@ -21,6 +21,8 @@ class EventReason(StrEnum):
     OVERCOMMITTED = "GPUMemoryOvercommitDetected"
     UNIT_MISMATCH = "GPUMemoryUnitMismatch"
     REQUEST_NOT_VALID = "GPUMemoryRequestNotValid"
+    EVICTED = "GPUMemoryEvicted"
+    NOT_EVICTED = "GPUMemoryNotEvicted"
     CONFIGURATION_APPLIED = "GPUMemoryConfigurationApplied"
     CONFIGURATION_REJECTED = "GPUMemoryConfigurationRejected"
 

@@ -26,6 +26,7 @@ BIND_RESULTS = (
 )
 PREEMPT_RESULTS = ("ok", "added", "no", "unready", "malformed")
 VERBS = ("filter", "prioritize", "bind", "preempt")
+EVICTION_RESULTS = ("evicted", "kept", "budget", "gone", "failed")
 ACTIVATION_RESULTS = ("bound", "refused", "expired", "gone", "failed")
 _BUCKETS = tuple(0.0005 * 2**power for power in range(14))
 """0.5 ms doubling to 4 s."""
@@ -115,6 +116,12 @@ class ExtenderMetrics:
             ["result"],
             registry=self.registry,
         )
+        self.evictions = Counter(
+            "vrampack_evictions_total",
+            "Pods that the agents of their nodes refuse, by what came of evicting them: evicted, kept (no controller), budget, gone, failed.",
+            ["result"],
+            registry=self.registry,
+        )
         self.bound_after_flush = Counter(
             "vrampack_bound_after_flush_total",
             "Refused pods let in more than 290 s after there was room for them, without an activation; must be 0.",
@@ -190,6 +197,8 @@ class ExtenderMetrics:
             self.rejected_nodes.labels(reason.value)
         for result in ACTIVATION_RESULTS:
             self.activations.labels(result)
+        for result in EVICTION_RESULTS:
+            self.evictions.labels(result)
         for result in BIND_RESULTS:
             self.binds.labels(result)
         for result in PREEMPT_RESULTS:

@@ -96,6 +96,13 @@ class DeadlineSettings(StrictModel):
     """How long a stopping service waits for binds under way."""
 
 
+class EvictionSettings(StrictModel):
+    """What becomes of pods that the agents of their nodes refuse."""
+
+    evict_after_seconds: float | None = Field(default=30.0, gt=0, le=3600)
+    """How long a node names a pod in `vrampack.dev/refused` before it is evicted, if it has a controller. None: it never is."""
+
+
 class DecisionSettings(StrictModel):
     """Which verb chooses the node."""
 
@@ -140,6 +147,7 @@ class ExtenderConfiguration(StrictModel):
     listen: ListenSettings = ListenSettings()
     tls: TlsSettings = TlsSettings()
     deadlines: DeadlineSettings = DeadlineSettings()
+    refused: EvictionSettings = EvictionSettings()
     policy: PolicyTuning = Field(default=PolicyTuning(), strict=False)
 
     profiles: tuple[ProfileSettings, ...] = Field(default=(), max_length=MAX_ENTRIES, strict=False)

@@ -78,7 +78,7 @@ TRIED = {
         "extender/test_stalled_loop.py::test_after_a_stall_nothing_is_answered_before_what_was_missed_is_read",
     ),
     "F15 its late bind is fenced by the agent": (
-        "agent/test_fence_forced.py::test_of_two_pods_on_one_room_one_starts_and_the_other_is_refused_told_and_evicted",
+        "agent/test_fence_forced.py::test_of_two_pods_on_one_room_one_starts_and_the_other_is_refused_told_and_named",
         "agent/test_fence_forced.py::test_both_started_at_once_one_gets_through",
     ),
     "F16 leader change during a bind": ("e2e/test_leader_change.py::killed_while_binding",),
@@ -158,7 +158,7 @@ DEVICE_PLUGIN = {
         "agent/test_device_plugin.py::test_allocate_gives_no_card_and_refuses_ids_that_are_none_of_ours",
     ),
     "DP-6 no card is exceeded, at PreStart": (
-        "agent/test_fence_forced.py::test_of_two_pods_on_one_room_one_starts_and_the_other_is_refused_told_and_evicted",
+        "agent/test_fence_forced.py::test_of_two_pods_on_one_room_one_starts_and_the_other_is_refused_told_and_named",
         "agent/test_fence_restarts.py::test_a_pod_of_two_cards_is_refused_where_one_of_them_is_full",
     ),
     "DP-7 one card fails, and heals": (

@@ -18,6 +18,7 @@ ROOMS = {
     "extender",
     "extender/checks",
     "extender/http",
+    "extender/eviction",
     "extender/preemption",
     "extender/requeue",
     "extender/scheduling",

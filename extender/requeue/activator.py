@@ -156,6 +156,10 @@ class PodActivator:
             self._end_activation(uid, "refused", backs_off=activation.placement.node_name not in names)
             self._wake_up.set()
 
+    def is_called(self) -> bool:
+        """Whether a scheduler called filter in the last five minutes: another extender is a standby."""
+        return self._has_active_scheduler(self._clock())
+
     def measure_overdue_seconds(self) -> float:
         """How long a rejected pod has had a place without being activated, at most; 0 where no scheduler calls us."""
         now = self._clock()

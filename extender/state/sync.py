@@ -17,6 +17,8 @@ from extender.state.host_usage import HostUsage
 from extender.state.ledger import Ledger
 from extender.state.ledger_problems import LedgerProblem
 from extender.state.relist_baseline import RelistBaseline
+from extender.state.reported_refusals import ReportedRefusals
+from vrampack.cards import well_known
 from vrampack.cards.pod import Pod
 from vrampack.kube.client import Api
 from vrampack.kube.objects import NodeObject, PodObject, to_node, to_pod
@@ -213,17 +215,20 @@ class PodSink:
 class NodeSink:
     """Nodes of the reflector into the ledger."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a node changes
         self,
         ledger: Ledger,
         freshness: Freshness,
         reporter: ProblemReporter,
         metrics: ExtenderMetrics,
         settings: ExtenderConfiguration,
+        *,
         hosts: HostUsage | None = None,
+        refusals: ReportedRefusals | None = None,
     ) -> None:
         self._ledger = ledger
         self._hosts = hosts or HostUsage(is_kept=False)
+        self._refusals = refusals
         self._freshness = freshness
         self._reporter = reporter
         self._metrics = metrics
@@ -253,7 +258,11 @@ class NodeSink:
         reading = to_node(obj, unit_mib=unit_mib, resource=resources.memory, count_resource=resources.count)
         self._ledger.update_node(reading.facts)
         self._hosts.update_node(obj)
-        self._report(reading.facts.name, reading.problems)
+        problems = reading.problems
+        if self._refusals is not None:
+            text = (obj.metadata.annotations or {}).get(well_known.NODE_REFUSED)
+            problems += self._refusals.update_node(reading.facts.name, text)
+        self._report(reading.facts.name, problems)
 
     def on_deleted(self, obj: NodeObject) -> None:
         self._forget(obj.metadata.name)
@@ -269,6 +278,8 @@ class NodeSink:
         self._problems.pop(name, None)
         self._ledger.remove_node(name)
         self._hosts.remove_node(name)
+        if self._refusals is not None:
+            self._refusals.remove_node(name)
 
     def _report(self, name: str, problems: tuple[str, ...]) -> None:
         """Report each problem once, not with every heartbeat of the node."""
@@ -320,10 +331,11 @@ def build_reflectors(  # noqa: PLR0913 - what the two sinks are made of
     settings: ExtenderConfiguration,
     *,
     hosts: HostUsage | None = None,
+    refusals: ReportedRefusals | None = None,
 ) -> tuple[Reflector[PodObject], Reflector[NodeObject]]:
     """The two that feed the ledger."""
     pods = PodSink(ledger, freshness, reporter, metrics, settings.resources.memory, hosts)
-    nodes = NodeSink(ledger, freshness, reporter, metrics, settings, hosts)
+    nodes = NodeSink(ledger, freshness, reporter, metrics, settings, hosts=hosts, refusals=refusals)
     return (
         Reflector(api, "pods", PodObject, pods, lag=freshness.lags["pods"]),
         Reflector(api, "nodes", NodeObject, nodes, lag=freshness.lags["nodes"]),

@@ -132,8 +132,9 @@ async def test_the_condition_is_written_when_it_changes() -> None:
         assert world.read_metric("vrampack_agent_condition_writes_total") == 0
 
 
-async def test_pods_on_a_sick_card_are_told_and_counted() -> None:
-    async with agent_harness(*TWO) as world:
+async def test_pods_on_a_sick_card_are_told_counted_and_named_for_eviction() -> None:
+    health = {"check_seconds": 0.1, "evict": {"pods": 1}}
+    async with agent_harness(*TWO, health=health) as world:
         pod = world.add_bound_pod("a", card=0)
         world.add_bound_pod("b", card=1)
         world.driver.conditions["GPU-0"] = PENDING
@@ -144,6 +145,9 @@ async def test_pods_on_a_sick_card_are_told_and_counted() -> None:
         assert [(each["involvedObject"]["uid"], each["message"]) for each in events] == [
             (pod.uid, f"card GPU-0 of this pod is unhealthy: {ROW}")
         ]
+        await world.wait_until(lambda: world.read_annotation("vrampack.dev/refused") is not None)
+        named = json.loads(world.read_annotation("vrampack.dev/refused") or "{}")["pods"]
+        assert named == {pod.uid: {"reason": "card_unhealthy"}}
 
 
 def a_discovery(driver: ScriptedDriver, book: VerdictBook) -> Discovery:

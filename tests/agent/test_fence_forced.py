@@ -1,4 +1,4 @@
-"""Two pods on the same room: one starts, the other is refused, told so and evicted; and who else is refused, and kept."""
+"""Two pods on the same room: one starts, the other is refused, told so and named on the Node; and who else is refused."""
 
 from __future__ import annotations
 
@@ -15,13 +15,20 @@ from tests.agent.pod_lifecycle import (
     run_pod,
     start_refused,
 )
+from vrampack.cards.refused_pods import read_refused
 
 SOON: Mapping[str, Any] = {"refused": {"after_seconds": 0.05}}
 KEPT: Mapping[str, Any] = {"refused": {"after_seconds": 0.05, "action": "keep"}}
 
 
-def is_terminating(world: AgentHarness, name: str) -> bool:
-    return "deletionTimestamp" in world.api.get("pods", name)["metadata"]
+def refusals(world: AgentHarness) -> dict[str, str]:
+    """Reasons by uid, as the Node says them; the extender evicts by that."""
+    text = world.api.get("nodes", "gpu-0")["metadata"].get("annotations", {}).get("vrampack.dev/refused")
+    if text is None:
+        return {}
+    named, problems = read_refused(text)
+    assert problems == ()
+    return named
 
 
 def events(world: AgentHarness, reason: str) -> list[str]:
@@ -39,7 +46,7 @@ async def test_on_a_node_of_one_card_kubelet_counts_the_units_already() -> None:
         await assert_fence_agrees(world)
 
 
-async def test_of_two_pods_on_one_room_one_starts_and_the_other_is_refused_told_and_evicted() -> None:
+async def test_of_two_pods_on_one_room_one_starts_and_the_other_is_refused_told_and_named() -> None:
     """Both records are perfect; two extenders wrote them."""
     async with agent_harness(16130, 16130, **SOON) as world:
         first, second = put_bound_pod(world, "first", units=8), put_bound_pod(world, "second", units=8)
@@ -49,10 +56,9 @@ async def test_of_two_pods_on_one_room_one_starts_and_the_other_is_refused_told_
         assert f"desc = {text}" in message
         assert count_refusals(world, "overcommitted") == 1
         await world.wait_until(lambda: events(world, "GPUMemoryStartRefused") == [f"container main: {text}"])
-        await world.wait_until(lambda: is_terminating(world, "second"))
-        await world.wait_until(lambda: len(events(world, "GPUMemoryEvicted")) == 1)
-        assert not is_terminating(world, "first")
+        await world.wait_until(lambda: refusals(world) == {second.uid: "overcommitted"})
         remove_pod(world, second)
+        await world.wait_until(lambda: refusals(world) == {})
         await assert_fence_agrees(world)
 
 
@@ -66,42 +72,20 @@ async def test_both_started_at_once_one_gets_through() -> None:
         assert world.agent._fence.count_held_units() == {"GPU-0": 8}
 
 
-async def test_a_leaving_pod_is_evicted_once() -> None:
-    """It may take its whole grace period to end."""
-    async with agent_harness(16130, 16130, **SOON) as world:
-        await run_pod(world, put_bound_pod(world, "first", units=8))
-        await start_refused(world, put_bound_pod(world, "second", units=8))
-        await world.wait_until(lambda: is_terminating(world, "second"))
-        await world.wait_until(lambda: world.read_metric("vrampack_agent_evictions_total") == 1)  # it has its answer
-        for _ in range(3):
-            await look_much_later(world)
-        assert world.read_metric("vrampack_agent_evictions_total") == 1
-
-
 async def test_in_keep_mode_it_waits() -> None:
     async with agent_harness(16130, 16130, **KEPT) as world:
         first, second = put_bound_pod(world, "first", units=8), put_bound_pod(world, "second", units=8)
         await run_pod(world, first)
         await start_refused(world, second)
         await look_much_later(world)
-        assert not is_terminating(world, "second")
+        assert refusals(world) == {}
         remove_pod(world, first)
         await world.wait_until(lambda: not world.agent._fence.count_held_units())
         await run_pod(world, second)
         await assert_fence_agrees(world)
 
 
-async def test_a_bare_pod_is_kept_and_told() -> None:
-    """Nobody would make it again."""
-    async with agent_harness(16130, 16130, **SOON) as world:
-        await run_pod(world, put_bound_pod(world, "first", units=8))
-        await start_refused(world, put_bound_pod(world, "second", units=8, owner=None))
-        await world.wait_until(lambda: len(events(world, "GPUMemoryStartRefused")) == 1)
-        await look_much_later(world)
-        assert not is_terminating(world, "second")
-
-
-async def test_a_pod_for_which_room_came_free_is_not_evicted() -> None:
+async def test_a_pod_for_which_room_came_free_is_named_no_longer() -> None:
     async with agent_harness(16130, 16130, **SOON) as world:
         first, second = put_bound_pod(world, "first", units=8), put_bound_pod(world, "second", units=8)
         await run_pod(world, first)
@@ -109,7 +93,7 @@ async def test_a_pod_for_which_room_came_free_is_not_evicted() -> None:
         remove_pod(world, first)
         await world.wait_until(lambda: not world.agent._fence.count_held_units())
         await look_much_later(world)
-        assert not is_terminating(world, "second")
+        await world.wait_until(lambda: refusals(world) == {})
         await run_pod(world, second)
 
 
@@ -124,13 +108,13 @@ async def test_a_namesake_on_another_node_is_left_alone() -> None:
         world.kubelet.exit(old, "main")
         assert "bound to node elsewhere, this is gpu-0" in str(await world.kubelet.try_start(old, "main"))
         await look_much_later(world)
-        assert not is_terminating(world, "web-0")
+        assert refusals(world) == {}
         assert events(world, "GPUMemoryStartRefused") == []
 
 
 async def look_much_later(world: AgentHarness) -> None:
     """What refusals do when every delay is over."""
-    refusals = world.agent._rejected_pods
-    for each in refusals._rejected.values():
-        each.next_attempt_at -= 3600
-    await refusals.evict_due_pods()
+    rejected = world.agent._rejected_pods
+    for each in rejected._rejected.values():
+        each.first_rejected_at -= 300
+    rejected.publish_pods()

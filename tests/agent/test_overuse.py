@@ -1,4 +1,4 @@
-"""A container over its limit on a node where nobody holds limits: said, and evicted only if that was asked for."""
+"""A container over its limit on a node where nobody holds limits: said, and named on its Node only if that was asked for."""
 
 from __future__ import annotations
 
@@ -9,30 +9,17 @@ import pytest
 
 from tests.fakes.api import FakeKubeApi
 from vrampack.agent.cluster.local_pod import LocalPod
+from vrampack.agent.cluster.refused_pods import RefusedPodsPublisher
 from vrampack.agent.events import AgentEventReason
 from vrampack.agent.limits import overuse_reporter
 from vrampack.agent.limits.contract import OverLimit
 from vrampack.agent.limits.overuse_reporter import OveruseReporter
 from vrampack.agent.nvml.errors import DriverError
 from vrampack.cards.pod import Pod
-from vrampack.kube.errors import RefusedError
 from vrampack.kube.events import EventRecorder
 
 OVER = OverLimit("uid-a", "main", "GPU-0", 5000, 4301, 20.0, should_evict=False)
 POD = LocalPod(Pod("uid-a", "ml", "a", node_name="n"), {}, {}, is_static=False, is_controlled=True)
-
-
-class FakeEvictions:
-    """Takes evictions, or answers what it was told to."""
-
-    def __init__(self) -> None:
-        self.taken: list[str] = []
-        self.refusal: RefusedError | None = None
-
-    async def evict(self, namespace: str, name: str, uid: str, *, timeout_seconds: float) -> None:  # noqa: ARG002 - the real one's shape
-        if self.refusal is not None:
-            raise self.refusal
-        self.taken.append(uid)
 
 
 class FakeOveruseEvents(EventRecorder):
@@ -52,16 +39,13 @@ class OveruseHarness:
 
     def __init__(self, over: OverLimit) -> None:
         self.over = over
-        self.evictions, self.events, self.counted = FakeEvictions(), FakeOveruseEvents(), 0
-        self.overuse = OveruseReporter(
-            self._look, self.evictions, self.events, find_pod={"uid-a": POD}.get, on_evicted=self._count
-        )
+        self.events = FakeOveruseEvents()
+        self.written: list[str | None] = []
+        publisher = RefusedPodsPublisher(lambda entries: self.written.extend(entries.values()))
+        self.overuse = OveruseReporter(self._look, publisher, self.events, find_pod={"uid-a": POD}.get)
 
     async def _look(self) -> tuple[OverLimit, ...]:
         return (self.over,)
-
-    def _count(self) -> None:
-        self.counted += 1
 
 
 async def test_it_is_said_with_both_numbers() -> None:
@@ -69,24 +53,25 @@ async def test_it_is_said_with_both_numbers() -> None:
     await post.overuse.report_overuse()
     text = "container main uses 5000 MiB of card GPU-0, its limit is 4301 MiB"
     assert post.events.told == [(f"ml/a {AgentEventReason.OVER_LIMIT}", text)]
-    assert post.evictions.taken == []
+    assert post.written == [None]
 
 
-async def test_it_is_evicted_once_when_that_was_asked_for() -> None:
+async def test_it_is_named_on_the_node_when_that_was_asked_for() -> None:
+    """Once, until it is below its limit again or gone."""
     post = OveruseHarness(replace(OVER, should_evict=True))
     await post.overuse.report_overuse()
     await post.overuse.report_overuse()
-    assert (post.evictions.taken, post.counted) == (["uid-a"], 1)
+    assert post.written == ['{"v":1,"pods":{"uid-a":{"reason":"over_limit"}}}']
+    post.over = OVER
+    await post.overuse.report_overuse()
+    assert post.written[1:] == [None]
 
 
-async def test_an_eviction_that_a_budget_refuses_is_tried_again() -> None:
+async def test_one_that_is_gone_is_named_no_longer() -> None:
     post = OveruseHarness(replace(OVER, should_evict=True))
-    post.evictions.refusal = RefusedError(429, "TooManyRequests", "a budget")
     await post.overuse.report_overuse()
-    assert post.counted == 0
-    post.evictions.refusal = None
-    await post.overuse.report_overuse()
-    assert (post.evictions.taken, post.counted) == (["uid-a"], 1)
+    post.overuse.forget_pod("uid-a")
+    assert post.written[1:] == [None]
 
 
 async def test_a_look_that_fails_ends_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +95,7 @@ async def test_a_look_that_fails_ends_no_later_one(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("uid", ["uid-b"])
-async def test_a_pod_that_is_gone_is_not_evicted(uid: str) -> None:
+async def test_a_pod_that_is_not_known_is_not_named(uid: str) -> None:
     post = OveruseHarness(replace(OVER, pod_uid=uid, should_evict=True))
     await post.overuse.report_overuse()
-    assert (post.events.told, post.evictions.taken) == ([], [])
+    assert (post.events.told, post.written) == ([], [None])

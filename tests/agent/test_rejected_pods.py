@@ -1,4 +1,4 @@
-"""Evicting those who may not start: when, how often, and what an API server may say to it."""
+"""Those who may not start, as they stand on the Node: when, which of them, and when no more."""
 
 from __future__ import annotations
 
@@ -13,126 +13,142 @@ from vrampack.agent.admission.errors import RefusedStartError
 from vrampack.agent.admission.fence import ContainerStart, Fence
 from vrampack.agent.admission.rejected_pods import RejectedPods
 from vrampack.agent.cluster.local_pod import LocalPod
+from vrampack.agent.cluster.own_node import MetadataEntries
+from vrampack.agent.cluster.refused_pods import RefusedPodsPublisher
 from vrampack.agent.kubelet.podresources import DeviceAllocation
-from vrampack.kube.errors import NoAnswerError, RefusedError
+from vrampack.cards import well_known
+from vrampack.cards.refused_pods import MAX_REFUSED_PODS, read_refused
 from vrampack.kube.events import EventRecorder
 
 CARDS = card_facts(15)
-REFUSED = RefusedStartError("no_record", "has no record")
+NO_RECORD = RefusedStartError("no_record", "has no record")
+LIMIT = RefusedStartError("limit", "cannot be put in place")
 
 
 @dataclass
-class FakeEvictionApi:
-    """Takes evictions as it is told to."""
+class NodeEntries:
+    """What the Node was to say, write by write."""
 
-    answers: list[Exception] = field(default_factory=list)
-    asked: list[tuple[str, str, str]] = field(default_factory=list)
+    written: list[str | None] = field(default_factory=list)
 
-    async def evict(self, namespace: str, name: str, uid: str, *, timeout_seconds: float) -> None:  # noqa: ARG002
-        self.asked.append((namespace, name, uid))
-        if self.answers:
-            raise self.answers.pop(0)
+    def set_desired(self, entries: MetadataEntries) -> None:
+        self.written.append(entries["annotations", well_known.NODE_REFUSED])
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        last = self.written[-1]
+        return {} if last is None else read_refused(last)[0]
 
 
 class RejectedPodsHarness:
-    """Refusals with a clock of the test's own and a pod without a record."""
+    """Refusals with a clock of the test's own and pods without a record."""
 
-    def __init__(self, *answers: Exception, mode: Literal["evict", "keep"] = "evict") -> None:
-        self.now, self.evicted = 0.0, 0
-        self.door = FakeEvictionApi(list(answers))
-        self.refusals = RejectedPods(
-            self.door,
+    def __init__(self, *, action: Literal["evict", "keep"] = "evict") -> None:
+        self.now = 0.0
+        self.node = NodeEntries()
+        self.publisher = RefusedPodsPublisher(self.node.set_desired)
+        events = EventRecorder(
+            FakeKubeApi(), component="a", on_dropped=lambda _: None, clock=lambda: self.now, now=lambda: self.now
+        )
+        self.rejected = RejectedPods(
             Fence("n"),
-            EventRecorder(
-                FakeKubeApi(), component="a", on_dropped=lambda _: None, clock=lambda: self.now, now=lambda: self.now
-            ),
+            events,
+            self.publisher,
             cards=lambda: CARDS,
-            on_evicted=self.count,
             clock=lambda: self.now,
-            evict_after_seconds=30,
-            action=mode,
+            publish_after_seconds=5,
+            action=action,
         )
 
-    def count(self) -> None:
-        self.evicted += 1
-
-    async def at(self, seconds: float) -> int:
-        """Look at this time; how often an eviction was asked for so far."""
+    def at(self, seconds: float) -> dict[str, str]:
+        """What the Node says at this time."""
         self.now = seconds
-        await self.refusals.evict_due_pods()
-        return len(self.door.asked)
+        self.rejected.publish_pods()
+        return self.node.reasons
 
 
-def a_start(pod: LocalPod | None = None) -> ContainerStart:
-    local = pod or LocalPod(ledger_pod("p", node="n", uid="u"), {}, {}, is_static=False, is_controlled=True)
-    return ContainerStart(DeviceAllocation("default", "p", "main", frozenset({"GPU-0::0"})), local)
+def a_start(uid: str = "u", *, is_controlled: bool = True, is_static: bool = False) -> ContainerStart:
+    pod = LocalPod(ledger_pod("p", node="n", uid=uid), {}, {}, is_static=is_static, is_controlled=is_controlled)
+    return ContainerStart(DeviceAllocation("default", "p", "main", frozenset({"GPU-0::0"})), pod)
 
 
-async def test_it_is_evicted_by_its_uid_when_the_refusal_has_lasted() -> None:
+def test_it_is_named_when_the_refusal_has_lasted() -> None:
     stage = RejectedPodsHarness()
-    stage.refusals.record_rejection(a_start(), REFUSED)
-    assert await stage.at(29.9) == 0
-    assert await stage.at(30) == 1
-    assert stage.door.asked == [("default", "p", "u")]
-    assert stage.evicted == 1
+    stage.rejected.record_rejection(a_start(), NO_RECORD)
+    assert [stage.at(seconds) for seconds in (4.9, 5)] == [{}, {"u": "no_record"}]
 
 
-async def test_the_first_refusal_counts_not_the_last() -> None:
+def test_the_first_refusal_counts_not_the_last() -> None:
     stage = RejectedPodsHarness()
-    for stage.now in (0.0, 10.0, 29.0):
-        stage.refusals.record_rejection(a_start(), REFUSED)
-    assert await stage.at(30) == 1
+    for stage.now in (0.0, 2.0, 4.9):
+        stage.rejected.record_rejection(a_start(), NO_RECORD)
+    assert stage.at(5) == {"u": "no_record"}
 
 
-AGAIN = {
-    "a disruption budget": RefusedError(429, "TooManyRequests", "needs 3 pods"),
-    "no answer": NoAnswerError("timed out"),
-    "an error of the server": RefusedError(500, "InternalError", "etcd"),
-}
-
-
-@pytest.mark.parametrize("answer", AGAIN.values(), ids=AGAIN)
-async def test_what_may_pass_is_tried_again_after_ten_seconds(answer: Exception) -> None:
-    stage = RejectedPodsHarness(answer)
-    stage.refusals.record_rejection(a_start(), REFUSED)
-    assert [await stage.at(seconds) for seconds in (30, 39, 40)] == [1, 1, 2]
-    assert stage.evicted == 1
-
-
-GONE = {"gone": RefusedError(404, "NotFound", "p"), "another one": RefusedError(409, "Conflict", "uid")}
-
-
-@pytest.mark.parametrize("answer", GONE.values(), ids=GONE)
-async def test_a_pod_that_is_not_there_any_more_is_forgotten(answer: Exception) -> None:
-    stage = RejectedPodsHarness(answer)
-    stage.refusals.record_rejection(a_start(), REFUSED)
-    assert [await stage.at(seconds) for seconds in (30, 60, 90)] == [1, 1, 1]
-    assert stage.evicted == 0
-
-
-async def test_once_evicted_it_is_not_evicted_again_while_it_ends() -> None:
+def test_the_node_is_written_on_a_change_only() -> None:
+    """Every change of a Node wakes every pending pod. The first write takes away what an earlier agent left."""
     stage = RejectedPodsHarness()
-    stage.refusals.record_rejection(a_start(), REFUSED)
-    assert [await stage.at(seconds) for seconds in (30, 60, 3600)] == [1, 1, 1]
+    stage.at(0)
+    for stage.now in range(1, 60):
+        stage.rejected.record_rejection(a_start(), NO_RECORD)
+        stage.rejected.publish_pods()
+    stage.rejected.forget_pod("u")
+    stage.at(61)
+    named = '{"v":1,"pods":{"u":{"reason":"no_record"}}}'
+    assert stage.node.written == [None, named, None]
 
 
-KEPT: dict[str, tuple[Literal["evict", "keep"], bool, bool]] = {
-    "by setting": ("keep", True, False),
-    "a bare pod": ("evict", False, False),
-    "a static pod": ("evict", True, True),
-}
-
-
-@pytest.mark.parametrize(("mode", "is_controlled", "is_static"), KEPT.values(), ids=KEPT)
-async def test_some_are_kept(mode: Literal["evict", "keep"], *, is_controlled: bool, is_static: bool) -> None:
-    stage = RejectedPodsHarness(mode=mode)
-    pod = replace(a_start().pod, is_controlled=is_controlled, is_static=is_static)
-    stage.refusals.record_rejection(a_start(pod), REFUSED)
-    assert await stage.at(3600) == 0
-
-
-async def test_one_that_started_after_all_or_went_is_forgotten() -> None:
+def test_one_that_started_after_all_or_went_is_named_no_longer() -> None:
     stage = RejectedPodsHarness()
-    stage.refusals.record_rejection(a_start(), REFUSED)
-    stage.refusals.forget_pod("u")
-    assert await stage.at(3600) == 0
+    stage.rejected.record_rejection(a_start(), NO_RECORD)
+    assert stage.at(5) == {"u": "no_record"}
+    stage.rejected.forget_pod("u")
+    assert stage.node.reasons == {}
+
+
+def test_in_keep_mode_none_is_named() -> None:
+    stage = RejectedPodsHarness(action="keep")
+    stage.rejected.record_rejection(a_start(), NO_RECORD)
+    assert stage.at(3600) == {}
+
+
+def test_a_refusal_that_kubelet_no_longer_asks_about_is_over() -> None:
+    """It asks again within five minutes."""
+    stage = RejectedPodsHarness()
+    stage.rejected.record_rejection(a_start(), LIMIT)
+    assert [stage.at(seconds) for seconds in (5, 329, 330)] == [{"u": "limit"}, {"u": "limit"}, {}]
+
+
+def test_those_that_stay_do_not_fill_the_list() -> None:
+    """More pods than it holds: who can be evicted comes first, then who waits longest."""
+    stage = RejectedPodsHarness()
+    for at in range(MAX_REFUSED_PODS):
+        stage.rejected.record_rejection(a_start(f"bare-{at:02}", is_controlled=False), NO_RECORD)
+    stage.now = 1.0
+    stage.rejected.record_rejection(a_start("static", is_static=True), NO_RECORD)
+    stage.rejected.record_rejection(a_start("owned"), NO_RECORD)
+    named = stage.at(60)
+    assert len(named) == MAX_REFUSED_PODS
+    assert "owned" in named
+    assert {"static", f"bare-{MAX_REFUSED_PODS - 1}"}.isdisjoint(named)
+
+
+@pytest.mark.parametrize("first", ["start", "use"])
+def test_both_who_have_something_against_pods_are_heard(first: Literal["start", "use"]) -> None:
+    stage = RejectedPodsHarness()
+    second: Literal["start", "use"] = "use" if first == "start" else "start"
+    stage.publisher.set_reasons(first, {"a": "no_record"})
+    stage.publisher.set_reasons(second, {"b": "over_limit"})
+    assert stage.node.reasons == {"a": "no_record", "b": "over_limit"}
+    stage.publisher.set_reasons(first, {})
+    assert stage.node.reasons == {"b": "over_limit"}
+
+
+def test_the_pod_itself_is_told_each_time_it_is_refused() -> None:
+    """`replace` keeps the start: another container of the same pod is the same refusal."""
+    stage = RejectedPodsHarness()
+    start = a_start()
+    stage.rejected.record_rejection(start, NO_RECORD)
+    sidecar = replace(start, allocation=replace(start.allocation, container="sidecar"))
+    stage.rejected.record_rejection(sidecar, LIMIT)
+    assert stage.at(5) == {"u": "limit"}

@@ -15,6 +15,7 @@ EXTENDER_ROLE: list[Json] = [
     {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list", "watch"]},
     {"apiGroups": [""], "resources": ["pods/binding"], "verbs": ["create"]},
     {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
+    {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
     {"apiGroups": ["resource.k8s.io"], "resources": ["deviceclasses"], "verbs": ["list"]},
 ]
@@ -24,7 +25,6 @@ AGENT_ROLE: list[Json] = [
     {"apiGroups": [""], "resources": ["pods", "nodes"], "verbs": READ},
     {"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
-    {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
 ]
 USAGE_ROLE: list[Json] = [
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "get", "update", "patch"]},

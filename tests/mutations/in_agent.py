@@ -185,15 +185,15 @@ AGENT: Mapping[str, Mutation] = {
     ),
     "a pod is evicted although room came free": Mutation(
         "vrampack/agent/admission/rejected_pods.py",
-        "if now < refusal.next_attempt_at or not self._is_still_rejected(refusal):",
-        "if now < refusal.next_attempt_at:",
-        f"{FORCED}::test_a_pod_for_which_room_came_free_is_not_evicted",
+        "self._fence.evaluate_start(rejected.start, self._cards())",
+        "return True",
+        f"{FORCED}::test_a_pod_for_which_room_came_free_is_named_no_longer",
     ),
-    "a leaving pod is evicted again and again": Mutation(
+    "pods that stay fill the list of those to evict": Mutation(
         "vrampack/agent/admission/rejected_pods.py",
-        "rejected.next_attempt_at = math.inf  # it may take its time to end",
-        "pass",
-        "tests/agent/test_rejected_pods.py::test_once_evicted_it_is_not_evicted_again_while_it_ends",
+        "due.sort(key=lambda item: (not _is_replaceable(item[1].start), item[1].first_rejected_at, item[0]))",
+        "due.sort(key=lambda item: item[1].first_rejected_at)",
+        "tests/agent/test_rejected_pods.py::test_those_that_stay_do_not_fill_the_list",
     ),
     "an old list of kubelet's device allocations is taken for a new one": Mutation(
         "vrampack/agent/kubelet/podresources.py",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tests.mutations.breaks import Mutation
 
+EVICTOR = "tests/extender/test_refused_pod_evictor.py"
 NOMINATIONS = "tests/extender/test_nominator.py"
 KICKS = "tests/extender/test_activator.py"
 
@@ -99,5 +100,23 @@ WAITING: Mapping[str, Mutation] = {
         "if pod.scheduler_name not in self._schedulers or now < rejection.retry_at:",
         "if now < rejection.retry_at:",
         "tests/extender/test_activator_after_restart.py::test_pods_of_a_scheduler_that_calls_later_are_activated_then",
+    ),
+    "a node's word reaches pods of other nodes": Mutation(
+        "extender/eviction/refused_pod_evictor.py",
+        "if pod is None or pod.node_name != refusal.node_name or not pod.can_hold_memory:",
+        "if pod is None:",
+        f"{EVICTOR}::test_the_word_of_a_node_reaches_no_further_than_its_pods[a pod of another node]",
+    ),
+    "a leaving pod is evicted again and again": Mutation(
+        "extender/eviction/refused_pod_evictor.py",
+        "attempt.next_at = math.inf  # it may take its time to end",
+        "pass",
+        f"{EVICTOR}::test_once_evicted_it_is_not_evicted_again_while_it_ends",
+    ),
+    "a bare pod is evicted": Mutation(
+        "extender/eviction/refused_pod_evictor.py",
+        "if not seen.is_controlled or seen.is_static:",
+        "if False:",
+        f"{EVICTOR}::test_one_that_nothing_would_create_again_is_kept_and_told_once[bare]",
     ),
 }

@@ -1,7 +1,7 @@
 """The agent, wired together on one page: who gets what, what runs, and how it stops.
 
     discovery --cards--> advertisement --> device plugin (kubelet) , own node (API server) , fence
-    kubelet --PreStart--> prestart --> fence, enforcement ; rejected pods --> eviction
+    kubelet --PreStart--> prestart --> fence, enforcement ; rejected pods --> own Node, which the extender reads
     reflectors --> pod cache, own node
 
 It registers with kubelet when it knows its cards and which pods run on them, and not before: a start that it is asked
@@ -29,8 +29,9 @@ from vrampack.agent.admission.running_pods import RunningPods
 from vrampack.agent.cluster.cards_condition import CardsCondition
 from vrampack.agent.cluster.local_pod import LocalPod
 from vrampack.agent.cluster.observed_pods import ObservedPodsPublisher
-from vrampack.agent.cluster.own_node import OwnNode
+from vrampack.agent.cluster.own_node import MetadataEntries, OwnNode
 from vrampack.agent.cluster.pod_cache import PodCache
+from vrampack.agent.cluster.refused_pods import RefusedPodsPublisher
 from vrampack.agent.cluster.sick_card_pods import SickCardPods
 from vrampack.agent.device_plugin.conflicting_plugins import ConflictingPlugins
 from vrampack.agent.device_plugin.device_plugin import DevicePlugin
@@ -140,22 +141,18 @@ class Agent:
         self._enforcement = Enforcement(settings.enforcement, self._context, rows=options.back_ends)
         pod_limits = PodLimits(cgroups, self._enforcement, self._workload.get_limits_mib)
         self._hook_server = HookServer(paths.hook_socket, pod_limits.apply_limit)
+        refused_pods = RefusedPodsPublisher(self._write_on_node)
         self._rejected_pods = RejectedPods(
-            api,
             self._fence,
             self._events,
+            refused_pods,
             cards=self._cards,
-            on_evicted=metrics.evictions.inc,
             clock=time.monotonic,
-            evict_after_seconds=settings.refused.after_seconds,
+            publish_after_seconds=settings.refused.after_seconds,
             action=settings.refused.action,
         )
         self._overuse_reporter = OveruseReporter(
-            self._enforcement.list_over_limit,
-            api,
-            self._events,
-            find_pod=self._pod_cache.find_pod,
-            on_evicted=metrics.evictions.inc,
+            self._enforcement.list_over_limit, refused_pods, self._events, find_pod=self._pod_cache.find_pod
         )
         self._injection = Injection(settings, self._context, self._enforcement, self._pod_cache, metrics)
         self._enforcement_starter = EnforcementStarter(
@@ -220,6 +217,7 @@ class Agent:
             list_pods=self._pod_cache.list_pods,
             get_cards=self._cards,
             clock=time.monotonic,
+            on_evictions_changed=lambda evictions: refused_pods.set_reasons("health", evictions),
         )
         self._observed_pods = ObservedPodsPublisher(self._own_node, self._pod_cache, self._pod_resources, self._cards)
         self._usage_collector = UsageCollector(
@@ -310,6 +308,9 @@ class Agent:
     def _publish_enforcement(self, problem: str) -> None:
         self._advertisement.block("enforcement", problem)
         self._own_node.set_desired({("labels", well_known.ENFORCEMENT): self._enforcement.mode or None})
+
+    def _write_on_node(self, entries: MetadataEntries) -> None:
+        self._own_node.set_desired(entries)
 
     def _set_limits_problem(self, problem: str) -> None:
         self._advertisement.block("limits", f"limits cannot be held: {problem}" if problem else "")

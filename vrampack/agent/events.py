@@ -9,7 +9,6 @@ class AgentEventReason(StrEnum):
     """What people see in `kubectl describe`; `docs/events.md` says what to do about each."""
 
     START_REFUSED = "GPUMemoryStartRefused"
-    EVICTED = "GPUMemoryEvicted"
     OVER_LIMIT = "GPUMemoryOverLimit"
     CARD_UNHEALTHY = "GPUMemoryCardUnhealthy"
     ON_UNHEALTHY_CARD = "GPUMemoryOnUnhealthyCard"

@@ -129,9 +129,6 @@ class AgentMetrics:
             ["mode"],
             registry=self.registry,
         )
-        self.evictions = self._counter(
-            "vrampack_agent_evictions_total", "Pods evicted because they may not start here."
-        )
         self.registrations = self._counter(
             "vrampack_agent_registrations_total", "Registrations with kubelet: one per start of either."
         )

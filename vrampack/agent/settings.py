@@ -106,10 +106,11 @@ class RejectedPodSettings(StrictModel):
     """What becomes of pods that may not start."""
 
     action: Literal["evict", "keep"] = "evict"
-    """`evict`: pods of a controller are evicted, so that the replacement finds another place. `keep`: they wait here."""
+    """`evict`: they are named on the Node, and the extender evicts those of a controller, so that the replacement finds another
+    place. `keep`: they wait here."""
 
-    after_seconds: float = Field(default=30.0, gt=0, le=3600)
-    """How long a refusal lasts before that."""
+    after_seconds: float = Field(default=5.0, gt=0, le=3600)
+    """How long a refusal lasts before the Node says so. The extender's `refused.evict_after_seconds` comes on top."""
 
 
 class OveruseSettings(StrictModel):
@@ -119,7 +120,7 @@ class OveruseSettings(StrictModel):
     """MiB above the limit that are let pass: a process costs more than it allocates, about 450 MiB on a T4."""
 
     evict_after_seconds: float | None = Field(default=None, gt=0, le=86_400)
-    """Evict a pod that is over for so long. Without it nobody is evicted, and an event says who is over."""
+    """Have a pod evicted that is over for so long. Without it nobody is evicted, and an event says who is over."""
 
 
 class CdiSettings(StrictModel):

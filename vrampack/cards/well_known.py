@@ -16,6 +16,7 @@ CARD_UUID = "vrampack.dev/card-uuid"
 
 NODE_CARDS = "vrampack.dev/cards"
 NODE_OBSERVED = "vrampack.dev/observed"
+NODE_REFUSED = "vrampack.dev/refused"
 CORDONED_CARDS = "vrampack.dev/cordoned-cards"
 HEALED_CARDS = "vrampack.dev/healed-cards"
 """The operators' word that a card is repaired; the agent never writes it."""

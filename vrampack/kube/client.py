@@ -24,7 +24,14 @@ from vrampack.kube.errors import (
     SilentWatchError,
     UnreachableError,
 )
-from vrampack.kube.objects import UNDECODABLE, DeviceClassList, NodeObject, PodObject, SecretObject, Status
+from vrampack.kube.objects import (
+    UNDECODABLE,
+    DeviceClassList,
+    NodeObject,
+    PodObject,
+    SecretObject,
+    Status,
+)
 
 Resource = Literal["pods", "nodes", "namespaces"]
 

@@ -86,6 +86,9 @@ class OwnedObjectMeta(ObjectMeta, frozen=True, rename="camel"):
     owner_references: list[OwnerReference] | None = None
 
 
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+
+
 class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     container_id: str = msgspec.field(default="", name="containerID")
@@ -97,10 +100,26 @@ class LocalPodStatus(PodStatus, frozen=True, rename="camel"):
     init_container_statuses: list[ContainerStatus] | None = None
 
 
-class LocalPodObject(PodObject, frozen=True):
-    """A v1.Pod as its own node wants it: with owners and containers, which the ledger of a whole cluster spares itself."""
+class OwnedPodObject(PodObject, frozen=True):
+    """A v1.Pod with its owners."""
 
     metadata: OwnedObjectMeta = OwnedObjectMeta()
+
+    @property
+    def is_static(self) -> bool:
+        """Of a file of its node; the API server has its mirror."""
+        owners = self.metadata.owner_references or ()
+        return MIRROR_ANNOTATION in (self.metadata.annotations or {}) or any(owner.kind == "Node" for owner in owners)
+
+    @property
+    def is_controlled(self) -> bool:
+        """Whether somebody makes it anew when it is gone."""
+        return any(owner.controller and owner.kind != "Node" for owner in self.metadata.owner_references or ())
+
+
+class LocalPodObject(OwnedPodObject, frozen=True):
+    """A v1.Pod as its own node wants it: with owners and containers, which the ledger of a whole cluster spares itself."""
+
     status: LocalPodStatus = LocalPodStatus()
 
 

@@ -80,6 +80,8 @@ EXTENDER = {
     "deadlines.receive_seconds": _number("2", f"{SECONDS}120", "0", "121", ".inf"),
     "deadlines.stale_seconds": _number("2", f"{SECONDS}3600", "0", "3601", "-.inf"),
     "deadlines.drain_seconds": _number("0", "a number from 0 to 60", "-0.1", "61"),
+    "refused": _section("evict_after_seconds"),
+    "refused.evict_after_seconds": FieldRow("2", f"{SECONDS}3600", ("'7'", "true", "[]", "{}"), ("0", "3601")),
     "policy": _section("default", "weights", "bounds", "allowed", "shadow"),
     "policy.default": FieldRow(
         "tessellate", f"one of {', '.join(POLICIES)}", ("7", "true", "[]", "null", "other", "tessellatex")),

@@ -1,47 +1,41 @@
-"""Pods that may not start: told once, and evicted when it lasts, or kubelet would ask for them for ever.
+"""Pods that may not start: told once, and named on the own Node when it lasts, or kubelet would ask for them for ever.
 
-A pod of a controller is evicted after a while, so that its replacement finds another place. A bare or static pod is kept:
-nothing would create it again.
+The extender evicts what stands there, so that the replacement of a pod of a controller finds another place. A bare or
+static pod is kept: nothing would create it again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from vrampack.agent.admission.errors import RefusedStartError
 from vrampack.agent.admission.fence import ContainerStart, Fence
-from vrampack.agent.cluster.eviction import EVICT_CALL_SECONDS, PodEvictor
+from vrampack.agent.cluster.refused_pods import RefusedPodsPublisher
 from vrampack.agent.events import AgentEventReason
 from vrampack.cards.node import CardFacts
-from vrampack.kube.errors import NoAnswerError, RefusedError
 from vrampack.kube.events import EventRecorder
 
 log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_SECONDS = 1.0
-EVICT_RETRY_SECONDS = 10.0
-"""Between two tries to evict one pod: a disruption budget may not allow it yet."""
-
 
 REASONS_BEYOND_FENCE = frozenset({"limit", "cdi", "api"})
 """Refusals that a second look at the cards' room says nothing about."""
-REJECTION_VALID_SECONDS = 60.0
-"""Kubelet asks again after 10 s, and a little more each time: what it was refused so long ago may be over."""
-GONE_STATUSES = (404, 409)
-"""The pod is not there any more, or another one has its name."""
+REJECTION_VALID_SECONDS = 330.0
+"""kubelet asks again within five minutes: what it was refused so long ago may be over."""
 
 
 @dataclass(slots=True)
 class _RejectedPod:
     start: ContainerStart
-    next_attempt_at: float
+    first_rejected_at: float
     reason: str = ""
     last_rejected_at: float = 0.0
+    is_named: bool = False
 
 
 class RejectedPods:
@@ -49,23 +43,21 @@ class RejectedPods:
 
     def __init__(  # noqa: PLR0913 - what it needs, each named
         self,
-        api: PodEvictor,
         fence: Fence,
         events: EventRecorder,
+        publisher: RefusedPodsPublisher,
         *,
         cards: Callable[[], Iterable[CardFacts]],
-        on_evicted: Callable[[], None],
         clock: Callable[[], float],
-        evict_after_seconds: float,
+        publish_after_seconds: float,
         action: Literal["evict", "keep"],
     ) -> None:
-        self._api = api
         self._fence = fence
         self._events = events
+        self._publisher = publisher
         self._cards = cards
-        self._on_evicted = on_evicted
         self._clock = clock
-        self._evict_after_seconds = evict_after_seconds
+        self._publish_after_seconds = publish_after_seconds
         self._action = action
         self._rejected: dict[str, _RejectedPod] = {}
 
@@ -73,7 +65,7 @@ class RejectedPods:
         """A pod of the API server was refused; the first time of several counts."""
         pod, now = start.pod.pod, self._clock()
         if pod.uid not in self._rejected:
-            self._rejected[pod.uid] = _RejectedPod(start, now + self._evict_after_seconds)
+            self._rejected[pod.uid] = _RejectedPod(start, now)
         refusal = self._rejected[pod.uid]
         refusal.reason, refusal.last_rejected_at = error.reason, now
         self._events.record_pod_event(
@@ -82,46 +74,42 @@ class RejectedPods:
 
     def forget_pod(self, uid: str) -> None:
         """It started after all, or is gone."""
-        self._rejected.pop(uid, None)
+        if self._rejected.pop(uid, None) is not None:
+            self.publish_pods()
 
     async def run(self) -> None:
         """Look after them, until cancelled."""
         while True:
+            self.publish_pods()
             await asyncio.sleep(CHECK_INTERVAL_SECONDS)
-            await self.evict_due_pods()
 
-    async def evict_due_pods(self) -> None:
-        """One round: evict the pods that have waited long enough and still may not start."""
-        now = self._clock()
-        for uid, refusal in list(self._rejected.items()):
-            if now < refusal.next_attempt_at or not self._is_still_rejected(refusal):
-                continue
-            refusal.next_attempt_at = now + EVICT_RETRY_SECONDS
-            if self._action == "evict" and refusal.start.pod.is_controlled and not refusal.start.pod.is_static:
-                await self._evict(uid, refusal)
+    def publish_pods(self) -> None:
+        """Name on the Node those that have waited long enough and still may not start, and no other."""
+        if self._action == "keep":
+            self._publisher.set_reasons("start", {})
+            return
+        due = [(uid, refusal) for uid, refusal in self._rejected.items() if self._is_due(refusal)]
+        # Those that can be evicted come first, so that pods that stay never fill the list.
+        due.sort(key=lambda item: (not _is_replaceable(item[1].start), item[1].first_rejected_at, item[0]))
+        for uid, refusal in due:
+            if not refusal.is_named:
+                refusal.is_named = True
+                log.warning("refused pod named pod=%s uid=%s reason=%s", refusal.start.pod.pod, uid, refusal.reason)
+        self._publisher.set_reasons("start", {uid: refusal.reason for uid, refusal in due})
 
-    def _is_still_rejected(self, rejected: _RejectedPod) -> bool:
+    def _is_due(self, rejected: _RejectedPod) -> bool:
         """Room may be free by now, which kubelet will find when it asks again. What else stood in the way is asked of kubelet."""
+        now = self._clock()
+        if now - rejected.first_rejected_at < self._publish_after_seconds:
+            return False
         if rejected.reason in REASONS_BEYOND_FENCE:
-            return self._clock() - rejected.last_rejected_at < REJECTION_VALID_SECONDS
+            return now - rejected.last_rejected_at < REJECTION_VALID_SECONDS
         try:
             self._fence.evaluate_start(rejected.start, self._cards())
         except RefusedStartError:
             return True
         return False
 
-    async def _evict(self, uid: str, rejected: _RejectedPod) -> None:
-        pod = rejected.start.pod.pod
-        try:
-            await self._api.evict(pod.namespace, pod.name, uid, timeout_seconds=EVICT_CALL_SECONDS)
-        except (RefusedError, NoAnswerError) as error:
-            log.warning("pod not evicted pod=%s uid=%s error=%s", pod, uid, error)
-            if isinstance(error, RefusedError) and error.status in GONE_STATUSES:
-                self.forget_pod(uid)
-            return
-        rejected.next_attempt_at = math.inf  # it may take its time to end
-        self._on_evicted()
-        log.warning("pod evicted cause=start_refused pod=%s uid=%s", pod, uid)
-        self._events.record_pod_event(
-            pod, AgentEventReason.EVICTED, "may not start on its card, evicted so that another place is found"
-        )
+
+def _is_replaceable(start: ContainerStart) -> bool:
+    return start.pod.is_controlled and not start.pod.is_static

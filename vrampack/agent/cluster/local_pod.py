@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from vrampack.cards.pod import Pod
 from vrampack.kube.objects import ContainerStatus, LocalPodObject, to_pod
 
-MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
-
 
 @dataclass(frozen=True, slots=True)
 class LocalPod:
@@ -37,7 +35,6 @@ class LocalPod:
 
 def to_local_pod(obj: LocalPodObject, resource: str) -> LocalPod:
     annotations = obj.metadata.annotations or {}
-    owners = obj.metadata.owner_references or ()
     states: list[ContainerStatus] = [
         *(obj.status.init_container_statuses or ()),
         *(obj.status.container_statuses or ()),
@@ -46,6 +43,6 @@ def to_local_pod(obj: LocalPodObject, resource: str) -> LocalPod:
         pod=to_pod(obj, resource=resource),
         annotations=annotations,
         container_ids={state.name: state.container_id for state in states if state.container_id},
-        is_static=MIRROR_ANNOTATION in annotations or any(owner.kind == "Node" for owner in owners),
-        is_controlled=any(owner.controller and owner.kind != "Node" for owner in owners),
+        is_static=obj.is_static,
+        is_controlled=obj.is_controlled,
     )

@@ -1,7 +1,7 @@
 """Pods on a card that is unhealthy: an event on each of them, a count, and who is to leave, within a budget.
 
-The agent evicts nobody. It says which pods are to go (`on_evictions_changed`), a few at a time, and only from a card that does
-not heal by itself; bare and static pods stay, because nothing would create them again.
+The agent evicts nobody. It names the pods that are to go on its Node (`refused_pods.py`), a few at a time, and only those on a
+card that does not heal by itself; bare and static pods stay, because nothing would create them again.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from vrampack.cards.records import Record
 from vrampack.kube.events import EventRecorder
 
 CHECK_INTERVAL_SECONDS = 5.0
-
-
-def ignore_evictions(evictions: Mapping[str, str]) -> None:
-    """For where no pod is to leave."""
+EVICTION_REASON = "card_unhealthy"
+"""As `vrampack.dev/refused` has it."""
 
 
 class SickCardPods:
@@ -37,7 +35,7 @@ class SickCardPods:
         list_pods: Callable[[], Iterable[LocalPod]],
         get_cards: Callable[[], Iterable[CardFacts]],
         clock: Callable[[], float],
-        on_evictions_changed: Callable[[Mapping[str, str]], None] = ignore_evictions,
+        on_evictions_changed: Callable[[Mapping[str, str]], None],
     ) -> None:
         """`on_evictions_changed` is told the reason of each pod that is to leave, by uid, whenever that is another list."""
         self._events = events
@@ -77,7 +75,7 @@ class SickCardPods:
                 if (uid, uuid) not in self._reported:
                     self._events.record_pod_event(pod.pod, AgentEventReason.ON_UNHEALTHY_CARD, text)
                 if self._must_leave(pod, card):
-                    evictions.setdefault(uid, text)
+                    evictions[uid] = EVICTION_REASON
         self._reported = found
         self._metrics.show_unhealthy_card_pods(counts)
         if evictions != self._evictions:

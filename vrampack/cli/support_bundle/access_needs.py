@@ -15,6 +15,7 @@ ACCESS_NEEDS: Mapping[str, tuple[AccessNeed, ...]] = {
         ("", "namespaces", ("list", "watch")),
         ("", "pods/binding", ("create",)),
         ("", "pods/status", ("patch",)),
+        ("", "pods/eviction", ("create",)),
         ("", "events", ("create", "patch")),
         ("resource.k8s.io", "deviceclasses", ("list",)),
     ),
@@ -22,7 +23,6 @@ ACCESS_NEEDS: Mapping[str, tuple[AccessNeed, ...]] = {
         ("", "pods", _READ),
         ("", "nodes", (*_READ, "patch")),
         ("", "events", ("create",)),
-        ("", "pods/eviction", ("create",)),
     ),
 }
 

@@ -1,0 +1,174 @@
+"""Evicts pods that the agent of their node refuses for longer than a while, so that the replacement finds another place.
+
+Agents may not evict: a token stolen from one would reach every pod of the cluster. Their word counts for this much: a pod
+that asks for our memory, is bound to that very node and has a controller, one of a node every few seconds, by its uid
+and through the eviction API, which disruption budgets may stop.
+
+Two extenders may do so for one pod. The uid makes the second eviction harmless; still, one that no scheduler calls
+leaves the first minute to the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from extender.events import EventReason, ExtenderEventRecorder
+from extender.metrics import ExtenderMetrics
+from extender.state.ledger import Ledger
+from extender.state.reported_refusals import ReportedRefusal, ReportedRefusals
+from extender.state.sync import ReadinessCheck
+from vrampack.cards.pod import Pod
+from vrampack.kube.client import Api
+from vrampack.kube.errors import NoAnswerError, RefusedError
+from vrampack.kube.objects import UNDECODABLE, OwnedPodObject
+
+log = logging.getLogger(__name__)
+
+CHECK_INTERVAL_SECONDS = 1.0
+CALL_SECONDS = 5.0
+STANDBY_SECONDS = 60.0
+"""How much longer one waits that no scheduler calls."""
+NODE_INTERVAL_SECONDS = 5.0
+"""Between two evictions from one node, so that a node that lies empties slowly and is seen doing it."""
+RETRY_SECONDS = (10.0, 300.0)
+"""First and longest pause before the next try, doubled each time: a disruption budget may not allow it for hours."""
+TOO_MANY_REQUESTS = 429
+GONE_STATUSES = (404, 409)
+"""The pod is not there any more, or another one has its name."""
+
+
+@dataclass(slots=True)
+class _Attempt:
+    next_at: float = 0.0
+    failures: int = 0
+    is_told: bool = False
+
+
+class RefusedPodEvictor:
+    """Looks at what agents report, every second."""
+
+    def __init__(  # noqa: PLR0913 - what it needs, each named
+        self,
+        refusals: ReportedRefusals,
+        ledger: Ledger,
+        api: Api,
+        events: ExtenderEventRecorder,
+        metrics: ExtenderMetrics,
+        *,
+        readiness: ReadinessCheck,
+        is_called: Callable[[], bool],
+        clock: Callable[[], float],
+        after_seconds: float | None,
+    ) -> None:
+        """`is_called` says whether a scheduler calls this extender; `after_seconds` None: nothing is evicted."""
+        self._refusals = refusals
+        self._ledger = ledger
+        self._api = api
+        self._events = events
+        self._metrics = metrics
+        self._readiness = readiness
+        self._is_called = is_called
+        self._clock = clock
+        self._after_seconds = after_seconds
+        self._attempts: dict[tuple[str, str], _Attempt] = {}
+        self._next_of_node: dict[str, float] = {}
+
+    async def run(self) -> None:
+        """Look after them, until cancelled."""
+        while True:
+            await asyncio.sleep(CHECK_INTERVAL_SECONDS)
+            await self.evict_due_pods()
+
+    async def evict_due_pods(self) -> None:
+        """One round."""
+        refusals = self._refusals.list_refusals()
+        reported = {(each.node_name, each.uid) for each in refusals}
+        self._attempts = {key: attempt for key, attempt in self._attempts.items() if key in reported}
+        if self._after_seconds is None or not refusals or self._readiness.find_unready_reason():
+            return
+        after_seconds = self._after_seconds + (0.0 if self._is_called() else STANDBY_SECONDS)
+        now = self._clock()
+        self._next_of_node = {name: at for name, at in self._next_of_node.items() if at > now}
+        for refusal in refusals:
+            attempt = self._attempts.setdefault((refusal.node_name, refusal.uid), _Attempt())
+            due_at = max(refusal.seen_at + after_seconds, attempt.next_at)
+            pod = self._find_pod(refusal)
+            if pod is not None and now >= due_at and refusal.node_name not in self._next_of_node:
+                await self._consider_eviction(refusal, pod, attempt)
+
+    def _find_pod(self, refusal: ReportedRefusal) -> Pod | None:
+        """The pod if it is one of ours and of that node: about all others the node has nothing to say."""
+        pod = self._ledger.get_pod(refusal.uid)
+        if pod is None or pod.node_name != refusal.node_name or not pod.can_hold_memory:
+            return None
+        return None if pod.is_terminating or pod.is_finished else pod
+
+    async def _consider_eviction(self, refusal: ReportedRefusal, pod: Pod, attempt: _Attempt) -> None:
+        attempt.next_at = self._clock() + RETRY_SECONDS[0]
+        try:
+            seen = await self._fetch_pod(pod)
+            if seen is None or seen.metadata.uid != pod.uid or seen.spec.node_name != refusal.node_name:
+                return
+            if not seen.is_controlled or seen.is_static:
+                self._keep(refusal, pod, attempt)
+                return
+            self._next_of_node[refusal.node_name] = self._clock() + NODE_INTERVAL_SECONDS
+            await self._api.evict(pod.namespace, pod.name, pod.uid, timeout_seconds=CALL_SECONDS)
+        except (RefusedError, NoAnswerError) as error:
+            self._note_failure(refusal, pod, attempt, error)
+            return
+        attempt.next_at = math.inf  # it may take its time to end
+        self._metrics.evictions.labels("evicted").inc()
+        log.warning("pod evicted cause=%s pod=%s uid=%s node=%s", refusal.reason, pod, pod.uid, refusal.node_name)
+        self._events.record_pod_event(
+            pod,
+            EventReason.EVICTED,
+            f"refused on node {refusal.node_name} ({refusal.reason}): evicted for another place",
+        )
+
+    async def _fetch_pod(self, pod: Pod) -> OwnedPodObject | None:
+        """As the API server has it now, with its owners, which the ledger of a whole cluster spares itself."""
+        body = await self._api.get_pod_bytes(pod.namespace, pod.name, timeout_seconds=CALL_SECONDS)
+        try:
+            return None if body is None else msgspec.json.decode(body, type=OwnedPodObject)
+        except UNDECODABLE as error:
+            raise NoAnswerError(f"get pod {pod}: {error}") from error
+
+    def _keep(self, refusal: ReportedRefusal, pod: Pod, attempt: _Attempt) -> None:
+        attempt.next_at = math.inf
+        self._metrics.evictions.labels("kept").inc()
+        log.warning("refused pod kept cause=%s pod=%s uid=%s node=%s", refusal.reason, pod, pod.uid, refusal.node_name)
+        text = "it has no controller that would create it again: delete it yourself"
+        self._record_not_evicted(refusal, pod, text)
+
+    def _note_failure(
+        self, refusal: ReportedRefusal, pod: Pod, attempt: _Attempt, error: RefusedError | NoAnswerError
+    ) -> None:
+        status = error.status if isinstance(error, RefusedError) else 0
+        result = "gone" if status in GONE_STATUSES else "budget" if status == TOO_MANY_REQUESTS else "failed"
+        self._metrics.evictions.labels(result).inc()
+        if result == "gone":
+            attempt.next_at = math.inf
+            return
+        first, longest = RETRY_SECONDS
+        attempt.next_at = self._clock() + min(longest, first * 2.0 ** min(attempt.failures, 10))
+        attempt.failures += 1
+        if attempt.is_told:
+            return
+        attempt.is_told = True
+        log.warning("pod not evicted cause=%s pod=%s uid=%s error=%s", refusal.reason, pod, pod.uid, error)
+        if result == "budget":
+            self._record_not_evicted(
+                refusal, pod, f"a PodDisruptionBudget does not allow it; it is tried again: {error}"
+            )
+
+    def _record_not_evicted(self, refusal: ReportedRefusal, pod: Pod, text: str) -> None:
+        self._events.record_pod_event(
+            pod, EventReason.NOT_EVICTED, f"refused on node {refusal.node_name} ({refusal.reason}), not evicted: {text}"
+        )

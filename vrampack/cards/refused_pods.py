@@ -1,0 +1,53 @@
+"""`vrampack.dev/refused` of a node: the pods that its agent does not let start, or not go on, and why.
+
+Agents write it and have no right to evict anything; the extender reads it and evicts. A pod that is named here is one
+of that node or is left alone, so the word of one node reaches no further.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from itertools import islice
+
+from vrampack.cards.records import RecordError, load_json, read_int
+
+MAX_REFUSED_PODS = 32
+"""Every component that watches Nodes holds the annotation in memory; 32 are less than 4 KiB."""
+_UID = re.compile(r"[0-9A-Za-z-]{1,64}")
+_REASON = re.compile(r"[a-z][a-z_]{0,39}")
+
+
+def write_refused(reasons: Mapping[str, str]) -> str:
+    """The value that says so, of the first 32 in their order; `reasons` is a word for each uid."""
+    kept = sorted(islice(reasons.items(), MAX_REFUSED_PODS))
+    return json.dumps({"v": 1, "pods": {uid: {"reason": reason} for uid, reason in kept}}, separators=(",", ":"))
+
+
+def read_refused(text: str) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The reason by uid, and the problems of what cannot be read: one pod never hides another."""
+    try:
+        pods = _read_pods(text)
+    except RecordError as error:
+        return {}, (str(error),)
+    reasons: dict[str, str] = {}
+    problems: list[str] = []
+    for uid, entry in pods.items():
+        reason = entry.get("reason") if isinstance(entry, dict) else None
+        if _UID.fullmatch(uid) and isinstance(reason, str) and _REASON.fullmatch(reason):
+            reasons[uid] = reason
+        else:
+            problems.append(f"pods.{uid[:64]}.reason: not a word of at most 40 small letters")
+    return reasons, tuple(problems)
+
+
+def _read_pods(text: str) -> dict[str, object]:
+    value = load_json(text)
+    if not isinstance(value, dict):
+        raise RecordError("not an object")
+    read_int(value.get("v"), "v", low=1, high=1)
+    pods = value.get("pods")
+    if not isinstance(pods, dict) or len(pods) > MAX_REFUSED_PODS:
+        raise RecordError(f"pods: not an object of at most {MAX_REFUSED_PODS} pods")
+    return pods
