@@ -13,7 +13,7 @@ from tests.fakes.nvml.profiles import PROFILES, stub_gpus
 from tests.support.nvml_stub import load_stub_machine
 from tests.support.scripted_driver import LOST, ScriptedDriver, scripted_gpu, scripted_mig_instance
 from vrampack.agent.inventory.discovery import CardChange, Discovery, DiscoverySettings
-from vrampack.agent.inventory.health import XidRules
+from vrampack.agent.inventory.xid_actions import XidRules
 from vrampack.agent.nvml.driver import UnreadableGpu, Xid
 from vrampack.agent.nvml.errors import DriverError, DriverHungError, HiddenDriverError, NoDriverError
 from vrampack.agent.nvml.nvml_driver import NvmlDriver
@@ -269,13 +269,13 @@ async def test_and_its_instances_go_when_it_is_switched_back() -> None:
 
 
 XIDS = {
-    "of a GPU": (Xid(79, "GPU-0"), {"GPU-0"}),
+    "of a GPU": (Xid(171, "GPU-0"), {"GPU-0"}),
     "of the application": (Xid(31, "GPU-0"), set()),
-    "of nobody knows which": (Xid(79, None), {"GPU-0", "MIG-a", "MIG-b"}),
-    "of a card that is not ours": (Xid(79, "GPU-7"), set()),
-    "of a GPU with all its instances": (Xid(79, "GPU-1"), {"MIG-a", "MIG-b"}),
-    "of one instance": (Xid(94, "GPU-1", gpu_instance=2, compute_instance=0), {"MIG-b"}),
-    "of another compute instance": (Xid(94, "GPU-1", gpu_instance=2, compute_instance=3), set()),
+    "of nobody knows which": (Xid(171, None), {"GPU-0", "MIG-a", "MIG-b"}),
+    "of a card that is not ours": (Xid(171, "GPU-7"), set()),
+    "of a GPU with all its instances": (Xid(171, "GPU-1"), {"MIG-a", "MIG-b"}),
+    "of one instance": (Xid(171, "GPU-1", gpu_instance=2, compute_instance=0), {"MIG-b"}),
+    "of another compute instance": (Xid(171, "GPU-1", gpu_instance=2, compute_instance=3), set()),
     "of a number that is ignored": (Xid(63, "GPU-0"), set()),
 }
 

@@ -2,24 +2,136 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
-from vrampack.agent.inventory.health import CardHealth, XidRules
+from vrampack.agent.inventory.health import CardHealth
+from vrampack.agent.inventory.verdicts import is_repaired, judge_xid, list_faults
+from vrampack.agent.inventory.xid_actions import XID_ADVICE, XidAction, XidAdvice, XidRules
+from vrampack.agent.nvml.driver import GpuCondition
+from vrampack.cards.node import CardAction, CardVerdict
+
+DOCS = Path(__file__).parents[2] / "docs" / "card-health.md"
+CHECK, RESET, HUMAN = XidAction.CHECK, XidAction.RESET, XidAction.HUMAN
 
 RULES = {
-    # the application's own: a kernel that faults (13, 31), a process that ends (45) ..
-    "application errors do not": (XidRules(), (13, 31, 43, 45, 68, 109), False),
-    # ECC twice (48), fallen off the bus (79), GSP (119), and a number that nobody knows yet
-    "all others do": (XidRules(), (48, 62, 74, 79, 94, 119, 7777), True),
-    "the operator may ignore more": (XidRules(ignored=frozenset({79})), (79, 13), False),
-    "and less": (XidRules(fatal=frozenset({13})), (13, 79), True),
-    "who says both means fatal": (XidRules(ignored=frozenset({79}), fatal=frozenset({79})), (79,), True),
+    # a kernel that faults (13, 31), a process that ends (45), an error that was contained in one program (94)
+    "of a program": (XidRules(), (13, 31, 45, 63, 94), {XidAction.NONE, XidAction.RESTART_APP}),
+    # ECC (48, 95), a row that cannot be remapped (64), NVLink (74), GSP (119, 120), a context switch that hangs (109)
+    "of the card": (XidRules(), (48, 64, 74, 95, 109, 119, 120, 140, 143), {RESET}),
+    "fallen off the bus": (XidRules(), (79,), {XidAction.REBOOT}),
+    "a number that the catalogue does not know": (XidRules(), (171, 7777), {CHECK}),
+    "the operator may ignore more": (XidRules(ignored=frozenset({79})), (79,), {XidAction.NONE}),
+    "and less": (XidRules(fatal=frozenset({13, 63})), (13, 63), {CHECK}),
+    "fatal makes nothing lighter": (XidRules(fatal=frozenset({48})), (48,), {RESET}),
+    "who says both means fatal": (XidRules(frozenset({79}), frozenset({79})), (79,), {XidAction.REBOOT}),
+    "the operator's own action": (XidRules(actions={HUMAN: frozenset({94})}), (94,), {HUMAN}),
+    "of two the graver": (XidRules(actions={RESET: frozenset({94}), HUMAN: frozenset({94})}), (94,), {HUMAN}),
 }
 
 
 @pytest.mark.parametrize(("rules", "numbers", "want"), RULES.values(), ids=RULES)
-def test_which_xids_matter(rules: XidRules, numbers: tuple[int, ...], want: bool) -> None:  # noqa: FBT001 - a table
-    assert {rules.makes_unhealthy(number) for number in numbers} == {want}
+def test_what_an_xid_asks_for(rules: XidRules, numbers: tuple[int, ...], want: set[XidAction]) -> None:
+    assert {rules.find_advice(number).action for number in numbers} == want
+
+
+def test_the_documented_catalogue_is_the_one_in_force() -> None:
+    """Every line of the table in `docs/card-health.md`: number, action, driver branch."""
+    rows = re.findall(r"^\| (\d+) \| [^|]+ \| `(\w+)` \| (\d*) ?\|", DOCS.read_text(), re.MULTILINE)
+    documented = {int(number): XidAdvice(XidAction(action), int(d) if d else None) for number, action, d in rows}
+    assert documented == XID_ADVICE
+
+
+SILENT = GpuCondition()
+GOOD = GpuCondition(0, is_remap_pending=False, is_remap_failed=False, is_retirement_pending=False, uncorrected_errors=0)
+SINCE = "2026-11-23T10:00:00Z"
+
+
+def a_verdict(cause: str, action: CardAction = "reset", *, is_nvml_asked: bool = False) -> CardVerdict:
+    return CardVerdict(cause, action, SINCE, boot="boot-1", is_nvml_asked=is_nvml_asked)
+
+
+FAULTS: dict[str, tuple[GpuCondition, list[tuple[str, str]]]] = {
+    "nothing is said": (SILENT, []),
+    "all is well": (GOOD, []),
+    "a reset": (GpuCondition(recovery_action=1), [("recovery-action", "reset")]),
+    "a reboot": (GpuCondition(recovery_action=2), [("recovery-action", "reboot")]),
+    "peer-to-peer traffic": (GpuCondition(recovery_action=3), [("recovery-action", "drain")]),
+    "drain and reset": (GpuCondition(recovery_action=4), [("recovery-action", "drain_and_reset")]),
+    "an action of a later driver": (GpuCondition(recovery_action=99), [("recovery-action", "human")]),
+    "a remap that waits": (GpuCondition(is_remap_pending=True), [("remap-pending", "drain_and_reset")]),
+    "the gravest first": (
+        GpuCondition(1, is_remap_pending=True, is_remap_failed=True),
+        [("remap-failed", "human"), ("recovery-action", "reset"), ("remap-pending", "drain_and_reset")],
+    ),
+    "a page that waits": (GpuCondition(is_retirement_pending=True), [("pages-pending", "drain_and_reset")]),
+    "ECC errors where nothing else speaks": (GpuCondition(uncorrected_errors=2), [("ecc", "reset")]),
+    # A100 and later contain them and say what it takes by other calls.
+    "ECC errors where NVML knows the action": (GpuCondition(0, uncorrected_errors=2), []),
+    "ECC errors where rows are remapped": (GpuCondition(is_remap_pending=False, uncorrected_errors=2), []),
+}
+
+
+@pytest.mark.parametrize(("condition", "want"), FAULTS.values(), ids=FAULTS)
+def test_what_nvml_says_against_a_card(condition: GpuCondition, want: list[tuple[str, str]]) -> None:
+    assert [(fault.cause, fault.action) for fault in list_faults(condition)] == want
+
+
+REPAIRS = {
+    "the remap is done": (a_verdict("remap-pending"), GpuCondition(is_remap_pending=False), "boot-1", True),
+    "of the remap nothing is said": (a_verdict("remap-pending"), GpuCondition(0), "boot-2", False),
+    "the pages are retired": (a_verdict("pages-pending"), GpuCondition(is_retirement_pending=False), "boot-1", True),
+    "the counter is back at 0": (a_verdict("ecc"), GpuCondition(uncorrected_errors=0), "boot-1", True),
+    "no counter": (a_verdict("ecc"), SILENT, "boot-2", False),
+    "NVML asks for nothing more": (a_verdict("recovery-action", is_nvml_asked=True), GOOD, "boot-1", True),
+    "NVML does not say": (a_verdict("recovery-action", is_nvml_asked=True), SILENT, "boot-2", False),
+    "NVML was never asked about the XID": (a_verdict("xid-119"), GOOD, "boot-1", False),
+    "NVML follows the XID": (a_verdict("xid-48", is_nvml_asked=True), GOOD, "boot-1", True),
+    "the node was booted": (a_verdict("xid-119"), SILENT, "boot-2", True),
+    "the boot is not known": (a_verdict("xid-119"), SILENT, "", False),
+    "a boot where NVML was asked, and is silent": (a_verdict("xid-48", is_nvml_asked=True), SILENT, "boot-2", False),
+    "a person": (a_verdict("xid-54", "human"), GOOD, "boot-2", False),
+    "a failed remap": (a_verdict("remap-failed", "human"), GOOD, "boot-2", False),
+}
+
+
+@pytest.mark.parametrize(("verdict", "condition", "boot", "want"), REPAIRS.values(), ids=REPAIRS)
+def test_what_is_evidence_of_a_repair(verdict: CardVerdict, condition: GpuCondition, boot: str, want: bool) -> None:  # noqa: FBT001 - a table
+    assert is_repaired(verdict, condition, boot) is want
+
+
+LINKS = {
+    "from that branch on": ("570.10", GOOD, True),
+    "an older driver": ("560.10", GOOD, False),
+    "a GPU for which NVML has no action": ("570.10", SILENT, False),
+}
+
+
+@pytest.mark.parametrize(("driver", "condition", "want"), LINKS.values(), ids=LINKS)
+def test_when_nvml_speaks_of_an_xid(driver: str, condition: GpuCondition, want: bool) -> None:  # noqa: FBT001 - a table
+    """Xid 154 is linked with 48 since 565."""
+    verdict = judge_xid(48, XID_ADVICE[48], condition, driver, since=SINCE, boot="boot-1")
+    assert verdict == a_verdict("xid-48", is_nvml_asked=want)
+
+
+def test_the_gravest_verdict_stands() -> None:
+    health = CardHealth().mark_out("XID 119", a_verdict("xid-119")).mark_out("row", a_verdict("remap-failed", "human"))
+    assert (health.reason, health.mark_out("XID 48", a_verdict("xid-48"))) == ("row", health)
+
+
+def test_nvml_that_agrees_later_may_answer_for_the_xid() -> None:
+    health = CardHealth().mark_out("XID 119", a_verdict("xid-119")).mark_out("NVML", a_verdict("recovery-action"))
+    assert (health.reason, health.verdict) == ("XID 119", a_verdict("xid-119", is_nvml_asked=True))
+
+
+def test_a_verdict_outlives_clean_checks_without_evidence() -> None:
+    health = CardHealth().mark_out("XID 119", a_verdict("xid-119"))
+    for is_repaired_now in (True, False, True, True):
+        health = health.record_clean_check(required_checks=3, is_repaired=is_repaired_now)
+        assert not health.is_healthy
+    assert health.record_clean_check(required_checks=3, is_repaired=True) == CardHealth()
 
 
 def test_an_xid_is_enough() -> None:

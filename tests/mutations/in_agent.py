@@ -14,6 +14,8 @@ KILLS = "tests/agent/test_fence_kills.py"
 PLUGIN = "tests/agent/test_device_plugin.py"
 LINGERING = "tests/agent/test_lingering_pods.py"
 GRANTS = "tests/cards/test_grants.py"
+HEALTH = "tests/agent/test_health.py"
+VERDICTS = "tests/agent/test_card_verdicts.py"
 
 AGENT: Mapping[str, Mutation] = {
     "a pod of another node may start": Mutation(
@@ -204,5 +206,41 @@ AGENT: Mapping[str, Mutation] = {
         "return uuid if separator and uuid and number.isascii() and number.isdecimal() else None",
         "return uuid or None",
         "tests/agent/test_device_ids.py::test_ids_of_another_plugin_are_not_ours[GPU-0::x]",
+    ),
+    "what NVML does not say heals a card": Mutation(
+        "vrampack/agent/inventory/verdicts.py",
+        "return condition.is_remap_pending is False",
+        "return condition.is_remap_pending is not True",
+        f"{HEALTH}::test_what_is_evidence_of_a_repair[of the remap nothing is said]",
+    ),
+    "clean checks heal what needs a repair": Mutation(
+        "vrampack/agent/inventory/health.py",
+        "if self.verdict is not None and not is_repaired:",
+        "if False:",
+        f"{HEALTH}::test_a_verdict_outlives_clean_checks_without_evidence",
+    ),
+    "a restarted agent looks before it has read what was written": Mutation(
+        "vrampack/agent/inventory/discovery.py",
+        "await self._verdicts.wait_until_restored()",
+        "pass",
+        f"{VERDICTS}::test_a_restarted_agent_never_offers_a_card_that_is_out",
+    ),
+    "a card that leaves the list leaves its verdict behind": Mutation(
+        "vrampack/agent/inventory/discovery.py",
+        "self._verdicts.keep_dropped(known)",
+        "pass",
+        f"{VERDICTS}::test_a_recut_takes_no_verdict_away",
+    ),
+    "an operator's word heals what comes after it": Mutation(
+        "vrampack/agent/inventory/verdict_book.py",
+        "return (heal is not None and verdict.since <= heal.at) or is_repaired(verdict, condition, self._boot)",
+        "return heal is not None or is_repaired(verdict, condition, self._boot)",
+        f"{VERDICTS}::test_an_operator_heals_what_shows_no_repair",
+    ),
+    "all pods leave a sick card at once": Mutation(
+        "vrampack/agent/cluster/sick_card_pods.py",
+        "if len(self._spent) >= self._settings.pods:",
+        "if False:",
+        "tests/agent/test_sick_card_pods.py::test_pods_leave_within_the_budget",
     ),
 }

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.fakes.nvml.machine import FakeNvmlMachine
+from tests.fakes.nvml.machine import FakeCondition, FakeNvmlMachine
 from tests.fakes.nvml.profiles import V100_16130_MIB, StubGpu, stub_gpus
 from tests.node.card_agreement import inspect_holdings, list_container_starts, read_published_cards
 from tests.node.controlplane import NODE_NAME
 from tests.node.gpus import read_allocatable, read_card_health, with_gpus
 from tests.node.metrics import sum_metric
-from tests.node.node import LiveNode, has_ready_condition
+from tests.node.node import NAMESPACE, LiveNode, has_ready_condition
 from tests.node.pods import a_pod, annotated
+from vrampack.cards.well_known import CARDS_CONDITION
 
-FALLEN_OFF_THE_BUS = 79
+UNCORRECTABLE_DRAM = 171
+"""Goes with 48, and asks for nothing by itself: the card is back after clean checks."""
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +49,10 @@ def test_a_card_with_an_error_gets_no_pods_until_it_is_clean(
     was = list_container_starts(node, "before")
 
     cards.fail("nvmlDeviceGetMemoryInfo", 999, sick)
-    cards.xid(sick, FALLEN_OFF_THE_BUS)
+    cards.xid(sick, UNCORRECTABLE_DRAM)
     node.wait(lambda: read_card_health(node) == {sick: False, other: True}, what="its annotation says so")
     node.wait(lambda: read_allocatable(node) == 15, what=lambda: f"{read_allocatable(node)} units are left")
-    told = f"GPUMemoryCardUnhealthy: card {sick} unhealthy: XID {FALLEN_OFF_THE_BUS}"
+    told = f"GPUMemoryCardUnhealthy: card {sick} unhealthy: XID {UNCORRECTABLE_DRAM}"
     node.wait(lambda: told in node.events(NODE_NAME), what=lambda: node.events(NODE_NAME))
     assert start(node, "after", 4) == other
     assert list_container_starts(node, "before") == was
@@ -61,7 +63,41 @@ def test_a_card_with_an_error_gets_no_pods_until_it_is_clean(
     told_again = f"GPUMemoryCardRecovered: card {sick}"
     node.wait(lambda: told_again in node.events(NODE_NAME), what=lambda: node.events(NODE_NAME))
     assert list_container_starts(node, "before") == was
-    assert sum_metric(node, "vrampack-agent", "vrampack_agent_xid_errors_total", UUID=sick, xid="79") == 1
+    assert sum_metric(node, "vrampack-agent", "vrampack_agent_xid_errors_total", UUID=sick, xid="171") == 1
+
+
+RESTARTS: dict[str, Callable[[LiveNode], object]] = {
+    "the agent": LiveNode.kill_agent,
+    "kubelet": LiveNode.restart_kubelet,
+    "the node": LiveNode.reboot,
+}
+
+
+def test_a_card_with_a_pending_remap_stays_out_whatever_restarts(
+    node: LiveNode, cards: FakeNvmlMachine, pair: tuple[StubGpu, ...]
+) -> None:
+    """NVML says so once and then nothing: what keeps the card out is the node's own annotation. Its next word ends it."""
+    sick = start(node, "before", 4)
+    (other,) = {gpu.uuid for gpu in pair} - {sick}
+    cards.set_condition(sick, FakeCondition(remap_pending=1, remap_failed=0))
+    node.wait(lambda: read_card_health(node) == {sick: False, other: True}, what="its annotation says so")
+    told = f"GPUMemoryOnUnhealthyCard: card {sick} of this pod is unhealthy: a row of its memory is to be remapped"
+    node.wait(lambda: told in node.events("before"), what=lambda: node.events("before"))
+    node.wait(lambda: read_cards_condition(node) == "False CardUnhealthy", what=lambda: read_cards_condition(node))
+    verdict = read_verdicts(node)
+    cards.set_condition(sick, FakeCondition())
+
+    for name, restart in RESTARTS.items():
+        restart(node)
+        node.wait_ready("app.kubernetes.io/name=vrampack-agent", namespace=NAMESPACE, timeout_seconds=120)
+        node.wait(lambda: read_allocatable(node) == 15, what=lambda: f"{read_allocatable(node)} units are left")
+        assert (name, read_verdicts(node)) == (name, verdict)
+    assert start(node, "after", 4) == other
+
+    cards.set_condition(sick, FakeCondition(remap_pending=0, remap_failed=0))
+    node.wait(lambda: read_card_health(node) == {sick: True, other: True}, what="NVML says that it is repaired")
+    node.wait(lambda: read_cards_condition(node) == "True CardsHealthy", what=lambda: read_cards_condition(node))
+    node.wait(lambda: read_allocatable(node) == 30, what=lambda: f"{read_allocatable(node)} units are left")
 
 
 def test_a_pod_that_waits_is_woken_when_the_card_heals(node: LiveNode, cards: FakeNvmlMachine) -> None:
@@ -99,6 +135,16 @@ def test_a_cordoned_card_gets_no_pods(node: LiveNode, pair: tuple[StubGpu, ...])
     node.wait(lambda: has_ready_condition(node.get("pod", "waits")), what=lambda: node.describe(""))
     assert ("waits", parked) in inspect_holdings(node)
     assert {card["uuid"] for card in read_published_cards(node)} == {parked, other}
+
+
+def read_verdicts(node: LiveNode) -> dict[str, object]:
+    """By uuid, as the node's own annotation has them."""
+    return {card["uuid"]: card["verdict"] for card in read_published_cards(node) if "verdict" in card}
+
+
+def read_cards_condition(node: LiveNode) -> str:
+    conditions = node.get("node", NODE_NAME)["status"]["conditions"]
+    return " ".join(f"{each['status']} {each['reason']}" for each in conditions if each["type"] == CARDS_CONDITION)
 
 
 def _vrampack(node: LiveNode, *arguments: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from vrampack.agent.nvml.driver import CgroupLimit, Gpu, GpuInventory, GpuUsage, UnreadableGpu, Xid
+from vrampack.agent.nvml.driver import CgroupLimit, Gpu, GpuCondition, GpuInventory, GpuUsage, UnreadableGpu, Xid
 from vrampack.agent.nvml.errors import DriverError
 
 LOST = 15
@@ -40,10 +40,15 @@ class ScriptedDriver:
         """Of the list of cards."""
         self.failing: dict[str, DriverError] = {}
         """Checks, by uuid."""
+        self.conditions: dict[str, GpuCondition] = {}
+        """What NVML says of GPUs, by uuid; of the others nothing."""
         self.usage: tuple[GpuUsage, ...] = ()
+        self.looks = 0
+        """How many times the list of cards was asked for."""
         self.reports: asyncio.Queue[Xid | DriverError] = asyncio.Queue()
 
     async def list_gpus(self) -> GpuInventory:
+        self.looks += 1
         if self.error is not None:
             raise self.error
         return GpuInventory(self.present, self.version, self.cut, self.unreadable)
@@ -51,6 +56,9 @@ class ScriptedDriver:
     async def check_gpu(self, uuid: str) -> None:
         if uuid in self.failing:
             raise self.failing[uuid]
+
+    async def read_condition(self, uuid: str) -> GpuCondition:
+        return self.conditions.get(uuid, GpuCondition())
 
     async def wait_for_xids(self, timeout_seconds: float) -> tuple[Xid, ...]:  # noqa: ARG002 - what it says comes at once
         told = await self.reports.get()

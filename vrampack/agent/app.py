@@ -26,20 +26,22 @@ from vrampack.agent.admission.pod_workload import PodWorkload
 from vrampack.agent.admission.prestart import PreStart
 from vrampack.agent.admission.rejected_pods import RejectedPods
 from vrampack.agent.admission.running_pods import RunningPods
+from vrampack.agent.cluster.cards_condition import CardsCondition
 from vrampack.agent.cluster.local_pod import LocalPod
 from vrampack.agent.cluster.observed_pods import ObservedPodsPublisher
 from vrampack.agent.cluster.own_node import OwnNode
 from vrampack.agent.cluster.pod_cache import PodCache
 from vrampack.agent.cluster.refused_pods import RefusedPodsPublisher
+from vrampack.agent.cluster.sick_card_pods import SickCardPods
 from vrampack.agent.device_plugin.conflicting_plugins import ConflictingPlugins
 from vrampack.agent.device_plugin.device_plugin import DevicePlugin
 from vrampack.agent.device_plugin.preferred_allocation import PreferredAllocation
 from vrampack.agent.device_plugin.registration import KubeletRegistration
 from vrampack.agent.events import AgentEventReason
-from vrampack.agent.inventory.advertisement import Advertised, Advertisement
+from vrampack.agent.inventory.advertisement import Advertisement
 from vrampack.agent.inventory.card_events import CardEventRecorder
-from vrampack.agent.inventory.device_naming import choose_device_naming, find_cdi_problem
 from vrampack.agent.inventory.discovery import Discovery, build_discovery_settings
+from vrampack.agent.inventory.verdict_book import VerdictBook, read_boot_id
 from vrampack.agent.kubelet.device_ids import find_list_problem
 from vrampack.agent.kubelet.podresources import PodResourcesClient
 from vrampack.agent.limits.back_end_row import BackEndRow
@@ -54,6 +56,7 @@ from vrampack.agent.limits.pod_limits import PodLimits
 from vrampack.agent.metrics import AgentMetrics
 from vrampack.agent.nvml.driver import GpuDriver
 from vrampack.agent.settings import AgentConfiguration
+from vrampack.agent.status.card_publisher import CardPublisher
 from vrampack.agent.status.http import serve_status
 from vrampack.agent.status.readiness import DriverState, find_unready_reason
 from vrampack.agent.status.schema import LimitsStatus
@@ -61,7 +64,6 @@ from vrampack.agent.status.status import build_limits_status
 from vrampack.agent.status.usage_collector import UsageCollector
 from vrampack.cards import well_known
 from vrampack.cards.node import CardFacts
-from vrampack.cards.node_annotations import write_cards
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import load_credentials
 from vrampack.kube.events import EventRecorder
@@ -122,6 +124,7 @@ class Agent:
             metrics=metrics,
             get_cards=self._cards,
         )
+        verdicts = VerdictBook(boot=read_boot_id())
         card_events = CardEventRecorder(options.node, self._events, metrics)
         self._discovery = Discovery(
             driver,
@@ -130,6 +133,7 @@ class Agent:
             on_card_change=card_events.record_change,
             on_xid=card_events.count_xid,
             on_driver_error=metrics.driver_errors.inc,
+            verdicts=verdicts,
         )
         self._workload = PodWorkload(self._pod_cache, self._discovery, cgroups, find_owner=options.find_process_owner)
         self._context = NodeContext(
@@ -198,6 +202,25 @@ class Agent:
             on_resources=self._conflicting_plugins.update_node_resources,
         )
         refused_pods.attach_node(self._own_node)
+        self._card_publisher = CardPublisher(
+            self._own_node,
+            self._advertisement,
+            self._injection,
+            verdicts,
+            CardsCondition(api, options.node, self._own_node, on_write=metrics.condition_writes.inc),
+            events=self._events,
+            settings=settings,
+            node=options.node,
+        )
+        self._sick_card_pods = SickCardPods(
+            self._events,
+            metrics,
+            settings.health.evict,
+            list_pods=self._pod_cache.list_pods,
+            get_cards=self._cards,
+            clock=time.monotonic,
+            on_evictions_changed=lambda evictions: refused_pods.set_reasons("health", evictions),
+        )
         self._observed_pods = ObservedPodsPublisher(self._own_node, self._pod_cache, self._pod_resources, self._cards)
         self._usage_collector = UsageCollector(
             driver,
@@ -253,7 +276,8 @@ class Agent:
             self._discovery.run(self._on_cards_changed),
             self._events.run(),
             self._own_node.run(),
-            self._publish_cards(),
+            self._card_publisher.run(),
+            self._sick_card_pods.run(),
             self._follow_pods(),
             self._rejected_pods.run(),
             self._lingering_pods.run(),
@@ -277,6 +301,7 @@ class Agent:
         self._publish_injection()
         await self._pod_cache.wait_for_sync()
         await self._running_pods.restore_fence()
+        await self._observed_pods.publish_pods()  # their first look may have come before the cards were known
         await self._enforcement_starter.start_enforcement()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._registration.run())
@@ -289,30 +314,6 @@ class Agent:
     def _set_limits_problem(self, problem: str) -> None:
         self._advertisement.block("limits", f"limits cannot be held: {problem}" if problem else "")
 
-    async def _publish_cards(self) -> None:
-        """The cards on the Node object, at each change. A node that never had any gets no annotation."""
-        async for advertised in self._advertisement.watch_changes():
-            if advertised.problem:
-                log.error("cards not advertised problem=%s", advertised.problem)
-                self._events.record_node_event(self._node, AgentEventReason.NOT_OFFERED, advertised.problem)
-            await self._own_node.wait_for_sync()
-            has_published = self._own_node.get_current("annotations", well_known.NODE_CARDS) is not None
-            if not advertised.is_discovered or not (advertised.cards or has_published):
-                continue
-            self._advertisement.block("runtime", find_cdi_problem(self._settings.devices, advertised.cards))
-            if advertised.cards:
-                await self._injection.wait_until_chosen()
-            self._write_cards(self._advertisement.current)
-
-    def _write_cards(self, advertised: Advertised) -> None:
-        text = write_cards(
-            advertised.published_cards,
-            unit_mib=self._settings.unit_mib,
-            injection=self._injection.mode,
-            devices=choose_device_naming(self._settings.devices, advertised.cards),
-        )
-        self._own_node.set_desired({("annotations", well_known.NODE_CARDS): text})
-
     def _publish_injection(self) -> None:
         """The mode of new containers, everywhere where it is shown."""
         mode, reason, problem = self._injection.mode, self._injection.reason, self._injection.problem
@@ -321,7 +322,7 @@ class Agent:
         self._events.record_node_event(self._node, AgentEventReason.INJECTION, text, is_warning=bool(problem))
         self._own_node.set_desired({("labels", well_known.INJECTION): mode})
         self._advertisement.block("injection", problem)
-        self._write_cards(self._advertisement.current)
+        self._card_publisher.write_cards(self._advertisement.current)
 
     def _restart_for_folder(self) -> None:
         log.error("spec folder removed, exiting to be given the new one")

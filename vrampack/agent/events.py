@@ -11,6 +11,7 @@ class AgentEventReason(StrEnum):
     START_REFUSED = "GPUMemoryStartRefused"
     OVER_LIMIT = "GPUMemoryOverLimit"
     CARD_UNHEALTHY = "GPUMemoryCardUnhealthy"
+    ON_UNHEALTHY_CARD = "GPUMemoryOnUnhealthyCard"
     CARD_RECOVERED = "GPUMemoryCardRecovered"
     CARD_GONE = "GPUMemoryCardGone"
     NOT_OFFERED = "GPUMemoryNotOffered"

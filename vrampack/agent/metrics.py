@@ -6,7 +6,7 @@ Labels join with dcgm-exporter's: `UUID` and `gpu` name the card, `namespace`, `
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -158,6 +158,16 @@ class AgentMetrics:
         self.node_writes = self._counter(
             "vrampack_agent_node_writes_total", "Writes of this node's object: one per change of what it says."
         )
+        self.condition_writes = self._counter(
+            "vrampack_agent_condition_writes_total",
+            "Writes of this node's condition VrampackCardsHealthy: one per change.",
+        )
+        self._unhealthy_card_pods = Gauge(
+            "vrampack_agent_unhealthy_card_pods",
+            "Pods that hold units of a card which is unhealthy.",
+            CARD_LABELS,
+            registry=self.registry,
+        )
         self.events_dropped = Counter(
             "vrampack_agent_events_dropped_total",
             "Events that were not written: repeated, rate or failed.",
@@ -194,6 +204,12 @@ class AgentMetrics:
         """As whom pods and nodes are read from now on."""
         self._read_identity.clear()
         self._read_identity.labels(identity).set(1)
+
+    def show_unhealthy_card_pods(self, counts: Mapping[CardFacts, int]) -> None:
+        """How many pods are on each card that is unhealthy now."""
+        self._unhealthy_card_pods.clear()
+        for card, count in counts.items():
+            self._unhealthy_card_pods.labels(self._node, card.uuid or "", str(card.index)).set(count)
 
     def count_dropped_event(self, cause: str) -> None:
         self.events_dropped.labels(cause).inc()

@@ -55,14 +55,36 @@ class CardSelection(StrictModel):
         return bool(self.include or self.exclude)
 
 
+XidNumbers = tuple[Annotated[int, Field(ge=1)], ...]
+
+
 class XidSettings(StrictModel):
-    """Which of the driver's errors make a card unhealthy."""
+    """What an error of the driver means for its card, where it is not to be what NVIDIA's catalogue says."""
 
-    ignore: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(), strict=False)
-    """XID numbers to leave out besides NVIDIA's own list of application errors (13, 31, 43, 45, 68, 109)."""
+    ignore: XidNumbers = Field(default=(), strict=False)
+    """XID numbers that must not take a card."""
 
-    fatal: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(), strict=False)
-    """XID numbers to take seriously although they stand in that list."""
+    fatal: XidNumbers = Field(default=(), strict=False)
+    """XID numbers that must, although the catalogue asks for a restart of the program or for nothing."""
+
+    reset: XidNumbers = Field(default=(), strict=False)
+    """XID numbers after which a card stays out until its GPU was reset."""
+
+    reboot: XidNumbers = Field(default=(), strict=False)
+    """XID numbers after which a card stays out until its node was rebooted."""
+
+    human: XidNumbers = Field(default=(), strict=False)
+    """XID numbers after which a card stays out until `vrampack card heal`."""
+
+
+class SickCardEviction(StrictModel):
+    """Whether pods leave a card that will not heal by itself, and how fast."""
+
+    pods: int = Field(default=0, ge=0, le=32)
+    """At most so many pods of this node in `per_minutes`. 0: pods stay on the card."""
+
+    per_minutes: float = Field(default=60.0, gt=0, le=10_080)
+    """The time that `pods` is for. A restarted agent counts from nothing."""
 
 
 class HealthSettings(StrictModel):
@@ -78,6 +100,7 @@ class HealthSettings(StrictModel):
     """Clean looks in a row before an unhealthy card is offered again. Raise it for cards that come and go."""
 
     xids: XidSettings = XidSettings()
+    evict: SickCardEviction = SickCardEviction()
 
 
 class RejectedPodSettings(StrictModel):

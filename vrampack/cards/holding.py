@@ -165,6 +165,7 @@ def _build_card(card: CardFacts, facts: NodeFacts, used_units: int) -> Card:
         cordoned=card.uuid in facts.cordoned,
         used_units=used_units,
         numa=card.numa,
+        reason=card.reason,
     )
 
 

@@ -69,6 +69,7 @@ def _build_card_json(card: Card, holds: Sequence[Hold]) -> dict[str, object]:
         "model": card.model,
         "memoryMiB": card.memory_mib,
         "healthy": card.healthy,
+        **({"reason": card.reason} if card.reason else {}),
         "cordoned": card.cordoned,
         "overcommitted": card.is_overcommitted,
     }

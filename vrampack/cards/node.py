@@ -12,6 +12,23 @@ from typing import Literal
 InjectionMode = Literal["exact", "cdi"]
 """`exact`: the pod's environment names its cards, by admission. `cdi`: the agent hands them over at the start."""
 DeviceNaming = Literal["uuid", "cdi"]
+CardAction = Literal["drain", "drain_and_reset", "reset", "reboot", "human"]
+"""What is to be done with a card before it is given out again, from the lightest."""
+
+
+@dataclass(frozen=True, slots=True)
+class CardVerdict:
+    """Why a card stays out of use whatever restarts, until it is repaired or an operator heals it."""
+
+    cause: str
+    """`xid-48`, `remap-pending` and so on: `vrampack/agent/inventory/verdicts.py` lists them."""
+    action: CardAction
+    since: str
+    """RFC 3339, UTC, to the second."""
+    boot: str = ""
+    """The kernel's boot id at that time; empty when it was not known."""
+    is_nvml_asked: bool = False
+    """Whether NVML's recovery action speaks of this cause, so that its "none" is an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +44,10 @@ class CardFacts:
     healthy: bool = True
     numa: int | None = None
     mig_parent: str | None = None
+    reason: str = ""
+    """Why it is unhealthy, for people; empty where its agent does not say."""
+    verdict: CardVerdict | None = None
+    """What lasts of that; None of a healthy card, and of one that heals by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +98,8 @@ class Card:
     reserve: int | None = None
     """The number of the reserve that it belongs to."""
     numa: int | None = None
+    reason: str = ""
+    """Why it is unhealthy, where its agent says so."""
 
     @property
     def is_ruled(self) -> bool:

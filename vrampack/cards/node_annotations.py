@@ -12,6 +12,14 @@ from dataclasses import dataclass, replace
 from typing import cast, get_args
 
 from vrampack.cards import well_known
+from vrampack.cards.card_verdicts import (
+    StoredVerdict,
+    build_absent_object,
+    build_verdict_object,
+    read_reason,
+    read_verdict,
+    sort_stored,
+)
 from vrampack.cards.node import CardFacts, DeviceNaming, InjectionMode, NodeFacts, Share
 from vrampack.cards.records import MAX_INDEX, RecordError, load_json, read_int, read_shares
 from vrampack.cards.units import MAX_UNITS, parse_units
@@ -60,9 +68,14 @@ def read_node(  # noqa: PLR0913 - the six parts of a Node object that count here
 
 
 def write_cards(
-    cards: Iterable[CardFacts], *, unit_mib: int, injection: InjectionMode = "exact", devices: DeviceNaming = "uuid"
+    cards: Iterable[CardFacts],
+    *,
+    unit_mib: int,
+    injection: InjectionMode = "exact",
+    devices: DeviceNaming = "uuid",
+    absent: Iterable[StoredVerdict] = (),
 ) -> str:
-    """The value of `vrampack.dev/cards`; equal cards give equal texts."""
+    """The value of `vrampack.dev/cards`; equal cards give equal texts. `absent`: verdicts on cards that are not listed."""
     listed = [
         {
             "uuid": card.uuid,
@@ -73,10 +86,14 @@ def write_cards(
             "healthy": card.healthy,
             "numa": card.numa,
             "mig_parent": card.mig_parent,
+            **({"reason": read_reason(card.reason)} if card.reason else {}),
+            **({"verdict": build_verdict_object(card.verdict)} if card.verdict else {}),
         }
         for card in sorted(cards, key=lambda card: card.index)
     ]
-    return _dump({"v": 1, "unit_mib": unit_mib, "injection": injection, "devices": devices, "cards": listed})
+    kept = [build_absent_object(stored) for stored in sort_stored(absent)]
+    value = {"v": 1, "unit_mib": unit_mib, "injection": injection, "devices": devices, "cards": listed}
+    return _dump(value | ({"absent": kept} if kept else {}))
 
 
 def write_observed(pods: Mapping[str, Iterable[Share]]) -> str:
@@ -139,6 +156,8 @@ def _read_card(value: object, path: str) -> CardFacts:
         healthy=healthy,
         numa=None if numa is None else read_int(numa, f"{path}.numa", low=-1, high=MAX_INDEX),
         mig_parent=_text(value.get("mig_parent"), f"{path}.mig_parent") or None,
+        reason=read_reason(value.get("reason")),
+        verdict=read_verdict(value.get("verdict")),
     )
 
 

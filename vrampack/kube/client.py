@@ -170,6 +170,21 @@ class Api:
         """
         await self._call("PATCH", _node_path(name), verb="patch", resource="nodes", body=body, seconds=timeout_seconds)
 
+    async def patch_node_condition(self, name: str, condition: Mapping[str, object], *, timeout_seconds: float) -> None:
+        """Set one condition of the node, known by its `type`; the others stay.
+
+        Raises `RefusedError` when nothing was written, `NoAnswerError` when that is not known.
+        """
+        await self._call(
+            "PATCH",
+            _node_path(name) + "/status",
+            verb="patch",
+            resource="nodes/status",
+            body={"status": {"conditions": [condition]}},
+            seconds=timeout_seconds,
+            patch=STRATEGIC_MERGE_PATCH,
+        )
+
     async def bind(  # noqa: PLR0913 - the fields of a Binding
         self,
         namespace: str,

@@ -161,8 +161,16 @@ class NodeSystemInfo(msgspec.Struct, frozen=True, rename="camel"):
     kubelet_version: str = ""
 
 
+class NodeCondition(msgspec.Struct, frozen=True, rename="camel"):
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+
+
 class LocalNodeStatus(NodeStatus, frozen=True, rename="camel"):
     capacity: dict[str, msgspec.Raw] | None = None
+    conditions: list[NodeCondition] | None = None
     node_info: NodeSystemInfo = NodeSystemInfo()
 
 

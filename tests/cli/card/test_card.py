@@ -151,7 +151,10 @@ async def test_a_node_that_never_stops_changing_is_given_up(setting: CordonHarne
 async def test_who_may_not_is_told_what_it_needs(setting: CordonHarness, capsys: Said) -> None:
     setting.proxy.when("PATCH", "/nodes/gpu-1").answer(403)
     assert await setting.card("cordon", "gpu-1", "0") == 1
-    assert "card needs get and list of nodes, patch to cordon, and list of pods to drain" in capsys.readouterr().err
+    assert (
+        "card needs get and list of nodes, patch to cordon and heal, and list of pods to drain"
+        in capsys.readouterr().err
+    )
     assert setting.proxy.count("PATCH", "/nodes/gpu-1") == 1
 
 
@@ -203,3 +206,52 @@ def test_misuse_exits_2(arguments: tuple[str, ...], capsys: Said) -> None:
         main(arguments)
     assert raised.value.code == 2
     assert "usage: vrampack card" in capsys.readouterr().err
+
+
+SINCE = "2026-11-23T10:00:00Z"
+VERDICT = {"cause": "remap-failed", "action": "human", "since": SINCE, "boot": "b", "nvml": False}
+ROW = "a row of its memory could not be remapped: have a person look at it"
+SICK = published_card(1, uuid="GPU-ab22", healthy=False) | {"reason": ROW, "verdict": VERDICT}
+GONE = {"uuid": "GPU-cc44", "gpu": "GPU-cc44", "reason": "XID 79", "verdict": VERDICT | {"cause": "xid-79"}}
+
+HEALS = {
+    "a card that is out": (["GPU-ab22"], None, {"at": SINCE, "waived": []}),
+    "whatever NVML says": (["GPU-ab22", "--force"], None, {"at": SINCE, "waived": ["remap-failed"]}),
+    "one cause more": (
+        ["1", "--force"],
+        {"GPU-ab22": {"at": "2026-11-01T00:00:00Z", "waived": ["ecc"]}},
+        {"at": SINCE, "waived": ["ecc", "remap-failed"]},
+    ),
+    "a card that is not there": (["GPU-cc44"], None, {"at": SINCE, "waived": []}),
+    "the driver's word counts again": (
+        ["GPU-aa11"],
+        {"GPU-aa11": {"at": SINCE, "waived": ["remap-failed"]}},
+        {"at": SINCE, "waived": []},
+    ),
+    "a healthy card": (["GPU-aa11", "--force"], None, None),
+}
+
+
+@pytest.mark.parametrize(("arguments", "before", "want"), HEALS.values(), ids=HEALS)
+async def test_what_heal_writes(
+    arguments: list[str],
+    before: dict[str, object] | None,
+    want: dict[str, object] | None,
+    setting: CordonHarness,
+    capsys: Said,
+) -> None:
+    cards = json.loads(setting.annotations[well_known.NODE_CARDS])
+    text = json.dumps(cards | {"cards": [cards["cards"][0], SICK], "absent": [GONE]})
+    was = {well_known.HEALED_CARDS: json.dumps({"v": 1, "cards": before})} if before else {}
+    setting.api.patch("nodes", "gpu-1", {"metadata": {"annotations": {well_known.NODE_CARDS: text, **was}}})
+    assert await setting.card("heal", "gpu-1", *arguments) == 0
+    written = setting.annotations.get(well_known.HEALED_CARDS)
+    assert list(json.loads(written)["cards"].values() if written else []) == ([want] if want else [])
+    assert ("nothing to heal" in capsys.readouterr().out) == (want is None)
+
+
+async def test_the_list_says_why_a_card_is_out(setting: CordonHarness, capsys: Said) -> None:
+    text = json.dumps(json.loads(setting.annotations[well_known.NODE_CARDS]) | {"cards": [SICK]})
+    setting.api.patch("nodes", "gpu-1", {"metadata": {"annotations": {well_known.NODE_CARDS: text}}})
+    assert await setting.card("list", "gpu-1") == 0
+    assert f"unhealthy ({ROW})" in capsys.readouterr().out

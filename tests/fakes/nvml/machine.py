@@ -30,6 +30,17 @@ class _Fault:
     code: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class FakeCondition:
+    """What a card says of its health; -1: the call is not supported."""
+
+    recovery_action: int = -1
+    remap_pending: int = -1
+    remap_failed: int = -1
+    retirement_pending: int = -1
+    uncorrected: int = -1
+
+
 class FakeNvmlMachine:
     """One state file. Every method writes it anew, whole; the stub reads it at its next call."""
 
@@ -40,6 +51,7 @@ class FakeNvmlMachine:
         self._processes: list[tuple[str, int, int]] = []
         self._faults: list[_Fault] = []
         self._xids: list[str] = []
+        self._conditions: dict[str, FakeCondition] = {}
         state.parent.mkdir(parents=True, exist_ok=True)
         self._write()
 
@@ -95,6 +107,11 @@ class FakeNvmlMachine:
         self._xids.append(f"xid {len(self._xids) + 1} {uuid or '-'} {number} {gpu_instance} {compute_instance}")
         self._write()
 
+    def set_condition(self, uuid: str, condition: FakeCondition) -> None:
+        """What NVML says of that card's health from now on; `heal` does not take it back."""
+        self._conditions[uuid] = condition
+        self._write()
+
     def _write(self) -> None:
         lines = [f"driver {self._driver}"]
         for gpu in self._gpus:
@@ -105,6 +122,11 @@ class FakeNvmlMachine:
                 f" {part.uuid} {part.memory_mib} {part.name}"
                 for part in gpu.instances
             ]
+        lines += [
+            f"health {uuid} {said.recovery_action} {said.remap_pending} {said.remap_failed}"
+            f" {said.retirement_pending} {said.uncorrected}"
+            for uuid, said in self._conditions.items()
+        ]
         lines += [f"process {uuid} {pid} {used}" for uuid, pid, used in self._processes]
         lines += [f"fault {fault.function} {fault.uuid} {fault.kind} {fault.code}" for fault in self._faults]
         lines += self._xids

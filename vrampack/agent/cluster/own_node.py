@@ -15,7 +15,7 @@ import msgspec
 
 from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError, RefusedError
-from vrampack.kube.objects import LocalNodeObject, NodeSystemInfo
+from vrampack.kube.objects import LocalNodeObject, NodeCondition, NodeSystemInfo
 from vrampack.kube.reflector import ObjectReference
 
 log = logging.getLogger(__name__)
@@ -49,6 +49,8 @@ class OwnNode:
         self._desired: dict[tuple[str, str], str | None] = {}
         self._sent: dict[tuple[str, str], str | None] = {}
         self._failures = 0
+        self.conditions: Mapping[str, NodeCondition] = {}
+        """By type, as the watch showed them last."""
         self.system = NodeSystemInfo()
         """What kubelet says of itself and of the container runtime."""
         self._seen = asyncio.Event()
@@ -136,6 +138,7 @@ class OwnNode:
 
     def on_changed(self, obj: LocalNodeObject) -> None:
         self._current = {"annotations": obj.metadata.annotations or {}, "labels": obj.metadata.labels or {}}
+        self.conditions = {each.type: each for each in obj.status.conditions or ()}
         self.system = obj.status.node_info
         self._seen.set()
         self._wake.set()

@@ -12,8 +12,8 @@ from vrampack.agent.cluster.own_node import MetadataEntries
 from vrampack.cards import well_known
 from vrampack.cards.refused_pods import write_refused
 
-RefusalSource = Literal["start", "use"]
-"""Who has something against a pod: the fence before a start, or the look at what running ones use."""
+RefusalSource = Literal["start", "use", "health"]
+"""Who has something against a pod: the fence before a start, the look at what running ones use, or its card's health."""
 
 
 class DesiredEntries(Protocol):

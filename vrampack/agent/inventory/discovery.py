@@ -14,10 +14,14 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from vrampack.agent.inventory.health import CardHealth, XidRules
+from vrampack.agent.inventory.driver_problems import describe_failure, describe_unreadable
+from vrampack.agent.inventory.health import CardHealth
 from vrampack.agent.inventory.known_cards import KnownCard, is_affected, is_repartitioned, list_card_facts
-from vrampack.agent.nvml.driver import Gpu, GpuDriver, GpuInventory, Xid
-from vrampack.agent.nvml.errors import DriverError, HiddenDriverError, NoDriverError
+from vrampack.agent.inventory.verdict_book import VerdictBook
+from vrampack.agent.inventory.verdicts import ACTION_TEXTS
+from vrampack.agent.inventory.xid_actions import XidAction, XidRules
+from vrampack.agent.nvml.driver import Gpu, GpuCondition, GpuDriver, GpuInventory, Xid
+from vrampack.agent.nvml.errors import DriverError, NoDriverError
 from vrampack.agent.settings import AgentConfiguration
 from vrampack.cards.node import CardFacts
 from vrampack.cards.units import DEFAULT_UNIT_MIB, count_card_units
@@ -58,7 +62,15 @@ def build_discovery_settings(settings: AgentConfiguration) -> DiscoverySettings:
         exclude=frozenset(settings.cards.exclude),
         check_seconds=health.check_seconds,
         recover_after_checks=health.recover_after_checks,
-        xids=XidRules(frozenset(health.xids.ignore), frozenset(health.xids.fatal)),
+        xids=XidRules(
+            frozenset(health.xids.ignore),
+            frozenset(health.xids.fatal),
+            {
+                XidAction.RESET: frozenset(health.xids.reset),
+                XidAction.REBOOT: frozenset(health.xids.reboot),
+                XidAction.HUMAN: frozenset(health.xids.human),
+            },
+        ),
     )
 
 
@@ -83,14 +95,6 @@ def ignore_driver_error() -> None:
     """For who counts no failures."""
 
 
-HIDDEN_DRIVER_HINT = (
-    "the kernel has NVIDIA's driver, but this process was not given its library and devices. In Kubernetes: set "
-    "runtimeClassName: nvidia in the agent's DaemonSet where that runtime is not the node's default one, see that the "
-    "container toolkit knows the driver root (/run/nvidia/driver under GPU Operator), and restart a pod that is older "
-    "than the driver"
-)
-
-
 class Discovery:
     """The cards of this node."""
 
@@ -103,11 +107,12 @@ class Discovery:
         on_card_change: Callable[[CardChange], None] = ignore_change,
         on_xid: Callable[[Xid], None] = ignore_xid,
         on_driver_error: Callable[[], None] = ignore_driver_error,
+        verdicts: VerdictBook | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`is_held(uuid)`: whether a live pod of this node holds units of that card.
+        """`is_card_held(uuid)`: whether a live pod of this node holds units of that card.
 
-        `heard` is told each report of the driver, `failed` of each look at the cards that it did not answer.
+        `on_xid` is told each report of the driver, `on_driver_error` of each look at the cards that it did not answer.
         """
         self._driver = driver
         self._settings = settings
@@ -116,6 +121,9 @@ class Discovery:
         self._on_card_change = on_card_change
         self._on_xid = on_xid
         self._on_driver_error = on_driver_error
+        self._verdicts = verdicts or VerdictBook()
+        self._conditions: dict[str, GpuCondition] = {}
+        """What NVML said of each GPU at the last look."""
         self._sleep = sleep
         self._known_cards: dict[str, KnownCard] = {}
         self._failed_lists = 0
@@ -166,6 +174,7 @@ class Discovery:
 
     async def run(self, on_cards_changed: Callable[[], None]) -> None:
         """Look and listen until cancelled; `on_cards_changed` is called when `cards` has changed, or why there are none."""
+        await self._verdicts.wait_until_restored()
         if await self.refresh_cards():
             on_cards_changed()
         async with asyncio.TaskGroup() as tasks:
@@ -181,9 +190,12 @@ class Discovery:
         else:
             self._failed_lists, self._is_outdated, self._is_discovered = 0, False, True
             self._is_driver_absent = False
-            self._set_problem(_describe_unreadable(inventory))
+            self._set_problem(describe_unreadable(inventory))
             self._driver_version = inventory.driver_version
-            await self._check_cards(self._merge_inventory(inventory))
+            checkable = self._merge_inventory(inventory)
+            await self._read_conditions(checkable)
+            await self._check_cards(checkable)
+            self._verdicts.drop_healed_absent()
         return self._update_published()
 
     async def read_xids(self) -> bool:
@@ -215,7 +227,7 @@ class Discovery:
         self._is_driver_absent = isinstance(error, NoDriverError)
         is_certain = self._is_driver_absent or self._failed_lists >= self._settings.fail_after_checks
         self._is_discovered = self._is_discovered or is_certain
-        self._set_problem(_describe_failure(error))
+        self._set_problem(describe_failure(error))
         for uuid in self._known_cards:
             self._update_health(uuid, error)
 
@@ -226,7 +238,11 @@ class Discovery:
             known = self._known_cards.get(gpu.uuid)
             if known is None:
                 self._report_change("appeared", gpu, f"{gpu.memory_mib} MiB, {self._count_units(gpu)} units")
-            health = known.health if known is not None else CardHealth()
+                health = self._verdicts.admit_card(gpu, self._known_cards.values())
+                if not health.is_healthy:
+                    self._report_change("unhealthy", gpu, health.reason)
+            else:
+                health = known.health
             self._known_cards[gpu.uuid] = KnownCard(gpu, health)
         unreadable = {card.uuid: card.error for card in inventory.unreadable if card.uuid is not None}
         for uuid, known in list(self._known_cards.items()):
@@ -243,6 +259,7 @@ class Discovery:
         gpu, was_cut = known.gpu, is_repartitioned(known.gpu, inventory)
         if was_cut and not self._is_card_held(gpu.uuid):
             del self._known_cards[gpu.uuid]
+            self._verdicts.keep_dropped(known)
             self._report_change("dropped", gpu, "it was cut away and no pod holds it")
             return
         reason = "its GPU was cut anew" if was_cut else "the driver no longer lists it"
@@ -263,10 +280,29 @@ class Discovery:
             return error
         return None
 
+    async def _read_conditions(self, uuids: Collection[str]) -> None:
+        """Of the GPUs of these cards. One that cannot be read says nothing, until the next look."""
+        gpus = sorted({self._known_cards[uuid].gpu_uuid for uuid in uuids})
+        found = await asyncio.gather(*(self._read_condition(uuid) for uuid in gpus))
+        self._conditions = dict(zip(gpus, found, strict=True))
+
+    async def _read_condition(self, uuid: str) -> GpuCondition:
+        try:
+            return await self._driver.read_condition(uuid)
+        except DriverError as error:
+            log.debug("condition not read gpu=%s error=%s", uuid, error)
+            return GpuCondition()
+
     def _update_health(self, uuid: str, error: DriverError | None) -> None:
-        health = self._known_cards[uuid].health
-        if error is None:
-            self._set_health(uuid, health.record_clean_check(required_checks=self._settings.recover_after_checks))
+        known = self._known_cards[uuid]
+        health, condition = known.health, self._conditions.get(known.gpu_uuid, GpuCondition())
+        faults = self._verdicts.list_faults(known.gpu, condition)
+        if faults:
+            self._set_health(uuid, self._verdicts.mark_faults(health, faults))
+        elif error is None:
+            is_repaired = self._verdicts.is_repaired(known.gpu, health, condition)
+            required = self._settings.recover_after_checks
+            self._set_health(uuid, health.record_clean_check(required_checks=required, is_repaired=is_repaired))
         elif error.is_lost:
             self._set_health(uuid, health.mark_unhealthy(str(error)))
         else:
@@ -275,20 +311,28 @@ class Discovery:
             )
 
     def _apply_xid(self, xid: Xid) -> None:
-        matters = self._settings.xids.makes_unhealthy(xid.number)
+        advice = self._settings.xids.find_advice(xid.number)
+        matters = advice.action not in (XidAction.NONE, XidAction.RESTART_APP)
         self._on_xid(xid)
         log.log(
             logging.WARNING if matters else logging.INFO,
-            "xid reported number=%d card=%s unhealthy=%s",
+            "xid reported number=%d card=%s action=%s",
             xid.number,
             xid.uuid or "unknown",
-            matters,
+            advice.action,
         )
         if not matters:
             return
         for uuid, known in self._known_cards.items():
-            if is_affected(known.gpu, xid):
+            if not is_affected(known.gpu, xid):
+                continue
+            condition = self._conditions.get(known.gpu_uuid, GpuCondition())
+            verdict = self._verdicts.judge_xid(xid.number, advice, condition, self._driver_version)
+            if verdict is None or xid.uuid is None:  # what may be about any card is no verdict on each
                 self._set_health(uuid, known.health.mark_unhealthy(f"XID {xid.number}"))
+            else:
+                reason = f"XID {xid.number}: {ACTION_TEXTS[verdict.action]}"
+                self._set_health(uuid, known.health.mark_out(reason, verdict))
 
     def _set_health(self, uuid: str, health: CardHealth) -> None:
         known = self._known_cards[uuid]
@@ -297,6 +341,8 @@ class Discovery:
             self._report_change("unhealthy", known.gpu, health.reason)
         elif health.is_healthy and not known.health.is_healthy:
             self._report_change("recovered", known.gpu, f"was: {known.health.reason}")
+            if known.health.verdict is not None:
+                self._verdicts.forget_healed(known.gpu)
 
     def _report_change(self, kind: CardChangeKind, gpu: Gpu, text: str) -> None:
         is_good = kind in ("appeared", "recovered")
@@ -337,16 +383,6 @@ class Discovery:
     def _count_units(self, gpu: Gpu) -> int:
         pinned = self._units_by_model.get(_normalize_model(gpu.model))
         return pinned if pinned is not None else count_card_units(gpu.memory_mib, self._settings.unit_mib)
-
-
-def _describe_unreadable(inventory: GpuInventory) -> str:
-    return ", ".join(f"card at index {card.index}: {card.error}" for card in inventory.unreadable)
-
-
-def _describe_failure(error: DriverError) -> str:
-    if isinstance(error, HiddenDriverError):
-        return f"{error}; {HIDDEN_DRIVER_HINT}"
-    return f"{error}; once a driver is installed, restart this pod" if isinstance(error, NoDriverError) else str(error)
 
 
 def _normalize_model(model: str) -> str:

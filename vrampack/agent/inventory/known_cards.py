@@ -34,6 +34,11 @@ class KnownCard:
     is_missing: bool = False
     """The driver no longer lists it."""
 
+    @property
+    def gpu_uuid(self) -> str:
+        """Of the GPU, also where the card is an instance of it."""
+        return self.gpu.mig_parent or self.gpu.uuid
+
 
 def is_repartitioned(gpu: Gpu, inventory: GpuInventory) -> bool:
     """Whether a card that is not listed any more was cut away, as opposed to lost."""
@@ -82,4 +87,6 @@ def _to_card_facts(card: KnownCard, index: int, units: int) -> CardFacts:
         healthy=card.health.is_healthy,
         numa=card.gpu.numa,
         mig_parent=card.gpu.mig_parent,
+        reason=card.health.reason,
+        verdict=card.health.verdict,
     )

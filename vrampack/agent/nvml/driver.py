@@ -85,6 +85,19 @@ class CgroupLimit:
     used_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class GpuCondition:
+    """What NVML says of a GPU's health. None: this driver or this GPU does not say, which means neither good nor bad."""
+
+    recovery_action: int | None = None
+    """NVML_GPU_RECOVERY_ACTION_*; 0 is none."""
+    is_remap_pending: bool | None = None
+    is_remap_failed: bool | None = None
+    is_retirement_pending: bool | None = None
+    uncorrected_errors: int | None = None
+    """ECC errors since the driver was loaded."""
+
+
 class GpuDriver(Protocol):
     """Every method raises `DriverError` or one of its kinds, within the time-out, and nothing else."""
 
@@ -94,6 +107,10 @@ class GpuDriver(Protocol):
 
     async def check_gpu(self, uuid: str) -> None:
         """Raises when the card does not answer as a card does."""
+        ...
+
+    async def read_condition(self, uuid: str) -> GpuCondition:
+        """What is said of that GPU, which is no instance."""
         ...
 
     async def wait_for_xids(self, timeout_seconds: float) -> tuple[Xid, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from vrampack.agent.nvml.driver import CgroupLimit, GpuInventory, GpuUsage, Xid
+from vrampack.agent.nvml.driver import CgroupLimit, GpuCondition, GpuInventory, GpuUsage, Xid
 from vrampack.agent.nvml.session import NvmlSession
 from vrampack.agent.nvml.timed_calls import TimedCalls
 
@@ -36,6 +36,9 @@ class NvmlDriver:
 
     async def check_gpu(self, uuid: str) -> None:
         await self._calls.run_call(f"card {uuid}", lambda: self._session.check_gpu(uuid))
+
+    async def read_condition(self, uuid: str) -> GpuCondition:
+        return await self._calls.run_call(f"condition of {uuid}", lambda: self._session.read_condition(uuid))
 
     async def wait_for_xids(self, timeout_seconds: float) -> tuple[Xid, ...]:
         told = await self._calls.run_call(

@@ -15,7 +15,17 @@ from typing import Any, TypeAlias
 
 import pynvml
 
-from vrampack.agent.nvml.driver import CgroupLimit, Gpu, GpuInventory, GpuProcess, GpuUsage, UnreadableGpu, Xid
+from vrampack.agent.nvml.conditions import read_gpu_condition
+from vrampack.agent.nvml.driver import (
+    CgroupLimit,
+    Gpu,
+    GpuCondition,
+    GpuInventory,
+    GpuProcess,
+    GpuUsage,
+    UnreadableGpu,
+    Xid,
+)
 from vrampack.agent.nvml.errors import DriverError, HiddenDriverError, NoDriverError
 
 Handle: TypeAlias = Any  # a ctypes pointer; nvidia-ml-py has no types
@@ -82,6 +92,10 @@ class NvmlSession:
     def check_gpu(self, uuid: str) -> None:
         with self._opened(f"card {uuid}"):
             pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByUUID(uuid))
+
+    def read_condition(self, uuid: str) -> GpuCondition:
+        with self._opened(f"condition of {uuid}"):
+            return read_gpu_condition(pynvml.nvmlDeviceGetHandleByUUID(uuid))
 
     def wait_for_xids(self, timeout_seconds: float) -> tuple[Xid, ...] | None:
         """None when there is no card to wait for."""

@@ -1,4 +1,4 @@
-"""`vrampack card`: `list` shows cards, `cordon` and `uncordon` keep new pods off one or let them on it again, `drain` plans.
+"""`vrampack card`: `list` shows cards, `cordon` and `uncordon` keep new pods off one or let them on it, `drain` plans, `heal` heals.
 
 A drain cordons and says what the pods of a card would need; it moves none.
 """
@@ -24,6 +24,7 @@ from vrampack.cli.card.cordons import (
     read_cordoned_uuids,
 )
 from vrampack.cli.card.drain import format_drain_json, format_drain_text, read_drain_report
+from vrampack.cli.card.heals import find_healable_uuid, plan_heal
 from vrampack.cli.card.nodes import MissingNodeError, read_nodes
 from vrampack.cli.card.table import format_json, format_table
 from vrampack.cli.errors import report_error
@@ -45,12 +46,12 @@ FORBIDDEN_STATUSES = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one of the four; returns the exit code: 0 done or already so, 1 no such card or not allowed, 2 misuse."""
+    """Run one of them; returns the exit code: 0 done or already so, 1 no such card or not allowed, 2 misuse."""
     made = build_parser()
     options = made.parse_args(arguments)
     if options.action == "drain" and not options.node:
         made.error("drain needs a node")
-    if options.action in ("cordon", "uncordon") and not (options.node and options.card):
+    if options.action in ("cordon", "uncordon", "heal") and not (options.node and options.card):
         made.error(f"{options.action} needs a node and a card")
     if options.action == "list" and options.card:
         made.error("list takes a node at most")
@@ -60,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
         return report_error(str(error), 2)
     except RefusedError as error:
         hint = (
-            "; card needs get and list of nodes, patch to cordon, and list of pods to drain"
+            "; card needs get and list of nodes, patch to cordon and heal, and list of pods to drain"
             if error.status in FORBIDDEN_STATUSES
             else ""
         )
@@ -77,10 +78,11 @@ def build_parser() -> argparse.ArgumentParser:
     """The flags of this command."""
     made = argparse.ArgumentParser(
         prog="vrampack card",
-        description="Take one card of a node out of use, or put it back. Pods that are on it stay; `drain` says what to do about them.",
+        description="Take one card of a node out of use, put it back, or say that it is repaired. Pods that are on it stay; "
+        "`drain` says what to do about them.",
         epilog="Exit 0: done, or already so; 1: no such card, or the cluster does not let you; 2: misuse.",
     )
-    made.add_argument("action", choices=("list", "cordon", "uncordon", "drain"))
+    made.add_argument("action", choices=("list", "cordon", "uncordon", "drain", "heal"))
     made.add_argument("node", nargs="?", metavar="NODE", help="`list` shows all nodes without it")
     made.add_argument(
         "card",
@@ -88,7 +90,11 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="CARD",
         help="its uuid, the beginning of it, or its index; `drain` takes all without it",
     )
-    made.add_argument("--force", action="store_true", help="cordon a uuid that the node does not publish")
+    made.add_argument(
+        "--force",
+        action="store_true",
+        help="`cordon`: a uuid that the node does not publish; `heal`: override what its driver says",
+    )
     made.add_argument("-o", "--output", choices=("table", "json"), default="table", help="of `list` and `drain`")
     made.add_argument("--dry-run", action="store_true", help="`drain` cordons nothing")
     made.add_argument("--config", type=Path, metavar="FILE", help="the extender's ExtenderConfiguration, for `drain`")
@@ -113,6 +119,8 @@ async def _run(options: argparse.Namespace) -> str:
             )
         if options.action == "drain":
             return await _drain(api, options)
+        if options.action == "heal":
+            return await _heal(api, options.node, options.card, is_forced=options.force)
         return await _change_cordon(api, options.node, options.card, options.action, is_forced=options.force)
     finally:
         await api.close()
@@ -133,6 +141,25 @@ async def _drain(api: DiagnosticApi, options: argparse.Namespace) -> str:
     ]
     report = await read_drain_report(api, options.node, uuids, cordoned, options.config)
     return format_drain_json(report) if options.output == "json" else format_drain_text(report)
+
+
+async def _heal(api: Api, node_name: str, card_name: str, *, is_forced: bool) -> str:
+    """End the verdict on one card, on the node as it was read."""
+    tries = 0
+    while True:
+        tries += 1
+        (node,) = await read_nodes(api, node_name, timeout_seconds=CALL_SECONDS)
+        uuid = find_healable_uuid(node, card_name, list_cards(node, _read_facts(node).cards))
+        healing = plan_heal(node, uuid, is_forced=is_forced)
+        if healing.patch is None:
+            return healing.text
+        try:
+            await api.patch_node(node_name, healing.patch, timeout_seconds=CALL_SECONDS)
+        except RefusedError as error:
+            if error.status != HTTPStatus.CONFLICT or tries == MAX_ATTEMPTS:
+                raise
+        else:
+            return healing.text
 
 
 async def _change_cordon(api: Api, node_name: str, card_name: str, action: str, *, is_forced: bool) -> str:

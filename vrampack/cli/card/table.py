@@ -28,7 +28,8 @@ def _build_row(card: CordonableCard) -> tuple[str, ...]:
     facts = card.facts
     if facts is None:
         return card.node, "-", card.uuid, "-", "-", "-", "cordoned, not there"
-    said = [word for word, applies in (("unhealthy", not facts.healthy), ("cordoned", card.is_cordoned)) if applies]
+    sick = f"unhealthy ({facts.reason})" if facts.reason else "unhealthy"
+    said = [word for word, applies in ((sick, not facts.healthy), ("cordoned", card.is_cordoned)) if applies]
     state = ", ".join(said) or "ok"
     return card.node, str(facts.index), card.uuid, facts.model, str(facts.memory_mib), str(facts.units), state
 
@@ -43,5 +44,6 @@ def _build_object(card: CordonableCard) -> dict[str, object]:
         "memoryMiB": facts.memory_mib if facts else None,
         "units": facts.units if facts else None,
         "healthy": facts.healthy if facts else None,
+        "reason": facts.reason if facts else None,
         "cordoned": card.is_cordoned,
     }

@@ -137,7 +137,8 @@ def describe_card_reason(node: EvaluatedNode, card: EvaluatedCard, request: Card
 
 def list_card_faults(card: Card) -> list[str]:
     """What keeps pods from the card besides memory."""
-    return [word for word, applies in (("unhealthy", not card.healthy), ("cordoned", card.cordoned)) if applies]
+    sick = f"unhealthy ({card.reason})" if card.reason else "unhealthy"
+    return [word for word, applies in ((sick, not card.healthy), ("cordoned", card.cordoned)) if applies]
 
 
 def _evaluate_node(

@@ -159,7 +159,8 @@ def _describe_freeing(node: EvaluatedNode, cards: Iterable[EvaluatedCard], *, wh
         if each.card.cordoned:
             parts.append(f'take {each.card.uuid} out of the annotation "{well_known.CORDONED_CARDS}" of {node.name}')
         if not each.card.healthy:
-            parts.append(f"repair {where}, which is unhealthy")
+            why = f": {each.card.reason}" if each.card.reason else ""
+            parts.append(f"repair {where}, which is unhealthy{why}")
     also = f" (but there: {'; '.join(node.obstacles)})" if node.obstacles else ""
     return " and ".join(parts) + also
 

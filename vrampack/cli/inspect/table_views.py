@@ -124,7 +124,10 @@ def _list_node_problems(view: InspectedNode) -> list[str]:
 
 
 def _list_card_problems(view: InspectedNode, card: Card) -> list[str]:
-    said = [f"is {state}" for state in _list_card_states(card) if state != "overcommitted"]
+    states = [state for state in _list_card_states(card) if state != "overcommitted"]
+    said = [
+        f"is {state} ({card.reason})" if state == "unhealthy" and card.reason else f"is {state}" for state in states
+    ]
     if card.is_overcommitted:
         held = count_units_on_card(card.index, view.holds)
         if held > card.units:

@@ -324,6 +324,78 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsign
 	return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
+/* What whole cards say of their health; an instance says nothing. */
+static nvmlReturn_t begin_health(const char *function, nvmlDevice_t device, struct health *health)
+{
+	struct state *state;
+	const struct gpu *gpu;
+	const struct mig *mig;
+	nvmlReturn_t ret = begin_device(function, device, &state, &gpu, &mig);
+
+	if (!ret && !gpu)
+		ret = NVML_ERROR_NOT_SUPPORTED;
+	if (!ret)
+		*health = *state_health(state, device->uuid);
+	free(state);
+	return ret;
+}
+
+nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values)
+{
+	struct health health;
+	nvmlReturn_t ret = begin_health(__func__, device, &health);
+
+	for (int at = 0; !ret && at < count; at++) {
+		int is_known = values[at].fieldId == NVML_FI_DEV_GET_GPU_RECOVERY_ACTION && health.recovery_action >= 0;
+
+		values[at].nvmlReturn = is_known ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
+		values[at].value.uiVal = is_known ? health.recovery_action : 0;
+	}
+	return ret;
+}
+
+nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *corrected, unsigned int *uncorrected,
+				       unsigned int *is_pending, unsigned int *has_failed)
+{
+	struct health health;
+	nvmlReturn_t ret = begin_health(__func__, device, &health);
+
+	if (!ret && health.remap_pending < 0)
+		ret = NVML_ERROR_NOT_SUPPORTED;
+	if (ret)
+		return ret;
+	*corrected = *uncorrected = 0;
+	*is_pending = health.remap_pending;
+	*has_failed = health.remap_failed > 0;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetRetiredPagesPendingStatus(nvmlDevice_t device, int *is_pending)
+{
+	struct health health;
+	nvmlReturn_t ret = begin_health(__func__, device, &health);
+
+	if (!ret && health.retirement_pending < 0)
+		ret = NVML_ERROR_NOT_SUPPORTED;
+	if (!ret)
+		*is_pending = health.retirement_pending;
+	return ret;
+}
+
+nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, int type, int counter, unsigned long long *errors)
+{
+	struct health health;
+	nvmlReturn_t ret = begin_health(__func__, device, &health);
+
+	(void)type;
+	(void)counter;
+	if (!ret && health.uncorrected < 0)
+		ret = NVML_ERROR_NOT_SUPPORTED;
+	if (!ret)
+		*errors = health.uncorrected;
+	return ret;
+}
+
 nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending)
 {
 	struct state *state;

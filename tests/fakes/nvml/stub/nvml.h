@@ -20,6 +20,7 @@ enum {
 };
 
 #define NVML_EVENT_XID 0x8ULL
+#define NVML_FI_DEV_GET_GPU_RECOVERY_ACTION 230
 
 typedef int nvmlReturn_t;
 typedef struct nvml_handle *nvmlDevice_t;
@@ -45,6 +46,20 @@ typedef struct {
 	unsigned long long usedGpuMemory;
 	unsigned int gpuInstanceId, computeInstanceId;
 } nvmlProcessInfo_t;
+
+typedef union {
+	double dVal;
+	unsigned int uiVal;
+	unsigned long long ullVal;
+} nvmlValue_t;
+
+typedef struct {
+	unsigned int fieldId, scopeId;
+	long long timestamp, latencyUsec;
+	int valueType;
+	nvmlReturn_t nvmlReturn;
+	nvmlValue_t value;
+} nvmlFieldValue_t;
 
 typedef struct {
 	nvmlDevice_t device;

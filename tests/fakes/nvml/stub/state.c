@@ -45,6 +45,17 @@ static void read_mig(struct state *state, const char *words)
 		state->migs[state->mig_count++] = mig;
 }
 
+static void read_health(struct state *state, const char *words)
+{
+	struct health health = {0};
+
+	if (state->health_count == MAX_GPUS)
+		return;
+	if (sscanf(words, "%95s %d %d %d %d %lld", health.uuid, &health.recovery_action, &health.remap_pending,
+		   &health.remap_failed, &health.retirement_pending, &health.uncorrected) == 6)
+		state->healths[state->health_count++] = health;
+}
+
 static void read_process(struct state *state, const char *words)
 {
 	struct process process = {0};
@@ -92,6 +103,8 @@ static void read_line(struct state *state, const char *line)
 		read_mig_mode(state, line);
 	else if (!strcmp(word, "mig"))
 		read_mig(state, line);
+	else if (!strcmp(word, "health"))
+		read_health(state, line);
 	else if (!strcmp(word, "process"))
 		read_process(state, line);
 	else if (!strcmp(word, "fault"))
@@ -131,6 +144,16 @@ const struct mig *state_mig(const struct state *state, const char *uuid)
 		if (!strcmp(state->migs[at].uuid, uuid))
 			return &state->migs[at];
 	return NULL;
+}
+
+const struct health *state_health(const struct state *state, const char *uuid)
+{
+	static const struct health unsupported = {"", -1, -1, -1, -1, -1};
+
+	for (size_t at = 0; at < state->health_count; at++)
+		if (!strcmp(state->healths[at].uuid, uuid))
+			return &state->healths[at];
+	return &unsupported;
 }
 
 static int names(const char *pattern, const char *name)

@@ -6,6 +6,7 @@
  *   gpu UUID MINOR PCI_BUS_ID MIB NAME                   NVML's index is the place in the file
  *   mig_mode UUID                                        this card is cut, perhaps into nothing
  *   mig PARENT_UUID SLOT GI CI UUID MIB NAME
+ *   health UUID RECOVERY REMAP_PENDING REMAP_FAILED RETIREMENT_PENDING UNCORRECTED    -1: the call is not supported
  *   process UUID PID BYTES
  *   fault FUNCTION|* UUID|* error CODE | hang 0          the first that matches; a hang lasts while it stands here
  *   xid SEQUENCE UUID|- NUMBER GI CI                     told once each, in order
@@ -39,6 +40,16 @@ struct mig {
 	char name[NAME_LENGTH];
 };
 
+/* Negative: not supported, as all of it is of a card without such a line. */
+struct health {
+	char uuid[UUID_LENGTH];
+	int recovery_action;
+	int remap_pending;
+	int remap_failed;
+	int retirement_pending;
+	long long uncorrected;
+};
+
 struct process {
 	char uuid[UUID_LENGTH];
 	unsigned int pid;
@@ -66,6 +77,8 @@ struct state {
 	size_t gpu_count;
 	struct mig migs[MAX_MIGS];
 	size_t mig_count;
+	struct health healths[MAX_GPUS];
+	size_t health_count;
 	struct process processes[MAX_PROCESSES];
 	size_t process_count;
 	struct fault faults[MAX_FAULTS];
@@ -82,6 +95,8 @@ struct state *state_read(void);
 
 const struct gpu *state_gpu(const struct state *state, const char *uuid);
 const struct mig *state_mig(const struct state *state, const char *uuid);
+/* What the card says of its health; never NULL. */
+const struct health *state_health(const struct state *state, const char *uuid);
 const struct fault *state_fault(const struct state *state, const char *function, const char *uuid);
 
 #endif

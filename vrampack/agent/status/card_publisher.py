@@ -1,0 +1,93 @@
+"""What the Node says of its cards: the annotation `vrampack.dev/cards`, the condition, and events where none is offered.
+
+The annotation is also the agent's memory: the verdicts in it are read back before the cards are first looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from vrampack.agent.admission.injection import Injection
+from vrampack.agent.cluster.cards_condition import CardsCondition
+from vrampack.agent.cluster.own_node import OwnNode
+from vrampack.agent.events import AgentEventReason
+from vrampack.agent.inventory.advertisement import Advertised, Advertisement
+from vrampack.agent.inventory.device_naming import choose_device_naming, find_cdi_problem
+from vrampack.agent.inventory.verdict_book import VerdictBook
+from vrampack.agent.settings import AgentConfiguration
+from vrampack.cards import well_known
+from vrampack.cards.card_verdicts import CardHeal, read_heals, read_stored_verdicts
+from vrampack.cards.node_annotations import write_cards
+from vrampack.kube.events import EventRecorder
+
+log = logging.getLogger(__name__)
+
+
+class CardPublisher:
+    """Of one node."""
+
+    def __init__(  # noqa: PLR0913 - what it says and where, each named
+        self,
+        own_node: OwnNode,
+        advertisement: Advertisement,
+        injection: Injection,
+        verdicts: VerdictBook,
+        condition: CardsCondition,
+        *,
+        events: EventRecorder,
+        settings: AgentConfiguration,
+        node: str,
+    ) -> None:
+        self._own_node = own_node
+        self._advertisement = advertisement
+        self._injection = injection
+        self._verdicts = verdicts
+        self._condition = condition
+        self._events = events
+        self._settings = settings
+        self._node = node
+        verdicts.follow_node(self.read_heals)
+
+    async def _restore_verdicts(self) -> None:
+        """Read back what the agent before this one wrote, once the API server has shown the node."""
+        await self._own_node.wait_for_sync()
+        self._verdicts.restore(read_stored_verdicts(self._own_node.get_current("annotations", well_known.NODE_CARDS)))
+
+    def read_heals(self) -> Mapping[str, CardHeal]:
+        """The operators' word, as the Node has it now."""
+        return read_heals(self._own_node.get_current("annotations", well_known.HEALED_CARDS))
+
+    async def run(self) -> None:
+        """Say it at each change, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._restore_verdicts())
+            group.create_task(self._condition.run())
+            group.create_task(self._publish_cards())
+
+    async def _publish_cards(self) -> None:
+        """The cards on the Node object, at each change. A node that never had any gets no annotation."""
+        async for advertised in self._advertisement.watch_changes():
+            if advertised.problem:
+                log.error("cards not advertised problem=%s", advertised.problem)
+                self._events.record_node_event(self._node, AgentEventReason.NOT_OFFERED, advertised.problem)
+            await self._own_node.wait_for_sync()
+            has_published = self._own_node.get_current("annotations", well_known.NODE_CARDS) is not None
+            if not advertised.is_discovered or not (advertised.cards or has_published):
+                continue
+            self._advertisement.block("runtime", find_cdi_problem(self._settings.devices, advertised.cards))
+            if advertised.cards:
+                await self._injection.wait_until_chosen()
+            self.write_cards(self._advertisement.current)
+
+    def write_cards(self, advertised: Advertised) -> None:
+        text = write_cards(
+            advertised.published_cards,
+            unit_mib=self._settings.unit_mib,
+            injection=self._injection.mode,
+            devices=choose_device_naming(self._settings.devices, advertised.cards),
+            absent=self._verdicts.absent,
+        )
+        self._own_node.set_desired({("annotations", well_known.NODE_CARDS): text})
+        self._condition.set_cards(advertised.cards)

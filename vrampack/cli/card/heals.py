@@ -1,0 +1,63 @@
+"""What `vrampack card heal` writes: the operator's word that ends the verdict which stands on a card. Pure.
+
+The word names the verdict by its moment, so that it ends that one and no later one, whatever the clocks of both machines say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vrampack.cards import well_known
+from vrampack.cards.card_verdicts import CardHeal, StoredVerdict, read_heals, read_stored_verdicts, write_heals
+from vrampack.cli.card.cordons import CordonableCard, UnknownCardError, find_card
+from vrampack.kube.objects import NodeObject
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedHeal:
+    """What is said to the operator, and the patch; None: there is nothing to write."""
+
+    text: str
+    patch: dict[str, object] | None = None
+
+
+def find_healable_uuid(node: NodeObject, card_name: str, cards: Sequence[CordonableCard]) -> str:
+    """The card that is meant: one that the node publishes, or the whole uuid of one that left a verdict behind."""
+    if any(stored.uuid == card_name for stored in _read_verdicts(node)):
+        return card_name
+    try:
+        return find_card(card_name, cards).uuid
+    except UnknownCardError as error:
+        raise UnknownCardError(f"node {node.metadata.name}: {error}") from error
+
+
+def plan_heal(node: NodeObject, uuid: str, *, is_forced: bool) -> PlannedHeal:
+    """End the verdict on this card; with force although NVML goes on saying its cause."""
+    who = f"node/{node.metadata.name} card {uuid}"
+    heals = read_heals((node.metadata.annotations or {}).get(well_known.HEALED_CARDS))
+    before = heals.get(uuid)
+    stored = next((each for each in _read_verdicts(node) if each.uuid == uuid), None)
+    if stored is None:
+        if is_forced or before is None or not before.waived:
+            return PlannedHeal(f"{who}: nothing to heal: no verdict stands on it\n")
+        heal = CardHeal(before.at)
+        text = f"{who}: its driver's word counts again (overridden was: {', '.join(before.waived)})\n"
+    elif is_forced:
+        waived = (*(before.waived if before else ()), stored.verdict.cause)
+        heal = CardHeal(stored.verdict.since, tuple(dict.fromkeys(waived)))
+        text = f"{who}: healed, whatever its driver says of it (was: {stored.reason})\n"
+    else:
+        heal = CardHeal(stored.verdict.since)
+        text = f"{who}: healed, as soon as its driver says nothing against it (was: {stored.reason})\n"
+    if heal == before:
+        return PlannedHeal(text)
+    value = write_heals({**heals, uuid: heal})
+    version = node.metadata.resource_version
+    return PlannedHeal(
+        text, {"metadata": {"resourceVersion": version, "annotations": {well_known.HEALED_CARDS: value}}}
+    )
+
+
+def _read_verdicts(node: NodeObject) -> tuple[StoredVerdict, ...]:
+    return read_stored_verdicts((node.metadata.annotations or {}).get(well_known.NODE_CARDS))
