@@ -134,10 +134,12 @@ class BoundedServer:
             log.debug("connection cut peer=%s", connection.peer)
         except Exception:
             log.exception("request not answered peer=%s", connection.peer)
+        finally:
+            connection.cut()
 
     async def _exchange(self, connection: _Connection) -> None:
         async with asyncio.timeout(HEAD_SECONDS):
-            reader, writer = await connection.open_streams(self._get_tls_context)
+            reader = await connection.open_streams(self._get_tls_context)
             request = await _read_request(reader)
         async with asyncio.timeout(ANSWER_SECONDS):
             connection.is_answering = True
@@ -145,9 +147,7 @@ class BoundedServer:
             # From here on it may make room: it is the caller who lets us wait.
             connection.is_answering = False
             has_body = not isinstance(request, StatusRequest) or request.method != b"HEAD"
-            writer.write(answer.encode(has_body=has_body))
-            writer.close()
-            await writer.wait_closed()
+            await connection.send_last(answer.encode(has_body=has_body))
 
     async def _find_answer(self, request: StatusRequest | StatusAnswer) -> StatusAnswer:
         if isinstance(request, StatusAnswer):
@@ -170,10 +170,9 @@ class _Connection:
         self._is_handed_over = False
         """To the loop, which closes it where there is no transport in the end."""
         self._transport: asyncio.Transport | None = None
+        self._writer: asyncio.StreamWriter | None = None
 
-    async def open_streams(
-        self, get_tls_context: GetTlsContext | None
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def open_streams(self, get_tls_context: GetTlsContext | None) -> asyncio.StreamReader:
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=MAX_HEAD_BYTES)
         protocol = asyncio.StreamReaderProtocol(reader)
@@ -185,7 +184,15 @@ class _Connection:
             ssl=context,
             ssl_handshake_timeout=None if context is None else HEAD_SECONDS,
         )
-        return reader, asyncio.StreamWriter(self._transport, protocol, reader, loop)
+        self._writer = asyncio.StreamWriter(self._transport, protocol, reader, loop)
+        return reader
+
+    async def send_last(self, text: bytes) -> None:
+        """Wait until the peer has taken it, and close."""
+        if self._writer is not None:
+            self._writer.write(text)
+            self._writer.close()
+            await self._writer.wait_closed()
 
     def close_for_room(self) -> None:
         if self.task is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -155,16 +154,18 @@ def _open_listener(address: str) -> socket.socket:
 @contextmanager
 def _open_status_socket(path: str) -> Iterator[socket.socket | None]:
     """None where there is to be none, or it cannot be made: who holds what is for people, and no start waits for it."""
+    if not path:
+        yield None
+        return
     name = UnixListener(Path(path))
     listener = None
     try:
-        if path:
-            Path(path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            listener = name.bind_socket(socket.SOCK_STREAM, mode=0o600)
-            listener.listen(_BACKLOG)
-            name.publish_socket()
+        Path(path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        listener = name.bind_socket(socket.SOCK_STREAM, mode=0o600)
+        listener.listen(_BACKLOG)
+        name.publish_socket()
     except OSError as error:
-        log.warning("limits not shown listen.status_socket=%s error=%s", path, os.strerror(error.errno or 0))
+        log.warning("limits not shown listen.status_socket=%s error=%s", path, error)
         if listener is not None:
             listener.close()
         listener = None
