@@ -9,10 +9,12 @@ SEEN_MEMORY = "memory: 999Mi"
 BAD_RESOURCES = {"limits": {"gpu": 1}}
 TAINT = [{"key": "team-taint", "operator": "Exists"}]
 BAD_TAINT = [{"effect": "Sometimes"}]
+DIGEST = "sha256:" + "0123456789abcdef" * 4
 CASES: dict[str, tuple[Json, str, Json]] = {
     "shape": ("kubeadm", "hostNetwork: true", "third-scheduler"),
     "image.repository": ("registry.example.com:5000/v", "image: registry.example.com:5000/v:", "Registry/v"),
     "image.tag": ("2.0.0", "vrampack/vrampack:2.0.0", "two words"),
+    "image.digest": (DIGEST, f"@{DIGEST}\n", "latest"),
     "imagePullSecrets": ([{"name": "registry"}], "- name: registry\n", ["registry"]),
     "namespace.create": (True, "kind: Namespace", "yes"),
     "listenAddress": ("[::]", 'health: "[::]:12347"', "127.0.0.1"),
@@ -27,6 +29,7 @@ CASES: dict[str, tuple[Json, str, Json]] = {
     "scheduler.replicas": (3, "replicas: 3", 0),
     "scheduler.image.repository": ("mirror.example.com/ks", "image: mirror.example.com/ks:v", ""),
     "scheduler.image.tag": ("v1.35.9", "kube-scheduler:v1.35.9", ""),
+    "scheduler.image.digest": (DIGEST, f"v1.36.3@{DIGEST}\n", "sha256:abc"),
     "scheduler.weight": (1, "weight: 1\n", 0),
     "scheduler.percentageOfNodesToScore": (30, "percentageOfNodesToScore: 30", 101),
     "scheduler.qps": (77, "qps: 77", -1),
@@ -42,6 +45,8 @@ CASES: dict[str, tuple[Json, str, Json]] = {
     "agent.nodeLabels": (["example.com/gpu"], "key: example.com/gpu", []),
     "agent.tolerations": (TAINT, "key: team-taint", BAD_TAINT),
     "agent.resources": (MEMORY, SEEN_MEMORY, BAD_RESOURCES),
+    "agent.metrics.tlsSecret": ("agent-tls", "secret: {secretName: agent-tls,", "Agent TLS"),
+    "agent.metrics.tokenSecret": ("scraper", "credentials: {name: scraper, key: token}", "Scraper"),
     "admission.form": ("webhook", "kind: MutatingWebhookConfiguration", "auto"),
     "admission.exact": (True, "name: vrampack-environment-inject", "auto"),
     "admission.legacyPlugin": ("system:serviceaccount:a:b", "\"'system:serviceaccount:a:b'\"", "gpushare"),
@@ -95,6 +100,7 @@ BESIDE: dict[str, dict[str, Json]] = {
     "admission.webhook.certificate.secretName": SECRET,
     "admission.webhook.certificate.caBundle": SECRET,
     "admission.webhook.certificate.issuer": WEBHOOK | {"admission.webhook.certificate.source": "cert-manager"},
+    "agent.metrics.tokenSecret": {"prometheus.monitors": True, "agent.metrics.tlsSecret": "agent-tls"},
     "prometheus.labels": {"prometheus.monitors": True},
     "prometheus.interval": {"prometheus.monitors": True},
     "grafana.labels": {"grafana.dashboards": True},

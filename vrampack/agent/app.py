@@ -57,7 +57,8 @@ from vrampack.agent.metrics import AgentMetrics
 from vrampack.agent.nvml.driver import GpuDriver
 from vrampack.agent.settings import AgentConfiguration
 from vrampack.agent.status.card_publisher import CardPublisher
-from vrampack.agent.status.http import serve_status
+from vrampack.agent.status.http import METRICS_PATH, StatusPages, serve_status
+from vrampack.agent.status.metrics_access import MetricsAccess
 from vrampack.agent.status.readiness import DriverState, find_unready_reason
 from vrampack.agent.status.schema import LimitsStatus
 from vrampack.agent.status.status import build_limits_status
@@ -233,6 +234,8 @@ class Agent:
             metrics=metrics,
         )
         metrics.register_snapshot(self._usage_collector.take_snapshot)
+        is_token_asked = settings.metrics.authorization == "token"
+        self._metrics_access = MetricsAccess(api, METRICS_PATH, clock=time.monotonic) if is_token_asked else None
         here = f"spec.nodeName={options.node}"
         self._reflectors = (
             Reflector(api, "pods", LocalPodObject, self._pod_cache, field_selector=here),
@@ -240,10 +243,9 @@ class Agent:
         )
 
     async def run(self) -> None:
-        """Serve until `stop`. Raises `OSError` when the health address cannot be listened on."""
-        status_server = serve_status(
-            self._settings.listen.health, self._metrics, self.find_unready_reason, self._build_limits_status
-        )
+        """Serve until `stop`. Raises `OSError` when an address cannot be listened on."""
+        pages = StatusPages(self._metrics, self.find_unready_reason, self._build_limits_status)
+        status_server = serve_status(self._settings, pages, metrics_access=self._metrics_access)
         try:
             async with status_server, asyncio.TaskGroup() as group:
                 background = [group.create_task(task) for task in self._background_tasks()]
@@ -392,9 +394,7 @@ async def run_agent(options: AgentOptions, driver: GpuDriver) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, agent.stop)
-        log.info(
-            "agent started version=%s node=%s health=%s", options.version, options.node, options.settings.listen.health
-        )
+        log.info("agent started version=%s node=%s", options.version, options.node)
         await agent.run()
     finally:
         await api.close()

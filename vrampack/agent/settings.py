@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from vrampack.cards import well_known
 from vrampack.cards.units import DEFAULT_UNIT_MIB, MAX_UNITS
-from vrampack.config.addresses import OptionalListenAddress, ResourceName
+from vrampack.config.addresses import OptionalListenAddress, OptionalSocketPath, ResourceName
 from vrampack.config.strict import StrictModel, load_configuration
 from vrampack.kube.node_api import ReadAs
 
@@ -31,7 +31,50 @@ class AgentListen(StrictModel):
     """Where the agent answers people and probes."""
 
     health: OptionalListenAddress = "0.0.0.0:12347"
-    """Health and metrics. Another port where 12347 is taken; empty for none, then take the probes away too."""
+    """Health, and metrics unless they have an address of their own. Another port where 12347 is taken; empty for none, then take the
+    probes away too."""
+
+    status_socket: OptionalSocketPath = "/run/vrampack/agent-status.sock"
+    """The unix socket that `vrampack limits status` asks who holds what, for root alone. Empty for none."""
+
+
+class MetricsTlsSettings(StrictModel):
+    """The files of the metrics listener; read again when they change."""
+
+    cert_file: Path | None = Field(default=None, strict=False)
+    """PEM certificate chain of this server."""
+
+    key_file: Path | None = Field(default=None, strict=False)
+    """PEM key of this server."""
+
+    client_ca_file: Path | None = Field(default=None, strict=False)
+    """PEM authority that signs scrapers. Without it any client gets as far as `metrics.authorization`."""
+
+    @model_validator(mode="after")
+    def _check_pair(self) -> MetricsTlsSettings:
+        if (self.cert_file is None) != (self.key_file is None) or (self.client_ca_file and self.cert_file is None):
+            raise ValueError("give cert_file and key_file together, and client_ca_file only with them")
+        return self
+
+
+class MetricsSettings(StrictModel):
+    """Who may read `/metrics`, whose series name the namespaces, pods and containers of all tenants of the node."""
+
+    address: OptionalListenAddress = ""
+    """A listener for `/metrics` alone, which `listen.health` then does not serve. Give it with `tls`, or on the loopback."""
+
+    tls: MetricsTlsSettings = MetricsTlsSettings()
+
+    authorization: Literal["none", "token"] = "none"
+    """`token`: only who sends a bearer token whose account RBAC lets `get` the URL `/metrics`. It needs `tls`."""
+
+    @model_validator(mode="after")
+    def _check_listener(self) -> MetricsSettings:
+        if self.tls.cert_file is not None and not self.address:
+            raise ValueError("tls needs an address: probes of listen.health come without TLS")
+        if self.authorization == "token" and self.tls.cert_file is None:
+            raise ValueError("authorization: token needs tls, or the token can be read on its way")
+        return self
 
 
 class CardSelection(StrictModel):
@@ -183,6 +226,7 @@ class AgentConfiguration(StrictModel):
 
     resources: AgentResources = AgentResources()
     listen: AgentListen = AgentListen()
+    metrics: MetricsSettings = MetricsSettings()
     cards: CardSelection = CardSelection()
     health: HealthSettings = HealthSettings()
     refused: RejectedPodSettings = RejectedPodSettings()

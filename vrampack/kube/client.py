@@ -253,6 +253,14 @@ class Api:
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
         await self._call("POST", path, verb="create", resource="events", body=event, seconds=timeout_seconds)
 
+    async def create_review(
+        self, group: str, kind: str, resource: str, spec: Mapping[str, object], *, timeout_seconds: float
+    ) -> bytes:
+        """A question in the form of an object, of which nothing is kept; the answer is the same object with its status."""
+        body = {"apiVersion": f"{group}/v1", "kind": kind, "spec": spec}
+        path = f"/apis/{group}/v1/{resource}"
+        return await self._call("POST", path, verb="create", resource=resource, body=body, seconds=timeout_seconds)
+
     async def get_secret(self, namespace: str, name: str, *, timeout_seconds: float) -> SecretObject | None:
         """One Secret; None when there is none."""
         body = await self._get_object(_secrets_path(namespace) + f"/{quote(name, safe='')}", "secrets", timeout_seconds)

@@ -111,6 +111,15 @@ unit_mib: {{ int .Values.unitMib }}
 listen:
   health: {{ include "vrampack.listen" (list . 12347) }}
 {{- end }}
+{{- if .Values.agent.metrics.tlsSecret }}
+metrics:
+  # The only listener with `/metrics`: its series name the pods of all tenants.
+  address: {{ include "vrampack.listen" (list . 12350) }}
+  authorization: token
+  tls:
+    cert_file: /etc/vrampack-metrics/tls.crt
+    key_file: /etc/vrampack-metrics/tls.key
+{{- end }}
 {{- with .Values.agent.config }}
 {{ toYaml . }}
 {{- end }}

@@ -1,10 +1,10 @@
 {{/* Images, as pods name them. */}}
 {{- define "vrampack.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ with .Values.image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
 {{- define "vrampack.schedulerImage" -}}
-{{ .Values.scheduler.image.repository }}:{{ .Values.scheduler.image.tag }}
+{{ .Values.scheduler.image.repository }}:{{ .Values.scheduler.image.tag }}{{ with .Values.scheduler.image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
 {{/* Lines of a pod's spec that are there only where a value asks for them. */}}
