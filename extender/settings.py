@@ -124,6 +124,13 @@ def _expand_decide(given: object) -> object:
     raise ValueError(f"{given!r} is neither prioritize, filter or auto nor a mapping with default and schedulers")
 
 
+class UsageLeaseSettings(StrictModel):
+    """Where agents say what is really used of their cards."""
+
+    namespace: str = Field(default="", max_length=63, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$")
+    """The namespace whose Leases are read and shown. Empty: none. Needs `usage_lease.namespace` of the agents."""
+
+
 class ExtenderConfiguration(StrictModel):
     """The whole file. Every field has a default; an empty file with `apiVersion` and `kind` is a good one."""
 
@@ -152,6 +159,8 @@ class ExtenderConfiguration(StrictModel):
         DecisionSettings, BeforeValidator(_expand_decide, json_schema_input_type=DecidingVerb | DecisionSettings)
     ] = DecisionSettings()
     """Which verb chooses the node: `prioritize`, `filter` or `auto`, for all pods or by scheduler."""
+
+    usage_leases: UsageLeaseSettings = UsageLeaseSettings()
 
     nvidia_fractions: bool = False
     """Also write the annotations that NVIDIA's fractiond reads. Switch it on where fractiond runs on the nodes."""

@@ -26,7 +26,7 @@ from vrampack.kube.errors import (
 )
 from vrampack.kube.objects import UNDECODABLE, DeviceClassList, NodeObject, PodObject, SecretObject, Status
 
-Resource = Literal["pods", "nodes", "namespaces"]
+Resource = Literal["pods", "nodes", "namespaces", "leases"]
 
 CONNECT_TIMEOUT_SECONDS = 3.0
 DEFAULT_TIMEOUT_SECONDS = 30.0
@@ -64,15 +64,15 @@ class Api:
         await self._token.close()
         await self._client.close()
 
-    async def list_page(self, resource: Resource, *, limit: int, token: str = "", field_selector: str = "") -> bytes:
-        """One page of all objects of the cluster, or of those selected, read from the store itself, never from a stale cache."""
-        query = {"limit": str(limit)} | ({"continue": token} if token else {}) | _build_selector_query(field_selector)
-        return await self._call("GET", f"/api/v1/{resource}", verb="list", resource=resource, query=query)
+    async def list_page(
+        self, resource: Resource, *, limit: int, token: str = "", field_selector: str = "", namespace: str = ""
+    ) -> bytes:
+        """One page of all objects of the cluster, or of a namespace, or of those selected.
 
-    async def list_page_of_namespace(self, resource: Resource, namespace: str, *, limit: int, token: str = "") -> bytes:
-        """One page of the objects of a namespace, as `list_page`."""
-        query = {"limit": str(limit)} | ({"continue": token} if token else {})
-        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/{resource}"
+        It is read from the store itself, never from a stale cache.
+        """
+        query = {"limit": str(limit)} | ({"continue": token} if token else {}) | _build_selector_query(field_selector)
+        path = _collection_path(resource, namespace)
         return await self._call("GET", path, verb="list", resource=resource, query=query)
 
     async def list_device_classes(self, *, limit: int, token: str, timeout_seconds: float) -> DeviceClassList:
@@ -96,6 +96,7 @@ class Api:
         server_seconds: int,
         silence_seconds: float,
         field_selector: str = "",
+        namespace: str = "",
     ) -> AsyncIterator[aiohttp.StreamReader]:
         """A watch from `resource_version`; the reader gives one JSON event per line, bookmarks among them.
 
@@ -113,7 +114,7 @@ class Api:
         started = time.monotonic()
         code = 0
         try:
-            response = await self._send("GET", f"/api/v1/{resource}", query, None, timeout)
+            response = await self._send("GET", _collection_path(resource, namespace), query, None, timeout)
             try:
                 code = response.status
                 if code != HTTPStatus.OK:
@@ -231,6 +232,22 @@ class Api:
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
         await self._call("POST", path, verb="create", resource="events", body=event, seconds=timeout_seconds)
 
+    async def write_lease(
+        self, namespace: str, name: str, body: Mapping[str, object], *, timeout_seconds: float
+    ) -> None:
+        """Merge `body`, a whole Lease, into the one of that name, or create it.
+
+        Raises `RefusedError` when nothing was written, `NoAnswerError` when that is not known.
+        """
+        path = _collection_path("leases", namespace)
+        try:
+            own = f"{path}/{quote(name, safe='')}"
+            await self._call("PATCH", own, verb="patch", resource="leases", body=body, seconds=timeout_seconds)
+        except RefusedError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            await self._call("POST", path, verb="create", resource="leases", body=body, seconds=timeout_seconds)
+
     async def get_secret(self, namespace: str, name: str, *, timeout_seconds: float) -> SecretObject | None:
         """One Secret; None when there is none."""
         body = await self._get_object(_secrets_path(namespace) + f"/{quote(name, safe='')}", "secrets", timeout_seconds)
@@ -344,6 +361,11 @@ async def _read_body(response: aiohttp.ClientResponse, max_bytes: int | None) ->
 
 def _build_selector_query(field_selector: str) -> dict[str, str]:
     return {"fieldSelector": field_selector} if field_selector else {}
+
+
+def _collection_path(resource: Resource, namespace: str) -> str:
+    group = "/apis/coordination.k8s.io/v1" if resource == "leases" else "/api/v1"
+    return f"{group}/namespaces/{quote(namespace, safe='')}/{resource}" if namespace else f"{group}/{resource}"
 
 
 def _secrets_path(namespace: str) -> str:
