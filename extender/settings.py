@@ -124,7 +124,7 @@ def _expand_decide(given: object) -> object:
     raise ValueError(f"{given!r} is neither prioritize, filter or auto nor a mapping with default and schedulers")
 
 
-class UsageLeaseSettings(StrictModel):
+class UsageReaderSettings(StrictModel):
     """Where agents say what is really used of their cards."""
 
     namespace: str = Field(default="", max_length=63, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$")
@@ -160,7 +160,7 @@ class ExtenderConfiguration(StrictModel):
     ] = DecisionSettings()
     """Which verb chooses the node: `prioritize`, `filter` or `auto`, for all pods or by scheduler."""
 
-    usage_leases: UsageLeaseSettings = UsageLeaseSettings()
+    usage_leases: UsageReaderSettings = UsageReaderSettings()
 
     nvidia_fractions: bool = False
     """Also write the annotations that NVIDIA's fractiond reads. Switch it on where fractiond runs on the nodes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from vrampack.agent.nvml.driver import CgroupLimit, Gpu, GpuInventory, GpuUsage, UnreadableGpu, Xid
+from vrampack.agent.nvml.driver import CgroupLimit, Gpu, GpuInventory, GpuUsage, GpuUtilization, UnreadableGpu, Xid
 from vrampack.agent.nvml.errors import DriverError
 
 LOST = 15
@@ -41,6 +41,7 @@ class ScriptedDriver:
         self.failing: dict[str, DriverError] = {}
         """Checks, by uuid."""
         self.usage: tuple[GpuUsage, ...] = ()
+        self.utilization: tuple[GpuUtilization, ...] | DriverError = ()
         self.reports: asyncio.Queue[Xid | DriverError] = asyncio.Queue()
 
     async def list_gpus(self) -> GpuInventory:
@@ -60,6 +61,11 @@ class ScriptedDriver:
 
     async def read_usage(self) -> tuple[GpuUsage, ...]:
         return self.usage
+
+    async def read_utilization(self) -> tuple[GpuUtilization, ...]:
+        if isinstance(self.utilization, DriverError):
+            raise self.utilization
+        return self.utilization
 
     async def set_limit(self, cgroup_path: str, uuid: str, mib: int | None) -> None:
         raise NotImplementedError

@@ -30,6 +30,7 @@ from vrampack.agent.cluster.local_pod import LocalPod
 from vrampack.agent.cluster.observed_pods import ObservedPodsPublisher
 from vrampack.agent.cluster.own_node import OwnNode
 from vrampack.agent.cluster.pod_cache import PodCache
+from vrampack.agent.cluster.usage_lease import UsageLeasePublisher
 from vrampack.agent.device_plugin.conflicting_plugins import ConflictingPlugins
 from vrampack.agent.device_plugin.device_plugin import DevicePlugin
 from vrampack.agent.device_plugin.preferred_allocation import PreferredAllocation
@@ -211,6 +212,9 @@ class Agent:
             metrics=metrics,
         )
         metrics.register_snapshot(self._usage_collector.take_snapshot)
+        measure = self._usage_collector.measure_cards
+        lease, clock = settings.usage_lease, time.monotonic
+        self._usage_lease = UsageLeasePublisher(api, self._own_node, lease, measure, metrics=metrics, clock=clock)
         here = f"spec.nodeName={options.node}"
         self._reflectors = (
             Reflector(api, "pods", LocalPodObject, self._pod_cache, field_selector=here),
@@ -261,6 +265,7 @@ class Agent:
             self._overuse_reporter.run(),
             self._conflicting_plugins.run(),
             self._usage_collector.run(),
+            self._usage_lease.run(),
             self._enforcement.run(self._set_limits_problem),
             self._injection.run(self._publish_injection, self._restart_for_folder),
             self._serve_kubelet(),
@@ -343,13 +348,9 @@ class Agent:
             await self._observed_pods.publish_pods()
 
     def _build_limits_status(self) -> LimitsStatus:
+        version, pods = self._discovery.driver_version, self._pod_cache.list_pods()
         return build_limits_status(
-            self._node,
-            self._enforcement,
-            self._workload,
-            driver_version=self._discovery.driver_version,
-            cards=self._cards(),
-            pods=self._pod_cache.list_pods(),
+            self._node, self._enforcement, self._workload, driver_version=version, cards=self._cards(), pods=pods
         )
 
     def _on_cards_changed(self) -> None:

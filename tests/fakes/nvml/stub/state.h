@@ -7,6 +7,7 @@
  *   mig_mode UUID                                        this card is cut, perhaps into nothing
  *   mig PARENT_UUID SLOT GI CI UUID MIB NAME
  *   process UUID PID BYTES
+ *   sample UUID PID TIMESTAMP SM                         of the use of compute; as many as there were
  *   fault FUNCTION|* UUID|* error CODE | hang 0          the first that matches; a hang lasts while it stands here
  *   xid SEQUENCE UUID|- NUMBER GI CI                     told once each, in order
  */
@@ -18,7 +19,7 @@
 #define UUID_LENGTH 96
 #define NAME_LENGTH 96
 
-enum { MAX_GPUS = 32, MAX_MIGS = 128, MAX_PROCESSES = 512, MAX_FAULTS = 64, MAX_XIDS = 256 };
+enum { MAX_GPUS = 32, MAX_MIGS = 128, MAX_PROCESSES = 512, MAX_SAMPLES = 512, MAX_FAULTS = 64, MAX_XIDS = 256 };
 
 struct gpu {
 	char uuid[UUID_LENGTH];
@@ -45,6 +46,13 @@ struct process {
 	unsigned long long bytes;
 };
 
+struct sample {
+	char uuid[UUID_LENGTH];
+	unsigned int pid;
+	unsigned long long timestamp;
+	unsigned int sm;
+};
+
 struct fault {
 	char function[64];
 	char uuid[UUID_LENGTH];
@@ -68,6 +76,8 @@ struct state {
 	size_t mig_count;
 	struct process processes[MAX_PROCESSES];
 	size_t process_count;
+	struct sample samples[MAX_SAMPLES];
+	size_t sample_count;
 	struct fault faults[MAX_FAULTS];
 	size_t fault_count;
 	struct xid xids[MAX_XIDS];
