@@ -1,18 +1,19 @@
-"""An agent's account writes two annotations and a label of its own Node. All agents share one account: the token tells them apart."""
+"""An agent's account writes three annotations, two labels and a condition of its own Node.
+
+All agents share one account: the token tells them apart.
+"""
 
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TypeAlias
 
 import pytest
 
-from tests.support.admission.bench import CARDS, MERGE, SYSTEM, ensure_object
-from tests.support.admission.pods import admission_container, admission_pod
+from tests.support.admission.agent_bench import AGENT, AgentAdmissionBench, new_value, open_agent_bench
+from tests.support.admission.bench import CARDS, MERGE, STRATEGIC, SYSTEM
 from tests.support.admission.policies import (
     SHIPPED,
     Edit,
@@ -25,30 +26,9 @@ from tests.support.admission.policies import (
 )
 from tests.support.control_plane.cluster import ControlPlane, Json
 
-AGENT, POLICY = "vrampack-agent", "vrampack-agent"
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
+POLICY = "vrampack-agent"
+CONDITION = "VrampackCardsHealthy"
 OBSERVED = json.dumps({"v": 1, "pods": {}})
-
-
-@dataclass(frozen=True, slots=True)
-class AgentAdmissionBench:
-    """Two nodes and the agent of the first, whom RBAC lets do anything to any node."""
-
-    cluster: ControlPlane
-    own: str
-    other: str
-    token: str
-    """Bound to a pod on the own node, as kubelet fetches it."""
-
-    def patch(self, node: str, body: Json, *, subresource: str = "", token: str | None = None) -> int:
-        path = f"/api/v1/nodes/{node}{subresource}"
-        return self.cluster.request("PATCH", path, body, token=token or self.token, content_type=MERGE)[0]
-
-    def annotate(self, node: str, key: str, value: str | None, *, subresource: str = "") -> int:
-        return self.patch(node, {"metadata": {"annotations": {key: value}}}, subresource=subresource)
-
-    def read(self, node: str) -> Json:
-        return self.cluster.request_ok("GET", f"/api/v1/nodes/{node}")
 
 
 Abuse: TypeAlias = Callable[[AgentAdmissionBench], bool]
@@ -56,18 +36,18 @@ Abuse: TypeAlias = Callable[[AgentAdmissionBench], bool]
 
 
 def annotates(key: str, *, subresource: str = "") -> Abuse:
-    return lambda post: post.annotate(post.own, key, _new(), subresource=subresource) == HTTPStatus.OK
+    return lambda post: post.annotate(post.own, key, new_value(), subresource=subresource) == HTTPStatus.OK
 
 
 def removes_an_annotation(post: AgentAdmissionBench) -> bool:
-    body = {"metadata": {"annotations": {"example.com/there": _new()}}}
+    body = {"metadata": {"annotations": {"example.com/there": new_value()}}}
     post.cluster.request_ok("PATCH", f"/api/v1/nodes/{post.own}", body, content_type=MERGE)
     return post.annotate(post.own, "example.com/there", None) == HTTPStatus.OK
 
 
 def patches(make: Callable[[str], Json], *, subresource: str = "") -> Abuse:
     """A patch with something new each time: one that changes nothing is nobody's business."""
-    return lambda post: post.patch(post.own, make(_new()), subresource=subresource) == HTTPStatus.OK
+    return lambda post: post.patch(post.own, make(new_value()), subresource=subresource) == HTTPStatus.OK
 
 
 def writes_another_node(post: AgentAdmissionBench) -> bool:
@@ -125,6 +105,30 @@ def a_capacity(new: str) -> Json:
     return {"status": {"capacity": {"aliyun.com/gpu-mem": str(int(new, 16))}}}
 
 
+def a_condition(kind: str = CONDITION, **fields: str) -> Callable[[str], Json]:
+    """Merged into the list by its type, as client-go and we write conditions."""
+    return lambda new: {"status": {"conditions": [{"type": kind, "status": "False", "reason": f"R{new}", **fields}]}}
+
+
+def writes_a_condition(make: Callable[[str], Json]) -> Abuse:
+    def write(post: AgentAdmissionBench) -> bool:
+        return post.patch(post.own, make(new_value()), subresource="/status", content_type=STRATEGIC) == HTTPStatus.OK
+
+    return write
+
+
+def drops_conditions_of_others(post: AgentAdmissionBench) -> bool:
+    post.cluster.request_ok(
+        "PATCH", f"/api/v1/nodes/{post.own}/status", a_condition("Ready")(new_value()), content_type=STRATEGIC
+    )
+    return post.patch(post.own, {"status": {"conditions": None}}, subresource="/status") == HTTPStatus.OK
+
+
+def has_its_condition_twice(post: AgentAdmissionBench) -> bool:
+    twice = {"status": {"conditions": [{"type": CONDITION, "status": status} for status in ("True", "False")]}}
+    return post.patch(post.own, twice, subresource="/status") == HTTPStatus.OK
+
+
 ABUSES: dict[str, Abuse] = {
     "another node": writes_another_node,
     "another node by its status": writes_another_status,
@@ -142,6 +146,11 @@ ABUSES: dict[str, Abuse] = {
     "a taint": patches(a_taint),
     "capacity": patches(a_capacity, subresource="/status"),
     "a label by status": patches(a_label, subresource="/status"),
+    "another condition": writes_a_condition(a_condition("Ready")),
+    "the end of other conditions": drops_conditions_of_others,
+    "its condition twice": has_its_condition_twice,
+    "a condition as large as a Node": writes_a_condition(a_condition(message="m" * 1025)),
+    "a reason without end": writes_a_condition(a_condition(reason="r" * 129)),
 }
 
 WEAKENINGS: dict[str, tuple[Edit, Abuse]] = {
@@ -155,10 +164,17 @@ WEAKENINGS: dict[str, tuple[Edit, Abuse]] = {
     f"{POLICY}: validation 1, removal": (without_validation(1), ABUSES["another annotation's removal"]),
     f"{POLICY}: validation 2": (without_validation(2), ABUSES["a label"]),
     f"{POLICY}: spec not compared": (with_text("object.?spec == oldObject.?spec", "true"), patches(a_taint)),
+    f"{POLICY}: validation 3": (without_validation(3), patches(a_capacity, subresource="/status")),
     f"{POLICY}: status not compared": (
-        with_text("object.?status == oldObject.?status", "true"),
+        with_text("variables.foreignStatus.size() == 0", "true"),
         patches(a_capacity, subresource="/status"),
     ),
+    f"{POLICY}: conditions not compared": (
+        with_text("variables.foreignConditionsBefore == variables.foreignConditionsAfter", "true"),
+        ABUSES["another condition"],
+    ),
+    f"{POLICY}: validation 4": (without_validation(4), ABUSES["its condition twice"]),
+    f"{POLICY}: validation 4, size": (without_validation(4), ABUSES["a condition as large as a Node"]),
     f"{POLICY}: finalizers not compared": (
         with_text("object.metadata.?finalizers == oldObject.metadata.?finalizers", "true"),
         ABUSES["a finalizer"],
@@ -172,24 +188,12 @@ WEAKENINGS: dict[str, tuple[Edit, Abuse]] = {
 
 @pytest.fixture
 def post(cluster: ControlPlane) -> Iterator[AgentAdmissionBench]:
-    """The agent's pod runs where its namespace lets it; the right to all nodes is taken back afterwards."""
-    own, other = (_node(cluster) for _ in range(2))
-    ensure_object(cluster, f"/api/v1/namespaces/{SYSTEM}/serviceaccounts", {"metadata": {"name": AGENT}})
-    grants = _grant_all(cluster)
-    pod = cluster.request_ok("POST", f"/api/v1/namespaces/{SYSTEM}/pods", _an_agent(own))["metadata"]["name"]
-    token = cluster.token(SYSTEM, AGENT, pod=pod)
-    made = AgentAdmissionBench(cluster, own, other, token)
-    cluster.wait_until(
-        lambda: made.annotate(own, "vrampack.dev/cards", CARDS) == HTTPStatus.OK, what="RBAC lets the agent"
-    )
-    yield made
-    for path in (*grants, f"/api/v1/namespaces/{SYSTEM}/pods/{pod}", f"/api/v1/nodes/{own}", f"/api/v1/nodes/{other}"):
-        # A node may be gone: the garbage collector takes it with its owner.
-        cluster.request("DELETE", path, {"gracePeriodSeconds": 0})
+    with open_agent_bench(cluster) as made:
+        yield made
 
 
-@pytest.mark.parametrize("key", ["vrampack.dev/cards", "vrampack.dev/observed"])
-def test_it_writes_changes_and_removes_its_own_two(post: AgentAdmissionBench, key: str) -> None:
+@pytest.mark.parametrize("key", ["vrampack.dev/cards", "vrampack.dev/observed", "vrampack.dev/refused"])
+def test_it_writes_changes_and_removes_its_own_three(post: AgentAdmissionBench, key: str) -> None:
     for value in (CARDS, OBSERVED, None):
         assert post.annotate(post.own, key, value) == HTTPStatus.OK
         assert post.read(post.own)["metadata"]["annotations"].get(key) == value
@@ -205,14 +209,25 @@ def test_it_says_by_a_label_who_holds_limits_there_and_how_cards_come(post: Agen
         assert post.read(post.own)["metadata"]["labels"]["gpu"] == "there"
 
 
+def test_it_says_by_one_condition_how_its_cards_are(post: AgentAdmissionBench) -> None:
+    """Beside those of kubelet, which stay as they are."""
+    path = f"/api/v1/nodes/{post.own}/status"
+    post.cluster.request_ok("PATCH", path, a_condition("Ready")("before"), content_type=STRATEGIC)
+    for reason in ("sick", "well"):
+        body = a_condition(reason=reason, message="m" * 1024)("")
+        assert post.patch(post.own, body, subresource="/status", content_type=STRATEGIC) == HTTPStatus.OK
+        there = {item["type"]: item["reason"] for item in post.read(post.own)["status"]["conditions"]}
+        assert there == {"Ready": "Rbefore", CONDITION: reason}
+
+
 def removes_a_label(post: AgentAdmissionBench) -> bool:
-    post.cluster.request_ok("PATCH", f"/api/v1/nodes/{post.own}", a_label(_new()), content_type=MERGE)
+    post.cluster.request_ok("PATCH", f"/api/v1/nodes/{post.own}", a_label(new_value()), content_type=MERGE)
     return post.patch(post.own, {"metadata": {"labels": {"gpu": None}}}) == HTTPStatus.OK
 
 
 def changes_a_label(post: AgentAdmissionBench) -> bool:
-    post.cluster.request_ok("PATCH", f"/api/v1/nodes/{post.own}", a_label(_new()), content_type=MERGE)
-    return post.patch(post.own, a_label(_new())) == HTTPStatus.OK
+    post.cluster.request_ok("PATCH", f"/api/v1/nodes/{post.own}", a_label(new_value()), content_type=MERGE)
+    return post.patch(post.own, a_label(new_value())) == HTTPStatus.OK
 
 
 @pytest.mark.parametrize("abuse", [removes_a_label, changes_a_label])
@@ -249,37 +264,4 @@ def test_an_abuse_gets_through_where_the_policy_is_weaker(post: AgentAdmissionBe
 
 def test_every_resource_and_validation_is_shown_to_matter() -> None:
     missing = without_showing(WEAKENINGS, SHIPPED)
-    assert {part for part in missing if part.startswith(POLICY)} == set()
-
-
-def _new() -> str:
-    return secrets.token_hex(3)
-
-
-def _node(cluster: ControlPlane) -> str:
-    node = {"metadata": {"generateName": "node-", "annotations": {"example.com/there": "before"}}}
-    return str(cluster.request_ok("POST", "/api/v1/nodes", node)["metadata"]["name"])
-
-
-def _an_agent(node: str) -> Json:
-    """As restricted as the namespace wants its pods."""
-    contexts = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    return admission_pod(
-        admission_container(securityContext=contexts),
-        serviceAccountName=AGENT,
-        nodeName=node,
-        securityContext={"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
-    )
-
-
-def _grant_all(cluster: ControlPlane) -> tuple[str, str]:
-    name = "everything-about-nodes-and-pods"
-    rule = {"apiGroups": [""], "resources": ["nodes", "nodes/status", "pods", "pods/status"], "verbs": ["*"]}
-    cluster.request_ok("POST", f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": [rule]})
-    bound = {
-        "metadata": {"name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": AGENT, "namespace": SYSTEM}],
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
-    }
-    cluster.request_ok("POST", f"{RBAC}/clusterrolebindings", bound)
-    return f"{RBAC}/clusterrolebindings/{name}", f"{RBAC}/clusterroles/{name}"
+    assert {part for part in missing if part.startswith(f"{POLICY}: ")} == set()

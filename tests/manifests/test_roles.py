@@ -22,9 +22,12 @@ AGENT = "vrampack-system/vrampack-agent"
 
 AGENT_ROLE: list[Json] = [
     {"apiGroups": [""], "resources": ["pods", "nodes"], "verbs": READ},
-    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]},
+    {"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
     {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
+]
+USAGE_ROLE: list[Json] = [
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "get", "update", "patch"]},
 ]
 LEASE_ROLE: list[Json] = [
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
@@ -39,24 +42,31 @@ ROLES: dict[str, Json] = {
     "second-scheduler": {
         ("ClusterRole", "vrampack-extender"): EXTENDER_ROLE,
         ("ClusterRole", "vrampack-agent"): AGENT_ROLE,
+        ("Role", "vrampack-agent-usage"): USAGE_ROLE,
         ("Role", "vrampack-scheduler-lease"): LEASE_ROLE,
     },
     "kubeadm": {
         ("ClusterRole", "vrampack-extender"): EXTENDER_ROLE,
         ("ClusterRole", "vrampack-agent"): AGENT_ROLE,
+        ("Role", "vrampack-agent-usage"): USAGE_ROLE,
     },
 }
 BINDINGS = {
     "second-scheduler": {
         ("", "vrampack-extender", EXTENDER),
         ("", "vrampack-agent", AGENT),
+        ("vrampack-system", "vrampack-agent-usage", AGENT),
         ("", "system:kube-scheduler", EXTENDER),
         ("", "system:volume-scheduler", EXTENDER),
         ("kube-system", "extension-apiserver-authentication-reader", EXTENDER),
         ("vrampack-system", "vrampack-scheduler-lease", EXTENDER),
     },
     # The cluster's scheduler has its own credentials; the extender has no use for a scheduler's rights.
-    "kubeadm": {("", "vrampack-extender", EXTENDER), ("", "vrampack-agent", AGENT)},
+    "kubeadm": {
+        ("", "vrampack-extender", EXTENDER),
+        ("", "vrampack-agent", AGENT),
+        ("vrampack-system", "vrampack-agent-usage", AGENT),
+    },
 }
 
 
@@ -97,17 +107,18 @@ def test_accounts_that_run_are_the_ones_that_policies_know(name: str) -> None:
     }
     assert accounts == {"vrampack-extender", "vrampack-agent"}
     assert writer == "'system:serviceaccount:vrampack-system:vrampack-extender'"
-    (policy,) = [
-        item for item in made if item["metadata"]["name"] == "vrampack-agent" and "matchConditions" in str(item)
-    ]
-    (condition,) = policy["spec"]["matchConditions"]
-    assert condition["expression"].endswith("== 'system:serviceaccount:vrampack-system:vrampack-agent'")
+    for name_of_policy in ("vrampack-agent", "vrampack-agent-lease"):
+        (policy,) = [
+            item for item in made if item["metadata"]["name"] == name_of_policy and "matchConditions" in str(item)
+        ]
+        (condition,) = policy["spec"]["matchConditions"]
+        assert condition["expression"].endswith("== 'system:serviceaccount:vrampack-system:vrampack-agent'")
 
 
 def test_the_lease_that_the_role_names_is_the_one_that_the_scheduler_takes() -> None:
     """Kubectl hangs the hash of a ConfigMap on the names in a role, too, where they are the same."""
     made = load_rendered("second-scheduler")
-    (role,) = [item for item in made if item["kind"] == "Role"]
+    (role,) = [item for item in made if item["metadata"]["name"] == "vrampack-scheduler-lease" and "rules" in item]
     (text,) = [item["data"]["scheduler.yaml"] for item in made if "scheduler.yaml" in item.get("data", {})]
     lease = yaml.safe_load(text)["leaderElection"]["resourceName"]
     assert [rule["resourceNames"] for rule in role["rules"] if "resourceNames" in rule] == [[lease]]
