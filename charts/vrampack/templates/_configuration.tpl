@@ -34,6 +34,10 @@ profiles:
 rules:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- if .Values.usageLeases.enabled }}
+usage_leases:
+  namespace: {{ .Release.Namespace }}
+{{- end }}
 {{ end }}
 
 {{- define "vrampack.schedulerConfiguration" -}}
@@ -110,6 +114,11 @@ unit_mib: {{ int .Values.unitMib }}
 {{- if ne .Values.listenAddress "0.0.0.0" }}
 listen:
   health: {{ include "vrampack.listen" (list . 12347) }}
+{{- end }}
+{{- if .Values.usageLeases.enabled }}
+usage_lease:
+  namespace: {{ .Release.Namespace }}
+  interval_seconds: {{ int .Values.usageLeases.intervalSeconds }}
 {{- end }}
 {{- with .Values.agent.config }}
 {{ toYaml . }}

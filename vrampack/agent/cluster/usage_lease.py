@@ -44,8 +44,11 @@ class LeaseWriter(Protocol):
 class NodeIdentity(Protocol):
     """The Node object, see `own_node.py`."""
 
-    name: str
-    uid: str
+    @property
+    def name(self) -> str: ...
+    @property
+    def uid(self) -> str:
+        """Empty while there is no such object."""
 
 
 class UsageLeasePublisher:
