@@ -9,6 +9,7 @@ It says nothing of the agents' own cost, which is one request a minute.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,12 +20,27 @@ from statistics import median
 from typing import Self, TypeVar
 
 from benchmarks.benchmark_row import BenchmarkRow
-from benchmarks.live_cluster import CARDS_PER_NODE, ApiServerClient, add_nodes, run_control_plane, send_calls
+from benchmarks.live_cluster import (
+    CARDS_PER_NODE,
+    ApiServerClient,
+    add_nodes,
+    delete_pods,
+    run_control_plane,
+    send_calls,
+)
 from benchmarks.live_programs import run_our_extender
 from benchmarks.options import BenchmarkOptions
 from benchmarks.percentiles import compute_percentile
 from benchmarks.scheduler_rate import NODES, NOT_COUNTED, PODS_IN_BURST, PodBurst, SchedulerSetup, run_burst
-from benchmarks.storm import MEASURED_SECONDS, NODE_COUNT, REFUSED_POD_COUNT, StormResult, fill_cards, measure_storm
+from benchmarks.storm import (
+    MEASURED_SECONDS,
+    NODE_COUNT,
+    REFUSED_POD_COUNT,
+    STORM_LABEL,
+    StormResult,
+    fill_cards,
+    measure_storm,
+)
 from benchmarks.storm import SETUPS as STORM_SETUPS
 from tests.e2e.in_cluster import ExtenderProgram
 from tests.e2e.verb_calls import read_metric
@@ -33,9 +49,11 @@ from tests.support.control_plane.cluster import ControlPlane, Json
 from vrampack.cards import well_known
 from vrampack.cards.card_usage import CardUsage, name_usage_lease, write_usage
 
+log = logging.getLogger(__name__)
+
 COMMAND = "python -m benchmarks leases"
 LEASE_COUNT, INTERVAL_SECONDS = 1000, 60
-BURST_ROUNDS, STORM_ROUNDS = 4, 3
+BURST_ROUNDS, STORM_ROUNDS, STORM_TRIES = 6, 3, 3
 PACE_GOAL, PACE_FLOOR = 0.95, 0.9
 COST_GOAL, COST_FLOOR = 1.05, 1.1
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
@@ -167,8 +185,18 @@ def _measure_storms(cluster: ControlPlane, options: BenchmarkOptions, leases: in
         seconds=options.scale_count(MEASURED_SECONDS, minimum=2),
     )
 
+    def run_storm(reads_usage: bool) -> StormResult:  # noqa: FBT001 - the turn
+        """Once more where the machine was too busy to keep up the stream of CPU pods."""
+        for _ in range(STORM_TRIES - 1):
+            try:
+                return measure(on if reads_usage else off)
+            except TimeoutError as error:
+                log.warning("storm not measured error=%s", error)
+                delete_pods(cluster, label=STORM_LABEL)
+        return measure(on if reads_usage else off)
+
     def run_round(at: int) -> tuple[StormResult, StormResult]:
-        return _run_in_turn(cluster, leases, at, lambda reads_usage: measure(on if reads_usage else off))
+        return _run_in_turn(cluster, leases, at, run_storm)
 
     rounds = [run_round(at) for at in range(options.scale_count(STORM_ROUNDS, minimum=1))]
     for name, fraction in (("p50", 0.5), ("p99", 0.99)):

@@ -18,7 +18,7 @@ from policies.tuning import PolicySelection, PolicyTuning
 from vrampack.cards import well_known
 from vrampack.cards.profiles import PlacementSettings
 from vrampack.cards.units import DEFAULT_UNIT_MIB
-from vrampack.config.addresses import ListenAddress, OptionalListenAddress, ResourceName, is_loopback
+from vrampack.config.addresses import ListenAddress, OptionalListenAddress, OptionalNamespace, ResourceName, is_loopback
 from vrampack.config.errors import SettingsError
 from vrampack.config.faults import InvalidFieldError
 from vrampack.config.strict import StrictModel, load_configuration
@@ -127,7 +127,7 @@ def _expand_decide(given: object) -> object:
 class UsageReaderSettings(StrictModel):
     """Where agents say what is really used of their cards."""
 
-    namespace: str = Field(default="", max_length=63, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$")
+    namespace: OptionalNamespace = ""
     """The namespace whose Leases are read and shown. Empty: none. Needs `usage_lease.namespace` of the agents."""
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from vrampack.agent.cluster import usage_lease
 from vrampack.agent.cluster.usage_lease import RENEW_SECONDS, UsageLeasePublisher
 from vrampack.agent.metrics import AgentMetrics
 from vrampack.agent.settings import UsageLeaseSettings
@@ -125,7 +124,7 @@ async def test_two_writes_are_at_least_an_interval_apart(monkeypatch: pytest.Mon
         if len(pauses) > 20:
             raise TimeoutError
 
-    monkeypatch.setattr(usage_lease.asyncio, "sleep", count_pause)
+    monkeypatch.setattr("vrampack.agent.cluster.usage_lease.asyncio.sleep", count_pause)
     with pytest.raises(TimeoutError):
         await harness.publisher.run()
     assert len(harness.written) == 20

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from vrampack.cards import well_known
 from vrampack.cards.units import DEFAULT_UNIT_MIB, MAX_UNITS
-from vrampack.config.addresses import OptionalListenAddress, ResourceName
+from vrampack.config.addresses import OptionalListenAddress, OptionalNamespace, ResourceName
 from vrampack.config.strict import StrictModel, load_configuration
 
 CardUnits = Annotated[int, Field(ge=1, le=MAX_UNITS)]
@@ -121,7 +121,7 @@ class CdiSettings(StrictModel):
 class UsageLeaseSettings(StrictModel):
     """What is really used of the node's cards, for the extender and for people: one Lease of this node."""
 
-    namespace: str = Field(default="", max_length=63, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$")
+    namespace: OptionalNamespace = ""
     """Where the Lease is written: the agents' own namespace. Empty: nowhere."""
 
     interval_seconds: float = Field(default=60.0, ge=60, le=300)
