@@ -225,6 +225,7 @@ def _run_in_turn(
         )
         with writers as running:
             results[reads_usage] = measure(reads_usage)
+            log.info("measured round=%d leases=%s figures=%s", at, reads_usage, results[reads_usage])
             if running is not None and running.written_count == 0:
                 raise RuntimeError("no Lease was written while the pods were placed")
     return results[False], results[True]
