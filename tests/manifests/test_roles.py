@@ -38,6 +38,9 @@ AGENT_ROLE: list[Json] = [
 USAGE_ROLE: list[Json] = [
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "get", "update", "patch"]},
 ]
+USAGE_READER_ROLE: list[Json] = [
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["list", "watch"]},
+]
 LEASE_ROLE: list[Json] = [
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
     {
@@ -52,12 +55,14 @@ ROLES: dict[str, Json] = {
         ("ClusterRole", "vrampack-extender"): EXTENDER_ROLE,
         ("ClusterRole", "vrampack-agent"): AGENT_ROLE,
         ("Role", "vrampack-agent-usage"): USAGE_ROLE,
+        ("Role", "vrampack-extender"): USAGE_READER_ROLE,
         ("Role", "vrampack-scheduler-lease"): LEASE_ROLE,
     },
     "kubeadm": {
         ("ClusterRole", "vrampack-extender"): EXTENDER_ROLE,
         ("ClusterRole", "vrampack-agent"): AGENT_ROLE,
         ("Role", "vrampack-agent-usage"): USAGE_ROLE,
+        ("Role", "vrampack-extender"): USAGE_READER_ROLE,
     },
 }
 BINDINGS = {
@@ -65,6 +70,7 @@ BINDINGS = {
         ("", "vrampack-extender", EXTENDER),
         ("", "vrampack-agent", AGENT),
         ("vrampack-system", "vrampack-agent-usage", AGENT),
+        ("vrampack-system", "vrampack-extender", EXTENDER),
         ("", "system:kube-scheduler", EXTENDER),
         ("", "system:volume-scheduler", EXTENDER),
         ("kube-system", "extension-apiserver-authentication-reader", EXTENDER),
@@ -75,6 +81,7 @@ BINDINGS = {
         ("", "vrampack-extender", EXTENDER),
         ("", "vrampack-agent", AGENT),
         ("vrampack-system", "vrampack-agent-usage", AGENT),
+        ("vrampack-system", "vrampack-extender", EXTENDER),
     },
 }
 

@@ -33,6 +33,7 @@ from vrampack.agent.cluster.own_node import OwnNode
 from vrampack.agent.cluster.pod_cache import PodCache
 from vrampack.agent.cluster.refused_pods import RefusedPodsPublisher
 from vrampack.agent.cluster.sick_card_pods import SickCardPods
+from vrampack.agent.cluster.usage_lease import UsageLeasePublisher
 from vrampack.agent.device_plugin.conflicting_plugins import ConflictingPlugins
 from vrampack.agent.device_plugin.device_plugin import DevicePlugin
 from vrampack.agent.device_plugin.preferred_allocation import PreferredAllocation
@@ -234,8 +235,10 @@ class Agent:
             metrics=metrics,
         )
         metrics.register_snapshot(self._usage_collector.take_snapshot)
+        clock, measure, lease = time.monotonic, self._usage_collector.measure_cards, settings.usage_lease
         is_token_asked = settings.metrics.authorization == "token"
-        self._metrics_access = MetricsAccess(api, METRICS_PATH, clock=time.monotonic) if is_token_asked else None
+        self._metrics_access = MetricsAccess(api, METRICS_PATH, clock=clock) if is_token_asked else None
+        self._usage_lease = UsageLeasePublisher(api, self._own_node, lease, measure, metrics=metrics, clock=clock)
         here = f"spec.nodeName={options.node}"
         self._reflectors = (
             Reflector(api, "pods", LocalPodObject, self._pod_cache, field_selector=here),
@@ -286,6 +289,7 @@ class Agent:
             self._overuse_reporter.run(),
             self._conflicting_plugins.run(),
             self._usage_collector.run(),
+            self._usage_lease.run(),
             self._enforcement.run(self._set_limits_problem),
             self._injection.run(self._publish_injection, self._restart_for_folder),
             self._serve_kubelet(),
@@ -345,13 +349,9 @@ class Agent:
             await self._observed_pods.publish_pods()
 
     def _build_limits_status(self) -> LimitsStatus:
+        version, pods = self._discovery.driver_version, self._pod_cache.list_pods()
         return build_limits_status(
-            self._node,
-            self._enforcement,
-            self._workload,
-            driver_version=self._discovery.driver_version,
-            cards=self._cards(),
-            pods=self._pod_cache.list_pods(),
+            self._node, self._enforcement, self._workload, driver_version=version, cards=self._cards(), pods=pods
         )
 
     def _on_cards_changed(self) -> None:

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from vrampack.cards import well_known
 from vrampack.cards.units import DEFAULT_UNIT_MIB, MAX_UNITS
-from vrampack.config.addresses import OptionalListenAddress, OptionalSocketPath, ResourceName
+from vrampack.config.addresses import OptionalListenAddress, OptionalNamespace, OptionalSocketPath, ResourceName
 from vrampack.config.strict import StrictModel, load_configuration
 from vrampack.kube.node_api import ReadAs
 
@@ -186,6 +186,16 @@ class CdiSettings(StrictModel):
     """Where the driver is installed, for that program; of the GPU Operator's driver `/run/nvidia/driver`."""
 
 
+class UsageLeaseSettings(StrictModel):
+    """What is really used of the node's cards, for the extender and for people: one Lease of this node."""
+
+    namespace: OptionalNamespace = ""
+    """Where the Lease is written: the agents' own namespace. Empty: nowhere."""
+
+    interval_seconds: float = Field(default=60.0, ge=60, le=300)
+    """At least so long between two writes. Raise it where the API server is short of writes."""
+
+
 class StandaloneSettings(StrictModel):
     """A host without Kubernetes: `vrampack agent --standalone`, or `mode: standalone`."""
 
@@ -231,6 +241,7 @@ class AgentConfiguration(StrictModel):
     health: HealthSettings = HealthSettings()
     refused: RejectedPodSettings = RejectedPodSettings()
     watch: OveruseSettings = OveruseSettings()
+    usage_lease: UsageLeaseSettings = UsageLeaseSettings()
     standalone: StandaloneSettings = StandaloneSettings()
 
     kubelet_folder: Path = Field(default=Path("/var/lib/kubelet"), strict=False)

@@ -60,3 +60,6 @@ ResourceName = Annotated[
         examples=["aliyun.com/gpu-mem"],
     ),
 ]
+OptionalNamespace = Annotated[
+    str, Field(max_length=63, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", examples=["vrampack-system"])
+]

@@ -146,6 +146,18 @@ class NamespaceObject(msgspec.Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
+class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+
+
+class LeaseObject(msgspec.Struct, frozen=True):
+    """A coordination.k8s.io/v1 Lease."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LeaseSpec = LeaseSpec()
+
+
 class AccessReviewStatus(msgspec.Struct, frozen=True):
     allowed: bool = False
 

@@ -34,6 +34,10 @@ profiles:
 rules:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- if .Values.usageLeases.enabled }}
+usage_leases:
+  namespace: {{ .Release.Namespace }}
+{{- end }}
 {{ end }}
 
 {{- define "vrampack.schedulerConfiguration" -}}
@@ -119,6 +123,11 @@ metrics:
   tls:
     cert_file: /etc/vrampack-metrics/tls.crt
     key_file: /etc/vrampack-metrics/tls.key
+{{- end }}
+{{- if .Values.usageLeases.enabled }}
+usage_lease:
+  namespace: {{ .Release.Namespace }}
+  interval_seconds: {{ int .Values.usageLeases.intervalSeconds }}
 {{- end }}
 {{- with .Values.agent.config }}
 {{ toYaml . }}
