@@ -22,6 +22,7 @@ AGENT = "vrampack-system/vrampack-agent"
 
 AGENT_ROLE: list[Json] = [
     {"apiGroups": [""], "resources": ["pods", "nodes"], "verbs": READ},
+    {"apiGroups": ["resource.k8s.io"], "resources": ["resourceslices"], "verbs": ["list"]},
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
     {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},

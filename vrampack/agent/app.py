@@ -26,6 +26,7 @@ from vrampack.agent.admission.pod_workload import PodWorkload
 from vrampack.agent.admission.prestart import PreStart
 from vrampack.agent.admission.rejected_pods import RejectedPods
 from vrampack.agent.admission.running_pods import RunningPods
+from vrampack.agent.admission.unguarded_starts import UnguardedStarts
 from vrampack.agent.cluster.local_pod import LocalPod
 from vrampack.agent.cluster.observed_pods import ObservedPodsPublisher
 from vrampack.agent.cluster.own_node import OwnNode
@@ -34,6 +35,7 @@ from vrampack.agent.device_plugin.conflicting_plugins import ConflictingPlugins
 from vrampack.agent.device_plugin.device_plugin import DevicePlugin
 from vrampack.agent.device_plugin.preferred_allocation import PreferredAllocation
 from vrampack.agent.device_plugin.registration import KubeletRegistration
+from vrampack.agent.device_plugin.resource_slices import ResourceSliceCheck
 from vrampack.agent.events import AgentEventReason
 from vrampack.agent.inventory.advertisement import Advertised, Advertisement
 from vrampack.agent.inventory.card_events import CardEventRecorder
@@ -107,10 +109,16 @@ class Agent:
             resource=resource,
         )
         self._pod_cache = PodCache(api, resource=resource, on_pod_ended=self._release_pod)
-        self._fence = Fence(options.node)
+        self._fence = Fence(options.node, is_class_allowed=settings.runtime_classes.is_allowed)
         paths, cgroups = options.node_paths, CgroupTree(options.node_paths.cgroup_mount)
         self._lingering_pods = LingeringPods(
             self._fence, cgroups, on_overdue=self._record_lingering_event, clock=time.monotonic
+        )
+        self._unguarded_starts = UnguardedStarts(
+            self._events,
+            metrics,
+            needs_hook=lambda: self._enforcement.needs_hook and self._hook_server.is_listening,
+            now=time.time,
         )
         self._running_pods = RunningPods(
             self._fence,
@@ -118,6 +126,7 @@ class Agent:
             self._pod_resources,
             lingering_pods=self._lingering_pods,
             metrics=metrics,
+            on_unfenced_start=self._unguarded_starts.record_unfenced_start,
             get_cards=self._cards,
         )
         card_events = CardEventRecorder(options.node, self._events, metrics)
@@ -134,7 +143,8 @@ class Agent:
             paths, cgroups, driver, self._discovery, self._workload, settings.watch, time.monotonic
         )
         self._enforcement = Enforcement(settings.enforcement, self._context, rows=options.back_ends)
-        pod_limits = PodLimits(cgroups, self._enforcement, self._workload.get_limits_mib)
+        on_allowed = self._unguarded_starts.record_answer
+        pod_limits = PodLimits(cgroups, self._enforcement, self._workload.get_limits_mib, on_allowed=on_allowed)
         self._hook_server = HookServer(paths.hook_socket, pod_limits.apply_limit)
         self._rejected_pods = RejectedPods(
             api,
@@ -193,6 +203,7 @@ class Agent:
             register_again=self._registration.register_again,
             clock=time.monotonic,
         )
+        self._resource_slices = ResourceSliceCheck(api, options.node, self._advertisement)
         self._own_node = OwnNode(
             api,
             options.node,
@@ -260,6 +271,7 @@ class Agent:
             self._lingering_pods.run(),
             self._overuse_reporter.run(),
             self._conflicting_plugins.run(),
+            self._resource_slices.run(),
             self._usage_collector.run(),
             self._enforcement.run(self._set_limits_problem),
             self._injection.run(self._publish_injection, self._restart_for_folder),
@@ -337,6 +349,7 @@ class Agent:
             except TimeoutError:
                 log.debug("checking unrecorded pods")
             self._enforcement.notify_pods_changed()
+            self._unguarded_starts.check_containers(self._pod_cache.list_pods(), self._workload.get_limits_mib)
             if self._registration.is_registered:
                 # What started before the registration may be seen after it.
                 await self._running_pods.count_unfenced_starts()
@@ -350,6 +363,7 @@ class Agent:
             driver_version=self._discovery.driver_version,
             cards=self._cards(),
             pods=self._pod_cache.list_pods(),
+            unguarded=self._unguarded_starts.list_containers(),
         )
 
     def _on_cards_changed(self) -> None:

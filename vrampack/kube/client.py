@@ -24,7 +24,16 @@ from vrampack.kube.errors import (
     SilentWatchError,
     UnreachableError,
 )
-from vrampack.kube.objects import UNDECODABLE, DeviceClassList, NodeObject, PodObject, SecretObject, Status
+from vrampack.kube.objects import (
+    UNDECODABLE,
+    DeviceClassList,
+    NodeObject,
+    PodObject,
+    ResourceSliceList,
+    ResourceSliceObject,
+    SecretObject,
+    Status,
+)
 
 Resource = Literal["pods", "nodes", "namespaces"]
 
@@ -86,6 +95,20 @@ class Api:
             return msgspec.json.decode(body, type=DeviceClassList)
         except UNDECODABLE as error:
             raise NoAnswerError(f"list deviceclasses: {error}") from error
+
+    async def list_resource_slices(
+        self, *, node: str, driver: str, timeout_seconds: float
+    ) -> list[ResourceSliceObject]:
+        """Those of one DRA driver on one node, as the API server's cache has them. 404: this API server has no such kind."""
+        query = {"resourceVersion": "0"} | _build_selector_query(f"spec.nodeName={node},spec.driver={driver}")
+        path = "/apis/resource.k8s.io/v1/resourceslices"
+        body = await self._call(
+            "GET", path, verb="list", resource="resourceslices", query=query, seconds=timeout_seconds
+        )
+        try:
+            return msgspec.json.decode(body, type=ResourceSliceList).items or []
+        except UNDECODABLE as error:
+            raise NoAnswerError(f"list resourceslices: {error}") from error
 
     @asynccontextmanager
     async def watch(
