@@ -83,7 +83,7 @@ async def test_limits_that_need_the_hook_are_put_in_force_by_it(
 UNGUARDED = "vrampack_agent_unguarded_containers"
 
 
-async def ask_for(world: AgentHarness, pod: KubeletPod, container_id: str) -> bool:
+async def ask_for(world: AgentHarness, pod: KubeletPod, container_id: str, *, container: str = "main") -> bool:
     """As the hook does before the container's first process."""
     folder = world.make_cgroup(pod)
     question = {
@@ -93,7 +93,7 @@ async def ask_for(world: AgentHarness, pod: KubeletPod, container_id: str) -> bo
         "namespace": pod.namespace,
         "pod": pod.name,
         "uid": pod.uid,
-        "container": "main",
+        "container": container,
         "hierarchy": "unified",
         "cgroup": f"/{folder.relative_to(world.cgroups)}",
     }
@@ -102,6 +102,21 @@ async def ask_for(world: AgentHarness, pod: KubeletPod, container_id: str) -> bo
     answer = json.loads(await reader.readline())
     writer.close()
     return bool(answer["ok"])
+
+
+async def test_a_container_that_its_pods_record_does_not_name_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A runtime that lets a pod annotation name the container would otherwise start it without its limit."""
+    install_hook(tmp_path, monkeypatch)
+    async with agent_harness(starts=False, enforcement="native") as world:
+        world.hook_socket.parent.mkdir()
+        await world.start_agent()
+        pod = put_bound_pod(world, "p", uid="00000000-0000-4000-8000-000000000000")
+        assert await world.kubelet.admit(pod)
+        await start_container(world, pod)
+        assert not await ask_for(world, pod, "a" * 64, container="other")
+        assert await ask_for(world, pod, "a" * 64)
 
 
 async def test_a_container_that_the_hook_never_asked_for_is_named(
