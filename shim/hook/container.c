@@ -1,5 +1,7 @@
 #include "container.h"
 
+#include <string.h>
+
 #include "log.h"
 
 /* A container with one of these in its environment, and not empty, is ours. */
@@ -77,33 +79,57 @@ static bool read_environment(struct container *container, struct json env)
 	return true;
 }
 
-static bool read_field(struct json annotations, const char *first, const char *second, struct json *field)
+static bool is_same(struct json one, struct json other)
 {
-	if (!member(annotations, first, field))
-		return false;
-	if (!field->at && !member(annotations, second, field))
-		return false;
-	if (field->at && !json_is_string(*field))
-		return log_error("annotation \"%s\" is no string", first);
+	size_t size = (size_t)(one.end - one.at);
+
+	return size == (size_t)(other.end - other.at) && memcmp(one.at, other.at, size) == 0;
+}
+
+/*
+ * One runtime writes its own names only. CRI-O copies a pod's annotations into the bundle, and containerd those that a
+ * handler's `pod_annotations` names, so names of the other one are the tenant's: a name that only they have is as bad
+ * as one that differs.
+ */
+static bool read_field(struct json annotations, const char *names[static 2], struct json found[static 2])
+{
+	for (int i = 0; i < 2; i++) {
+		if (!member(annotations, names[i], &found[i]))
+			return false;
+		if (found[i].at && !json_is_string(found[i]))
+			return log_error("annotation \"%s\" is no string", names[i]);
+	}
+	if (found[0].at && found[1].at && !is_same(found[0], found[1]))
+		return log_error("annotations \"%s\" and \"%s\" differ: take out the one that is the pod's own",
+				 names[0], names[1]);
 	return true;
 }
 
 static bool read_identity(struct container *container, struct json config)
 {
 	struct json annotations;
+	bool alone[2] = {false, false};
 
 	if (!member(config, "annotations", &annotations))
 		return false;
 	if (!annotations.at)
 		return true;
-#define READ_FIELD(field, first, second) \
-	if (!read_field(annotations, first, second, &container->field)) \
-		return false;
+#define READ_FIELD(field, containerd, crio) \
+	{ \
+		struct json found[2]; \
+\
+		if (!read_field(annotations, (const char *[]){containerd, crio}, found)) \
+			return false; \
+		alone[0] |= found[0].at && !found[1].at; \
+		alone[1] |= found[1].at && !found[0].at; \
+		container->field = found[0].at ? found[0] : found[1]; \
+		container->names_pod |= container->field.at != NULL; \
+	}
 	IDENTITY(READ_FIELD)
 #undef READ_FIELD
-#define OR_NAMED(field, first, second) || container->field.at
-	container->names_pod = false IDENTITY(OR_NAMED);
-#undef OR_NAMED
+	if (alone[0] && alone[1])
+		return log_error("annotations of containerd and of CRI-O name one part of the container each: "
+				 "take out those that are the pod's own");
 	return true;
 }
 

@@ -108,6 +108,30 @@ async def test_a_pod_of_before_the_policy_is_refused_without_a_record_too() -> N
         assert "created before the admission policy, recreate it" in await start_refused(world, pod)
 
 
+CLASSES: dict[str, tuple[str, dict[str, Any], bool]] = {
+    "none": ("", {}, True),
+    "any other": ("nvidia", {}, True),
+    "one that goes past": ("nvidia-legacy", {}, False),
+    "one that is not listed": ("kata", {"allow": ["nvidia"]}, False),
+    "one that is": ("nvidia", {"allow": ["nvidia"]}, True),
+    "none where some are listed": ("", {"allow": ["nvidia"]}, True),
+    "one whose hook is configured": ("nvidia-cdi", {"refuse": []}, True),
+}
+
+
+@pytest.mark.parametrize(("name", "settings", "may_start"), CLASSES.values(), ids=CLASSES)
+async def test_a_runtime_class_that_goes_past_the_hook_is_refused(
+    name: str, settings: dict[str, Any], *, may_start: bool
+) -> None:
+    async with agent_harness(runtime_classes=settings) as world:
+        pod = put_bound_pod(world, "p", runtime_class=name)
+        if may_start:
+            await run_pod(world, pod)
+            return
+        assert f"runtime class {name} may go past" in await start_refused(world, pod)
+        assert count_refusals(world, "runtime_class") == 1
+
+
 STATIC: dict[str, Mapping[str, Any]] = {
     "its mirror says so": {"change": {"kubernetes.io/config.mirror": "abc"}},
     "its owner is the node": {"owner": {"kind": "Node", "name": "gpu-0", "controller": True, "apiVersion": "v1"}},

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.agent_harness import agent_harness
+from tests.agent.agent_harness import AgentHarness, agent_harness
+from tests.agent.pod_lifecycle import put_bound_pod, remove_pod, report_status, start_container
+from tests.fakes.kubelet.pods import KubeletPod
+from vrampack.agent.admission import unguarded_starts
 from vrampack.agent.limits import enforcement_starter
 
 
@@ -75,3 +78,97 @@ async def test_limits_that_need_the_hook_are_put_in_force_by_it(
         await world.start_agent()
         assert world.hook_socket.is_socket()
         assert "by the createRuntime hook" in world.log_text
+
+
+UNGUARDED = "vrampack_agent_unguarded_containers"
+
+
+async def ask_for(world: AgentHarness, pod: KubeletPod, container_id: str, *, container: str = "main") -> bool:
+    """As the hook does before the container's first process."""
+    folder = world.make_cgroup(pod)
+    question = {
+        "v": 1,
+        "pid": 1,
+        "id": container_id,
+        "namespace": pod.namespace,
+        "pod": pod.name,
+        "uid": pod.uid,
+        "container": container,
+        "hierarchy": "unified",
+        "cgroup": f"/{folder.relative_to(world.cgroups)}",
+    }
+    reader, writer = await asyncio.open_unix_connection(world.hook_socket)
+    writer.write(json.dumps(question).encode() + b"\n")
+    answer = json.loads(await reader.readline())
+    writer.close()
+    return bool(answer["ok"])
+
+
+async def test_a_container_that_its_pods_record_does_not_name_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A runtime that lets a pod annotation name the container would otherwise start it without its limit."""
+    install_hook(tmp_path, monkeypatch)
+    async with agent_harness(starts=False, enforcement="native") as world:
+        world.hook_socket.parent.mkdir()
+        await world.start_agent()
+        pod = put_bound_pod(world, "p", uid="00000000-0000-4000-8000-000000000000")
+        assert await world.kubelet.admit(pod)
+        await start_container(world, pod)
+        assert not await ask_for(world, pod, "a" * 64, container="other")
+        assert await ask_for(world, pod, "a" * 64)
+
+
+async def test_a_container_that_the_hook_never_asked_for_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two pods start; the runtime calls the hook for one of them."""
+    install_hook(tmp_path, monkeypatch)
+    async with agent_harness(starts=False, enforcement="native") as world:
+        world.hook_socket.parent.mkdir()
+        await world.start_agent()
+        uids = [f"0000000{place}-0000-4000-8000-000000000000" for place in range(2)]
+        asked, past = (put_bound_pod(world, name, uid=uid) for name, uid in zip(("asked", "past"), uids, strict=True))
+        for pod in (asked, past):
+            assert await world.kubelet.admit(pod)
+            await start_container(world, pod)
+        assert await ask_for(world, asked, asked.states["main"].container_id.rpartition("/")[2])
+        for pod in (asked, past):
+            report_status(world, pod)
+        await world.wait_until(lambda: world.read_metric(UNGUARDED) == 1)
+        await world.wait_until(lambda: bool(told(world)))
+        assert [name for name, _ in told(world)] == ["past"]
+        assert "container main runs without its limit: runtime class the default one did not" in told(world)[0][1]
+        (shown,) = world.agent._build_limits_status().unguarded
+        assert (shown.namespace, shown.pod, shown.uid, shown.container) == ("default", "past", uids[1], "main")
+
+        remove_pod(world, past)
+        await world.wait_until(lambda: world.read_metric(UNGUARDED) == 0)
+
+
+async def test_what_an_agent_before_this_one_may_have_answered_is_not_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By kubelet's clock: one container was started a second before this agent looked, one well after."""
+    install_hook(tmp_path, monkeypatch)
+    monkeypatch.setattr(unguarded_starts, "PREDECESSOR_SECONDS", -3600.0)
+    async with agent_harness(starts=False, enforcement="native") as world:
+        world.hook_socket.parent.mkdir()
+        await world.start_agent()
+        for name, started in (("before", "2020-01-01T00:00:00Z"), ("after", "2999-01-01T00:00:00Z")):
+            pod = put_bound_pod(world, name)
+            assert await world.kubelet.admit(pod)
+            await start_container(world, pod)
+            pod.states["main"].started_at = started
+            report_status(world, pod)
+        await world.wait_until(lambda: bool(told(world)))
+        assert [name for name, _ in told(world)] == ["after"]
+
+
+def told(world: AgentHarness) -> list[tuple[str, str]]:
+    """The pod and the text of each event about such a start."""
+    return [
+        (event["involvedObject"]["name"], event["message"])
+        for event in world.api.list_events()
+        if event["reason"] == "GPUMemoryUnguardedStart"
+    ]

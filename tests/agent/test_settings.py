@@ -126,4 +126,5 @@ def test_documented_defaults_are_the_defaults() -> None:
     assert len(rows) == len(list(list_field_paths(AgentConfiguration))) - 2  # apiVersion and kind have none
     for path, text in rows:
         value = read_value(document, path)
+        value = ", ".join(value) if isinstance(value, tuple) else value
         assert (str(value).removesuffix(".0") if value or type(value) is int else "") == text, path

@@ -32,6 +32,7 @@ AGENT_ROLE: list[Json] = [
         "resources": ["pods", "nodes"],
         "verbs": [f"impersonate-on:associated-node:{verb}" for verb in READ],
     },
+    {"apiGroups": ["resource.k8s.io"], "resources": ["resourceslices"], "verbs": ["list"]},
     {"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
 ]

@@ -24,6 +24,36 @@ AGENT: Mapping[str, Mutation] = {
         "pass",
         f"{OLDER}::test_a_pod_of_another_node_is_refused",
     ),
+    "a runtime class that goes past the hook may start": Mutation(
+        "vrampack/agent/admission/fence.py",
+        "if not self._is_class_allowed(pod.runtime_class):",
+        "if False:",
+        f"{OLDER}::test_a_runtime_class_that_goes_past_the_hook_is_refused[one that goes past]",
+    ),
+    "what went past the hook is not looked for": Mutation(
+        "vrampack/agent/admission/unguarded_starts.py",
+        "return bool(get_limits_mib(container.pod.pod.uid, container.container))",
+        "return False",
+        "tests/agent/test_hook_agent.py::test_a_container_that_the_hook_never_asked_for_is_named",
+    ),
+    "a DRA driver may offer the same cards": Mutation(
+        "vrampack/agent/device_plugin/resource_slices.py",
+        "shared = sorted(_list_uuids(slices) & ours)",
+        "shared = sorted(_list_uuids(slices) & set())",
+        "tests/agent/test_resource_slices.py::test_a_card_of_ours_in_a_slice_keeps_the_node_back[our card]",
+    ),
+    "a cgroup must have a name in UTF-8": Mutation(
+        "vrampack/agent/limits/cgroups.py",
+        'lines = content.decode(errors="surrogateescape").split("\\n")',
+        'lines = content.decode().split("\\n")',
+        "tests/agent/test_tenant_oddities.py::test_nothing_that_a_tenant_makes_ends_the_agent",
+    ),
+    "a container that no record names starts without a limit": Mutation(
+        "vrampack/agent/admission/pod_workload.py",
+        "return {} if isinstance(record, Record) and not record.is_ours else None",
+        "return {} if isinstance(record, Record) else None",
+        "tests/agent/test_hook_agent.py::test_a_container_that_its_pods_record_does_not_name_is_refused",
+    ),
     "a full card takes another pod": Mutation(
         "vrampack/agent/admission/fence.py",
         "if held[uuid] + asked > cards[uuid].units:",

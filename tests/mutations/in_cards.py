@@ -14,6 +14,12 @@ RECORDS = "tests/cards/test_records.py"
 LEDGER = "tests/extender/test_ledger.py"
 
 CARDS: Mapping[str, Mutation] = {
+    "a node may call all its cards one": Mutation(
+        "vrampack/cards/node_annotations.py",
+        "if uuid.strip().lower() in RESERVED_NAMES or uuid.isdecimal():",
+        "if uuid.isdecimal():",
+        "tests/cards/test_node_annotations.py::test_a_damaged_annotation_is_the_nodes_problem_and_names_the_path[a word of the runtime's]",
+    ),
     "a card that a request fills is too small": Mutation(
         "vrampack/cards/reasons.py",
         "return [card for card in cards if card.free_units >= units]",

@@ -13,6 +13,18 @@ WHOLE = "tests/agent/cdi/test_injection.py"
 CHOICE = "tests/agent/cdi/test_injection_choice.py"
 
 CDI: Mapping[str, Mutation] = {
+    "a pod chooses what it sees of the driver": Mutation(
+        "vrampack/agent/admission/card_injection.py",
+        'f"{DRIVER_CAPABILITIES_VARIABLE}={self._driver_capabilities}",',
+        "",
+        f"{WHOLE}::test_a_container_gets_its_card_when_it_starts",
+    ),
+    "nodes for drawing go by under another name": Mutation(
+        "vrampack/agent/cdi/card_edits.py",
+        "device_nodes=tuple(node for node in edits.device_nodes if not _is_of_drm(node.path, node.host_path)),",
+        "device_nodes=tuple(node for node in edits.device_nodes if not _is_of_drm(node.path)),",
+        f"{EDITS}::test_nodes_for_drawing_have_no_other_name",
+    ),
     "a start does not wait for the runtime": Mutation(
         "vrampack/agent/cdi/spec_publisher.py",
         "await self._wait_for_reads(reads)",

@@ -21,6 +21,7 @@ from tests.node import images
 from tests.node.containerd_release import PROGRAMS, RELEASES
 from tests.node.machine import HostState, processes_in
 from tests.node.node_site import BUILD, LOGS, VARIABLE, NodeSite
+from tests.node.nvidia_toolkit import TOOLKIT_PROGRAMS, build_toolkit
 from tests.support.chart import helm
 from tests.support.control_plane import binaries
 from tests.support.polling import wait_until
@@ -45,6 +46,7 @@ def main(arguments: Sequence[str], *, has_product: bool = True) -> int:
 def _run(arguments: Sequence[str], *, has_product: bool) -> int:
     programs = binaries.locate_programs(programs=(*binaries.PROGRAMS, binaries.KUBELET, binaries.PAUSE))
     runtimes = {release.name: folder for release in RELEASES if (folder := release.build())}
+    toolkit = build_toolkit()
     archives = images.prepare_images(BUILD, programs, has_product=has_product)
     shutil.rmtree(LOGS, ignore_errors=True)
     LOGS.mkdir()
@@ -54,6 +56,7 @@ def _run(arguments: Sequence[str], *, has_product: bool) -> int:
         _link(around.programs, programs.values())
         for name in helm.RELEASES:
             (around.programs / name).symlink_to(helm.locate_helm(name))
+        _link(around.toolkit, [toolkit / program for program in TOOLKIT_PROGRAMS])
         _link(around.archives, archives)
         for name, folder in runtimes.items():
             _link(around.containerd(name), [folder / program for program in PROGRAMS])

@@ -133,6 +133,12 @@ class ContainerdNode:
         section = f'[plugins."{PLUGINS[self.release.configuration]}"]\n'
         self._file.write_text(self._file.read_text().replace(section, f"{section}enable_cdi = true\n"))
 
+    def add_handler(self, name: str, program: Path) -> None:
+        """A runtime handler that calls this program in place of runc; counts from the next start on."""
+        plugin = PLUGINS[self.release.configuration]
+        text = HANDLER.format(plugin=plugin, handler=name, base="") + f'BinaryName = "{program}"\n'
+        self._file.write_text(self._file.read_text() + text)
+
     def kill(self) -> None:
         self.process.kill()
 

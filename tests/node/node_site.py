@@ -33,6 +33,11 @@ class NodeSite:
     def archives(self) -> Path:
         return self.site / "images"
 
+    @property
+    def toolkit(self) -> Path:
+        """The programs of NVIDIA's container toolkit."""
+        return self.site / "toolkit"
+
     def containerd(self, release: str) -> Path:
         """The programs of a containerd that was built; not there for one that is installed."""
         return self.site / "containerd" / release

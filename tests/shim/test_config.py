@@ -27,6 +27,7 @@ STANDALONE = (
     "ALIYUN_COM_GPU_SCHD_WEIGHT=4",
     "CGPU_DISABLE=true",
 )
+LIMITED = "NVIDIA_GPU_MEMORY_LIMIT=4301"
 NAMED = 'limited "ml" "app-0" "u-1" "main"'
 UNNAMED = "free - - - -"
 
@@ -105,6 +106,29 @@ CASES = {
     ),
     "an annotation that is no string": (
         runtime_config("NVIDIA_GPU_MEMORY_LIMIT=1", annotations={"io.kubernetes.pod.uid": 1}),
+        "bad",
+    ),
+    "a pod annotation of the other runtime's names another container": (
+        runtime_config(LIMITED, annotations={**CRIO, "io.kubernetes.cri.container-name": "big"}),
+        "bad",
+    ),
+    "and the other way round": (
+        runtime_config(LIMITED, annotations={**CONTAINERD, "io.kubernetes.container.name": "big"}),
+        "bad",
+    ),
+    "it names what the runtime does not": (
+        runtime_config(
+            LIMITED,
+            annotations={
+                **{name: value for name, value in CRIO.items() if name != "io.kubernetes.container.name"},
+                "io.kubernetes.cri.container-name": "big",
+            },
+        ),
+        "bad",
+    ),
+    "it says what is so": (runtime_config(LIMITED, annotations={**CRIO, **CONTAINERD}), NAMED),
+    "it is no string": (
+        runtime_config(LIMITED, annotations={**CONTAINERD, "io.kubernetes.container.name": ["main"]}),
         "bad",
     ),
     "not JSON": ("{", "bad"),

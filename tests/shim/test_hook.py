@@ -171,6 +171,10 @@ async def test_an_agent_that_is_being_replaced_is_waited_for(container: HookCont
 REFUSED_BUNDLES = {
     "not JSON": ("{", "config.json is not JSON"),
     "larger than 16 MiB": (" " * (16 << 20) + "{}", "File too large"),
+    "a pod that names another container of it": (
+        runtime_config("NVIDIA_GPU_MEMORY_LIMIT=1", annotations={**CONTAINERD, "io.kubernetes.container.name": "big"}),
+        "differ: take out the one that is the pod's own",
+    ),
     "more to say than fits": (
         runtime_config(
             "NVIDIA_GPU_MEMORY_LIMIT=1", annotations={**CONTAINERD, "io.kubernetes.cri.sandbox-name": "a" * 20_000}

@@ -28,6 +28,8 @@ class GoModule:
     """Linker flags that say the version."""
     mod_file: str = "go.mod"
     """Which requirements: of several releases that are built of the same main packages each has a file of its own."""
+    has_c: bool = False
+    """Whether some package of it is written in C, which the compiler of the machine takes: its warnings are the package's."""
 
     def build_programs(self, environ: Mapping[str, str], *programs: str) -> Path:
         """The cache folder of these requirements and this Go version, with these programs in it. Raises `RuntimeError` without Go."""
@@ -62,7 +64,7 @@ class GoModule:
             subprocess.run(
                 [go, "build", *flags, *(f"{self.packages}/{name}" for name in names)],
                 cwd=self.folder,
-                env={**environ, "CGO_ENABLED": "0"},
+                env={**environ, "CGO_ENABLED": "1" if self.has_c else "0", "CGO_CFLAGS": "-w"},
                 timeout=BUILD_TIMEOUT_SECONDS,
                 check=True,
             )

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import time
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from vrampack.agent.admission.pod_workload import PodWorkload
 from vrampack.agent.admission.prestart import PreStart
 from vrampack.agent.admission.rejected_pods import RejectedPods
 from vrampack.agent.admission.running_pods import RunningPods
+from vrampack.agent.admission.unguarded_starts import UnguardedStarts
 from vrampack.agent.cluster.cards_condition import CardsCondition
 from vrampack.agent.cluster.local_pod import LocalPod
 from vrampack.agent.cluster.observed_pods import ObservedPodsPublisher
@@ -38,6 +38,7 @@ from vrampack.agent.device_plugin.conflicting_plugins import ConflictingPlugins
 from vrampack.agent.device_plugin.device_plugin import DevicePlugin
 from vrampack.agent.device_plugin.preferred_allocation import PreferredAllocation
 from vrampack.agent.device_plugin.registration import KubeletRegistration
+from vrampack.agent.device_plugin.resource_slices import ResourceSliceCheck
 from vrampack.agent.events import AgentEventReason
 from vrampack.agent.inventory.advertisement import Advertisement
 from vrampack.agent.inventory.card_events import CardEventRecorder
@@ -67,9 +68,7 @@ from vrampack.agent.status.usage_collector import UsageCollector
 from vrampack.cards import well_known
 from vrampack.cards.node import CardFacts
 from vrampack.kube.client import Api
-from vrampack.kube.credentials import load_credentials
 from vrampack.kube.events import EventRecorder
-from vrampack.kube.node_api import NodeApi, ReadIdentity
 from vrampack.kube.objects import LocalNodeObject, LocalPodObject
 from vrampack.kube.reflector import Reflector
 
@@ -113,10 +112,16 @@ class Agent:
             resource=resource,
         )
         self._pod_cache = PodCache(api, resource=resource, on_pod_ended=self._release_pod)
-        self._fence = Fence(options.node)
+        self._fence = Fence(options.node, is_class_allowed=settings.runtime_classes.is_allowed)
         paths, cgroups = options.node_paths, CgroupTree(options.node_paths.cgroup_mount)
         self._lingering_pods = LingeringPods(
             self._fence, cgroups, on_overdue=self._record_lingering_event, clock=time.monotonic
+        )
+        self._unguarded_starts = UnguardedStarts(
+            self._events,
+            metrics,
+            needs_hook=lambda: self._enforcement.needs_hook and self._hook_server.is_listening,
+            now=time.time,
         )
         self._running_pods = RunningPods(
             self._fence,
@@ -124,6 +129,7 @@ class Agent:
             self._pod_resources,
             lingering_pods=self._lingering_pods,
             metrics=metrics,
+            on_unfenced_start=self._unguarded_starts.record_unfenced_start,
             get_cards=self._cards,
         )
         verdicts = VerdictBook(boot=read_boot_id())
@@ -142,7 +148,8 @@ class Agent:
             paths, cgroups, driver, self._discovery, self._workload, settings.watch, time.monotonic
         )
         self._enforcement = Enforcement(settings.enforcement, self._context, rows=options.back_ends)
-        pod_limits = PodLimits(cgroups, self._enforcement, self._workload.get_limits_mib)
+        on_allowed = self._unguarded_starts.record_answer
+        pod_limits = PodLimits(cgroups, self._enforcement, self._workload.get_limits_mib, on_allowed=on_allowed)
         self._hook_server = HookServer(paths.hook_socket, pod_limits.apply_limit)
         refused_pods = RefusedPodsPublisher()
         self._rejected_pods = RejectedPods(
@@ -197,6 +204,7 @@ class Agent:
             register_again=self._registration.register_again,
             clock=time.monotonic,
         )
+        self._resource_slices = ResourceSliceCheck(api, options.node, self._advertisement)
         self._own_node = OwnNode(
             api,
             options.node,
@@ -288,6 +296,7 @@ class Agent:
             self._lingering_pods.run(),
             self._overuse_reporter.run(),
             self._conflicting_plugins.run(),
+            self._resource_slices.run(),
             self._usage_collector.run(),
             self._usage_lease.run(),
             self._enforcement.run(self._set_limits_problem),
@@ -343,6 +352,7 @@ class Agent:
             except TimeoutError:
                 log.debug("checking unrecorded pods")
             self._enforcement.notify_pods_changed()
+            self._unguarded_starts.check_containers(self._pod_cache.list_pods(), self._workload.get_limits_mib)
             if self._registration.is_registered:
                 # What started before the registration may be seen after it.
                 await self._running_pods.count_unfenced_starts()
@@ -351,7 +361,13 @@ class Agent:
     def _build_limits_status(self) -> LimitsStatus:
         version, pods = self._discovery.driver_version, self._pod_cache.list_pods()
         return build_limits_status(
-            self._node, self._enforcement, self._workload, driver_version=version, cards=self._cards(), pods=pods
+            self._node,
+            self._enforcement,
+            self._workload,
+            driver_version=version,
+            cards=self._cards(),
+            pods=pods,
+            unguarded=self._unguarded_starts.list_containers(),
         )
 
     def _on_cards_changed(self) -> None:
@@ -376,25 +392,3 @@ class Agent:
 
     def _cards(self) -> tuple[CardFacts, ...]:
         return self._advertisement.current.cards
-
-
-async def run_agent(options: AgentOptions, driver: GpuDriver) -> None:
-    """Run the agent until SIGTERM or SIGINT.
-
-    Raises `CredentialsError` or `OSError` (a port in use) at the start.
-    """
-    metrics = AgentMetrics(options.version, node=options.node)
-    credentials = await load_credentials(
-        options.kubeconfig, options.context, on_failure=metrics.credential_failures.inc
-    )
-    reads = ReadIdentity(options.node, options.settings.read_as, on_change=metrics.set_read_identity)
-    api = NodeApi(credentials, reads, observe=metrics.observe_call, user_agent=f"vrampack-agent/{options.version}")
-    try:
-        agent = Agent(options, api, metrics, driver)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, agent.stop)
-        log.info("agent started version=%s node=%s", options.version, options.node)
-        await agent.run()
-    finally:
-        await api.close()

@@ -15,5 +15,6 @@ class AgentEventReason(StrEnum):
     CARD_RECOVERED = "GPUMemoryCardRecovered"
     CARD_GONE = "GPUMemoryCardGone"
     NOT_OFFERED = "GPUMemoryNotOffered"
+    UNGUARDED_START = "GPUMemoryUnguardedStart"
     POD_LINGERS = "GPUMemoryPodLingers"
     INJECTION = "GPUMemoryInjection"

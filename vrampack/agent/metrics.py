@@ -150,6 +150,11 @@ class AgentMetrics:
             "vrampack_agent_unfenced_starts_total",
             "Pods that were started while the agent was not registered, found and counted afterwards.",
         )
+        self.unguarded_containers = Gauge(
+            "vrampack_agent_unguarded_containers",
+            "Containers that run with a limit that the hook was never asked to put in force.",
+            registry=self.registry,
+        )
         self.xid_errors = Counter(
             "vrampack_agent_xid_errors_total",
             "Errors that the driver reported, by card and XID number.",

@@ -17,6 +17,7 @@ from vrampack.config.addresses import OptionalListenAddress, OptionalNamespace, 
 from vrampack.config.strict import StrictModel, load_configuration
 from vrampack.kube.node_api import ReadAs
 
+DriverCapability = Literal["compute", "compat32", "display", "graphics", "ngx", "utility", "video"]
 CardUnits = Annotated[int, Field(ge=1, le=MAX_UNITS)]
 
 
@@ -157,6 +158,20 @@ class RejectedPodSettings(StrictModel):
     """How long a refusal lasts before the Node says so. The extender's `refused.evict_after_seconds` comes on top."""
 
 
+class RuntimeClassSettings(StrictModel):
+    """Under which runtime classes containers with a card may start. A handler that does not call our hook holds no limit."""
+
+    allow: tuple[str, ...] | None = Field(default=None, strict=False)
+    """Only these, and pods that name none. Without it all but those of `refuse`."""
+
+    refuse: tuple[str, ...] = Field(default=("nvidia-cdi", "nvidia-legacy"), strict=False)
+    """Never these: by default the two handlers of NVIDIA's toolkit that nobody configures a hook for."""
+
+    def is_allowed(self, name: str) -> bool:
+        """Whether a pod of this runtime class may start; empty for none."""
+        return not name or (name not in self.refuse and (self.allow is None or name in self.allow))
+
+
 class OveruseSettings(StrictModel):
     """What is said of containers over their limit where nobody holds it (`enforcement: watch`)."""
 
@@ -175,6 +190,11 @@ class CdiSettings(StrictModel):
 
     drm_nodes: bool = False
     """Also the card's nodes in /dev/dri, for programs that draw. A program can allocate past its limit through them."""
+
+    driver_capabilities: tuple[DriverCapability, ...] = Field(
+        default=("compute", "utility"), strict=False, min_length=1
+    )
+    """`NVIDIA_DRIVER_CAPABILITIES` of every container with a card, whatever pod and image say."""
 
     hook: Path | None = Field(default=None, strict=False)
     """Where the node has vrampack-hook. With it a limit that needs the hook needs no other installation of it."""
@@ -240,6 +260,7 @@ class AgentConfiguration(StrictModel):
     cards: CardSelection = CardSelection()
     health: HealthSettings = HealthSettings()
     refused: RejectedPodSettings = RejectedPodSettings()
+    runtime_classes: RuntimeClassSettings = RuntimeClassSettings()
     watch: OveruseSettings = OveruseSettings()
     usage_lease: UsageLeaseSettings = UsageLeaseSettings()
     standalone: StandaloneSettings = StandaloneSettings()

@@ -26,6 +26,8 @@ from vrampack.cards.units import MAX_UNITS, parse_units
 
 MAX_CARDS = 256
 """16 GPUs of 7 MIG instances are 112; a longer list is damaged."""
+RESERVED_NAMES = frozenset({"all", "none", "void"})
+"""What the runtime of a container does not take for the name of one card. Nor a number, which is an index to it."""
 MAX_MEMORY_MIB = 2**30
 
 
@@ -143,6 +145,8 @@ def _read_card(value: object, path: str) -> CardFacts:
     uuid = value.get("uuid")
     if not (isinstance(uuid, str) and uuid) or "," in uuid:
         raise RecordError(f"{path}.uuid: not a uuid")
+    if uuid.strip().lower() in RESERVED_NAMES or uuid.isdecimal():
+        raise RecordError(f"{path}.uuid: {uuid[:60]!r} is no uuid: NVIDIA's runtime takes it for other cards, or none")
     healthy = value.get("healthy", True)
     if not isinstance(healthy, bool):
         raise RecordError(f"{path}.healthy: neither true nor false")

@@ -58,7 +58,8 @@ def raise_descriptor_limit() -> None:
 
 
 async def _in_kubernetes(settings: AgentConfiguration, options: argparse.Namespace) -> None:
-    from vrampack.agent.app import AgentOptions, run_agent  # noqa: PLC0415 - with it the Kubernetes client, which other hosts are spared
+    from vrampack.agent.app import AgentOptions  # noqa: PLC0415 - with it the Kubernetes client, which other hosts are spared
+    from vrampack.agent.process import run_agent  # noqa: PLC0415 - likewise
 
     started = AgentOptions(settings, VERSION, options.node_name, options.kubeconfig, options.context)
     await run_agent(started, _library(settings))

@@ -7,19 +7,19 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 import aiohttp
 import msgspec
 
 from vrampack.kube.aio_client import ApiClient
+from vrampack.kube.answer_errors import build_answer_error
 from vrampack.kube.credentials import Credentials
 from vrampack.kube.errors import (
     BrokenWatchError,
     NoAnswerError,
     RefusedError,
-    ResourceExpiredError,
     SilentWatchError,
     UnreachableError,
 )
@@ -28,9 +28,11 @@ from vrampack.kube.objects import (
     DeviceClassList,
     NodeObject,
     PodObject,
-    Status,
+    ResourceSliceList,
+    ResourceSliceObject,
 )
 
+ListObject = TypeVar("ListObject")
 Resource = Literal["pods", "nodes", "namespaces", "leases"]
 
 CONNECT_TIMEOUT_SECONDS = 3.0
@@ -38,8 +40,6 @@ DEFAULT_TIMEOUT_SECONDS = 30.0
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 """Lists are merged by name, so that one condition or webhook of several can be changed."""
-TOO_LARGE_FOR_ETCD = ("etcdserver: request is too large", "trying to send message larger than max")
-"""What etcd, and the API server's client of it, say of an object that they do not take, whatever the status is then."""
 
 
 class CallObserver(Protocol):
@@ -82,14 +82,15 @@ class Api:
     async def list_device_classes(self, *, limit: int, token: str, timeout_seconds: float) -> DeviceClassList:
         """One page of the cluster's device classes. 404: this API server has no such kind."""
         query = {"limit": str(limit)} | ({"continue": token} if token else {})
-        path = "/apis/resource.k8s.io/v1/deviceclasses"
-        body = await self._call(
-            "GET", path, verb="list", resource="deviceclasses", query=query, seconds=timeout_seconds
-        )
-        try:
-            return msgspec.json.decode(body, type=DeviceClassList)
-        except UNDECODABLE as error:
-            raise NoAnswerError(f"list deviceclasses: {error}") from error
+        return await self._list_resources("deviceclasses", query, DeviceClassList, timeout_seconds)
+
+    async def list_resource_slices(
+        self, *, node: str, driver: str, timeout_seconds: float
+    ) -> list[ResourceSliceObject]:
+        """Those of one DRA driver on one node, as the API server's cache has them. 404: this API server has no such kind."""
+        query = {"resourceVersion": "0"} | _build_selector_query(f"spec.nodeName={node},spec.driver={driver}")
+        found = await self._list_resources("resourceslices", query, ResourceSliceList, timeout_seconds)
+        return found.items or []
 
     @asynccontextmanager
     async def watch(
@@ -122,7 +123,7 @@ class Api:
             try:
                 code = response.status
                 if code != HTTPStatus.OK:
-                    raise _build_error(code, await response.read())
+                    raise build_answer_error(code, await response.read())
                 yield response.content
             finally:
                 response.close()
@@ -279,6 +280,17 @@ class Api:
         """What a call has beside what every call has."""
         return {}
 
+    async def _list_resources(
+        self, resource: str, query: Mapping[str, str], kind: type[ListObject], timeout_seconds: float
+    ) -> ListObject:
+        """A list of what dynamic resource allocation (DRA) keeps."""
+        path = f"/apis/resource.k8s.io/v1/{resource}"
+        body = await self._call("GET", path, verb="list", resource=resource, query=query, seconds=timeout_seconds)
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except UNDECODABLE as error:
+            raise NoAnswerError(f"list {resource}: {error}") from error
+
     async def _get_object(self, path: str, resource: str, timeout_seconds: float) -> bytes | None:
         """One object as the API server has it now; None when there is none."""
         try:
@@ -315,7 +327,7 @@ class Api:
         finally:
             self._observe(verb=verb, resource=resource, code=code, seconds=time.monotonic() - started)
         if not HTTPStatus.OK <= code < HTTPStatus.MULTIPLE_CHOICES:
-            raise _build_error(code, answer)
+            raise build_answer_error(code, answer)
         return answer
 
     async def _send(
@@ -368,20 +380,6 @@ def _pod_path(namespace: str, name: str) -> str:
 
 def _node_path(name: str) -> str:
     return f"/api/v1/nodes/{quote(name, safe='')}"
-
-
-def _build_error(code: int, body: bytes) -> Exception:
-    try:
-        status = msgspec.json.decode(body, type=Status)
-    except UNDECODABLE:
-        status = Status(message=body[:200].decode(errors="replace"))
-    if code == HTTPStatus.GONE:
-        return ResourceExpiredError(code, status.reason, status.message)
-    is_too_large = any(text in status.message for text in TOO_LARGE_FOR_ETCD)
-    if is_too_large or HTTPStatus.BAD_REQUEST <= code < HTTPStatus.INTERNAL_SERVER_ERROR:
-        code = HTTPStatus.REQUEST_ENTITY_TOO_LARGE if is_too_large else code
-        return RefusedError(code, status.reason, status.message)
-    return NoAnswerError(f"{code} {status.reason}: {status.message}")
 
 
 def _describe_error(error: BaseException) -> str:

@@ -89,10 +89,20 @@ class OwnedObjectMeta(ObjectMeta, frozen=True, rename="camel"):
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
 
+class ContainerRun(msgspec.Struct, frozen=True, rename="camel"):
+    started_at: str | None = None
+
+
+class ContainerState(msgspec.Struct, frozen=True):
+    running: ContainerRun | None = None
+    terminated: ContainerRun | None = None
+
+
 class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     container_id: str = msgspec.field(default="", name="containerID")
     """Empty until the container was made; from then on that of the last one."""
+    state: ContainerState | None = None
 
 
 class LocalPodStatus(PodStatus, frozen=True, rename="camel"):
@@ -113,13 +123,18 @@ class OwnedPodObject(PodObject, frozen=True):
 
     @property
     def is_controlled(self) -> bool:
-        """Whether somebody makes it anew when it is gone."""
+        """Whether a controller creates a replacement when it is gone."""
         return any(owner.controller and owner.kind != "Node" for owner in self.metadata.owner_references or ())
+
+
+class LocalPodSpec(PodSpec, frozen=True, rename="camel"):
+    runtime_class_name: str | None = None
 
 
 class LocalPodObject(OwnedPodObject, frozen=True):
     """A v1.Pod as its own node wants it: with owners and containers, which the ledger of a whole cluster spares itself."""
 
+    spec: LocalPodSpec = LocalPodSpec()
     status: LocalPodStatus = LocalPodStatus()
 
 
@@ -219,6 +234,32 @@ class DeviceClassList(msgspec.Struct, frozen=True):
 
     metadata: ListMeta = ListMeta()
     items: list[DeviceClassObject] | None = None
+
+
+class DeviceAttribute(msgspec.Struct, frozen=True):
+    string: str | None = None
+
+
+class SliceDevice(msgspec.Struct, frozen=True):
+    attributes: dict[str, DeviceAttribute] | None = None
+
+
+class ResourceSliceSpec(msgspec.Struct, frozen=True):
+    driver: str = ""
+    devices: list[SliceDevice] | None = None
+
+
+class ResourceSliceObject(msgspec.Struct, frozen=True):
+    """A resource.k8s.io/v1.ResourceSlice."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceSliceSpec = ResourceSliceSpec()
+
+
+class ResourceSliceList(msgspec.Struct, frozen=True):
+    """All of one node."""
+
+    items: list[ResourceSliceObject] | None = None
 
 
 class Status(msgspec.Struct, frozen=True):

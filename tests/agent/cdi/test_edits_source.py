@@ -11,8 +11,9 @@ import pytest
 
 from tests.agent.cdi.real_specs import MIG_MINORS, CdiNode, profile_gpu, profile_instance
 from vrampack.agent.cdi import edits_source
-from vrampack.agent.cdi.card_edits import CardEdits
+from vrampack.agent.cdi.card_edits import CardEdits, drop_drm_nodes
 from vrampack.agent.cdi.errors import CdiError
+from vrampack.agent.cdi.spec_document import CdiDeviceNode, CdiEdits, CdiMount
 from vrampack.agent.nvml.driver import Gpu
 
 CONTROL = {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"}
@@ -90,6 +91,15 @@ async def test_nodes_for_drawing_are_there_only_where_they_are_asked_for(tmp_pat
     source = CdiNode(tmp_path, "host.json").build_source(has_drm_nodes=True)
     found = await source.find_edits(profile_gpu("h200x8", 1))
     assert paths_of(found) - CONTROL == {"/dev/nvidia1", "/dev/dri/card1", "/dev/dri/renderD129"}
+
+
+def test_nodes_for_drawing_have_no_other_name() -> None:
+    """A node may be called otherwise inside, and a folder may be mounted: a spec is written by other programs."""
+    card = CdiDeviceNode("/dev/nvidia0")
+    hidden = [CdiDeviceNode("/dev/card", host_path="/dev/dri/card0"), CdiDeviceNode("/dev//dri/card0")]
+    mounts = (CdiMount("/dev/dri", "/dev/shown"), CdiMount("/usr/lib/a.so", "/usr/lib/a.so"))
+    found = drop_drm_nodes(CardEdits(CdiEdits(device_nodes=(card, *hidden), mounts=mounts), "0.5.0"))
+    assert found.edits == CdiEdits(device_nodes=(card,), mounts=mounts[1:])
 
 
 async def test_the_toolkits_program_is_asked_once_where_no_spec_names_the_card(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from tests.agent.pod_lifecycle import (
 from vrampack.agent.admission import injection
 
 TWO_CARDS = (16130, 16130)
+REQUESTED = ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES")
+"""What a tenant sets to see more of the driver."""
 
 
 async def test_a_container_gets_its_card_when_it_starts() -> None:
@@ -28,7 +30,7 @@ async def test_a_container_gets_its_card_when_it_starts() -> None:
         runtime = await world.add_runtime()
         await world.start_agent()
         pod = put_bound_pod(
-            world, "p", cards=[1], has_references=False, env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+            world, "p", cards=[1], has_references=False, env=[{"name": name, "value": "all"} for name in REQUESTED]
         )
         assert await world.kubelet.admit(pod)
         answer = answers_of(world, pod)
@@ -38,6 +40,7 @@ async def test_a_container_gets_its_card_when_it_starts() -> None:
         edits = await resolve(runtime, await world.kubelet.start(pod, "main"))
         assert cards_of(edits) == ["/dev/nvidia1"]
         assert env_of(edits)["NVIDIA_VISIBLE_DEVICES"] == "void"
+        assert env_of(edits)["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
         assert env_of(edits)["NVIDIA_GPU_MEMORY_LIMIT"] == "4301"  # 16130 * 4 / 15, rounded down
         assert {name: value for name, value in env_of(edits).items() if name.startswith("ALIYUN")} == {
             "ALIYUN_COM_GPU_MEM_CONTAINER": "4",
@@ -46,6 +49,15 @@ async def test_a_container_gets_its_card_when_it_starts() -> None:
             "ALIYUN_COM_GPU_MEM_IDX": "1",
         }
         assert world.read_metric("vrampack_agent_cdi_specs_total", result="read") == 1
+
+
+async def test_programs_that_encode_video_get_what_the_settings_give_them() -> None:
+    async with agent_harness(starts=False, cdi={"driver_capabilities": ["compute", "video"]}) as world:
+        world.settings["cdi"]["folder"] = world.cdi_folder
+        runtime = await world.add_runtime()
+        await world.start_agent()
+        edits = await resolve(runtime, await run_pod(world, put_bound_pod(world, "p", has_references=False)))
+        assert env_of(edits)["NVIDIA_DRIVER_CAPABILITIES"] == "compute,video"
 
 
 async def test_the_spec_is_deleted_when_the_container_shows_and_written_again_for_the_next() -> None:

@@ -134,6 +134,7 @@ PLACEMENT = {
     "kind": _constant("PlacementPolicy", "Policy"),
 } | {path: row for path, row in EXTENDER.items() if path.partition(".")[0] in ("policy", "profiles", "rules")}
 
+CAPABILITY = "one of compute, compat32, display, graphics, ngx, utility, video"
 XID = "a whole number from 1 up"
 AGENT = {
     "apiVersion": _constant("vrampack.dev/v1"),
@@ -144,9 +145,10 @@ AGENT = {
         "{T4: 15}", "a mapping, each value a whole number from 1 to 1048576", ("7", "true", "[]", "text", "null")
     ),
     "injection": _words("auto", "cdi", "exact"),
-    "cdi": _section("folder", "drm_nodes", "hook", "nvidia_ctk", "driver_root"),
+    "cdi": _section("folder", "drm_nodes", "driver_capabilities", "hook", "nvidia_ctk", "driver_root"),
     "cdi.folder": REQUIRED_PATH,
     "cdi.drm_nodes": SWITCH,
+    "cdi.driver_capabilities": _list("[compute]", CAPABILITY),
     "cdi.hook": _path(),
     "cdi.nvidia_ctk": REQUIRED_PATH,
     "cdi.driver_root": _text("/a", "a text that is not empty", "''"),
@@ -176,6 +178,9 @@ AGENT = {
     "refused": _section("action", "after_seconds"),
     "refused.action": _words("evict", "keep"),
     "refused.after_seconds": _number("2", f"{SECONDS}3600", "0", "3601"),
+    "runtime_classes": _section("allow", "refuse"),
+    "runtime_classes.allow": FieldRow("[nvidia]", "a list, each entry a text", ("7", "true", "text", "{}")),
+    "runtime_classes.refuse": _list("[]", "a text"),
     "watch": _section("slack_mib", "evict_after_seconds"),
     "watch.slack_mib": _number("2", "a whole number from 0 to 1048576", "-1", "1048577"),
     "watch.evict_after_seconds": FieldRow(

@@ -38,6 +38,8 @@ class KubeletContainerState:
     is_running: bool = False
     restarts: int = 0
     waiting: tuple[str, str] | None = None
+    started_at: str = ""
+    """As the status says it; empty: it does not."""
 
 
 class KubeletPod:
@@ -96,6 +98,7 @@ def kubelet_pod(
     env: Iterable[Json] = (),
     has_references: bool = True,
     resource: str = MEMORY_RESOURCE,
+    runtime_class: str = "",
 ) -> KubeletPod:
     """A pod of namespace `default`, by default with the environment that the admission policy gives it.
 
@@ -122,7 +125,8 @@ def kubelet_pod(
                 "uid": f"uid-{name}",
                 "annotations": dict(annotations or {}),
             },
-            "spec": {
+            "spec": ({"runtimeClassName": runtime_class} if runtime_class else {})
+            | {
                 "initContainers": [spec_of(*each) for each in (init or {}).items()],
                 "containers": [spec_of(*each) for each in mains.items()],
             },
@@ -168,7 +172,7 @@ def _container(raw: Json, kind: Kind) -> KubeletContainer:
 
 def _status(name: str, state: KubeletContainerState) -> Json:
     if state.is_running:
-        now: Json = {"running": {}}
+        now: Json = {"running": {"startedAt": state.started_at} if state.started_at else {}}
     elif state.waiting:
         now = {"waiting": {"reason": state.waiting[0], "message": state.waiting[1]}}
     elif state.container_id:

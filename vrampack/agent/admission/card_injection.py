@@ -34,6 +34,8 @@ from vrampack.cards.env_injection import CONTAINER_UNITS_VARIABLE, VISIBLE_DEVIC
 from vrampack.cards.grants import Grant, read_grant
 from vrampack.cards.records import RecordError
 
+DRIVER_CAPABILITIES_VARIABLE = "NVIDIA_DRIVER_CAPABILITIES"
+"""`graphics`, `display` and `all` let a runtime of NVIDIA's add nodes of `/dev/dri`."""
 MOUNT_OPTIONS = ("ro", "nosuid", "nodev", "rbind", "rprivate")
 
 
@@ -52,7 +54,7 @@ class EditsFinder(Protocol):
 class CardInjection:
     """What `PreStartContainer` does for containers whose card comes by CDI."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a spec is made of, each named
         self,
         publisher: SpecSink,
         edits: EditsFinder,
@@ -61,6 +63,7 @@ class CardInjection:
         list_mounts: Callable[[], Mapping[str, str]],
         get_hook: Callable[[], Path | None],
         needs_limit_hook: Callable[[], bool],
+        driver_capabilities: Sequence[str],
     ) -> None:
         """`get_hook` is where the node has our createRuntime hook, None where no limit needs it.
 
@@ -72,6 +75,7 @@ class CardInjection:
         self._list_mounts = list_mounts
         self._get_hook = get_hook
         self._needs_limit_hook = needs_limit_hook
+        self._driver_capabilities = ",".join(driver_capabilities)
 
     async def inject_cards(self, pod: LocalPod, entries: Iterable[CheckpointAllocation]) -> None:
         """Write the specs of these containers of the pod. Raises `RefusedStartError`.
@@ -110,7 +114,10 @@ class CardInjection:
     def _build_own_edits(self, pod: LocalPod, grant: Grant) -> CdiEdits:
         hook = self._get_hook()
         return CdiEdits(
-            env=tuple(f"{name}={value}" for name, value in _build_variables(pod, grant).items()),
+            env=(
+                f"{DRIVER_CAPABILITIES_VARIABLE}={self._driver_capabilities}",
+                *(f"{name}={value}" for name, value in _build_variables(pod, grant).items()),
+            ),
             mounts=tuple(CdiMount(host, inside, MOUNT_OPTIONS) for inside, host in self._list_mounts().items()),
             hooks=(CdiHook("createRuntime", os.fspath(hook), (hook.name,)),) if hook is not None else (),
         )

@@ -12,7 +12,7 @@ counts is what passed pods hold, so of two pods that were given the same room ex
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from vrampack.agent.admission.errors import RefusedStartError
@@ -30,6 +30,7 @@ REJECTION_REASONS = (
     "api",
     "other_node",
     "static",
+    "runtime_class",
     "before_admission",
     "no_record",
     "record",
@@ -68,8 +69,10 @@ class AdmittedStart:
 class Fence:
     """The book of one node."""
 
-    def __init__(self, node: str) -> None:
+    def __init__(self, node: str, *, is_class_allowed: Callable[[str], bool] = lambda _name: True) -> None:
+        """`is_class_allowed`: whether containers of this runtime class may start."""
         self._node = node
+        self._is_class_allowed = is_class_allowed
         self._units_by_pod: dict[str, Counter[str]] = {}
         """Units by card of every pod that passed, by pod uid."""
         self._admitted_starts: dict[DeviceAllocation, AdmittedStart] = {}
@@ -125,6 +128,12 @@ class Fence:
         _check_origin(pod, self._node)
         if pod.pod.uid in self._units_by_pod:
             return _readmit(pod, start.allocation)
+        if not self._is_class_allowed(pod.runtime_class):
+            text = (
+                f"runtime class {pod.runtime_class} may go past what holds its limit: name another or none, "
+                "or see runtime_classes in the agent's configuration"
+            )
+            raise RefusedStartError("runtime_class", text)
         ids = count_units_by_card(start.allocation.device_ids)
         if ids is None:
             _read_shares(pod)

@@ -94,6 +94,7 @@ class Injection:
             list_mounts=enforcement.list_mounts,
             get_hook=self._get_hook,
             needs_limit_hook=lambda: enforcement.needs_toolkit,
+            driver_capabilities=settings.cdi.driver_capabilities,
         )
 
     @property

@@ -86,8 +86,10 @@ class PodWorkload:
                 return read_pod_limits(pod.annotations, pod.pod.request)
             return read_grant(pod.annotations, container).limits_mib
         except RecordError:
-            # A pod that a previous plugin set up, with that plugin's kind of record, runs on as it did.
-            return {} if isinstance(pod.pod.record, Record) else None
+            # A pod that a previous plugin set up, with that plugin's kind of record, runs on as it did. Of a record of ours a
+            # container that is not in it has no limit to be given: it may have been named by the tenant.
+            record = pod.pod.record
+            return {} if isinstance(record, Record) and not record.is_ours else None
 
     def get_container_name(self, pod_uid: str, container_id: str) -> str | None:
         """None while the pod's status does not say it."""

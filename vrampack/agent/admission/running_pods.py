@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 from vrampack.agent.admission.fence import Fence
 from vrampack.agent.admission.lingering_pods import LingeringPods
+from vrampack.agent.cluster.local_pod import LocalPod
 from vrampack.agent.cluster.pod_cache import PodCache
 from vrampack.agent.kubelet.device_ids import count_readable_units
 from vrampack.agent.kubelet.errors import KubeletError
@@ -28,7 +29,7 @@ RETRY_SECONDS = 1.0
 class RunningPods:
     """Of one node."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it needs, each named
         self,
         fence: Fence,
         pod_cache: PodCache,
@@ -36,6 +37,7 @@ class RunningPods:
         *,
         lingering_pods: LingeringPods,
         metrics: AgentMetrics,
+        on_unfenced_start: Callable[[LocalPod], None],
         get_cards: Callable[[], Iterable[CardFacts]],
     ) -> None:
         self._fence = fence
@@ -43,6 +45,7 @@ class RunningPods:
         self._pod_resources = pod_resources
         self._lingering_pods = lingering_pods
         self._metrics = metrics
+        self._on_unfenced_start = on_unfenced_start
         self._get_cards = get_cards
 
     def is_card_held(self, uuid: str) -> bool:
@@ -63,6 +66,7 @@ class RunningPods:
         allocations = await self._list_allocations()
         for pod in self._fence.restore_pods(self._pod_cache.list_pods(), allocations, self._get_cards()):
             self._metrics.unfenced_starts.inc()
+            self._on_unfenced_start(pod)
             log.warning("unfenced start counted pod=%s uid=%s", pod.pod, pod.pod.uid)
 
     async def _restore_lingering_pods(self) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Final
 
 import msgspec
@@ -79,8 +80,8 @@ def drop_drm_nodes(found: CardEdits) -> CardEdits:
     return CardEdits(
         CdiEdits(
             env=edits.env,
-            device_nodes=tuple(node for node in edits.device_nodes if not node.path.startswith(f"{DRM_FOLDER}/")),
-            mounts=edits.mounts,
+            device_nodes=tuple(node for node in edits.device_nodes if not _is_of_drm(node.path, node.host_path)),
+            mounts=tuple(mount for mount in edits.mounts if not _is_of_drm(mount.container_path, mount.host_path)),
             hooks=tuple(hook for hook in edits.hooks if not _is_about_drm(hook)),
             additional_gids=edits.additional_gids,
         ),
@@ -155,6 +156,11 @@ def _build_limit_hooks(spec: CdiSpec, gpu: Gpu) -> Iterator[CdiHook]:
     if template is not None and "--gpu-id" in template.args and gpu.mig_parent is None:
         at = template.args.index("--gpu-id") + 1
         yield msgspec.structs.replace(template, args=(*template.args[:at], gpu.uuid, *template.args[at + 1 :]))
+
+
+def _is_of_drm(*paths: str) -> bool:
+    """Whether one of these is that folder, or in it: a node may have another name inside the container."""
+    return any(PurePosixPath(DRM_FOLDER) in (each := PurePosixPath(path), *each.parents) for path in paths)
 
 
 def _is_about_drm(hook: CdiHook) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 
 from vrampack.cards.pod import Pod
 from vrampack.kube.objects import ContainerStatus, LocalPodObject, to_pod
@@ -21,6 +22,10 @@ class LocalPod:
     """Of a file of the node; the API server has its mirror."""
     is_controlled: bool
     """Whether somebody makes it anew when it is gone."""
+    runtime_class: str = ""
+    """Empty: the node's default handler."""
+    started_at: Mapping[str, float] = field(default_factory=dict)
+    """When each container was started last, by kubelet's clock; none where its status does not say."""
 
     @property
     def started_containers(self) -> frozenset[str]:
@@ -45,4 +50,14 @@ def to_local_pod(obj: LocalPodObject, resource: str) -> LocalPod:
         container_ids={state.name: state.container_id for state in states if state.container_id},
         is_static=obj.is_static,
         is_controlled=obj.is_controlled,
+        runtime_class=obj.spec.runtime_class_name or "",
+        started_at={state.name: at for state in states if (at := _read_start(state)) is not None},
     )
+
+
+def _read_start(status: ContainerStatus) -> float | None:
+    run = (status.state.running or status.state.terminated) if status.state is not None else None
+    try:
+        return datetime.fromisoformat((run and run.started_at) or "").timestamp()
+    except ValueError:
+        return None

@@ -25,10 +25,14 @@ class PodLimits:
         cgroups: CgroupTree,
         enforcement: LimitApplier,
         get_limits_mib: Callable[[str, str], Mapping[str, int] | None],
+        *,
+        on_allowed: Callable[[str], None] = lambda _container_id: None,
     ) -> None:
+        """`on_allowed` is told the id of each container that may start."""
         self._cgroups = cgroups
         self._enforcement = enforcement
         self._get_limits_mib = get_limits_mib
+        self._on_allowed = on_allowed
 
     async def apply_limit(self, question: HookQuestion) -> str:
         """Returns nothing for the hook to mount: `Allocate` did. Raises `LimitError` for a container that may not start."""
@@ -37,9 +41,11 @@ class PodLimits:
         if limits is None:
             raise LimitError(f"{target}: no record gives this container a limit")
         if not limits:
+            self._on_allowed(question.id)
             log.info("container unlimited pod=%s/%s container=%s", target.namespace, target.name, target.container)
             return ""
         applied = await self._enforcement.apply(Scope.CONTAINER, target, limits)
+        self._on_allowed(question.id)
         log.info(
             "limit applied pod=%s/%s container=%s state=%s held_by=%s mib=%s",
             target.namespace,

@@ -44,6 +44,15 @@ class ModuleStatus(msgspec.Struct, frozen=True, rename="camel"):
     """Open files of processes that it limits: as long as there are any the driver cannot be unloaded."""
 
 
+class UnguardedContainerStatus(msgspec.Struct, frozen=True):
+    """One container that runs with a card and without its limit."""
+
+    namespace: str
+    pod: str
+    uid: str
+    container: str
+
+
 class LimitsStatus(msgspec.Struct, frozen=True, rename="camel"):
     """One node."""
 
@@ -58,3 +67,5 @@ class LimitsStatus(msgspec.Struct, frozen=True, rename="camel"):
     containers: tuple[LimitedContainer, ...] = ()
     module: ModuleStatus | None = None
     """Where limits hang on it and it is loaded."""
+    unguarded: tuple[UnguardedContainerStatus, ...] = ()
+    """Containers that no hook asked about, where only the hook puts limits in force."""

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from vrampack.agent.admission.unguarded_starts import UnguardedContainer
 from vrampack.agent.cluster.local_pod import LocalPod
 from vrampack.agent.limits.accounting import ProcessUsage, UsageAccounting, UsageTotals
 from vrampack.agent.limits.contract import ModuleState
 from vrampack.agent.limits.enforcement import Enforcement
 from vrampack.agent.limits.workload import Workload
-from vrampack.agent.status.schema import LimitedContainer, LimitedProcess, LimitsStatus, ModuleStatus
+from vrampack.agent.status.schema import (
+    LimitedContainer,
+    LimitedProcess,
+    LimitsStatus,
+    ModuleStatus,
+    UnguardedContainerStatus,
+)
 from vrampack.cards.node import CardFacts
 
 _MIB = 1 << 20
 
 
-def build_limits_status(
+def build_limits_status(  # noqa: PLR0913 - what the page shows, each named
     node: str,
     enforcement: Enforcement,
     workload: Workload,
@@ -23,11 +30,16 @@ def build_limits_status(
     driver_version: str,
     cards: Iterable[CardFacts],
     pods: Iterable[LocalPod] = (),
+    unguarded: Iterable[UnguardedContainer] = (),
 ) -> LimitsStatus:
     """As it is now."""
     accounting, mode = enforcement.accounting, enforcement.mode
+    rows = tuple(
+        UnguardedContainerStatus(each.pod.pod.namespace, each.pod.pod.name, each.pod.pod.uid, each.container)
+        for each in unguarded
+    )
     if accounting is None:
-        return LimitsStatus(node=node, enforcement=mode, driver_version=driver_version)
+        return LimitsStatus(node=node, enforcement=mode, driver_version=driver_version, unguarded=rows)
     pods_by_uid = {pod.pod.uid: pod for pod in pods}
     return LimitsStatus(
         node=node,
@@ -36,6 +48,7 @@ def build_limits_status(
         connected=accounting.process_count,
         containers=tuple(_list_containers(accounting, workload, _index_by_uuid(cards), pods_by_uid)),
         module=_build_module_status(enforcement.module_state),
+        unguarded=rows,
     )
 
 

@@ -14,7 +14,15 @@ _MIB = 1 << 20
 
 
 def format_table(status: LimitsStatus) -> str:
-    """Sizes in MiB, rounded up: what is used is never shown as less."""
+    """Sizes in MiB, rounded up: what is used is never shown as less. Containers without their limit stand below."""
+    below = "".join(
+        f"No limit is in force for container {each.container} of pod {each.namespace}/{each.pod}: the hook was not called.\n"
+        for each in status.unguarded
+    )
+    return _format_usage(status) + below
+
+
+def _format_usage(status: LimitsStatus) -> str:
     if status.enforcement not in {"kmod", "preload"}:
         held_by = status.enforcement or "-"
         return f"Limits of node {status.node} are not held by module or library: enforcement is {held_by}.\n"

@@ -1,0 +1,131 @@
+"""Containers that run without having passed what holds limits: another handler went past the hook, or nobody asked the fence.
+
+    hook --container id--> record_answer
+    the pod's status --container id--> check_containers: no answer was given for it --> event, metric, /limits
+
+The hook is asked before a container's first process runs, and kubelet reports the id afterwards: whoever shows in a status
+has been asked about, or never will be. What an agent before this one answered is not known here, so containers that were
+started until shortly after this one began to listen are left out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from vrampack.agent.cluster.local_pod import LocalPod
+from vrampack.agent.events import AgentEventReason
+from vrampack.agent.metrics import AgentMetrics
+from vrampack.cards.pod import Pod
+
+log = logging.getLogger(__name__)
+
+PREDECESSOR_SECONDS = 6.0
+"""A hook waits 5 s for its answer, and kubelet rounds down to a second: so long the agent before this one may have given it."""
+GetLimits: TypeAlias = Callable[[str, str], Mapping[str, int] | None]
+"""Of a container, by uid of its pod and by name: MiB by card; None for one that is not known."""
+MAX_UNSHOWN = 1000
+"""Of these at most: twice the containers that a node has."""
+
+
+class PodEventSink(Protocol):
+    """See `kube/events.py`."""
+
+    def record_pod_event(self, pod: Pod, reason: str, text: str, *, is_warning: bool = True) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class UnguardedContainer:
+    """One container of a pod of this node."""
+
+    pod: LocalPod
+    container: str
+    container_id: str
+
+
+class UnguardedStarts:
+    """Of one node."""
+
+    def __init__(
+        self,
+        events: PodEventSink,
+        metrics: AgentMetrics,
+        *,
+        needs_hook: Callable[[], bool],
+        now: Callable[[], float],
+    ) -> None:
+        """`now` is the clock of kubelet's statuses: seconds since the epoch."""
+        self._events = events
+        self._metrics = metrics
+        self._needs_hook = needs_hook
+        self._now = now
+        self._listening_since: float | None = None
+        self._allowed_ids: dict[str, bool] = {}
+        """In the order of the answers, and whether a status has shown the container since."""
+        self._found: dict[str, UnguardedContainer] = {}
+
+    def record_unfenced_start(self, pod: LocalPod) -> None:
+        """The pod started while kubelet could not ask this agent."""
+        text = "started while kubelet could not ask this agent whether it may; what it holds is counted now"
+        self._events.record_pod_event(pod.pod, AgentEventReason.UNGUARDED_START, text)
+
+    def record_answer(self, container_id: str) -> None:
+        """The hook was told that this container may start."""
+        self._allowed_ids[container_id] = False
+
+    def list_containers(self) -> tuple[UnguardedContainer, ...]:
+        """Those that run now, as of the last check."""
+        return tuple(self._found.values())
+
+    def check_containers(self, pods: Iterable[LocalPod], get_limits_mib: GetLimits) -> None:
+        """Compare what runs with what was answered; each that is found is reported once."""
+        self._found = self._find_unguarded(pods, get_limits_mib) if self._needs_hook() else {}
+        self._metrics.unguarded_containers.set(len(self._found))
+
+    def _find_unguarded(self, pods: Iterable[LocalPod], get_limits_mib: GetLimits) -> dict[str, UnguardedContainer]:
+        if self._listening_since is None:
+            self._listening_since = self._now()
+        running = {
+            each.container_id: each
+            for pod in pods
+            for name, found in pod.container_ids.items()
+            for each in [UnguardedContainer(pod, name, found.rpartition("/")[2])]
+        }
+        found = {key: each for key, each in running.items() if self._is_unguarded(each, get_limits_mib)}
+        for key in found.keys() - self._found.keys():
+            self._report_container(found[key])
+        self._forget_answers(running.keys())
+        return found
+
+    def _forget_answers(self, running: AbstractSet[str]) -> None:
+        """Of containers that were shown and are gone; and the oldest, of containers that never came to life."""
+        for each in [each for each, was_shown in self._allowed_ids.items() if was_shown and each not in running]:
+            del self._allowed_ids[each]
+        self._allowed_ids.update(dict.fromkeys(self._allowed_ids.keys() & running, True))
+        unshown = [each for each, was_shown in self._allowed_ids.items() if not was_shown]
+        for each in unshown[:-MAX_UNSHOWN]:
+            del self._allowed_ids[each]
+
+    def _is_unguarded(self, container: UnguardedContainer, get_limits_mib: GetLimits) -> bool:
+        """Whether it has a limit that nobody put in force."""
+        if container.container_id in self._allowed_ids:
+            return False
+        if container.pod.started_at.get(container.container, float("inf")) < self._first_judged:
+            return False
+        return bool(get_limits_mib(container.pod.pod.uid, container.container))
+
+    def _report_container(self, found: UnguardedContainer) -> None:
+        handler = found.pod.runtime_class or "the default one"
+        text = (
+            f"container {found.container} runs without its limit: runtime class {handler} did not call vrampack-hook; "
+            "delete the pod, and let that handler call the hook or put its class into runtime_classes.refuse"
+        )
+        log.error("unguarded start pod=%s container=%s runtime_class=%s", found.pod.pod, found.container, handler)
+        self._events.record_pod_event(found.pod.pod, AgentEventReason.UNGUARDED_START, text)
+
+    @property
+    def _first_judged(self) -> float:
+        return (self._listening_since or 0.0) + PREDECESSOR_SECONDS

@@ -1,0 +1,105 @@
+"""NVIDIA's DRA driver on this node: what it offers, it gives to claims that neither kubelet's plugins nor the ledger count.
+
+Its ResourceSlices name the cards by uuid. One of ours among them keeps the node from offering any, as NVIDIA's device plugin
+does; claims and pods would otherwise have the same card. Clusters without resource.k8s.io/v1 have no such driver that we know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Final, Protocol
+
+from vrampack.agent.inventory.advertisement import Advertisement
+from vrampack.kube.errors import NoAnswerError, RefusedError
+from vrampack.kube.objects import ResourceSliceObject
+
+log = logging.getLogger(__name__)
+
+DRA_DRIVER: Final = "gpu.nvidia.com"
+UUID_ATTRIBUTES: Final = ("uuid", "parentUUID")
+"""Of a GPU or an instance of one; with the driver's name in front, too. An instance takes its GPU from us."""
+CHECK_INTERVAL_SECONDS = 120.0
+"""A driver that is installed is noticed within so long. Each look is a list of one node's slices, out of the API server's cache."""
+CALL_SECONDS = 10.0
+CURE = (
+    "set resources.gpus.enabled=false in that driver's chart, or keep its kubelet plugin off this node; or name the cards of "
+    "each in cards.include or cards.exclude"
+)
+
+
+class SliceSource(Protocol):
+    """See `kube/client.py`."""
+
+    async def list_resource_slices(
+        self, *, node: str, driver: str, timeout_seconds: float
+    ) -> list[ResourceSliceObject]: ...
+
+
+class ResourceSliceCheck:
+    """Of one node."""
+
+    def __init__(self, api: SliceSource, node: str, advertisement: Advertisement) -> None:
+        self._api = api
+        self._node = node
+        self._advertisement = advertisement
+        self._reported = ""
+
+    async def run(self) -> None:
+        """Look now and then, until cancelled."""
+        while True:
+            try:
+                await self.check_slices()
+            except Exception:  # what a driver writes there stops no later look
+                log.exception("resource slices not checked")
+            await asyncio.sleep(CHECK_INTERVAL_SECONDS * random.uniform(0.8, 1))  # noqa: S311 - spreads load, hides nothing
+
+    async def check_slices(self) -> None:
+        """One look. What it cannot see leaves the node as it was."""
+        try:
+            slices = await self._api.list_resource_slices(
+                node=self._node, driver=DRA_DRIVER, timeout_seconds=CALL_SECONDS
+            )
+        except RefusedError as error:
+            self._report_refusal(error)
+            return
+        except NoAnswerError as error:
+            self._warn_once(str(error))
+            return
+        self._reported = ""
+        ours = {uuid for card in self._advertisement.current.cards for uuid in (card.uuid, card.mig_parent) if uuid}
+        shared = sorted(_list_uuids(slices) & ours)
+        text = f"NVIDIA's DRA driver offers card {shared[0]} of this node as well; {CURE}" if shared else ""
+        self._advertisement.block("claims", text)
+
+    def _report_refusal(self, error: RefusedError) -> None:
+        if error.status == HTTPStatus.NOT_FOUND:
+            log.debug("resource slices not checked reason=%s", "this API server has no resource.k8s.io/v1")
+            self._advertisement.block("claims", "")
+        elif error.status == HTTPStatus.FORBIDDEN:
+            self._warn_once(
+                "the account lacks the right to list resourceslices of resource.k8s.io; apply the roles again"
+            )
+        else:
+            self._warn_once(str(error))
+
+    def _warn_once(self, error: str) -> None:
+        """Once, until there is another cause or none."""
+        if error != self._reported:
+            log.warning("resource slices not checked error=%s", error)
+        self._reported = error
+
+
+def _list_uuids(slices: Iterable[ResourceSliceObject]) -> set[str]:
+    """Of all devices of that driver, and of the GPUs that they are instances of."""
+    return {
+        value
+        for each in slices
+        if each.spec.driver == DRA_DRIVER
+        for device in each.spec.devices or ()
+        for name, attribute in (device.attributes or {}).items()
+        if name.removeprefix(f"{DRA_DRIVER}/") in UUID_ATTRIBUTES and (value := attribute.string)
+    }
