@@ -1,7 +1,7 @@
 """Whatever a tenant can name, send or size reaches the agent as bytes of its own choice, and ends nothing.
 
 One agent meets cgroup names, process names, lines to the hook's socket, packets to the library's, container ids and sizes that
-no honest program makes. `VRAMPACK_ODDITIES=100000` is the long form.
+no honest program makes. `VRAMPACK_ODDITIES=100000` is the long form, a part of `make soak`.
 """
 
 from __future__ import annotations

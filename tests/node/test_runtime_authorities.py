@@ -151,8 +151,8 @@ def test_with_policies_what_asks_is_refused_by_name(attacked: LiveNode) -> None:
 def test_a_dra_driver_with_a_card_of_ours_keeps_the_node_back(attacked: LiveNode) -> None:
     """Its ResourceSlice, as the API server has it; the agent may list it. The next agent looks at once."""
     device = {"name": "gpu-7", "attributes": {"uuid": {"string": LAST_CARD.uuid}}}
-    spec = {"driver": "gpu.nvidia.com", "nodeName": NODE_NAME, "devices": [device]}
-    spec["pool"] = {"name": NODE_NAME, "generation": 1, "resourceSliceCount": 1}
+    pool = {"name": NODE_NAME, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "gpu.nvidia.com", "nodeName": NODE_NAME, "pool": pool, "devices": [device]}
     made = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "rival"}, "spec": spec}
     attacked.apply(made)
     attacked.kill_agent()
