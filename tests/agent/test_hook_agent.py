@@ -135,7 +135,10 @@ async def test_a_container_that_the_hook_never_asked_for_is_named(
         assert await ask_for(world, asked, asked.states["main"].container_id.rpartition("/")[2])
         for pod in (asked, past):
             report_status(world, pod)
-        await world.wait_until(lambda: world.read_metric(UNGUARDED) == 1)
+        watched = world.agent._pod_cache
+        await world.wait_until(lambda: [bool(each.container_ids) for each in watched.list_pods()] == [True, True])
+        world.agent._unguarded_starts.check_containers(watched.list_pods(), world.agent._workload.get_limits_mib)
+        assert world.read_metric(UNGUARDED) == 1
         await world.wait_until(lambda: bool(told(world)))
         assert [name for name, _ in told(world)] == ["past"]
         assert "container main runs without its limit: runtime class the default one did not" in told(world)[0][1]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.fakes.faults import FaultBuilder
@@ -14,6 +17,7 @@ from tests.support.recorded_api_calls import RecordedApiCalls, open_api
 from vrampack.agent.device_plugin.resource_slices import ResourceSliceCheck
 from vrampack.agent.inventory.advertisement import Advertisement
 from vrampack.cards.node import CardFacts
+from vrampack.kube.objects import ResourceSliceObject
 from vrampack.simulator.apiserver import ApiServer
 
 GPU, INSTANCE = "GPU-a", "MIG-b"
@@ -85,6 +89,30 @@ async def test_a_card_of_ours_in_a_slice_keeps_the_node_back(
 async def test_it_is_offered_again_when_the_slices_are_gone(node: SliceHarness) -> None:
     assert await node.check_slices(a_device(uuid=GPU))
     assert await node.check_slices() == ""
+
+
+async def test_the_first_look_waits_until_the_cards_are_known() -> None:
+    """With none known yet no slice would be a rival, and the next look comes two minutes later."""
+    advertisement = Advertisement(find_list_problem=lambda _cards: "")
+    made = msgspec.json.decode(
+        json.dumps({"spec": {"driver": "gpu.nvidia.com", "devices": [a_device(uuid=GPU)]}}), type=ResourceSliceObject
+    )
+    asked = asyncio.Event()
+
+    class Slices:
+        async def list_resource_slices(self, **_query: object) -> list[ResourceSliceObject]:
+            asked.set()
+            return [made]
+
+    running = asyncio.create_task(ResourceSliceCheck(Slices(), "gpu-0", advertisement).run())
+    await asyncio.sleep(0)
+    assert not asked.is_set()
+    advertisement.update_cards(CARDS, "")
+    async with asyncio.timeout(5):
+        await asked.wait()
+    await asyncio.sleep(0)
+    assert GPU in advertisement.current.problem
+    running.cancel()
 
 
 async def test_other_drivers_are_no_rivals(node: SliceHarness) -> None:

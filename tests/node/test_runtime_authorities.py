@@ -19,7 +19,8 @@ from tests.fakes.nvml.profiles import PROFILES
 from tests.node.api_reader import Json
 from tests.node.conftest import SHAPE
 from tests.node.containerd_release import BUILT_2
-from tests.node.gpus import with_gpus
+from tests.node.controlplane import NODE_NAME
+from tests.node.gpus import read_allocatable, with_gpus
 from tests.node.injected_cards import list_answers
 from tests.node.node import LiveNode, has_ready_condition
 from tests.node.node_site import LOGS, NodeSite
@@ -145,6 +146,20 @@ def test_with_policies_what_asks_is_refused_by_name(attacked: LiveNode) -> None:
     for name, attack in ATTACKS.items():
         if attack.refusal:
             attacked.wait(partial(_is_refused, attacked, name, attack), what=f"{name} is refused")
+
+
+def test_a_dra_driver_with_a_card_of_ours_keeps_the_node_back(attacked: LiveNode) -> None:
+    """Its ResourceSlice, as the API server has it; the agent may list it. The next agent looks at once."""
+    device = {"name": "gpu-7", "attributes": {"uuid": {"string": LAST_CARD.uuid}}}
+    pool = {"name": NODE_NAME, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "gpu.nvidia.com", "nodeName": NODE_NAME, "pool": pool, "devices": [device]}
+    made = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "rival"}, "spec": spec}
+    attacked.apply(made)
+    attacked.kill_agent()
+    told = f"NVIDIA's DRA driver offers card {LAST_CARD.uuid} of this node as well"
+    attacked.wait(lambda: told in attacked.events(NODE_NAME), what=lambda: attacked.events(NODE_NAME))
+    attacked.wait(lambda: read_allocatable(attacked) == 0, what="nothing is offered")
+    attacked.kubectl("delete", "resourceslices", "rival")
 
 
 def _is_refused(node: LiveNode, name: str, attack: Attack) -> bool:

@@ -49,7 +49,10 @@ class ResourceSliceCheck:
         self._reported = ""
 
     async def run(self) -> None:
-        """Look now and then, until cancelled."""
+        """Look once the node's cards are known, and now and then; until cancelled."""
+        async for advertised in self._advertisement.watch_changes():
+            if advertised.cards:
+                break
         while True:
             try:
                 await self.check_slices()
