@@ -10,7 +10,7 @@ from vrampack.cli.version import VERSION
 
 FOLDERS = {
     "/var/lib/kubelet/device-plugins": ("/var/lib/kubelet/device-plugins", "Directory", False),
-    "/var/lib/kubelet/pod-resources": ("/var/lib/kubelet/pod-resources", "Directory", False),
+    "/var/lib/kubelet/pod-resources": ("/var/lib/kubelet/pod-resources", "Directory", True),
     "/sys/fs/cgroup": ("/sys/fs/cgroup", "Directory", True),
     "/run/vrampack": ("/run/vrampack", "DirectoryOrCreate", False),
     "/etc/cdi": ("/etc/cdi", "DirectoryOrCreate", False),
