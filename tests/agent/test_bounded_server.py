@@ -106,7 +106,8 @@ async def test_a_head_has_a_deadline(monkeypatch: pytest.MonkeyPatch, sent: byte
             assert await asyncio.to_thread(is_cut, client)
 
 
-async def test_the_newest_connection_is_answered_whoever_holds_the_others() -> None:
+async def test_the_newest_connection_is_answered_whoever_holds_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_server, "HEAD_SECONDS", 60)  # it is not the deadline that cuts
     async with run_server(total=3) as address:
         crowd = [open_connection(address) for _ in range(5)]
         try:
@@ -119,7 +120,8 @@ async def test_the_newest_connection_is_answered_whoever_holds_the_others() -> N
                 client.close()
 
 
-async def test_a_half_sent_handshake_counts_as_a_connection(tmp_path: Path) -> None:
+async def test_a_half_sent_handshake_counts_as_a_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_server, "HEAD_SECONDS", 60)
     authority = CertificateAuthority(tmp_path / "ca")
     certificate = ServerCertificate(build_files(authority.issue_pair("agent")), clock=lambda: 0.0)
     async with run_server(total=2, get_tls_context=certificate.get_context) as address:

@@ -7,8 +7,11 @@ import os
 import resource
 import socket
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import pytest
 
 from tests.agent.agent_harness import NODE, V100_MIB, records_for
 from tests.fakes.kubelet.pods import KubeletPod, kubelet_pod
@@ -17,6 +20,7 @@ from tests.fakes.nvml.profiles import PROFILES
 from tests.support.agent_process import AgentProcess, run_agent
 from tests.support.builders import snapshot_node
 from vrampack.agent.status.bounded_server import STATUS_CONNECTIONS
+from vrampack.cli.agent import MAX_DESCRIPTORS
 
 HALF_SENT = int(os.environ.get("VRAMPACK_HALF_SENT", "500"))
 """Of which each but those of the last moments has been cut. The acceptance is 10,000."""
@@ -71,7 +75,17 @@ def count_descriptors(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
-async def test_half_sent_requests_refuse_no_start_and_no_probe() -> None:
+@pytest.fixture
+def soft_limit() -> Iterator[int]:
+    """Of open files, given back after the test."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield soft
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_half_sent_requests_refuse_no_start_and_no_probe(soft_limit: int) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, hard))  # what the agent is given, and raises
     async with run_agent(PROFILES["v100"], "--log-level", "warning") as running:
         await running.wait_until_registered()
         units = {"status": {"capacity": {MEMORY: "15"}, "allocatable": {MEMORY: "15"}}}
@@ -79,10 +93,10 @@ async def test_half_sent_requests_refuse_no_start_and_no_probe() -> None:
             "nodes", NODE, units, is_status=True
         )  # as kubelet: without, the agent registers again after 30 s
         pid, port = running.process.pid, int(running.health.rpartition(":")[2])
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
+        raised = resource.prlimit(pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
+        assert raised == (min(hard, MAX_DESCRIPTORS), hard)
         before, descriptors, starts = read_resident_bytes(pid), 0, 0
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, HALF_SENT + 1000)), hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft_limit, HALF_SENT + 1000)), hard))
         crowd = Crowd(port)
         sending = asyncio.create_task(crowd.send_half_requests())
         try:
@@ -98,7 +112,6 @@ async def test_half_sent_requests_refuse_no_start_and_no_probe() -> None:
         finally:
             sending.cancel()
             crowd.close()
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         growth = read_resident_bytes(pid) - before
         sys.stdout.write(
             f"{HALF_SENT} half-sent: {starts} starts, {descriptors} descriptors, {growth >> 10} KiB more\n"

@@ -51,6 +51,14 @@ async def test_before_its_cards_are_known_it_is_alive_but_not_ready() -> None:
         await running.wait_until_registered()
 
 
+def test_a_standalone_agent_takes_no_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "agent.yaml"
+    metrics = "{address: '127.0.0.1:1', authorization: token, tls: {cert_file: /a, key_file: /b}}"
+    config.write_text(f"apiVersion: vrampack.dev/v1\nkind: AgentConfiguration\nmetrics: {metrics}\n")
+    assert agent.main(["--standalone", "--config", str(config)]) == 2
+    assert "metrics.authorization: token asks an API server" in capsys.readouterr().err
+
+
 def test_a_fault_in_its_file_is_exit_code_2_and_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "agent.yaml"
     config.write_text("apiVersion: vrampack.dev/v1\nkind: AgentConfiguration\nunit_mb: 3\n")

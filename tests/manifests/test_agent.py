@@ -5,12 +5,21 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from tests.support.manifests import SHAPES, Json, find_containers, find_pod_template, find_workload, load_rendered
+from tests.support.manifests import (
+    MANIFESTS,
+    SHAPES,
+    Json,
+    find_containers,
+    find_pod_template,
+    find_workload,
+    load_documents,
+    load_rendered,
+)
 from vrampack.cli.version import VERSION
 
 FOLDERS = {
     "/var/lib/kubelet/device-plugins": ("/var/lib/kubelet/device-plugins", "Directory", False),
-    "/var/lib/kubelet/pod-resources": ("/var/lib/kubelet/pod-resources", "Directory", False),
+    "/var/lib/kubelet/pod-resources": ("/var/lib/kubelet/pod-resources", "Directory", True),
     "/sys/fs/cgroup": ("/sys/fs/cgroup", "Directory", True),
     "/run/vrampack": ("/run/vrampack", "DirectoryOrCreate", False),
     "/etc/cdi": ("/etc/cdi", "DirectoryOrCreate", False),
@@ -145,3 +154,17 @@ def test_the_namespace_lets_in_a_pod_that_sees_folders_of_its_node(name: str) ->
         "pod-security.kubernetes.io/enforce": "privileged",
         "pod-security.kubernetes.io/enforce-version": "latest",
     }
+
+
+def test_the_network_lets_in_scrapers_alone() -> None:
+    """Kubelet's probes come from the pod's own node, which no policy keeps out; the pods are not in the host's network."""
+    (policy,) = load_documents(MANIFESTS / "agent" / "network.yaml")
+    labels = find_pod_template(daemon_set("kubeadm"))["metadata"]["labels"]
+    assert policy["spec"]["podSelector"]["matchLabels"] == labels
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    assert policy["spec"]["ingress"] == [
+        {
+            "from": [{"namespaceSelector": {"matchLabels": {"metrics": "enabled"}}}],
+            "ports": [{"protocol": "TCP", "port": 12347}],
+        }
+    ]

@@ -50,6 +50,8 @@ class FileWriter:
         parts = self.section.split(".") if self.section else []
         for depth, part in enumerate(parts):
             lines.append(f"{'  ' * depth}{part}:")
+            if self.section == "metrics.tls" and part == "metrics":  # TLS is of a listener of its own
+                lines.append(f"  address: {self.table['metrics.address'].good}")
         depth = len(parts)
         lines += [f"{'  ' * depth}{each}" for each in self._list_siblings()]
         lines += [""] * self._random.randint(0, 2)
