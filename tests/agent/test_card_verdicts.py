@@ -12,6 +12,7 @@ from tests.fakes.nvml.machine import FakeCondition
 from tests.fakes.nvml.profiles import PROFILES
 from tests.support.nvml_stub import load_stub_machine
 from tests.support.scripted_driver import ScriptedDriver, scripted_gpu, scripted_mig_instance
+from vrampack.agent.cluster import cards_condition
 from vrampack.agent.inventory.discovery import Discovery, DiscoverySettings
 from vrampack.agent.inventory.verdict_book import VerdictBook
 from vrampack.agent.nvml.driver import GpuCondition, Xid
@@ -130,6 +131,14 @@ async def test_the_condition_is_written_when_it_changes() -> None:
         await world.start_agent()
         await looked(world)
         assert world.read_metric("vrampack_agent_condition_writes_total") == 0
+
+
+async def test_a_condition_that_somebody_took_away_is_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cards_condition, "REVIEW_SECONDS", 0.2)
+    async with agent_harness(*TWO) as world:
+        await world.wait_until(lambda: read_condition(world)["status"] == "True")
+        world.api.patch("nodes", NODE, {"status": {"conditions": []}}, is_status=True)
+        await world.wait_until(lambda: read_condition(world)["status"] == "True")
 
 
 async def test_pods_on_a_sick_card_are_told_counted_and_named_for_eviction() -> None:
