@@ -31,6 +31,7 @@ MODULES = {
     "footprint": "benchmarks.footprint",
     "scheduler": "benchmarks.scheduler_rate",
     "storm": "benchmarks.storm",
+    "leases": "benchmarks.usage_leases",
     "adversarial": "benchmarks.adversarial",
     "preload": "benchmarks.preload",
     "packing": "benchmarks.packing_rate",

@@ -71,11 +71,11 @@ def send_calls(cluster: ControlPlane, calls: Sequence[ApiCall]) -> None:
 class ApiServerClient:
     """One connection to the API server as administrator, kept open: a call costs what the server takes."""
 
-    def __init__(self, cluster: ControlPlane) -> None:
+    def __init__(self, cluster: ControlPlane, *, content_type: str = "application/json") -> None:
         self._connection = http.client.HTTPSConnection(
             cluster.api_host, cluster.api_port, timeout=CALL_SECONDS, context=cluster.tls
         )
-        self._headers = {"Authorization": f"Bearer {cluster.admin_token}", "Content-Type": "application/json"}
+        self._headers = {"Authorization": f"Bearer {cluster.admin_token}", "Content-Type": content_type}
 
     def send_request(self, method: str, path: str, body: object = None) -> bytes:
         self._connection.request(method, path, json.dumps(body), self._headers)

@@ -15,6 +15,7 @@ import yaml
 from tests.e2e import in_cluster, kubeadm
 from tests.e2e.in_cluster import ExtenderProgram
 from tests.support.control_plane import binaries
+from tests.support.control_plane.access_denials import NAMESPACE
 from tests.support.control_plane.cluster import ControlPlane, Json
 from tests.support.processes import ManagedProcess, choose_free_ports
 
@@ -39,11 +40,14 @@ def read_own_scheduler_config() -> Json:
 
 
 @contextmanager
-def run_our_extender(cluster: ControlPlane, *, decide: str = "prioritize") -> Iterator[ExtenderProgram]:
-    """As installed, except for `decide`."""
+def run_our_extender(
+    cluster: ControlPlane, *, decide: str = "prioritize", reads_usage: bool = False
+) -> Iterator[ExtenderProgram]:
+    """As installed, except for `decide`, and for reading the agents' Leases where it `reads_usage`."""
     shipped = yaml.safe_load(in_cluster.installed_configuration(cluster, in_cluster.EXTENDER))
+    changed: Json = {"decide": decide} | ({"usage_leases": {"namespace": NAMESPACE}} if reads_usage else {})
     (port,) = choose_free_ports(1)
-    made = in_cluster.start_extender(cluster, port=port, configuration=yaml.safe_dump(shipped | {"decide": decide}))
+    made = in_cluster.start_extender(cluster, port=port, configuration=yaml.safe_dump(shipped | changed))
     with _stop_afterwards(made.process):
         yield made
 

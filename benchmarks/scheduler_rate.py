@@ -34,6 +34,7 @@ COMMAND = "python -m benchmarks scheduler"
 NODES, PODS_IN_BURST, ROUNDS = 1000, 1000, 2
 UNITS_PER_POD = 4
 NOT_SERVED = "this version of the extender does not serve that `decide`"
+NOT_COUNTED = "CPU time not counted: all pods were bound before that began"
 BURST_SECONDS = 180
 """A burst takes 5 to 15 s; one that takes so long has lost a pod."""
 
@@ -234,7 +235,7 @@ def _build_ratio_row(ratio: PaceRatio, bursts: Mapping[str, Sequence[PodBurst]])
 def _format_note(bursts: Sequence[PodBurst]) -> str:
     counted = [each for each in bursts if each.counted_pods]
     if not counted:
-        return "CPU time not counted: all pods were bound before that began"
+        return NOT_COUNTED
     programs = ("scheduler", "extender", "kube-apiserver")
     costs = {name: median(each.cpu_ms_per_pod(name) for each in counted) for name in programs}
     shown = ", ".join(f"{name} {cost:.1f}" for name, cost in costs.items() if cost)

@@ -54,6 +54,13 @@ EXPECTED_KEYS = {
         "storm-idle-p99",
         "storm-idle-settling",
     ),
+    "leases": (
+        "leases-burst-pace",
+        "leases-burst-cpu",
+        "leases-storm-p50",
+        "leases-storm-p99",
+        "leases-storm-cpu",
+    ),
     "adversarial": (
         "adversarial-none",
         "adversarial-annotations",

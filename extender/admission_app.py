@@ -21,11 +21,11 @@ from extender.admission_settings import AdmissionWebhookConfiguration
 from extender.http.admission_routes import build_admission_app, build_admission_health_app
 from extender.http.admission_webhook import AdmissionReviewer
 from extender.http.cert_watcher import CertWatcher
-from extender.http.open_connections import ConnectionLimits
 from extender.http.paced_protocol import PacedProtocol
 from extender.http.server import CALLED_BY_PROBES, DeadlineServer, build_server, open_listener
 from extender.metrics import AdmissionMetrics
 from vrampack.cards.env_injection import InjectionNames
+from vrampack.http.open_connections import ConnectionLimits
 
 log = logging.getLogger(__name__)
 

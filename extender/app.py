@@ -55,10 +55,13 @@ from extender.state.sync import (
     build_reflectors,
     run_reflectors,
 )
+from extender.state.usage_leases import UsageLeases
 from vrampack.cards.pod import Pod
 from vrampack.config.errors import SettingsError
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import load_credentials
+from vrampack.kube.objects import LeaseObject
+from vrampack.kube.reflector import Reflector
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +110,8 @@ class Extender:
         self._reflectors = build_reflectors(
             api, self._ledger, self._freshness, reporter, metrics, settings, hosts=self._hosts, refusals=refusals
         )
+        self._usage_leases = UsageLeases(metrics, clock=time.monotonic)
+        self._api = api
         self._components = build_components(
             ledger=self._ledger,
             api=api,
@@ -147,6 +152,7 @@ class Extender:
             ),
             options.version,
             self._components.generations,
+            self._usage_leases,
         )
         self._cert_watcher = (
             CertWatcher("verbs", settings.tls, metrics.certificates, now=time.time) if settings.tls.cert_file else None
@@ -223,6 +229,8 @@ class Extender:
         ]
         if self._config_reloader is not None:
             tasks.append(self._config_reloader.run())
+        if namespace := self._settings.usage_leases.namespace:
+            tasks.append(Reflector(self._api, "leases", LeaseObject, self._usage_leases, namespace=namespace).run())
         if self._cert_watcher is not None:
             tasks.append(self._cert_watcher.run())
         return [

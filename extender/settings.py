@@ -18,7 +18,7 @@ from policies.tuning import PolicySelection, PolicyTuning
 from vrampack.cards import well_known
 from vrampack.cards.profiles import PlacementSettings
 from vrampack.cards.units import DEFAULT_UNIT_MIB
-from vrampack.config.addresses import ListenAddress, OptionalListenAddress, ResourceName, is_loopback
+from vrampack.config.addresses import ListenAddress, OptionalListenAddress, OptionalNamespace, ResourceName, is_loopback
 from vrampack.config.errors import SettingsError
 from vrampack.config.faults import InvalidFieldError
 from vrampack.config.strict import StrictModel, load_configuration
@@ -131,6 +131,13 @@ def _expand_decide(given: object) -> object:
     raise ValueError(f"{given!r} is neither prioritize, filter or auto nor a mapping with default and schedulers")
 
 
+class UsageReaderSettings(StrictModel):
+    """Where agents say what is really used of their cards."""
+
+    namespace: OptionalNamespace = ""
+    """The namespace whose Leases are read and shown. Empty: none. Needs `usage_lease.namespace` of the agents."""
+
+
 class ExtenderConfiguration(StrictModel):
     """The whole file. Every field has a default; an empty file with `apiVersion` and `kind` is a good one."""
 
@@ -160,6 +167,8 @@ class ExtenderConfiguration(StrictModel):
         DecisionSettings, BeforeValidator(_expand_decide, json_schema_input_type=DecidingVerb | DecisionSettings)
     ] = DecisionSettings()
     """Which verb chooses the node: `prioritize`, `filter` or `auto`, for all pods or by scheduler."""
+
+    usage_leases: UsageReaderSettings = UsageReaderSettings()
 
     nvidia_fractions: bool = False
     """Also write the annotations that NVIDIA's fractiond reads. Switch it on where fractiond runs on the nodes."""

@@ -70,9 +70,10 @@ class ReleaseBuilder:
             self._pack(f"vrampack-chart-{self.version}.tgz", list_files(self.sources.chart, "vrampack"))
 
     def write_image_list(self, archs: Sequence[str]) -> None:
-        """Every image that the manifests name: ours with the file that holds it, others as they are pulled elsewhere."""
-        rendered = sorted((self.sources.folder / "manifests/rendered").glob("*.yaml"))
-        named = {name for path in rendered for name in IMAGE_LINE.findall(path.read_text(encoding="utf-8"))}
+        """Every image that the manifests and their examples name: ours with the file that holds it, others as they are pulled elsewhere."""
+        folder = self.sources.folder / "manifests"
+        files = sorted(path for name in ("rendered", "examples") for path in (folder / name).glob("*.yaml"))
+        named = {name for path in files for name in IMAGE_LINE.findall(path.read_text(encoding="utf-8"))}
         others = sorted(name for name in named if not name.startswith(REGISTRY))
         ours = [
             f"{REGISTRY}/{name}:{self.version}\t{name}-{self.version}-image-{arch}.tar"

@@ -57,6 +57,7 @@ ROOMS = {
     "vrampack/cli/support_bundle",
     "vrampack/cli/ui",
     "vrampack/config",
+    "vrampack/http",
     "vrampack/kube",
     "vrampack/simulator",
     "vrampack/simulator/packing",

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from extender.file_watcher import FileWatcher
-from extender.http.tls_context import TlsFiles, build_tls_context
 from extender.metrics import CertificateMetrics
 from vrampack.config.errors import SettingsError
+from vrampack.http.tls_context import TlsFiles, build_tls_context
 
 log = logging.getLogger(__name__)
 

@@ -24,6 +24,7 @@ from extender.scheduling.pod_generations import PodGenerations
 from extender.state.collector import LedgerCollector, SnapshotTaker
 from extender.state.ledger import Ledger
 from extender.state.sync import ReadinessCheck
+from extender.state.usage_leases import UsageLeases
 from extender.wire.codec import GENERATION_HEADER, VerbResponse, encode_json
 from vrampack.cards.inspection import build_inspection
 
@@ -49,6 +50,7 @@ class RouteDependencies:
     snapshot_taker: SnapshotTaker
     version: str
     generations: PodGenerations
+    usage_leases: UsageLeases
 
 
 def build_verbs_app(service: RouteDependencies, prefix: str) -> FastAPI:
@@ -152,7 +154,7 @@ def _inspect_routes(service: RouteDependencies) -> APIRouter:
         for at, node in enumerate(service.ledger.list_nodes(), start=1):
             holds = service.ledger.list_holds(node.name)
             if node.cards or holds or node.problem:
-                nodes.append(encode_json(build_inspection(node, holds)))
+                nodes.append(encode_json(build_inspection(node, holds, service.usage_leases.get_usage(node.name))))
             if at % INSPECT_NODES_PER_SLICE == 0:
                 await asyncio.sleep(0)
         placements = encode_json(service.placements_view.build_json())
@@ -163,7 +165,8 @@ def _inspect_routes(service: RouteDependencies) -> APIRouter:
         found = service.ledger.get_node(node)
         if found is None:
             return JSONResponse({"nodes": [], "error": f"node {node} not found"}, 404)
-        return JSONResponse({"nodes": [build_inspection(found, service.ledger.list_holds(node))]})
+        holds, usage = service.ledger.list_holds(node), service.usage_leases.get_usage(node)
+        return JSONResponse({"nodes": [build_inspection(found, holds, usage)]})
 
     return router
 

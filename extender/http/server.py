@@ -2,7 +2,7 @@
 
 A scheduler keeps idle connections for 90 s and loses a request if the server closes them first, so ours stay open
 longer; but a request that has begun must arrive whole within a deadline, however slowly it trickles, and a crowd of
-connections keeps nobody out (`open_connections.py`).
+connections keeps nobody out (`vrampack/http/open_connections.py`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from extender.http.open_connections import ConnectionLimits, OpenConnections
 from vrampack.config.addresses import parse_address
+from vrampack.http.open_connections import ConnectionLimits, OpenConnections
 
 CALLED_BY_SCHEDULERS = ConnectionLimits(total=512, per_peer=512, keep_alive_seconds=120)
 """A scheduler needs two and one per bind under way, and its Go client closes an idle one after 90 s."""

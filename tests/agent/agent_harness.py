@@ -130,7 +130,11 @@ class AgentHarness:
     async def launch_agent(self) -> None:
         kubeconfig = write_kubeconfig(self.folder, self.api.url)
         self._client = Api(await load_credentials(kubeconfig))
-        base = {"apiVersion": "vrampack.dev/v1", "kind": "AgentConfiguration", "listen": {"health": ""}}
+        base = {
+            "apiVersion": "vrampack.dev/v1",
+            "kind": "AgentConfiguration",
+            "listen": {"health": "", "status_socket": ""},
+        }
         health = {"check_seconds": 0.1, "recover_after_checks": 2}
         settings = AgentConfiguration.model_validate(
             {

@@ -71,7 +71,7 @@ class HostAgentHarness:
         settings = AgentConfiguration(
             apiVersion="vrampack.dev/v1",
             kind="AgentConfiguration",
-            listen=AgentListen(health=""),
+            listen=AgentListen(health="", status_socket=""),
             enforcement=enforcement,
         )
         preload = PreloadPaths(self.folder / "preload", self.folder / "libvrampack.so", self.folder / "books")

@@ -28,7 +28,7 @@ from tests.fakes.nvml.machine import (
 from tests.fakes.nvml.profiles import A100_PARTS, PROFILES, partition_gpu, stub_gpus
 from tests.support.nvml_stub import BUILT, load_stub_machine, stub_folder
 from tests.support.polling import wait_until
-from vrampack.agent.nvml.driver import CgroupLimit, GpuProcess, GpuUsage, Xid
+from vrampack.agent.nvml.driver import CgroupLimit, GpuProcess, GpuUsage, GpuUtilization, Xid
 from vrampack.agent.nvml.errors import DriverError, DriverHungError, HiddenDriverError, NoDriverError
 from vrampack.agent.nvml.nvml_driver import NvmlDriver
 
@@ -252,6 +252,40 @@ async def test_usage_is_counted_per_process(tmp_path: Path, simulate: Simulate) 
     )
     machine.lose(a10)
     assert await library.read_usage() == (GpuUsage(l4, 0, 23034 * MIB),)
+
+
+async def test_a_card_s_use_of_compute_is_told_by_process_since_the_last_call(
+    tmp_path: Path, simulate: Simulate
+) -> None:
+    """Of two samples of a process the newer one; rubbish as drivers were seen to give is none, and an old sample is no news."""
+    machine = simulate("a10-l4")
+    a10, l4 = (gpu.uuid for gpu in machine.gpus)
+    for pid, timestamp, percent in ((4711, 10, 90), (4711, 20, 30), (4712, 15, 5), (0, 25, 7), (4713, 30, 2147483632)):
+        machine.add_sample(a10, pid, timestamp=timestamp, sm_percent=percent)
+    library = a_library(tmp_path)
+    await library.list_gpus()
+    assert await library.read_utilization() == (GpuUtilization(a10, {4711: 30, 4712: 5}), GpuUtilization(l4, {}))
+    assert await library.read_utilization() == (GpuUtilization(a10, {}), GpuUtilization(l4, {}))
+    machine.add_sample(a10, 4712, timestamp=21, sm_percent=100)
+    machine.lose(l4)
+    assert await library.read_utilization() == (GpuUtilization(a10, {4712: 100}),)
+
+
+async def test_a_card_in_mig_mode_does_not_say_who_computes(tmp_path: Path, simulate: Simulate) -> None:
+    simulate("a100-mig")
+    library = a_library(tmp_path)
+    assert len((await library.list_gpus()).gpus) == len(A100_PARTS)
+    assert await library.read_utilization() == ()
+
+
+async def test_a_hung_question_about_compute_leaves_memory_alone(tmp_path: Path, simulate: Simulate) -> None:
+    machine = simulate("v100")
+    library = a_library(tmp_path, seconds=SHORT_SECONDS)
+    await library.list_gpus()
+    machine.hang("nvmlDeviceGetProcessUtilization")
+    with pytest.raises(DriverHungError):
+        await library.read_utilization()
+    assert len(await library.read_usage()) == 1
 
 
 async def test_a_limit_holds_until_its_cgroup_is_gone(tmp_path: Path, simulate: Simulate) -> None:

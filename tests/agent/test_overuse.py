@@ -9,6 +9,7 @@ import pytest
 
 from tests.fakes.api import FakeKubeApi
 from vrampack.agent.cluster.local_pod import LocalPod
+from vrampack.agent.cluster.own_node import MetadataEntries
 from vrampack.agent.cluster.refused_pods import RefusedPodsPublisher
 from vrampack.agent.events import AgentEventReason
 from vrampack.agent.limits import overuse_reporter
@@ -41,8 +42,13 @@ class OveruseHarness:
         self.over = over
         self.events = FakeOveruseEvents()
         self.written: list[str | None] = []
-        publisher = RefusedPodsPublisher(lambda entries: self.written.extend(entries.values()))
+        publisher = RefusedPodsPublisher()
+        publisher.attach_node(self)
         self.overuse = OveruseReporter(self._look, publisher, self.events, find_pod={"uid-a": POD}.get)
+
+    def set_desired(self, entries: MetadataEntries) -> None:
+        """As the own Node."""
+        self.written.extend(entries.values())
 
     async def _look(self) -> tuple[OverLimit, ...]:
         return (self.over,)

@@ -46,7 +46,8 @@ class RejectedPodsHarness:
     def __init__(self, *, action: Literal["evict", "keep"] = "evict") -> None:
         self.now = 0.0
         self.node = NodeEntries()
-        self.publisher = RefusedPodsPublisher(self.node.set_desired)
+        self.publisher = RefusedPodsPublisher()
+        self.publisher.attach_node(self.node)
         events = EventRecorder(
             FakeKubeApi(), component="a", on_dropped=lambda _: None, clock=lambda: self.now, now=lambda: self.now
         )

@@ -8,12 +8,12 @@ from vrampack.cards.node import CardFacts
 NODES = 5_000
 PODS = 100
 CARDS = 8
-OF_A_CARD = 6
-OF_A_CONTAINER = 4
+OF_A_CARD = 7
+OF_A_CONTAINER = 5
 """On each of its cards; and its processes once."""
 FIXED = 200
 """Of an agent without cards, histograms for the most part."""
-IN_TOTAL = 3_750_000
+IN_TOTAL = 3_850_000
 
 
 def count_series(cards: int, pods: int) -> int:
@@ -25,9 +25,10 @@ def count_series(cards: int, pods: int) -> int:
 def build_snapshot(cards: int, pods: int) -> AgentSnapshot:
     """As full as a page can be: every figure is known."""
     return AgentSnapshot(
-        cards=tuple(CardSample(CardFacts(at, 80, 81920, uuid=f"GPU-{at}"), 80, 1) for at in range(cards)),
+        cards=tuple(CardSample(CardFacts(at, 80, 81920, uuid=f"GPU-{at}"), 80, 1, 50) for at in range(cards)),
         containers=tuple(
-            ContainerSample(f"GPU-{at % CARDS}", at % CARDS, "ml", f"p{at}", "main", 2, 1, 1, 0) for at in range(pods)
+            ContainerSample(f"GPU-{at % CARDS}", at % CARDS, "ml", f"p{at}", "main", 2, 1, 1, 0, 50)
+            for at in range(pods)
         ),
         processes=tuple(ProcessSample("ml", f"p{at}", "main", 1) for at in range(pods)),
         enforcement="kmod",

@@ -8,14 +8,19 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.agent.agent_harness import NODE, AgentHarness, agent_harness
 from tests.fakes.kubelet.pods import KubeletPod
 from vrampack.agent.admission.fence import REJECTION_REASONS
+from vrampack.agent.limits.cgroups import CgroupOwner
 from vrampack.agent.limits.contract import ContainerUsage
 from vrampack.agent.nvml.driver import GpuUsage as CardUsage
+from vrampack.agent.nvml.driver import GpuUtilization
 from vrampack.agent.nvml.errors import DriverError
 from vrampack.agent.status import usage_collector
 
 MIB = 1024 * 1024
 LIMIT = "vrampack_agent_container_memory_limit_bytes"
 USED = "vrampack_agent_container_memory_used_bytes"
+PEAK = "vrampack_agent_container_memory_peak_bytes"
+BUSY = "vrampack_agent_container_sm_utilization_ratio"
+CARD_BUSY = "vrampack_agent_card_sm_utilization_ratio"
 LABELS = {"node": NODE, "UUID": "GPU-0", "gpu": "0", "namespace": "default", "pod": "p", "container": "main"}
 
 
@@ -127,3 +132,30 @@ async def test_where_nobody_measures_nobody_is_said_to_use_nothing() -> None:
         await world.agent._usage_collector.refresh_usage()
         assert series(world, USED) == []
         assert series(world, LIMIT) == [(LABELS, 4301 * MIB)]
+
+
+async def test_what_is_really_used_of_a_card_and_by_whom() -> None:
+    """Two processes of one container are 45 % of 100; one of nobody's counts for the card alone. A peak stays when use falls."""
+    async with agent_harness() as world:
+        pod = await a_running_pod(world)
+        collector = world.agent._usage_collector
+        owner = CgroupOwner(pod.uid, pod.states["main"].container_id.rpartition("/")[2])
+        world.owners |= {7: owner, 8: owner}
+        world.driver.utilization = (GpuUtilization("GPU-0", {7: 40, 8: 5, 9: 30}),)
+        await collector.refresh_usage()
+        assert (series(world, BUSY), [value for _, value in series(world, CARD_BUSY)]) == ([(LABELS, 0.45)], [0.75])
+        key = (pod.uid, "main", "GPU-0")
+        collector._peaks.record_usage({key: 12 * MIB}, {pod.uid})
+        collector._container_usage = (ContainerUsage(*owner_key(owner), "GPU-0", 5 * MIB),)
+        assert (series(world, USED), series(world, PEAK)) == ([(LABELS, 5 * MIB)], [(LABELS, 12 * MIB)])
+        collector._used_by_card = {"GPU-0": 300 * MIB}  # of which 295 are not the container's
+        measured = collector.measure_cards()["GPU-0"]
+        assert (measured.used_mib, measured.peak_mib, measured.sm_percent) == (300, 307, 75)
+        world.driver.utilization = DriverError("hung")
+        await collector.refresh_usage()
+        assert (series(world, BUSY), series(world, CARD_BUSY)) == ([], [])  # not told is not idle
+        assert series(world, USED) != []
+
+
+def owner_key(owner: CgroupOwner) -> tuple[str, str]:
+    return owner.pod_uid, owner.container_id

@@ -17,7 +17,8 @@ from tests.alerts.scrape_config import ScrapeTarget
 from tests.fakes.proxy import FaultProxy
 from tests.support.processes import LOOPBACK, ManagedProcess, choose_free_ports
 from vrampack.agent.metrics import AgentMetrics
-from vrampack.agent.status.http import serve_status
+from vrampack.agent.settings import AgentConfiguration
+from vrampack.agent.status.http import StatusPages, serve_status
 from vrampack.agent.status.schema import LimitsStatus
 from vrampack.cli.demo.extender_process import build_scheduler_settings
 from vrampack.cli.demo.objects import CardModel, build_node_object
@@ -130,7 +131,15 @@ def agent_target(address: str, node: str) -> ScrapeTarget:
 async def run_agent_page() -> AsyncIterator[str]:
     """The page of agents whose nodes only the API server knows; its HOST:PORT."""
     address = f"{LOOPBACK}:{choose_free_ports(1)[0]}"
-    async with serve_status(address, AgentMetrics("test", node=""), lambda: "", LimitsStatus):
+    settings = AgentConfiguration.model_validate(
+        {
+            "apiVersion": "vrampack.dev/v1",
+            "kind": "AgentConfiguration",
+            "listen": {"health": address, "status_socket": ""},
+        }
+    )
+    pages = StatusPages(AgentMetrics("test", node=""), lambda: "", LimitsStatus)
+    async with serve_status(settings, pages):
         yield address
 
 

@@ -12,7 +12,7 @@ from cryptography import x509
 
 from vrampack.cli.certificates.key_pairs import ServingCertificate, read_expiry, renew_if_due
 from vrampack.cli.certificates.main import SECRET_KEYS, renew_certificate
-from vrampack.kube.client import Api
+from vrampack.kube.certificate_api import CertificateApi
 from vrampack.kube.errors import RefusedError
 from vrampack.kube.objects import ObjectMeta, SecretObject
 
@@ -106,7 +106,7 @@ def test_a_new_authority_is_trusted_beside_the_old_one() -> None:
     assert authorities(third)[1:] == [first]
 
 
-class KeptCertificates(Api):
+class KeptCertificates(CertificateApi):
     """An API server with one Secret, as far as `look` calls it. What is done is written down in order."""
 
     def __init__(self) -> None:

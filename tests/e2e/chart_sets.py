@@ -17,6 +17,7 @@ SETS: dict[str, tuple[Sequence[str], str, str]] = {
     "runtime-class": ([SHAPE, "runtime-class"], SHAPE, "agent/runtime-class"),
     "gpu-operator": ([SHAPE, "gpu-operator"], SHAPE, "agent/gpu-operator"),
     "gpu-operator-nri": ([SHAPE, "gpu-operator-nri"], SHAPE, "agent/gpu-operator/nri"),
+    "account-reads": ([SHAPE, "account-reads"], SHAPE, "agent/account-reads"),
     "kmod": ([SHAPE, "kmod"], SHAPE, "agent/kmod"),
 }
 """Value files, and what a kustomization names for the same: under `resources`, and under `components`."""

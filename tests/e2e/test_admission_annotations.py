@@ -1,4 +1,4 @@
-"""A pod that asks for GPU memory names no devices in annotations that NVIDIA's NRI plugin obeys."""
+"""Annotations that programs of the node obey: none in a pod that asks for GPU memory, and no CDI devices in any other."""
 
 from __future__ import annotations
 
@@ -20,50 +20,100 @@ from tests.support.admission.policies import (
     without_showing,
     without_validation,
 )
-from tests.support.control_plane.cluster import ControlPlane
+from tests.support.control_plane.access_denials import NAMESPACE
+from tests.support.control_plane.cluster import ControlPlane, Json
 
-POLICY = "vrampack-nri-guard"
+GUARD, CDI_GUARD = "vrampack-annotation-guard", "vrampack-cdi-guard"
 OF_ONE = "nvidia.cdi.k8s.io/container.main"
 OF_ALL = "nvidia.cdi.k8s.io"
+FRACTION = "nvidia.com/container.main.gpus.devices"
+CDI = (OF_ALL, OF_ONE, "nvidia.cdi.k8s.io/pod", "cdi.k8s.io/any", "cdi.k8s.io/nvidia-container-runtime_1")
+OF_RUNTIMES = (
+    "devices.crio.io",
+    "devices.crio.io/main",
+    *(f"io.kubernetes.container.{field}" for field in ("name",)),
+    *(f"io.kubernetes.cri-o.{field}" for field in ("ContainerName", "ContainerType", "Devices", "Namespace")),
+    *(f"io.kubernetes.cri.container-{field}" for field in ("name", "type")),
+    *(f"io.kubernetes.cri.sandbox-{field}" for field in ("id", "name", "namespace", "uid")),
+    *(f"io.kubernetes.pod.{field}" for field in ("name", "namespace", "uid")),
+    *(f"org.systemd.property.Device{field}" for field in ("Allow", "Policy")),
+)
+FREE = (
+    "cdi.k8s.io.example.com/any",
+    "io.kubernetes.cri-o.userns-mode",
+    "io.kubernetes.pod.terminationGracePeriod",
+    "nvidia.cdi.k8s.io.example.com",
+    "nvidia.com/gpu.product",
+    "org.systemd.property.CPUWeight",
+)
+"""Nearly the same, or of the same programs, and nothing that decides about devices."""
 CARD = "nvidia.com/gpu=all"
 
 
-def created_with(key: str) -> Attack:
+def pod_with(key: str, *, units: int | None = 4) -> Json:
+    return admission_pod(admission_container(units=units), annotations={key: CARD})
+
+
+def created_with(key: str, *, units: int | None = 4) -> Attack:
     def attack(bench: AdmissionBench) -> bool:
-        return bench.post_pod(admission_pod(annotations={key: CARD}))[0] == HTTPStatus.CREATED
+        return bench.post_pod(pod_with(key, units=units))[0] == HTTPStatus.CREATED
 
     return attack
 
 
-def added_by(subresource: str) -> Attack:
+def added_by(subresource: str, key: str = OF_ONE, *, units: int | None = 4) -> Attack:
     """Before its sandbox is made, or made again."""
 
     def attack(bench: AdmissionBench) -> bool:
-        name = bench.create_pod()
-        bench.patch(name, {"metadata": {"annotations": {OF_ONE: CARD}}}, subresource=subresource)
-        return OF_ONE in bench.annotations(name)
+        name = bench.create_pod(admission_pod(admission_container(units=units)))
+        bench.patch(name, {"metadata": {"annotations": {key: CARD}}}, subresource=subresource)
+        return key in bench.annotations(name)
 
     return attack
 
 
-def bound_with(*, legacy: bool) -> Attack:
+def bound_with(key: str, *, legacy: bool) -> Attack:
     def attack(bench: AdmissionBench) -> bool:
         name = bench.create_pod()
-        bench.bind(name, annotations={OF_ONE: CARD}, legacy=legacy)
-        return OF_ONE in bench.annotations(name)
+        bench.bind(name, annotations={key: CARD}, legacy=legacy)
+        return key in bench.annotations(name)
 
     return attack
 
 
-WEAKENINGS: dict[str, tuple[Edit, Attack]] = {
-    f"{POLICY}: resource pods": (without_resource("pods"), created_with(OF_ONE)),
-    f"{POLICY}: resource pods, update": (without_operation("UPDATE", "pods"), added_by("")),
-    f"{POLICY}: resource pods/status": (without_resource("pods/status"), added_by("/status")),
-    f"{POLICY}: resource pods/binding": (without_resource("pods/binding"), bound_with(legacy=False)),
-    f"{POLICY}: resource bindings": (without_resource("bindings"), bound_with(legacy=True)),
-    f"{POLICY}: validation 0": (without_validation(0), created_with(OF_ALL)),
-    "the pod's own key is not named": (with_text("(/|$)", "/"), created_with(OF_ALL)),
-    "a container's key is not named": (with_text("(/|$)", "$"), created_with(OF_ONE)),
+def bound_by_the_extender(bench: AdmissionBench) -> str:
+    return bench.create_bound_pod({FRACTION: "GPU-0"})
+
+
+def loses_its_limit(bench: AdmissionBench) -> bool:
+    """The extender wrote it; without it fractiond sets none."""
+    name = bound_by_the_extender(bench)
+    bench.patch(name, {"metadata": {"annotations": {FRACTION: None}}})
+    return FRACTION not in bench.annotations(name)
+
+
+WEAKENINGS: dict[str, tuple[dict[str, Edit], Attack]] = {
+    f"{GUARD}: resource pods": ({GUARD: without_resource("pods")}, created_with(OF_RUNTIMES[0])),
+    f"{GUARD}: resource pods, update": ({GUARD: without_operation("UPDATE", "pods")}, added_by("", FRACTION)),
+    f"{GUARD}: resource pods/status": ({GUARD: without_resource("pods/status")}, added_by("/status", FRACTION)),
+    f"{GUARD}: resource pods/binding": ({GUARD: without_resource("pods/binding")}, bound_with(OF_ONE, legacy=False)),
+    f"{GUARD}: resource bindings": ({GUARD: without_resource("bindings")}, bound_with(OF_ONE, legacy=True)),
+    f"{GUARD}: validation 0": ({GUARD: without_validation(0)}, created_with(OF_RUNTIMES[0])),
+    f"{GUARD}: validation 1": ({GUARD: without_validation(1)}, bound_with(FRACTION, legacy=False)),
+    f"{GUARD}: validation 1, removal unseen": (
+        {GUARD: with_text("!(k in variables.after) && ", "false && ")},
+        loses_its_limit,
+    ),
+    f"{CDI_GUARD}: resource pods": ({CDI_GUARD: without_resource("pods")}, created_with(OF_ALL, units=None)),
+    f"{CDI_GUARD}: resource pods, update": (
+        {CDI_GUARD: without_operation("UPDATE", "pods")},
+        added_by("", "cdi.k8s.io/any", units=None),
+    ),
+    f"{CDI_GUARD}: resource pods/status": (
+        {CDI_GUARD: without_resource("pods/status")},
+        added_by("/status", units=None),
+    ),
+    f"{CDI_GUARD}: validation 0": ({CDI_GUARD: without_validation(0)}, created_with("cdi.k8s.io/any", units=None)),
 }
 
 
@@ -73,28 +123,65 @@ def bench(cluster: ControlPlane) -> Iterator[AdmissionBench]:
         yield made
 
 
-@pytest.mark.parametrize(("edit", "attack"), WEAKENINGS.values(), ids=WEAKENINGS)
-def test_an_attack_gets_through_where_the_policy_is_weaker(bench: AdmissionBench, edit: Edit, attack: Attack) -> None:
+@pytest.mark.parametrize(("edits", "attack"), WEAKENINGS.values(), ids=WEAKENINGS)
+def test_an_attack_gets_through_where_the_policy_is_weaker(
+    bench: AdmissionBench, edits: dict[str, Edit], attack: Attack
+) -> None:
     assert not attack(bench)
-    with with_weakened_policies(bench.cluster, SHIPPED, {POLICY: edit}):
+    with with_weakened_policies(bench.cluster, SHIPPED, edits):
         bench.cluster.wait_until(lambda: attack(bench), 20, what="the attack gets through")
     bench.cluster.wait_until(lambda: not attack(bench), 20, what="the shipped policy is in force again")
 
 
-def test_it_is_refused_with_field_and_cure(bench: AdmissionBench) -> None:
-    status, answer = bench.post_pod(admission_pod(annotations={OF_ONE: CARD}))
-    assert status == HTTPStatus.FORBIDDEN
-    assert f"metadata.annotations: '{OF_ONE}' names devices" in answer["message"]
-    assert "leave the annotation out" in answer["message"]
+def test_no_annotation_that_is_obeyed_gets_into_a_pod_that_asks(bench: AdmissionBench) -> None:
+    everything = (*CDI, *OF_RUNTIMES, FRACTION)
+    assert [key for key in everything if created_with(key)(bench)] == []
+    (asks_in_init,) = [admission_pod(admission_container(), init=[admission_container("init", units=1)])]
+    asks_in_init["metadata"]["annotations"] = {CDI[-1]: CARD}
+    assert bench.post_pod(asks_in_init)[0] == HTTPStatus.FORBIDDEN
+    assert [key for key in FREE if not created_with(key)(bench)] == []
 
 
-def test_other_pods_and_other_annotations_are_left_alone(bench: AdmissionBench) -> None:
-    """The GPU Operator's own pods have it, and ask for nothing."""
-    bench.create_pod(admission_pod(admission_container(), annotations={OF_ONE: CARD}))
-    name = bench.create_pod(admission_pod(annotations={"nvidia.cdi.k8s.io.example.com": CARD}))
+def test_no_annotation_that_names_cdi_devices_gets_into_any_other_pod(bench: AdmissionBench) -> None:
+    assert [key for key in CDI if created_with(key, units=None)(bench)] == []
+    others = (*OF_RUNTIMES, FRACTION, *FREE)
+    assert [key for key in others if not created_with(key, units=None)(bench)] == []
+
+
+def test_the_namespaces_of_programs_that_look_after_cards_may_have_them(cluster: ControlPlane) -> None:
+    """Of the GPU Operator and of our agents; a pod that asks may not have them there either."""
+    for namespace in ("kube-system", NAMESPACE):
+        pods = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
+        for key in CDI:
+            assert cluster.request("POST", pods, pod_with(key, units=None))[0] == HTTPStatus.CREATED, (namespace, key)
+        assert cluster.request("POST", pods, pod_with(OF_ONE))[0] == HTTPStatus.FORBIDDEN
+
+
+def test_only_the_extender_writes_what_fractiond_reads(bench: AdmissionBench) -> None:
+    name = bound_by_the_extender(bench)
+    assert bench.annotations(name)[FRACTION] == "GPU-0"
+    for value in ("GPU-1", None):
+        status, _ = bench.patch(name, {"metadata": {"annotations": {FRACTION: value}}}, token=bench.extender)
+        assert status == HTTPStatus.FORBIDDEN, "not even the extender, but in its Binding"
     assert bench.patch(name, {"metadata": {"annotations": {"team": "a"}}})[0] == HTTPStatus.OK
+    bench.take_expected_refusals()
+
+
+@pytest.mark.parametrize(
+    ("key", "units", "cure"),
+    [
+        (OF_RUNTIMES[0], 4, "leave the annotation out"),
+        (FRACTION, 4, "only the extender writes it"),
+        (OF_ONE, None, "ask for aliyun.com/gpu-mem"),
+    ],
+)
+def test_it_is_refused_with_field_and_cure(bench: AdmissionBench, key: str, units: int | None, cure: str) -> None:
+    status, answer = bench.post_pod(pod_with(key, units=units))
+    assert status == HTTPStatus.FORBIDDEN
+    assert f"metadata.annotations: '{key}'" in answer["message"]
+    assert cure in answer["message"]
 
 
 def test_every_resource_and_validation_is_shown_to_matter() -> None:
     missing = without_showing(WEAKENINGS, SHIPPED)
-    assert {part for part in missing if part.startswith(POLICY)} == set()
+    assert {part for part in missing if part.startswith((GUARD, CDI_GUARD))} == set()

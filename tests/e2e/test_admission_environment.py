@@ -24,7 +24,6 @@ from tests.support.admission.attacks import (
 from tests.support.admission.bench import AdmissionBench, open_admission_bench
 from tests.support.admission.pods import (
     MEMORY,
-    MIRROR,
     RECORDS,
     VOID,
     admission_container,
@@ -65,6 +64,10 @@ def test_a_container_that_asks_reads_its_card_from_the_annotations(bench: Admiss
 
 def test_hostile_values_are_replaced_and_the_rest_keeps_its_order(bench: AdmissionBench) -> None:
     environment_cases.check_hostile_values_are_replaced_and_the_rest_keeps_its_order(bench)
+
+
+def test_driver_capabilities_are_the_containers_own_as_far_as_they_bring_libraries(bench: AdmissionBench) -> None:
+    environment_cases.check_driver_capabilities_are_the_containers_own_as_far_as_they_bring_libraries(bench)
 
 
 def test_every_kind_of_container_gets_its_own(bench: AdmissionBench) -> None:
@@ -240,23 +243,9 @@ def test_the_refusal_of_an_ephemeral_container_names_field_and_cure(bench: Admis
         assert cure in answer["message"]
 
 
-def a_static_pod(bench: AdmissionBench) -> Json:
-    """The mirror pod by which the bench's kubelet reports a static pod that asks."""
-    node = bench.cluster.request_ok("GET", f"/api/v1/nodes/{bench.node}")
-    owner = {"apiVersion": "v1", "kind": "Node", "name": bench.node, "uid": node["metadata"]["uid"], "controller": True}
-    pod = admission_pod(
-        admission_container(units=4, env=[env_entry("NVIDIA_VISIBLE_DEVICES", "0")]),
-        annotations={MIRROR: "hash", "kubernetes.io/config.hash": "hash", "kubernetes.io/config.source": "file"},
-        nodeName=bench.node,
-    )
-    pod["metadata"] |= {"name": "static", "namespace": bench.namespace, "ownerReferences": [owner]}
-    del pod["metadata"]["generateName"]
-    return pod
-
-
 def test_a_mirror_pod_takes_no_ephemeral_container(bench: AdmissionBench) -> None:
     """The API server says so itself, so the policies need no word about it."""
-    bench.as_kubelet(a_static_pod(bench))
+    bench.as_kubelet(bench.build_static_pod())
     status, answer = bench.add_debug_container("static", admission_container("debugger"))
     assert status == HTTPStatus.UNPROCESSABLE_ENTITY
     assert "static pods do not support ephemeral containers" in answer["message"]
@@ -264,7 +253,7 @@ def test_a_mirror_pod_takes_no_ephemeral_container(bench: AdmissionBench) -> Non
 
 def test_a_mirror_pod_of_a_node_stays_as_it_is(bench: AdmissionBench) -> None:
     """Kubelet reports a static pod: refused or changed, it would be reported again and again."""
-    bench.as_kubelet(a_static_pod(bench))
+    bench.as_kubelet(bench.build_static_pod())
     assert container_of(bench.read_pod("static"), "main")["env"] == [env_entry("NVIDIA_VISIBLE_DEVICES", "0")]
 
 

@@ -22,18 +22,21 @@ from tests.support.admission.policies import (
 from tests.support.control_plane.cluster import ControlPlane, Json
 from tests.support.manifests import load_objects
 
-FOLDERS = (SHIPPED, EXACT, SECOND_SCHEDULER, OPTIONAL)
+KUBEADM = SHIPPED / "kubeadm"
+FOLDERS = (SHIPPED, EXACT, SECOND_SCHEDULER, OPTIONAL, KUBEADM)
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 
 
 @pytest.fixture
 def everything(cluster: ControlPlane) -> Iterator[ControlPlane]:
-    """What ships off by default is applied as well, and gone afterwards."""
+    """What ships off by default, or for the other shape, is applied as well, and gone afterwards."""
     try:
-        apply_policies(cluster, OPTIONAL)
+        for folder in (OPTIONAL, KUBEADM):
+            apply_policies(cluster, folder)
         yield cluster
     finally:
-        delete_policies(cluster, OPTIONAL)
+        for folder in (OPTIONAL, KUBEADM):
+            delete_policies(cluster, folder)
         cluster.wait_until(
             lambda: _creates(cluster, admission_pod(admission_container(env=[env_entry("NVIDIA_VISIBLE_DEVICES")])))
         )
@@ -44,9 +47,11 @@ def test_the_default_folder_leaves_out_what_is_a_choice() -> None:
     assert set(load_policies(SHIPPED)) == {
         "vrampack-agent",
         "vrampack-agent-lease",
-        "vrampack-nri-guard",
+        "vrampack-annotation-guard",
+        "vrampack-cdi-guard",
         "vrampack-records",
         "vrampack-requests",
+        "vrampack-runtime-guard",
         "vrampack-void-guard",
     }
 

@@ -41,6 +41,7 @@ from tests.support.admission.attacks import (
 )
 from tests.support.admission.bench import AdmissionBench, open_admission_bench
 from tests.support.admission.pods import (
+    CAPABILITIES,
     FROZEN_LABELS,
     GPUSHARE_V3,
     GUARDED,
@@ -76,7 +77,7 @@ RECORDS, INJECT, EPHEMERAL, GUARD, VOID_GUARD, REQUESTS = (
     "vrampack-void-guard",
     "vrampack-requests",
 )
-OF_OTHER_TABLES = ("vrampack-agent", "vrampack-nri-guard")
+OF_OTHER_TABLES = ("vrampack-agent", "vrampack-annotation-guard", "vrampack-cdi-guard", "vrampack-runtime-guard")
 COUNT, PLACEMENT = FROZEN_LABELS
 
 OF_RECORDS: dict[str, tuple[Edit, Attack]] = {
@@ -199,6 +200,10 @@ WITHOUT_INJECTION: dict[str, tuple[Edit, Attack]] = {
         with_text("c.found.size() != c.expected.size()", "false"),
         written_by_hand_with("NVIDIA_VISIBLE_DEVICES"),
     ),
+    "two capabilities": (
+        with_text("c.capabilities.size() == 1", "c.capabilities.size() > 0"),
+        written_by_hand_with(CAPABILITIES),
+    ),
     "request not named": (
         with_text(", 'NVIDIA_GPU_MEMORY_REQUEST'", ""),
         written_by_hand_with("NVIDIA_GPU_MEMORY_REQUEST"),
@@ -299,6 +304,10 @@ WEAKENINGS: dict[str, tuple[dict[str, Edit], Attack]] = {
         for what, (edit, attack) in DEBUGGING_UNDER_VOID_GUARD.items()
     },
     **{f"{REQUESTS}: {what}": ({REQUESTS: edit}, attack) for what, (edit, attack) in OF_REQUESTS.items()},
+    f"{INJECT}: any capability": (
+        {INJECT: with_text("(compute|utility|video)(,", "[a-z]+(,"), GUARD: without_validation(0)},
+        asks_with_variable(CAPABILITIES),
+    ),
     f"{INJECT}: anybody's mirror pod": (
         dict.fromkeys((INJECT, GUARD, VOID_GUARD), MIRROR),
         says_it_is_a_mirror_pod,

@@ -91,8 +91,8 @@ def test_the_check_of_the_manual_says_that_pods_are_wired(cluster: ControlPlane)
     (command,) = re.findall(r"^kubectl (run probe .*)$", text, re.MULTILINE)
     said = cluster.kubectl(*shlex.split(command)).stdout.split()
     (wanted,) = re.findall(r"It says `([^`]*)` and three more", text)
-    assert said[:4] == wanted.split()
-    assert len(said) == 7
+    assert said[:5] == wanted.split()
+    assert len(said) == 8
 
 
 def test_an_uninstall_leaves_nothing_and_takes_no_pod_along(cluster: ControlPlane) -> None:

@@ -24,6 +24,8 @@ FOLDERS = (
     "admission/exact",
     "admission/second-scheduler",
     "admission/optional",
+    "admission/void",
+    "admission/kubeadm",
 )
 """Without the other shape, which wants another namespace than the one that is there; `test_kubeadm.py` applies it."""
 OPERATED = {"nvidia.com/gpu.deploy.container-toolkit": "true"}

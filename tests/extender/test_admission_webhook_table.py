@@ -28,6 +28,7 @@ ATTACKS = {what: attack for what, attack in environment_cases.HOSTILE.items() if
 CHECKS = (
     environment_cases.check_a_container_that_asks_reads_its_card_from_the_annotations,
     environment_cases.check_hostile_values_are_replaced_and_the_rest_keeps_its_order,
+    environment_cases.check_driver_capabilities_are_the_containers_own_as_far_as_they_bring_libraries,
     environment_cases.check_every_kind_of_container_gets_its_own,
     environment_cases.check_pods_that_ask_for_nothing_are_never_touched,
     environment_cases.check_an_ephemeral_container_keeps_its_own_entries_behind_ours,

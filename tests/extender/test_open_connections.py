@@ -8,8 +8,8 @@ from contextlib import ExitStack
 
 from fastapi import FastAPI
 
-from extender.http.open_connections import ConnectionLimits, OpenConnections
 from tests.support.verb_listener import build_request, is_cut, open_connection, read_reply, run_listener
+from vrampack.http.open_connections import ConnectionLimits, OpenConnections
 
 
 class ListedConnection:

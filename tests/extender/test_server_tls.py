@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from extender.http.cert_watcher import CertWatcher
-from extender.http.tls_context import build_tls_context
 from extender.metrics import ExtenderMetrics
 from extender.settings import TlsSettings
 from tests.support import recorded_requests
 from tests.support.certificates import CertificateAuthority, KeyPair
 from tests.support.in_memory_extender import PREFIX, InMemoryExtender
 from tests.support.verb_listener import Address, build_request, is_cut, open_connection, read_reply, run_listener
+from vrampack.http.tls_context import build_tls_context
 
 DEADLINE_SECONDS = 0.3
 FILTER = build_request(f"{PREFIX}/filter", recorded_requests.read_recording("filter.ncc-true.scheduler-1.36.3.json"))

@@ -81,6 +81,23 @@ async def test_a_pod_of_another_uid_is_refused_and_nothing_is_written(setting: C
     assert setting.calls.made == [("create", "pods/binding", 409)]
 
 
+LEASE = {"metadata": {"name": "vrampack-usage-n"}, "spec": {"holderIdentity": "n"}}
+
+
+async def test_a_lease_is_merged_and_one_that_is_not_there_is_created(setting: ClientHarness) -> None:
+    setting.proxy.when("PATCH", "/apis/coordination.k8s.io/v1/namespaces/ns/leases/vrampack-usage-n$").answer(404)
+    setting.proxy.when("POST", "/apis/coordination.k8s.io/v1/namespaces/ns/leases$").answer(201)
+    await setting.api.write_lease("ns", "vrampack-usage-n", LEASE, timeout_seconds=SOON)
+    assert setting.calls.made == [("patch", "leases", 404), ("create", "leases", 201)]
+
+
+async def test_a_lease_that_may_not_be_written_is_not_created(setting: ClientHarness) -> None:
+    setting.proxy.when("PATCH", "/leases/").answer(403)
+    with pytest.raises(RefusedError):
+        await setting.api.write_lease("ns", "vrampack-usage-n", LEASE, timeout_seconds=SOON)
+    assert setting.calls.made == [("patch", "leases", 403)]
+
+
 async def test_a_second_binding_is_refused(setting: ClientHarness) -> None:
     await setting.bind()
     with pytest.raises(RefusedError, match='already assigned to node "n"') as caught:

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from tests.fakes.upstream import FakeUpstream, http_reply
-from tests.support.recorded_api_calls import RecordedApiCalls, open_api
+from tests.support.recorded_api_calls import RecordedApiCalls
+from vrampack.kube.aio_client import Configuration
+from vrampack.kube.certificate_api import CertificateApi
+from vrampack.kube.credentials import Credentials
 from vrampack.kube.errors import NoAnswerError, RefusedError
 
 SOON = 5.0
 SECRETS = "/api/v1/namespaces/system/secrets"
+
+
+@asynccontextmanager
+async def open_api(url: str, calls: RecordedApiCalls | None = None) -> AsyncIterator[CertificateApi]:
+    api = CertificateApi(Credentials(Configuration(host=url)), observe=calls or RecordedApiCalls())
+    try:
+        yield api
+    finally:
+        await api.close()
 
 
 def sent(upstream: FakeUpstream) -> tuple[str, bytes, Any]:

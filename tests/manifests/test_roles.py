@@ -22,12 +22,24 @@ EXTENDER_ROLE: list[Json] = [
 AGENT = "vrampack-system/vrampack-agent"
 
 AGENT_ROLE: list[Json] = [
-    {"apiGroups": [""], "resources": ["pods", "nodes"], "verbs": READ},
+    {
+        "apiGroups": ["authentication.k8s.io"],
+        "resources": ["nodes"],
+        "verbs": ["impersonate:associated-node"],
+    },
+    {
+        "apiGroups": [""],
+        "resources": ["pods", "nodes"],
+        "verbs": [f"impersonate-on:associated-node:{verb}" for verb in READ],
+    },
     {"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
 ]
 USAGE_ROLE: list[Json] = [
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "get", "update", "patch"]},
+]
+USAGE_READER_ROLE: list[Json] = [
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["list", "watch"]},
 ]
 LEASE_ROLE: list[Json] = [
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
@@ -43,12 +55,14 @@ ROLES: dict[str, Json] = {
         ("ClusterRole", "vrampack-extender"): EXTENDER_ROLE,
         ("ClusterRole", "vrampack-agent"): AGENT_ROLE,
         ("Role", "vrampack-agent-usage"): USAGE_ROLE,
+        ("Role", "vrampack-extender"): USAGE_READER_ROLE,
         ("Role", "vrampack-scheduler-lease"): LEASE_ROLE,
     },
     "kubeadm": {
         ("ClusterRole", "vrampack-extender"): EXTENDER_ROLE,
         ("ClusterRole", "vrampack-agent"): AGENT_ROLE,
         ("Role", "vrampack-agent-usage"): USAGE_ROLE,
+        ("Role", "vrampack-extender"): USAGE_READER_ROLE,
     },
 }
 BINDINGS = {
@@ -56,6 +70,7 @@ BINDINGS = {
         ("", "vrampack-extender", EXTENDER),
         ("", "vrampack-agent", AGENT),
         ("vrampack-system", "vrampack-agent-usage", AGENT),
+        ("vrampack-system", "vrampack-extender", EXTENDER),
         ("", "system:kube-scheduler", EXTENDER),
         ("", "system:volume-scheduler", EXTENDER),
         ("kube-system", "extension-apiserver-authentication-reader", EXTENDER),
@@ -66,6 +81,7 @@ BINDINGS = {
         ("", "vrampack-extender", EXTENDER),
         ("", "vrampack-agent", AGENT),
         ("vrampack-system", "vrampack-agent-usage", AGENT),
+        ("vrampack-system", "vrampack-extender", EXTENDER),
     },
 }
 

@@ -201,6 +201,24 @@ AGENT: Mapping[str, Mutation] = {
         "pass",
         "tests/agent/test_podresources.py::test_who_asks_while_a_list_is_on_its_way_gets_a_later_one",
     ),
+    "a crowd of half-sent requests keeps its connections": Mutation(
+        "vrampack/agent/status/bounded_server.py",
+        "self._open_connections.add_connection(connection)",
+        "pass",
+        "tests/agent/test_bounded_server.py::test_the_newest_connection_is_answered_whoever_holds_the_others",
+    ),
+    "any account of the cluster reads the metrics": Mutation(
+        "vrampack/agent/status/metrics_access.py",
+        "return HTTPStatus.OK if is_allowed else HTTPStatus.FORBIDDEN",
+        "return HTTPStatus.OK",
+        "tests/agent/test_metrics_access.py::test_a_verdict_stands_for_a_while",
+    ),
+    "who holds what is told to every user of the node": Mutation(
+        "vrampack/agent/status/http.py",
+        "listener = name.bind_socket(socket.SOCK_STREAM, mode=0o600)",
+        "listener = name.bind_socket(socket.SOCK_STREAM, mode=0o666)",
+        "tests/cli/limits/test_limits.py::test_as_json_with_the_same_values",
+    ),
     "ids of another plugin are taken for ours": Mutation(
         "vrampack/agent/kubelet/device_ids.py",
         "return uuid if separator and uuid and number.isascii() and number.isdecimal() else None",

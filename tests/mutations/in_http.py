@@ -32,22 +32,29 @@ DOORS: Mapping[str, Mutation] = {
         f"{SETTINGS}::test_a_fault_names_file_and_path",
     ),
     "a client without a certificate is served": Mutation(
-        "extender/http/tls_context.py",
+        "vrampack/http/tls_context.py",
         "context.verify_mode = ssl.CERT_REQUIRED",
         "context.verify_mode = ssl.CERT_OPTIONAL",
         "tests/extender/test_server_tls.py::test_others_do_not_get_through_the_handshake",
     ),
     "a client outlives its authority by a session": Mutation(
-        "extender/http/tls_context.py",
+        "vrampack/http/tls_context.py",
         "context.num_tickets = 0",
         "context.num_tickets = 2",
         "tests/extender/test_server_tls.py::test_no_session_is_resumed",
     ),
     "whoever came first keeps a probe out": Mutation(
-        "extender/http/open_connections.py",
+        "vrampack/http/open_connections.py",
         "oldest = next(each for each in crowd if not each.is_answering)",
         "oldest = next(each for each in reversed(crowd) if not each.is_answering)",
         "tests/extender/test_open_connections.py::test_the_one_that_asked_nothing_for_longest_makes_room",
+    ),
+    "a container chooses any capability of the driver": Mutation(
+        "vrampack/cards/env_injection.py",
+        "return last if isinstance(last, str) and ALLOWED_CAPABILITIES.fullmatch(last) else DEFAULT_CAPABILITIES",
+        "return last if isinstance(last, str) else DEFAULT_CAPABILITIES",
+        "tests/extender/test_admission_webhook_table.py::test_no_hostile_environment_gets_through"
+        "[NVIDIA_DRIVER_CAPABILITIES of the container]",
     ),
     "a pod of any number of containers is answered": Mutation(
         "extender/http/admission_webhook.py",

@@ -41,7 +41,9 @@ from vrampack.agent.settings import AgentConfiguration, AgentListen
 
 MIB = 1 << 20
 TENANT = Path(__file__).parent / "tenant.c"
-SETTINGS = AgentConfiguration(apiVersion="vrampack.dev/v1", kind="AgentConfiguration", listen=AgentListen(health=""))
+SETTINGS = AgentConfiguration(
+    apiVersion="vrampack.dev/v1", kind="AgentConfiguration", listen=AgentListen(health="", status_socket="")
+)
 CGROUPS = {
     "Docker, cgroupfs": "/docker/ID",
     "Docker, systemd": "/system.slice/docker-ID.scope",

@@ -39,7 +39,7 @@ class SimulatedApi(Api):
             "nodes": WatchFeed(store, "nodes", is_shuffled=is_shuffled),
         }
 
-    async def list_page(self, resource: Resource, *, limit: int, token: str = "", field_selector: str = "") -> bytes:  # noqa: ARG002 - the real one's shape
+    async def list_page(self, resource: Resource, *, limit: int, token: str = "", **_: object) -> bytes:  # noqa: ARG002 - the real one's shape
         def run() -> bytes:
             page = self._store.read_page(
                 KINDS_BY_PLURAL[resource], None, limit=PAGE, token=ContinueToken.parse_text(token) if token else None

@@ -84,7 +84,7 @@ async def run_agent(gpus: tuple[StubGpu, ...], *flags: str, hangs: bool = False)
         config = folder / "agent.yaml"
         config.write_text(
             "apiVersion: vrampack.dev/v1\nkind: AgentConfiguration\n"
-            f"kubelet_folder: {folder}\nlisten: {{health: '127.0.0.1:{port}'}}\n"
+            f"kubelet_folder: {folder}\nlisten: {{health: '127.0.0.1:{port}', status_socket: '{folder}/status.sock'}}\n"
         )
         async with ApiServer() as api, FakeKubelet(folder, seed=1) as kubelet:
             api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})

@@ -22,6 +22,7 @@ from extender.settings import ExtenderConfiguration
 from extender.state.collector import SnapshotTaker
 from extender.state.ledger import Ledger
 from extender.state.sync import DriftCheck, Freshness, NodeSink, PodSink, ProblemReporter
+from extender.state.usage_leases import UsageLeases
 from policies.tuning import PolicyTuning
 from tests.fakes.api import FakeKubeApi, Object
 from tests.support.ledger_recorder import LedgerRecorder
@@ -106,6 +107,7 @@ class InMemoryExtender:
             ),
             "test",
             self.generations,
+            UsageLeases(self.metrics, clock=time.monotonic),
         )
 
     @cached_property

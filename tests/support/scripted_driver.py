@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-from vrampack.agent.nvml.driver import CgroupLimit, Gpu, GpuCondition, GpuInventory, GpuUsage, UnreadableGpu, Xid
+from vrampack.agent.nvml.driver import (
+    CgroupLimit,
+    Gpu,
+    GpuCondition,
+    GpuInventory,
+    GpuUsage,
+    GpuUtilization,
+    UnreadableGpu,
+    Xid,
+)
 from vrampack.agent.nvml.errors import DriverError
 
 LOST = 15
@@ -45,6 +54,7 @@ class ScriptedDriver:
         self.usage: tuple[GpuUsage, ...] = ()
         self.looks = 0
         """How many times the list of cards was asked for."""
+        self.utilization: tuple[GpuUtilization, ...] | DriverError = ()
         self.reports: asyncio.Queue[Xid | DriverError] = asyncio.Queue()
 
     async def list_gpus(self) -> GpuInventory:
@@ -68,6 +78,11 @@ class ScriptedDriver:
 
     async def read_usage(self) -> tuple[GpuUsage, ...]:
         return self.usage
+
+    async def read_utilization(self) -> tuple[GpuUtilization, ...]:
+        if isinstance(self.utilization, DriverError):
+            raise self.utilization
+        return self.utilization
 
     async def set_limit(self, cgroup_path: str, uuid: str, mib: int | None) -> None:
         raise NotImplementedError

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 import uvloop
 from starlette.types import ASGIApp
 
-from extender.http.open_connections import ConnectionLimits
 from extender.http.server import CALLED_BY_SCHEDULERS, DeadlineProtocol, build_server, open_listener
+from vrampack.http.open_connections import ConnectionLimits
 
 Address = tuple[str, int]
 

@@ -29,10 +29,11 @@ from vrampack.agent.admission.running_pods import RunningPods
 from vrampack.agent.cluster.cards_condition import CardsCondition
 from vrampack.agent.cluster.local_pod import LocalPod
 from vrampack.agent.cluster.observed_pods import ObservedPodsPublisher
-from vrampack.agent.cluster.own_node import MetadataEntries, OwnNode
+from vrampack.agent.cluster.own_node import OwnNode
 from vrampack.agent.cluster.pod_cache import PodCache
 from vrampack.agent.cluster.refused_pods import RefusedPodsPublisher
 from vrampack.agent.cluster.sick_card_pods import SickCardPods
+from vrampack.agent.cluster.usage_lease import UsageLeasePublisher
 from vrampack.agent.device_plugin.conflicting_plugins import ConflictingPlugins
 from vrampack.agent.device_plugin.device_plugin import DevicePlugin
 from vrampack.agent.device_plugin.preferred_allocation import PreferredAllocation
@@ -57,7 +58,8 @@ from vrampack.agent.metrics import AgentMetrics
 from vrampack.agent.nvml.driver import GpuDriver
 from vrampack.agent.settings import AgentConfiguration
 from vrampack.agent.status.card_publisher import CardPublisher
-from vrampack.agent.status.http import serve_status
+from vrampack.agent.status.http import METRICS_PATH, StatusPages, serve_status
+from vrampack.agent.status.metrics_access import MetricsAccess
 from vrampack.agent.status.readiness import DriverState, find_unready_reason
 from vrampack.agent.status.schema import LimitsStatus
 from vrampack.agent.status.status import build_limits_status
@@ -67,6 +69,7 @@ from vrampack.cards.node import CardFacts
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import load_credentials
 from vrampack.kube.events import EventRecorder
+from vrampack.kube.node_api import NodeApi, ReadIdentity
 from vrampack.kube.objects import LocalNodeObject, LocalPodObject
 from vrampack.kube.reflector import Reflector
 
@@ -141,7 +144,7 @@ class Agent:
         self._enforcement = Enforcement(settings.enforcement, self._context, rows=options.back_ends)
         pod_limits = PodLimits(cgroups, self._enforcement, self._workload.get_limits_mib)
         self._hook_server = HookServer(paths.hook_socket, pod_limits.apply_limit)
-        refused_pods = RefusedPodsPublisher(self._write_on_node)
+        refused_pods = RefusedPodsPublisher()
         self._rejected_pods = RejectedPods(
             self._fence,
             self._events,
@@ -200,6 +203,7 @@ class Agent:
             on_write=metrics.node_writes.inc,
             on_resources=self._conflicting_plugins.update_node_resources,
         )
+        refused_pods.attach_node(self._own_node)
         self._card_publisher = CardPublisher(
             self._own_node,
             self._advertisement,
@@ -231,6 +235,10 @@ class Agent:
             metrics=metrics,
         )
         metrics.register_snapshot(self._usage_collector.take_snapshot)
+        clock, measure, lease = time.monotonic, self._usage_collector.measure_cards, settings.usage_lease
+        is_token_asked = settings.metrics.authorization == "token"
+        self._metrics_access = MetricsAccess(api, METRICS_PATH, clock=clock) if is_token_asked else None
+        self._usage_lease = UsageLeasePublisher(api, self._own_node, lease, measure, metrics=metrics, clock=clock)
         here = f"spec.nodeName={options.node}"
         self._reflectors = (
             Reflector(api, "pods", LocalPodObject, self._pod_cache, field_selector=here),
@@ -238,10 +246,9 @@ class Agent:
         )
 
     async def run(self) -> None:
-        """Serve until `stop`. Raises `OSError` when the health address cannot be listened on."""
-        status_server = serve_status(
-            self._settings.listen.health, self._metrics, self.find_unready_reason, self._build_limits_status
-        )
+        """Serve until `stop`. Raises `OSError` when an address cannot be listened on."""
+        pages = StatusPages(self._metrics, self.find_unready_reason, self._build_limits_status)
+        status_server = serve_status(self._settings, pages, metrics_access=self._metrics_access)
         try:
             async with status_server, asyncio.TaskGroup() as group:
                 background = [group.create_task(task) for task in self._background_tasks()]
@@ -282,6 +289,7 @@ class Agent:
             self._overuse_reporter.run(),
             self._conflicting_plugins.run(),
             self._usage_collector.run(),
+            self._usage_lease.run(),
             self._enforcement.run(self._set_limits_problem),
             self._injection.run(self._publish_injection, self._restart_for_folder),
             self._serve_kubelet(),
@@ -308,9 +316,6 @@ class Agent:
     def _publish_enforcement(self, problem: str) -> None:
         self._advertisement.block("enforcement", problem)
         self._own_node.set_desired({("labels", well_known.ENFORCEMENT): self._enforcement.mode or None})
-
-    def _write_on_node(self, entries: MetadataEntries) -> None:
-        self._own_node.set_desired(entries)
 
     def _set_limits_problem(self, problem: str) -> None:
         self._advertisement.block("limits", f"limits cannot be held: {problem}" if problem else "")
@@ -344,13 +349,9 @@ class Agent:
             await self._observed_pods.publish_pods()
 
     def _build_limits_status(self) -> LimitsStatus:
+        version, pods = self._discovery.driver_version, self._pod_cache.list_pods()
         return build_limits_status(
-            self._node,
-            self._enforcement,
-            self._workload,
-            driver_version=self._discovery.driver_version,
-            cards=self._cards(),
-            pods=self._pod_cache.list_pods(),
+            self._node, self._enforcement, self._workload, driver_version=version, cards=self._cards(), pods=pods
         )
 
     def _on_cards_changed(self) -> None:
@@ -386,15 +387,14 @@ async def run_agent(options: AgentOptions, driver: GpuDriver) -> None:
     credentials = await load_credentials(
         options.kubeconfig, options.context, on_failure=metrics.credential_failures.inc
     )
-    api = Api(credentials, observe=metrics.observe_call, user_agent=f"vrampack-agent/{options.version}")
+    reads = ReadIdentity(options.node, options.settings.read_as, on_change=metrics.set_read_identity)
+    api = NodeApi(credentials, reads, observe=metrics.observe_call, user_agent=f"vrampack-agent/{options.version}")
     try:
         agent = Agent(options, api, metrics, driver)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, agent.stop)
-        log.info(
-            "agent started version=%s node=%s health=%s", options.version, options.node, options.settings.listen.health
-        )
+        log.info("agent started version=%s node=%s", options.version, options.node)
         await agent.run()
     finally:
         await api.close()

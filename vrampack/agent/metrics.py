@@ -35,6 +35,8 @@ class CardSample:
     held_units: int
     used_bytes: int | None
     """None: the driver does not say."""
+    sm_percent: int | None = None
+    """The same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +51,10 @@ class ContainerSample:
     limit_bytes: int | None
     used_bytes: int | None
     peak_bytes: int | None = None
-    """With `refused`: of those whose processes ask before they allocate."""
     refused: int | None = None
+    """Of those whose processes ask before they allocate."""
+    sm_percent: int | None = None
+    """None: the driver does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,12 @@ class AgentMetrics:
             ["mode"],
             registry=self.registry,
         )
+        self._read_identity = Gauge(
+            "vrampack_agent_read_identity_info",
+            "Always 1; the label says as whom the agent reads pods and nodes: its node, or its account.",
+            ["identity"],
+            registry=self.registry,
+        )
         self.registrations = self._counter(
             "vrampack_agent_registrations_total", "Registrations with kubelet: one per start of either."
         )
@@ -162,6 +172,12 @@ class AgentMetrics:
             CARD_LABELS,
             registry=self.registry,
         )
+        self.usage_lease_writes = Counter(
+            "vrampack_agent_usage_lease_writes_total",
+            "Writes of the Lease that says what is really used here: ok or failed; at most one a minute.",
+            ["result"],
+            registry=self.registry,
+        )
         self.events_dropped = Counter(
             "vrampack_agent_events_dropped_total",
             "Events that were not written: repeated, rate or failed.",
@@ -193,6 +209,11 @@ class AgentMetrics:
         """The mode of new containers from now on."""
         self._injection.clear()
         self._injection.labels(mode).set(1)
+
+    def set_read_identity(self, identity: str) -> None:
+        """As whom pods and nodes are read from now on."""
+        self._read_identity.clear()
+        self._read_identity.labels(identity).set(1)
 
     def show_unhealthy_card_pods(self, counts: Mapping[CardFacts, int]) -> None:
         """How many pods are on each card that is unhealthy now."""
@@ -285,7 +306,7 @@ def _container_families(snapshot: AgentSnapshot, node: str) -> Iterable[Metric]:
     )
     peak = GaugeMetricFamily(
         "vrampack_agent_container_memory_peak_bytes",
-        "The most that a container used on a card since it was counted; only with kmod and preload.",
+        "The most that a container used on a card: as counted (kmod, preload), or the highest of the measurements.",
         labels=CONTAINER_LABELS,
     )
     refused = CounterMetricFamily(
@@ -293,10 +314,16 @@ def _container_families(snapshot: AgentSnapshot, node: str) -> Iterable[Metric]:
         "Allocations beyond the limit that a container was refused on a card; only with kmod and preload.",
         labels=CONTAINER_LABELS,
     )
-    families: tuple[GaugeMetricFamily | CounterMetricFamily, ...] = (used, limit, peak, refused)
+    busy = GaugeMetricFamily(
+        "vrampack_agent_container_sm_utilization_ratio",
+        "How busy a container keeps a card's multiprocessors, 0 to 1, as the driver sampled it; not of MIG instances.",
+        labels=CONTAINER_LABELS,
+    )
+    families: tuple[GaugeMetricFamily | CounterMetricFamily, ...] = (used, limit, peak, refused, busy)
     for each in snapshot.containers:
         labels = [node, each.uuid, str(each.gpu), each.namespace, each.pod, each.container]
-        values = (each.used_bytes, each.limit_bytes, each.peak_bytes, each.refused)
+        ratio = None if each.sm_percent is None else each.sm_percent / 100
+        values = (each.used_bytes, each.limit_bytes, each.peak_bytes, each.refused, ratio)
         for family, value in zip(families, values, strict=True):
             if value is not None:
                 family.add_metric(labels, value)
@@ -327,6 +354,11 @@ def _card_families(snapshot: AgentSnapshot, node: str) -> Iterable[Metric]:
     healthy = GaugeMetricFamily(
         "vrampack_agent_card_healthy", "1 for a card in good health, else 0.", labels=CARD_LABELS
     )
+    busy = GaugeMetricFamily(
+        "vrampack_agent_card_sm_utilization_ratio",
+        "How busy processes keep a card's multiprocessors, 0 to 1, as the driver sampled it; not of MIG instances.",
+        labels=CARD_LABELS,
+    )
     for each in snapshot.cards:
         card = each.card
         labels = [node, card.uuid or "", str(card.index)]
@@ -337,4 +369,6 @@ def _card_families(snapshot: AgentSnapshot, node: str) -> Iterable[Metric]:
         healthy.add_metric(labels, int(card.healthy))
         if each.used_bytes is not None:
             used.add_metric(labels, each.used_bytes)
-    yield from (info, total, used, units, held, healthy)
+        if each.sm_percent is not None:
+            busy.add_metric(labels, each.sm_percent / 100)
+    yield from (info, total, used, units, held, healthy, busy)

@@ -13,8 +13,9 @@ from pydantic import Field, model_validator
 
 from vrampack.cards import well_known
 from vrampack.cards.units import DEFAULT_UNIT_MIB, MAX_UNITS
-from vrampack.config.addresses import OptionalListenAddress, ResourceName
+from vrampack.config.addresses import OptionalListenAddress, OptionalNamespace, OptionalSocketPath, ResourceName
 from vrampack.config.strict import StrictModel, load_configuration
+from vrampack.kube.node_api import ReadAs
 
 CardUnits = Annotated[int, Field(ge=1, le=MAX_UNITS)]
 
@@ -30,7 +31,50 @@ class AgentListen(StrictModel):
     """Where the agent answers people and probes."""
 
     health: OptionalListenAddress = "0.0.0.0:12347"
-    """Health and metrics. Another port where 12347 is taken; empty for none, then take the probes away too."""
+    """Health, and metrics unless they have an address of their own. Another port where 12347 is taken; empty for none, then take the
+    probes away too."""
+
+    status_socket: OptionalSocketPath = "/run/vrampack/agent-status.sock"
+    """The unix socket that `vrampack limits status` asks who holds what, for root alone. Empty for none."""
+
+
+class MetricsTlsSettings(StrictModel):
+    """The files of the metrics listener; read again when they change."""
+
+    cert_file: Path | None = Field(default=None, strict=False)
+    """PEM certificate chain of this server."""
+
+    key_file: Path | None = Field(default=None, strict=False)
+    """PEM key of this server."""
+
+    client_ca_file: Path | None = Field(default=None, strict=False)
+    """PEM authority that signs scrapers. Without it any client gets as far as `metrics.authorization`."""
+
+    @model_validator(mode="after")
+    def _check_pair(self) -> MetricsTlsSettings:
+        if (self.cert_file is None) != (self.key_file is None) or (self.client_ca_file and self.cert_file is None):
+            raise ValueError("give cert_file and key_file together, and client_ca_file only with them")
+        return self
+
+
+class MetricsSettings(StrictModel):
+    """Who may read `/metrics`, whose series name the namespaces, pods and containers of all tenants of the node."""
+
+    address: OptionalListenAddress = ""
+    """A listener for `/metrics` alone, which `listen.health` then does not serve. Give it with `tls`, or on the loopback."""
+
+    tls: MetricsTlsSettings = MetricsTlsSettings()
+
+    authorization: Literal["none", "token"] = "none"
+    """`token`: only who sends a bearer token whose account RBAC lets `get` the URL `/metrics`. It needs `tls`."""
+
+    @model_validator(mode="after")
+    def _check_listener(self) -> MetricsSettings:
+        if self.tls.cert_file is not None and not self.address:
+            raise ValueError("tls needs an address: probes of listen.health come without TLS")
+        if self.authorization == "token" and self.tls.cert_file is None:
+            raise ValueError("authorization: token needs tls, or the token can be read on its way")
+        return self
 
 
 class CardSelection(StrictModel):
@@ -142,6 +186,16 @@ class CdiSettings(StrictModel):
     """Where the driver is installed, for that program; of the GPU Operator's driver `/run/nvidia/driver`."""
 
 
+class UsageLeaseSettings(StrictModel):
+    """What is really used of the node's cards, for the extender and for people: one Lease of this node."""
+
+    namespace: OptionalNamespace = ""
+    """Where the Lease is written: the agents' own namespace. Empty: nowhere."""
+
+    interval_seconds: float = Field(default=60.0, ge=60, le=300)
+    """At least so long between two writes. Raise it where the API server is short of writes."""
+
+
 class StandaloneSettings(StrictModel):
     """A host without Kubernetes: `vrampack agent --standalone`, or `mode: standalone`."""
 
@@ -173,15 +227,21 @@ class AgentConfiguration(StrictModel):
     devices: Literal["auto", "uuid", "cdi"] = "auto"
     """How a card is named to the container runtime. `auto`: by CDI where the node has specs of NVIDIA's kind for all cards."""
 
+    read_as: ReadAs = "auto"
+    """As whom pods and nodes are read. `node`: as the own node, which sees its own only (Kubernetes 1.36). `account`: as the
+    agents' account, which then needs the right to read all. `auto`: as the node where that is allowed, else as the account."""
+
     enforcement: Literal["auto", "native", "kmod", "preload", "watch", "none"] = "auto"
     """Who holds limits. `auto`: the strongest that this node can do."""
 
     resources: AgentResources = AgentResources()
     listen: AgentListen = AgentListen()
+    metrics: MetricsSettings = MetricsSettings()
     cards: CardSelection = CardSelection()
     health: HealthSettings = HealthSettings()
     refused: RejectedPodSettings = RejectedPodSettings()
     watch: OveruseSettings = OveruseSettings()
+    usage_lease: UsageLeaseSettings = UsageLeaseSettings()
     standalone: StandaloneSettings = StandaloneSettings()
 
     kubelet_folder: Path = Field(default=Path("/var/lib/kubelet"), strict=False)

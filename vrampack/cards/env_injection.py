@@ -9,6 +9,7 @@ Remove, then set: the pod's own list is never trusted, and doing it twice change
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -23,6 +24,10 @@ DISABLE_VARIABLE = "CGPU_DISABLE"
 GUARDED_VARIABLES = (VISIBLE_DEVICES_VARIABLE, "NVIDIA_GPU_MEMORY_LIMIT", "NVIDIA_GPU_MEMORY_REQUEST", DISABLE_VARIABLE)
 GUARDED_PREFIX = "ALIYUN_COM_GPU_"
 """What a container sees and may use: set here and nowhere else."""
+CAPABILITIES_VARIABLE = "NVIDIA_DRIVER_CAPABILITIES"
+DEFAULT_CAPABILITIES = "compute,utility"
+ALLOWED_CAPABILITIES = re.compile(r"(compute|utility|video)(,(compute|utility|video))*")
+"""Those that bring libraries. `graphics`, `display` and `all` bring devices below /dev/dri too, which no limit covers."""
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 NODES_GROUP = "system:nodes"
 DEFAULT_SCHEDULER_NAMES = ("", "default-scheduler")
@@ -109,11 +114,14 @@ def _build_env_operations(
     kind: str, containers: Sequence[AdmissionContainer], names: InjectionNames
 ) -> Iterator[PatchOperation]:
     for at, container in enumerate(containers):
-        kept = [entry for entry in container.env if not _is_guarded(_name(entry))]
+        units = _units(container, names)
+        kept = [
+            entry
+            for entry in container.env
+            if not _is_guarded(_name(entry)) and not (units and _name(entry) == CAPABILITIES_VARIABLE)
+        ]
         # Ours go in front, so that the container's own entries may refer to them as $(NAME).
-        yield _build_add_operation(
-            f"/spec/{kind}/{at}/env", [*_build_injected_env(container, _units(container, names)), *kept]
-        )
+        yield _build_add_operation(f"/spec/{kind}/{at}/env", [*_build_injected_env(container, units), *kept])
 
 
 def _build_injected_env(container: AdmissionContainer, units: int) -> list[EnvEntry]:
@@ -122,6 +130,7 @@ def _build_injected_env(container: AdmissionContainer, units: int) -> list[EnvEn
         return [_hide_devices()]
     return [
         {"name": CONTAINER_UNITS_VARIABLE, "value": str(units)},
+        {"name": CAPABILITIES_VARIABLE, "value": _choose_capabilities(container)},
         _from_annotation(VISIBLE_DEVICES_VARIABLE, well_known.VISIBLE_DEVICES_PREFIX + container.name),
         _from_annotation("NVIDIA_GPU_MEMORY_LIMIT", well_known.LIMIT_MIB_PREFIX + container.name),
         *(
@@ -129,6 +138,13 @@ def _build_injected_env(container: AdmissionContainer, units: int) -> list[EnvEn
             for name in (well_known.GPUSHARE_POD, well_known.GPUSHARE_DEV, well_known.GPUSHARE_IDX)
         ),
     ]
+
+
+def _choose_capabilities(container: AdmissionContainer) -> str:
+    """What the container says last, as far as it may. A value that is read from elsewhere is not known yet."""
+    said = [entry.get("value") for entry in container.env if _name(entry) == CAPABILITIES_VARIABLE]
+    last = said[-1] if said else None
+    return last if isinstance(last, str) and ALLOWED_CAPABILITIES.fullmatch(last) else DEFAULT_CAPABILITIES
 
 
 def _units(container: AdmissionContainer, names: InjectionNames) -> int:

@@ -8,21 +8,27 @@ on a node all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from vrampack.cards.card_usage import CardUsage
 from vrampack.cards.holding import Hold
 from vrampack.cards.node import Card, Node
 from vrampack.cards.records import Record
 
 
-def build_inspection(node: Node, holds: Sequence[Hold]) -> dict[str, object]:
-    """One node and who holds what there; `holds` in the order in which they are shown."""
+def build_inspection(
+    node: Node, holds: Sequence[Hold], usage: Mapping[str, CardUsage] | None = None
+) -> dict[str, object]:
+    """One node and who holds what there; `holds` in the order in which they are shown.
+
+    With `usage`, by uuid, what is really used of each card; null where it is not known.
+    """
     return {
         "name": node.name,
         "totalGPU": node.total_units,
         "usedGPU": node.used_units,
         "heldGPU": count_held_units(node, holds),
-        "devs": [_build_card_json(card, holds) for card in node.cards],
+        "devs": [_build_card_json(card, holds) | _build_usage_json(card, usage) for card in node.cards],
         "address": node.address,
         "unitMiB": node.unit_mib,
         "legacy": node.legacy,
@@ -72,6 +78,17 @@ def _build_card_json(card: Card, holds: Sequence[Hold]) -> dict[str, object]:
         **({"reason": card.reason} if card.reason else {}),
         "cordoned": card.cordoned,
         "overcommitted": card.is_overcommitted,
+    }
+
+
+def _build_usage_json(card: Card, usage: Mapping[str, CardUsage] | None) -> dict[str, object]:
+    if usage is None:
+        return {}
+    known = usage.get(card.uuid or "")
+    return {
+        "reallyUsed": None
+        if known is None
+        else {"usedMiB": known.used_mib, "peakMiB": known.peak_mib, "smPercent": known.sm_percent}
     }
 
 

@@ -27,6 +27,10 @@ ENFORCEMENT = "vrampack.dev/enforcement"
 INJECTION = "vrampack.dev/injection"
 """Node label: how containers get their cards there."""
 
+USAGE = "vrampack.dev/usage"
+"""On the Lease `vrampack-usage-<node>`: what is really used of the node's cards."""
+USAGE_LEASE_PREFIX = "vrampack-usage-"
+
 ALLOCATION = "vrampack.dev/allocation"
 VISIBLE_DEVICES_PREFIX = "visible-devices.vrampack.dev/"
 LIMIT_MIB_PREFIX = "limit-mib.vrampack.dev/"

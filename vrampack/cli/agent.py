@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import resource
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,9 @@ from vrampack.cli.version import VERSION
 from vrampack.config.errors import SettingsError
 from vrampack.kube.errors import CredentialsError
 
+MAX_DESCRIPTORS = 65_536
+"""Far above what the agent needs; more would only let a fault take the node's."""
+
 
 def main(arguments: Sequence[str]) -> int:
     """Run until SIGTERM; returns the exit code."""
@@ -34,12 +38,23 @@ def main(arguments: Sequence[str]) -> int:
         if not options.node_name and not is_standalone:
             text = "--node-name or $NODE_NAME: the name of this node; the DaemonSet takes it from spec.nodeName"
             return report_error(f"{text}. On a host without Kubernetes: --standalone", 2)
+        if is_standalone and settings.metrics.authorization == "token":
+            return report_error("metrics.authorization: token asks an API server, which a standalone agent has not", 2)
+        raise_descriptor_limit()
         asyncio.run(_standalone(settings, options) if is_standalone else _in_kubernetes(settings, options))
     except SettingsError as error:
         return report_error(str(error), 2)
     except (CredentialsError, ImpossibleBackEndError, OSError) as error:
         return report_error(str(error), 1)
     return 0
+
+
+def raise_descriptor_limit() -> None:
+    """As far as this process may: each start opens some, and a container runtime may give no more than 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 async def _in_kubernetes(settings: AgentConfiguration, options: argparse.Namespace) -> None:

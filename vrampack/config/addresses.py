@@ -8,6 +8,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 MAX_PORT = 65535
+MAX_SOCKET_PATH_BYTES = 100
+"""Linux takes 107; the socket is made beside its name, with four more."""
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -40,12 +42,24 @@ def _checked_optional_address(text: str) -> str:
     return _checked_address(text) if text else text
 
 
+def _checked_socket_path(text: str) -> str:
+    if text and not (text.startswith("/") and len(text.encode()) <= MAX_SOCKET_PATH_BYTES):
+        raise ValueError(f"{text!r} is not an absolute path of at most {MAX_SOCKET_PATH_BYTES} bytes")
+    return text
+
+
 ListenAddress = Annotated[str, AfterValidator(_checked_address), Field(examples=["127.0.0.1:12345"])]
 OptionalListenAddress = Annotated[str, AfterValidator(_checked_optional_address), Field(examples=["127.0.0.1:12345"])]
+OptionalSocketPath = Annotated[
+    str, AfterValidator(_checked_socket_path), Field(examples=["/run/vrampack/agent-status.sock"])
+]
 ResourceName = Annotated[
     str,
     Field(
         pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
         examples=["aliyun.com/gpu-mem"],
     ),
+]
+OptionalNamespace = Annotated[
+    str, Field(max_length=63, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", examples=["vrampack-system"])
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import errno
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -29,20 +28,18 @@ from vrampack.kube.objects import (
     DeviceClassList,
     NodeObject,
     PodObject,
-    SecretObject,
     Status,
 )
 
-Resource = Literal["pods", "nodes", "namespaces"]
+Resource = Literal["pods", "nodes", "namespaces", "leases"]
 
 CONNECT_TIMEOUT_SECONDS = 3.0
 DEFAULT_TIMEOUT_SECONDS = 30.0
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
-"""Lists are merged by name, so that one webhook of several can be changed."""
+"""Lists are merged by name, so that one condition or webhook of several can be changed."""
 TOO_LARGE_FOR_ETCD = ("etcdserver: request is too large", "trying to send message larger than max")
 """What etcd, and the API server's client of it, say of an object that they do not take, whatever the status is then."""
-TLS_SECRET = "kubernetes.io/tls"  # noqa: S105 - a type of Secret
 
 
 class CallObserver(Protocol):
@@ -71,15 +68,15 @@ class Api:
         await self._token.close()
         await self._client.close()
 
-    async def list_page(self, resource: Resource, *, limit: int, token: str = "", field_selector: str = "") -> bytes:
-        """One page of all objects of the cluster, or of those selected, read from the store itself, never from a stale cache."""
-        query = {"limit": str(limit)} | ({"continue": token} if token else {}) | _build_selector_query(field_selector)
-        return await self._call("GET", f"/api/v1/{resource}", verb="list", resource=resource, query=query)
+    async def list_page(
+        self, resource: Resource, *, limit: int, token: str = "", field_selector: str = "", namespace: str = ""
+    ) -> bytes:
+        """One page of all objects of the cluster, or of a namespace, or of those selected.
 
-    async def list_page_of_namespace(self, resource: Resource, namespace: str, *, limit: int, token: str = "") -> bytes:
-        """One page of the objects of a namespace, as `list_page`."""
-        query = {"limit": str(limit)} | ({"continue": token} if token else {})
-        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/{resource}"
+        It is read from the store itself, never from a stale cache.
+        """
+        query = {"limit": str(limit)} | ({"continue": token} if token else {}) | _build_selector_query(field_selector)
+        path = _collection_path(resource, namespace)
         return await self._call("GET", path, verb="list", resource=resource, query=query)
 
     async def list_device_classes(self, *, limit: int, token: str, timeout_seconds: float) -> DeviceClassList:
@@ -103,6 +100,7 @@ class Api:
         server_seconds: int,
         silence_seconds: float,
         field_selector: str = "",
+        namespace: str = "",
     ) -> AsyncIterator[aiohttp.StreamReader]:
         """A watch from `resource_version`; the reader gives one JSON event per line, bookmarks among them.
 
@@ -120,7 +118,7 @@ class Api:
         started = time.monotonic()
         code = 0
         try:
-            response = await self._send("GET", f"/api/v1/{resource}", query, None, timeout)
+            response = await self._send("GET", _collection_path(resource, namespace), query, None, timeout)
             try:
                 code = response.status
                 if code != HTTPStatus.OK:
@@ -253,44 +251,33 @@ class Api:
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
         await self._call("POST", path, verb="create", resource="events", body=event, seconds=timeout_seconds)
 
-    async def get_secret(self, namespace: str, name: str, *, timeout_seconds: float) -> SecretObject | None:
-        """One Secret; None when there is none."""
-        body = await self._get_object(_secrets_path(namespace) + f"/{quote(name, safe='')}", "secrets", timeout_seconds)
-        if body is None:
-            return None
+    async def create_review(
+        self, group: str, kind: str, resource: str, spec: Mapping[str, object], *, timeout_seconds: float
+    ) -> bytes:
+        """A question in the form of an object, of which nothing is kept; the answer is the same object with its status."""
+        body = {"apiVersion": f"{group}/v1", "kind": kind, "spec": spec}
+        path = f"/apis/{group}/v1/{resource}"
+        return await self._call("POST", path, verb="create", resource=resource, body=body, seconds=timeout_seconds)
+
+    async def write_lease(
+        self, namespace: str, name: str, body: Mapping[str, object], *, timeout_seconds: float
+    ) -> None:
+        """Merge `body`, a whole Lease, into the one of that name, or create it.
+
+        Raises `RefusedError` when nothing was written, `NoAnswerError` when that is not known.
+        """
+        path = _collection_path("leases", namespace)
         try:
-            return msgspec.json.decode(body, type=SecretObject)
-        except UNDECODABLE as error:
-            raise NoAnswerError(f"get secret {namespace}/{name}: {error}") from error
+            own = f"{path}/{quote(name, safe='')}"
+            await self._call("PATCH", own, verb="patch", resource="leases", body=body, seconds=timeout_seconds)
+        except RefusedError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            await self._call("POST", path, verb="create", resource="leases", body=body, seconds=timeout_seconds)
 
-    async def write_secret(
-        self, namespace: str, name: str, data: Mapping[str, bytes], *, version: str, timeout_seconds: float
-    ) -> None:
-        """Replace the Secret of this resourceVersion, or create it where `version` is empty. 409: it was changed or created meanwhile."""
-        metadata = {"name": name, "namespace": namespace} | ({"resourceVersion": version} if version else {})
-        encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
-        body = {"apiVersion": "v1", "kind": "Secret", "type": TLS_SECRET, "metadata": metadata, "data": encoded}
-        path = _secrets_path(namespace) + (f"/{quote(name, safe='')}" if version else "")
-        method, verb = ("PUT", "update") if version else ("POST", "create")
-        await self._call(method, path, verb=verb, resource="secrets", body=body, seconds=timeout_seconds)
-
-    async def patch_webhook_ca_bundle(
-        self, configuration: str, webhook: str, bundle: bytes, *, timeout_seconds: float
-    ) -> None:
-        """Tell the API server which authorities (PEM) sign the server of one mutating webhook."""
-        trusted = {"name": webhook, "clientConfig": {"caBundle": base64.b64encode(bundle).decode()}}
-        resource = "mutatingwebhookconfigurations"
-        path = f"/apis/admissionregistration.k8s.io/v1/{resource}/{quote(configuration, safe='')}"
-        body = {"webhooks": [trusted]}
-        await self._call(
-            "PATCH",
-            path,
-            verb="patch",
-            resource=resource,
-            body=body,
-            seconds=timeout_seconds,
-            patch=STRATEGIC_MERGE_PATCH,
-        )
+    def _build_headers(self, method: str, path: str) -> dict[str, str]:  # noqa: ARG002 - for `NodeApi`
+        """What a call has beside what every call has."""
+        return {}
 
     async def _get_object(self, path: str, resource: str, timeout_seconds: float) -> bytes | None:
         """One object as the API server has it now; None when there is none."""
@@ -340,7 +327,9 @@ class Api:
         limits: aiohttp.ClientTimeout,
         patch: str = MERGE_PATCH,
     ) -> aiohttp.ClientResponse:
-        headers = {"Accept": "application/json", "User-Agent": self._client.user_agent}
+        headers = {"Accept": "application/json", "User-Agent": self._client.user_agent} | self._build_headers(
+            method, path
+        )
         if authorization := self._token.get_authorization():
             headers["Authorization"] = authorization
         if method == "PATCH":
@@ -368,8 +357,9 @@ def _build_selector_query(field_selector: str) -> dict[str, str]:
     return {"fieldSelector": field_selector} if field_selector else {}
 
 
-def _secrets_path(namespace: str) -> str:
-    return f"/api/v1/namespaces/{quote(namespace, safe='')}/secrets"
+def _collection_path(resource: Resource, namespace: str) -> str:
+    group = "/apis/coordination.k8s.io/v1" if resource == "leases" else "/api/v1"
+    return f"{group}/namespaces/{quote(namespace, safe='')}/{resource}" if namespace else f"{group}/{resource}"
 
 
 def _pod_path(namespace: str, name: str) -> str:

@@ -146,6 +146,18 @@ class NamespaceObject(msgspec.Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
+class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+
+
+class LeaseObject(msgspec.Struct, frozen=True):
+    """A coordination.k8s.io/v1 Lease."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LeaseSpec = LeaseSpec()
+
+
 class AccessReviewStatus(msgspec.Struct, frozen=True):
     allowed: bool = False
 
@@ -184,6 +196,12 @@ class LocalNodeObject(NodeObject, frozen=True):
 class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
+
+
+class RawList(msgspec.Struct, frozen=True):
+    """A list of anything."""
+
+    items: list[msgspec.Raw] = []
 
 
 class DeviceClassSpec(msgspec.Struct, frozen=True, rename="camel"):

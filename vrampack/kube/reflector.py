@@ -32,7 +32,16 @@ from vrampack.kube.errors import (
     SilentWatchError,
     UnreachableError,
 )
-from vrampack.kube.objects import UNDECODABLE, ListMeta, NamespaceObject, NodeObject, PodObject, Status, WatchEvent
+from vrampack.kube.objects import (
+    UNDECODABLE,
+    LeaseObject,
+    ListMeta,
+    NamespaceObject,
+    NodeObject,
+    PodObject,
+    Status,
+    WatchEvent,
+)
 from vrampack.kube.retry_backoff import RetryBackoff
 from vrampack.kube.watch_lag import WatchLag
 from vrampack.kube.watch_reader import WatchReader
@@ -75,7 +84,7 @@ class _RawPage(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
-_Object = TypeVar("_Object", bound=PodObject | NodeObject | NamespaceObject)
+_Object = TypeVar("_Object", bound=PodObject | NodeObject | NamespaceObject | LeaseObject)
 _Object_contra = TypeVar("_Object_contra", contravariant=True)
 
 
@@ -122,7 +131,7 @@ class Sink(Protocol[_Object_contra]):
 class Reflector(Generic[_Object]):
     """One kind of object, all of them or those of a field selector. `run` until cancelled."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - which objects, and who is told
         self,
         api: Api,
         resource: Resource,
@@ -130,12 +139,14 @@ class Reflector(Generic[_Object]):
         sink: Sink[_Object],
         *,
         field_selector: str = "",
+        namespace: str = "",
         lag: WatchLag | None = None,
     ) -> None:
-        """`lag` is for who asks whether the watch is read on time."""
+        """`lag` is for who asks whether the watch is read on time. Without a `namespace`, objects of all of them."""
         self._api = api
         self._lag = lag or WatchLag(resource, clock=time.monotonic)
         self._field_selector = field_selector
+        self._namespace = namespace
         self._resource = resource
         self._sink: Sink[_Object] = sink
         self._object: msgspec.json.Decoder[_Object] = msgspec.json.Decoder(kind)
@@ -234,7 +245,11 @@ class Reflector(Generic[_Object]):
 
     async def _fetch_page(self, token: str) -> bytes:
         return await self._api.list_page(
-            self._resource, limit=PAGE_SIZE, token=token, field_selector=self._field_selector
+            self._resource,
+            limit=PAGE_SIZE,
+            token=token,
+            field_selector=self._field_selector,
+            namespace=self._namespace,
         )
 
     def _decode_page(self, page: bytes) -> tuple[ListMeta, Sequence[_Object]]:
@@ -270,6 +285,7 @@ class Reflector(Generic[_Object]):
             server_seconds=seconds,
             silence_seconds=SILENCE_SECONDS,
             field_selector=self._field_selector,
+            namespace=self._namespace,
         ) as stream:
             with WatchReader(stream, self._lag) as reader:
                 await self._apply_events(reader)

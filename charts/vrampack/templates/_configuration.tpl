@@ -34,6 +34,10 @@ profiles:
 rules:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- if .Values.usageLeases.enabled }}
+usage_leases:
+  namespace: {{ .Release.Namespace }}
+{{- end }}
 {{ end }}
 
 {{- define "vrampack.schedulerConfiguration" -}}
@@ -110,6 +114,20 @@ unit_mib: {{ int .Values.unitMib }}
 {{- if ne .Values.listenAddress "0.0.0.0" }}
 listen:
   health: {{ include "vrampack.listen" (list . 12347) }}
+{{- end }}
+{{- if .Values.agent.metrics.tlsSecret }}
+metrics:
+  # The only listener with `/metrics`: its series name the pods of all tenants.
+  address: {{ include "vrampack.listen" (list . 12350) }}
+  authorization: token
+  tls:
+    cert_file: /etc/vrampack-metrics/tls.crt
+    key_file: /etc/vrampack-metrics/tls.key
+{{- end }}
+{{- if .Values.usageLeases.enabled }}
+usage_lease:
+  namespace: {{ .Release.Namespace }}
+  interval_seconds: {{ int .Values.usageLeases.intervalSeconds }}
 {{- end }}
 {{- with .Values.agent.config }}
 {{ toYaml . }}

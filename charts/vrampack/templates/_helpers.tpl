@@ -1,10 +1,10 @@
 {{/* Images, as pods name them. */}}
 {{- define "vrampack.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ with .Values.image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
 {{- define "vrampack.schedulerImage" -}}
-{{ .Values.scheduler.image.repository }}:{{ .Values.scheduler.image.tag }}
+{{ .Values.scheduler.image.repository }}:{{ .Values.scheduler.image.tag }}{{ with .Values.scheduler.image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
 {{/* Lines of a pod's spec that are there only where a value asks for them. */}}
@@ -18,6 +18,17 @@ imagePullSecrets:
 {{/* Not empty where something gives pods our scheduler: the policy, or the webhook. */}}
 {{- define "vrampack.setsScheduler" -}}
 {{- if and (eq .Values.shape "second-scheduler") (eq .Values.admission.form "policies") -}}yes{{- end }}
+{{- end }}
+
+{{/* The namespaces of programs that look after the cards, as a JSON list: that of the release is always one. */}}
+{{- define "vrampack.trustedNamespaces" -}}
+{{- append .Values.admission.trustedNamespaces .Release.Namespace | uniq | toJson | replace "," ", " }}
+{{- end }}
+
+{{/* Not empty where containers that ask for no GPU are given NVIDIA_VISIBLE_DEVICES=void. */}}
+{{- define "vrampack.void" -}}
+{{- $admission := .Values.admission }}
+{{- if and (eq $admission.form "policies") (or (eq $admission.void "always") (and $admission.exact (eq $admission.void "auto"))) -}}yes{{- end }}
 {{- end }}
 
 {{/* Not empty where a Job of ours makes the webhook's certificate. */}}

@@ -55,6 +55,7 @@ ADDRESS = "a text such as 127.0.0.1:12345"
 RESOURCE = "a text such as aliyun.com/gpu-mem"
 UNIT = _number("256", "a whole number from 1 to 1048576", "0", "-1", "1048577", "1.5", ".nan")
 REQUIRED_PATH = FieldRow("/a", "a path", ("7", "true", "[]", "{}", "null"))
+NAMESPACE = _text("vrampack-system", "a text such as vrampack-system", "A", "a_b", "-a", "a.b", "a" * 64)
 SWITCH = FieldRow("true", "true or false", ("7", "'yes'", "[]", "null", "tru"))
 POLICIES = ("binpack", "spread", "node-binpack", "sum-of-squares", "fragmentation", "tessellate")
 WEIGHTS = "a mapping with the keys opening, leftover_share, pressure, starvation"
@@ -123,6 +124,8 @@ EXTENDER = {
     "decide.schedulers": FieldRow(
         "{a: auto}", "a mapping, each value one of prioritize, filter, auto", ("7", "true", "[]", "text", "null")
     ),
+    "usage_leases": _section("namespace"),
+    "usage_leases.namespace": NAMESPACE,
     "nvidia_fractions": SWITCH,
 }  # fmt: skip
 
@@ -148,6 +151,7 @@ AGENT = {
     "cdi.nvidia_ctk": REQUIRED_PATH,
     "cdi.driver_root": _text("/a", "a text that is not empty", "''"),
     "devices": _words("auto", "uuid", "cdi"),
+    "read_as": _words("auto", "node", "account"),
     "enforcement": _words("auto", "native", "kmod", "preload", "watch", "none"),
     "resources": _section("memory"),
     "resources.memory": _text("a.b/c", RESOURCE, "gpu-mem", "a/"),
@@ -177,6 +181,9 @@ AGENT = {
     "watch.evict_after_seconds": FieldRow(
         "2", f"{SECONDS}86400", ("'7'", "true", "[]", "{}"), ("0", "86401")
     ),
+    "usage_lease": _section("namespace", "interval_seconds"),
+    "usage_lease.namespace": NAMESPACE,
+    "usage_lease.interval_seconds": _number("90.5", "a number from 60 to 300", "59.9", "301", ".inf"),
     "standalone": _section("overcommit"),
     "standalone.overcommit": _words("refuse", "allow"),
     "kubelet_folder": REQUIRED_PATH,

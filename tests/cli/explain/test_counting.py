@@ -32,7 +32,7 @@ class CountedPages(FakeKubeApi):
         self.nodes = list(nodes)
         self.then = then
 
-    async def list_page(self, resource: Resource, *, limit: int, token: str = "", field_selector: str = "") -> bytes:  # noqa: ARG002 - the real one's shape
+    async def list_page(self, resource: Resource, *, limit: int, token: str = "", **_: object) -> bytes:
         assert limit == 500
         objects = self.nodes if resource == "nodes" else list(self.pods.values())
         start = int(token or 0)

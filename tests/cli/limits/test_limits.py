@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import stat
+from pathlib import Path
 
 import msgspec
 import pytest
 from aiohttp import web
 
-from tests.support.processes import choose_free_ports
 from vrampack.agent.metrics import AgentMetrics
-from vrampack.agent.status.http import serve_status
+from vrampack.agent.settings import AgentConfiguration
+from vrampack.agent.status.http import StatusPages, serve_status
 from vrampack.agent.status.schema import LimitedContainer, LimitedProcess, LimitsStatus
 from vrampack.cli.limits.main import main
 
@@ -58,34 +61,41 @@ TABLES = {
 }
 
 
-async def asked(status: LimitsStatus, *arguments: str) -> int:
-    (port,) = choose_free_ports(1)
-    async with serve_status(f"127.0.0.1:{port}", AgentMetrics("test", node="n"), lambda: "", lambda: status):
-        return await asyncio.to_thread(main, ["status", "--address", f"127.0.0.1:{port}", *arguments])
+def build_settings(path: Path) -> AgentConfiguration:
+    listen = {"health": "", "status_socket": str(path)}
+    return AgentConfiguration.model_validate(
+        {"apiVersion": "vrampack.dev/v1", "kind": "AgentConfiguration", "listen": listen}
+    )
+
+
+async def asked(path: Path, status: LimitsStatus, *arguments: str) -> int:
+    pages = StatusPages(AgentMetrics("test", node="n"), lambda: "", lambda: status)
+    async with serve_status(build_settings(path), pages):
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600  # noqa: PTH116 - of a socket in memory
+        return await asyncio.to_thread(main, ["status", "--socket", str(path), *arguments])
 
 
 @pytest.mark.parametrize(("status", "table"), TABLES.values(), ids=TABLES)
-async def test_as_a_table(status: LimitsStatus, table: str, capsys: Said) -> None:
-    assert await asked(status) == 0
+async def test_as_a_table(tmp_path: Path, status: LimitsStatus, table: str, capsys: Said) -> None:
+    assert await asked(tmp_path / "status.sock", status) == 0
     assert capsys.readouterr().out == table
 
 
-async def test_as_json_with_the_same_values(capsys: Said) -> None:
-    assert await asked(BUSY, "-o", "json") == 0
+async def test_as_json_with_the_same_values(tmp_path: Path, capsys: Said) -> None:
+    assert await asked(tmp_path / "status.sock", BUSY, "-o", "json") == 0
     out = capsys.readouterr().out
     assert msgspec.json.decode(out, type=LimitsStatus) == BUSY
     assert json.loads(out)["containers"][0]["processes"][0] == {"pid": 41207, "heldBytes": 3192 * MIB, "refused": 0}
     assert json.loads(out)["kind"] == "ShimStatus"
 
 
-async def test_nobody_answers(capsys: Said) -> None:
-    (port,) = choose_free_ports(1)
-    assert await asyncio.to_thread(main, ["status", "--address", f"127.0.0.1:{port}"]) == 1
-    assert f"vrampack: no answer from an agent at 127.0.0.1:{port}: " in capsys.readouterr().err
+def test_nobody_answers(tmp_path: Path, capsys: Said) -> None:
+    assert main(["status", "--socket", f"{tmp_path}/status.sock"]) == 1
+    assert f"vrampack: no answer from an agent at {tmp_path}/status.sock: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("status", "body"), [(404, "{}"), (200, "hello"), (200, '{"kind": "Pod"}')])
-async def test_somebody_else_answers(status: int, body: str, capsys: Said) -> None:
+async def test_somebody_else_answers(tmp_path: Path, status: int, body: str, capsys: Said) -> None:
     async def answer(_: web.Request) -> web.Response:
         return web.Response(status=status, text=body)
 
@@ -93,16 +103,16 @@ async def test_somebody_else_answers(status: int, body: str, capsys: Said) -> No
     app.router.add_get("/limits", answer)
     runner = web.AppRunner(app)
     await runner.setup()
-    (port,) = choose_free_ports(1)
-    await web.TCPSite(runner, "127.0.0.1", port).start()
+    path = tmp_path / "status.sock"
+    await web.UnixSite(runner, path).start()
     try:
-        assert await asyncio.to_thread(main, ["status", "--address", f"127.0.0.1:{port}"]) == 1
+        assert await asyncio.to_thread(main, ["status", "--socket", str(path)]) == 1
     finally:
         await runner.cleanup()
-    assert "is it the health address of an agent of this version?" in capsys.readouterr().err
+    assert "is it the listen.status_socket of an agent of this version" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [["status", "--address", "here"], ["stop"], []])
+@pytest.mark.parametrize("arguments", [["status", "--address", "127.0.0.1:12347"], ["stop"], []])
 def test_misuse(arguments: list[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(arguments)

@@ -23,7 +23,8 @@ from tests.support.manifest_builders import (
 from tests.support.manifests import MANIFESTS, load_documents
 from tests.support.processes import ManagedProcess
 
-OPTIONAL = MANIFESTS / "admission" / "optional"
+BEYOND = [MANIFESTS / "admission" / name for name in ("optional", "void")]
+"""What is not in every cluster."""
 FOR_OPERANDS = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.product": "Tesla-V100-SXM2-16GB"}
 QUOTA = {
     "apiVersion": "v1",
@@ -44,13 +45,15 @@ QUOTA = {
 @pytest.fixture
 def operator(cluster: ControlPlane) -> Iterator[None]:
     """The chart's objects and a node's operands, in a cluster with every policy of ours that there is."""
-    cluster.kubectl("apply", "-k", OPTIONAL)
+    for folder in BEYOND:
+        cluster.kubectl("apply", "-k", folder)
     cluster.request_ok("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     establish_definition(cluster, objects.DEFINITION)
     _apply(cluster, [QUOTA, *objects.load_chart()])
     _apply(cluster, [*_accounts(), *objects.load_operands()])
     yield
-    cluster.kubectl("delete", "-k", OPTIONAL)
+    for folder in BEYOND:
+        cluster.kubectl("delete", "-k", folder)
 
 
 @pytest.mark.usefixtures("operator")

@@ -52,6 +52,7 @@ class FakeNvmlMachine:
         self._faults: list[_Fault] = []
         self._xids: list[str] = []
         self._conditions: dict[str, FakeCondition] = {}
+        self._samples: list[str] = []
         state.parent.mkdir(parents=True, exist_ok=True)
         self._write()
 
@@ -75,6 +76,11 @@ class FakeNvmlMachine:
     def add_process(self, uuid: str, pid: int, mib: int) -> None:
         """A process that holds memory of that card or instance."""
         self._processes.append((uuid, pid, mib * 1024 * 1024))
+        self._write()
+
+    def add_sample(self, uuid: str, pid: int, *, timestamp: int, sm_percent: int) -> None:
+        """What the driver sampled of that process; percent and pid may be rubbish, as they were seen to be."""
+        self._samples.append(f"sample {uuid} {pid} {timestamp} {sm_percent}")
         self._write()
 
     def clear_processes(self) -> None:
@@ -130,6 +136,7 @@ class FakeNvmlMachine:
         lines += [f"process {uuid} {pid} {used}" for uuid, pid, used in self._processes]
         lines += [f"fault {fault.function} {fault.uuid} {fault.kind} {fault.code}" for fault in self._faults]
         lines += self._xids
+        lines += self._samples
         fresh = self.state.with_name(self.state.name + ".new")
         fresh.write_text("\n".join(lines) + "\n")
         fresh.replace(self.state)

@@ -109,7 +109,7 @@ class KmodHost:
         return ProgramResult(*json.loads(self.console.line(START_SECONDS)))
 
     def status(self) -> dict[str, Any]:
-        ended = self.command("limits", "status", "--address", HEALTH, "-o", "json")
+        ended = self.command("limits", "status", "-o", "json")
         found: dict[str, Any] = json.loads(ended.out or '{"module": null}')
         return found
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from tests.support.admission.pods import CARD, RECORDS, admission_pod
+from tests.support.admission.pods import CARD, MIRROR, RECORDS, admission_container, admission_pod, env_entry
 from tests.support.control_plane.cluster import ControlPlane, Json
 
 SYSTEM = "vrampack-system"
@@ -115,6 +115,20 @@ class AdmissionBench:
         """Create a pod as the kubelet of this bench's node, which the Node authorizer lets do so."""
         who = (f"--as=system:node:{self.node}", "--as-group=system:nodes")
         self.cluster.kubectl("create", *who, "-f", "-", input=json.dumps(pod))
+
+    def build_static_pod(self) -> Json:
+        """The mirror pod by which this bench's kubelet reports a static pod that asks."""
+        node = self.cluster.request_ok("GET", f"/api/v1/nodes/{self.node}")
+        uid = node["metadata"]["uid"]
+        owner = {"apiVersion": "v1", "kind": "Node", "name": self.node, "uid": uid, "controller": True}
+        pod = admission_pod(
+            admission_container(units=4, env=[env_entry("NVIDIA_VISIBLE_DEVICES", "0")]),
+            annotations={MIRROR: "hash", "kubernetes.io/config.hash": "hash", "kubernetes.io/config.source": "file"},
+            nodeName=self.node,
+        )
+        pod["metadata"] |= {"name": "static", "namespace": self.namespace, "ownerReferences": [owner]}
+        del pod["metadata"]["generateName"]
+        return pod
 
     def take_expected_refusals(self) -> None:
         """Refusals of the extender's account that a test provoked: each by a policy, none by RBAC."""

@@ -20,6 +20,7 @@ from tests.support.admission.attacks import (
 )
 from tests.support.admission.bench import AdmissionBench
 from tests.support.admission.pods import (
+    CAPABILITIES,
     GUARDED,
     VOID,
     admission_container,
@@ -33,6 +34,7 @@ from tests.support.admission.pods import (
 )
 from tests.support.control_plane.cluster import Json
 
+ASKING = ("container", "init container")
 NAMES = (*GUARDED, "ALIYUN_COM_GPU_MEM_CONTAINER", "ALIYUN_COM_GPU_MEM_DEV", "ALIYUN_COM_GPU_ANYTHING")
 
 
@@ -48,6 +50,8 @@ HOSTILE: dict[str, Attack] = {
     **{f"{name} of the sibling": sibling_with_variable(name) for name in NAMES},
     **{f"{name} of the init sibling": sibling_with_variable(name, init=True) for name in NAMES},
     **{f"{name} beside the right ones": written_by_hand_with(name) for name in NAMES},
+    **{f"{CAPABILITIES} of the {kind}": asks_with_variable(CAPABILITIES, init=kind != "container") for kind in ASKING},
+    f"{CAPABILITIES} beside the right ones": written_by_hand_with(CAPABILITIES),
     **{f"{name} in an ephemeral container": debugged_with(env_entry(name)) for name in NAMES},
     **{f"{name} beside void in an ephemeral container": debugged_with(*VOID, env_entry(name)) for name in NAMES},
     "envFrom": sibling_from_config_map,
@@ -85,7 +89,7 @@ def check_hostile_values_are_replaced_and_the_rest_keeps_its_order(bench: Admiss
         env_entry("SHARE", "$(ALIYUN_COM_GPU_MEM_CONTAINER)/$(ALIYUN_COM_GPU_MEM_DEV)"),
         {"name": "CPU", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1m"}}},
         {"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "db", "key": "password", "optional": True}}},
-        env_entry("NVIDIA_DRIVER_CAPABILITIES", "compute,utility"),
+        env_entry("NVIDIA_REQUIRE_CUDA", "cuda>=12.0"),
         env_entry("CUDA_VISIBLE_DEVICES", "0"),
         env_entry("FIRST", "again"),
     ]
@@ -99,6 +103,24 @@ def check_hostile_values_are_replaced_and_the_rest_keeps_its_order(bench: Admiss
     assert unguarded_entries(main) == users
     assert _sorted(guarded_entries(main)) == _sorted(expected_environment("main", 4))
     assert main["env"] == [*guarded_entries(main), *users]
+
+
+def check_driver_capabilities_are_the_containers_own_as_far_as_they_bring_libraries(bench: AdmissionBench) -> None:
+    """`graphics`, `display` and `all` bring devices below /dev/dri; a value from elsewhere is not known yet."""
+    kept = ("compute", "utility", "compute,video", "utility,compute")
+    replaced = ("all", "graphics", "compute,display", "", "compute,", "compute, utility", "ngx", "$(CAPABILITIES)")
+    said = {value: env_entry(CAPABILITIES, value) for value in (*kept, *replaced)}
+    said["a field"] = {"name": CAPABILITIES, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    asking = [admission_container(f"c{at}", units=1, env=[entry]) for at, entry in enumerate(said.values())]
+    twice = admission_container("twice", units=1, env=[said["all"], said["compute"]])
+    plain = admission_container("plain", env=[said["all"]])
+    made = bench.read_pod(bench.create_pod(admission_pod(*asking, twice, plain)))
+    found = {each["name"]: [e for e in each["env"] if e["name"] == CAPABILITIES] for each in made["spec"]["containers"]}
+    for at, value in enumerate(said):
+        wanted = value if value in kept else "compute,utility"
+        assert found[f"c{at}"] == [env_entry(CAPABILITIES, wanted)], value
+    assert found["twice"] == [said["compute"]]
+    assert found["plain"] == [said["all"]], "it sees no card"
 
 
 def check_every_kind_of_container_gets_its_own(bench: AdmissionBench) -> None:

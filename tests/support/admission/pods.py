@@ -38,6 +38,8 @@ FROZEN_LABELS = ("aliyun.com/gpu-count", "ack.gpushare.placement")
 
 GUARDED = ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_GPU_MEMORY_LIMIT", "NVIDIA_GPU_MEMORY_REQUEST", "CGPU_DISABLE")
 GUARDED_PREFIX = "ALIYUN_COM_GPU_"
+CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
+"""Guarded in a container that asks; any other may have it, for it sees no card."""
 
 VOID = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
 """The environment of a container that asks for nothing, in a pod where another one does. So is an ephemeral one's."""
@@ -101,6 +103,7 @@ def expected_environment(container: str, units: int) -> list[Json]:
     """What a container that asks must have, in any order."""
     return [
         {"name": "ALIYUN_COM_GPU_MEM_CONTAINER", "value": str(units)},
+        {"name": CAPABILITIES, "value": "compute,utility"},
         env_by_annotation("NVIDIA_VISIBLE_DEVICES", f"visible-devices.vrampack.dev/{container}"),
         env_by_annotation("NVIDIA_GPU_MEMORY_LIMIT", f"limit-mib.vrampack.dev/{container}"),
         env_by_annotation("ALIYUN_COM_GPU_MEM_POD", "ALIYUN_COM_GPU_MEM_POD"),
@@ -120,7 +123,7 @@ def unguarded_entries(container: Json) -> list[Json]:
 
 
 def is_guarded(name: str) -> bool:
-    return name in GUARDED or name.startswith(GUARDED_PREFIX)
+    return name in (*GUARDED, CAPABILITIES) or name.startswith(GUARDED_PREFIX)
 
 
 def has_exact_environment(pod: Json) -> bool:

@@ -40,6 +40,8 @@ FOLDERS: Mapping[str, Sequence[str]] = {
     "agent": ["second-scheduler"],
     "admission": ["second-scheduler"],
     "admission/second-scheduler": ["second-scheduler"],
+    "admission/kubeadm": ["kubeadm"],
+    "admission/void": ["second-scheduler", "exact"],
     "admission/exact": ["second-scheduler", "exact"],
     "admission/optional": ["second-scheduler", "optional"],
     "webhook/common": ["webhook-second-scheduler"],

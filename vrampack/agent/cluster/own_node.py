@@ -53,6 +53,9 @@ class OwnNode:
         """By type, as the watch showed them last."""
         self.system = NodeSystemInfo()
         """What kubelet says of itself and of the container runtime."""
+        self.name = name
+        self.uid = ""
+        """Of the object; empty while there is none."""
         self._seen = asyncio.Event()
         self._wake = asyncio.Event()
 
@@ -140,6 +143,7 @@ class OwnNode:
         self._current = {"annotations": obj.metadata.annotations or {}, "labels": obj.metadata.labels or {}}
         self.conditions = {each.type: each for each in obj.status.conditions or ()}
         self.system = obj.status.node_info
+        self.uid = obj.metadata.uid
         self._seen.set()
         self._wake.set()
         self._on_resources(_quantity_texts(obj.status.capacity), _quantity_texts(obj.status.allocatable))
@@ -148,6 +152,7 @@ class OwnNode:
         """A node that joins anew has another object, with nothing of ours in it."""
         log.warning("node deleted node=%s", obj.metadata.name)
         self._current = None
+        self.uid = ""
 
     def on_contact(self) -> None:
         """Nothing hangs on the age of this."""

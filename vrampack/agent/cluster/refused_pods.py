@@ -5,8 +5,8 @@ The agent has no right to evict: with a stolen token of one it would reach every
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Literal
+from collections.abc import Mapping
+from typing import Literal, Protocol
 
 from vrampack.agent.cluster.own_node import MetadataEntries
 from vrampack.cards import well_known
@@ -16,13 +16,23 @@ RefusalSource = Literal["start", "use", "health"]
 """Who has something against a pod: the fence before a start, the look at what running ones use, or its card's health."""
 
 
+class DesiredEntries(Protocol):
+    """The one call of `OwnNode` that is needed."""
+
+    def set_desired(self, entries: MetadataEntries) -> None: ...
+
+
 class RefusedPodsPublisher:
     """Writes the annotation when it changes, and not otherwise: every change of a Node wakes every pending pod."""
 
-    def __init__(self, set_desired: Callable[[MetadataEntries], None]) -> None:
-        self._set_desired = set_desired
+    def __init__(self) -> None:
+        self._node: DesiredEntries | None = None
         self._by_source: dict[RefusalSource, dict[str, str]] = {}
         self._published: dict[str, str] | None = None
+
+    def attach_node(self, node: DesiredEntries) -> None:
+        """Write there; before the first reasons are given."""
+        self._node = node
 
     def set_reasons(self, source: RefusalSource, reasons: Mapping[str, str]) -> None:
         """All that `source` has against pods from now on, by uid, most urgent first."""
@@ -30,6 +40,8 @@ class RefusedPodsPublisher:
         merged: dict[str, str] = {}
         for each in self._by_source.values():
             merged |= each
-        if merged != self._published:
+        if merged != self._published and self._node is not None:
             self._published = merged
-            self._set_desired({("annotations", well_known.NODE_REFUSED): write_refused(merged) if merged else None})
+            self._node.set_desired(
+                {("annotations", well_known.NODE_REFUSED): write_refused(merged) if merged else None}
+            )

@@ -36,7 +36,7 @@ from vrampack.agent.metrics import AgentMetrics, AgentSnapshot, CardSample, Cont
 from vrampack.agent.nvml.driver import GpuDriver, Xid
 from vrampack.agent.nvml.errors import DriverError
 from vrampack.agent.settings import AgentConfiguration
-from vrampack.agent.status.http import serve_status
+from vrampack.agent.status.http import StatusPages, serve_status
 from vrampack.agent.status.schema import LimitsStatus
 from vrampack.agent.status.status import build_limits_status
 from vrampack.cards.node import CardFacts
@@ -101,9 +101,8 @@ class StandaloneAgent:
 
     async def run(self) -> None:
         """Serve until `stop`. Raises `ImpossibleBackEndError`, and `OSError` for addresses and files that are taken."""
-        status_server = serve_status(
-            self._settings.listen.health, self._metrics, self.find_unready_reason, self._build_limits_status
-        )
+        pages = StatusPages(self._metrics, self.find_unready_reason, self._build_limits_status)
+        status_server = serve_status(self._settings, pages)
         async with status_server, asyncio.TaskGroup() as group:
             work = (
                 self._discovery.run(self._on_cards_changed),

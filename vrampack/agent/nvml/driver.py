@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -77,6 +78,14 @@ class GpuUsage:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuUtilization:
+    """How busy processes keep one GPU: percent of its multiprocessors, by the host's pid. Who is not in it is idle."""
+
+    uuid: str
+    sm_percent: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class CgroupLimit:
     """What a cgroup may use of a card, and uses."""
 
@@ -119,6 +128,10 @@ class GpuDriver(Protocol):
 
     async def read_usage(self) -> tuple[GpuUsage, ...]:
         """Memory in use per card of the last `cards`; a card that does not answer is left out."""
+        ...
+
+    async def read_utilization(self) -> tuple[GpuUtilization, ...]:
+        """Since the last call, per card of the last `cards`; a card whose driver does not say is left out."""
         ...
 
     async def set_limit(self, cgroup_path: str, uuid: str, mib: int | None) -> None:

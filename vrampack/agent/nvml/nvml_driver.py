@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from vrampack.agent.nvml.driver import CgroupLimit, GpuCondition, GpuInventory, GpuUsage, Xid
+from vrampack.agent.nvml.driver import CgroupLimit, GpuCondition, GpuInventory, GpuUsage, GpuUtilization, Xid
 from vrampack.agent.nvml.session import NvmlSession
 from vrampack.agent.nvml.timed_calls import TimedCalls
 
@@ -50,6 +50,9 @@ class NvmlDriver:
 
     async def read_usage(self) -> tuple[GpuUsage, ...]:
         return await self._calls.run_call("memory in use", self._session.read_usage)
+
+    async def read_utilization(self) -> tuple[GpuUtilization, ...]:
+        return await self._calls.run_call("utilization", self._session.read_utilization)
 
     async def set_limit(self, cgroup_path: str, uuid: str, mib: int | None) -> None:
         await self._calls.run_call("a limit", lambda: self._session.set_limit(cgroup_path, uuid, mib))

@@ -23,10 +23,12 @@ from vrampack.agent.nvml.driver import (
     GpuInventory,
     GpuProcess,
     GpuUsage,
+    GpuUtilization,
     UnreadableGpu,
     Xid,
 )
 from vrampack.agent.nvml.errors import DriverError, HiddenDriverError, NoDriverError
+from vrampack.agent.nvml.utilization import UtilizationReader
 
 Handle: TypeAlias = Any  # a ctypes pointer; nvidia-ml-py has no types
 
@@ -58,6 +60,7 @@ class NvmlSession:
         """Which GPU was at which index when it could last be read."""
         self._watchable: dict[str, Handle] = {}
         self._inventory = GpuInventory((), "")
+        self._utilization = UtilizationReader()
         self._events: Handle | None = None
         self._watched: frozenset[str] = frozenset()
 
@@ -122,6 +125,10 @@ class NvmlSession:
                 except pynvml.NVMLError:
                     continue  # its check says so, with the reason
         return tuple(found)
+
+    def read_utilization(self) -> tuple[GpuUtilization, ...]:
+        with self._opened("utilization"):
+            return self._utilization.read_gpus([card.uuid for card in self._inventory.gpus if card.mig_parent is None])
 
     def set_limit(self, cgroup_path: str, uuid: str, mib: int | None) -> None:
         """The soft limit stays 0: one that is set and not lifted before the cgroup dies leaks to its parent."""

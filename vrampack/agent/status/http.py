@@ -1,53 +1,177 @@
-"""Health and metrics over HTTP, for probes and scrapers: `/healthz`, `/readyz`, `/metrics`; `/limits` for people."""
+"""The agent's pages: `/healthz` and `/readyz` for probes, `/metrics` for scrapers, `/limits` for root on the node.
+
+listen.health          /healthz /readyz, and /metrics while metrics.address is empty
+metrics.address        /metrics, by setting with TLS and for tokens that RBAC lets read it
+listen.status_socket   /limits: a unix socket, since it names processes and pods of all tenants
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
 
 import msgspec
-from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from vrampack.agent.limits.unix_listener import UnixListener
 from vrampack.agent.metrics import AgentMetrics
+from vrampack.agent.settings import AgentConfiguration, MetricsTlsSettings
+from vrampack.agent.status.bounded_server import (
+    AnswerRequest,
+    BoundedServer,
+    GetTlsContext,
+    StatusAnswer,
+    StatusRequest,
+    explain_status,
+)
+from vrampack.agent.status.certificate import ServerCertificate
+from vrampack.agent.status.metrics_access import MetricsAccess
 from vrampack.agent.status.schema import LimitsStatus
 from vrampack.config.addresses import parse_address
+
+log = logging.getLogger(__name__)
+
+METRICS_PATH = "/metrics"
+LIMITS_PATH = "/limits"
+PAGE_SECONDS = 0.05
+"""A page of metrics serves who asks within so long of the one before: to make one takes the loop milliseconds."""
+_BACKLOG = 128
+
+
+@dataclass(frozen=True, slots=True)
+class StatusPages:
+    """Where the pages come from. `find_unready_reason` says why the agent is not ready, or nothing."""
+
+    metrics: AgentMetrics
+    find_unready_reason: Callable[[], str]
+    build_limits_status: Callable[[], LimitsStatus]
 
 
 @asynccontextmanager
 async def serve_status(
-    address: str,
-    metrics: AgentMetrics,
-    find_unready_reason: Callable[[], str],
-    build_limits_status: Callable[[], LimitsStatus],
+    settings: AgentConfiguration, pages: StatusPages, *, metrics_access: MetricsAccess | None = None
 ) -> AsyncIterator[None]:
-    """Answer on `address` (nowhere when it is empty) inside the block. `not_ready` says why, or nothing.
+    """Answer inside the block. Without `metrics_access` nobody is asked for a token.
 
-    Raises `OSError` when the address cannot be listened on.
+    Raises `OSError` when an address cannot be listened on, or a certificate not be read.
     """
-    app = web.Application()
+    health: dict[str, AnswerRequest] = {
+        "/healthz": _Health(lambda: ""),
+        "/readyz": _Health(pages.find_unready_reason),
+    }
+    metrics: dict[str, AnswerRequest] = {METRICS_PATH: _MetricsPage(pages.metrics, metrics_access)}
+    own = settings.metrics
+    with ExitStack() as sockets:
+        servers = []
+        if own.address:
+            listener = sockets.enter_context(_open_listener(own.address))
+            servers.append(BoundedServer(listener, _Router(metrics), get_tls_context=_load_certificate(own.tls)))
+        if settings.listen.health:
+            listener = sockets.enter_context(_open_listener(settings.listen.health))
+            servers.append(BoundedServer(listener, _Router(health if own.address else health | metrics)))
+        if status_socket := sockets.enter_context(_open_status_socket(settings.listen.status_socket)):
+            limits: dict[str, AnswerRequest] = {LIMITS_PATH: _LimitsPage(pages.build_limits_status)}
+            servers.append(BoundedServer(status_socket, _Router(limits)))
+        running = [asyncio.create_task(server.run()) for server in servers]
+        try:
+            yield
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
 
-    async def healthz(_: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
 
-    async def readyz(_: web.Request) -> web.Response:
-        problem = find_unready_reason()
-        return web.Response(text=f"{problem or 'ok'}\n", status=503 if problem else 200)
+@dataclass(frozen=True, slots=True)
+class _Router:
+    routes: Mapping[str, AnswerRequest]
 
-    async def page(_: web.Request) -> web.Response:
-        return web.Response(body=metrics.render_page(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    async def __call__(self, request: StatusRequest) -> StatusAnswer:
+        answer = self.routes.get(request.path)
+        return explain_status(HTTPStatus.NOT_FOUND) if answer is None else await answer(request)
 
-    async def holders(_: web.Request) -> web.Response:
-        return web.Response(body=msgspec.json.encode(build_limits_status()), content_type="application/json")
 
-    routes = {"/healthz": healthz, "/readyz": readyz, "/metrics": page, "/limits": holders}
-    app.add_routes([web.get(path, answer) for path, answer in routes.items()])
-    runner = web.AppRunner(app, access_log=None, handle_signals=False)
-    await runner.setup()
+@dataclass(frozen=True, slots=True)
+class _Health:
+    find_problem: Callable[[], str]
+
+    async def __call__(self, _: StatusRequest) -> StatusAnswer:
+        problem = self.find_problem()
+        return explain_status(HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK, problem or "ok")
+
+
+@dataclass(slots=True)
+class _MetricsPage:
+    metrics: AgentMetrics
+    access: MetricsAccess | None
+    page: bytes = b""
+    made_at: float = -PAGE_SECONDS
+
+    async def __call__(self, request: StatusRequest) -> StatusAnswer:
+        if self.access is not None:
+            status = await self.access.check_caller(request.headers.get(b"authorization", b""))
+            if status is not HTTPStatus.OK:
+                return explain_status(status)
+        if time.monotonic() - self.made_at >= PAGE_SECONDS:
+            self.page = self.metrics.render_page()
+            self.made_at = time.monotonic()
+        return StatusAnswer(HTTPStatus.OK, self.page, CONTENT_TYPE_LATEST)
+
+
+@dataclass(frozen=True, slots=True)
+class _LimitsPage:
+    build_status: Callable[[], LimitsStatus]
+
+    async def __call__(self, _: StatusRequest) -> StatusAnswer:
+        return StatusAnswer(HTTPStatus.OK, msgspec.json.encode(self.build_status()), "application/json")
+
+
+def _load_certificate(files: MetricsTlsSettings) -> GetTlsContext | None:
+    """None: without TLS."""
+    return None if files.cert_file is None else ServerCertificate(files, clock=time.monotonic).get_context
+
+
+def _open_listener(address: str) -> socket.socket:
+    host, port = parse_address(address)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        if address:
-            host, port = parse_address(address)
-            await web.TCPSite(runner, host, port).start()
-        yield
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from error
+    return listener
+
+
+@contextmanager
+def _open_status_socket(path: str) -> Iterator[socket.socket | None]:
+    """None where there is to be none, or it cannot be made: who holds what is for people, and no start waits for it."""
+    if not path:
+        yield None
+        return
+    name = UnixListener(Path(path))
+    listener = None
+    try:
+        Path(path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        listener = name.bind_socket(socket.SOCK_STREAM, mode=0o600)
+        listener.listen(_BACKLOG)
+        name.publish_socket()
+    except OSError as error:
+        log.warning("limits not shown listen.status_socket=%s error=%s", path, error)
+        if listener is not None:
+            listener.close()
+        listener = None
+    try:
+        yield listener
     finally:
-        await runner.cleanup()
+        if listener is not None:
+            listener.close()
+            name.remove_socket()

@@ -16,9 +16,12 @@ from vrampack.agent.limits.accounting import UsageTotals
 from vrampack.agent.limits.contract import ContainerUsage
 from vrampack.agent.limits.enforcement import Enforcement
 from vrampack.agent.limits.hook_server import HookServer
+from vrampack.agent.limits.utilization_meter import FULL_PERCENT, MeasuredUtilization, UtilizationMeter
 from vrampack.agent.metrics import AgentMetrics, AgentSnapshot, CardSample, ContainerSample, ProcessSample
 from vrampack.agent.nvml.driver import GpuDriver
 from vrampack.agent.nvml.errors import DriverError
+from vrampack.agent.status.peak_usage import PeakUsage
+from vrampack.cards.card_usage import CardUsage
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +53,9 @@ class UsageCollector:
         self._enforcement = enforcement
         self._hook_server = hook_server
         self._metrics = metrics
+        self._utilization_meter = UtilizationMeter(driver, workload.find_process_owner)
+        self._utilization = MeasuredUtilization()
+        self._peaks = PeakUsage()
         self._used_by_card: Mapping[str, int] = {}
         self._container_usage: tuple[ContainerUsage, ...] | None = None
         """None: nothing was measured, so no container is shown to use nothing."""
@@ -73,13 +79,40 @@ class UsageCollector:
             self._metrics.driver_errors.inc()
             log.debug("usage not measured error=%s", error)
             self._clear_usage()
+        uids = {pod.pod.uid for pod in self._pod_cache.list_pods()}
+        self._peaks.record_usage({key: totals.used_bytes for key, totals in self._usage_totals().items()}, uids)
+        await self._refresh_utilization()
+
+    async def _refresh_utilization(self) -> None:
+        """By itself: a driver that hangs here has answered about memory."""
+        try:
+            self._utilization = await self._utilization_meter.measure_utilization()
+        except DriverError as error:
+            self._metrics.driver_errors.inc()
+            log.debug("utilization not measured error=%s", error)
+            self._utilization = MeasuredUtilization()
+
+    def measure_cards(self) -> Mapping[str, CardUsage]:
+        """What is really used of each card, by uuid; without those whose driver did not say."""
+        above: dict[str, int] = {}
+        for (_, _, uuid), totals in self._usage_totals().items():
+            above[uuid] = above.get(uuid, 0) + max(0, totals.peak_bytes - totals.used_bytes)
+        return {
+            uuid: CardUsage(_to_mib(used), _to_mib(used + above.get(uuid, 0)), self._utilization.by_card.get(uuid))
+            for uuid, used in self._used_by_card.items()
+        }
 
     def take_snapshot(self) -> AgentSnapshot:
         """For the page."""
         advertised, held = self._advertisement.current, self._fence.count_held_units()
         return AgentSnapshot(
             cards=tuple(
-                CardSample(card, held[card.uuid or ""], self._used_by_card.get(card.uuid or ""))
+                CardSample(
+                    card,
+                    held[card.uuid or ""],
+                    self._used_by_card.get(card.uuid or ""),
+                    self._utilization.by_card.get(card.uuid or ""),
+                )
                 for card in advertised.published_cards
             ),
             containers=tuple(self._container_samples()),
@@ -92,11 +125,11 @@ class UsageCollector:
         )
 
     def _clear_usage(self) -> None:
-        self._used_by_card, self._container_usage = {}, None
+        self._used_by_card, self._container_usage, self._utilization = {}, None, MeasuredUtilization()
 
     def _container_samples(self) -> Iterable[ContainerSample]:
         """By limit where there is one, so that a container that uses nothing is there as well."""
-        used, asking = self._usage_totals(), self._count_processes()
+        used, asking, busy = self._usage_totals(), self._count_processes(), self._busy_percent()
         index = {card.uuid: card.index for card in self._advertisement.current.cards}
         for pod in self._pod_cache.list_pods():
             # Without a name: all containers of the pod together, where they are counted so.
@@ -104,7 +137,11 @@ class UsageCollector:
             for name in sorted(pod.started_containers | unnamed):
                 limits = self._workload.get_limits_mib(pod.pod.uid, name) or {}
                 for uuid in sorted({*limits, *(card for uid, of, card in used if (uid, of) == (pod.pod.uid, name))}):
-                    yield self._container_sample(pod, name, uuid, (index.get(uuid, -1), limits.get(uuid), used, asking))
+                    found = index.get(uuid, -1), limits.get(uuid), used, asking
+                    sample = self._container_sample(pod, name, uuid, found)
+                    is_told = bool(name) and uuid in self._utilization.by_card
+                    percent = busy.get((pod.pod.uid, name, uuid), 0) if is_told else None
+                    yield replace(sample, sm_percent=percent)
 
     def _container_sample(
         self,
@@ -121,7 +158,9 @@ class UsageCollector:
             if (pod.pod.uid, name, uuid) not in used and (pod.pod.uid, name) not in asking:
                 return replace(use, used_bytes=None)  # started before module or library was here, or not over libc
             return replace(use, peak_bytes=totals.peak_bytes, refused=totals.refused)
-        return use if self._container_usage is not None else replace(use, used_bytes=None)
+        if self._container_usage is None:
+            return replace(use, used_bytes=None)
+        return replace(use, peak_bytes=totals.peak_bytes)
 
     def _process_samples(self) -> Iterable[ProcessSample]:
         pods = {pod.pod.uid: pod.pod for pod in self._pod_cache.list_pods()}
@@ -134,6 +173,15 @@ class UsageCollector:
         accounting = self._enforcement.accounting
         return accounting.count_processes() if accounting is not None else {}
 
+    def _busy_percent(self) -> Mapping[tuple[str, str, str], int]:
+        """By pod uid, container name and card."""
+        busy: dict[tuple[str, str, str], int] = {}
+        for (uid, container_id, uuid), percent in self._utilization.by_container.items():
+            name = self._workload.get_container_name(uid, container_id)
+            if name is not None:
+                busy[uid, name, uuid] = min(FULL_PERCENT, busy.get((uid, name, uuid), 0) + percent)
+        return busy
+
     def _usage_totals(self) -> Mapping[tuple[str, str, str], UsageTotals]:
         """By pod uid, container and card: as counted now, or as measured last."""
         if self._enforcement.accounting is not None:
@@ -144,4 +192,12 @@ class UsageCollector:
             if name is not None:
                 key = row.pod_uid, name, row.uuid
                 used[key] = used.get(key, 0) + row.used_bytes
-        return {key: UsageTotals(used_bytes, 0, 0) for key, used_bytes in used.items()}
+        return {
+            key: UsageTotals(used_bytes, self._peaks.get_peak(key, used_bytes=used_bytes), 0)
+            for key, used_bytes in used.items()
+        }
+
+
+def _to_mib(used_bytes: int) -> int:
+    """Whole MiB, rounded up."""
+    return -(-used_bytes // _MIB)

@@ -19,7 +19,7 @@ from vrampack.cli.certificates.key_pairs import ServingCertificate, read_expiry,
 from vrampack.cli.errors import report_error
 from vrampack.cli.kubeconfig import find_kubeconfig
 from vrampack.cli.output import write_output
-from vrampack.kube.client import Api
+from vrampack.kube.certificate_api import CertificateApi
 from vrampack.kube.credentials import load_credentials
 from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError
 
@@ -67,14 +67,14 @@ def build_parser() -> argparse.ArgumentParser:
 
 async def _renew(options: argparse.Namespace) -> str:
     credentials = await load_credentials(find_kubeconfig(options.kubeconfig), options.context)
-    api = Api(credentials, user_agent="vrampack-certificates")
+    api = CertificateApi(credentials, user_agent="vrampack-certificates")
     try:
         return await renew_certificate(api, options.namespace, timedelta(days=options.days), datetime.now(UTC))
     finally:
         await api.close()
 
 
-async def renew_certificate(api: Api, namespace: str, lifetime: timedelta, now: datetime) -> str:
+async def renew_certificate(api: CertificateApi, namespace: str, lifetime: timedelta, now: datetime) -> str:
     """Renew what is due; returns a sentence about what was done."""
     found = await api.get_secret(namespace, SECRET_NAME, timeout_seconds=CALL_SECONDS)
     kept = None if found is None else _decode_secret(found.data or {})

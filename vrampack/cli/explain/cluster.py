@@ -227,7 +227,7 @@ async def list_items(api: Api, resource: Resource, namespace: str = "") -> Async
 async def list_any_page(api: Api, resource: Resource, namespace: str, *, limit: int, token: str = "") -> bytes:
     """One page, of a namespace or, where none is named, of the cluster. Raises as `list_items`."""
     if namespace:
-        return await api.list_page_of_namespace(resource, namespace, limit=limit, token=token)
+        return await api.list_page(resource, namespace=namespace, limit=limit, token=token)
     return await api.list_page(resource, limit=limit, token=token)
 
 

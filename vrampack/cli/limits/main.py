@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import socket
 from collections.abc import Sequence
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
@@ -14,12 +15,13 @@ import msgspec
 
 from vrampack.agent.limits.kmod.errors import ModuleError
 from vrampack.agent.limits.kmod.proc_client import NOT_LOADED, KmodClient
+from vrampack.agent.settings import AgentListen
 from vrampack.agent.status.schema import LimitsStatus
 from vrampack.cli.errors import report_error
 from vrampack.cli.limits.table import describe_open_files, format_table
 from vrampack.cli.output import write_output
-from vrampack.config.addresses import parse_address
 
+STATUS_SOCKET = AgentListen().status_socket
 CALL_SECONDS = 10.0
 MAX_RESPONSE_BYTES = 16 << 20
 """Some 50,000 processes; an answer above this is no agent's."""
@@ -31,19 +33,16 @@ class NoStatusError(Exception):
 
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit code: 0 answered or done, 1 no answer or not done, 2 misuse."""
-    made = build_parser()
-    options = made.parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     if options.action != "status":
         return command_module(options.action, KmodClient())
     try:
-        host, port = parse_address(options.address)
-    except ValueError as error:
-        made.error(f"--address: {error}")
-    try:
-        status = msgspec.json.decode(_fetch_status(host, port), type=LimitsStatus)
+        status = msgspec.json.decode(_fetch_status(options.socket), type=LimitsStatus)
+    except PermissionError:
+        return report_error(f"{options.socket} is for root: run this as root on the node, or in the agent's pod", 1)
     except (NoStatusError, HTTPException, OSError, msgspec.DecodeError) as error:
-        hint = "is it the health address of an agent of this version?"
-        return report_error(f"no answer from an agent at {options.address}: {error}; {hint}", 1)
+        hint = "is it the listen.status_socket of an agent of this version that runs on this node?"
+        return report_error(f"no answer from an agent at {options.socket}: {error}; {hint}", 1)
     write_output(_format_json(status) if options.output == "json" else format_table(status))
     return 0
 
@@ -72,16 +71,16 @@ def build_parser() -> argparse.ArgumentParser:
         prog="vrampack limits",
         description=(
             "Show who holds what of this node's cards, where kernel module (kmod) or library (preload) hold limits; "
-            "take the module off the driver, before the driver is unloaded, and put it back. Both as root on the node."
+            "take the module off the driver, before the driver is unloaded, and put it back. All as root on the node."
         ),
         epilog="Exit 0: answered, or done; 1: no agent answers there, or not done; 2: misuse.",
     )
     made.add_argument("action", choices=("status", "detach", "attach"))
     made.add_argument(
-        "--address",
-        metavar="HOST:PORT",
-        default="127.0.0.1:12347",
-        help="status: the agent's health address (127.0.0.1:12347)",
+        "--socket",
+        metavar="PATH",
+        default=STATUS_SOCKET,
+        help=f"status: the agent's listen.status_socket ({STATUS_SOCKET})",
     )
     made.add_argument("-o", "--output", choices=("table", "json"), default="table")
     return made
@@ -91,8 +90,21 @@ def _format_json(status: LimitsStatus) -> str:
     return msgspec.json.format(msgspec.json.encode(status), indent=2).decode() + "\n"
 
 
-def _fetch_status(host: str, port: int) -> bytes:
-    connection = HTTPConnection(host, port, timeout=CALL_SECONDS)
+class _SocketConnection(HTTPConnection):
+    """HTTP over a unix socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("agent", timeout=CALL_SECONDS)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(CALL_SECONDS)
+        self.sock.connect(self._path)
+
+
+def _fetch_status(path: str) -> bytes:
+    connection = _SocketConnection(path)
     try:
         connection.request("GET", "/limits")
         answer = connection.getresponse()

@@ -20,8 +20,9 @@ ACCESS_NEEDS: Mapping[str, tuple[AccessNeed, ...]] = {
         ("resource.k8s.io", "deviceclasses", ("list",)),
     ),
     "vrampack-agent": (
-        ("", "pods", _READ),
-        ("", "nodes", (*_READ, "patch")),
+        # As whom it reads depends on the version, and it says so itself: `vrampack_agent_read_identity_info`.
+        ("", "nodes", ("patch",)),
+        ("", "nodes/status", ("patch",)),
         ("", "events", ("create",)),
     ),
 }

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from extender.http.open_connections import ConnectionLimits
 from extender.http.server import build_server, open_listener
 from extender.settings import ExtenderConfiguration, load_settings
 from vrampack.cli.errors import report_error
@@ -26,6 +25,7 @@ from vrampack.cli.ui.pages import PageRenderer
 from vrampack.cli.ui.replay_job import ReplayJob
 from vrampack.cli.version import VERSION
 from vrampack.config.errors import SettingsError
+from vrampack.http.open_connections import ConnectionLimits
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import load_credentials
 from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError

@@ -396,6 +396,40 @@ nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, int type, int coun
 	return ret;
 }
 
+/*
+ * Samples after a time, of whole cards that are not cut: NVIDIA's reference says NVML_ERROR_NOT_SUPPORTED of those in MIG mode,
+ * NVML_ERROR_NOT_FOUND where there is no sample, and that a call without a buffer learns the size.
+ */
+nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *samples,
+					     unsigned int *count, unsigned long long since)
+{
+	struct state *state;
+	const struct gpu *gpu;
+	const struct mig *mig;
+	nvmlReturn_t ret = begin_device(__func__, device, &state, &gpu, &mig);
+	unsigned int room = *count, found = 0;
+
+	if (!ret && (!gpu || gpu->is_cut))
+		ret = NVML_ERROR_NOT_SUPPORTED;
+	for (size_t at = 0; !ret && at < state->sample_count; at++) {
+		const struct sample *sample = &state->samples[at];
+
+		if (strcmp(sample->uuid, device->uuid) || sample->timestamp <= since)
+			continue;
+		if (samples && found < room)
+			samples[found] = (nvmlProcessUtilizationSample_t){
+				.pid = sample->pid, .timeStamp = sample->timestamp, .smUtil = sample->sm};
+		found++;
+	}
+	free(state);
+	if (ret)
+		return ret;
+	*count = found;
+	if (!found)
+		return NVML_ERROR_NOT_FOUND;
+	return !samples || found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}
+
 nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending)
 {
 	struct state *state;

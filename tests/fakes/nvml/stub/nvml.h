@@ -62,6 +62,12 @@ typedef struct {
 } nvmlFieldValue_t;
 
 typedef struct {
+	unsigned int pid;
+	unsigned long long timeStamp;
+	unsigned int smUtil, memUtil, encUtil, decUtil;
+} nvmlProcessUtilizationSample_t;
+
+typedef struct {
 	nvmlDevice_t device;
 	unsigned long long eventType, eventData;
 	unsigned int gpuInstanceId, computeInstanceId;

@@ -66,6 +66,16 @@ static void read_process(struct state *state, const char *words)
 		state->processes[state->process_count++] = process;
 }
 
+static void read_sample(struct state *state, const char *words)
+{
+	struct sample sample = {0};
+
+	if (state->sample_count == MAX_SAMPLES)
+		return;
+	if (sscanf(words, "%95s %u %llu %u", sample.uuid, &sample.pid, &sample.timestamp, &sample.sm) == 4)
+		state->samples[state->sample_count++] = sample;
+}
+
 static void read_fault(struct state *state, const char *words)
 {
 	struct fault fault = {0};
@@ -107,6 +117,8 @@ static void read_line(struct state *state, const char *line)
 		read_health(state, line);
 	else if (!strcmp(word, "process"))
 		read_process(state, line);
+	else if (!strcmp(word, "sample"))
+		read_sample(state, line);
 	else if (!strcmp(word, "fault"))
 		read_fault(state, line);
 	else if (!strcmp(word, "xid"))

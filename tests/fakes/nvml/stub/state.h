@@ -8,6 +8,7 @@
  *   mig PARENT_UUID SLOT GI CI UUID MIB NAME
  *   health UUID RECOVERY REMAP_PENDING REMAP_FAILED RETIREMENT_PENDING UNCORRECTED    -1: the call is not supported
  *   process UUID PID BYTES
+ *   sample UUID PID TIMESTAMP SM                         of the use of compute; as many as there were
  *   fault FUNCTION|* UUID|* error CODE | hang 0          the first that matches; a hang lasts while it stands here
  *   xid SEQUENCE UUID|- NUMBER GI CI                     told once each, in order
  */
@@ -19,7 +20,7 @@
 #define UUID_LENGTH 96
 #define NAME_LENGTH 96
 
-enum { MAX_GPUS = 32, MAX_MIGS = 128, MAX_PROCESSES = 512, MAX_FAULTS = 64, MAX_XIDS = 256 };
+enum { MAX_GPUS = 32, MAX_MIGS = 128, MAX_PROCESSES = 512, MAX_SAMPLES = 512, MAX_FAULTS = 64, MAX_XIDS = 256 };
 
 struct gpu {
 	char uuid[UUID_LENGTH];
@@ -56,6 +57,13 @@ struct process {
 	unsigned long long bytes;
 };
 
+struct sample {
+	char uuid[UUID_LENGTH];
+	unsigned int pid;
+	unsigned long long timestamp;
+	unsigned int sm;
+};
+
 struct fault {
 	char function[64];
 	char uuid[UUID_LENGTH];
@@ -81,6 +89,8 @@ struct state {
 	size_t health_count;
 	struct process processes[MAX_PROCESSES];
 	size_t process_count;
+	struct sample samples[MAX_SAMPLES];
+	size_t sample_count;
 	struct fault faults[MAX_FAULTS];
 	size_t fault_count;
 	struct xid xids[MAX_XIDS];

@@ -1,0 +1,256 @@
+"""What the agents' Leases cost a busy scheduler: the burst and the storm once without them and once with them, in turn.
+
+A thousand agents write what is really used of their cards, each its own Lease once a minute, all the time that the pods of
+the other two groups are placed; the extender lists and watches these Leases. The writes come evenly from one connection:
+agents spread theirs by chance. Rounds of off and on take turns on one control plane, so that what else the machine does falls on both,
+and the median of the rounds' ratios is shown. A ratio of paces says what a user feels, one of CPU time per pod what was spent.
+It says nothing of the agents' own cost, which is one request a minute.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import median
+from typing import Self, TypeVar
+
+from benchmarks.benchmark_row import BenchmarkRow
+from benchmarks.live_cluster import (
+    CARDS_PER_NODE,
+    ApiServerClient,
+    add_nodes,
+    delete_pods,
+    run_control_plane,
+    send_calls,
+)
+from benchmarks.live_programs import run_our_extender
+from benchmarks.options import BenchmarkOptions
+from benchmarks.percentiles import compute_percentile
+from benchmarks.scheduler_rate import NODES, NOT_COUNTED, PODS_IN_BURST, PodBurst, SchedulerSetup, run_burst
+from benchmarks.storm import (
+    MEASURED_SECONDS,
+    NODE_COUNT,
+    REFUSED_POD_COUNT,
+    STORM_LABEL,
+    StormResult,
+    fill_cards,
+    measure_storm,
+)
+from benchmarks.storm import SETUPS as STORM_SETUPS
+from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.verb_calls import read_metric
+from tests.support.control_plane.access_denials import NAMESPACE
+from tests.support.control_plane.cluster import ControlPlane, Json
+from vrampack.cards import well_known
+from vrampack.cards.card_usage import CardUsage, name_usage_lease, write_usage
+
+log = logging.getLogger(__name__)
+
+COMMAND = "python -m benchmarks leases"
+LEASE_COUNT, INTERVAL_SECONDS = 1000, 60
+BURST_ROUNDS, STORM_ROUNDS, STORM_TRIES = 6, 3, 3
+PACE_GOAL, PACE_FLOOR = 0.95, 0.9
+COST_GOAL, COST_FLOOR = 1.05, 1.1
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+Result = TypeVar("Result")
+LISTED = 'vrampack_apiserver_requests_total{code="200",resource="leases",verb="list"}'
+PROGRAMS = ("scheduler", "extender", "kube-apiserver")
+
+
+@dataclass(frozen=True, slots=True)
+class PairedFigures:
+    """The figures of one round, or of all rounds by turn."""
+
+    off: float
+    on: float
+
+    @property
+    def ratio(self) -> float:
+        return self.on / self.off
+
+
+class LeaseWriters:
+    """A context manager: the agents of so many nodes, each of which writes its Lease once in an interval."""
+
+    def __init__(self, cluster: ControlPlane, count: int) -> None:
+        self._cluster = cluster
+        self._names = [f"gpu-{number:04}" for number in range(count)]
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._write_leases, daemon=True)
+        self._error: Exception | None = None
+        self._started = 0.0
+        self.written_count = 0
+
+    def __enter__(self) -> Self:
+        self._started = time.monotonic()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+        if self._error is not None:
+            raise RuntimeError("a Lease was not written") from self._error
+
+    @property
+    def writes_per_second(self) -> float:
+        return self.written_count / (time.monotonic() - self._started)
+
+    def _write_leases(self) -> None:
+        pause = INTERVAL_SECONDS / len(self._names)
+        try:
+            with closing(ApiServerClient(self._cluster, content_type="application/merge-patch+json")) as caller:
+                while not self._stopping.wait(max(0.0, self._started + self.written_count * pause - time.monotonic())):
+                    name = self._names[self.written_count % len(self._names)]
+                    lease = build_lease(name, self.written_count)
+                    caller.send_request("PATCH", f"{LEASES}/{name_usage_lease(name)}", lease)
+                    self.written_count += 1
+        except Exception as error:  # noqa: BLE001 - raised again where the block ends
+            self._error = error
+
+
+def build_lease(node_name: str, turn: int) -> Json:
+    """As an agent writes it, with figures that differ each time."""
+    cards = {f"{node_name}-{at}": CardUsage(1000 + turn + at, 9000 + turn, turn % 100) for at in range(CARDS_PER_NODE)}
+    now = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name_usage_lease(node_name), "annotations": {well_known.USAGE: write_usage(cards)}},
+        "spec": {"holderIdentity": node_name, "leaseDurationSeconds": 600, "renewTime": now},
+    }
+
+
+def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
+    """On a control plane of its own."""
+    with run_control_plane() as cluster:
+        yield from measure_rows_on(cluster, options)
+
+
+def measure_rows_on(cluster: ControlPlane, options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
+    """The burst in turn, then the storm in turn. The cluster is empty at first."""
+    leases = options.scale_count(LEASE_COUNT)
+    _create_leases(cluster, leases)
+    yield from _measure_bursts(cluster, options, leases)
+    cluster.reset()
+    _create_leases(cluster, leases)
+    yield from _measure_storms(cluster, options, leases)
+
+
+@contextmanager
+def run_reading_extender(cluster: ControlPlane) -> Iterator[ExtenderProgram]:
+    """Ours, told to read the Leases, and seen to have listed them."""
+    with run_our_extender(cluster, reads_usage=True) as extender:
+        yield extender
+        if not read_metric(extender, LISTED):
+            raise RuntimeError("the extender has not listed the Leases")
+
+
+def _create_leases(cluster: ControlPlane, count: int) -> None:
+    send_calls(cluster, [("POST", LEASES, build_lease(f"gpu-{number:04}", 0)) for number in range(count)])
+
+
+def _measure_bursts(cluster: ControlPlane, options: BenchmarkOptions, leases: int) -> Iterator[BenchmarkRow]:
+    add_nodes(cluster, options.scale_count(NODES))
+    off = SchedulerSetup("off", "without Leases", run_our_extender, "prioritize")
+    on = replace(off, key="on", description="with Leases", start_extender=run_reading_extender)
+    pods = options.scale_count(PODS_IN_BURST)
+
+    def run_round(at: int) -> tuple[PodBurst, PodBurst]:
+        return _run_in_turn(
+            cluster, leases, at, lambda reads_usage: run_burst(cluster, on if reads_usage else off, pods)
+        )
+
+    rounds = [run_round(at) for at in range(options.scale_count(BURST_ROUNDS, minimum=1))]
+    paces = [PairedFigures(without.pods_per_second, beside.pods_per_second) for without, beside in rounds]
+    yield _build_row("leases-burst-pace", "pace of a burst", paces, "pods/s", PACE_GOAL, PACE_FLOOR)
+    counted = [each for each in rounds if all(burst.counted_pods for burst in each)]
+    costs = [PairedFigures(_sum_cost(without), _sum_cost(beside)) for without, beside in counted]
+    yield _build_row("leases-burst-cpu", "CPU time per pod of a burst", costs, "ms", COST_GOAL, COST_FLOOR)
+
+
+def _measure_storms(cluster: ControlPlane, options: BenchmarkOptions, leases: int) -> Iterator[BenchmarkRow]:
+    fill_cards(cluster, options.scale_count(NODE_COUNT))
+    off = STORM_SETUPS[0]
+    on = replace(off, start_extender=run_reading_extender)
+    measure = partial(
+        measure_storm,
+        cluster,
+        refused=options.scale_count(REFUSED_POD_COUNT),
+        seconds=options.scale_count(MEASURED_SECONDS, minimum=2),
+    )
+
+    def run_storm(reads_usage: bool) -> StormResult:  # noqa: FBT001 - the turn
+        """Once more where the machine was too busy to keep up the stream of CPU pods."""
+        for _ in range(STORM_TRIES - 1):
+            try:
+                return measure(on if reads_usage else off)
+            except TimeoutError as error:
+                log.warning("storm not measured error=%s", error)
+                delete_pods(cluster, label=STORM_LABEL)
+        return measure(on if reads_usage else off)
+
+    def run_round(at: int) -> tuple[StormResult, StormResult]:
+        return _run_in_turn(cluster, leases, at, run_storm)
+
+    rounds = [run_round(at) for at in range(options.scale_count(STORM_ROUNDS, minimum=1))]
+    for name, fraction in (("p50", 0.5), ("p99", 0.99)):
+        waits = [
+            PairedFigures(
+                compute_percentile(without.settled_ms, fraction), compute_percentile(beside.settled_ms, fraction)
+            )
+            for without, beside in rounds
+        ]
+        what = f"CPU pods beside a storm, {name}"
+        yield _build_row(
+            f"leases-storm-{name}", what, waits, "ms", *((COST_GOAL, COST_FLOOR) if name == "p50" else (None, None))
+        )
+    costs = [PairedFigures(_sum_storm_cost(without), _sum_storm_cost(beside)) for without, beside in rounds]
+    yield _build_row("leases-storm-cpu", "CPU time per refusal", costs, "ms", COST_GOAL, COST_FLOOR)
+
+
+def _run_in_turn(
+    cluster: ControlPlane, leases: int, at: int, measure: Callable[[bool], Result]
+) -> tuple[Result, Result]:
+    """Without and with, the first one first in every other round."""
+    results: dict[bool, Result] = {}
+    for reads_usage in (False, True) if at % 2 == 0 else (True, False):
+        writers: AbstractContextManager[LeaseWriters | None] = (
+            LeaseWriters(cluster, leases) if reads_usage else nullcontext()
+        )
+        with writers as running:
+            results[reads_usage] = measure(reads_usage)
+            log.info("measured round=%d leases=%s figures=%s", at, reads_usage, results[reads_usage])
+            if running is not None and running.written_count == 0:
+                raise RuntimeError("no Lease was written while the pods were placed")
+    return results[False], results[True]
+
+
+def _sum_cost(burst: PodBurst) -> float:
+    return sum(burst.cpu_ms_per_pod(name) for name in PROGRAMS)
+
+
+def _sum_storm_cost(storm: StormResult) -> float:
+    return 1000 * sum(storm.cpu_usage.seconds_by_process[name] for name in PROGRAMS) / storm.refusal_count
+
+
+def _build_row(
+    key: str, what: str, rounds: Sequence[PairedFigures], unit: str, goal: float | None, floor: float | None
+) -> BenchmarkRow:
+    pairs = ", ".join(f"{each.off:.3g} -> {each.on:.3g}" for each in rounds)
+    return BenchmarkRow(
+        key,
+        f"{what}, with Leases by without",
+        COMMAND,
+        median(each.ratio for each in rounds) if rounds else None,
+        "x",
+        goal,
+        floor,
+        larger_is_better=key.endswith("pace"),
+        note=f"{unit}, each round: {pairs}" if rounds else NOT_COUNTED,
+    )

@@ -1,0 +1,92 @@
+"""What is really used of cards: the Leases that agents write, kept by node for people and for policies that ask.
+
+    Lease written --> kept --> not written again for its duration --> not shown any more
+
+Placement does not depend on it: without Leases, or while they cannot be read, every verb answers as it does otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from extender.metrics import ExtenderMetrics
+from vrampack.cards import well_known
+from vrampack.cards.card_usage import CardUsage, name_usage_lease, read_usage
+from vrampack.cards.records import RecordError
+from vrampack.kube.objects import LeaseObject
+from vrampack.kube.reflector import ObjectReference
+
+log = logging.getLogger(__name__)
+
+DEFAULT_DURATION_SECONDS = 600
+"""Of a Lease that does not say for how long it is good."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUsage:
+    """One node's Lease, as it was seen last."""
+
+    cards: Mapping[str, CardUsage]
+    good_until: float
+    """By our own clock, from when the write was seen: clocks of nodes differ."""
+
+
+class UsageLeases:
+    """A reflector's sink for the Leases of the agents' namespace."""
+
+    def __init__(self, metrics: ExtenderMetrics, *, clock: Callable[[], float]) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._usage_by_node: dict[str, NodeUsage] = {}
+        self._listed: set[str] = set()
+
+    def get_usage(self, node_name: str) -> Mapping[str, CardUsage]:
+        """By uuid of the card; empty where nothing is known, or nothing recent."""
+        known = self._usage_by_node.get(node_name)
+        return known.cards if known is not None and self._clock() < known.good_until else {}
+
+    def on_list_started(self, reason: str) -> None:
+        self._metrics.relists.labels("leases", reason).inc()
+        self._listed = set()
+
+    def on_page(self, objects: Sequence[LeaseObject]) -> None:
+        for obj in objects:
+            self._listed.add(obj.metadata.name)
+            self.on_changed(obj)
+
+    def on_list_finished(self) -> None:
+        kept = {node: usage for node, usage in self._usage_by_node.items() if name_usage_lease(node) in self._listed}
+        self._usage_by_node = kept
+
+    def on_changed(self, obj: LeaseObject) -> None:
+        node_name = _find_node_name(obj)
+        if node_name is None:
+            return
+        try:
+            cards = read_usage((obj.metadata.annotations or {}).get(well_known.USAGE, ""))
+        except RecordError as error:
+            log.warning('usage not read node=%s problem=annotation "%s": %s', node_name, well_known.USAGE, error)
+            self._usage_by_node.pop(node_name, None)
+            return
+        seconds = obj.spec.lease_duration_seconds or DEFAULT_DURATION_SECONDS
+        self._usage_by_node[node_name] = NodeUsage(cards, self._clock() + seconds)
+
+    def on_deleted(self, obj: LeaseObject) -> None:
+        node_name = _find_node_name(obj)
+        if node_name is not None:
+            self._usage_by_node.pop(node_name, None)
+
+    def on_malformed(self, reference: ObjectReference, text: str) -> None:
+        log.warning("lease not decoded lease=%s error=%s", reference, text)
+        self._listed.add(reference.name)
+
+    def on_contact(self) -> None:
+        """Each Lease says itself how long it is good."""
+
+
+def _find_node_name(obj: LeaseObject) -> str | None:
+    """None: a Lease of somebody else, such as the scheduler's, or one whose holder is not the node that it is named after."""
+    name, holder = obj.metadata.name, obj.spec.holder_identity
+    return holder if holder and name == name_usage_lease(holder) else None

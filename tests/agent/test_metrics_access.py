@@ -1,0 +1,124 @@
+"""Which tokens cost the API server a question, and for how long a verdict stands."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+
+from aiohttp import web
+
+from vrampack.agent.status.metrics_access import (
+    ALLOWED_SECONDS,
+    MAX_VERDICTS,
+    REFUSED_SECONDS,
+    STRANGERS_PER_SECOND,
+    MetricsAccess,
+)
+from vrampack.kube.client import Api
+from vrampack.kube.credentials import load_credentials
+from vrampack.simulator.kubeconfig import write_kubeconfig
+
+USERS = {"scraper-token": "scraper", "stranger-token": "stranger"}
+
+
+@dataclass(slots=True)
+class ReviewingServer:
+    """An API server that knows two tokens, of which one may read the page."""
+
+    readers: set[str] = field(default_factory=lambda: {"scraper"})
+    reviewed: list[str] = field(default_factory=list)
+    is_down: bool = False
+    url: str = ""
+
+    async def answer_token_review(self, request: web.Request) -> web.Response:
+        if self.is_down:
+            raise web.HTTPServiceUnavailable
+        token = (await request.json())["spec"]["token"]
+        self.reviewed.append(token)
+        user = {"username": USERS.get(token, ""), "groups": ["g"], "extra": {"k": ["v"]}}
+        return web.json_response({"status": {"authenticated": token in USERS, "user": user}}, status=201)
+
+    async def answer_access_review(self, request: web.Request) -> web.Response:
+        spec = (await request.json())["spec"]
+        assert spec["nonResourceAttributes"] == {"path": "/metrics", "verb": "get"}
+        assert (spec["groups"], spec["extra"]) == (["g"], {"k": ["v"]})
+        return web.json_response({"status": {"allowed": spec["user"] in self.readers}}, status=201)
+
+
+@dataclass(slots=True)
+class AccessBench:
+    """A listener's door, its clock, and the API server behind it."""
+
+    server: ReviewingServer
+    access: MetricsAccess
+    clock: list[float]
+
+    async def ask(self, token: str) -> HTTPStatus:
+        return await self.access.check_caller(f"Bearer {token}".encode())
+
+
+@asynccontextmanager
+async def run_bench(folder: Path) -> AsyncIterator[AccessBench]:
+    server = ReviewingServer()
+    app = web.Application()
+    app.router.add_post("/apis/authentication.k8s.io/v1/tokenreviews", server.answer_token_review)
+    app.router.add_post("/apis/authorization.k8s.io/v1/subjectaccessreviews", server.answer_access_review)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    api = Api(await load_credentials(write_kubeconfig(folder, f"http://127.0.0.1:{runner.addresses[0][1]}")))
+    clock = [1000.0]
+    try:
+        yield AccessBench(server, MetricsAccess(api, "/metrics", clock=lambda: clock[0]), clock)
+    finally:
+        await api.close()
+        await runner.cleanup()
+
+
+async def test_a_verdict_stands_for_a_while(tmp_path: Path) -> None:
+    async with run_bench(tmp_path) as bench:
+        for _ in range(3):
+            assert await bench.ask("scraper-token") is HTTPStatus.OK
+            assert await bench.ask("stranger-token") is HTTPStatus.FORBIDDEN
+        assert bench.server.reviewed == ["scraper-token", "stranger-token"]
+        bench.server.readers = {"stranger"}
+        bench.clock[0] += REFUSED_SECONDS
+        assert await bench.ask("stranger-token") is HTTPStatus.OK
+        assert await bench.ask("scraper-token") is HTTPStatus.OK
+        bench.clock[0] += ALLOWED_SECONDS
+        assert await bench.ask("scraper-token") is HTTPStatus.FORBIDDEN
+
+
+async def test_what_is_no_bearer_token_is_asked_of_nobody(tmp_path: Path) -> None:
+    basic = b"Basic " + base64.b64encode(b"scraper:scraper-token")
+    async with run_bench(tmp_path) as bench:
+        assert [await bench.access.check_caller(each) for each in (b"", basic)] == [HTTPStatus.UNAUTHORIZED] * 2
+        assert bench.server.reviewed == []
+
+
+async def test_made_up_tokens_ask_a_few_times_a_second_and_push_no_scraper_out(tmp_path: Path) -> None:
+    async with run_bench(tmp_path) as bench:
+        assert await bench.ask("scraper-token") is HTTPStatus.OK
+        bench.clock[0] += 1
+        said = [await bench.ask(f"made-up-{number}") for number in range(STRANGERS_PER_SECOND + 3)]
+        assert said == [HTTPStatus.UNAUTHORIZED] * STRANGERS_PER_SECOND + [HTTPStatus.TOO_MANY_REQUESTS] * 3
+        for number in range(MAX_VERDICTS * 2):
+            bench.clock[0] += 1 if number % STRANGERS_PER_SECOND == 0 else 0
+            await bench.ask(f"other-{number}")
+        bench.clock[0] += ALLOWED_SECONDS
+        for number in range(STRANGERS_PER_SECOND):  # the second's share is used up
+            await bench.ask(f"last-{number}")
+        assert await bench.ask("scraper-token") is HTTPStatus.OK
+
+
+async def test_without_an_api_server_nobody_is_let_in_and_nothing_is_remembered(tmp_path: Path) -> None:
+    async with run_bench(tmp_path) as bench:
+        bench.server.is_down = True
+        assert await bench.ask("scraper-token") is HTTPStatus.SERVICE_UNAVAILABLE
+        bench.server.is_down = False
+        bench.clock[0] += 1
+        assert await bench.ask("scraper-token") is HTTPStatus.OK

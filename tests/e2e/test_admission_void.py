@@ -1,0 +1,181 @@
+"""Containers that ask for no GPU are told `void`, whatever their image, `envFrom` or the pod says; NVIDIA's own are left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from http import HTTPStatus
+
+import pytest
+
+from tests.support.admission.bench import AdmissionBench, open_admission_bench
+from tests.support.admission.pods import (
+    VOID,
+    admission_container,
+    admission_pod,
+    container_of,
+    env_entry,
+    has_exact_environment,
+)
+from tests.support.admission.policies import (
+    SHIPPED,
+    Edit,
+    apply_policies,
+    delete_policies,
+    with_text,
+    with_validation_switched_off,
+    with_weakened_policies,
+)
+from tests.support.control_plane.access_denials import NAMESPACE
+from tests.support.control_plane.cluster import ControlPlane, Json
+from tests.support.gpu_operator import objects
+from tests.support.manifests import find_pod_template, find_workload
+
+FOLDER = SHIPPED / "void"
+CLASS_COLLECTION = "/apis/node.k8s.io/v1/runtimeclasses"
+POLICY, EPHEMERAL = "vrampack-void", "vrampack-void-ephemeral"
+CARDS = env_entry("NVIDIA_VISIBLE_DEVICES")
+WEAKENINGS: dict[str, dict[str, Edit]] = {
+    "off": {POLICY: with_validation_switched_off},
+    "init containers not looked at": {
+        POLICY: with_text("object.spec.?initContainers.orValue([]).transformList", "[].transformList")
+    },
+    "what the pod says is kept": {
+        POLICY: with_text(
+            "c.?env.orValue([]).filter(e, e.name == 'NVIDIA_VISIBLE_DEVICES') != [{'name': 'NVIDIA_VISIBLE_DEVICES', 'value': 'void'}]",
+            "!c.?env.orValue([]).exists(e, e.name == 'NVIDIA_VISIBLE_DEVICES')",
+        )
+    },
+    "nothing is enough of another resource": {
+        POLICY: with_text(".isGreaterThan(quantity('0'))", ".isGreaterThan(quantity('-1'))")
+    },
+    "ephemeral containers": {EPHEMERAL: with_validation_switched_off},
+}
+
+
+def with_resources(container: Json, **resources: Json) -> Json:
+    return {**container, "resources": resources}
+
+
+def is_shown_cards(bench: AdmissionBench) -> list[str]:
+    """Which containers that ask for nothing end without `void`. Image and `envFrom` are beaten by an entry."""
+    zero = {"limits": {"nvidia.com/gpu": "0"}}
+    name = bench.create_pod(
+        admission_pod(
+            admission_container("plain"),
+            admission_container("names", env=[env_entry("FIRST", "1"), CARDS]),
+            admission_container("twice", env=[*VOID, CARDS]),
+            admission_container("from", env_from="settings"),
+            with_resources(admission_container("zero"), **zero),
+            with_resources(admission_container("cpu"), limits={"cpu": "1"}, requests={"memory": "1Mi"}),
+            init=[admission_container("init"), admission_container("sidecar", env=[CARDS], restartPolicy="Always")],
+        )
+    )
+    bench.add_debug_container(name, admission_container("debugger"), admission_container("naming", env=[CARDS]))
+    spec = bench.read_pod(name)["spec"]
+    return [
+        each["name"]
+        for kind in ("containers", "initContainers", "ephemeralContainers")
+        for each in spec.get(kind, [])
+        if [e for e in each.get("env", []) if e["name"] == "NVIDIA_VISIBLE_DEVICES"] != VOID
+    ]
+
+
+@pytest.fixture(scope="module")
+def _installed(cluster: ControlPlane) -> Iterator[None]:
+    pods = "/api/v1/namespaces/default/pods?dryRun=All"
+
+    def is_void() -> bool:
+        _, made = cluster.request("POST", pods, admission_pod(admission_container()))
+        return bool(made["spec"]["containers"][0].get("env") == VOID)
+
+    apply_policies(cluster, FOLDER)
+    try:
+        cluster.wait_until(is_void, 20, what="the policy is in force")
+        yield
+    finally:
+        delete_policies(cluster, FOLDER)
+        cluster.wait_until(lambda: not is_void(), 20, what="the policy is off")
+
+
+@pytest.fixture
+def bench(cluster: ControlPlane, _installed: None) -> Iterator[AdmissionBench]:
+    with open_admission_bench(cluster) as made:
+        made.cluster.wait_until(lambda: is_shown_cards(made) == [], 20, what="both policies are in force")
+        yield made
+
+
+@pytest.mark.parametrize("edits", WEAKENINGS.values(), ids=WEAKENINGS)
+def test_a_container_that_asks_for_nothing_is_shown_cards_where_the_policy_is_weaker(
+    bench: AdmissionBench, edits: dict[str, Edit]
+) -> None:
+    with with_weakened_policies(bench.cluster, FOLDER, edits):
+        bench.cluster.wait_until(lambda: is_shown_cards(bench), 20, what="a container is shown cards")
+    bench.cluster.wait_until(lambda: is_shown_cards(bench) == [], 20, what="the shipped policy is in force again")
+
+
+def test_the_rest_of_an_environment_stays_in_its_order(bench: AdmissionBench) -> None:
+    env = [env_entry("FIRST", "1"), CARDS, env_entry("LAST", "2")]
+    made = bench.read_pod(bench.create_pod(admission_pod(admission_container(env=env))))
+    assert container_of(made, "main")["env"] == [*VOID, env[0], env[2]]
+
+
+def test_containers_that_ask_are_left_alone(bench: AdmissionBench) -> None:
+    """For GPU memory, for whole cards or slices of another plugin, or by a claim."""
+    asking = [
+        with_resources(admission_container("whole"), limits={"nvidia.com/gpu": "1"}),
+        with_resources(admission_container("slice"), limits={"nvidia.com/mig-1g.10gb": "1"}),
+        with_resources(admission_container("class"), limits={"deviceclass.resource.kubernetes.io/gpu.nvidia.com": "1"}),
+        with_resources(admission_container("claim"), claims=[{"name": "gpu"}]),
+    ]
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+    made = bench.read_pod(bench.create_pod(admission_pod(*asking, admission_container("plain"), resourceClaims=claims)))
+    assert {each["name"]: each.get("env") for each in made["spec"]["containers"]} == {
+        **dict.fromkeys(("whole", "slice", "class", "claim")),
+        "plain": VOID,
+    }
+    ours = bench.read_pod(bench.create_pod(admission_pod(admission_container(units=4), admission_container("plain"))))
+    assert has_exact_environment(ours)
+
+
+def test_a_mirror_pod_stays_as_it_is(bench: AdmissionBench) -> None:
+    static = bench.build_static_pod()
+    static["spec"]["containers"] = [admission_container("main", env=[CARDS])]
+    bench.as_kubelet(static)
+    assert container_of(bench.read_pod("static"), "main")["env"] == [CARDS]
+
+
+@pytest.mark.usefixtures("_installed")
+def test_pods_that_look_after_the_cards_see_them(cluster: ControlPlane) -> None:
+    """Our agents, and the GPU Operator's operands, dcgm-exporter among them, in their namespaces."""
+    agent = find_pod_template(find_workload("second-scheduler", "vrampack-agent"))
+    templates = {"vrampack-agent": (NAMESPACE, agent)} | {
+        each["metadata"]["name"]: (objects.NAMESPACE, each["spec"]["template"]) for each in objects.load_operands()
+    }
+    assert {"vrampack-agent", "nvidia-dcgm-exporter", "nvidia-operator-validator"} <= templates.keys()
+    cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": objects.NAMESPACE}})
+    account = f"/api/v1/namespaces/{objects.NAMESPACE}/serviceaccounts/default"
+    cluster.wait_until(lambda: cluster.request("GET", account)[0] == HTTPStatus.OK, what=account)
+    cluster.request_ok("POST", CLASS_COLLECTION, {"metadata": {"name": "nvidia"}, "handler": "nvidia"})
+    try:
+        for name, (namespace, template) in templates.items():
+            # Objects that the operator makes beside its pods.
+            left_out = {"serviceAccountName", "serviceAccount", "priorityClassName"}
+            spec = {field: value for field, value in template["spec"].items() if field not in left_out}
+            pod = {"metadata": {"name": "probe"}, "spec": spec}
+            status, made = cluster.request("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", pod)
+            assert status == HTTPStatus.CREATED, (name, made)
+            assert _shown_values(made["spec"]) == _shown_values(spec), name
+            pod = {"metadata": {"name": "probe"}, "spec": spec | {"serviceAccountName": "default"}}
+            status, made = cluster.request("POST", "/api/v1/namespaces/default/pods?dryRun=All", pod)
+            assert set(_shown_values(made["spec"]).values()) == {"void"}, f"{name} elsewhere"
+    finally:
+        cluster.request_ok("DELETE", f"{CLASS_COLLECTION}/nvidia")
+
+
+def _shown_values(spec: Json) -> dict[str, str | None]:
+    """What each container is told of cards."""
+    return {
+        each["name"]: next((e["value"] for e in each.get("env", []) if e["name"] == "NVIDIA_VISIBLE_DEVICES"), None)
+        for kind in ("containers", "initContainers")
+        for each in spec.get(kind, [])
+    }

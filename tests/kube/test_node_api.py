@@ -1,0 +1,113 @@
+"""As whom an agent reads, and what it does when that is refused. What a node may read is shown in tests/e2e, by a real API server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.fakes.proxy import FaultProxy
+from tests.support.recorded_api_calls import RecordedApiCalls
+from vrampack.kube.credentials import load_credentials
+from vrampack.kube.errors import RefusedError
+from vrampack.kube.node_api import NodeApi, ReadAs, ReadIdentity
+from vrampack.simulator.apiserver import ApiServer
+from vrampack.simulator.kubeconfig import write_kubeconfig
+
+SOON = 5.0
+
+
+class NodeApiHarness:
+    """The API of node `n`'s agent, behind a proxy that refuses as it is told to, and one pod there."""
+
+    def __init__(self, api: NodeApi, proxy: FaultProxy, identities: list[str]) -> None:
+        self.api, self.proxy, self.identities = api, proxy, identities
+
+    async def get_uid(self, name: str = "p") -> bool:
+        return await self.api.get_pod_bytes("default", name, timeout_seconds=SOON) is not None
+
+
+@asynccontextmanager
+async def node_api(read_as: ReadAs) -> AsyncIterator[NodeApiHarness]:
+    identities: list[str] = []
+    async with ApiServer() as server, FaultProxy(int(server.url.rpartition(":")[2])) as proxy:
+        with TemporaryDirectory() as folder:
+            credentials = await load_credentials(write_kubeconfig(Path(folder), proxy.url))
+        for name, node in (("p", "n"), ("q", "elsewhere")):
+            server.create(
+                {
+                    "kind": "Pod",
+                    "metadata": {"name": name},
+                    "spec": {"nodeName": node, "containers": [{"name": "main"}]},
+                }
+            )
+        reads = ReadIdentity("n", read_as, on_change=identities.append)
+        api = NodeApi(credentials, reads, observe=RecordedApiCalls(), user_agent="test")
+        try:
+            yield NodeApiHarness(api, proxy, identities)
+        finally:
+            await api.close()
+
+
+@pytest.mark.parametrize("read_as", ["auto", "node"])
+async def test_reads_of_pods_and_nodes_go_out_as_the_node_and_nothing_else_does(read_as: ReadAs) -> None:
+    async with node_api(read_as) as stage:
+        lease = "/apis/coordination.k8s.io/v1/namespaces/vrampack-system/leases/vrampack-usage-n"
+        headers = {
+            (method, path): stage.api._build_headers(method, path)
+            for method, path in (
+                ("GET", "/api/v1/pods"),
+                ("GET", lease),
+                ("PATCH", "/api/v1/nodes/n"),
+                ("POST", "/api/v1/namespaces/a/events"),
+            )
+        }
+        assert {call for call, sent in headers.items() if sent} == {("GET", "/api/v1/pods")}
+        assert headers["GET", "/api/v1/pods"] == {"Impersonate-User": "system:node:n"}
+        assert stage.identities == ["node"]
+
+
+async def test_a_pod_is_found_among_those_of_the_node() -> None:
+    async with node_api("node") as stage:
+        assert [await stage.get_uid(name) for name in ("p", "q", "none")] == [True, False, False]
+
+
+async def test_where_the_node_may_not_read_the_account_does_in_the_same_call() -> None:
+    async with node_api("auto") as stage:
+        refused = stage.proxy.when("GET", "/pods").answer(403, times=1)
+        assert await stage.get_uid()
+        assert refused.hits == 1
+        assert stage.identities == ["node", "account"]
+        assert stage.api._build_headers("GET", "/api/v1/pods") == {}
+
+
+async def test_it_turns_back_when_the_account_may_no_longer() -> None:
+    """The role was exchanged after an upgrade of the cluster; nothing restarts the agents."""
+    async with node_api("auto") as stage:
+        stage.proxy.when("GET", "/pods").answer(403, times=1)
+        assert await stage.get_uid()
+        stage.proxy.when("GET", "/pods").answer(403, times=1)
+        assert await stage.get_uid()
+        assert stage.identities == ["node", "account", "node"]
+
+
+@pytest.mark.parametrize("read_as", ["node", "account"])
+async def test_a_setting_is_kept_whatever_the_api_server_says(read_as: ReadAs) -> None:
+    async with node_api(read_as) as stage:
+        refused = stage.proxy.when("GET", "/pods").answer(403)
+        with pytest.raises(RefusedError):
+            await stage.get_uid()
+        assert refused.hits == 1
+        assert stage.identities == [read_as]
+
+
+async def test_a_write_that_is_refused_changes_nothing() -> None:
+    """A policy says no: that is not a matter of who reads."""
+    async with node_api("auto") as stage:
+        stage.proxy.when("PATCH", "/nodes/n").answer(403)
+        with pytest.raises(RefusedError):
+            await stage.api.patch_node("n", {"metadata": {}}, timeout_seconds=SOON)
+        assert stage.identities == ["node"]

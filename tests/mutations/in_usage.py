@@ -1,0 +1,28 @@
+"""Breaks of what tells what is really used: whose figures are believed, and how often they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.mutations.breaks import Mutation
+
+USAGE: Mapping[str, Mutation] = {
+    "any Lease speaks for the node that it names as its holder": Mutation(
+        "extender/state/usage_leases.py",
+        "return holder if holder and name == name_usage_lease(holder) else None",
+        "return holder",
+        "tests/extender/test_usage_leases.py::test_a_lease_says_nothing_of_another_node",
+    ),
+    "a Lease is written whenever a figure changed": Mutation(
+        "vrampack/agent/cluster/usage_lease.py",
+        "await asyncio.sleep(interval * random.uniform(1, MAX_DELAY))  # noqa: S311",
+        "await asyncio.sleep(interval / 60)",
+        "tests/agent/test_usage_lease.py::test_two_writes_are_at_least_an_interval_apart",
+    ),
+    "the driver's rubbish is believed": Mutation(
+        "vrampack/agent/nvml/utilization.py",
+        "is_plausible = sample.pid > 0 and sample.timeStamp > since and 0 <= sample.smUtil <= FULL_PERCENT",
+        "is_plausible = True",
+        "tests/agent/test_nvml_library.py::test_a_card_s_use_of_compute_is_told_by_process_since_the_last_call",
+    ),
+}

@@ -1,0 +1,61 @@
+"""How busy each process keeps a GPU: `nvmlDeviceGetProcessUtilization`, which answers with samples since a time of its own.
+
+A process that was idle since then has no sample, and with none at all the answer is NVML_ERROR_NOT_FOUND. GPUs in MIG mode and
+vGPUs say NVML_ERROR_NOT_SUPPORTED. Drivers were seen to fill the rest of the buffer with rubbish (Syllo/nvtop#110,
+NVIDIA/DCGM#83), so that a sample counts only if it can be one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+import pynvml
+
+from vrampack.agent.nvml.driver import GpuUtilization
+
+FULL_PERCENT = 100
+_IDLE_CODES = (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND)
+"""nvidia-ml-py raises the first where there was nothing to copy."""
+
+
+class Sample(Protocol):
+    """What is read of an `nvmlProcessUtilizationSample_t`."""
+
+    pid: int
+    timeStamp: int  # noqa: N815 - NVML's own spelling
+    smUtil: int  # noqa: N815
+
+
+class UtilizationReader:
+    """Remembers for each GPU up to when it was read."""
+
+    def __init__(self) -> None:
+        self._read_until: dict[str, int] = {}
+        """NVML's own time, by uuid: 0 asks for all that the driver still has."""
+
+    def read_gpus(self, uuids: Sequence[str]) -> tuple[GpuUtilization, ...]:
+        """Those of these GPUs that say something."""
+        self._read_until = {uuid: self._read_until.get(uuid, 0) for uuid in uuids}
+        found = ((uuid, self._read_gpu(uuid)) for uuid in uuids)
+        return tuple(GpuUtilization(uuid, percent) for uuid, percent in found if percent is not None)
+
+    def _read_gpu(self, uuid: str) -> Mapping[int, int] | None:
+        since = self._read_until[uuid]
+        try:
+            samples = pynvml.nvmlDeviceGetProcessUtilization(pynvml.nvmlDeviceGetHandleByUUID(uuid), since)
+        except pynvml.NVMLError as error:
+            return {} if error.value in _IDLE_CODES else None
+        newest = choose_newest(samples, since)
+        self._read_until[uuid] = max((int(sample.timeStamp) for sample in newest.values()), default=since)
+        return {pid: int(sample.smUtil) for pid, sample in newest.items()}
+
+
+def choose_newest(samples: Iterable[Sample], since: int) -> dict[int, Sample]:
+    """The last sample of each process, of those that can be true."""
+    newest: dict[int, Sample] = {}
+    for sample in samples:
+        is_plausible = sample.pid > 0 and sample.timeStamp > since and 0 <= sample.smUtil <= FULL_PERCENT
+        if is_plausible and (sample.pid not in newest or newest[sample.pid].timeStamp < sample.timeStamp):
+            newest[int(sample.pid)] = sample
+    return newest

@@ -1,0 +1,224 @@
+"""A listener that strangers reach, and what it costs at most: so many connections, each for one small request and so long.
+
+Whoever reaches the agent's port may open connections without end and send requests that do not end. The process behind it
+decides about starts, and a start needs a descriptor and a turn of the loop. So one connection is accepted in a turn, a
+connection carries one request, its head is small and has a deadline, its answer too, and a new connection closes the oldest
+when there are too many: a probe is always the newest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+import httptools
+
+from vrampack.http.open_connections import ConnectionLimits, OpenConnections
+
+log = logging.getLogger(__name__)
+
+STATUS_CONNECTIONS = ConnectionLimits(total=64, per_peer=16, keep_alive_seconds=0)
+"""Kubelet opens one at a time and each scraper one; with TLS and a full buffer each 64 connections cost 10 MB."""
+MAX_HEAD_BYTES = 16_384
+"""A service account's token is 1 KB."""
+HEAD_SECONDS = 5.0
+"""From the connection to the last byte of the head, the handshake included; kubelet's probes give up after as long."""
+ANSWER_SECONDS = 10.0
+"""To find the answer, and for the caller to take it: what a scraper waits for as it is installed."""
+ACCEPT_PAUSE_SECONDS = 0.2
+"""After a failed accept: without a descriptor it would fail again at once, in every turn of the loop."""
+
+
+@dataclass(slots=True)
+class StatusRequest:
+    """The head of a request; filled by the parser, which calls these methods by their names."""
+
+    target: bytes = b""
+    headers: dict[bytes, bytes] = field(default_factory=dict)
+    method: bytes = b""
+
+    @property
+    def path(self) -> str:
+        return self.target.partition(b"?")[0].decode("latin-1")
+
+    def on_url(self, url: bytes) -> None:
+        self.target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers[name.lower()] = value
+
+
+@dataclass(frozen=True, slots=True)
+class StatusAnswer:
+    """What goes out."""
+
+    status: HTTPStatus
+    body: bytes = b""
+    content_type: str = "text/plain; charset=utf-8"
+
+    def encode(self, *, has_body: bool) -> bytes:
+        head = (
+            f"HTTP/1.1 {self.status.value} {self.status.phrase}\r\nContent-Type: {self.content_type}\r\n"
+            f"Content-Length: {len(self.body)}\r\nConnection: close\r\n\r\n"
+        )
+        return head.encode() + (self.body if has_body else b"")
+
+
+AnswerRequest = Callable[[StatusRequest], Awaitable[StatusAnswer]]
+GetTlsContext = Callable[[], ssl.SSLContext]
+
+
+def explain_status(status: HTTPStatus, text: str = "") -> StatusAnswer:
+    return StatusAnswer(status, f"{text or status.phrase}\n".encode())
+
+
+class BoundedServer:
+    """Serves one listening socket, which the caller closes once `run` has ended."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        answer: AnswerRequest,
+        *,
+        get_tls_context: GetTlsContext | None = None,
+        limits: ConnectionLimits = STATUS_CONNECTIONS,
+    ) -> None:
+        self._listener = listener
+        self._listener.setblocking(False)  # noqa: FBT003 - the socket's own signature
+        self._answer = answer
+        self._get_tls_context = get_tls_context
+        self._open_connections = OpenConnections(limits)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Accept, until cancelled; then every connection is cut."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                try:
+                    connected, address = await loop.sock_accept(self._listener)
+                except OSError as error:
+                    log.warning("connection not accepted error=%s", error)
+                    await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
+                    continue
+                self._serve_connection(connected, address[0] if isinstance(address, tuple) else "")
+                await asyncio.sleep(0)  # accepting may not have waited: whatever else is due comes first
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _serve_connection(self, connected: socket.socket, peer: str) -> None:
+        connection = _Connection(peer, connected)
+        connection.task = task = asyncio.create_task(self._answer_connection(connection))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        # A task that is cancelled before its first step runs none of its own clean-up.
+        task.add_done_callback(lambda _: self._forget_connection(connection))
+        self._open_connections.add_connection(connection)
+
+    def _forget_connection(self, connection: _Connection) -> None:
+        self._open_connections.remove_connection(connection)
+        connection.cut()
+
+    async def _answer_connection(self, connection: _Connection) -> None:
+        try:
+            await self._exchange(connection)
+        except (TimeoutError, OSError, EOFError):
+            log.debug("connection cut peer=%s", connection.peer)
+        except Exception:
+            log.exception("request not answered peer=%s", connection.peer)
+        finally:
+            connection.cut()
+
+    async def _exchange(self, connection: _Connection) -> None:
+        async with asyncio.timeout(HEAD_SECONDS):
+            reader = await connection.open_streams(self._get_tls_context)
+            request = await _read_request(reader)
+        async with asyncio.timeout(ANSWER_SECONDS):
+            connection.is_answering = True
+            answer = await self._find_answer(request)
+            # From here on it may make room: it is the caller who lets us wait.
+            connection.is_answering = False
+            has_body = not isinstance(request, StatusRequest) or request.method != b"HEAD"
+            await connection.send_last(answer.encode(has_body=has_body))
+
+    async def _find_answer(self, request: StatusRequest | StatusAnswer) -> StatusAnswer:
+        if isinstance(request, StatusAnswer):
+            return request
+        if request.method not in (b"GET", b"HEAD"):
+            return explain_status(HTTPStatus.METHOD_NOT_ALLOWED)
+        if request.headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in request.headers:
+            return explain_status(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        return await self._answer(request)
+
+
+class _Connection:
+    """One accepted socket: it is closed whatever has become of it."""
+
+    def __init__(self, peer: str, connected: socket.socket) -> None:
+        self.peer = peer
+        self.is_answering = False
+        self.task: asyncio.Task[None] | None = None
+        self._connected = connected
+        self._is_handed_over = False
+        """To the loop, which closes it where there is no transport in the end."""
+        self._transport: asyncio.Transport | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def open_streams(self, get_tls_context: GetTlsContext | None) -> asyncio.StreamReader:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=MAX_HEAD_BYTES)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        context = None if get_tls_context is None else get_tls_context()
+        self._is_handed_over = True
+        self._transport, _ = await loop.connect_accepted_socket(
+            lambda: protocol,
+            self._connected,
+            ssl=context,
+            ssl_handshake_timeout=None if context is None else HEAD_SECONDS,
+        )
+        self._writer = asyncio.StreamWriter(self._transport, protocol, reader, loop)
+        return reader
+
+    async def send_last(self, text: bytes) -> None:
+        """Wait until the peer has taken it, and close."""
+        if self._writer is not None:
+            self._writer.write(text)
+            self._writer.close()
+            await self._writer.wait_closed()
+
+    def close_for_room(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+
+    def cut(self) -> None:
+        """Close it without waiting for the peer; after an answer that was taken there is nothing left to close."""
+        if self._transport is not None:
+            self._transport.abort()
+        elif not self._is_handed_over:
+            self._connected.close()
+
+
+async def _read_request(reader: asyncio.StreamReader) -> StatusRequest | StatusAnswer:
+    """Or what is said to a head that is none. Raises `EOFError` where the caller goes before its end."""
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.LimitOverrunError:
+        return explain_status(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+    request = StatusRequest()
+    parser = httptools.HttpRequestParser(request)
+    try:
+        # An upgrade is asked for by headers; what is behind the head is not read.
+        with suppress(httptools.HttpParserUpgrade):
+            parser.feed_data(head)
+        request.method = parser.get_method()
+    except httptools.HttpParserError:
+        return explain_status(HTTPStatus.BAD_REQUEST)
+    return request

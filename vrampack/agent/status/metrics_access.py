@@ -1,0 +1,95 @@
+"""Who may read the page of metrics: accounts that RBAC lets `get` the URL `/metrics`, as with the metrics of Kubernetes' own parts.
+
+A verdict is remembered for a while, under the token's hash. Tokens that were never let in may cause only so many questions to
+the API server a second: a caller that makes tokens up without end would have the agents of all nodes ask for each of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from vrampack.kube.client import Api
+from vrampack.kube.errors import NoAnswerError, RefusedError
+from vrampack.kube.reviews import may_token_read_page
+
+log = logging.getLogger(__name__)
+
+ALLOWED_SECONDS = 60.0
+"""For so long a token works on that was revoked, or whose right was taken away."""
+REFUSED_SECONDS = 10.0
+"""For so long a right that was given is not seen."""
+MAX_VERDICTS = 64
+"""Scrapers of a cluster are a handful."""
+STRANGERS_PER_SECOND = 5
+"""Of tokens that were not let in before."""
+REVIEW_SECONDS = 3.0
+"""Both questions; a scraper waits for ten."""
+_SCHEME = b"bearer "
+
+
+@dataclass(frozen=True, slots=True)
+class AccessVerdict:
+    """What became of a token."""
+
+    status: HTTPStatus
+    until: float
+
+
+class MetricsAccess:
+    """The verdicts about callers of one page."""
+
+    def __init__(self, api: Api, path: str, *, clock: Callable[[], float]) -> None:
+        self._api = api
+        self._path = path
+        self._clock = clock
+        self._verdicts: dict[bytes, AccessVerdict] = {}
+        """By hash of the token, the one that was reviewed longest ago first."""
+        self._second = 0
+        self._strangers = 0
+
+    async def check_caller(self, authorization: bytes) -> HTTPStatus:
+        """200, or the status with which the caller of this `Authorization` header is refused."""
+        if authorization[: len(_SCHEME)].lower() != _SCHEME:
+            return HTTPStatus.UNAUTHORIZED
+        token = authorization[len(_SCHEME) :].strip()
+        key, now = hashlib.sha256(token).digest(), self._clock()
+        known = self._verdicts.get(key)
+        if known is not None and now < known.until:
+            return known.status
+        is_stranger = known is None or known.status is not HTTPStatus.OK
+        if is_stranger and not self._take_stranger(now):
+            return HTTPStatus.TOO_MANY_REQUESTS
+        try:
+            async with asyncio.timeout(REVIEW_SECONDS):
+                status = await self._review_token(token.decode("latin-1"))
+        except (NoAnswerError, RefusedError, TimeoutError) as error:
+            log.warning("caller of metrics not reviewed error=%s", str(error) or "no answer in time")
+            return HTTPStatus.SERVICE_UNAVAILABLE
+        self._remember_verdict(key, status)
+        return status
+
+    async def _review_token(self, token: str) -> HTTPStatus:
+        is_allowed = await may_token_read_page(self._api, token, self._path, timeout_seconds=REVIEW_SECONDS)
+        if is_allowed is None:
+            return HTTPStatus.UNAUTHORIZED
+        return HTTPStatus.OK if is_allowed else HTTPStatus.FORBIDDEN
+
+    def _take_stranger(self, now: float) -> bool:
+        if int(now) != self._second:
+            self._second, self._strangers = int(now), 0
+        self._strangers += 1
+        return self._strangers <= STRANGERS_PER_SECOND
+
+    def _remember_verdict(self, key: bytes, status: HTTPStatus) -> None:
+        """In place of an earlier one; for its room a refused token goes first, so that strangers push no scraper out."""
+        self._verdicts.pop(key, None)
+        if len(self._verdicts) >= MAX_VERDICTS:
+            refused = (each for each, verdict in self._verdicts.items() if verdict.status is not HTTPStatus.OK)
+            del self._verdicts[next(refused, next(iter(self._verdicts)))]
+        seconds = ALLOWED_SECONDS if status is HTTPStatus.OK else REFUSED_SECONDS
+        self._verdicts[key] = AccessVerdict(status, self._clock() + seconds)

@@ -1,0 +1,105 @@
+"""The API server as an agent calls it: pods and nodes are read as its own node, where that is allowed.
+
+From Kubernetes 1.36 on an account whose token is bound to a pod may be let read as the node of that pod
+(`impersonate:associated-node`, KEP-5284), and the API server's Node authorizer then shows it that node's pods and that
+Node, and nothing else. Where that cannot be had the account itself has the right to read all of them.
+
+Only reads go out so. What an agent writes, it writes as itself: that is whom admission policies look at.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Literal
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+
+from vrampack.kube.client import MERGE_PATCH, Api, CallObserver
+from vrampack.kube.credentials import Credentials
+from vrampack.kube.errors import NoAnswerError
+from vrampack.kube.objects import UNDECODABLE, RawList
+
+log = logging.getLogger(__name__)
+
+ReadAs = Literal["auto", "node", "account"]
+READER_HEADER = "Impersonate-User"
+CORE_PATH = "/api/v1/"
+"""Pods and nodes; a Lease is read by the account itself."""
+
+
+class ReadIdentity:
+    """As whom an agent reads. With `auto` it turns to the other one when the API server says that this one may not."""
+
+    def __init__(self, node: str, read_as: ReadAs, *, on_change: Callable[[str], None]) -> None:
+        """`on_change` is told who reads: `node` or `account`."""
+        self.node = node
+        self.is_node = read_as != "account"
+        self._may_change = read_as == "auto"
+        self._on_change = on_change
+        on_change(_NAMES[self.is_node])
+
+    def turn_after_refusal(self, *, was_node: bool) -> bool:
+        """A read was answered 403: whether it is worth sending again, as the other one."""
+        if self._may_change and self.is_node == was_node:
+            self.is_node = not was_node
+            log.warning("reads refused refused_as=%s trying_as=%s", _NAMES[was_node], _NAMES[self.is_node])
+            self._on_change(_NAMES[self.is_node])
+        return self._may_change
+
+
+class NodeApi(Api):
+    """`Api` with a `ReadIdentity`."""
+
+    def __init__(
+        self, credentials: Credentials, reads: ReadIdentity, *, observe: CallObserver, user_agent: str
+    ) -> None:
+        super().__init__(credentials, observe=observe, user_agent=user_agent)
+        self._reads = reads
+
+    async def get_pod_bytes(self, namespace: str, name: str, *, timeout_seconds: float) -> bytes | None:
+        """As `Api` has it, of this node alone where it is read as the node.
+
+        By its name a node is refused a pod that is gone, or that its authorizer has not seen yet; by a selector it is not.
+        """
+        if not self._reads.is_node:
+            return await super().get_pod_bytes(namespace, name, timeout_seconds=timeout_seconds)
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
+        query = {"fieldSelector": f"metadata.name={name},spec.nodeName={self._reads.node}"}
+        body = await self._call("GET", path, verb="list", resource="pods", query=query, seconds=timeout_seconds)
+        try:
+            items = msgspec.json.decode(body, type=RawList).items
+        except UNDECODABLE as error:
+            raise NoAnswerError(f"get pod {namespace}/{name}: {error}") from error
+        return bytes(items[0]) if items else None
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Mapping[str, object] | None,
+        limits: aiohttp.ClientTimeout,
+        patch: str = MERGE_PATCH,
+    ) -> aiohttp.ClientResponse:
+        was_node = self._reads.is_node
+        response = await super()._send(method, path, query, body, limits, patch)
+        is_refused_read = response.status == HTTPStatus.FORBIDDEN and _is_read(method, path)
+        if is_refused_read and self._reads.turn_after_refusal(was_node=was_node):
+            response.close()
+            response = await super()._send(method, path, query, body, limits, patch)
+        return response
+
+    def _build_headers(self, method: str, path: str) -> dict[str, str]:
+        is_as_node = self._reads.is_node and _is_read(method, path)
+        return {READER_HEADER: f"system:node:{self._reads.node}"} if is_as_node else {}
+
+
+def _is_read(method: str, path: str) -> bool:
+    return method == "GET" and path.startswith(CORE_PATH)
+
+
+_NAMES = {True: "node", False: "account"}
