@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.agent_harness import NODE, V100_MIB, AgentHarness, agent_harness
+from tests.agent.agent_harness import CARDS, NODE, V100_MIB, AgentHarness, agent_harness
 from tests.fakes.nvml.machine import FakeCondition
 from tests.fakes.nvml.profiles import PROFILES
 from tests.support.nvml_stub import load_stub_machine
@@ -20,7 +20,7 @@ from vrampack.agent.nvml.errors import DriverError
 from vrampack.agent.nvml.nvml_driver import NvmlDriver
 from vrampack.cards.card_verdicts import CardHeal, read_stored_verdicts, write_heals
 from vrampack.cards.node import CardFacts
-from vrampack.cards.node_annotations import write_cards
+from vrampack.cards.node_annotations import read_node, write_cards
 
 PENDING = GpuCondition(is_remap_pending=True, is_remap_failed=False)
 REMAPPED = GpuCondition(is_remap_pending=False, is_remap_failed=False)
@@ -245,6 +245,12 @@ ODD = {
 @pytest.mark.parametrize("text", ODD.values(), ids=ODD)
 def test_what_cannot_be_read_is_no_verdict(text: str) -> None:
     assert read_stored_verdicts(text) == ()
+
+
+def test_a_reason_is_one_short_line() -> None:
+    card = CardFacts(0, 15, 16130, uuid="GPU-9", healthy=False, reason="lost\n\x1b[2J" + 300 * "x")
+    (read,) = read_node("n", {CARDS: write_cards([card], unit_mib=1024)}, {}, unit_mib=1024).facts.cards
+    assert read.reason == "lost  [2J" + 191 * "x"
 
 
 def test_a_healthy_card_is_written_as_before() -> None:
