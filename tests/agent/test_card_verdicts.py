@@ -49,6 +49,12 @@ def heal(world: AgentHarness, waived: tuple[str, ...] = ()) -> None:
     world.api.patch("nodes", NODE, {"metadata": {"annotations": {HEALED: text}}})
 
 
+def list_pod_events(world: AgentHarness) -> list[tuple[str, str]]:
+    """Which pods were told of their sick card, and what."""
+    told = [each for each in world.api.list_events() if each["reason"] == "GPUMemoryOnUnhealthyCard"]
+    return [(each["involvedObject"]["uid"], each["message"]) for each in told]
+
+
 async def looked(world: AgentHarness) -> None:
     """Several looks at the cards later."""
     seen = world.driver.looks
@@ -150,10 +156,8 @@ async def test_pods_on_a_sick_card_are_told_counted_and_named_for_eviction() -> 
         await world.wait_until(
             lambda: world.read_metric("vrampack_agent_unhealthy_card_pods", node=NODE, UUID="GPU-0", gpu="0") == 1
         )
-        events = [each for each in world.api.list_events() if each["reason"] == "GPUMemoryOnUnhealthyCard"]
-        assert [(each["involvedObject"]["uid"], each["message"]) for each in events] == [
-            (pod.uid, f"card GPU-0 of this pod is unhealthy: {ROW}")
-        ]
+        told = [(pod.uid, f"card GPU-0 of this pod is unhealthy: {ROW}")]
+        await world.wait_until(lambda: list_pod_events(world) == told)
         await world.wait_until(lambda: world.read_annotation("vrampack.dev/refused") is not None)
         named = json.loads(world.read_annotation("vrampack.dev/refused") or "{}")["pods"]
         assert named == {pod.uid: {"reason": "card_unhealthy"}}
