@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.agent_harness import NODE, V100_MIB, AgentHarness, agent_harness
+from tests.agent.agent_harness import CARDS, NODE, V100_MIB, AgentHarness, agent_harness
 from tests.fakes.nvml.machine import FakeCondition
 from tests.fakes.nvml.profiles import PROFILES
 from tests.support.nvml_stub import load_stub_machine
 from tests.support.scripted_driver import ScriptedDriver, scripted_gpu, scripted_mig_instance
+from vrampack.agent.cluster import cards_condition
 from vrampack.agent.inventory.discovery import Discovery, DiscoverySettings
 from vrampack.agent.inventory.verdict_book import VerdictBook
 from vrampack.agent.nvml.driver import GpuCondition, Xid
@@ -19,7 +20,7 @@ from vrampack.agent.nvml.errors import DriverError
 from vrampack.agent.nvml.nvml_driver import NvmlDriver
 from vrampack.cards.card_verdicts import CardHeal, read_stored_verdicts, write_heals
 from vrampack.cards.node import CardFacts
-from vrampack.cards.node_annotations import write_cards
+from vrampack.cards.node_annotations import read_node, write_cards
 
 PENDING = GpuCondition(is_remap_pending=True, is_remap_failed=False)
 REMAPPED = GpuCondition(is_remap_pending=False, is_remap_failed=False)
@@ -46,6 +47,12 @@ def heal(world: AgentHarness, waived: tuple[str, ...] = ()) -> None:
     assert isinstance(verdict, dict)
     text = write_heals({"GPU-0": CardHeal(verdict["since"], waived)})
     world.api.patch("nodes", NODE, {"metadata": {"annotations": {HEALED: text}}})
+
+
+def list_pod_events(world: AgentHarness) -> list[tuple[str, str]]:
+    """Which pods were told of their sick card, and what."""
+    told = [each for each in world.api.list_events() if each["reason"] == "GPUMemoryOnUnhealthyCard"]
+    return [(each["involvedObject"]["uid"], each["message"]) for each in told]
 
 
 async def looked(world: AgentHarness) -> None:
@@ -132,6 +139,14 @@ async def test_the_condition_is_written_when_it_changes() -> None:
         assert world.read_metric("vrampack_agent_condition_writes_total") == 0
 
 
+async def test_a_condition_that_somebody_took_away_is_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cards_condition, "REVIEW_SECONDS", 0.2)
+    async with agent_harness(*TWO) as world:
+        await world.wait_until(lambda: read_condition(world)["status"] == "True")
+        world.api.patch("nodes", NODE, {"status": {"conditions": []}}, is_status=True)
+        await world.wait_until(lambda: read_condition(world)["status"] == "True")
+
+
 async def test_pods_on_a_sick_card_are_told_counted_and_named_for_eviction() -> None:
     health = {"check_seconds": 0.1, "evict": {"pods": 1}}
     async with agent_harness(*TWO, health=health) as world:
@@ -141,10 +156,8 @@ async def test_pods_on_a_sick_card_are_told_counted_and_named_for_eviction() -> 
         await world.wait_until(
             lambda: world.read_metric("vrampack_agent_unhealthy_card_pods", node=NODE, UUID="GPU-0", gpu="0") == 1
         )
-        events = [each for each in world.api.list_events() if each["reason"] == "GPUMemoryOnUnhealthyCard"]
-        assert [(each["involvedObject"]["uid"], each["message"]) for each in events] == [
-            (pod.uid, f"card GPU-0 of this pod is unhealthy: {ROW}")
-        ]
+        told = [(pod.uid, f"card GPU-0 of this pod is unhealthy: {ROW}")]
+        await world.wait_until(lambda: list_pod_events(world) == told)
         await world.wait_until(lambda: world.read_annotation("vrampack.dev/refused") is not None)
         named = json.loads(world.read_annotation("vrampack.dev/refused") or "{}")["pods"]
         assert named == {pod.uid: {"reason": "card_unhealthy"}}
@@ -236,6 +249,12 @@ ODD = {
 @pytest.mark.parametrize("text", ODD.values(), ids=ODD)
 def test_what_cannot_be_read_is_no_verdict(text: str) -> None:
     assert read_stored_verdicts(text) == ()
+
+
+def test_a_reason_is_one_short_line() -> None:
+    card = CardFacts(0, 15, 16130, uuid="GPU-9", healthy=False, reason="lost\n\x1b[2J" + 300 * "x")
+    (read,) = read_node("n", {CARDS: write_cards([card], unit_mib=1024)}, {}, unit_mib=1024).facts.cards
+    assert read.reason == "lost  [2J" + 191 * "x"
 
 
 def test_a_healthy_card_is_written_as_before() -> None:

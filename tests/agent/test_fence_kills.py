@@ -182,15 +182,16 @@ async def test_after_a_reboot_allocate_is_not_repeated_and_every_start_is_judged
         await assert_fence_agrees(world)
 
 
-async def test_an_agent_that_starts_before_the_api_server_waits_for_it() -> None:
-    """It does not register: an empty book would let anybody through."""
+async def test_an_agent_that_starts_before_the_api_server_waits_for_it(caplog: pytest.LogCaptureFixture) -> None:
+    """It does not register: an empty book would let anybody through. Nor does it look at a card, of which the Node may know more."""
     async with agent_harness() as world:
         pod = put_bound_pod(world, "p", units=8)
         await run_pod(world, pod)
         await world.kill_agent()
         await world.api.__aexit__(None, None, None)
         await world.launch_agent()
-        await world.wait_until(lambda: bool(world.agent._advertisement.current.cards))
+        await world.wait_until(lambda: caplog.text.count("list failed resource=nodes") > 1)
+        assert not world.agent._advertisement.current.is_discovered
         assert not world.agent._registration.is_registered
         assert pod.states["main"].is_running
         await world.api.__aenter__()

@@ -61,7 +61,9 @@ def build_absent_object(stored: StoredVerdict) -> dict[str, object]:
 
 
 def read_reason(value: object) -> str:
-    return value[:MAX_REASON_LENGTH] if isinstance(value, str) else ""
+    """Short, on one line, and nothing in it that a terminal obeys."""
+    text = value[:MAX_REASON_LENGTH] if isinstance(value, str) else ""
+    return "".join(char if char.isprintable() else " " for char in text)
 
 
 def read_verdict(value: object) -> CardVerdict | None:

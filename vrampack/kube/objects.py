@@ -193,6 +193,7 @@ class NodeCondition(msgspec.Struct, frozen=True, rename="camel"):
     status: str = ""
     reason: str | None = None
     message: str | None = None
+    last_transition_time: str | None = None
 
 
 class LocalNodeStatus(NodeStatus, frozen=True, rename="camel"):

@@ -22,6 +22,8 @@ from vrampack.kube.errors import NoAnswerError, RefusedError
 log = logging.getLogger(__name__)
 
 WRITE_TIMEOUT_SECONDS = 10.0
+REVIEW_SECONDS = 60.0
+"""After so long the watch has shown the last write: what it shows then is compared, in case the Node object is another one."""
 RETRY_SECONDS = (1.0, 300.0)
 """First and longest pause after a write that failed: an admission policy of an older release refuses it for ever."""
 MAX_MESSAGE_LENGTH = 1000
@@ -79,8 +81,7 @@ class CardsCondition:
         await self._own_node.wait_for_sync()
         pause = RETRY_SECONDS[0]
         while True:
-            await self._changed.wait()
-            self._changed.clear()
+            await self._wait_for_change()
             if self._wanted is None or self._wanted == (self._written or self._read_current()):
                 continue
             if await self._write(self._wanted):
@@ -90,11 +91,20 @@ class CardsCondition:
             pause = min(2 * pause, RETRY_SECONDS[1])
             self._changed.set()
 
+    async def _wait_for_change(self) -> None:
+        try:
+            async with asyncio.timeout(REVIEW_SECONDS):
+                await self._changed.wait()
+        except TimeoutError:
+            self._written = None
+        self._changed.clear()
+
     def _read_current(self) -> CardsState | None:
         shown = self._own_node.conditions.get(CARDS_CONDITION)
         return None if shown is None else CardsState(shown.status, shown.reason or "", shown.message or "")
 
     async def _write(self, state: CardsState) -> bool:
+        shown = self._own_node.conditions.get(CARDS_CONDITION)
         moment = datetime.fromtimestamp(self._now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         condition = {
             "type": CARDS_CONDITION,
@@ -102,12 +112,14 @@ class CardsCondition:
             "reason": state.reason,
             "message": state.message,
             "lastHeartbeatTime": moment,
-            "lastTransitionTime": moment,
+            "lastTransitionTime": (shown.last_transition_time if shown and shown.status == state.status else None)
+            or moment,
         }
         try:
             await self._api.patch_node_condition(self._node, condition, timeout_seconds=WRITE_TIMEOUT_SECONDS)
         except (RefusedError, NoAnswerError) as error:
             log.warning("node condition not written node=%s error=%s", self._node, error)
+            self._written = None  # it may be written all the same: the watch will tell
             return False
         self._written = state
         self._on_write()

@@ -18,7 +18,7 @@ from vrampack.cards.node import CardFacts
 from vrampack.cards.records import Record
 from vrampack.kube.events import EventRecorder
 
-CHECK_INTERVAL_SECONDS = 5.0
+CHECK_INTERVAL_SECONDS = 2.0
 EVICTION_REASON = "card_unhealthy"
 """As `vrampack.dev/refused` has it."""
 

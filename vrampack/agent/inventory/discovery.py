@@ -337,7 +337,8 @@ class Discovery:
     def _set_health(self, uuid: str, health: CardHealth) -> None:
         known = self._known_cards[uuid]
         self._known_cards[uuid] = replace(known, health=health)
-        if known.health.is_healthy and not health.is_healthy:
+        is_new_verdict = health.verdict is not None and known.health.verdict is None
+        if not health.is_healthy and (known.health.is_healthy or is_new_verdict):
             self._report_change("unhealthy", known.gpu, health.reason)
         elif health.is_healthy and not known.health.is_healthy:
             self._report_change("recovered", known.gpu, f"was: {known.health.reason}")
