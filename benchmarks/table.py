@@ -55,6 +55,7 @@ EXPECTED_KEYS = {
         "storm-idle-settling",
     ),
     "leases": (
+        "leases-write-cpu",
         "leases-burst-pace",
         "leases-burst-cpu",
         "leases-storm-p50",

@@ -20,10 +20,12 @@ from statistics import median
 from typing import Self, TypeVar
 
 from benchmarks.benchmark_row import BenchmarkRow
+from benchmarks.cpu_meter import CpuMeter
 from benchmarks.live_cluster import (
     CARDS_PER_NODE,
     ApiServerClient,
     add_nodes,
+    collect_pids,
     delete_pods,
     run_control_plane,
     send_calls,
@@ -53,6 +55,7 @@ log = logging.getLogger(__name__)
 
 COMMAND = "python -m benchmarks leases"
 LEASE_COUNT, INTERVAL_SECONDS = 1000, 60
+REST_SECONDS = 20
 BURST_ROUNDS, STORM_ROUNDS, STORM_TRIES = 6, 3, 3
 PACE_GOAL, PACE_FLOOR = 0.95, 0.9
 COST_GOAL, COST_FLOOR = 1.05, 1.1
@@ -136,6 +139,7 @@ def measure_rows_on(cluster: ControlPlane, options: BenchmarkOptions) -> Iterato
     """The burst in turn, then the storm in turn. The cluster is empty at first."""
     leases = options.scale_count(LEASE_COUNT)
     _create_leases(cluster, leases)
+    yield _measure_writes(cluster, leases, seconds=options.scale_count(REST_SECONDS, minimum=2))
     yield from _measure_bursts(cluster, options, leases)
     cluster.reset()
     _create_leases(cluster, leases)
@@ -153,6 +157,34 @@ def run_reading_extender(cluster: ControlPlane) -> Iterator[ExtenderProgram]:
 
 def _create_leases(cluster: ControlPlane, count: int) -> None:
     send_calls(cluster, [("POST", LEASES, build_lease(f"gpu-{number:04}", 0)) for number in range(count)])
+
+
+def _measure_writes(cluster: ControlPlane, leases: int, *, seconds: int) -> BenchmarkRow:
+    """What a write costs all who handle it, while nothing else is asked for: so much with writes less so much without."""
+    with run_reading_extender(cluster) as extender:
+        pids = collect_pids(cluster) | {"extender": extender.process.pid}
+        rest = CpuMeter(pids)
+        threading.Event().wait(seconds)
+        without = rest.read_usage()
+        with LeaseWriters(cluster, leases) as writers:
+            meter = CpuMeter(pids)
+            threading.Event().wait(seconds)
+            beside, count = meter.read_usage(), writers.written_count
+    costs = {
+        name: 1000 * (beside.seconds_by_process[name] - without.seconds_by_process[name]) / count
+        for name in ("kube-apiserver", "etcd", "extender")
+    }
+    each = ", ".join(f"{name} {cost:.2f}" for name, cost in costs.items())
+    return BenchmarkRow(
+        "leases-write-cpu",
+        "CPU time of a Lease's write and of its watch event",
+        COMMAND,
+        sum(costs.values()),
+        "ms",
+        None,
+        None,
+        note=f"{each}; {count} writes in {seconds} s",
+    )
 
 
 def _measure_bursts(cluster: ControlPlane, options: BenchmarkOptions, leases: int) -> Iterator[BenchmarkRow]:
