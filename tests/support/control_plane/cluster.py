@@ -186,10 +186,10 @@ class ControlPlane:
         )
         return str(answer["status"]["token"])
 
-    def kubeconfig(self, namespace: str, service_account: str) -> Path:
-        """A kubeconfig file with a fresh token of that account."""
+    def kubeconfig(self, namespace: str, service_account: str, *, pod: str | None = None) -> Path:
+        """A kubeconfig file with a fresh token of that account, bound to `pod`."""
         return self._write_kubeconfig(
-            f"{namespace}-{service_account}", {"token": self.token(namespace, service_account)}
+            f"{namespace}-{service_account}", {"token": self.token(namespace, service_account, pod=pod)}
         )
 
     def certificate_kubeconfig(self, user: str) -> Path:
