@@ -205,4 +205,16 @@ AGENT: Mapping[str, Mutation] = {
         "return uuid or None",
         "tests/agent/test_device_ids.py::test_ids_of_another_plugin_are_not_ours[GPU-0::x]",
     ),
+    "an agent writes as its node": Mutation(
+        "vrampack/kube/node_api.py",
+        "is_as_node = self._reads.is_node and _is_read(method, path)",
+        "is_as_node = self._reads.is_node",
+        "tests/kube/test_node_api.py::test_reads_of_pods_and_nodes_go_out_as_the_node_and_nothing_else_does[auto]",
+    ),
+    "an agent that may not read as its node gives up": Mutation(
+        "vrampack/kube/node_api.py",
+        "return self._may_change",
+        "return False",
+        "tests/kube/test_node_api.py::test_where_the_node_may_not_read_the_account_does_in_the_same_call",
+    ),
 }
