@@ -90,6 +90,8 @@ async def test_a_pod_for_which_room_came_free_is_named_no_longer() -> None:
         first, second = put_bound_pod(world, "first", units=8), put_bound_pod(world, "second", units=8)
         await run_pod(world, first)
         await start_refused(world, second)
+        await look_much_later(world)
+        await world.wait_until(lambda: refusals(world) == {second.uid: "overcommitted"})
         remove_pod(world, first)
         await world.wait_until(lambda: not world.agent._fence.count_held_units())
         await look_much_later(world)

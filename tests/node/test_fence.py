@@ -21,6 +21,7 @@ from tests.node.card_agreement import (
 )
 from tests.node.controlplane import NODE_NAME
 from tests.node.gpus import wait_until_offered, with_gpus
+from tests.node.metrics import sum_metric
 from tests.node.node import NAMESPACE, LiveNode, has_ready_condition
 from tests.node.pods import a_pod, a_replica_set, annotated
 from tests.node.second_extender import SecondExtender, without_scheduler
@@ -125,6 +126,7 @@ def test_one_of_two_starts_the_other_is_evicted_and_its_successor_finds_a_card(
     assert_environment_matches(node, winner)
     assert_environment_matches(node, successor)
     assert inspect_holdings(node) == {(winner, full.uuid): 8, (successor, empty.uuid): 8}
+    assert sum_metric(node, "vrampack-agent", "vrampack_agent_read_identity_info", identity="node") == 1
     assert sum(units for (name, _), units in list_kubelet_holdings().items() if name == successor) == 8
 
 
