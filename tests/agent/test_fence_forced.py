@@ -15,6 +15,7 @@ from tests.agent.pod_lifecycle import (
     run_pod,
     start_refused,
 )
+from vrampack.cards import well_known
 from vrampack.cards.refused_pods import read_refused
 
 SOON: Mapping[str, Any] = {"refused": {"after_seconds": 0.05}}
@@ -23,7 +24,7 @@ KEPT: Mapping[str, Any] = {"refused": {"after_seconds": 0.05, "action": "keep"}}
 
 def refusals(world: AgentHarness) -> dict[str, str]:
     """Reasons by uid, as the Node says them; the extender evicts by that."""
-    text = world.api.get("nodes", "gpu-0")["metadata"].get("annotations", {}).get("vrampack.dev/refused")
+    text = world.api.get("nodes", "gpu-0")["metadata"].get("annotations", {}).get(well_known.NODE_REFUSED)
     if text is None:
         return {}
     named, problems = read_refused(text)
@@ -90,9 +91,12 @@ async def test_a_pod_for_which_room_came_free_is_named_no_longer() -> None:
         first, second = put_bound_pod(world, "first", units=8), put_bound_pod(world, "second", units=8)
         await run_pod(world, first)
         await start_refused(world, second)
+        await look_much_later(world)
+        await world.wait_until(lambda: refusals(world) == {second.uid: "overcommitted"})
         remove_pod(world, first)
         await world.wait_until(lambda: not world.agent._fence.count_held_units())
         await look_much_later(world)
+        assert world.agent._own_node._desired["annotations", well_known.NODE_REFUSED] is None
         await world.wait_until(lambda: refusals(world) == {})
         await run_pod(world, second)
 

@@ -46,6 +46,7 @@ def test_the_default_folder_leaves_out_what_is_a_choice() -> None:
     """What depends on the shape, the nodes or the user is a folder of its own. None of these changes a pod."""
     assert set(load_policies(SHIPPED)) == {
         "vrampack-agent",
+        "vrampack-agent-events",
         "vrampack-agent-lease",
         "vrampack-annotation-guard",
         "vrampack-cdi-guard",

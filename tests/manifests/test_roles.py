@@ -124,7 +124,7 @@ def test_accounts_that_run_are_the_ones_that_policies_know(name: str) -> None:
     }
     assert accounts == {"vrampack-extender", "vrampack-agent"}
     assert writer == "'system:serviceaccount:vrampack-system:vrampack-extender'"
-    for name_of_policy in ("vrampack-agent", "vrampack-agent-lease"):
+    for name_of_policy in ("vrampack-agent", "vrampack-agent-events", "vrampack-agent-lease"):
         (policy,) = [
             item for item in made if item["metadata"]["name"] == name_of_policy and "matchConditions" in str(item)
         ]

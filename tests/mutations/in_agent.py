@@ -291,4 +291,16 @@ AGENT: Mapping[str, Mutation] = {
         "if False:",
         "tests/agent/test_sick_card_pods.py::test_pods_leave_within_the_budget",
     ),
+    "an agent writes as its node": Mutation(
+        "vrampack/kube/node_api.py",
+        "is_as_node = self._reads.is_node and _is_read(method, path)",
+        "is_as_node = self._reads.is_node",
+        "tests/kube/test_node_api.py::test_reads_of_pods_and_nodes_go_out_as_the_node_and_nothing_else_does[auto]",
+    ),
+    "an agent that may not read as its node gives up": Mutation(
+        "vrampack/kube/node_api.py",
+        "return self._may_change",
+        "return False",
+        "tests/kube/test_node_api.py::test_where_the_node_may_not_read_the_account_does_in_the_same_call",
+    ),
 }

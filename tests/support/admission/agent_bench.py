@@ -86,7 +86,7 @@ def an_agent_pod(node: str) -> Json:
 
 def _grant_all(cluster: ControlPlane) -> tuple[str, str]:
     name = "everything-about-nodes-and-pods"
-    resources = ["nodes", "nodes/status", "pods", "pods/status", "leases"]
+    resources = ["nodes", "nodes/status", "pods", "pods/status", "leases", "events"]
     rule = {"apiGroups": ["", "coordination.k8s.io"], "resources": resources, "verbs": ["*"]}
     cluster.request_ok("POST", f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": [rule]})
     bound = {
