@@ -143,7 +143,7 @@ BINDINGS: Mapping[str, Mutation] = {
         f"{FENCE}::test_the_watch_fences_too",
     ),
     "what etcd finds too large may have been written": Mutation(
-        "vrampack/kube/client.py",
+        "vrampack/kube/answer_errors.py",
         "if is_too_large or HTTPStatus.BAD_REQUEST <= code < HTTPStatus.INTERNAL_SERVER_ERROR:",
         "if HTTPStatus.BAD_REQUEST <= code < HTTPStatus.INTERNAL_SERVER_ERROR:",
         f"{FENCE}::test_a_pod_that_etcd_finds_too_large_holds_nothing",

@@ -202,13 +202,13 @@ LEDGERS: Mapping[str, Mutation] = {
         f"{CREDENTIALS}::test_an_exec_plugin_runs_again_after_a_401_and_not_for_each",
     ),
     "410 is any refusal": Mutation(
-        "vrampack/kube/client.py",
+        "vrampack/kube/answer_errors.py",
         "if code == HTTPStatus.GONE:",
         "if False:",
         f"{CLIENT}::test_410_asks_for_a_new_list",
     ),
     "a server error is a definite no": Mutation(
-        "vrampack/kube/client.py",
+        "vrampack/kube/answer_errors.py",
         "if is_too_large or HTTPStatus.BAD_REQUEST <= code < HTTPStatus.INTERNAL_SERVER_ERROR:",
         "if 400 <= code:",
         f"{CLIENT}::test_5xx_and_what_is_no_answer_leaves_it_open[500]",

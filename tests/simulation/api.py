@@ -62,7 +62,7 @@ class SimulatedApi(Api):
         *,
         server_seconds: int,
         silence_seconds: float,
-        field_selector: str = "",  # noqa: ARG002 - the real one's shape
+        **_: object,
     ) -> AsyncIterator[SimulatedStream]:
         def run() -> SimulatedStream:
             if int(resource_version) < self._store._compacted:

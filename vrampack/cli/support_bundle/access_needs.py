@@ -24,6 +24,7 @@ ACCESS_NEEDS: Mapping[str, tuple[AccessNeed, ...]] = {
         ("", "nodes", ("patch",)),
         ("", "nodes/status", ("patch",)),
         ("", "events", ("create",)),
+        ("resource.k8s.io", "resourceslices", ("list",)),
     ),
 }
 
