@@ -2,10 +2,21 @@
 /* The calls that allocate: RM_ALLOC in both shapes, VID_HEAP_CONTROL, and the calls that would get round them. */
 #include "internal.h"
 
-#define SMALL_PAGE ((uint64_t)64 << 10)
-#define BIG_PAGE ((uint64_t)2 << 20)
-#define MOST_ADDED ((uint64_t)1 << 30)
+#define PAGE_64_KIB ((uint64_t)64 << 10)
+#define PAGE_256_KIB ((uint64_t)256 << 10)
+#define PAGE_2_MIB ((uint64_t)2 << 20)
+#define PAGE_512_MIB ((uint64_t)512 << 20)
+#define PAGE_256_GIB ((uint64_t)256 << 30)
+/* A charge that was corrected is at most this, more than any card has: a million of them do not make a sum wrap. */
+#define MOST_CORRECTED ((uint64_t)16 << 40)
+#define MEMORY_READ 72 /* of the parameters: up to the end of the size */
 #define CLASS_EXTENDED 0x42 /* memory of other hosts' GPUs; a class of the driver's own sources, not of its interface */
+
+/* What a request says about its memory. Both ways to allocate have these words. */
+struct request {
+	uint64_t bytes;
+	uint32_t flags, first, second; /* the attributes */
+};
 
 /* Of VID_HEAP_CONTROL's attributes: bits 26:25 are the location, 0 is video memory; bit 24 of the second is EGM. */
 #define ATTRIBUTE_LOCATION (3u << 25)
@@ -32,22 +43,59 @@ static uint64_t whole_pages(uint64_t bytes, uint64_t page)
 	return bytes > ~(uint64_t)0 - page ? ~(uint64_t)0 : (bytes + page - 1) & ~(page - 1);
 }
 
-static uint64_t round_as_driver(uint64_t bytes)
+/*
+ * As memmgrDeterminePageSize and dmaNvos32ToPageSizeAttr choose (mem_mgr.c, mem.c of 515.43.04 to 595.45.04). The
+ * driver's allocator has no pages below 64 KiB. What does not exist on a card or in a branch is refused by the driver.
+ */
+static uint64_t page_of(const struct request *request)
 {
-	return whole_pages(bytes, bytes >= BIG_PAGE ? BIG_PAGE : SMALL_PAGE);
+	switch (request->first >> ATTRIBUTE_PAGE_SHIFT & 3) {
+	case PAGES_BY_SIZE:
+		return request->bytes >= PAGE_2_MIB ? PAGE_2_MIB : PAGE_64_KIB;
+	case PAGES_HUGE:
+		switch (request->second >> ATTRIBUTE2_HUGE_SHIFT & 3) {
+		case HUGE_512_MIB:
+			return PAGE_512_MIB;
+		case HUGE_256_GIB:
+			return PAGE_256_GIB;
+		default:
+			return PAGE_2_MIB;
+		}
+	default:
+		return PAGE_64_KIB;
+	}
 }
 
-/* Charges first, so that two threads cannot both get the last free memory; then the driver is asked. */
-static enum core_verdict charge(struct core *core, struct core_file *file, struct core_call *call, uint64_t bytes)
+/*
+ * What the driver's allocator pins: whole pages, and with any compression whole lines of 256 KiB (the most of all cards,
+ * mem_mgr_ga100.c). An alignment alone moves the memory and adds nothing. Nothing asked is a page: it can become one.
+ */
+static uint64_t pinned_bytes(const struct request *request)
 {
-	call->asked_bytes = bytes;
-	call->charged_bytes = round_as_driver(bytes);
+	uint64_t page = page_of(request);
+
+	if (request->first >> ATTRIBUTE_COMPRESSION_SHIFT & 3 && page < PAGE_256_KIB)
+		page = PAGE_256_KIB;
+	return request->bytes ? whole_pages(request->bytes, page) : page;
+}
+
+/*
+ * Charges first, so that two threads cannot both get the last free memory; then the driver is asked. At a fixed address it
+ * would pin all up to the next multiple of the caller's alignment and write back the small size that was asked for
+ * (_vidmemPmaAllocate in video_mem.c): no CUDA program asks for that.
+ */
+static enum core_verdict charge(struct core *core, struct core_file *file, struct core_call *call,
+				const struct request *request)
+{
+	if (request->flags & FLAG_FIXED_ADDRESS)
+		return call_refuse(core, call, STATUS_NOT_SUPPORTED);
+	call->charged_bytes = pinned_bytes(request);
 	lock(core);
 	call->card = objects_card(&core->objects, call->client, call->parent);
 	unlock(core);
 	if (!call_reserve(core, call))
 		return call_refuse(core, call, STATUS_NO_MEMORY);
-	if (!call->charged_bytes || core->ops->try_charge(core->context, file->owner, call->card, call->charged_bytes))
+	if (core->ops->try_charge(core->context, file->owner, call->card, call->charged_bytes))
 		return CORE_FORWARD;
 	lock(core);
 	objects_unreserve(&core->objects);
@@ -58,12 +106,18 @@ static enum core_verdict charge(struct core *core, struct core_file *file, struc
 /* Whatever size of parameters the call names, the driver goes by the class, and so do we. */
 static enum core_verdict alloc_memory(struct core *core, struct core_file *file, struct core_call *call)
 {
-	unsigned char size[8];
+	const struct core_layout *layout = core->layout;
+	unsigned char memory[MEMORY_READ];
+	struct request request;
 
-	if (!copy_in(core, size, call->parameters + core->layout->memory_size, sizeof(size)))
+	if (!copy_in(core, memory, call->parameters, sizeof(memory)))
 		return call_refuse(core, call, STATUS_NOT_SUPPORTED);
+	request.bytes = load64(memory + layout->memory_size);
+	request.flags = load32(memory + layout->memory_flags);
+	request.first = load32(memory + layout->memory_attributes);
+	request.second = load32(memory + layout->memory_attributes2);
 	call->kind = CALL_MEMORY;
-	return charge(core, file, call, load64(size));
+	return charge(core, file, call, &request);
 }
 
 /* Without parameters the class is the instance: 0x80 is the first. */
@@ -161,18 +215,21 @@ static enum core_verdict heap_alloc(struct core *core, struct core_file *file, s
 {
 	const struct core_layout *layout = core->layout;
 	bool is_range = call->command == HEAP_ALLOC_RANGE;
-	uint32_t flags = load32(heap + (is_range ? layout->heap_range_flags : layout->heap_size_flags));
-	uint32_t first = load32(heap + (is_range ? layout->heap_range_attributes : layout->heap_size_attributes));
-	uint32_t second = load32(heap + (is_range ? layout->heap_range_attributes2 : layout->heap_size_attributes2));
+	struct request request = {
+		.bytes = load64(heap + (is_range ? layout->heap_range_size : layout->heap_size_size)),
+		.flags = load32(heap + (is_range ? layout->heap_range_flags : layout->heap_size_flags)),
+		.first = load32(heap + (is_range ? layout->heap_range_attributes : layout->heap_size_attributes)),
+		.second = load32(heap + (is_range ? layout->heap_range_attributes2 : layout->heap_size_attributes2)),
+	};
 
-	if (flags & FLAG_VIRTUAL)
+	if (request.flags & FLAG_VIRTUAL)
 		return call_pass(call);
-	if (second & ATTRIBUTE2_EGM)
+	if (request.second & ATTRIBUTE2_EGM)
 		return call_refuse(core, call, STATUS_NOT_SUPPORTED);
-	if (first & ATTRIBUTE_LOCATION)
+	if (request.first & ATTRIBUTE_LOCATION)
 		return call_pass(call);
 	call->kind = CALL_HEAP_MEMORY;
-	return charge(core, file, call, load64(heap + (is_range ? layout->heap_range_size : layout->heap_size_size)));
+	return charge(core, file, call, &request);
 }
 
 enum core_verdict call_heap_before(struct core *core, struct core_file *file, struct core_call *call)
@@ -237,23 +294,22 @@ static uint64_t where_size_is(const struct core *core, const struct core_call *c
 }
 
 /*
- * The driver has written how big it became. Less than was asked for is not the driver's writing, and neither is more than
- * its largest page (512 MiB) can add: sums stay far from where they would wrap. With pages of 4 KiB it writes a multiple of
- * those, and its allocator takes 64 KiB of the card for each begun 64 KiB.
+ * It has happened: what was charged is used. The driver has written how big it became, in memory that the caller can write
+ * too: so more than was charged is believed, and less never.
  */
-static void correct_charge(struct core *core, struct core_file *file, struct core_call *call)
+static void settle_charge(struct core *core, struct core_file *file, struct core_call *call, bool is_certain)
 {
-	uint64_t bytes, charged = call->charged_bytes;
+	uint64_t bytes = 0, more = 0;
 
-	if (!copy_in(core, &bytes, where_size_is(core, call), sizeof(bytes)) ||
-	    bytes < call->asked_bytes || bytes - call->asked_bytes > MOST_ADDED)
-		return;
-	bytes = whole_pages(bytes, SMALL_PAGE);
-	if (bytes > charged)
-		core->ops->force_charge(core->context, file->owner, call->card, bytes - charged);
-	else if (bytes < charged)
-		core->ops->uncharge(core->context, file->owner, call->card, charged - bytes);
-	call->charged_bytes = bytes;
+	if (is_certain && copy_in(core, &bytes, where_size_is(core, call), sizeof(bytes))) {
+		bytes = whole_pages(bytes, PAGE_64_KIB);
+		if (bytes > MOST_CORRECTED)
+			bytes = MOST_CORRECTED;
+	}
+	if (bytes > call->charged_bytes)
+		more = bytes - call->charged_bytes;
+	call->charged_bytes += more;
+	core->ops->settle_charge(core->context, file->owner, call->card, more);
 }
 
 static void cancel_charge(struct core *core, struct core_file *file, struct core_call *call)
@@ -272,8 +328,8 @@ void call_alloc_after(struct core *core, struct core_file *file, struct core_cal
 
 	if (outcome == CALL_HAPPENED && !read_handle(core, call, &handle))
 		outcome = CALL_IN_DOUBT;
-	if (outcome == CALL_HAPPENED && call->charged_bytes)
-		correct_charge(core, file, call);
+	if (outcome != CALL_FAILED && call->charged_bytes)
+		settle_charge(core, file, call, outcome == CALL_HAPPENED);
 	/* Without its handle it can be charged, but nothing could be found below it. */
 	if (outcome == CALL_FAILED || (outcome == CALL_IN_DOUBT && !call->charged_bytes))
 		cancel_charge(core, file, call);

@@ -48,11 +48,11 @@ struct core_ops {
 	void *(*grow)(void *context, void *memory, size_t old_size, size_t new_size);
 	/*
 	 * The budget of `owner`, a pointer that the core does not follow, on a card. try_charge comes before the driver;
-	 * false: it does not fit. force_charge: the driver made it bigger than was charged, which is counted even above
-	 * the limit.
+	 * false: it does not fit. Then settle_charge, the driver has done it and made it bigger than was charged by so
+	 * much (mostly 0), which is counted even above the limit; or uncharge, the driver has refused.
 	 */
 	bool (*try_charge)(void *context, void *owner, uint32_t card, uint64_t bytes);
-	void (*force_charge)(void *context, void *owner, uint32_t card, uint64_t more_bytes);
+	void (*settle_charge)(void *context, void *owner, uint32_t card, uint64_t more_bytes);
 	void (*uncharge)(void *context, void *owner, uint32_t card, uint64_t bytes);
 	/* limit and used of the whole container on that card; false: nothing limits it there, reports stay as they are. */
 	bool (*usage)(void *context, void *owner, uint32_t card, uint64_t *limit, uint64_t *used);
@@ -116,7 +116,7 @@ struct core_call {
 	uint32_t card, charge;
 	uint32_t object, serial;
 	uint32_t last_serial; /* objects recorded before the call have a serial up to this one */
-	uint64_t asked_bytes, charged_bytes;
+	uint64_t charged_bytes;
 };
 
 enum core_verdict { CORE_FORWARD, CORE_ANSWERED };

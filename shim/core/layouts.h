@@ -34,6 +34,14 @@ enum {
 	HEAP_HW_FREE = 0x14,
 	HEAP_HOST_MEMORY = 0x1b,
 	FLAG_VIRTUAL = 0x80000,
+	FLAG_FIXED_ADDRESS = 0x10,
+	ATTRIBUTE_PAGE_SHIFT = 0x17,
+	PAGES_BY_SIZE = 0x0,
+	PAGES_HUGE = 0x3,
+	ATTRIBUTE2_HUGE_SHIFT = 0x14,
+	HUGE_512_MIB = 0x2,
+	HUGE_256_GIB = 0x3,
+	ATTRIBUTE_COMPRESSION_SHIFT = 0xc,
 	FLAG_SERIALIZED = 0x1,
 	COMMAND_REPORT_LIST = 0x20801301,
 	COMMAND_REPORT_INLINE = 0x20801303,
@@ -82,6 +90,9 @@ struct core_layout {
 	uint16_t alloc_handle;
 	uint16_t alloc_class;
 	uint16_t alloc_parameters;
+	uint16_t memory_flags;
+	uint16_t memory_attributes;
+	uint16_t memory_attributes2;
 	uint16_t memory_size;
 	uint16_t device_instance;
 	uint16_t heap_bytes;
@@ -156,6 +167,9 @@ struct core_layout {
 	.alloc_handle = 8, \
 	.alloc_class = 12, \
 	.alloc_parameters = 16, \
+	.memory_flags = 8, \
+	.memory_attributes = 24, \
+	.memory_attributes2 = 28, \
 	.memory_size = 64, \
 	.device_instance = 0, \
 	.heap_bytes = 184, \

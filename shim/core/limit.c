@@ -28,11 +28,12 @@ bool limit_try_charge(struct limit_share *share, uint64_t bytes)
 		limit->refused++;
 		return false;
 	}
-	limit_force_charge(share, bytes);
+	share->used_bytes += bytes;
+	limit->used_bytes += bytes;
 	return true;
 }
 
-void limit_force_charge(struct limit_share *share, uint64_t more_bytes)
+void limit_settle_charge(struct limit_share *share, uint64_t more_bytes)
 {
 	struct limit *limit = share->limit;
 

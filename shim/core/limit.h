@@ -28,8 +28,8 @@ void limit_join(struct limit *limit, struct limit_share *share, int32_t pid);
 void limit_leave(struct limit_share *share);
 
 bool limit_try_charge(struct limit_share *share, uint64_t bytes);
-/* For what has happened already: counted even above the limit. */
-void limit_force_charge(struct limit_share *share, uint64_t more_bytes);
+/* What was charged has happened, and so much more, which is counted even above the limit. The peak is of what has happened. */
+void limit_settle_charge(struct limit_share *share, uint64_t more_bytes);
 void limit_uncharge(struct limit_share *share, uint64_t bytes);
 
 /* At once, while in use. Below what is used: nothing more is charged until enough has been uncharged. */

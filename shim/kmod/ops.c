@@ -57,9 +57,9 @@ static bool try_charge(void *unused, void *owner, uint32_t card, uint64_t bytes)
 	return processes_try_charge(owner, card, bytes);
 }
 
-static void force_charge(void *unused, void *owner, uint32_t card, uint64_t more_bytes)
+static void settle_charge(void *unused, void *owner, uint32_t card, uint64_t more_bytes)
 {
-	processes_force_charge(owner, card, more_bytes);
+	processes_settle_charge(owner, card, more_bytes);
 }
 
 static void uncharge(void *unused, void *owner, uint32_t card, uint64_t bytes)
@@ -79,7 +79,7 @@ const struct core_ops kernel_ops = {
 	.unlock = unlock,
 	.grow = grow,
 	.try_charge = try_charge,
-	.force_charge = force_charge,
+	.settle_charge = settle_charge,
 	.uncharge = uncharge,
 	.usage = usage,
 	.knows_all_clients = true,

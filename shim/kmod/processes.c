@@ -200,13 +200,13 @@ static void mark_inconsistent(struct process *process)
 	process->is_inconsistent = true;
 }
 
-void processes_force_charge(struct process *process, u32 card, u64 more_bytes)
+void processes_settle_charge(struct process *process, u32 card, u64 more_bytes)
 {
 	struct budget *budget = lock(process);
 	struct limit_share *share = get_share(process, card);
 
 	if (share->limit && more_bytes <= U64_MAX - share->limit->used_bytes)
-		limit_force_charge(share, more_bytes);
+		limit_settle_charge(share, more_bytes);
 	else
 		mark_inconsistent(process);
 	unlock(budget);

@@ -26,7 +26,7 @@ void processes_drop_file(struct process *process);
  * it was never given, nothing can be charged and there is no usage.
  */
 bool processes_try_charge(struct process *process, u32 card, u64 bytes);
-void processes_force_charge(struct process *process, u32 card, u64 more_bytes);
+void processes_settle_charge(struct process *process, u32 card, u64 more_bytes);
 void processes_uncharge(struct process *process, u32 card, u64 bytes);
 bool processes_usage(struct process *process, u32 card, u64 *limit, u64 *used);
 

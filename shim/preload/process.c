@@ -41,10 +41,10 @@ static bool try_charge(void *context, void *owner, uint32_t card, uint64_t bytes
 	return quota_try_charge(&((struct process *)context)->quota, card, bytes);
 }
 
-static void force_charge(void *context, void *owner, uint32_t card, uint64_t more_bytes)
+static void settle_charge(void *context, void *owner, uint32_t card, uint64_t more_bytes)
 {
 	(void)owner;
-	quota_force_charge(&((struct process *)context)->quota, card, more_bytes);
+	quota_settle_charge(&((struct process *)context)->quota, card, more_bytes);
 }
 
 static void uncharge(void *context, void *owner, uint32_t card, uint64_t bytes)
@@ -92,7 +92,7 @@ static enum process_mode meet(struct process *process)
 {
 	static const struct core_ops ops = {
 		.copy_in = copy_in, .copy_out = copy_out, .lock = lock_core, .unlock = unlock_core, .grow = grow,
-		.try_charge = try_charge, .force_charge = force_charge, .uncharge = uncharge, .usage = usage,
+		.try_charge = try_charge, .settle_charge = settle_charge, .uncharge = uncharge, .usage = usage,
 	};
 
 	switch (quota_meet_agent(&process->quota)) {

@@ -313,7 +313,7 @@ bool quota_try_charge(struct quota *quota, uint32_t card, uint64_t bytes)
 	return is_charged;
 }
 
-void quota_force_charge(struct quota *quota, uint32_t card, uint64_t more_bytes)
+void quota_settle_charge(struct quota *quota, uint32_t card, uint64_t more_bytes)
 {
 	struct balance *balance;
 	bool is_above = false;

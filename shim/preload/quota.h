@@ -43,7 +43,7 @@ enum quota_state { QUOTA_NO_AGENT, QUOTA_UNLIMITED, QUOTA_LIMITED };
 enum quota_state quota_meet_agent(struct quota *quota);
 bool quota_try_charge(struct quota *quota, uint32_t card, uint64_t bytes);
 /* For what has happened already, even above the limit. */
-void quota_force_charge(struct quota *quota, uint32_t card, uint64_t more_bytes);
+void quota_settle_charge(struct quota *quota, uint32_t card, uint64_t more_bytes);
 void quota_uncharge(struct quota *quota, uint32_t card, uint64_t bytes);
 bool quota_usage(struct quota *quota, uint32_t card, uint64_t *limit, uint64_t *used);
 

@@ -74,7 +74,7 @@ static const struct core_ops ops = {
 	.unlock = plain_unlock,
 	.grow = plain_grow,
 	.try_charge = plain_try_charge,
-	.force_charge = plain_force_charge,
+	.settle_charge = plain_settle_charge,
 	.uncharge = plain_uncharge,
 	.usage = plain_usage,
 };

@@ -51,13 +51,13 @@ static bool plain_try_charge(void *context, void *owner, uint32_t card, uint64_t
 	return fits;
 }
 
-static void plain_force_charge(void *context, void *owner, uint32_t card, uint64_t more)
+static void plain_settle_charge(void *context, void *owner, uint32_t card, uint64_t more)
 {
 	struct plain_budget *own = context;
 
 	(void)owner, (void)card;
 	pthread_mutex_lock(&own->budget);
-	limit_force_charge(&own->share, more);
+	limit_settle_charge(&own->share, more);
 	pthread_mutex_unlock(&own->budget);
 }
 

@@ -122,11 +122,11 @@ static bool checked_try_charge(void *context, void *owner, uint32_t card, uint64
 	return limit_try_charge(&((struct limit_share *)owner)[slot_of(card)], bytes);
 }
 
-static void checked_force_charge(void *context, void *owner, uint32_t card, uint64_t more)
+static void checked_settle_charge(void *context, void *owner, uint32_t card, uint64_t more)
 {
 	(void)context;
 	expect(!is_locked, "no charge is forced under the lock");
-	limit_force_charge(&((struct limit_share *)owner)[slot_of(card)], more);
+	limit_settle_charge(&((struct limit_share *)owner)[slot_of(card)], more);
 }
 
 static void checked_uncharge(void *context, void *owner, uint32_t card, uint64_t bytes)
@@ -157,7 +157,7 @@ static struct core_ops ops = {
 	.unlock = checked_unlock,
 	.grow = checked_grow,
 	.try_charge = checked_try_charge,
-	.force_charge = checked_force_charge,
+	.settle_charge = checked_settle_charge,
 	.uncharge = checked_uncharge,
 	.usage = checked_usage,
 };

@@ -59,15 +59,24 @@ static int add(struct small_driver *driver, int file, uint32_t client, uint32_t 
 	return -1;
 }
 
-static uint64_t real_size(uint64_t bytes)
+/* In pages by the attributes, and compressed in lines of 256 KiB. */
+static uint64_t real_size(uint64_t bytes, uint32_t attributes, uint32_t attributes2)
 {
-	uint64_t page = bytes >= 2 << 20 ? 2 << 20 : 64 << 10;
+	static const uint64_t huge[] = { 2 << 20, 2 << 20, 512 << 20, (uint64_t)256 << 30 };
+	uint32_t kind = attributes >> 23 & 3;
+	uint64_t page = 64 << 10;
 
+	if (kind == 3)
+		page = huge[attributes2 >> 20 & 3];
+	else if (kind == 0 && bytes >= 2 << 20)
+		page = 2 << 20;
+	else if (attributes >> 12 & 3)
+		page = 256 << 10;
 	return (bytes + page - 1) / page * page;
 }
 
 static enum status make_memory(struct small_driver *driver, int file, uint32_t client, uint32_t parent,
-			       uint32_t *handle, uint64_t *bytes)
+			       uint32_t *handle, uint64_t *bytes, const uint32_t *attributes)
 {
 	int above = find_mine(driver, file, client, parent), thing, piece = 0;
 
@@ -82,7 +91,7 @@ static enum status make_memory(struct small_driver *driver, int file, uint32_t c
 	thing = add(driver, file, client, handle, 0x40, above);
 	if (thing < 0)
 		return EXISTS;
-	*bytes = real_size(*bytes);
+	*bytes = real_size(*bytes, attributes[0], attributes[1]);
 	driver->things[thing].piece = piece;
 	driver->piece_names[piece] = 1;
 	driver->piece_bytes[piece] = *bytes;
@@ -144,7 +153,8 @@ static enum status on_alloc(struct small_driver *driver, int file, unsigned char
 		if (!driver->copy_in(memory, pointer, sizeof(memory)))
 			return BAD_POINTER;
 		memcpy(&bytes, memory + 64, sizeof(bytes));
-		status = make_memory(driver, file, client, parent, &handle, &bytes);
+		status = make_memory(driver, file, client, parent, &handle, &bytes,
+				     (uint32_t[]){ get32(memory + 24), get32(memory + 28) });
 		if (status)
 			return status;
 		memcpy(memory + 64, &bytes, sizeof(bytes));
@@ -181,7 +191,8 @@ static enum status on_heap(struct small_driver *driver, int file, unsigned char 
 	if (get32(call + 52) & 0x80000 || get32(call + 56) & 3u << 25 || attributes2 & 1u << 24)
 		return UNSUPPORTED;
 	memcpy(&bytes, size, sizeof(bytes));
-	status = make_memory(driver, file, client, parent, &handle, &bytes);
+	status = make_memory(driver, file, client, parent, &handle, &bytes,
+			     (uint32_t[]){ get32(call + 56), attributes2 });
 	if (status)
 		return status;
 	memcpy(size, &bytes, sizeof(bytes));

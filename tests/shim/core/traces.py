@@ -14,6 +14,8 @@ from tests.shim.core.world import CoreModel, ModelAllocation, ModelObject
 FILES, CONTAINERS = 4, 2
 GPU_ID_OF_MINOR = {0: 0x2100, 1: 0x4500, 2: 0x9900}
 MINOR_OF_INSTANCE = {0: 2, 1: 0, 2: 1}
+PAGES = {(0, 0): 0, (2 << 23, 0): 65536, (3 << 23, 0): 2 * MIB, (3 << 23, 2 << 20): 512 * MIB}
+"""What the attributes say, and the page that it means; 0: by the size."""
 SIZES = (1, 4096, 65536, 65537, MIB, 2 * MIB - 1, 2 * MIB, 2 * MIB + 1, 7 * MIB, 64 * MIB, 500 * MIB)
 REFUSALS = (0x1F, 0x31, 0x40, 0x51, 0x57)
 EINVAL = 22
@@ -23,9 +25,9 @@ def _packed(entries: list[tuple[int, int]]) -> bytes:
     return b"".join(struct.pack("<II", *entry) for entry in entries)
 
 
-def rounded(size: int) -> int:
-    page = 2 * MIB if size >= 2 * MIB else 65536
-    return math.ceil(size / page) * page
+def rounded(size: int, page: int = 0) -> int:
+    chosen = page or (2 * MIB if size >= 2 * MIB else 65536)
+    return math.ceil(size / chosen) * chosen
 
 
 class CoreTrace:
@@ -151,32 +153,41 @@ class CoreTrace:
         self.script.forwarded(above.file, call, handle=handle)
         self._world.add(ModelObject(above.client, handle, above.file, above.card, above))
 
-    def _memory_call(self, above: ModelObject, handle: int, size: int) -> WireStruct:
-        shape = self._random.randrange(4)
+    def _memory_call(
+        self, above: ModelObject, handle: int, size: int, attributes: tuple[int, int], flags: int = 0
+    ) -> WireStruct:
+        shape, (first, second) = self._random.randrange(4), attributes
         if shape < 2:
-            return self._wire.memory(above.client, above.handle, handle, size, short=shape == 0)
-        return self._wire.heap(above.client, above.handle, handle, size, ranged=shape == 2)
+            return self._wire.memory(
+                above.client, above.handle, handle, size, short=shape == 0, flags=flags, attributes=first,
+                attributes2=second,
+            )  # fmt: skip
+        return self._wire.heap(
+            above.client, above.handle, handle, size, ranged=shape == 2, flags=flags, attributes=first,
+            attributes2=second,
+        )  # fmt: skip
 
     def _memory(self) -> None:
         if (above := self._pick(memory=False, device=True)) is None:
             return
         asked, handle = self._handle(above.client)
-        size = self._random.choice(SIZES)
-        call = self._memory_call(above, asked, size)
+        size, attributes = self._random.choice(SIZES), self._random.choice(list(PAGES))
+        charged = rounded(size, PAGES[attributes])
+        if self._random.random() < 0.05:
+            fixed = self._memory_call(above, asked, size, attributes, flags=0x10)
+            self.script.refused(above.file, fixed, NOT_SUPPORTED, wrapped=self._is_wrapped(), say="a fixed address")
+        call = self._memory_call(above, asked, size, attributes)
         place = (above.file // 2, above.card)
         used = self._used()[place]
-        if rounded(size) > self._limits[place] - used:
+        if charged > self._limits[place] - used:
             self.script.refused(above.file, call, NO_MEMORY, wrapped=self._is_wrapped(), say="there is no room")
             self._refused[place] += 1
             return
-        self._peaks[place] = max(self._peaks[place], used + rounded(size))
         if self._fails(above.file, call):
             return
         # Mostly as expected; small pages of 4 KiB, or a page of 16 MiB.
-        written = self._random.choice(
-            [rounded(size)] * 6 + [-(-size // 4096) * 4096, -(-size // (16 * MIB)) * 16 * MIB]
-        )
-        taken = -(-written // (64 << 10)) * (64 << 10)  # of the card
+        written = self._random.choice([charged] * 6 + [-(-size // 4096) * 4096, -(-size // (16 * MIB)) * 16 * MIB])
+        taken = max(charged, written)
         self._peaks[place] = max(self._peaks[place], used + taken)
         self.script.forwarded(above.file, call, handle=handle, size=written, wrapped=self._is_wrapped())
         piece = ModelAllocation(taken, above.file, above.card)

@@ -66,8 +66,12 @@ class CoreWire:
         pointer = 16 if nested else 0
         return WireStruct(ALLOC, size, fields, status, 8, nested, pointer, 64 if kind == MEMORY else None)
 
-    def memory(self, client: int, parent: int, handle: int, size: int, *, short: bool = False) -> WireStruct:
-        nested = WireStruct(0, 120 if self.branch < 545 else 128, {64: ("Q", size)})
+    def memory(
+        self, client: int, parent: int, handle: int, size: int, *, short: bool = False, flags: int = 0,
+        attributes: int = 0, attributes2: int = 0,
+    ) -> WireStruct:  # fmt: skip
+        fields = {8: ("I", flags), 24: ("I", attributes), 28: ("I", attributes2), 64: ("Q", size)}
+        nested = WireStruct(0, 120 if self.branch < 545 else 128, fields)
         return self.alloc(client, parent, handle, MEMORY, nested, short=short)
 
     def device(self, client: int, handle: int, instance: int, *, short: bool = False) -> WireStruct:

@@ -34,6 +34,45 @@ def test_sizes_are_rounded_and_written_back(driver: FakeDriver, asked: int, attr
         assert driver.state().cards[0].used == given
 
 
+GIB = 1024 * MIB
+HINT, FORCE, FIXED = 0x80, 0x100, 0x10
+PINNED = {
+    # what is asked, what the caller is told, what the card gave: D29, D30
+    "a fixed address takes all up to the alignment": (
+        nv.Memory(size=1, flags=FIXED | HINT, alignment=4 * GIB), 64 * KIB, 4 * GIB,
+    ),
+    "from the address, rounded down": (
+        nv.Memory(size=1, flags=FIXED | FORCE, alignment=GIB, offset=2 * GIB - 1), 64 * KIB, GIB,
+    ),
+    "without an alignment it takes the page": (nv.Memory(size=1, flags=FIXED, alignment=4 * GIB), 64 * KIB, 64 * KIB),
+    "an alignment alone takes nothing more": (nv.Memory(size=1, flags=FORCE, alignment=4 * GIB), 64 * KIB, 64 * KIB),
+    "pages of 512 MiB": (nv.Memory(size=1, attr=nv.HUGE_PAGES, attr2=2 << 20), 512 * MIB, 512 * MIB),
+    "lines of compression": (nv.Memory(size=1, attr=1 << 13), 64 * KIB, 256 * KIB),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("asked", "told", "given"), PINNED.values(), ids=PINNED)
+def test_more_is_pinned_than_is_told(driver: FakeDriver, asked: nv.Memory, told: int, given: int) -> None:
+    with DriverCaller(driver.control) as caller:
+        params = nv.Memory.from_buffer_copy(asked)
+        assert caller.try_make(nv.VIDEO_MEMORY, params).status == nv.OK
+        assert params.size == told
+        assert driver.state().cards[0].used == given
+
+
+NO_SUCH_PAGES = {
+    "an alignment that does not divide": nv.Memory(size=1, flags=FORCE, alignment=3 * MIB - 1),
+    "pages of 256 GiB": nv.Memory(size=1, attr=nv.HUGE_PAGES, attr2=3 << 20),
+}
+
+
+@pytest.mark.parametrize("asked", NO_SUCH_PAGES.values(), ids=NO_SUCH_PAGES)
+def test_what_the_allocator_cannot_do_is_refused(driver: FakeDriver, asked: nv.Memory) -> None:
+    with DriverCaller(driver.control) as caller:
+        assert caller.try_make(nv.VIDEO_MEMORY, nv.Memory.from_buffer_copy(asked)).status == nv.BAD_ARGUMENT
+        assert driver.state().cards[0].used == 0
+
+
 def test_a_full_card_has_no_memory(driver: FakeDriver) -> None:
     with DriverCaller(driver.control, card=SMALL_CARD) as caller:
         caller.allocate_memory(700 * MIB)

@@ -40,7 +40,8 @@ static uint32_t heap_alloc(const struct call *call, unsigned char *at, struct ob
 {
 	struct request request = {
 		.flags = get32(at, HEAP_FLAGS), .attr = get32(at, layout->attr), .attr2 = get32(at, layout->attr2),
-		.bytes = heap_bytes(at, layout),
+		.bytes = heap_bytes(at, layout), .alignment = get64(at, layout->bytes + 8u),
+		.offset = get64(at, layout->bytes + 16u),
 	};
 	uint32_t handle = request.flags & FLAG_HANDLE_PROVIDED ? get32(at, HEAP_MEMORY) : 0;
 	uint32_t class_number = heap_class(&request), status;

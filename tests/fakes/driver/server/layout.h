@@ -62,7 +62,8 @@ enum {
 	HEAP_FREE = 32, HEAP_MEMORY = 44, HEAP_FLAGS = 52, HEAP_FREE_FLAGS = 48,
 	HEAP_LARGEST_BASE = 48, HEAP_LARGEST = 56, HEAP_BASE = 64,
 	/* the parameters of memory classes */
-	MEMORY_FLAGS = 8, MEMORY_ATTR = 24, MEMORY_ATTR2 = 28, MEMORY_BYTES = 64, MEMORY_LIMIT = 88,
+	MEMORY_FLAGS = 8, MEMORY_ATTR = 24, MEMORY_ATTR2 = 28, MEMORY_BYTES = 64,
+	MEMORY_ALIGNMENT = 72, MEMORY_OFFSET = 80, MEMORY_LIMIT = 88,
 	/* NV0080: a device */
 	DEVICE_SIZE = 56, DEVICE_ID = 0,
 	/* CARD_INFO, one entry */
@@ -80,7 +81,7 @@ enum {
 /* The four ways in which VID_HEAP_CONTROL allocates differ in these. */
 struct heap_layout {
 	uint32_t function;
-	uint16_t attr, attr2, bytes, limit;
+	uint16_t attr, attr2, bytes, limit;	/* alignment and offset follow the bytes */
 	unsigned last_branch;		/* that has it */
 };
 

@@ -11,7 +11,7 @@ enum {
 
 struct request {
 	uint32_t flags, attr, attr2;
-	uint64_t bytes, limit;
+	uint64_t bytes, alignment, offset, limit;
 };
 
 /* A device or a subdevice. */
