@@ -136,6 +136,12 @@ void core_after(struct core *core, struct core_file *file, struct core_call *cal
  * and core_after(0) come back to back after the driver's answer, for these alone.
  */
 bool core_watches_control(uint32_t command);
+/*
+ * One more holder of an object's charge, which is none of the calls: nvidia-uvm. False: no such client is known here.
+ * *charge is 0 where the object carries none, and belongs to core_put_hold otherwise.
+ */
+bool core_hold(struct core *core, uint32_t client, uint32_t handle, uint32_t *charge);
+void core_put_hold(struct core *core, uint32_t charge);
 /* The last close of the file: everything made through it goes. */
 void core_release(struct core *core, struct core_file *file);
 

@@ -93,18 +93,43 @@ enum core_verdict call_dup_before(struct core *core, struct core_call *call)
 	return CORE_FORWARD;
 }
 
-static void cancel_dup(struct core *core, struct core_call *call)
+bool core_hold(struct core *core, uint32_t client, uint32_t handle, uint32_t *charge)
+{
+	struct core_objects *objects = &core->objects;
+	uint32_t object;
+	bool is_known;
+
+	*charge = 0;
+	lock(core);
+	is_known = objects_find(objects, client, client);
+	object = objects_find(objects, client, handle);
+	if (object)
+		*charge = objects->objects[object].charge;
+	if (*charge)
+		objects->charges[*charge].references++;
+	unlock(core);
+	return is_known;
+}
+
+void core_put_hold(struct core *core, uint32_t charge)
 {
 	struct objects_uncharge uncharge;
-	bool is_last = false;
+	bool is_last;
 
 	lock(core);
-	objects_unreserve(&core->objects);
-	if (call->charge)
-		is_last = objects_put_charge(&core->objects, call->charge, &uncharge);
+	is_last = objects_put_charge(&core->objects, charge, &uncharge);
 	unlock(core);
 	if (is_last)
 		core->ops->uncharge(core->context, uncharge.owner, uncharge.card, uncharge.bytes);
+}
+
+static void cancel_dup(struct core *core, struct core_call *call)
+{
+	lock(core);
+	objects_unreserve(&core->objects);
+	unlock(core);
+	if (call->charge)
+		core_put_hold(core, call->charge);
 }
 
 void call_dup_after(struct core *core, struct core_file *file, struct core_call *call, long result)

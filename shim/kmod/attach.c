@@ -15,6 +15,7 @@
 #include <linux/workqueue.h>
 
 #include "budgets.h"
+#include "duplicates.h"
 #include "files.h"
 #include "guard.h"
 #include "inflight.h"
@@ -101,6 +102,9 @@ static int replace_table(struct inode *inode)
 		pr_err("driver %s: its interface is not known here\n", table->owner->version);
 		return error;
 	}
+	error = duplicates_watch();
+	if (error)
+		return error;
 	/* It is open, so its module is there. */
 	__module_get(table->owner);
 	own = table;

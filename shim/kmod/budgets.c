@@ -69,12 +69,12 @@ struct budget *budgets_create(const char *name, const struct core_ops *ops, cons
 	return budget;
 }
 
-static bool has_files(struct budget *budget)
+static bool is_in_use(struct budget *budget)
 {
 	bool has_some;
 
 	mutex_lock(&budget->lock);
-	has_some = budget->file_count;
+	has_some = budget->file_count || budget->hold_count;
 	mutex_unlock(&budget->lock);
 	return has_some;
 }
@@ -96,7 +96,7 @@ void budgets_reset_idle(const char *driver_version)
 
 	while ((budget = budgets_next(id))) {
 		id = budget->id;
-		if (!has_files(budget))
+		if (!is_in_use(budget))
 			reset(budget, driver_version);
 		budgets_put(budget);
 	}
@@ -167,6 +167,22 @@ void budgets_remove(struct budget *budget)
 	spin_lock(&all_lock);
 	budget->owner = NULL;
 	spin_unlock(&all_lock);
+	budgets_put(budget);
+}
+
+void budgets_add_hold(struct budget *budget)
+{
+	budgets_get(budget);
+	mutex_lock(&budget->lock);
+	budget->hold_count++;
+	mutex_unlock(&budget->lock);
+}
+
+void budgets_drop_hold(struct budget *budget)
+{
+	mutex_lock(&budget->lock);
+	budget->hold_count--;
+	mutex_unlock(&budget->lock);
 	budgets_put(budget);
 }
 

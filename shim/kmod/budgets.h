@@ -54,7 +54,7 @@ struct budget {
 	u32 weight;
 	bool is_removed;
 	struct list_head processes;
-	u32 process_count, file_count;
+	u32 process_count, file_count, hold_count;
 	struct card_budget card_budgets[CORE_CARDS];
 };
 
@@ -97,6 +97,13 @@ static inline bool budgets_try_get(struct budget *budget)
 {
 	return refcount_inc_not_zero(&budget->references);
 }
+
+/*
+ * A charge of its core is held by what is none of its files: with a reference, and the core stays as it is although no
+ * file is open. Not under its lock, both.
+ */
+void budgets_add_hold(struct budget *budget);
+void budgets_drop_hold(struct budget *budget);
 
 /* One more, for a holder of one. */
 void budgets_get(struct budget *budget);

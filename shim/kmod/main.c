@@ -6,6 +6,7 @@
 
 #include "attach.h"
 #include "commands.h"
+#include "duplicates.h"
 #include "guard.h"
 #include "inflight.h"
 #include "proc.h"
@@ -22,13 +23,18 @@ static int __init vrampack_init(void)
 	error = guard_begin();
 	if (error)
 		return error;
-	error = attach_begin(control);
+	error = duplicates_begin();
 	if (error)
 		goto end_guard;
+	error = attach_begin(control);
+	if (error)
+		goto end_duplicates;
 	error = proc_begin();
 	if (!error)
 		return 0;
 	attach_end();
+end_duplicates:
+	duplicates_end();
 end_guard:
 	guard_end();
 	inflight_end();
@@ -42,6 +48,7 @@ static void __exit vrampack_exit(void)
 	attach_end();
 	commands_unlock();
 	guard_end();
+	duplicates_end();
 	proc_end();
 	/* Also for those who release the last files. */
 	inflight_end();

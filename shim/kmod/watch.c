@@ -6,15 +6,11 @@
 #include <linux/capability.h>
 #include <linux/cred.h>
 #include <linux/fs.h>
-#include <linux/hashtable.h>
 #include <linux/kprobes.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/printk.h>
 #include <linux/ptrace.h>
-#include <linux/rculist.h>
-#include <linux/slab.h>
-#include <linux/spinlock.h>
 #include <linux/string.h>
 #include <linux/user_namespace.h>
 
@@ -22,55 +18,19 @@
 #include "attach.h"
 #include "files.h"
 #include "owners.h"
-
-/*
- * A task that is on its way to the driver from here: the probe lets it through. Its return address would say so too,
- * but for tracers that put their own there, and then each call would be sent back here. Looked up under RCU, as the
- * handler may take no lock: what it reads of the current task, only that has written.
- */
-struct passage {
-	struct hlist_node node;
-	struct task_struct *task;
-	struct rcu_head rcu;
-};
-
-static DEFINE_HASHTABLE(passages, 6);
-static DEFINE_SPINLOCK(passages_lock);
+#include "passage.h"
 
 static DEFINE_MUTEX(probe_lock);
 static struct kprobe probe;
 static bool is_watched;
 static long (*driver)(struct file *file, unsigned int request, unsigned long argument);
 
-static bool has_passage(void)
-{
-	struct passage *passage;
-	bool is_found = false;
-
-	rcu_read_lock();
-	hash_for_each_possible_rcu(passages, passage, node, (unsigned long)current)
-		is_found |= passage->task == current;
-	rcu_read_unlock();
-	return is_found;
-}
-NOKPROBE_SYMBOL(has_passage);
-
 static long call_driver(struct file *file, unsigned int request, unsigned long argument)
 {
-	struct passage *passage = kmalloc(sizeof(*passage), GFP_KERNEL);
-	long result;
+	struct passage *passage = passage_enter(&probe);
+	long result = driver(file, request, argument);
 
-	if (!passage)
-		return -ENOMEM;
-	passage->task = current;
-	spin_lock(&passages_lock);
-	hash_add_rcu(passages, &passage->node, (unsigned long)current);
-	spin_unlock(&passages_lock);
-	result = driver(file, request, argument);
-	spin_lock(&passages_lock);
-	hash_del_rcu(&passage->node);
-	spin_unlock(&passages_lock);
-	kfree_rcu(passage, rcu);
+	passage_leave(passage);
 	return result;
 }
 
@@ -98,7 +58,8 @@ static int on_ioctl(struct kprobe *unused, struct pt_regs *regs)
 
 	if (number != ESC_ALLOC_MEMORY && number != ESC_XFER_CMD)
 		return 0;
-	if (iminor(file_inode(file)) == CONTROL_MINOR || !owners_manage_current() || has_passage())
+	if (iminor(file_inode(file)) == CONTROL_MINOR || !owners_manage_current() ||
+	    passage_is_open(&probe))
 		return 0;
 	instruction_pointer_set(regs, (unsigned long)redirected_ioctl);
 	return 1;

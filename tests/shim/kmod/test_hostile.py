@@ -78,6 +78,30 @@ def test_unloading_is_over_for_everybody_else_before_it_waits_for_a_reader(empty
         assert going.ends().code == 0
 
 
+@pytest.mark.parametrize("driver", ["new", "old"])
+def test_memory_that_outlives_its_handle_in_a_mapping_stays_charged(empty: KmodWorld, driver: str) -> None:
+    """By nvidia-uvm's own duplicate, also when all control files are closed; each ends with its mapping."""
+    empty.load_driver(driver)
+    empty.load_uvm(driver)
+    empty.load_shim()
+    place = empty.limited("a", LIMIT).inside(env={"RM_BRANCH": "535" if driver == "old" else "580"})
+    with place.running("hostile", "outlive", "1000") as hostile:
+        hostile.says("kept 4000 MiB, then 0x51")
+        hostile.says("kept")
+        assert empty.driver().cards[0].used == empty.card("a").used == 4000 * MIB
+        hostile.goes_on()
+        hostile.says("closed")
+        assert (empty.instances()["a"].fields["files"], empty.card("a").used) == ("0", 3000 * MIB)
+        empty.command("detach")
+        empty.command("attach")
+        assert place.run("app", "1302").lines == [REFUSED]
+        assert empty.driver().cards[0].used == empty.card("a").used == 3000 * MIB
+        hostile.kill()
+        hostile.ends()
+    wait_until(lambda: empty.card("a").used == 0, what="that the mappings end")
+    assert place.run("app", "4300").lines == ["allocated 4300 MiB"]
+
+
 def test_a_thread_of_the_kernel_opens_it_for_nobody(world: KmodWorld, modules: ModulesOfTests) -> None:
     """Before 5.12 those of io_uring had no cgroup of the process's. A second module, which looks for the driver by one, is shown the door."""
     second = modules.shim.read_bytes().replace(b"vrampack", b"vrampacl")

@@ -5,6 +5,7 @@
  *      call            the same with a call on the card's own file: its parameters lie on that page
  *      crowd COUNT     opens it once by each of so many processes, which end and leave their file here
  *      repeat PATH TEXT  writes that for ever
+ *      outlive MIB     takes so much, maps it by nvidia-uvm and frees its handle, again and again until it is refused
  *
  * `stuck`, `opened`: it waits for a line there, and ends after it.
  */
@@ -26,6 +27,7 @@
 
 #include "rm.h"
 
+enum { UVM_MAP_EXTERNAL = 33, UVM_FREE = 34, UVM_BYTES = 9264, UVM_OLD_BYTES = 1200, UVM_OLD_BRANCH = 545 };
 enum { PAGE = 4096, MISUSE = 2, SPARE_FILES = 64 };
 
 /* What is done with the page, by a thread of its own. */
@@ -138,6 +140,45 @@ static void repeat(const char *path, const char *text)
 	rm_die(path, 0);
 }
 
+static uint32_t map_by_uvm(const struct rm *rm, int uvm, uint64_t base, uint32_t memory)
+{
+	static unsigned char call[UVM_BYTES];
+	size_t size = rm->branch <= UVM_OLD_BRANCH ? UVM_OLD_BYTES : UVM_BYTES;
+	uint32_t status;
+
+	memset(call, 0, sizeof(call));
+	memcpy(call, &base, sizeof(base));
+	memcpy(call + size - 12, &rm->client, sizeof(rm->client));
+	memcpy(call + size - 8, &memory, sizeof(memory));
+	must(ioctl(uvm, UVM_MAP_EXTERNAL, call) == 0, "map");
+	memcpy(&status, call + size - 4, sizeof(status));
+	return status;
+}
+
+static void outlive(uint64_t mib)
+{
+	struct rm rm = rm_plain();
+	uint64_t kept = 0, call[3] = { 0 };
+	uint32_t memory, status;
+	int uvm;
+
+	rm_start(&rm);
+	uvm = rm_open_uvm(&rm);
+	while ((status = rm_take(&rm, mib << 20, &memory)) == 0) {
+		kept++;
+		must(map_by_uvm(&rm, uvm, kept << 40, memory) == 0, "map");
+		must(rm_free(&rm, memory) == 0, "free");
+	}
+	printf("kept %llu MiB, then 0x%x\n", (unsigned long long)(kept * mib), status);
+	wait_for_line("kept");
+	call[0] = (uint64_t)1 << 40;
+	must(ioctl(uvm, UVM_FREE, call) == 0, "unmap");
+	must(rm_take(&rm, mib << 20, &memory) == 0 && rm_free(&rm, memory) == 0, "again");
+	close(rm.card);
+	close(rm.control);
+	wait_for_line("closed");
+}
+
 int main(int count, char **words)
 {
 	const char *control = rm_plain().path, *name = count > 1 ? words[1] : "";
@@ -149,6 +190,8 @@ int main(int count, char **words)
 		call_stuck(control);
 	} else if (strcmp(name, "crowd") == 0 && count == 3) {
 		crowd(control, strtoul(words[2], NULL, 10));
+	} else if (strcmp(name, "outlive") == 0 && count == 3) {
+		outlive(strtoul(words[2], NULL, 10));
 	} else if (strcmp(name, "repeat") == 0 && count == 4) {
 		repeat(words[2], words[3]);
 	} else {

@@ -35,6 +35,14 @@ void control(const struct call *call, unsigned char *at);
 uint64_t control_free_bytes(const struct rm_card *card);
 uint32_t control_gpu_id(uint32_t index);
 
+/*
+ * uvm.c: as the driver exports them to nvidia-uvm (nv_uvm_interface.c, 515.43.04 to 595.45.04): its duplicate has a handle of
+ * its own. Functions of their own in every build: a probe on one sees each call.
+ */
+__attribute__((__noinline__, __noclone__)) uint32_t nvUvmInterfaceDupMemory(struct rm *rm, uint32_t client, uint32_t handle,
+								    uint32_t *made, void *info);
+__attribute__((__noinline__, __noclone__)) uint32_t nvUvmInterfaceFreeDupedHandle(struct rm *rm, uint32_t handle);
+
 /* uvm.c: 0 or a negative errno */
 int uvm_ioctl(const struct call *call, uint32_t command, uint64_t argument);
 void uvm_release(struct rm *rm, struct rm_file *file);

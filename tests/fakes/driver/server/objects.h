@@ -58,9 +58,15 @@ struct object {
 	uint32_t pid;
 };
 
-struct mapping {			/* uvm's own reference to a memory */
-	uint64_t base;
+struct duplicate {			/* uvm's own reference to a memory, under a handle of its own client's */
+	uint32_t handle;
 	struct memory *memory;
+	struct duplicate *next;
+};
+
+struct mapping {
+	uint64_t base;
+	uint32_t duplicate;
 	struct mapping *next;
 };
 
@@ -81,6 +87,8 @@ struct rm {
 	size_t bucket_count;
 	uint32_t next_client, next_handle;
 	struct memory *memories;
+	struct duplicate *duplicates;
+	uint32_t next_duplicate;
 	uint32_t refusal, refusals_left;	/* ordered by a test */
 	struct rm_counts counts;
 };

@@ -43,20 +43,53 @@ static bool shape_of(const struct layout *layout, uint32_t command, struct shape
 	return true;
 }
 
+uint32_t nvUvmInterfaceDupMemory(struct rm *rm, uint32_t client, uint32_t handle, uint32_t *made, void *info)
+{
+	struct object *object = object_find(rm, client, handle);
+	struct duplicate *duplicate;
+
+	(void)info;
+	if (!object || !object->memory)
+		return RM_NO_SUCH_OBJECT;
+	duplicate = rm->host->take(sizeof(*duplicate));
+	if (!duplicate)
+		return RM_NO_ROOM_FOR_STATE;
+	*duplicate = (struct duplicate){ ++rm->next_duplicate, object->memory, rm->duplicates };
+	duplicate->memory->references++;
+	rm->duplicates = duplicate;
+	*made = duplicate->handle;
+	return RM_OK;
+}
+
+uint32_t nvUvmInterfaceFreeDupedHandle(struct rm *rm, uint32_t handle)
+{
+	for (struct duplicate **at = &rm->duplicates; *at; at = &(*at)->next) {
+		struct duplicate *duplicate = *at;
+
+		if (duplicate->handle != handle)
+			continue;
+		*at = duplicate->next;
+		memory_release(rm, duplicate->memory);
+		rm->host->give(duplicate);
+		return RM_OK;
+	}
+	return RM_NO_SUCH_OBJECT;
+}
+
 /* D14: uvm keeps a reference of its own, which outlives the handle. */
 static uint32_t map_external(const struct call *call, const unsigned char *at, size_t size)
 {
-	struct object *object = object_find(call->rm, get32(at, size - 12), get32(at, size - 8));
-	struct mapping *mapping;
+	struct mapping *mapping = call->rm->host->take(sizeof(*mapping));
+	uint32_t status;
 
-	if (!object || !object->memory)
-		return RM_NO_SUCH_OBJECT;
-	mapping = call->rm->host->take(sizeof(*mapping));
 	if (!mapping)
 		return RM_NO_ROOM_FOR_STATE;
+	status = nvUvmInterfaceDupMemory(call->rm, get32(at, size - 12), get32(at, size - 8), &mapping->duplicate, NULL);
+	if (status != RM_OK) {
+		call->rm->host->give(mapping);
+		return status;
+	}
 	mapping->base = get64(at, 0);
-	mapping->memory = object->memory;
-	mapping->memory->references++;
 	mapping->next = call->file->mappings;
 	call->file->mappings = mapping;
 	return RM_OK;
@@ -70,7 +103,7 @@ static uint32_t unmap(const struct call *call, uint64_t base)
 		if (mapping->base != base)
 			continue;
 		*at = mapping->next;
-		memory_release(call->rm, mapping->memory);
+		nvUvmInterfaceFreeDupedHandle(call->rm, mapping->duplicate);
 		call->rm->host->give(mapping);
 		return RM_OK;
 	}
@@ -83,7 +116,7 @@ void uvm_release(struct rm *rm, struct rm_file *file)
 		struct mapping *mapping = file->mappings;
 
 		file->mappings = mapping->next;
-		memory_release(rm, mapping->memory);
+		nvUvmInterfaceFreeDupedHandle(rm, mapping->duplicate);
 		rm->host->give(mapping);
 	}
 }

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include "duplicates.h"
+
+#include <linux/hashtable.h>
+#include <linux/kprobes.h>
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/notifier.h>
+#include <linux/printk.h>
+#include <linux/ptrace.h>
+#include <linux/rculist.h>
+#include <linux/slab.h>
+#include <linux/spinlock.h>
+#include <linux/string.h>
+
+#include "../core/core.h"
+#include "../core/layouts.h"
+#include "budgets.h"
+#include "owners.h"
+#include "passage.h"
+
+#define DRIVER "nvidia"
+
+/* One that carries a charge, by what nvidia-uvm frees it by. */
+struct duplicate {
+	struct hlist_node node;
+	void *device;
+	u32 handle, charge;
+	struct budget *budget; /* with a reference */
+	struct rcu_head rcu;
+};
+
+/* NvHandle and NV_STATUS have 32 bits: kernel-open/common/inc/nv_uvm_interface.h, 515.43.04 to 595.45.04. */
+typedef u32 dup_function(void *device, u32 client, u32 memory, u32 *handle, void *info);
+typedef u32 free_function(void *device, u32 handle);
+
+static DEFINE_HASHTABLE(duplicates, 10);
+static DEFINE_SPINLOCK(duplicates_lock);
+static DEFINE_MUTEX(probes_lock);
+static struct kprobe dup_probe, free_probe;
+static bool is_on;
+
+static u32 key_of(const void *device, u32 handle)
+{
+	return (u32)(uintptr_t)device ^ handle;
+}
+
+static struct duplicate *find(const void *device, u32 handle)
+{
+	struct duplicate *one;
+
+	hash_for_each_possible_rcu(duplicates, one, node, key_of(device, handle), lockdep_is_held(&duplicates_lock))
+		if (one->device == device && one->handle == handle)
+			return one;
+	return NULL;
+}
+NOKPROBE_SYMBOL(find);
+
+static void add(struct duplicate *one)
+{
+	spin_lock(&duplicates_lock);
+	hash_add_rcu(duplicates, &one->node, key_of(one->device, one->handle));
+	spin_unlock(&duplicates_lock);
+}
+
+static struct duplicate *take(const void *device, u32 handle)
+{
+	struct duplicate *one;
+
+	spin_lock(&duplicates_lock);
+	one = find(device, handle);
+	if (one)
+		hash_del_rcu(&one->node);
+	spin_unlock(&duplicates_lock);
+	return one;
+}
+
+static void let_go(struct duplicate *one)
+{
+	core_put_hold(&one->budget->core, one->charge);
+	budgets_drop_hold(one->budget);
+	kfree_rcu(one, rcu);
+}
+
+static u32 call_dup(void *device, u32 client, u32 memory, u32 *handle, void *info)
+{
+	dup_function *driver = (dup_function *)dup_probe.addr;
+	struct passage *passage = passage_enter(&dup_probe);
+	u32 status = driver(device, client, memory, handle, info);
+
+	passage_leave(passage);
+	return status;
+}
+
+/* The charge is held before the driver is asked: the handle may be freed meanwhile. */
+static u32 dup_held(struct budget *budget, void *device, u32 client, u32 memory, u32 *handle, void *info)
+{
+	struct duplicate *one = kzalloc(sizeof(*one), GFP_KERNEL_ACCOUNT);
+	u32 status = STATUS_NOT_PERMITTED;
+
+	if (!one)
+		return STATUS_NO_MEMORY;
+	if (core_hold(&budget->core, client, memory, &one->charge))
+		status = call_dup(device, client, memory, handle, info);
+	if (!one->charge) {
+		kfree(one);
+		return status;
+	}
+	budgets_add_hold(budget);
+	one->budget = budget;
+	one->device = device;
+	one->handle = status ? 0 : *handle;
+	if (status)
+		let_go(one);
+	else
+		add(one);
+	return status;
+}
+
+/*
+ * In the driver's place, for the calls that the handlers send here, and with the reference on this module that they have
+ * taken. They sleep in the driver; before and after there are a few instructions, for which inflight_end waits.
+ */
+static noinline u32 dup_for_managed(void *device, u32 client, u32 memory, u32 *handle, void *info)
+{
+	struct budget *budget = owners_current_budget();
+	u32 status;
+
+	if (budget) {
+		status = dup_held(budget, device, client, memory, handle, info);
+		budgets_put(budget);
+	} else {
+		status = call_dup(device, client, memory, handle, info);
+	}
+	module_put(THIS_MODULE);
+	return status;
+}
+
+/* It is out of the table while the driver frees it: the driver may give out the same handle at once. */
+static noinline u32 free_held(void *device, u32 handle)
+{
+	free_function *driver = (free_function *)free_probe.addr;
+	struct duplicate *one = take(device, handle);
+	struct passage *passage = passage_enter(&free_probe);
+	u32 status = driver(device, handle);
+
+	passage_leave(passage);
+	if (one && status)
+		add(one);
+	else if (one)
+		let_go(one);
+	module_put(THIS_MODULE);
+	return status;
+}
+
+static int on_dup(struct kprobe *unused, struct pt_regs *regs)
+{
+	if (!owners_manage_current() || passage_is_open(&dup_probe) || !try_module_get(THIS_MODULE))
+		return 0;
+	instruction_pointer_set(regs, (unsigned long)dup_for_managed);
+	return 1;
+}
+NOKPROBE_SYMBOL(on_dup);
+
+/* By any task: the last to let a mapping go may be none of the container's. */
+static int on_free(struct kprobe *unused, struct pt_regs *regs)
+{
+	const void *device = (const void *)regs_get_kernel_argument(regs, 0);
+	bool is_ours;
+
+	rcu_read_lock();
+	is_ours = find(device, (u32)regs_get_kernel_argument(regs, 1));
+	rcu_read_unlock();
+	if (!is_ours || passage_is_open(&free_probe) || !try_module_get(THIS_MODULE))
+		return 0;
+	instruction_pointer_set(regs, (unsigned long)free_held);
+	return 1;
+}
+NOKPROBE_SYMBOL(on_free);
+
+/* A probe that has one is not turned into a jump, which could not change where the caller goes on. */
+static void after(struct kprobe *unused, struct pt_regs *regs, unsigned long flags)
+{
+}
+NOKPROBE_SYMBOL(after);
+
+static int put_on(struct kprobe *probe, const char *symbol, kprobe_pre_handler_t handler)
+{
+	memset(probe, 0, sizeof(*probe));
+	probe->symbol_name = symbol;
+	probe->pre_handler = handler;
+	probe->post_handler = after;
+	return register_kprobe(probe);
+}
+
+int duplicates_watch(void)
+{
+	int error = 0;
+
+	mutex_lock(&probes_lock);
+	if (!is_on) {
+		error = put_on(&dup_probe, DRIVER ":nvUvmInterfaceDupMemory", on_dup);
+		if (!error) {
+			error = put_on(&free_probe, DRIVER ":nvUvmInterfaceFreeDupedHandle", on_free);
+			if (error)
+				unregister_kprobe(&dup_probe);
+		}
+		is_on = !error;
+	}
+	mutex_unlock(&probes_lock);
+	if (error)
+		pr_err("no probe on the driver's functions for nvidia-uvm's duplicates (%d)\n", error);
+	return error ? -EOPNOTSUPP : 0;
+}
+
+/* Nothing of nvidia-uvm runs any more, since it holds the driver; or this module goes, and no file is managed. */
+static void stop(void)
+{
+	struct duplicate *one;
+	struct hlist_node *next;
+	int bucket;
+
+	mutex_lock(&probes_lock);
+	if (is_on) {
+		unregister_kprobe(&free_probe);
+		unregister_kprobe(&dup_probe);
+	}
+	is_on = false;
+	mutex_unlock(&probes_lock);
+	hash_for_each_safe(duplicates, bucket, next, one, node) {
+		hash_del_rcu(&one->node);
+		let_go(one);
+	}
+}
+
+/* The driver's text goes after this, and a probe on it would stay in the kernel's lists: see guard.c. */
+static int on_module(struct notifier_block *unused, unsigned long event, void *data)
+{
+	struct module *module = data;
+
+	if (event == MODULE_STATE_GOING && !strcmp(module->name, DRIVER))
+		stop();
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block modules = { .notifier_call = on_module, .priority = 1 };
+
+int duplicates_begin(void)
+{
+	return register_module_notifier(&modules);
+}
+
+void duplicates_end(void)
+{
+	unregister_module_notifier(&modules);
+	stop();
+}
