@@ -22,7 +22,8 @@
  * handle before the call that makes it has ended. It is uncharged with the client or the file at the latest.
  *
  * Not seen: a caller that changes its struct between our copy and the driver's, memory that lives on in a descriptor it
- * was exported to or in a mapping of nvidia-uvm, managed memory, and what the driver takes for itself.
+ * was exported to (or, where core_hold is not called, in a mapping of nvidia-uvm), managed memory, and what the driver
+ * takes for itself.
  */
 #ifndef CORE_H
 #define CORE_H

@@ -26,11 +26,16 @@ static struct cdev *device; /* NULL: not attached */
 static const struct file_operations *own; /* the driver's table */
 static struct file_operations standing; /* ours, in its place */
 
-static int open_managed(struct inode *inode, struct file *file, struct budget *budget)
+static bool has_one_device(const struct cdev *of)
+{
+	return of->count > 1;
+}
+
+static int open_managed(struct inode *inode, struct file *file, struct budget *budget, const struct cdev *of)
 {
 	int error = guard_state() == GUARD_MISSING ? -EIO : 0;
 
-	if (!error && !attach_has_one_device() && watch_concerns_current())
+	if (!error && !has_one_device(of) && watch_concerns_current())
 		error = watch_driver(own->unlocked_ioctl);
 	if (!error)
 		return files_open(inode, file, budget);
@@ -52,19 +57,21 @@ static bool is_kernel_thread(void)
  * The reference that came with our table is one on the driver's module, since that is its owner: it belongs to the
  * driver's table from here on. The kernel reads the table's address twice where it takes that reference (up to 6.1),
  * and so whatever it finds the second time, the module is the same.
+ *
+ * Who was on the way here while the driver was detached is treated as if it came after that.
  */
 static int open_control(struct inode *inode, struct file *file)
 {
 	int index = inflight_enter();
-	struct budget *budget;
+	const struct cdev *of = READ_ONCE(device);
+	struct budget *budget = of ? owners_current_budget() : NULL;
 	int error;
 
 	file->f_op = own;
-	budget = owners_current_budget();
 	if (budget)
-		error = open_managed(inode, file, budget);
+		error = open_managed(inode, file, budget, of);
 	else
-		error = is_kernel_thread() ? -EPERM : own->open(inode, file);
+		error = of && is_kernel_thread() ? -EPERM : own->open(inode, file);
 	inflight_leave(index);
 	return error;
 }
@@ -109,9 +116,9 @@ static int replace_table(struct inode *inode)
 	__module_get(table->owner);
 	own = table;
 	standing = (struct file_operations){ .owner = table->owner, .open = open_control };
-	device = found;
+	WRITE_ONCE(device, found);
 	/* Everything an opener reads is set before the first can come. */
-	smp_store_release(&device->ops, &standing);
+	smp_store_release(&found->ops, &standing);
 	return 0;
 }
 
@@ -157,9 +164,9 @@ void attach_end(void)
 	if (!device)
 		return;
 	WRITE_ONCE(device->ops, own);
+	WRITE_ONCE(device, NULL);
 	inflight_drain();
 	watch_end();
-	device = NULL;
 	module_put(own->owner);
 	pr_info("detached; %d managed files are open\n", files_count());
 }
@@ -176,5 +183,5 @@ const char *attach_version(void)
 
 bool attach_has_one_device(void)
 {
-	return device->count > 1;
+	return has_one_device(device);
 }

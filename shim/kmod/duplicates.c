@@ -120,8 +120,8 @@ static u32 dup_held(struct budget *budget, void *device, u32 client, u32 memory,
 }
 
 /*
- * In the driver's place, for the calls that the handlers send here, and with the reference on this module that they have
- * taken. They sleep in the driver; before and after there are a few instructions, for which inflight_end waits.
+ * In the driver's place, for the calls that the handlers send here, and with the reference on this module that they
+ * have taken. They sleep in the driver; before and after there are a few instructions, for which inflight_end waits.
  */
 static noinline u32 dup_for_managed(void *device, u32 client, u32 memory, u32 *handle, void *info)
 {

@@ -6,8 +6,9 @@
 #ifndef DUPLICATES_H
 #define DUPLICATES_H
 
+/* From now on it is known when the driver goes; nothing is watched yet. */
 int duplicates_begin(void);
-/* inflight_end comes after it. */
+/* inflight_end comes after it: what is held is given back. */
 void duplicates_end(void);
 
 /* Under the commands' lock, when the driver is there. -EOPNOTSUPP: it has no such functions, or they take no probe. */

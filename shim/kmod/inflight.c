@@ -18,18 +18,19 @@ void inflight_leave(int index)
 	srcu_read_unlock(&inflight, index);
 }
 
-/*
- * Before inflight_enter and after inflight_leave there are a few instructions that no lock covers. No task sleeps in
- * them, so they are over once every task has slept once by its own will.
- */
 void inflight_drain(void)
 {
-	synchronize_rcu_tasks();
 	synchronize_srcu(&inflight);
 }
 
+/*
+ * Before inflight_enter and after inflight_leave there are a few instructions that no lock covers. No task sleeps in
+ * them, so they are over once every task has slept once by its own will. A thread of the kernel that never does keeps
+ * this waiting, and this alone.
+ */
 void inflight_end(void)
 {
+	synchronize_rcu_tasks();
 	synchronize_srcu(&inflight);
 	synchronize_rcu_tasks();
 }

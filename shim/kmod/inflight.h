@@ -11,14 +11,12 @@
 int inflight_enter(void);
 void inflight_leave(int index);
 
-/*
- * Waits for all tasks that were on the way in or are inside, once no more are sent here: what they use may change
- * then. Sleeps, for seconds where many processes run.
- */
+/* Waits for all tasks that are inside. Those that come later see what was changed before. */
 void inflight_drain(void);
 /*
- * After that, before this module's code goes: waits for tasks that are inside or on the way out, and for those that a
- * probe sent here while they have no reference yet, or none any more.
+ * Before this module's code goes, once no more are sent here: waits for tasks that are on the way in, inside or on the
+ * way out, and for those that a probe sent here while they have no reference yet, or none any more. Sleeps, for seconds
+ * where many processes run.
  */
 void inflight_end(void);
 

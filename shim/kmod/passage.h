@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
  * A task that is on its way to a function of the driver's from here: the probe on that function lets it through. Its
- * return address would say so too, but for tracers that put their own there, and then each call would be sent back here.
+ * return address would say so too, but for tracers that put their own there, and then each call would be sent back.
  */
 #ifndef PASSAGE_H
 #define PASSAGE_H

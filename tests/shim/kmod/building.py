@@ -30,6 +30,7 @@ class KmodSource:
 
 VRAMPACK = KmodSource("vrampack", (SHIM / "core", SHIM / "kmod"))
 INTERPOSER = KmodSource("interposer", (Path(__file__).parent / "interposer",))
+SPINNER = KmodSource("spinner", (Path(__file__).parent / "spinner",))
 
 
 def build_module(folder: Path, kernel: Kernel, source: KmodSource) -> Path:

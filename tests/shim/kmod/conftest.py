@@ -19,7 +19,7 @@ from tests.machine.archive import Content
 from tests.machine.kernels import Kernel
 from tests.machine.machine import VirtualMachine
 from tests.shim.kernel_result_table import RELEASES
-from tests.shim.kmod.building import INTERPOSER, VRAMPACK, build_module
+from tests.shim.kmod.building import INTERPOSER, SPINNER, VRAMPACK, build_module
 from tests.shim.kmod.world import KmodWorld
 
 BUILT = Path(__file__).parents[3] / "build"
@@ -33,10 +33,11 @@ RENAMED = "KCFLAGS=-Werror -Duvm_mmap_entry=uvm_mmap_elsewhere"
 
 @dataclass(frozen=True, slots=True)
 class ModulesOfTests:
-    """For one kernel: the module, an interposer that is not ours, and four drivers."""
+    """For one kernel: the module, two modules that are not ours, and four drivers."""
 
     shim: Path
     interposer: Path
+    spinner: Path
     new: FakeDriverModules
     old: FakeDriverModules
     unknown: FakeDriverModules
@@ -46,6 +47,7 @@ class ModulesOfTests:
         """By where they are in a machine: /lib/vrampack.ko, /lib/new/nvidia.ko .."""
         drivers = {"new": self.new, "old": self.old, "unknown": self.unknown, "strange": self.strange}
         found: dict[str, Content] = {"/lib/vrampack.ko": self.shim, "/lib/interposer.ko": self.interposer}
+        found["/lib/spinner.ko"] = self.spinner
         for name, driver in drivers.items():
             found |= {f"/lib/{name}/nvidia.ko": driver.nvidia, f"/lib/{name}/nvidia-uvm.ko": driver.uvm}
         return found
@@ -62,9 +64,9 @@ def modules_for(kernel: Kernel) -> ModulesOfTests:
     """Two at a time: each compiles for some seconds."""
     drivers = ((VERSION, ()), (ONE_DEVICE_VERSION, ()), (UNKNOWN_VERSION, ()), (VERSION, (RENAMED,)))
     with ThreadPoolExecutor(2) as pool:
-        shim, interposer = (pool.submit(build_module, BUILT, kernel, each) for each in (VRAMPACK, INTERPOSER))
+        own = [pool.submit(build_module, BUILT, kernel, each) for each in (VRAMPACK, INTERPOSER, SPINNER)]
         built = [pool.submit(build_modules, BUILT, kernel.build, *which, arguments=more) for *which, more in drivers]
-        return ModulesOfTests(shim.result(), interposer.result(), *(each.result() for each in built))
+        return ModulesOfTests(*(each.result() for each in (*own, *built)))
 
 
 @pytest.fixture(scope="session")

@@ -110,6 +110,23 @@ def test_what_is_open_outlives_the_detaching(empty: KmodWorld) -> None:
     assert empty.limited("a", LIMIT).run("app", "4302").lines == [REFUSED]
 
 
+def test_a_thread_of_the_kernel_that_never_sleeps_keeps_no_command_waiting(empty: KmodWorld) -> None:
+    """A driver's own thread may poll so. Unloading alone waits for it, since the module's code goes."""
+    empty.load_driver()
+    empty.load_shim()
+    place = empty.limited("a", LIMIT)
+    assert place.run("app", "4302").lines == [REFUSED]
+    empty.machine.insmod("/lib/spinner.ko")
+    empty.command("detach")
+    assert place.run("app", "5000").lines == ["allocated 5000 MiB"]
+    empty.command("attach")
+    assert place.run("app", "4302").lines == [REFUSED]
+    empty.command("remove a")
+    empty.command("detach")
+    empty.machine.rmmod("spinner")
+    empty.machine.rmmod("vrampack")
+
+
 def test_the_driver_is_exchanged_without_unloading_the_module(empty: KmodWorld) -> None:
     """Detached, the old driver goes and the new one comes; attached again, its version is read anew."""
     empty.load_driver(OLD)
