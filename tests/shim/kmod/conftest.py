@@ -66,7 +66,7 @@ def modules_for(kernel: Kernel) -> ModulesOfTests:
     with ThreadPoolExecutor(2) as pool:
         own = [pool.submit(build_module, BUILT, kernel, each) for each in (VRAMPACK, INTERPOSER, SPINNER)]
         built = [pool.submit(build_modules, BUILT, kernel.build, *which, arguments=more) for *which, more in drivers]
-        return ModulesOfTests(*(each.result() for each in (*own, *built)))
+        return ModulesOfTests(*(each.result() for each in own), *(each.result() for each in built))
 
 
 @pytest.fixture(scope="session")
