@@ -64,9 +64,11 @@ def modules_for(kernel: Kernel) -> ModulesOfTests:
     """Two at a time: each compiles for some seconds."""
     drivers = ((VERSION, ()), (ONE_DEVICE_VERSION, ()), (UNKNOWN_VERSION, ()), (VERSION, (RENAMED,)))
     with ThreadPoolExecutor(2) as pool:
-        own = [pool.submit(build_module, BUILT, kernel, each) for each in (VRAMPACK, INTERPOSER, SPINNER)]
+        own = (pool.submit(build_module, BUILT, kernel, each) for each in (VRAMPACK, INTERPOSER, SPINNER))
+        shim, interposer, spinner = own
         built = [pool.submit(build_modules, BUILT, kernel.build, *which, arguments=more) for *which, more in drivers]
-        return ModulesOfTests(*(each.result() for each in own), *(each.result() for each in built))
+        results = (each.result() for each in built)
+        return ModulesOfTests(shim.result(), interposer.result(), spinner.result(), *results)
 
 
 @pytest.fixture(scope="session")
