@@ -94,6 +94,21 @@ static u32 call_dup(void *device, u32 client, u32 memory, u32 *handle, void *inf
 	return status;
 }
 
+/* Does the client belong to any container? One that does not was made through a file that is not managed. */
+static bool is_anothers(u32 client)
+{
+	struct budget *budget;
+	bool is_known = false;
+	u32 id = 0, charge;
+
+	while (!is_known && (budget = budgets_next(id))) {
+		id = budget->id;
+		is_known = core_hold(&budget->core, client, 0, &charge);
+		budgets_put(budget);
+	}
+	return is_known;
+}
+
 /* The charge is held before the driver is asked: the handle may be freed meanwhile. */
 static u32 dup_held(struct budget *budget, void *device, u32 client, u32 memory, u32 *handle, void *info)
 {
@@ -102,7 +117,7 @@ static u32 dup_held(struct budget *budget, void *device, u32 client, u32 memory,
 
 	if (!one)
 		return STATUS_NO_MEMORY;
-	if (core_hold(&budget->core, client, memory, &one->charge))
+	if (core_hold(&budget->core, client, memory, &one->charge) || !is_anothers(client))
 		status = call_dup(device, client, memory, handle, info);
 	if (!one->charge) {
 		kfree(one);

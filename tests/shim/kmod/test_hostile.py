@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 
 import pytest
 
@@ -86,6 +87,8 @@ def test_memory_that_outlives_its_handle_in_a_mapping_stays_charged(empty: KmodW
     empty.load_shim()
     place = empty.limited("a", LIMIT).inside(env={"RM_BRANCH": "535" if driver == "old" else "580"})
     with place.running("hostile", "outlive", "1000") as hostile:
+        hostile.says("started")
+        hostile.goes_on()
         hostile.says("kept 4000 MiB, then 0x51")
         hostile.says("kept")
         assert empty.driver().cards[0].used == empty.card("a").used == 4000 * MIB
@@ -100,6 +103,36 @@ def test_memory_that_outlives_its_handle_in_a_mapping_stays_charged(empty: KmodW
         hostile.ends()
     wait_until(lambda: empty.card("a").used == 0, what="that the mappings end")
     assert place.run("app", "4300").lines == ["allocated 4300 MiB"]
+
+
+def test_a_program_that_was_there_before_its_limit_maps_as_before(empty: KmodWorld) -> None:
+    """Its file is not managed, so nothing of it is known: all of the card but what is the driver's own."""
+    empty.load_driver()
+    empty.load_uvm()
+    empty.load_shim()
+    place = empty.host().inside(cgroup="a")
+    with place.running("hostile", "outlive", "1000") as program:
+        program.says("started")
+        empty.limited("a", LIMIT)
+        program.goes_on()
+        program.says("kept 15000 MiB, then 0x51")
+        program.says("kept")
+        assert empty.card("a").used == 0
+
+
+def test_another_container_s_memory_is_not_mapped(empty: KmodWorld) -> None:
+    """Nobody would pay for it when its owner has freed it."""
+    empty.load_driver()
+    empty.load_uvm()
+    empty.load_shim()
+    places = [empty.limited(name, LIMIT) for name in ("a", "b")]
+    with places[0].running("hostile", "lend", "1000") as lender:
+        lent = re.fullmatch(r"(\d+) (\d+)", lender.line())
+        assert lent
+        lender.says("lent")
+        assert places[1].run("hostile", "borrow", *lent.groups()).lines == ["borrowed: 0x1b"]
+        assert places[0].run("hostile", "borrow", *lent.groups()).lines == ["borrowed: 0x0"]
+        assert (empty.card("a").used, empty.card("b").used) == (1000 * MIB, 0)
 
 
 def test_a_thread_of_the_kernel_opens_it_for_nobody(world: KmodWorld, modules: ModulesOfTests) -> None:

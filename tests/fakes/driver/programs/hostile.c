@@ -6,6 +6,8 @@
  *      crowd COUNT     opens it once by each of so many processes, which end and leave their file here
  *      repeat PATH TEXT  writes that for ever
  *      outlive MIB     takes so much, maps it by nvidia-uvm and frees its handle, again and again until it is refused
+ *      lend MIB        takes so much and says its client and handle
+ *      borrow CLIENT MEMORY  maps that by nvidia-uvm
  *
  * `stuck`, `opened`: it waits for a line there, and ends after it.
  */
@@ -140,7 +142,7 @@ static void repeat(const char *path, const char *text)
 	rm_die(path, 0);
 }
 
-static uint32_t map_by_uvm(const struct rm *rm, int uvm, uint64_t base, uint32_t memory)
+static uint32_t map_by_uvm(const struct rm *rm, int uvm, uint64_t base, uint32_t client, uint32_t memory)
 {
 	static unsigned char call[UVM_BYTES];
 	size_t size = rm->branch <= UVM_OLD_BRANCH ? UVM_OLD_BYTES : UVM_BYTES;
@@ -148,7 +150,7 @@ static uint32_t map_by_uvm(const struct rm *rm, int uvm, uint64_t base, uint32_t
 
 	memset(call, 0, sizeof(call));
 	memcpy(call, &base, sizeof(base));
-	memcpy(call + size - 12, &rm->client, sizeof(rm->client));
+	memcpy(call + size - 12, &client, sizeof(client));
 	memcpy(call + size - 8, &memory, sizeof(memory));
 	must(ioctl(uvm, UVM_MAP_EXTERNAL, call) == 0, "map");
 	memcpy(&status, call + size - 4, sizeof(status));
@@ -164,9 +166,10 @@ static void outlive(uint64_t mib)
 
 	rm_start(&rm);
 	uvm = rm_open_uvm(&rm);
+	wait_for_line("started");
 	while ((status = rm_take(&rm, mib << 20, &memory)) == 0) {
 		kept++;
-		must(map_by_uvm(&rm, uvm, kept << 40, memory) == 0, "map");
+		must(map_by_uvm(&rm, uvm, kept << 40, rm.client, memory) == 0, "map");
 		must(rm_free(&rm, memory) == 0, "free");
 	}
 	printf("kept %llu MiB, then 0x%x\n", (unsigned long long)(kept * mib), status);
@@ -177,6 +180,25 @@ static void outlive(uint64_t mib)
 	close(rm.card);
 	close(rm.control);
 	wait_for_line("closed");
+}
+
+static void lend(uint64_t mib)
+{
+	struct rm rm = rm_plain();
+	uint32_t memory;
+
+	rm_start(&rm);
+	must(rm_take(&rm, mib << 20, &memory) == 0, "take");
+	printf("%u %u\n", rm.client, memory);
+	wait_for_line("lent");
+}
+
+static void borrow(uint32_t client, uint32_t memory)
+{
+	struct rm rm = rm_plain();
+
+	rm_start(&rm);
+	printf("borrowed: 0x%x\n", map_by_uvm(&rm, rm_open_uvm(&rm), 1 << 20, client, memory));
 }
 
 int main(int count, char **words)
@@ -192,6 +214,10 @@ int main(int count, char **words)
 		crowd(control, strtoul(words[2], NULL, 10));
 	} else if (strcmp(name, "outlive") == 0 && count == 3) {
 		outlive(strtoul(words[2], NULL, 10));
+	} else if (strcmp(name, "lend") == 0 && count == 3) {
+		lend(strtoul(words[2], NULL, 10));
+	} else if (strcmp(name, "borrow") == 0 && count == 4) {
+		borrow((uint32_t)strtoul(words[2], NULL, 10), (uint32_t)strtoul(words[3], NULL, 10));
 	} else if (strcmp(name, "repeat") == 0 && count == 4) {
 		repeat(words[2], words[3]);
 	} else {
