@@ -28,9 +28,16 @@ OF_ONE = "nvidia.cdi.k8s.io/container.main"
 OF_ALL = "nvidia.cdi.k8s.io"
 FRACTION = "nvidia.com/container.main.gpus.devices"
 CDI = (OF_ALL, OF_ONE, "nvidia.cdi.k8s.io/pod", "cdi.k8s.io/any", "cdi.k8s.io/nvidia-container-runtime_1")
+CRIO, INJECTED = "devices.crio.io", "cdi-devices.noderesource.dev/container.main"
 OF_RUNTIMES = (
-    "devices.crio.io",
+    INJECTED,
+    *(f"cdi-devices.nri.io{of}" for of in ("", "/pod")),
+    "cdi.nri.io/container.main",
+    CRIO,
     "devices.crio.io/main",
+    "devices.gke.io/container.main",
+    "devices.noderesource.dev",
+    *(f"devices.nri.io{of}" for of in ("", "/container.main", "/pod")),
     *(f"io.kubernetes.container.{field}" for field in ("name",)),
     *(f"io.kubernetes.cri-o.{field}" for field in ("ContainerName", "ContainerType", "Devices", "Namespace")),
     *(f"io.kubernetes.cri.container-{field}" for field in ("name", "type")),
@@ -40,8 +47,11 @@ OF_RUNTIMES = (
 )
 FREE = (
     "cdi.k8s.io.example.com/any",
+    "devices.example.com/any",
+    "devices.nri.io.example.com",
     "io.kubernetes.cri-o.userns-mode",
     "io.kubernetes.pod.terminationGracePeriod",
+    "io-priority.noderesource.dev",
     "nvidia.cdi.k8s.io.example.com",
     "nvidia.com/gpu.product",
     "org.systemd.property.CPUWeight",
@@ -99,6 +109,14 @@ WEAKENINGS: dict[str, tuple[dict[str, Edit], Attack]] = {
     f"{GUARD}: resource pods/binding": ({GUARD: without_resource("pods/binding")}, bound_with(OF_ONE, legacy=False)),
     f"{GUARD}: resource bindings": ({GUARD: without_resource("bindings")}, bound_with(OF_ONE, legacy=True)),
     f"{GUARD}: validation 0": ({GUARD: without_validation(0)}, created_with(OF_RUNTIMES[0])),
+    f"{GUARD}: validation 0, CRI-O's not named": (
+        {GUARD: with_text("|devices[.]crio[.]io(/|$)", "")},
+        created_with(CRIO),
+    ),
+    f"{GUARD}: validation 0, device injectors' not named": (
+        {GUARD: with_text("|((cdi-)?devices|cdi)[.](nri[.]io|noderesource[.]dev|gke[.]io)(/|$)", "")},
+        created_with(INJECTED),
+    ),
     f"{GUARD}: validation 1": ({GUARD: without_validation(1)}, bound_with(FRACTION, legacy=False)),
     f"{GUARD}: validation 1, removal unseen": (
         {GUARD: with_text("!(k in variables.after) && ", "false && ")},
