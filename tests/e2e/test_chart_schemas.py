@@ -32,7 +32,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 @pytest.fixture(scope="module")
 def schemas(cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("kubeconform") / "schemas"
-    write_schemas(cluster, folder)
+    write_schemas(cluster, folder, kinds=OTHERS_KINDS)
     return folder
 
 

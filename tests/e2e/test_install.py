@@ -105,6 +105,7 @@ def test_an_uninstall_leaves_nothing_and_takes_no_pod_along(cluster: ControlPlan
         left = cluster.kubectl("get", ",".join(sorted(kinds)), "-A", "-l", "app.kubernetes.io/part-of=vrampack")
         cluster.wait_until(lambda: not _is_wired(cluster), what="new pods are left alone")
     finally:
+        cluster.wait_until(lambda: not _find_namespace(cluster), 60, what=lambda: f"gone: {_find_namespace(cluster)}")
         cluster.install_manifests()
     assert left.stdout == ""
     assert cluster.request_ok("GET", f"{PODS}/asks")["spec"]["schedulerName"] == "vrampack"
@@ -172,6 +173,12 @@ def test_an_agent_for_the_kernel_module_is_taken_by_an_api_server(cluster: Contr
     """One refuses CAP_SYS_ADMIN beside `allowPrivilegeEscalation: false` when it is spelled with its prefix."""
     _overlay(tmp_path, {"resources": [SHAPE], "components": [MANIFESTS / "agent" / "kmod"]})
     cluster.kubectl("apply", "--warnings-as-errors", "--dry-run=server", "--validate=strict", "-k", tmp_path)
+
+
+def _find_namespace(cluster: ControlPlane) -> Json:
+    """Our namespace with what keeps it, or nothing once it is gone."""
+    status, found = cluster.request("GET", f"/api/v1/namespaces/{NAMESPACE}")
+    return {} if status == HTTPStatus.NOT_FOUND else found
 
 
 def _is_wired(cluster: ControlPlane) -> bool:

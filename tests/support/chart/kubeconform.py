@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from tests.support.chart.helm import MODULES
 from tests.support.control_plane.cluster import ControlPlane
 from tests.support.go_module import GoModule
 from tests.support.manifests import Json
+from tests.support.polling import wait_until
 
 LOCATION = "{{ .ResourceKind }}{{ .KindSuffix }}.json"
 TIMEOUT_SECONDS = 60
@@ -40,9 +41,22 @@ def check_manifests(schemas: Path, manifests: str) -> Json:
     return json.loads(done.stdout)
 
 
-def write_schemas(cluster: ControlPlane, folder: Path) -> None:
-    """One file for each kind that this API server has, strict: a field that it does not publish is an error."""
-    folder.mkdir()
+def write_schemas(cluster: ControlPlane, folder: Path, *, kinds: Collection[str] = ()) -> None:
+    """One file for each kind that this API server has, strict: a field that it does not publish is an error.
+
+    It publishes installed `kinds` a moment after it serves them: `TimeoutError` where one is still missing after that.
+    """
+    wait_until(
+        lambda: not set(kinds) - _write_schemas(cluster, folder),
+        timeout_seconds=60,
+        what=f"schemas of {kinds} are published",
+    )
+
+
+def _write_schemas(cluster: ControlPlane, folder: Path) -> set[str]:
+    """The kinds whose schemas were written."""
+    folder.mkdir(exist_ok=True)
+    written = set()
     index = json.loads(cluster.kubectl("get", "--raw", "/openapi/v3").stdout)["paths"]
     for entry in index.values():
         document = json.loads(cluster.kubectl("get", "--raw", entry["serverRelativeURL"]).stdout)
@@ -54,6 +68,8 @@ def write_schemas(cluster: ControlPlane, folder: Path) -> None:
                 parts = (kind["kind"], kind["group"].partition(".")[0], kind["version"])
                 file = folder / f"{'-'.join(part for part in parts if part).lower()}.json"
                 file.write_text(json.dumps({"$ref": f"#/definitions/{name}", "definitions": closed}))
+                written.add(kind["kind"])
+    return written
 
 
 def _close(schema: Json) -> Json:
