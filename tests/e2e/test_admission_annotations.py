@@ -8,7 +8,7 @@ from http import HTTPStatus
 import pytest
 
 from tests.support.admission.attacks import Attack
-from tests.support.admission.bench import AdmissionBench, open_admission_bench
+from tests.support.admission.bench import AdmissionBench, ensure_namespace, open_admission_bench
 from tests.support.admission.pods import admission_container, admission_pod
 from tests.support.admission.policies import (
     SHIPPED,
@@ -169,6 +169,7 @@ def test_no_annotation_that_names_cdi_devices_gets_into_any_other_pod(bench: Adm
 def test_the_namespaces_of_programs_that_look_after_cards_may_have_them(cluster: ControlPlane) -> None:
     """Of the GPU Operator and of our agents; a pod that asks may not have them there either."""
     for namespace in ("kube-system", NAMESPACE):
+        ensure_namespace(cluster, namespace)
         pods = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
         for key in CDI:
             assert cluster.request("POST", pods, pod_with(key, units=None))[0] == HTTPStatus.CREATED, (namespace, key)

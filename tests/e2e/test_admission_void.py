@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 import pytest
 
-from tests.support.admission.bench import AdmissionBench, open_admission_bench
+from tests.support.admission.bench import AdmissionBench, ensure_namespace, open_admission_bench
 from tests.support.admission.pods import (
     VOID,
     admission_container,
@@ -155,9 +155,8 @@ def test_pods_that_look_after_the_cards_see_them(cluster: ControlPlane) -> None:
         each["metadata"]["name"]: (objects.NAMESPACE, each["spec"]["template"]) for each in objects.load_operands()
     }
     assert {"vrampack-agent", "nvidia-dcgm-exporter", "nvidia-operator-validator"} <= templates.keys()
-    cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": objects.NAMESPACE}})
-    account = f"/api/v1/namespaces/{objects.NAMESPACE}/serviceaccounts/default"
-    cluster.wait_until(lambda: cluster.request("GET", account)[0] == HTTPStatus.OK, what=account)
+    for namespace in (NAMESPACE, objects.NAMESPACE):
+        ensure_namespace(cluster, namespace)
     cluster.request_ok("POST", CLASS_COLLECTION, {"metadata": {"name": "nvidia"}, "handler": "nvidia"})
     try:
         for name, (namespace, template) in templates.items():
