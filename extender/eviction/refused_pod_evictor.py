@@ -40,7 +40,9 @@ RETRY_SECONDS = (10.0, 300.0)
 """First and longest pause before the next try, doubled each time: a disruption budget may not allow it for hours."""
 TOO_MANY_REQUESTS = 429
 GONE_STATUSES = (404, 409)
-"""The pod is not there any more, or another one has its name."""
+"""The pod is not there any more, or another one has its name. Some conflicts pass, so it is looked at once more, late."""
+FAILURES_BEFORE_EVENT = 3
+"""An API server that fails once or twice is not the pod's matter. One that always does is: two budgets of one pod, say."""
 
 
 @dataclass(slots=True)
@@ -153,20 +155,19 @@ class RefusedPodEvictor:
         status = error.status if isinstance(error, RefusedError) else 0
         result = "gone" if status in GONE_STATUSES else "budget" if status == TOO_MANY_REQUESTS else "failed"
         self._metrics.evictions.labels(result).inc()
-        if result == "gone":
-            attempt.next_at = math.inf
-            return
         first, longest = RETRY_SECONDS
+        if result == "gone":
+            attempt.next_at = self._clock() + longest
+            return
         attempt.next_at = self._clock() + min(longest, first * 2.0 ** min(attempt.failures, 10))
         attempt.failures += 1
-        if attempt.is_told:
+        if attempt.failures == 1:
+            log.warning("pod not evicted cause=%s pod=%s uid=%s error=%s", refusal.reason, pod, pod.uid, error)
+        if attempt.is_told or (result == "failed" and attempt.failures < FAILURES_BEFORE_EVENT):
             return
         attempt.is_told = True
-        log.warning("pod not evicted cause=%s pod=%s uid=%s error=%s", refusal.reason, pod, pod.uid, error)
-        if result == "budget":
-            self._record_not_evicted(
-                refusal, pod, f"a PodDisruptionBudget does not allow it; it is tried again: {error}"
-            )
+        why = "a PodDisruptionBudget does not allow it" if result == "budget" else "the API server does not do it"
+        self._record_not_evicted(refusal, pod, f"{why}; it is tried again: {error}")
 
     def _record_not_evicted(self, refusal: ReportedRefusal, pod: Pod, text: str) -> None:
         self._events.record_pod_event(
