@@ -1,7 +1,7 @@
 """Evicts pods that the agent of their node refuses for longer than a while, so that the replacement finds another place.
 
 Agents may not evict: a token stolen from one would reach every pod of the cluster. Their word counts for this much: a pod
-that asks for our memory, is bound to that very node and has a controller, one of a node every few seconds, by its uid
+that asks for our memory, is bound to that very node and has a controller, a few a second of the whole cluster, by its uid
 and through the eviction API, which disruption budgets may stop.
 
 Two extenders may do so for one pod. The uid makes the second eviction harmless; still, one that no scheduler calls
@@ -36,6 +36,8 @@ STANDBY_SECONDS = 60.0
 """How much longer one waits that no scheduler calls."""
 NODE_INTERVAL_SECONDS = 5.0
 """Between two evictions from one node, so that a node that lies empties slowly and is seen doing it."""
+PODS_PER_ROUND = 5
+"""Of all nodes together, so that a rollout of agents that refuse everything does not empty a whole cluster at once."""
 RETRY_SECONDS = (10.0, 300.0)
 """First and longest pause before the next try, doubled each time: a disruption budget may not allow it for hours."""
 TOO_MANY_REQUESTS = 429
@@ -97,11 +99,13 @@ class RefusedPodEvictor:
         after_seconds = self._after_seconds + (0.0 if self._is_called() else STANDBY_SECONDS)
         now = self._clock()
         self._next_of_node = {name: at for name, at in self._next_of_node.items() if at > now}
+        left = PODS_PER_ROUND
         for refusal in refusals:
             attempt = self._attempts.setdefault((refusal.node_name, refusal.uid), _Attempt())
             due_at = max(refusal.seen_at + after_seconds, attempt.next_at)
             pod = self._find_pod(refusal)
-            if pod is not None and now >= due_at and refusal.node_name not in self._next_of_node:
+            if left and pod is not None and now >= due_at and refusal.node_name not in self._next_of_node:
+                left -= 1
                 await self._consider_eviction(refusal, pod, attempt)
 
     def _find_pod(self, refusal: ReportedRefusal) -> Pod | None:

@@ -271,6 +271,14 @@ async def test_a_node_that_refuses_all_its_pods_empties_slowly_and_alone() -> No
     assert await stage.at(30, 34, 35, 40) == [2, 2, 4, 6]
 
 
+async def test_nodes_that_refuse_all_at_once_do_not_empty_a_cluster_at_once() -> None:
+    stage = EvictorHarness()
+    for at in range(12):
+        stage.add_pod(ledger_pod(f"p{at}", node=f"n{at}"))
+        stage.report(f"p{at}", node=f"n{at}")
+    assert await stage.at(30, 31, 32, 33) == [5, 10, 12, 12]
+
+
 async def test_a_node_that_is_gone_says_nothing() -> None:
     stage = refused()
     stage.refusals.remove_node("n")
