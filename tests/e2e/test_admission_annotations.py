@@ -8,7 +8,7 @@ from http import HTTPStatus
 import pytest
 
 from tests.support.admission.attacks import Attack
-from tests.support.admission.bench import AdmissionBench, open_admission_bench
+from tests.support.admission.bench import AdmissionBench, ensure_namespace, open_admission_bench
 from tests.support.admission.pods import admission_container, admission_pod
 from tests.support.admission.policies import (
     SHIPPED,
@@ -28,9 +28,16 @@ OF_ONE = "nvidia.cdi.k8s.io/container.main"
 OF_ALL = "nvidia.cdi.k8s.io"
 FRACTION = "nvidia.com/container.main.gpus.devices"
 CDI = (OF_ALL, OF_ONE, "nvidia.cdi.k8s.io/pod", "cdi.k8s.io/any", "cdi.k8s.io/nvidia-container-runtime_1")
+CRIO, INJECTED = "devices.crio.io", "cdi-devices.noderesource.dev/container.main"
 OF_RUNTIMES = (
-    "devices.crio.io",
+    INJECTED,
+    *(f"cdi-devices.nri.io{of}" for of in ("", "/pod")),
+    "cdi.nri.io/container.main",
+    CRIO,
     "devices.crio.io/main",
+    "devices.gke.io/container.main",
+    "devices.noderesource.dev",
+    *(f"devices.nri.io{of}" for of in ("", "/container.main", "/pod")),
     *(f"io.kubernetes.container.{field}" for field in ("name",)),
     *(f"io.kubernetes.cri-o.{field}" for field in ("ContainerName", "ContainerType", "Devices", "Namespace")),
     *(f"io.kubernetes.cri.container-{field}" for field in ("name", "type")),
@@ -40,8 +47,11 @@ OF_RUNTIMES = (
 )
 FREE = (
     "cdi.k8s.io.example.com/any",
+    "devices.example.com/any",
+    "devices.nri.io.example.com",
     "io.kubernetes.cri-o.userns-mode",
     "io.kubernetes.pod.terminationGracePeriod",
+    "io-priority.noderesource.dev",
     "nvidia.cdi.k8s.io.example.com",
     "nvidia.com/gpu.product",
     "org.systemd.property.CPUWeight",
@@ -99,6 +109,14 @@ WEAKENINGS: dict[str, tuple[dict[str, Edit], Attack]] = {
     f"{GUARD}: resource pods/binding": ({GUARD: without_resource("pods/binding")}, bound_with(OF_ONE, legacy=False)),
     f"{GUARD}: resource bindings": ({GUARD: without_resource("bindings")}, bound_with(OF_ONE, legacy=True)),
     f"{GUARD}: validation 0": ({GUARD: without_validation(0)}, created_with(OF_RUNTIMES[0])),
+    f"{GUARD}: validation 0, CRI-O's not named": (
+        {GUARD: with_text("|devices[.]crio[.]io(/|$)", "")},
+        created_with(CRIO),
+    ),
+    f"{GUARD}: validation 0, device injectors' not named": (
+        {GUARD: with_text("|((cdi-)?devices|cdi)[.](nri[.]io|noderesource[.]dev|gke[.]io)(/|$)", "")},
+        created_with(INJECTED),
+    ),
     f"{GUARD}: validation 1": ({GUARD: without_validation(1)}, bound_with(FRACTION, legacy=False)),
     f"{GUARD}: validation 1, removal unseen": (
         {GUARD: with_text("!(k in variables.after) && ", "false && ")},
@@ -151,6 +169,7 @@ def test_no_annotation_that_names_cdi_devices_gets_into_any_other_pod(bench: Adm
 def test_the_namespaces_of_programs_that_look_after_cards_may_have_them(cluster: ControlPlane) -> None:
     """Of the GPU Operator and of our agents; a pod that asks may not have them there either."""
     for namespace in ("kube-system", NAMESPACE):
+        ensure_namespace(cluster, namespace)
         pods = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
         for key in CDI:
             assert cluster.request("POST", pods, pod_with(key, units=None))[0] == HTTPStatus.CREATED, (namespace, key)

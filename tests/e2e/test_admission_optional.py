@@ -8,7 +8,7 @@ from http import HTTPStatus
 import pytest
 
 from tests.support.admission.attacks import Attack, debugs_with_cards_unasked, sees_cards_unasked
-from tests.support.admission.bench import AdmissionBench, open_admission_bench
+from tests.support.admission.bench import AdmissionBench, ensure_namespace, open_admission_bench
 from tests.support.admission.pods import admission_container, admission_pod, env_entry, has_exact_environment
 from tests.support.admission.policies import (
     OPTIONAL,
@@ -87,6 +87,7 @@ def test_it_leaves_the_listed_namespaces_alone(cluster: ControlPlane) -> None:
 
 @pytest.mark.usefixtures("_installed")
 def test_it_lets_our_agents_see_every_card(cluster: ControlPlane) -> None:
+    ensure_namespace(cluster, NAMESPACE)
     pod = {
         "metadata": {"name": "agent"},
         "spec": find_pod_template(find_workload("second-scheduler", "vrampack-agent"))["spec"],

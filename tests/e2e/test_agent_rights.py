@@ -18,6 +18,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from tests.e2e.metrics_by_token import with_metrics_by_token
 from tests.support.admission.agent_bench import AGENT, an_agent_pod
 from tests.support.admission.bench import CARDS, STRATEGIC, SYSTEM, ensure_object
 from tests.support.admission.pods import admission_container, admission_pod
@@ -110,7 +111,7 @@ class StolenToken:
 
 @pytest.fixture
 def stolen(cluster: ControlPlane) -> Iterator[StolenToken]:
-    """The shipped roles and policies, and nothing granted beside them."""
+    """The shipped roles and policies, and nothing granted beside them but for `_metrics_by_token`."""
     own, other = "stolen-from", "elsewhere"
     for name in (own, other):
         cluster.add_node(name, cards=CARDS)
@@ -127,6 +128,21 @@ def stolen(cluster: ControlPlane) -> Iterator[StolenToken]:
     for name in (own, other):
         path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/vrampack-usage-{name}"
         cluster.request("DELETE", path)
+
+
+@pytest.fixture
+def _metrics_by_token(stolen: StolenToken) -> Iterator[None]:
+    """What the chart gives beside that where `agent.metrics.tlsSecret` is set."""
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": "any"}}
+    path = "/apis/authentication.k8s.io/v1/tokenreviews"
+
+    def may_ask() -> bool:
+        return stolen.cluster.request("POST", path, review, token=stolen.token)[0] == HTTPStatus.CREATED
+
+    with with_metrics_by_token(stolen.cluster):
+        stolen.cluster.wait_until(may_ask, what="RBAC lets the agent ask")
+        yield
+    stolen.cluster.wait_until(lambda: not may_ask(), what="it does no more")
 
 
 @contextmanager
@@ -213,6 +229,48 @@ def read_page() -> set[Row]:
     }
 
 
+Rules = set[tuple[str, str, str]]
+"""Verb, group and resource."""
+EVERYWHERE: Rules = {
+    ("impersonate:associated-node", "authentication.k8s.io", "nodes"),
+    *(
+        (f"impersonate-on:associated-node:{verb}", "", resource)
+        for verb in ("get", "list", "watch")
+        for resource in ("pods", "nodes")
+    ),
+    ("list", "resource.k8s.io", "resourceslices"),
+    ("patch", "", "nodes"),
+    ("patch", "", "nodes/status"),
+    ("create", "", "events"),
+}
+
+
+def list_rules(stolen: StolenToken) -> tuple[Rules, Rules]:
+    """What the API server says the account may do in a tenant's namespace, and in that of the release.
+
+    Verbs that no call shows (`bind`, `escalate`, `approve`), wildcards and names of single objects would stand here.
+    """
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview"}
+    found: list[Rules] = []
+    for space in (stolen.namespace, SYSTEM):
+        body = review | {"spec": {"namespace": space}}
+        path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+        _, answer = stolen.cluster.request("POST", path, body, token=stolen.token)
+        found.append(
+            {
+                (verb, group, resource)
+                for rule in answer["status"]["resourceRules"]
+                for verb in rule["verbs"]
+                for group in rule["apiGroups"]
+                for resource in rule["resources"]
+                if not resource.startswith(EVERY_ACCOUNTS)
+            }
+        )
+    elsewhere, in_system = found
+    return elsewhere, in_system
+
+
+@pytest.mark.usefixtures("_metrics_by_token")
 def test_what_passes_is_what_the_page_says_and_nothing_else(stolen: StolenToken) -> None:
     rows, calls = try_everything(stolen, "itself", None)
     as_node, more = try_everything(stolen, "own node", f"system:node:{stolen.own}")
@@ -229,35 +287,19 @@ def test_as_another_it_may_do_nothing_at_all(stolen: StolenToken, user: str) -> 
 
 
 def test_the_api_server_knows_of_no_other_rule(stolen: StolenToken) -> None:
-    """Verbs that no call shows (`bind`, `escalate`, `approve`), wildcards and names of single objects would stand here."""
-    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview"}
-    found = set()
-    for space in (SYSTEM, stolen.namespace):
-        body = review | {"spec": {"namespace": space}}
-        path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
-        _, answer = stolen.cluster.request("POST", path, body, token=stolen.token)
-        found |= {
-            (space == SYSTEM, verb, group, resource)
-            for rule in answer["status"]["resourceRules"]
-            for verb in rule["verbs"]
-            for group in rule["apiGroups"]
-            for resource in rule["resources"]
-            if not resource.startswith(EVERY_ACCOUNTS)
-        }
-    everywhere = {
-        ("impersonate:associated-node", "authentication.k8s.io", "nodes"),
-        *(
-            (f"impersonate-on:associated-node:{verb}", "", resource)
-            for verb in ("get", "list", "watch")
-            for resource in ("pods", "nodes")
-        ),
-        ("patch", "", "nodes"),
-        ("patch", "", "nodes/status"),
-        ("create", "", "events"),
+    """As it is installed, without metrics by token."""
+    elsewhere, in_system = list_rules(stolen)
+    leases = {(verb, "coordination.k8s.io", "leases") for verb in ("create", "patch")}
+    assert (elsewhere, in_system) == (EVERYWHERE, EVERYWHERE | leases)
+
+
+@pytest.mark.usefixtures("_metrics_by_token")
+def test_metrics_by_token_take_two_questions_and_no_other_rule(stolen: StolenToken) -> None:
+    elsewhere, _ = list_rules(stolen)
+    assert elsewhere - EVERYWHERE == {
+        ("create", "authentication.k8s.io", "tokenreviews"),
+        ("create", "authorization.k8s.io", "subjectaccessreviews"),
     }
-    leases = {(verb, "coordination.k8s.io", "leases") for verb in ("create", "get", "update", "patch")}
-    assert {(verb, group, resource) for is_system, verb, group, resource in found if not is_system} == everywhere
-    assert {(verb, group, resource) for is_system, verb, group, resource in found if is_system} == everywhere | leases
 
 
 async def test_a_token_that_names_no_node_reads_nothing(stolen: StolenToken) -> None:

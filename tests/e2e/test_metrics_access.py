@@ -10,8 +10,7 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from tests.support.chart.helm import locate_helm
-from tests.support.chart.rendering import parse_objects, run_helm
+from tests.e2e.metrics_by_token import with_metrics_by_token
 from tests.support.control_plane.cluster import ControlPlane
 from tests.support.processes import LOOPBACK, choose_free_ports
 from vrampack.agent.metrics import AgentMetrics
@@ -23,36 +22,27 @@ from vrampack.kube.client import Api
 from vrampack.kube.credentials import load_credentials
 
 SYSTEM, AGENT = "vrampack-system", "vrampack-agent"
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
-PLURALS = {"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings"}
 
 
 async def test_metrics_are_for_accounts_that_may_get_them(cluster: ControlPlane, tmp_path: Path) -> None:
-    asked = ("--set", "agent.metrics.tlsSecret=agent-tls", "--show-only", "templates/agent/metrics.yaml")
-    objects = parse_objects(run_helm(locate_helm(), "template", *asked))
     namespace = cluster.namespace()
     for name in ("scraper", "stranger"):
         cluster.request_ok("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}})
     reader = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
         "metadata": {"name": "vrampack-test-scraper"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "vrampack-metrics-reader"},
         "subjects": [{"kind": "ServiceAccount", "name": "scraper", "namespace": namespace}],
     }
-    objects.append({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", **reader})
-    made = [f"{RBAC}/{PLURALS[each['kind']]}" for each in objects]
-    for path, each in zip(made, objects, strict=True):
-        cluster.request_ok("POST", path, each)
     tokens = {
         "": HTTPStatus.UNAUTHORIZED,
         "made-up": HTTPStatus.UNAUTHORIZED,
         cluster.token(namespace, "stranger"): HTTPStatus.FORBIDDEN,
         cluster.token(namespace, "scraper"): HTTPStatus.OK,
     }
-    try:
+    with with_metrics_by_token(cluster, [reader]):
         assert await ask_with_tokens(cluster, list(tokens)) == list(tokens.values())
-    finally:
-        for path, each in zip(made, objects, strict=True):
-            cluster.request("DELETE", f"{path}/{each['metadata']['name']}")
 
 
 async def ask_with_tokens(cluster: ControlPlane, tokens: list[str]) -> list[int]:

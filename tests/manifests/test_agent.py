@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import yaml
 
@@ -15,7 +17,9 @@ from tests.support.manifests import (
     load_documents,
     load_rendered,
 )
+from vrampack.agent.events import AgentEventReason
 from vrampack.cli.version import VERSION
+from vrampack.kube.events import MAX_MESSAGE_CHARACTERS
 
 FOLDERS = {
     "/var/lib/kubelet/device-plugins": ("/var/lib/kubelet/device-plugins", "Directory", False),
@@ -168,3 +172,18 @@ def test_the_network_lets_in_scrapers_alone() -> None:
             "ports": [{"protocol": "TCP", "port": 12347}],
         }
     ]
+
+
+def test_the_policy_admits_every_event_that_an_agent_writes() -> None:
+    """Of the code's reasons and length; that the rest is as the policy wants it, its own suite shows."""
+    documents = load_documents(MANIFESTS / "admission" / "agent.yaml")
+    (policy,) = [
+        each["spec"]
+        for each in documents
+        if each["metadata"]["name"] == "vrampack-agent-events" and "validations" in each["spec"]
+    ]
+    rule = policy["validations"][1]["expression"]
+    (prefix,) = re.findall(r"[?]reason[.]orValue\(''\)[.]startsWith\('(\w+)'\)", rule)
+    (longest,) = re.findall(r"[?]message[.]orValue\(''\)[.]size\(\) <= (\d+)", rule)
+    assert [reason.value for reason in AgentEventReason if not reason.value.startswith(prefix)] == []
+    assert int(longest) >= MAX_MESSAGE_CHARACTERS

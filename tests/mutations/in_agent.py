@@ -297,6 +297,12 @@ AGENT: Mapping[str, Mutation] = {
         "is_as_node = self._reads.is_node",
         "tests/kube/test_node_api.py::test_reads_of_pods_and_nodes_go_out_as_the_node_and_nothing_else_does[auto]",
     ),
+    "an agent writes an event that admission refuses": Mutation(
+        "vrampack/agent/events.py",
+        'INJECTION = "GPUMemoryInjection"',
+        'INJECTION = "Injection"',
+        "tests/manifests/test_agent.py::test_the_policy_admits_every_event_that_an_agent_writes",
+    ),
     "an agent that may not read as its node gives up": Mutation(
         "vrampack/kube/node_api.py",
         "return self._may_change",

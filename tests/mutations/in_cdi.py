@@ -19,6 +19,12 @@ CDI: Mapping[str, Mutation] = {
         "",
         f"{WHOLE}::test_a_container_gets_its_card_when_it_starts",
     ),
+    "a spec lets NVIDIA's runtime add every card": Mutation(
+        "vrampack/agent/admission/card_injection.py",
+        'VISIBLE_DEVICES_VARIABLE: "void",',
+        'VISIBLE_DEVICES_VARIABLE: "all",',
+        f"{WHOLE}::test_a_container_gets_its_card_when_it_starts",
+    ),
     "nodes for drawing go by under another name": Mutation(
         "vrampack/agent/cdi/card_edits.py",
         "device_nodes=tuple(node for node in edits.device_nodes if not _is_of_drm(node.path, node.host_path)),",

@@ -1,7 +1,7 @@
 """What else tells a runtime about devices, tried with NVIDIA's own programs of toolkit 1.20: runtime in mode `cdi`, NRI plugin.
 
 Each attack is made twice: without any admission policy, where what the node does by itself is seen, and with those that are
-installed. An attack that gets a card the first time shows that the program is at work, and which policy stops it.
+installed. An attack that gets a card the first time shows that the program is at work, and that only a policy stops it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tests.node.node_site import LOGS, NodeSite
 from tests.node.nvidia_spec import SPEC_FOLDER
 from tests.node.nvidia_toolkit import CDI_RUNTIME, NRI_PLUGIN
 from tests.node.pods import a_pod
+from tests.support.manifests import MANIFESTS
 from tests.support.processes import ManagedProcess
 
 pytestmark = [pytest.mark.containerd(BUILT_2), pytest.mark.timeout(300)]
@@ -43,6 +44,7 @@ VICTIMS = "vrampack.dev/card=NAME"
 """The CDI device of another pod, which a tenant cannot know; here it is told."""
 UNKNOWN = "unresolvable CDI devices vrampack.dev/card="
 POLICIES = "validatingadmissionpolicybindings,mutatingadmissionpolicybindings"
+VOID = "admission/void"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class Attack:
     env: Mapping[str, str] = field(default_factory=dict)
     runtime_class: str = ""
     refusal: str = ""
-    """What the API server says with the policies; empty: no policy stops it."""
+    """What the API server says with the policies that are installed; empty: `void` alone is about it."""
 
     def build_pod(self, name: str, device: str) -> Json:
         made = a_pod(name, main=self.asks)
@@ -73,18 +75,20 @@ class Attack:
 
 
 OWN = "its own"
+OF_ALL, OF_ONE, OF_RUNTIME = "nvidia.cdi.k8s.io", "nvidia.cdi.k8s.io/container.main", "cdi.k8s.io/any"
+PAST_THE_SCHEDULER = "names devices past the scheduler"
 ATTACKS = {
-    "nri": Attack(ITS_NODE, annotations={"nvidia.cdi.k8s.io/container.main": THE_CARD}),
-    "nri-pod": Attack(ITS_NODE, annotations={"nvidia.cdi.k8s.io": THE_CARD}),
-    "nri-victims": Attack(UNKNOWN, annotations={"nvidia.cdi.k8s.io/container.main": VICTIMS}),
-    "nri-asking": Attack(
-        {OWN, *ITS_NODE},
-        asks=2,
-        annotations={"nvidia.cdi.k8s.io/container.main": THE_CARD},
-        refusal="nvidia.cdi.k8s.io/container.main",
+    "nri": Attack(ITS_NODE, annotations={OF_ONE: THE_CARD}, refusal=f"'{OF_ONE}' {PAST_THE_SCHEDULER}"),
+    "nri-pod": Attack(ITS_NODE, annotations={OF_ALL: THE_CARD}, refusal=f"'{OF_ALL}' {PAST_THE_SCHEDULER}"),
+    "nri-victims": Attack(UNKNOWN, annotations={OF_ONE: VICTIMS}, refusal=f"'{OF_ONE}' {PAST_THE_SCHEDULER}"),
+    "nri-asking": Attack({OWN, *ITS_NODE}, asks=2, annotations={OF_ONE: THE_CARD}, refusal=f"'{OF_ONE}'"),
+    "cdi-annotation": Attack(set(), annotations={OF_RUNTIME: THE_CARD}, refusal=f"'{OF_RUNTIME}' {PAST_THE_SCHEDULER}"),
+    "cdi-annotation-class": Attack(
+        set(),
+        annotations={OF_RUNTIME: THE_CARD},
+        runtime_class=CLASS,
+        refusal=f"'{OF_RUNTIME}' {PAST_THE_SCHEDULER}",
     ),
-    "cdi-annotation": Attack(set(), annotations={"cdi.k8s.io/any": THE_CARD}),
-    "cdi-annotation-class": Attack(set(), annotations={"cdi.k8s.io/any": THE_CARD}, runtime_class=CLASS),
     "env": Attack(set(), env={"NVIDIA_VISIBLE_DEVICES": "all"}),
     "env-class": Attack(ALL, env={"NVIDIA_VISIBLE_DEVICES": "all"}, runtime_class=CLASS),
     "env-victims": Attack(UNKNOWN, env={"NVIDIA_VISIBLE_DEVICES": VICTIMS}, runtime_class=CLASS),
@@ -94,7 +98,12 @@ ATTACKS = {
         env={"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "all"},
         refusal="NVIDIA_VISIBLE_DEVICES",
     ),
-    "class-asking": Attack(f"runtime class {CLASS} may go past what holds its limit", asks=2, runtime_class=CLASS),
+    "class-asking": Attack(
+        f"runtime class {CLASS} may go past what holds its limit",
+        asks=2,
+        runtime_class=CLASS,
+        refusal=f"spec.runtimeClassName: '{CLASS}'",
+    ),
 }
 
 
@@ -142,10 +151,20 @@ def test_without_policies_the_node_stops_what_asks_and_the_programs_obey_the_res
     assert capabilities == "compute,utility"
 
 
-def test_with_policies_what_asks_is_refused_by_name(attacked: LiveNode) -> None:
+def test_with_policies_it_is_refused_by_name_and_void_shows_the_rest_no_card(attacked: LiveNode) -> None:
     for name, attack in ATTACKS.items():
         if attack.refusal:
             attacked.wait(partial(_is_refused, attacked, name, attack), what=f"{name} is refused")
+    left = {name: attack for name, attack in ATTACKS.items() if not attack.refusal}
+    pods = {name: attack.build_pod(name, VICTIMS) for name, attack in left.items()}
+    attacked.kubectl("apply", "-k", MANIFESTS / VOID)
+    try:
+        attacked.wait(lambda: _is_void(attacked, pods), what="void is in force")
+        attacked.kubectl("apply", "-f", "-", input=_as_list(pods))
+        found = {name: _read_outcome(attacked, name, attack) for name, attack in left.items()}
+        assert found == {name: set() for name in left}
+    finally:
+        attacked.kubectl("delete", "-k", MANIFESTS / VOID)
 
 
 def test_a_dra_driver_with_a_card_of_ours_keeps_the_node_back(attacked: LiveNode) -> None:
@@ -165,6 +184,13 @@ def test_a_dra_driver_with_a_card_of_ours_keeps_the_node_back(attacked: LiveNode
 def _is_refused(node: LiveNode, name: str, attack: Attack) -> bool:
     pod = _as_list({name: attack.build_pod(name, VICTIMS)})
     return attack.refusal in node.kubectl("create", "--dry-run=server", "-f", "-", input=pod, check=False).stderr
+
+
+def _is_void(node: LiveNode, pods: Mapping[str, Json]) -> bool:
+    """Whether each of these pods would be given the word, whatever it says."""
+    told = node.kubectl("apply", "--dry-run=server", "-o", "json", "-f", "-", input=_as_list(pods)).stdout
+    containers = [each["spec"]["containers"][0] for each in json.loads(told)["items"]]
+    return all(each["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}] for each in containers)
 
 
 def _start_victim(node: LiveNode) -> str:

@@ -27,6 +27,7 @@ TOKENS_FOR_WARNINGS = 5
 QUEUE_LENGTH = 1000
 RECENT_EVENTS_KEPT = 50_000
 WRITE_TIMEOUT_SECONDS = 5.0
+MAX_MESSAGE_CHARACTERS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,7 @@ class EventRecorder:
             },
             "involvedObject": involved,
             "reason": event.reason,
-            "message": event.text[:1000],
+            "message": event.text[:MAX_MESSAGE_CHARACTERS],
             "type": "Warning" if event.is_warning else "Normal",
             "source": {"component": self._component},
             "reportingComponent": self._component,

@@ -181,6 +181,21 @@ def ensure_object(cluster: ControlPlane, collection: str, made: Json) -> None:
         raise RuntimeError(f"{collection}: {status} {answer}")
 
 
+def ensure_namespace(cluster: ControlPlane, name: str) -> None:
+    """A namespace that takes pods, whatever a test before removed or made; one that is going has to be gone first."""
+    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+
+    def takes_pods() -> bool:
+        status, found = cluster.request("GET", f"/api/v1/namespaces/{name}")
+        if status == HTTPStatus.NOT_FOUND:
+            ensure_object(cluster, "/api/v1/namespaces", {"metadata": {"name": name}})
+            return False
+        is_going = "deletionTimestamp" in found["metadata"]
+        return not is_going and cluster.request("GET", account)[0] == HTTPStatus.OK
+
+    cluster.wait_until(takes_pods, 60, what=f"namespace {name} takes pods")
+
+
 def _account(cluster: ControlPlane, namespace: str, name: str, *, granted_in: str | None = None) -> str:
     """The token of an account that may do everything about pods in one namespace, and nothing elsewhere."""
     granted_in = granted_in or namespace

@@ -18,12 +18,15 @@ import (
 	"github.com/argoproj/gitops-engine/pkg/utils/kube"
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
 const (
-	rounds  = 2
-	timeout = 2 * time.Minute
+	rounds        = 2
+	timeout       = 2 * time.Minute
+	settleTimeout = 5 * time.Second
+	pollInterval  = 100 * time.Millisecond
 	// Argo CD's own, by which it knows its objects again.
 	mark        = "argocd.argoproj.io/tracking-id"
 	application = "vrampack"
@@ -101,11 +104,19 @@ func syncOnce(ctx context.Context, gitops engine.GitOpsEngine, live cache.Cluste
 	if err != nil {
 		return made, err
 	}
-	live.Invalidate()
-	if err := live.EnsureSynced(); err != nil {
-		return made, err
+	// A difference is one that lasts: an event of a watch that has just ended may be behind what the sync wrote.
+	err = wait.PollImmediateWithContext(ctx, pollInterval, settleTimeout, func(context.Context) (bool, error) {
+		live.Invalidate()
+		if err := live.EnsureSynced(); err != nil {
+			return false, err
+		}
+		var err error
+		made.Differs, made.Left, err = compare(live, text, namespace)
+		return len(made.Differs) == 0, err
+	})
+	if err == wait.ErrWaitTimeout {
+		err = nil
 	}
-	made.Differs, made.Left, err = compare(live, text, namespace)
 	return made, err
 }
 
