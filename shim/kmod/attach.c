@@ -109,9 +109,10 @@ static int replace_table(struct inode *inode)
 		pr_err("driver %s: its interface is not known here\n", table->owner->version);
 		return error;
 	}
-	error = duplicates_watch();
-	if (error)
-		return error;
+	if (!duplicates_are_watched()) {
+		pr_err("no probe on the driver's functions for nvidia-uvm's duplicates\n");
+		return -EOPNOTSUPP;
+	}
 	/* It is open, so its module is there. */
 	__module_get(table->owner);
 	own = table;
@@ -152,6 +153,8 @@ int attach_begin(const char *control)
 		return 0;
 	if (!module_is_live(THIS_MODULE))
 		return -ENODEV;
+	/* Not in there: a probe wants the lock that work_on_cpu_safe holds. Without the driver it finds nothing. */
+	duplicates_watch();
 	error = work_on_cpu_safe(raw_smp_processor_id(), find_device, (void *)control);
 	if (!error)
 		pr_info("attached to driver %s, %s\n", attach_version(),

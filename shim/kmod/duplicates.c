@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
-#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
-
 #include "duplicates.h"
 
 #include <linux/hashtable.h>
@@ -8,7 +6,6 @@
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/notifier.h>
-#include <linux/printk.h>
 #include <linux/ptrace.h>
 #include <linux/rculist.h>
 #include <linux/slab.h>
@@ -210,24 +207,21 @@ static int put_on(struct kprobe *probe, const char *symbol, kprobe_pre_handler_t
 	return register_kprobe(probe);
 }
 
-int duplicates_watch(void)
+void duplicates_watch(void)
 {
-	int error = 0;
-
 	mutex_lock(&probes_lock);
-	if (!is_on) {
-		error = put_on(&dup_probe, DRIVER ":nvUvmInterfaceDupMemory", on_dup);
-		if (!error) {
-			error = put_on(&free_probe, DRIVER ":nvUvmInterfaceFreeDupedHandle", on_free);
-			if (error)
-				unregister_kprobe(&dup_probe);
-		}
-		is_on = !error;
+	if (!is_on && !put_on(&dup_probe, DRIVER ":nvUvmInterfaceDupMemory", on_dup)) {
+		if (put_on(&free_probe, DRIVER ":nvUvmInterfaceFreeDupedHandle", on_free))
+			unregister_kprobe(&dup_probe);
+		else
+			WRITE_ONCE(is_on, true);
 	}
 	mutex_unlock(&probes_lock);
-	if (error)
-		pr_err("no probe on the driver's functions for nvidia-uvm's duplicates (%d)\n", error);
-	return error ? -EOPNOTSUPP : 0;
+}
+
+bool duplicates_are_watched(void)
+{
+	return READ_ONCE(is_on);
 }
 
 /* Nothing of nvidia-uvm runs any more, since it holds the driver; or this module goes, and no file is managed. */
@@ -242,7 +236,7 @@ static void stop(void)
 		unregister_kprobe(&free_probe);
 		unregister_kprobe(&dup_probe);
 	}
-	is_on = false;
+	WRITE_ONCE(is_on, false);
 	mutex_unlock(&probes_lock);
 	hash_for_each_safe(duplicates, bucket, next, one, node) {
 		hash_del_rcu(&one->node);

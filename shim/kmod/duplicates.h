@@ -6,12 +6,16 @@
 #ifndef DUPLICATES_H
 #define DUPLICATES_H
 
+#include <linux/types.h>
+
 /* From now on it is known when the driver goes; nothing is watched yet. */
 int duplicates_begin(void);
 /* inflight_end comes after it: what is held is given back. */
 void duplicates_end(void);
 
-/* Under the commands' lock, when the driver is there. -EOPNOTSUPP: it has no such functions, or they take no probe. */
-int duplicates_watch(void);
+/* Under the commands' lock: on the driver that is there, if there is one that has these functions. */
+void duplicates_watch(void);
+/* Of a driver that is held meanwhile. */
+bool duplicates_are_watched(void);
 
 #endif
