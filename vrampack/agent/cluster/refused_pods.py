@@ -5,7 +5,8 @@ The agent has no right to evict: with a stolen token of one it would reach every
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import zip_longest
 from typing import Literal, Protocol
 
 from vrampack.agent.cluster.own_node import MetadataEntries
@@ -37,11 +38,19 @@ class RefusedPodsPublisher:
     def set_reasons(self, source: RefusalSource, reasons: Mapping[str, str]) -> None:
         """All that `source` has against pods from now on, by uid, most urgent first."""
         self._by_source[source] = dict(reasons)
-        merged: dict[str, str] = {}
-        for each in self._by_source.values():
-            merged |= each
+        merged = _merge_by_turns(self._by_source.values())
         if merged != self._published and self._node is not None:
             self._published = merged
             self._node.set_desired(
                 {("annotations", well_known.NODE_REFUSED): write_refused(merged) if merged else None}
             )
+
+
+def _merge_by_turns(sources: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """One pod of each source in turn: the list is short, and many pods of one source must not keep out those of another."""
+    merged: dict[str, str] = {}
+    for row in zip_longest(*(each.items() for each in sources)):
+        for item in row:
+            if item is not None:
+                merged.setdefault(*item)
+    return merged

@@ -51,13 +51,16 @@ class OveruseReporter:
     async def report_overuse(self) -> None:
         """One round. Raises `DriverError`."""
         named: dict[str, str] = {}
+        staying: dict[str, str] = {}
         for over in await self._list_over_limit():
             pod = self._find_pod(over.pod_uid)
             if pod is not None:
                 text = f"container {over.container} uses {over.used_mib} MiB of card {over.uuid}, its limit is {over.limit_mib} MiB"
                 self._events.record_pod_event(pod.pod, AgentEventReason.OVER_LIMIT, text)
                 if over.should_evict:
-                    named[over.pod_uid] = OVER_LIMIT
+                    is_replaceable = pod.is_controlled and not pod.is_static
+                    (named if is_replaceable else staying)[over.pod_uid] = OVER_LIMIT
+        named |= staying  # last: pods that are not evicted must not fill the list
         for uid in named.keys() - self._named.keys():
             log.warning("pod over its limit named uid=%s", uid)
         self._set_named(named)
