@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -91,13 +91,13 @@ class VerdictBook:
         whole = gpu.mig_parent or gpu.uuid
         self._absent = {uuid: each for uuid, each in self._absent.items() if each.gpu != whole}
 
-    def drop_healed_absent(self) -> None:
-        """Cards that are not there and that an operator gave up."""
+    def drop_healed_absent(self, listed: Collection[str]) -> None:
+        """Forget the verdicts that an operator ended on cards other than these: no check of such a card will do it."""
         heals = self._read_heals()
         self._absent = {
             uuid: each
             for uuid, each in self._absent.items()
-            if (heal := heals.get(uuid)) is None or each.verdict.since > heal.at
+            if uuid in listed or (heal := heals.get(uuid)) is None or each.verdict.since > heal.at
         }
 
     def list_faults(self, gpu: Gpu, condition: GpuCondition) -> tuple[CardFault, ...]:
