@@ -1,6 +1,6 @@
-"""The pods that may not start here, or not go on, as they stand on the own Node: the extender reads it there and evicts.
+"""Publishes the pods to be evicted in an annotation of the agent's own Node: the extender reads it and evicts them.
 
-The agent has no right to evict: with a stolen token of one it would reach every pod of the cluster.
+The agent has no right to evict: with that right, one stolen token of an agent would reach every pod of the cluster.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from vrampack.cards import well_known
 from vrampack.cards.refused_pods import write_refused
 
 RefusalSource = Literal["start", "use", "health"]
-"""Who has something against a pod: the fence before a start, the look at what running ones use, or its card's health."""
+"""What refuses a pod: the fence at its start, the check of what it uses, or the health of its card."""
 
 
 class DesiredEntries(Protocol):
@@ -36,7 +36,7 @@ class RefusedPodsPublisher:
         self._node = node
 
     def set_reasons(self, source: RefusalSource, reasons: Mapping[str, str]) -> None:
-        """All that `source` has against pods from now on, by uid, most urgent first."""
+        """All pods that `source` refuses from now on: the reason by uid, most urgent first."""
         self._by_source[source] = dict(reasons)
         merged = _merge_by_turns(self._by_source.values())
         if merged != self._published and self._node is not None:

@@ -44,7 +44,7 @@ class DiscoverySettings:
     include: frozenset[str] = frozenset()
     """Only these, when there are any: uuids of cards, or of GPUs for all their instances."""
     exclude: frozenset[str] = frozenset()
-    """Not these: somebody else gives them out."""
+    """Not these: another plugin gives them out."""
     check_seconds: float = 5
     fail_after_checks: int = 3
     """So many failed checks in a row make a card unhealthy: one call may fail for reasons that pass."""
@@ -84,21 +84,21 @@ class CardChange:
 
 
 def ignore_change(change: CardChange) -> None:
-    """For who only looks."""
+    """For callers that ignore changes."""
 
 
 def ignore_xid(xid: Xid) -> None:
-    """For who counts no reports."""
+    """For callers that count no XIDs."""
 
 
 def ignore_driver_error() -> None:
-    """For who counts no failures."""
+    """For callers that count no failures."""
 
 
 class Discovery:
     """The cards of this node."""
 
-    def __init__(  # noqa: PLR0913 - what it asks and whom it tells, each named
+    def __init__(  # noqa: PLR0913 - its sources and its listeners, each named
         self,
         driver: GpuDriver,
         settings: DiscoverySettings,

@@ -49,16 +49,16 @@ class VerdictBook:
 
     @property
     def absent(self) -> tuple[StoredVerdict, ...]:
-        """On cards that are not listed, for the next agent to read."""
+        """The verdicts on cards that are not listed, for the next agent to read."""
         return tuple(self._absent[uuid] for uuid in sorted(self._absent))
 
     def follow_node(self, read_heals: Callable[[], Mapping[str, CardHeal]]) -> None:
-        """A Node has the verdicts: no card is looked at until `restore`. `read_heals` gives the operators' word, by uuid."""
+        """The Node keeps the verdicts: no card is checked until `restore`. `read_heals` gives the operators' heals, by uuid."""
         self._read_heals = read_heals
         self._restored.clear()
 
     def restore(self, stored: Iterable[StoredVerdict]) -> None:
-        """What the agent before this one wrote."""
+        """Take over what the previous agent wrote."""
         self._absent |= {each.uuid: each for each in stored}
         self._restored.set()
 

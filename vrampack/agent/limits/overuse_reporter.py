@@ -45,7 +45,7 @@ class OveruseReporter:
                 await self.report_overuse()
             except DriverError as error:
                 log.debug("usage not measured error=%s", error)
-            except Exception:  # what is looked at has names that tenants choose: one of them stops no other's report
+            except Exception:  # tenants choose the names in it: a bad one must not end the reports
                 log.exception("overuse not reported")
 
     async def report_overuse(self) -> None:

@@ -1,7 +1,7 @@
 """Who may read the page of metrics: accounts that RBAC lets `get` the URL `/metrics`, as with the metrics of Kubernetes' own parts.
 
-A verdict is remembered for a while, under the token's hash. Tokens that were never let in may cause only so many questions to
-the API server a second: a caller that makes tokens up without end would have the agents of all nodes ask for each of them.
+The agent remembers each verdict for a while, under the token's hash. It reviews only a few unknown tokens a second: otherwise a
+caller that invents tokens would make the agents of all nodes ask the API server about each of them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from vrampack.kube.reviews import may_token_read_page
 log = logging.getLogger(__name__)
 
 ALLOWED_SECONDS = 60.0
-"""For so long a token works on that was revoked, or whose right was taken away."""
+"""How long a token still works after it was revoked or lost its right."""
 REFUSED_SECONDS = 10.0
-"""For so long a right that was given is not seen."""
+"""How long a new right takes to be noticed."""
 MAX_VERDICTS = 64
 """Scrapers of a cluster are a handful."""
 STRANGERS_PER_SECOND = 5
-"""Of tokens that were not let in before."""
+"""Reviews of tokens that were not allowed before."""
 REVIEW_SECONDS = 3.0
 """Both questions; a scraper waits for ten."""
 _SCHEME = b"bearer "
