@@ -255,6 +255,12 @@ AGENT: Mapping[str, Mutation] = {
         "return HTTPStatus.OK",
         "tests/agent/test_metrics_access.py::test_a_verdict_stands_for_a_while",
     ),
+    "one address uses up the reviews of unknown tokens": Mutation(
+        "vrampack/agent/status/metrics_access.py",
+        "self._strangers[peer] += 1",
+        'self._strangers[""] += 1',
+        "tests/agent/test_metrics_access.py::test_one_address_leaves_reviews_for_a_scraper_whose_token_is_new",
+    ),
     "who holds what is told to every user of the node": Mutation(
         "vrampack/agent/status/http.py",
         "listener = name.bind_socket(socket.SOCK_STREAM, mode=0o600)",

@@ -42,6 +42,8 @@ class StatusRequest:
     target: bytes = b""
     headers: dict[bytes, bytes] = field(default_factory=dict)
     method: bytes = b""
+    peer: str = ""
+    """The caller's address; empty on a unix socket."""
 
     @property
     def path(self) -> str:
@@ -142,6 +144,8 @@ class BoundedServer:
             reader = await connection.open_streams(self._get_tls_context)
             request = await _read_request(reader)
         async with asyncio.timeout(ANSWER_SECONDS):
+            if isinstance(request, StatusRequest):
+                request.peer = connection.peer
             connection.is_answering = True
             answer = await self._find_answer(request)
             # From here on it may be closed to make room: only the caller is slow now.

@@ -115,7 +115,7 @@ class _MetricsPage:
 
     async def __call__(self, request: StatusRequest) -> StatusAnswer:
         if self.access is not None:
-            status = await self.access.check_caller(request.headers.get(b"authorization", b""))
+            status = await self.access.check_caller(request.headers.get(b"authorization", b""), peer=request.peer)
             if status is not HTTPStatus.OK:
                 return explain_status(status)
         if time.monotonic() - self.made_at >= PAGE_SECONDS:
