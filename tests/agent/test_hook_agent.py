@@ -143,7 +143,7 @@ async def test_a_container_that_the_hook_never_asked_for_is_named(
         assert world.read_metric(UNGUARDED) == 1
         await world.wait_until(lambda: bool(told(world)))
         assert [name for name, _ in told(world)] == ["past"]
-        assert "container main runs without its limit: runtime class the default one did not" in told(world)[0][1]
+        assert "container main runs without its limit: the default runtime handler did not" in told(world)[0][1]
         (shown,) = world.agent._build_limits_status().unguarded
         assert (shown.namespace, shown.pod, shown.uid, shown.container) == ("default", "past", uids[1], "main")
 

@@ -125,12 +125,15 @@ class UnguardedStarts:
         return bool(get_limits_mib(container.pod.pod.uid, container.container))
 
     def _report_container(self, found: UnguardedContainer) -> None:
-        handler = found.pod.runtime_class or "the default one"
+        named = found.pod.runtime_class
+        handler = f"the handler of runtime class {named}" if named else "the default runtime handler"
         text = (
-            f"container {found.container} runs without its limit: runtime class {handler} did not call vrampack-hook; "
+            f"container {found.container} runs without its limit: {handler} did not call vrampack-hook; "
             "delete the pod, and let that handler call the hook or put its class into runtime_classes.refuse"
         )
-        log.error("unguarded start pod=%s container=%s runtime_class=%s", found.pod.pod, found.container, handler)
+        log.error(
+            "unguarded start pod=%s container=%s runtime_class=%s", found.pod.pod, found.container, named or "default"
+        )
         self._events.record_pod_event(found.pod.pod, AgentEventReason.UNGUARDED_START, text)
 
     @property
