@@ -1,8 +1,8 @@
 """What the agents' Leases cost a busy scheduler: the burst and the storm once without them and once with them, in turn.
 
 A thousand agents write what is really used of their cards, each its own Lease once a minute, all the time that the pods of
-the other two groups are placed; the extender lists and watches these Leases. The writes come evenly from one connection:
-agents spread theirs by chance. Rounds of off and on take turns on one control plane, so that what else the machine does falls on both,
+the other two groups are placed; the extender lists and watches these Leases. The writes come evenly, from one
+connection of another process: agents spread theirs by chance. Rounds of off and on take turns on one control plane, so that what else the machine does falls on both,
 and the median of the rounds' ratios is shown. A ratio of paces says what a user feels, one of CPU time per pod what was spent.
 It says nothing of the agents' own cost, which is one request a minute.
 """
@@ -10,12 +10,16 @@ It says nothing of the agents' own cost, which is one request a minute.
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import cycle
+from multiprocessing.sharedctypes import Synchronized
+from multiprocessing.synchronize import Event
 from statistics import median
 from typing import Self, TypeVar
 
@@ -78,43 +82,44 @@ class PairedFigures:
 
 
 class LeaseWriters:
-    """A context manager: the agents of so many nodes, each of which writes its Lease once in an interval."""
+    """A context manager: the agents of so many nodes, each of which writes its Lease once in an interval.
+
+    They are a process of their own, as the agents are programs elsewhere: a thread of this one would take turns with
+    what makes the pods and sees them bound.
+    """
 
     def __init__(self, cluster: ControlPlane, count: int) -> None:
-        self._cluster = cluster
-        self._names = [f"gpu-{number:04}" for number in range(count)]
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._write_leases, daemon=True)
-        self._error: Exception | None = None
-        self._started = 0.0
-        self.written_count = 0
+        context = multiprocessing.get_context("fork")
+        self._stopping = context.Event()
+        self._written = context.Value("Q", 0)
+        self._process = context.Process(
+            target=_write_leases, args=(cluster, count, self._stopping, self._written), daemon=True
+        )
 
     def __enter__(self) -> Self:
-        self._started = time.monotonic()
-        self._thread.start()
+        self._process.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
-        self._thread.join()
-        if self._error is not None:
-            raise RuntimeError("a Lease was not written") from self._error
+        self._process.join()
+        if self._process.exitcode:
+            raise RuntimeError("a Lease was not written: what its process said is above")
 
     @property
-    def writes_per_second(self) -> float:
-        return self.written_count / (time.monotonic() - self._started)
+    def written_count(self) -> int:
+        return int(self._written.value)
 
-    def _write_leases(self) -> None:
-        pause = INTERVAL_SECONDS / len(self._names)
-        try:
-            with closing(ApiServerClient(self._cluster, content_type="application/merge-patch+json")) as caller:
-                while not self._stopping.wait(max(0.0, self._started + self.written_count * pause - time.monotonic())):
-                    name = self._names[self.written_count % len(self._names)]
-                    lease = build_lease(name, self.written_count)
-                    caller.send_request("PATCH", f"{LEASES}/{name_usage_lease(name)}", lease)
-                    self.written_count += 1
-        except Exception as error:  # noqa: BLE001 - raised again where the block ends
-            self._error = error
+
+def _write_leases(cluster: ControlPlane, count: int, stopping: Event, written: Synchronized[int]) -> None:
+    pause, started = INTERVAL_SECONDS / count, time.monotonic()
+    names = [f"gpu-{number:04}" for number in range(count)]
+    with closing(ApiServerClient(cluster, content_type="application/merge-patch+json")) as caller:
+        for turn, name in enumerate(cycle(names)):
+            if stopping.wait(max(0.0, started + turn * pause - time.monotonic())):
+                return
+            caller.send_request("PATCH", f"{LEASES}/{name_usage_lease(name)}", build_lease(name, turn))
+            written.value = turn + 1
 
 
 def build_lease(node_name: str, turn: int) -> Json:

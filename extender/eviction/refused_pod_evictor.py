@@ -1,7 +1,7 @@
 """Evicts pods that the agent of their node refuses for longer than a while, so that the replacement finds another place.
 
 Agents may not evict: a token stolen from one would reach every pod of the cluster. Their word counts for this much: a pod
-that asks for our memory, is bound to that very node and has a controller, one of a node every few seconds, by its uid
+that asks for our memory, is bound to that very node and has a controller, a few a second of the whole cluster, by its uid
 and through the eviction API, which disruption budgets may stop.
 
 Two extenders may do so for one pod. The uid makes the second eviction harmless; still, one that no scheduler calls
@@ -36,11 +36,15 @@ STANDBY_SECONDS = 60.0
 """How much longer one waits that no scheduler calls."""
 NODE_INTERVAL_SECONDS = 5.0
 """Between two evictions from one node, so that a node that lies empties slowly and is seen doing it."""
+PODS_PER_ROUND = 5
+"""Of all nodes together, so that a rollout of agents that refuse everything does not empty a whole cluster at once."""
 RETRY_SECONDS = (10.0, 300.0)
 """First and longest pause before the next try, doubled each time: a disruption budget may not allow it for hours."""
 TOO_MANY_REQUESTS = 429
 GONE_STATUSES = (404, 409)
-"""The pod is not there any more, or another one has its name."""
+"""The pod is not there any more, or another one has its name. Some conflicts pass, so it is looked at once more, late."""
+FAILURES_BEFORE_EVENT = 3
+"""An API server that fails once or twice is not the pod's matter. One that always does is: two budgets of one pod, say."""
 
 
 @dataclass(slots=True)
@@ -95,11 +99,13 @@ class RefusedPodEvictor:
         after_seconds = self._after_seconds + (0.0 if self._is_called() else STANDBY_SECONDS)
         now = self._clock()
         self._next_of_node = {name: at for name, at in self._next_of_node.items() if at > now}
+        left = PODS_PER_ROUND
         for refusal in refusals:
             attempt = self._attempts.setdefault((refusal.node_name, refusal.uid), _Attempt())
             due_at = max(refusal.seen_at + after_seconds, attempt.next_at)
             pod = self._find_pod(refusal)
-            if pod is not None and now >= due_at and refusal.node_name not in self._next_of_node:
+            if left and pod is not None and now >= due_at and refusal.node_name not in self._next_of_node:
+                left -= 1
                 await self._consider_eviction(refusal, pod, attempt)
 
     def _find_pod(self, refusal: ReportedRefusal) -> Pod | None:
@@ -153,20 +159,19 @@ class RefusedPodEvictor:
         status = error.status if isinstance(error, RefusedError) else 0
         result = "gone" if status in GONE_STATUSES else "budget" if status == TOO_MANY_REQUESTS else "failed"
         self._metrics.evictions.labels(result).inc()
-        if result == "gone":
-            attempt.next_at = math.inf
-            return
         first, longest = RETRY_SECONDS
+        if result == "gone":
+            attempt.next_at = self._clock() + longest
+            return
         attempt.next_at = self._clock() + min(longest, first * 2.0 ** min(attempt.failures, 10))
         attempt.failures += 1
-        if attempt.is_told:
+        if attempt.failures == 1:
+            log.warning("pod not evicted cause=%s pod=%s uid=%s error=%s", refusal.reason, pod, pod.uid, error)
+        if attempt.is_told or (result == "failed" and attempt.failures < FAILURES_BEFORE_EVENT):
             return
         attempt.is_told = True
-        log.warning("pod not evicted cause=%s pod=%s uid=%s error=%s", refusal.reason, pod, pod.uid, error)
-        if result == "budget":
-            self._record_not_evicted(
-                refusal, pod, f"a PodDisruptionBudget does not allow it; it is tried again: {error}"
-            )
+        why = "a PodDisruptionBudget does not allow it" if result == "budget" else "the API server does not do it"
+        self._record_not_evicted(refusal, pod, f"{why}; it is tried again: {error}")
 
     def _record_not_evicted(self, refusal: ReportedRefusal, pod: Pod, text: str) -> None:
         self._events.record_pod_event(

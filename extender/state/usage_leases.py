@@ -31,6 +31,8 @@ class NodeUsage:
     cards: Mapping[str, CardUsage]
     good_until: float
     """By our own clock, from when the write was seen: clocks of nodes differ."""
+    version: str
+    """Of the Lease: a list that shows the same write again renews nothing."""
 
 
 class UsageLeases:
@@ -61,8 +63,11 @@ class UsageLeases:
         self._usage_by_node = kept
 
     def on_changed(self, obj: LeaseObject) -> None:
-        node_name = _find_node_name(obj)
+        node_name, version = _find_node_name(obj), obj.metadata.resource_version
         if node_name is None:
+            return
+        known = self._usage_by_node.get(node_name)
+        if known is not None and version and known.version == version:
             return
         try:
             cards = read_usage((obj.metadata.annotations or {}).get(well_known.USAGE, ""))
@@ -71,7 +76,7 @@ class UsageLeases:
             self._usage_by_node.pop(node_name, None)
             return
         seconds = obj.spec.lease_duration_seconds or DEFAULT_DURATION_SECONDS
-        self._usage_by_node[node_name] = NodeUsage(cards, self._clock() + seconds)
+        self._usage_by_node[node_name] = NodeUsage(cards, self._clock() + seconds, version)
 
     def on_deleted(self, obj: LeaseObject) -> None:
         node_name = _find_node_name(obj)

@@ -50,6 +50,12 @@ WEAKENINGS: dict[str, dict[str, Edit]] = {
     },
     "a resource that no scheduler looked for": {POLICY: with_text("object.spec.?nodeName.orValue('') == ''", "true")},
     "ephemeral containers": {EPHEMERAL: with_validation_switched_off},
+    "an entry behind void": {
+        EPHEMERAL: with_text(
+            "c.?env.orValue([]).filter(e, e.name == 'NVIDIA_VISIBLE_DEVICES') != [{'name': 'NVIDIA_VISIBLE_DEVICES', 'value': 'void'}]",
+            "!c.?env.orValue([]).exists(e, e.name == 'NVIDIA_VISIBLE_DEVICES' && e.?value.orValue('') == 'void')",
+        )
+    },
 }
 
 
@@ -71,7 +77,8 @@ def is_shown_cards(bench: AdmissionBench) -> list[str]:
             init=[admission_container("init"), admission_container("sidecar", env=[CARDS], restartPolicy="Always")],
         )
     )
-    bench.add_debug_container(name, admission_container("debugger"), admission_container("naming", env=[CARDS]))
+    debuggers = {"debugger": [], "naming": [CARDS], "repeating": [*VOID, CARDS]}
+    bench.add_debug_container(name, *(admission_container(each, env=env) for each, env in debuggers.items()))
     bogus = with_resources(admission_container("bogus", env=[CARDS]), limits={"nvidia.com/bogus": "1"})
     placed = bench.create_pod(admission_pod(bogus, nodeName=bench.node))
     spec = bench.read_pod(name)["spec"]

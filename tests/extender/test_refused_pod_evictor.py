@@ -233,16 +233,31 @@ async def test_what_may_pass_is_tried_again(answer: Exception) -> None:
     assert stage.count_results() == {"failed": 1, "evicted": 1}
 
 
+async def test_an_api_server_that_goes_on_failing_is_told_of_once() -> None:
+    """As it does where two disruption budgets are about one pod: that is 500 to it, whenever it is asked."""
+    stage = EvictorHarness(*[NoAnswerError("500: more than one PodDisruptionBudget")] * 4)
+    stage.add_pod(ledger_pod("p", node="n"))
+    stage.report("p")
+    assert await stage.at(30, 40) == [1, 2]
+    assert stage.events.told == []
+    assert await stage.at(60, 100) == [3, 4]
+    assert [reason for _, reason, _ in stage.events.told] == ["GPUMemoryNotEvicted"]
+    assert stage.events.told[0][2].endswith(
+        "the API server does not do it; it is tried again: 500: more than one PodDisruptionBudget"
+    )
+
+
 GONE = {"gone": RefusedError(404, "NotFound", "p"), "another one": RefusedError(409, "Conflict", "uid")}
 
 
 @pytest.mark.parametrize("answer", GONE.values(), ids=GONE)
-async def test_a_pod_that_is_not_there_any_more_is_not_tried_again(answer: Exception) -> None:
+async def test_a_pod_that_is_not_there_any_more_is_not_tried_again_soon(answer: Exception) -> None:
     stage = EvictorHarness(answer)
     stage.add_pod(ledger_pod("p", node="n"))
     stage.report("p")
-    assert await stage.at(30, 60, 3600) == [1, 1, 1]
+    assert await stage.at(30, 60, 329) == [1, 1, 1]
     assert stage.events.told == []
+    assert await stage.at(330) == [2], "a conflict that passed"
 
 
 async def test_a_node_that_refuses_all_its_pods_empties_slowly_and_alone() -> None:
@@ -254,6 +269,14 @@ async def test_a_node_that_refuses_all_its_pods_empties_slowly_and_alone() -> No
             stage.add_pod(ledger_pod(name, node=node))
         stage.report(*names, node=node)
     assert await stage.at(30, 34, 35, 40) == [2, 2, 4, 6]
+
+
+async def test_nodes_that_refuse_all_at_once_do_not_empty_a_cluster_at_once() -> None:
+    stage = EvictorHarness()
+    for at in range(12):
+        stage.add_pod(ledger_pod(f"p{at}", node=f"n{at}"))
+        stage.report(f"p{at}", node=f"n{at}")
+    assert await stage.at(30, 31, 32, 33) == [5, 10, 12, 12]
 
 
 async def test_a_node_that_is_gone_says_nothing() -> None:

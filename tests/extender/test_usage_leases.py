@@ -22,9 +22,12 @@ class LeaseHarness:
         self.leases = UsageLeases(ExtenderMetrics("test"), clock=lambda: self.now)
 
 
-def lease(node: str, usage: CardUsage = BUSY, *, name: str = "", text: str | None = None) -> LeaseObject:
+def lease(
+    node: str, usage: CardUsage = BUSY, *, name: str = "", text: str | None = None, version: str = ""
+) -> LeaseObject:
     annotations = {USAGE: write_usage({f"{node}-card": usage}) if text is None else text}
-    return LeaseObject(ObjectMeta(name=name or f"vrampack-usage-{node}", annotations=annotations), LeaseSpec(node, 900))
+    meta = ObjectMeta(name=name or f"vrampack-usage-{node}", annotations=annotations, resource_version=version)
+    return LeaseObject(meta, LeaseSpec(node, 900))
 
 
 def test_the_newest_figures_of_a_node_count_until_they_are_not_renewed() -> None:
@@ -36,6 +39,19 @@ def test_the_newest_figures_of_a_node_count_until_they_are_not_renewed() -> None
     assert harness.leases.get_usage("n")
     harness.now = 900
     assert harness.leases.get_usage("n") == {}
+
+
+def test_a_list_that_shows_the_same_write_again_renews_nothing() -> None:
+    """A watch that breaks is followed by a list: an agent that is gone would be shown for as long as watches break."""
+    harness = LeaseHarness()
+    harness.leases.on_changed(lease("n", version="7"))
+    harness.now = 600
+    for version, seen_at_900 in (("7", False), ("8", True)):
+        harness.leases.on_list_started("expired")
+        harness.leases.on_page([lease("n", version=version)])
+        harness.leases.on_list_finished()
+        harness.now = 900
+        assert bool(harness.leases.get_usage("n")) is seen_at_900
 
 
 def test_a_lease_says_nothing_of_another_node() -> None:

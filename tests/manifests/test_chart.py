@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 
+import pytest
 import yaml
 
 from tests.support.chart.rendering import PAGE, VALUES_SCHEMA, embed_schemas, embed_table
@@ -29,6 +31,22 @@ def test_each_value_says_why_to_set_it_and_is_in_the_manual() -> None:
 
 def test_the_schema_has_those_of_the_programs_files_in_it() -> None:
     assert VALUES_SCHEMA.read_text() == embed_schemas(VALUES_SCHEMA.read_text())
+
+
+ELSEWHERE = {
+    # A value of the chart's own, an address, or what is right for the chart alone.
+    "extender": {"apiVersion", "kind", "listen", "tls", "unit_mib", "policy", "profiles", "rules", "usage_leases"},
+    "agent": {"apiVersion", "kind", "mode", "standalone", "listen", "metrics", "resources", "unit_mib", "usage_lease"},
+}
+
+
+@pytest.mark.parametrize("program", ELSEWHERE)
+def test_each_setting_of_a_program_can_be_given_by_the_chart(program: str) -> None:
+    """A file's schema that grows by a field would refuse it in the chart until somebody misses it."""
+    schema = json.loads(VALUES_SCHEMA.read_text())
+    given = schema["properties"][program]["properties"]["config"]["properties"]
+    assert given.keys() | ELSEWHERE[program] == schema["$defs"][f"{program}-configuration"]["properties"].keys()
+    assert not given.keys() & ELSEWHERE[program]
 
 
 def test_the_chart_is_of_the_version_of_the_image() -> None:

@@ -37,7 +37,7 @@ AGENT_ROLE: list[Json] = [
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
 ]
 USAGE_ROLE: list[Json] = [
-    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "get", "update", "patch"]},
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "patch"]},
 ]
 USAGE_READER_ROLE: list[Json] = [
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["list", "watch"]},

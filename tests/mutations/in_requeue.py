@@ -113,6 +113,12 @@ WAITING: Mapping[str, Mutation] = {
         "pass",
         f"{EVICTOR}::test_once_evicted_it_is_not_evicted_again_while_it_ends",
     ),
+    "an eviction that always fails is told nowhere": Mutation(
+        "extender/eviction/refused_pod_evictor.py",
+        'if attempt.is_told or (result == "failed" and attempt.failures < FAILURES_BEFORE_EVENT):',
+        'if attempt.is_told or result == "failed":',
+        f"{EVICTOR}::test_an_api_server_that_goes_on_failing_is_told_of_once",
+    ),
     "a bare pod is evicted": Mutation(
         "extender/eviction/refused_pod_evictor.py",
         "if not seen.is_controlled or seen.is_static:",

@@ -13,6 +13,12 @@ USAGE: Mapping[str, Mutation] = {
         "return holder",
         "tests/extender/test_usage_leases.py::test_a_lease_says_nothing_of_another_node",
     ),
+    "a list renews the Lease of an agent that is gone": Mutation(
+        "extender/state/usage_leases.py",
+        "if known is not None and version and known.version == version:",
+        "if False:",
+        "tests/extender/test_usage_leases.py::test_a_list_that_shows_the_same_write_again_renews_nothing",
+    ),
     "a Lease is written whenever a figure changed": Mutation(
         "vrampack/agent/cluster/usage_lease.py",
         "await asyncio.sleep(interval * random.uniform(1, MAX_DELAY))  # noqa: S311",
