@@ -14,6 +14,7 @@ from tests.support.nvml_stub import load_stub_machine
 from tests.support.scripted_driver import ScriptedDriver, scripted_gpu, scripted_mig_instance
 from vrampack.agent.cluster import cards_condition
 from vrampack.agent.inventory.discovery import Discovery, DiscoverySettings
+from vrampack.agent.inventory.health import CardHealth
 from vrampack.agent.inventory.verdict_book import VerdictBook
 from vrampack.agent.nvml.driver import GpuCondition, Xid
 from vrampack.agent.nvml.errors import DriverError
@@ -219,6 +220,15 @@ async def test_a_heal_of_an_instance_that_is_gone_outlasts_a_restart(is_healed: 
     discovery = a_discovery(ScriptedDriver(scripted_gpu(0)), book)
     await discovery.refresh_cards()
     assert [card.healthy for card in discovery.cards] == [is_healed]
+
+
+@pytest.mark.parametrize("whole_at", ["2026-11-23T11:00:00Z", "2026-11-23T09:30:00Z"])
+def test_the_latest_heal_of_an_instance_and_of_its_gpu_counts(whole_at: str) -> None:
+    verdict = CardVerdict("xid-54", "human", since="2026-11-23T10:00:00Z")
+    book = VerdictBook()
+    book.follow_node(lambda: {"MIG-a": CardHeal("2026-11-23T09:00:00Z"), "GPU-0": CardHeal(whole_at)})
+    health = CardHealth().mark_out("XID 54", verdict)
+    assert book.is_repaired(scripted_mig_instance("a", slot=0), health, GpuCondition()) is (whole_at > verdict.since)
 
 
 async def test_nvml_decides_where_it_follows_an_xid() -> None:

@@ -124,8 +124,10 @@ class VerdictBook:
         return (heal is not None and verdict.since <= heal.at) or is_repaired(verdict, condition, self._boot)
 
     def _find_heal(self, gpu: Gpu) -> CardHeal | None:
+        """The latest word of an operator on the card or, for a MIG instance, on its GPU."""
         heals = self._read_heals()
-        return heals.get(gpu.uuid) or heals.get(gpu.mig_parent or "")
+        found = [heals[uuid] for uuid in (gpu.uuid, gpu.mig_parent) if uuid is not None and uuid in heals]
+        return max(found, key=lambda heal: heal.at, default=None)
 
     def _moment(self) -> str:
         return datetime.fromtimestamp(self._now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
