@@ -14,12 +14,13 @@ from tests.support.nvml_stub import load_stub_machine
 from tests.support.scripted_driver import ScriptedDriver, scripted_gpu, scripted_mig_instance
 from vrampack.agent.cluster import cards_condition
 from vrampack.agent.inventory.discovery import Discovery, DiscoverySettings
+from vrampack.agent.inventory.health import CardHealth
 from vrampack.agent.inventory.verdict_book import VerdictBook
 from vrampack.agent.nvml.driver import GpuCondition, Xid
 from vrampack.agent.nvml.errors import DriverError
 from vrampack.agent.nvml.nvml_driver import NvmlDriver
-from vrampack.cards.card_verdicts import CardHeal, read_stored_verdicts, write_heals
-from vrampack.cards.node import CardFacts
+from vrampack.cards.card_verdicts import CardHeal, StoredVerdict, read_stored_verdicts, write_heals
+from vrampack.cards.node import CardFacts, CardVerdict
 from vrampack.cards.node_annotations import read_node, write_cards
 
 PENDING = GpuCondition(is_remap_pending=True, is_remap_failed=False)
@@ -207,6 +208,27 @@ async def test_a_recut_takes_no_verdict_away() -> None:
     driver.present, driver.cut = (scripted_gpu(0),), frozenset()
     await discovery.refresh_cards()
     assert [(card.uuid, card.reason) for card in discovery.cards] == [("GPU-0", "XID 119: reset the GPU")]
+
+
+@pytest.mark.parametrize("is_healed", [True, False])
+async def test_a_heal_of_an_instance_that_is_gone_outlasts_a_restart(is_healed: bool) -> None:  # noqa: FBT001
+    """The Node still shows the verdict to the next agent, which finds the whole GPU in place of the instance."""
+    verdict = CardVerdict("xid-54", "human", since="2026-11-23T10:00:00Z")
+    book = VerdictBook()
+    book.follow_node(lambda: {"MIG-a": CardHeal(verdict.since)} if is_healed else {})
+    book.restore([StoredVerdict("MIG-a", "GPU-0", "XID 54", verdict)])
+    discovery = a_discovery(ScriptedDriver(scripted_gpu(0)), book)
+    await discovery.refresh_cards()
+    assert [card.healthy for card in discovery.cards] == [is_healed]
+
+
+@pytest.mark.parametrize("whole_at", ["2026-11-23T11:00:00Z", "2026-11-23T09:30:00Z"])
+def test_the_latest_heal_of_an_instance_and_of_its_gpu_counts(whole_at: str) -> None:
+    verdict = CardVerdict("xid-54", "human", since="2026-11-23T10:00:00Z")
+    book = VerdictBook()
+    book.follow_node(lambda: {"MIG-a": CardHeal("2026-11-23T09:00:00Z"), "GPU-0": CardHeal(whole_at)})
+    health = CardHealth().mark_out("XID 54", verdict)
+    assert book.is_repaired(scripted_mig_instance("a", slot=0), health, GpuCondition()) is (whole_at > verdict.since)
 
 
 async def test_nvml_decides_where_it_follows_an_xid() -> None:

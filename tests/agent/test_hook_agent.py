@@ -122,26 +122,28 @@ async def test_a_container_that_its_pods_record_does_not_name_is_refused(
 async def test_a_container_that_the_hook_never_asked_for_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two pods start; the runtime calls the hook for one of them."""
+    """Three pods start; the runtime calls the hook for one of them, and one waits for its next start by now."""
     install_hook(tmp_path, monkeypatch)
     async with agent_harness(starts=False, enforcement="native") as world:
         world.hook_socket.parent.mkdir()
         await world.start_agent()
-        uids = [f"0000000{place}-0000-4000-8000-000000000000" for place in range(2)]
-        asked, past = (put_bound_pod(world, name, uid=uid) for name, uid in zip(("asked", "past"), uids, strict=True))
-        for pod in (asked, past):
+        uids = [f"0000000{place}-0000-4000-8000-000000000000" for place in range(3)]
+        named = zip(("asked", "past", "waiting"), uids, strict=True)
+        asked, past, waiting = pods = [put_bound_pod(world, name, uid=uid) for name, uid in named]
+        for pod in pods:
             assert await world.kubelet.admit(pod)
             await start_container(world, pod)
+            pod.states["main"].started_at = "" if pod is waiting else "2999-01-01T00:00:00Z"
         assert await ask_for(world, asked, asked.states["main"].container_id.rpartition("/")[2])
-        for pod in (asked, past):
+        for pod in pods:
             report_status(world, pod)
         watched = world.agent._pod_cache
-        await world.wait_until(lambda: [bool(each.container_ids) for each in watched.list_pods()] == [True, True])
+        await world.wait_until(lambda: all(each.container_ids for each in watched.list_pods()))
         world.agent._unguarded_starts.check_containers(watched.list_pods(), world.agent._workload.get_limits_mib)
         assert world.read_metric(UNGUARDED) == 1
         await world.wait_until(lambda: bool(told(world)))
         assert [name for name, _ in told(world)] == ["past"]
-        assert "container main runs without its limit: runtime class the default one did not" in told(world)[0][1]
+        assert "container main runs without its limit: the default runtime handler did not" in told(world)[0][1]
         (shown,) = world.agent._build_limits_status().unguarded
         assert (shown.namespace, shown.pod, shown.uid, shown.container) == ("default", "past", uids[1], "main")
 
@@ -166,6 +168,15 @@ async def test_what_an_agent_before_this_one_may_have_answered_is_not_judged(
             report_status(world, pod)
         await world.wait_until(lambda: bool(told(world)))
         assert [name for name, _ in told(world)] == ["after"]
+
+
+async def test_answers_that_no_check_compares_are_kept_within_a_bound() -> None:
+    """With a back end that needs no hook the hook is answered all the same, for as long as the agent runs."""
+    async with agent_harness(enforcement="none") as world:
+        starts = world.agent._unguarded_starts
+        for each in range(unguarded_starts.MAX_ANSWERS + 5):
+            starts.record_answer(str(each))
+        assert len(starts._allowed_ids) == unguarded_starts.MAX_ANSWERS
 
 
 def told(world: AgentHarness) -> list[tuple[str, str]]:

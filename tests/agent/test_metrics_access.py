@@ -15,6 +15,7 @@ from vrampack.agent.status.metrics_access import (
     ALLOWED_SECONDS,
     MAX_VERDICTS,
     REFUSED_SECONDS,
+    STRANGERS_PER_PEER,
     STRANGERS_PER_SECOND,
     MetricsAccess,
 )
@@ -57,8 +58,8 @@ class AccessBench:
     access: MetricsAccess
     clock: list[float]
 
-    async def ask(self, token: str) -> HTTPStatus:
-        return await self.access.check_caller(f"Bearer {token}".encode())
+    async def ask(self, token: str, *, peer: str = "10.0.0.1") -> HTTPStatus:
+        return await self.access.check_caller(f"Bearer {token}".encode(), peer=peer)
 
 
 @asynccontextmanager
@@ -96,7 +97,9 @@ async def test_a_verdict_stands_for_a_while(tmp_path: Path) -> None:
 async def test_what_is_no_bearer_token_is_asked_of_nobody(tmp_path: Path) -> None:
     basic = b"Basic " + base64.b64encode(b"scraper:scraper-token")
     async with run_bench(tmp_path) as bench:
-        assert [await bench.access.check_caller(each) for each in (b"", basic)] == [HTTPStatus.UNAUTHORIZED] * 2
+        assert [await bench.access.check_caller(each, peer="10.0.0.1") for each in (b"", basic)] == [
+            HTTPStatus.UNAUTHORIZED
+        ] * 2
         assert bench.server.reviewed == []
 
 
@@ -104,14 +107,21 @@ async def test_made_up_tokens_ask_a_few_times_a_second_and_push_no_scraper_out(t
     async with run_bench(tmp_path) as bench:
         assert await bench.ask("scraper-token") is HTTPStatus.OK
         bench.clock[0] += 1
-        said = [await bench.ask(f"made-up-{number}") for number in range(STRANGERS_PER_SECOND + 3)]
+        said = [await bench.ask(f"made-up-{number}", peer=str(number)) for number in range(STRANGERS_PER_SECOND + 3)]
         assert said == [HTTPStatus.UNAUTHORIZED] * STRANGERS_PER_SECOND + [HTTPStatus.TOO_MANY_REQUESTS] * 3
         for number in range(MAX_VERDICTS * 2):
             bench.clock[0] += 1 if number % STRANGERS_PER_SECOND == 0 else 0
-            await bench.ask(f"other-{number}")
+            await bench.ask(f"other-{number}", peer=str(number))
         bench.clock[0] += ALLOWED_SECONDS
         for number in range(STRANGERS_PER_SECOND):  # the second's share is used up
-            await bench.ask(f"last-{number}")
+            await bench.ask(f"last-{number}", peer=str(number))
+        assert await bench.ask("scraper-token") is HTTPStatus.OK
+
+
+async def test_one_address_leaves_reviews_for_a_scraper_whose_token_is_new(tmp_path: Path) -> None:
+    async with run_bench(tmp_path) as bench:
+        said = [await bench.ask(f"made-up-{number}", peer="10.0.0.2") for number in range(20)]
+        assert said.count(HTTPStatus.UNAUTHORIZED) == STRANGERS_PER_PEER
         assert await bench.ask("scraper-token") is HTTPStatus.OK
 
 

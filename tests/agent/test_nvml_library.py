@@ -7,6 +7,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -269,6 +270,20 @@ async def test_a_card_s_use_of_compute_is_told_by_process_since_the_last_call(
     machine.add_sample(a10, 4712, timestamp=21, sm_percent=100)
     machine.lose(l4)
     assert await library.read_utilization() == (GpuUtilization(a10, {4712: 100}),)
+
+
+async def test_a_sample_from_the_future_hides_no_later_one(tmp_path: Path, simulate: Simulate) -> None:
+    """Neither a time that is rubbish, nor one that the node's clock showed before it was set back."""
+    machine = simulate("v100")
+    (v100,) = (gpu.uuid for gpu in machine.gpus)
+    library, now = a_library(tmp_path), int(time.time()) * 1_000_000
+    await library.list_gpus()
+    for pid, timestamp in ((4711, 2**62), (4712, now + 30_000_000)):
+        machine.add_sample(v100, pid, timestamp=timestamp, sm_percent=1)
+    assert await library.read_utilization() == (GpuUtilization(v100, {4712: 1}),)
+    machine.add_sample(v100, 4713, timestamp=now + 20_000_000, sm_percent=2)
+    (found,) = await library.read_utilization()
+    assert found.sm_percent.get(4713) == 2
 
 
 async def test_a_card_in_mig_mode_does_not_say_who_computes(tmp_path: Path, simulate: Simulate) -> None:

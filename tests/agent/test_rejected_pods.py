@@ -153,3 +153,16 @@ def test_the_pod_itself_is_told_each_time_it_is_refused() -> None:
     sidecar = replace(start, allocation=replace(start.allocation, container="sidecar"))
     stage.rejected.record_rejection(sidecar, LIMIT)
     assert stage.at(5) == {"u": "limit"}
+
+
+def test_many_pods_of_one_source_keep_out_none_of_another() -> None:
+    """A tenant may have any number of bare pods refused; they must not hide a pod that uses too much or has a sick card."""
+    stage = RejectedPodsHarness()
+    for number in range(2 * MAX_REFUSED_PODS):
+        stage.rejected.record_rejection(a_start(f"bare-{number}", is_controlled=False), NO_RECORD)
+    stage.at(5)
+    stage.publisher.set_reasons("use", {"greedy": "over_limit"})
+    stage.publisher.set_reasons("health", {"sick": "card_unhealthy"})
+    named = stage.node.reasons
+    assert len(named) == MAX_REFUSED_PODS
+    assert (named.get("greedy"), named.get("sick")) == ("over_limit", "card_unhealthy")

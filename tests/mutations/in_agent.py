@@ -36,6 +36,18 @@ AGENT: Mapping[str, Mutation] = {
         "return False",
         "tests/agent/test_hook_agent.py::test_a_container_that_the_hook_never_asked_for_is_named",
     ),
+    "many bare pods keep out of the Node's list those with a sick card": Mutation(
+        "vrampack/agent/cluster/refused_pods.py",
+        "for row in zip_longest(*(each.items() for each in sources)):",
+        "for row in [[item for each in sources for item in each.items()]]:",
+        "tests/agent/test_rejected_pods.py::test_many_pods_of_one_source_keep_out_none_of_another",
+    ),
+    "a container that waits is said to run without its limit": Mutation(
+        "vrampack/agent/admission/unguarded_starts.py",
+        "if started_at is None or started_at < self._first_judged:",
+        "if started_at is not None and started_at < self._first_judged:",
+        "tests/agent/test_hook_agent.py::test_a_container_that_the_hook_never_asked_for_is_named",
+    ),
     "a DRA driver may offer the same cards": Mutation(
         "vrampack/agent/device_plugin/resource_slices.py",
         "shared = sorted(_list_uuids(slices) & ours)",
@@ -242,6 +254,12 @@ AGENT: Mapping[str, Mutation] = {
         "return HTTPStatus.OK if is_allowed else HTTPStatus.FORBIDDEN",
         "return HTTPStatus.OK",
         "tests/agent/test_metrics_access.py::test_a_verdict_stands_for_a_while",
+    ),
+    "one address uses up the reviews of unknown tokens": Mutation(
+        "vrampack/agent/status/metrics_access.py",
+        "self._strangers[peer] += 1",
+        'self._strangers[""] += 1',
+        "tests/agent/test_metrics_access.py::test_one_address_leaves_reviews_for_a_scraper_whose_token_is_new",
     ),
     "who holds what is told to every user of the node": Mutation(
         "vrampack/agent/status/http.py",

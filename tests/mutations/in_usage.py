@@ -27,8 +27,14 @@ USAGE: Mapping[str, Mutation] = {
     ),
     "the driver's rubbish is believed": Mutation(
         "vrampack/agent/nvml/utilization.py",
-        "is_plausible = sample.pid > 0 and sample.timeStamp > since and 0 <= sample.smUtil <= FULL_PERCENT",
+        "is_plausible = sample.pid > 0 and since < sample.timeStamp <= until and 0 <= sample.smUtil <= FULL_PERCENT",
         "is_plausible = True",
         "tests/agent/test_nvml_library.py::test_a_card_s_use_of_compute_is_told_by_process_since_the_last_call",
+    ),
+    "samples are asked for from after the present": Mutation(
+        "vrampack/agent/nvml/utilization.py",
+        "since = min(self._read_until[uuid], int(now * _MICROSECONDS))",
+        "since = self._read_until[uuid]",
+        "tests/agent/test_nvml_library.py::test_a_sample_from_the_future_hides_no_later_one",
     ),
 }

@@ -135,7 +135,7 @@ class AgentMetrics:
         )
         self._read_identity = Gauge(
             "vrampack_agent_read_identity_info",
-            "Always 1; the label says as whom the agent reads pods and nodes: its node, or its account.",
+            "Always 1; the label says which identity reads pods and nodes: the node, or the agents' account.",
             ["identity"],
             registry=self.registry,
         )
@@ -216,7 +216,7 @@ class AgentMetrics:
         self._injection.labels(mode).set(1)
 
     def set_read_identity(self, identity: str) -> None:
-        """As whom pods and nodes are read from now on."""
+        """The identity that reads pods and nodes from now on."""
         self._read_identity.clear()
         self._read_identity.labels(identity).set(1)
 

@@ -49,7 +49,7 @@ class MetricsTlsSettings(StrictModel):
     """PEM key of this server."""
 
     client_ca_file: Path | None = Field(default=None, strict=False)
-    """PEM authority that signs scrapers. Without it any client gets as far as `metrics.authorization`."""
+    """PEM authority that signs scrapers. Without it any client may connect, and `metrics.authorization` decides."""
 
     @model_validator(mode="after")
     def _check_pair(self) -> MetricsTlsSettings:
@@ -67,7 +67,7 @@ class MetricsSettings(StrictModel):
     tls: MetricsTlsSettings = MetricsTlsSettings()
 
     authorization: Literal["none", "token"] = "none"
-    """`token`: only who sends a bearer token whose account RBAC lets `get` the URL `/metrics`. It needs `tls`."""
+    """`token`: a client must send a bearer token of an account that RBAC allows to `get` the URL `/metrics`. It needs `tls`."""
 
     @model_validator(mode="after")
     def _check_listener(self) -> MetricsSettings:
@@ -95,7 +95,7 @@ class CardSelection(StrictModel):
 
     @property
     def are_selected(self) -> bool:
-        """Whether somebody divided the cards between two plugins."""
+        """Whether the cards are divided between two plugins."""
         return bool(self.include or self.exclude)
 
 
@@ -125,10 +125,10 @@ class SickCardEviction(StrictModel):
     """Whether pods leave a card that will not heal by itself, and how fast."""
 
     pods: int = Field(default=0, ge=0, le=32)
-    """At most so many pods of this node in `per_minutes`. 0: pods stay on the card."""
+    """The most pods of this node that are evicted in `per_minutes`. 0: pods stay on the card."""
 
     per_minutes: float = Field(default=60.0, gt=0, le=10_080)
-    """The time that `pods` is for. A restarted agent counts from nothing."""
+    """The period of `pods`, in minutes. A restarted agent begins a new one."""
 
 
 class HealthSettings(StrictModel):
@@ -138,7 +138,7 @@ class HealthSettings(StrictModel):
     """Between two looks at all cards."""
 
     call_seconds: float = Field(default=10.0, gt=0, le=120)
-    """After which a call of the driver counts as hung."""
+    """Seconds after which a call of the driver counts as hung."""
 
     recover_after_checks: int = Field(default=3, ge=1, le=1000)
     """Clean looks in a row before an unhealthy card is offered again. Raise it for cards that come and go."""
@@ -165,7 +165,7 @@ class RuntimeClassSettings(StrictModel):
     """Only these, and pods that name none. Without it all but those of `refuse`."""
 
     refuse: tuple[str, ...] = Field(default=("nvidia-cdi", "nvidia-legacy"), strict=False)
-    """Never these: by default the two handlers of NVIDIA's toolkit that nobody configures a hook for."""
+    """Never these: by default the two handlers of NVIDIA's toolkit that do not call a hook as it installs them."""
 
     def is_allowed(self, name: str) -> bool:
         """Whether a pod of this runtime class may start; empty for none."""
@@ -173,13 +173,13 @@ class RuntimeClassSettings(StrictModel):
 
 
 class OveruseSettings(StrictModel):
-    """What is said of containers over their limit where nobody holds it (`enforcement: watch`)."""
+    """What is said of containers over their limit where nothing holds it (`enforcement: watch`)."""
 
     slack_mib: int = Field(default=512, ge=0, le=1_048_576)
-    """MiB above the limit that are let pass: a process costs more than it allocates, about 450 MiB on a T4."""
+    """MiB above the limit that are allowed: a process costs more than it allocates, about 450 MiB on a T4."""
 
     evict_after_seconds: float | None = Field(default=None, gt=0, le=86_400)
-    """Have a pod evicted that is over for so long. Without it nobody is evicted, and an event says who is over."""
+    """Have a pod evicted that stays over its limit for this long. Without it no pod is evicted, and an event names the container."""
 
 
 class CdiSettings(StrictModel):
@@ -194,7 +194,7 @@ class CdiSettings(StrictModel):
     driver_capabilities: tuple[DriverCapability, ...] = Field(
         default=("compute", "utility"), strict=False, min_length=1
     )
-    """`NVIDIA_DRIVER_CAPABILITIES` of every container with a card, whatever pod and image say."""
+    """`NVIDIA_DRIVER_CAPABILITIES` of every container that gets its card by `cdi`, whatever pod and image say."""
 
     hook: Path | None = Field(default=None, strict=False)
     """Where the node has vrampack-hook. With it a limit that needs the hook needs no other installation of it."""
@@ -213,7 +213,7 @@ class UsageLeaseSettings(StrictModel):
     """Where the Lease is written: the agents' own namespace. Empty: nowhere."""
 
     interval_seconds: float = Field(default=60.0, ge=60, le=300)
-    """At least so long between two writes. Raise it where the API server is short of writes."""
+    """Shortest time between two writes. Raise it where the API server is short of writes."""
 
 
 class StandaloneSettings(StrictModel):
@@ -248,8 +248,9 @@ class AgentConfiguration(StrictModel):
     """How a card is named to the container runtime. `auto`: by CDI where the node has specs of NVIDIA's kind for all cards."""
 
     read_as: ReadAs = "auto"
-    """As whom pods and nodes are read. `node`: as the own node, which sees its own only (Kubernetes 1.36). `account`: as the
-    agents' account, which then needs the right to read all. `auto`: as the node where that is allowed, else as the account."""
+    """The identity that reads pods and nodes. `node`: this node, which may read itself and its own pods only (Kubernetes 1.36).
+    `account`: the agents' account, which then needs the right to read all of them. `auto`: the node where that is allowed, else the
+    account."""
 
     enforcement: Literal["auto", "native", "kmod", "preload", "watch", "none"] = "auto"
     """Who holds limits. `auto`: the strongest that this node can do."""

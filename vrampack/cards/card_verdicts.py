@@ -1,4 +1,4 @@
-"""Verdicts on cards as the Node's annotations have them, and the operators' word that ends one.
+"""Verdicts on cards as the Node's annotations have them, and the operators' heals that end them.
 
 Nothing here raises: a verdict or a heal that cannot be read is left out, and the card's `healthy` counts as it is.
 """
@@ -34,7 +34,7 @@ class StoredVerdict:
 
 @dataclass(frozen=True, slots=True)
 class CardHeal:
-    """An operator's word about one card."""
+    """An operator's heal of one card."""
 
     at: str
     waived: tuple[str, ...] = ()

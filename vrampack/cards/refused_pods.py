@@ -1,7 +1,7 @@
-"""`vrampack.dev/refused` of a node: the pods that its agent does not let start, or not go on, and why.
+"""`vrampack.dev/refused` of a Node: the pods that its agent does not let start or go on, and why.
 
-Agents write it and have no right to evict anything; the extender reads it and evicts. A pod that is named here is one
-of that node or is left alone, so the word of one node reaches no further.
+Agents write it and have no right to evict anything; the extender reads it and evicts. The extender evicts only pods of that Node, so
+one Node's annotation reaches no other Node's pods.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _REASON = re.compile(r"[a-z][a-z_]{0,39}")
 
 
 def write_refused(reasons: Mapping[str, str]) -> str:
-    """The value that says so, of the first 32 in their order; `reasons` is a word for each uid."""
+    """The annotation's value, with the first 32 pods; `reasons` is one word for each uid."""
     kept = sorted(islice(reasons.items(), MAX_REFUSED_PODS))
     return json.dumps({"v": 1, "pods": {uid: {"reason": reason} for uid, reason in kept}}, separators=(",", ":"))
 

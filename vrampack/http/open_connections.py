@@ -1,8 +1,8 @@
-"""Who stays connected when too many want to: whoever asked something last.
+"""Which connections a listener keeps when there are too many: those with the most recent requests.
 
-    a new connection --one too many--> the one that has asked nothing for longest goes
+    a new connection --one too many--> the connection that has been without a request for longest is closed
 
-A crowd of idle or half-sent requests therefore keeps nobody out: a probe is the newest connection of all, and is answered
+So any number of idle connections or half-sent requests locks out no client: a probe is the newest connection, and is answered
 long before it is the oldest. Connections that wait for their answer stay.
 """
 
@@ -24,7 +24,7 @@ class ClosableConnection(Protocol):
         """Whether a whole request waits for its answer."""
 
     def close_for_room(self) -> None:
-        """Go, at once."""
+        """Close at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class ConnectionLimits:
 
     total: int
     per_peer: int
-    """Of one address. Several clients may stand behind one, so this bounds what it costs and refuses nobody."""
+    """Of one address. Several clients may stand behind one, so this bounds the cost of an address and refuses no client."""
     keep_alive_seconds: int
     """How long one may stay without a request."""
 
@@ -50,7 +50,7 @@ class OpenConnections:
         return len(self._all)
 
     def add_connection(self, new: ClosableConnection) -> None:
-        """Take it in. It is itself closed when everybody else waits for an answer."""
+        """Take it in. It is itself closed when all others wait for an answer."""
         of_peer = self._by_peer.setdefault(new.peer, {})
         of_peer[new] = self._all[new] = None
         if len(of_peer) > self._limits.per_peer:

@@ -1,4 +1,4 @@
-"""TLS of a listener, from the files that its settings name: for anybody, or only for clients that an authority signed."""
+"""TLS of a listener, from the files that its settings name, with or without client certificates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class TlsFiles(Protocol):
 
     @property
     def client_ca_file(self) -> Path | None:
-        """PEM authorities of which one must have signed a client; None: anybody gets in."""
+        """PEM authorities of which one must have signed a client; None: any client may connect."""
 
 
 def build_tls_context(files: TlsFiles) -> ssl.SSLContext:

@@ -107,7 +107,7 @@ class Api:
 
         The server ends it after `server_seconds`; a line that is silent for `silence_seconds` is given up,
         because a half-open connection looks exactly like a quiet one. That is a `SilentWatchError`. One that was
-        open and is cut is a `BrokenWatchError`, one that nobody was there for an `UnreachableError`.
+        open and is cut is a `BrokenWatchError`, one where nothing listened an `UnreachableError`.
         """
         query = {
             "watch": "true",

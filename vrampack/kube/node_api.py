@@ -4,7 +4,7 @@ From Kubernetes 1.36 on an account whose token is bound to a pod may be let read
 (`impersonate:associated-node`, KEP-5284), and the API server's Node authorizer then shows it that node's pods and that
 Node, and nothing else. Where that cannot be had the account itself has the right to read all of them.
 
-Only reads go out so. What an agent writes, it writes as itself: that is whom admission policies look at.
+Only reads do this. The agent writes as its own account, because admission policies check that account.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ CORE_PATH = "/api/v1/"
 
 
 class ReadIdentity:
-    """As whom an agent reads. With `auto` it turns to the other one when the API server says that this one may not."""
+    """The identity with which an agent reads. With `auto` it changes to the other one when the API server answers 403."""
 
     def __init__(self, node: str, read_as: ReadAs, *, on_change: Callable[[str], None]) -> None:
-        """`on_change` is told who reads: `node` or `account`."""
+        """`on_change` is told the identity: `node` or `account`."""
         self.node = node
         self.is_node = read_as != "account"
         self._may_change = read_as == "auto"
@@ -43,7 +43,7 @@ class ReadIdentity:
         on_change(_NAMES[self.is_node])
 
     def turn_after_refusal(self, *, was_node: bool) -> bool:
-        """A read was answered 403: whether it is worth sending again, as the other one."""
+        """A read was answered 403: whether to send it again with the other identity."""
         if self._may_change and self.is_node == was_node:
             self.is_node = not was_node
             log.warning("reads refused refused_as=%s trying_as=%s", _NAMES[was_node], _NAMES[self.is_node])

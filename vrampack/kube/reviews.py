@@ -1,4 +1,4 @@
-"""Who holds a token, and whether RBAC lets that account read a page: what kube-rbac-proxy asks an API server about its callers."""
+"""TokenReview and SubjectAccessReview: which account a token is of, and whether RBAC lets it read a page."""
 
 from __future__ import annotations
 

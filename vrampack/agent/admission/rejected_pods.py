@@ -1,6 +1,6 @@
-"""Pods that may not start: told once, and named on the own Node when it lasts, or kubelet would ask for them for ever.
+"""Pods that may not start: an event on each, and their names on the own Node when it lasts, or kubelet would retry for ever.
 
-The extender evicts what stands there, so that the replacement of a pod of a controller finds another place. A bare or
+The extender evicts the pods named there, so that the replacement of a pod of a controller finds another place. A bare or
 static pod is kept: nothing would create it again.
 """
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 CHECK_INTERVAL_SECONDS = 1.0
 
 REASONS_BEYOND_FENCE = frozenset({"limit", "cdi", "api"})
-"""Refusals that a second look at the cards' room says nothing about."""
+"""Refusals that the fence did not make, so that asking it again says nothing about them."""
 REJECTION_VALID_SECONDS = 330.0
 """kubelet asks again within five minutes: what it was refused so long ago may be over."""
 
@@ -98,7 +98,7 @@ class RejectedPods:
         self._publisher.set_reasons("start", {uid: refusal.reason for uid, refusal in due})
 
     def _is_due(self, rejected: _RejectedPod) -> bool:
-        """Room may be free by now, which kubelet will find when it asks again. What else stood in the way is asked of kubelet."""
+        """Room may be free by now: then kubelet's next attempt succeeds. Other refusals last while kubelet goes on asking."""
         now = self._clock()
         if now - rejected.first_rejected_at < self._publish_after_seconds:
             return False

@@ -1,11 +1,11 @@
-"""Containers that run without having passed what holds limits: another handler went past the hook, or nobody asked the fence.
+"""Containers that run without their limit: their runtime handler did not call the hook, or kubelet could not ask the fence.
 
     hook --container id--> record_answer
     the pod's status --container id--> check_containers: no answer was given for it --> event, metric, /limits
 
-The hook is asked before a container's first process runs, and kubelet reports the id afterwards: whoever shows in a status
-has been asked about, or never will be. What an agent before this one answered is not known here, so containers that were
-started until shortly after this one began to listen are left out.
+The hook asks before a container's first process runs, and kubelet reports the id afterwards. So a container that a status shows
+as started and that has no answer never passed the hook. This agent does not know what the agent before it answered, so it leaves
+out containers that started until shortly after it began to look.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ PREDECESSOR_SECONDS = 6.0
 GetLimits: TypeAlias = Callable[[str, str], Mapping[str, int] | None]
 """Of a container, by uid of its pod and by name: MiB by card; None for one that is not known."""
 MAX_UNSHOWN = 1000
-"""Of these at most: twice the containers that a node has."""
+"""Answers that are kept for containers that no status has shown yet: about twice as many as a node runs containers."""
+MAX_ANSWERS = 10_000
+"""Answers that are kept in all: far more than the containers that one node can run."""
 
 
 class PodEventSink(Protocol):
@@ -75,6 +77,9 @@ class UnguardedStarts:
     def record_answer(self, container_id: str) -> None:
         """The hook was told that this container may start."""
         self._allowed_ids[container_id] = False
+        if len(self._allowed_ids) > MAX_ANSWERS:
+            # No check forgets them where no limit needs the hook, and an installed hook asks there too.
+            del self._allowed_ids[next(iter(self._allowed_ids))]
 
     def list_containers(self) -> tuple[UnguardedContainer, ...]:
         """Those that run now, as of the last check."""
@@ -110,20 +115,25 @@ class UnguardedStarts:
             del self._allowed_ids[each]
 
     def _is_unguarded(self, container: UnguardedContainer, get_limits_mib: GetLimits) -> bool:
-        """Whether it has a limit that nobody put in force."""
+        """Whether it has a limit that was never put in force."""
         if container.container_id in self._allowed_ids:
             return False
-        if container.pod.started_at.get(container.container, float("inf")) < self._first_judged:
+        started_at = container.pod.started_at.get(container.container)
+        # Without a time it waits, for its first start or its next one: the id is that of a container that is gone.
+        if started_at is None or started_at < self._first_judged:
             return False
         return bool(get_limits_mib(container.pod.pod.uid, container.container))
 
     def _report_container(self, found: UnguardedContainer) -> None:
-        handler = found.pod.runtime_class or "the default one"
+        named = found.pod.runtime_class
+        handler = f"the handler of runtime class {named}" if named else "the default runtime handler"
         text = (
-            f"container {found.container} runs without its limit: runtime class {handler} did not call vrampack-hook; "
+            f"container {found.container} runs without its limit: {handler} did not call vrampack-hook; "
             "delete the pod, and let that handler call the hook or put its class into runtime_classes.refuse"
         )
-        log.error("unguarded start pod=%s container=%s runtime_class=%s", found.pod.pod, found.container, handler)
+        log.error(
+            "unguarded start pod=%s container=%s runtime_class=%s", found.pod.pod, found.container, named or "default"
+        )
         self._events.record_pod_event(found.pod.pod, AgentEventReason.UNGUARDED_START, text)
 
     @property

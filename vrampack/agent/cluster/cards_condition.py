@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 WRITE_TIMEOUT_SECONDS = 10.0
 REVIEW_SECONDS = 60.0
-"""After so long the watch has shown the last write: what it shows then is compared, in case the Node object is another one."""
+"""After this time the watch has shown the last write. The condition is compared with the watch again, in case the Node was replaced."""
 RETRY_SECONDS = (1.0, 300.0)
 """First and longest pause after a write that failed: an admission policy of an older release refuses it for ever."""
 MAX_MESSAGE_LENGTH = 1000
@@ -32,7 +32,7 @@ MAX_MESSAGE_LENGTH = 1000
 
 @dataclass(frozen=True, slots=True)
 class CardsState:
-    """What the condition is to say."""
+    """The content of the condition."""
 
     status: str
     reason: str

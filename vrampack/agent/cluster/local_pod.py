@@ -21,7 +21,7 @@ class LocalPod:
     is_static: bool
     """Of a file of the node; the API server has its mirror."""
     is_controlled: bool
-    """Whether somebody makes it anew when it is gone."""
+    """Whether a controller creates a replacement when it is gone."""
     runtime_class: str = ""
     """Empty: the node's default handler."""
     started_at: Mapping[str, float] = field(default_factory=dict)

@@ -149,7 +149,7 @@ class OwnNode:
         self._on_resources(_quantity_texts(obj.status.capacity), _quantity_texts(obj.status.allocatable))
 
     def on_deleted(self, obj: LocalNodeObject) -> None:
-        """A node that joins anew has another object, with nothing of ours in it."""
+        """A node that joins again has a new object, without our entries."""
         log.warning("node deleted node=%s", obj.metadata.name)
         self._current = None
         self.uid = ""

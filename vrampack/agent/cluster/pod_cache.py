@@ -104,7 +104,7 @@ class PodCache:
         self._remove_pod(obj.metadata.uid)
 
     def on_contact(self) -> None:
-        """Nothing hangs on the age of what is known here: who starts is asked for anew."""
+        """Nothing hangs on the age of what is known here: a pod that starts is fetched again."""
 
     def on_malformed(self, reference: ObjectReference, text: str) -> None:
         log.warning("pod not readable pod=%s error=%s", reference, text)

@@ -1,11 +1,12 @@
-"""The pods that may not start here, or not go on, as they stand on the own Node: the extender reads it there and evicts.
+"""Publishes the pods to be evicted in an annotation of the agent's own Node: the extender reads it and evicts them.
 
-The agent has no right to evict: with a stolen token of one it would reach every pod of the cluster.
+The agent has no right to evict: with that right, one stolen token of an agent would reach every pod of the cluster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import zip_longest
 from typing import Literal, Protocol
 
 from vrampack.agent.cluster.own_node import MetadataEntries
@@ -13,7 +14,7 @@ from vrampack.cards import well_known
 from vrampack.cards.refused_pods import write_refused
 
 RefusalSource = Literal["start", "use", "health"]
-"""Who has something against a pod: the fence before a start, the look at what running ones use, or its card's health."""
+"""What refuses a pod: the fence at its start, the check of what it uses, or the health of its card."""
 
 
 class DesiredEntries(Protocol):
@@ -35,13 +36,21 @@ class RefusedPodsPublisher:
         self._node = node
 
     def set_reasons(self, source: RefusalSource, reasons: Mapping[str, str]) -> None:
-        """All that `source` has against pods from now on, by uid, most urgent first."""
+        """All pods that `source` refuses from now on: the reason by uid, most urgent first."""
         self._by_source[source] = dict(reasons)
-        merged: dict[str, str] = {}
-        for each in self._by_source.values():
-            merged |= each
+        merged = _merge_by_turns(self._by_source.values())
         if merged != self._published and self._node is not None:
             self._published = merged
             self._node.set_desired(
                 {("annotations", well_known.NODE_REFUSED): write_refused(merged) if merged else None}
             )
+
+
+def _merge_by_turns(sources: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """One pod of each source in turn: the list is short, and many pods of one source must not keep out those of another."""
+    merged: dict[str, str] = {}
+    for row in zip_longest(*(each.items() for each in sources)):
+        for item in row:
+            if item is not None:
+                merged.setdefault(*item)
+    return merged

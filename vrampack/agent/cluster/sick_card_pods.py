@@ -1,7 +1,8 @@
-"""Pods on a card that is unhealthy: an event on each of them, a count, and who is to leave, within a budget.
+"""Pods on an unhealthy card: an event on each of them, a count, and evictions within a budget.
 
-The agent evicts nobody. It names the pods that are to go on its Node (`refused_pods.py`), a few at a time, and only those on a
-card that does not heal by itself; bare and static pods stay, because nothing would create them again.
+The agent itself evicts no pod. It names the pods to be evicted on its Node (`refused_pods.py`), a few at a time, and only those on
+a card with a lasting verdict. Bare and static pods stay, because nothing would create them again. The budget is kept in memory:
+a restarted agent begins with all of it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ EVICTION_REASON = "card_unhealthy"
 class SickCardPods:
     """Of one node."""
 
-    def __init__(  # noqa: PLR0913 - whom it asks and tells, each named
+    def __init__(  # noqa: PLR0913 - its sources and its listeners, each named
         self,
         events: EventRecorder,
         metrics: AgentMetrics,
@@ -46,19 +47,19 @@ class SickCardPods:
         self._clock = clock
         self._on_evictions_changed = on_evictions_changed
         self._reported: set[tuple[str, str]] = set()
-        """Pods and cards of which the event was written, while both are as they were."""
+        """Pairs of pod and card that have their event, while the pod is there and the card unhealthy."""
         self._evictions: dict[str, str] = {}
         self._spent: deque[float] = deque()
-        """When each eviction of the last `per_minutes` was asked for."""
+        """The times of the evictions requested in the last `per_minutes`."""
 
     async def run(self) -> None:
-        """Look after them, until cancelled."""
+        """Check every few seconds, until cancelled."""
         while True:
             self.report_pods()
             await asyncio.sleep(CHECK_INTERVAL_SECONDS)
 
     def report_pods(self) -> None:
-        """One round."""
+        """Check all pods once."""
         sick = {card.uuid: card for card in self._get_cards() if card.reason and card.uuid is not None}
         counts = dict.fromkeys(sick.values(), 0)
         found: set[tuple[str, str]] = set()
@@ -83,7 +84,7 @@ class SickCardPods:
             self._on_evictions_changed(evictions)
 
     def _must_leave(self, pod: LocalPod, card: CardFacts) -> bool:
-        """Whether it is among those that were told to leave, or may be told so now."""
+        """Whether its eviction was requested already, or may be requested now."""
         if card.verdict is None or not pod.is_controlled or pod.is_static or pod.pod.is_terminating:
             return False
         if pod.pod.uid in self._evictions:

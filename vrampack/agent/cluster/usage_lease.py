@@ -1,7 +1,7 @@
-"""What is really used of this node's cards, told to the cluster: one Lease of the node, written once a minute at most.
+"""Publishes what is really used of this node's cards: one Lease for the node, written once a minute at most.
 
-A Lease and not the Node: schedulers do not watch Leases, and every change of a Node wakes every pod that waits. It belongs
-to the Node object, so that it goes when the node goes; one that is not renewed is not believed any more.
+It is a Lease because schedulers do not watch Leases, while every change of a Node wakes every pending pod. The Node object owns the
+Lease, so it is deleted with the Node. Readers ignore a Lease that is not renewed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ DURATION_SECONDS = 900
 """How long a reader believes it: three renewals may fail."""
 MEANINGFUL_MIB = 256
 MEANINGFUL_PERCENT = 10
-"""What changes by less is written at the next renewal."""
+"""Smaller changes wait for the next renewal."""
 MAX_DELAY = 1.1
-"""An interval is stretched by chance up to so much: agents that were started together do not stay together."""
+"""The largest random factor of an interval: agents that started together spread out."""
 
 
 class LeaseWriter(Protocol):
@@ -52,7 +52,7 @@ class NodeIdentity(Protocol):
 
 
 class UsageLeasePublisher:
-    """Writes when something changed that a placement could care about, and now and then to renew."""
+    """Writes after a change that matters to placement, and to renew the Lease."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class UsageLeasePublisher:
             await asyncio.sleep(interval * random.uniform(1, MAX_DELAY))  # noqa: S311
 
     async def publish_usage(self) -> None:
-        """One look, and one write where it is due. What fails is tried again at the next look."""
+        """Measure once, and write where a write is due. A failed write is tried again at the next interval."""
         cards = self._measure_cards()
         if not cards or not self._node.uid or not self._is_due(cards):
             return

@@ -44,7 +44,7 @@ class DiscoverySettings:
     include: frozenset[str] = frozenset()
     """Only these, when there are any: uuids of cards, or of GPUs for all their instances."""
     exclude: frozenset[str] = frozenset()
-    """Not these: somebody else gives them out."""
+    """Not these: another plugin gives them out."""
     check_seconds: float = 5
     fail_after_checks: int = 3
     """So many failed checks in a row make a card unhealthy: one call may fail for reasons that pass."""
@@ -84,21 +84,21 @@ class CardChange:
 
 
 def ignore_change(change: CardChange) -> None:
-    """For who only looks."""
+    """For callers that ignore changes."""
 
 
 def ignore_xid(xid: Xid) -> None:
-    """For who counts no reports."""
+    """For callers that count no XIDs."""
 
 
 def ignore_driver_error() -> None:
-    """For who counts no failures."""
+    """For callers that count no failures."""
 
 
 class Discovery:
     """The cards of this node."""
 
-    def __init__(  # noqa: PLR0913 - what it asks and whom it tells, each named
+    def __init__(  # noqa: PLR0913 - its sources and its listeners, each named
         self,
         driver: GpuDriver,
         settings: DiscoverySettings,
@@ -195,7 +195,6 @@ class Discovery:
             checkable = self._merge_inventory(inventory)
             await self._read_conditions(checkable)
             await self._check_cards(checkable)
-            self._verdicts.drop_healed_absent()
         return self._update_published()
 
     async def read_xids(self) -> bool:
@@ -234,6 +233,7 @@ class Discovery:
     def _merge_inventory(self, inventory: GpuInventory) -> Collection[str]:
         """Keep the list in step with the driver's; returns the cards that are there and can be checked."""
         found = {gpu.uuid: gpu for gpu in inventory.gpus if self._is_selected(gpu)}
+        self._verdicts.drop_healed_absent(found)  # first: a new card of the same GPU would take over what was healed
         for gpu in found.values():
             known = self._known_cards.get(gpu.uuid)
             if known is None:
@@ -262,7 +262,7 @@ class Discovery:
             self._verdicts.keep_dropped(known)
             self._report_change("dropped", gpu, "it was cut away and no pod holds it")
             return
-        reason = "its GPU was cut anew" if was_cut else "the driver no longer lists it"
+        reason = "its GPU was repartitioned" if was_cut else "the driver no longer lists it"
         if not known.is_missing:
             self._report_change("vanished", gpu, f"{reason}; it stays listed for the pods that hold it")
         self._known_cards[gpu.uuid] = KnownCard(gpu, known.health.mark_unhealthy(reason), is_missing=True)

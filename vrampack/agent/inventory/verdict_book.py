@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -49,16 +49,16 @@ class VerdictBook:
 
     @property
     def absent(self) -> tuple[StoredVerdict, ...]:
-        """On cards that are not listed, for the next agent to read."""
+        """The verdicts on cards that are not listed, for the next agent to read."""
         return tuple(self._absent[uuid] for uuid in sorted(self._absent))
 
     def follow_node(self, read_heals: Callable[[], Mapping[str, CardHeal]]) -> None:
-        """A Node has the verdicts: no card is looked at until `restore`. `read_heals` gives the operators' word, by uuid."""
+        """The Node keeps the verdicts: no card is checked until `restore`. `read_heals` gives the operators' heals, by uuid."""
         self._read_heals = read_heals
         self._restored.clear()
 
     def restore(self, stored: Iterable[StoredVerdict]) -> None:
-        """What the agent before this one wrote."""
+        """Take over what the previous agent wrote."""
         self._absent |= {each.uuid: each for each in stored}
         self._restored.set()
 
@@ -91,13 +91,13 @@ class VerdictBook:
         whole = gpu.mig_parent or gpu.uuid
         self._absent = {uuid: each for uuid, each in self._absent.items() if each.gpu != whole}
 
-    def drop_healed_absent(self) -> None:
-        """Cards that are not there and that an operator gave up."""
+    def drop_healed_absent(self, listed: Collection[str]) -> None:
+        """Forget the verdicts that an operator ended on cards other than these: no check of such a card will do it."""
         heals = self._read_heals()
         self._absent = {
             uuid: each
             for uuid, each in self._absent.items()
-            if (heal := heals.get(uuid)) is None or each.verdict.since > heal.at
+            if uuid in listed or (heal := heals.get(uuid)) is None or each.verdict.since > heal.at
         }
 
     def list_faults(self, gpu: Gpu, condition: GpuCondition) -> tuple[CardFault, ...]:
@@ -124,8 +124,10 @@ class VerdictBook:
         return (heal is not None and verdict.since <= heal.at) or is_repaired(verdict, condition, self._boot)
 
     def _find_heal(self, gpu: Gpu) -> CardHeal | None:
+        """The latest word of an operator on the card or, for a MIG instance, on its GPU."""
         heals = self._read_heals()
-        return heals.get(gpu.uuid) or heals.get(gpu.mig_parent or "")
+        found = [heals[uuid] for uuid in (gpu.uuid, gpu.mig_parent) if uuid is not None and uuid in heals]
+        return max(found, key=lambda heal: heal.at, default=None)
 
     def _moment(self) -> str:
         return datetime.fromtimestamp(self._now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -67,7 +67,7 @@ _UNKNOWN = XidAdvice(XidAction.CHECK)
 
 @dataclass(frozen=True, slots=True)
 class XidRules:
-    """The catalogue, and what the operator says instead. Who names a number twice means the graver action."""
+    """The catalogue, and what the operator's settings say instead. Of a number that they name twice the graver action counts."""
 
     ignored: frozenset[int] = frozenset()
     fatal: frozenset[int] = frozenset()

@@ -45,19 +45,22 @@ class OveruseReporter:
                 await self.report_overuse()
             except DriverError as error:
                 log.debug("usage not measured error=%s", error)
-            except Exception:  # what is looked at has names that tenants choose: one of them stops no other's report
+            except Exception:  # tenants choose the names in it: a bad one must not end the reports
                 log.exception("overuse not reported")
 
     async def report_overuse(self) -> None:
         """One round. Raises `DriverError`."""
         named: dict[str, str] = {}
+        staying: dict[str, str] = {}
         for over in await self._list_over_limit():
             pod = self._find_pod(over.pod_uid)
             if pod is not None:
                 text = f"container {over.container} uses {over.used_mib} MiB of card {over.uuid}, its limit is {over.limit_mib} MiB"
                 self._events.record_pod_event(pod.pod, AgentEventReason.OVER_LIMIT, text)
                 if over.should_evict:
-                    named[over.pod_uid] = OVER_LIMIT
+                    is_replaceable = pod.is_controlled and not pod.is_static
+                    (named if is_replaceable else staying)[over.pod_uid] = OVER_LIMIT
+        named |= staying  # last: pods that are not evicted must not fill the list
         for uid in named.keys() - self._named.keys():
             log.warning("pod over its limit named uid=%s", uid)
         self._set_named(named)

@@ -1,4 +1,4 @@
-"""Who keeps a card busy: the driver's samples by process, summed by pod, container and card. As `usage_meter.py`, for compute."""
+"""How busy each container keeps a card: the driver's samples by process, summed by container. As `usage_meter.py`, for compute."""
 
 from __future__ import annotations
 

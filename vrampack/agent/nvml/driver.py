@@ -79,7 +79,7 @@ class GpuUsage:
 
 @dataclass(frozen=True, slots=True)
 class GpuUtilization:
-    """How busy processes keep one GPU: percent of its multiprocessors, by the host's pid. Who is not in it is idle."""
+    """How busy processes keep one GPU: percent of its multiprocessors, by the host's pid. A process without an entry is idle."""
 
     uuid: str
     sm_percent: Mapping[int, int]

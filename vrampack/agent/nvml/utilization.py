@@ -2,12 +2,14 @@
 
 A process that was idle since then has no sample, and with none at all the answer is NVML_ERROR_NOT_FOUND. GPUs in MIG mode and
 vGPUs say NVML_ERROR_NOT_SUPPORTED. Drivers were seen to fill the rest of the buffer with rubbish (Syllo/nvtop#110,
-NVIDIA/DCGM#83), so that a sample counts only if it can be one.
+NVIDIA/DCGM#83), so a sample counts only if it is plausible. NVML's times are microseconds since the epoch; the reader never asks
+for samples after the present, or one rubbish time would hide every later sample, and so would a clock that is set back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import pynvml
@@ -15,6 +17,9 @@ import pynvml
 from vrampack.agent.nvml.driver import GpuUtilization
 
 FULL_PERCENT = 100
+MAX_AHEAD_SECONDS = 60.0
+"""A sample from further in the future is rubbish."""
+_MICROSECONDS = 1_000_000
 _IDLE_CODES = (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND)
 """nvidia-ml-py raises the first where there was nothing to copy."""
 
@@ -30,7 +35,8 @@ class Sample(Protocol):
 class UtilizationReader:
     """Remembers for each GPU up to when it was read."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, now: Callable[[], float] = time.time) -> None:
+        self._now = now
         self._read_until: dict[str, int] = {}
         """NVML's own time, by uuid: 0 asks for all that the driver still has."""
 
@@ -41,21 +47,22 @@ class UtilizationReader:
         return tuple(GpuUtilization(uuid, percent) for uuid, percent in found if percent is not None)
 
     def _read_gpu(self, uuid: str) -> Mapping[int, int] | None:
-        since = self._read_until[uuid]
+        now = self._now()
+        since = min(self._read_until[uuid], int(now * _MICROSECONDS))
         try:
             samples = pynvml.nvmlDeviceGetProcessUtilization(pynvml.nvmlDeviceGetHandleByUUID(uuid), since)
         except pynvml.NVMLError as error:
             return {} if error.value in _IDLE_CODES else None
-        newest = choose_newest(samples, since)
+        newest = choose_newest(samples, since, until=int((now + MAX_AHEAD_SECONDS) * _MICROSECONDS))
         self._read_until[uuid] = max((int(sample.timeStamp) for sample in newest.values()), default=since)
         return {pid: int(sample.smUtil) for pid, sample in newest.items()}
 
 
-def choose_newest(samples: Iterable[Sample], since: int) -> dict[int, Sample]:
-    """The last sample of each process, of those that can be true."""
+def choose_newest(samples: Iterable[Sample], since: int, *, until: int) -> dict[int, Sample]:
+    """The last plausible sample of each process."""
     newest: dict[int, Sample] = {}
     for sample in samples:
-        is_plausible = sample.pid > 0 and sample.timeStamp > since and 0 <= sample.smUtil <= FULL_PERCENT
+        is_plausible = sample.pid > 0 and since < sample.timeStamp <= until and 0 <= sample.smUtil <= FULL_PERCENT
         if is_plausible and (sample.pid not in newest or newest[sample.pid].timeStamp < sample.timeStamp):
             newest[int(sample.pid)] = sample
     return newest

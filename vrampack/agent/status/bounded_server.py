@@ -1,9 +1,9 @@
-"""A listener that strangers reach, and what it costs at most: so many connections, each for one small request and so long.
+"""An HTTP listener with bounded cost: a fixed number of connections, one small request on each, and a deadline for every step.
 
-Whoever reaches the agent's port may open connections without end and send requests that do not end. The process behind it
-decides about starts, and a start needs a descriptor and a turn of the loop. So one connection is accepted in a turn, a
-connection carries one request, its head is small and has a deadline, its answer too, and a new connection closes the oldest
-when there are too many: a probe is always the newest.
+Any pod that reaches the agent's port may open connections without end and send requests that do not end. The same process decides
+whether containers start, and each decision needs a file descriptor and a turn of the event loop. So the listener accepts one
+connection in each turn. A connection carries one request, and its head has a maximal size and a deadline, as has its answer. When
+there are too many connections, a new one closes the oldest: a probe is always the newest.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_HEAD_BYTES = 16_384
 HEAD_SECONDS = 5.0
 """From the connection to the last byte of the head, the handshake included; kubelet's probes give up after as long."""
 ANSWER_SECONDS = 10.0
-"""To find the answer, and for the caller to take it: what a scraper waits for as it is installed."""
+"""To find the answer and send it: Prometheus waits as long by default."""
 ACCEPT_PAUSE_SECONDS = 0.2
 """After a failed accept: without a descriptor it would fail again at once, in every turn of the loop."""
 
@@ -42,6 +42,8 @@ class StatusRequest:
     target: bytes = b""
     headers: dict[bytes, bytes] = field(default_factory=dict)
     method: bytes = b""
+    peer: str = ""
+    """The caller's address; empty on a unix socket."""
 
     @property
     def path(self) -> str:
@@ -108,7 +110,7 @@ class BoundedServer:
                     await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
                     continue
                 self._serve_connection(connected, address[0] if isinstance(address, tuple) else "")
-                await asyncio.sleep(0)  # accepting may not have waited: whatever else is due comes first
+                await asyncio.sleep(0)  # accepting may not have waited: let other tasks run first
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -142,9 +144,11 @@ class BoundedServer:
             reader = await connection.open_streams(self._get_tls_context)
             request = await _read_request(reader)
         async with asyncio.timeout(ANSWER_SECONDS):
+            if isinstance(request, StatusRequest):
+                request.peer = connection.peer
             connection.is_answering = True
             answer = await self._find_answer(request)
-            # From here on it may make room: it is the caller who lets us wait.
+            # From here on it may be closed to make room: only the caller is slow now.
             connection.is_answering = False
             has_body = not isinstance(request, StatusRequest) or request.method != b"HEAD"
             await connection.send_last(answer.encode(has_body=has_body))
@@ -160,7 +164,7 @@ class BoundedServer:
 
 
 class _Connection:
-    """One accepted socket: it is closed whatever has become of it."""
+    """One accepted socket, with or without a transport yet."""
 
     def __init__(self, peer: str, connected: socket.socket) -> None:
         self.peer = peer
@@ -168,7 +172,7 @@ class _Connection:
         self.task: asyncio.Task[None] | None = None
         self._connected = connected
         self._is_handed_over = False
-        """To the loop, which closes it where there is no transport in the end."""
+        """Whether the event loop owns the socket: it closes it if it cannot make a transport."""
         self._transport: asyncio.Transport | None = None
         self._writer: asyncio.StreamWriter | None = None
 
@@ -199,7 +203,7 @@ class _Connection:
             self.task.cancel()
 
     def cut(self) -> None:
-        """Close it without waiting for the peer; after an answer that was taken there is nothing left to close."""
+        """Close it without waiting for the peer. After an answer that was sent, it does nothing."""
         if self._transport is not None:
             self._transport.abort()
         elif not self._is_handed_over:
@@ -207,7 +211,7 @@ class _Connection:
 
 
 async def _read_request(reader: asyncio.StreamReader) -> StatusRequest | StatusAnswer:
-    """Or what is said to a head that is none. Raises `EOFError` where the caller goes before its end."""
+    """The request, or the answer to a head that is too large or malformed. Raises `EOFError` when the caller disconnects early."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:
@@ -215,7 +219,7 @@ async def _read_request(reader: asyncio.StreamReader) -> StatusRequest | StatusA
     request = StatusRequest()
     parser = httptools.HttpRequestParser(request)
     try:
-        # An upgrade is asked for by headers; what is behind the head is not read.
+        # Headers may ask for an upgrade; what follows the head is not read.
         with suppress(httptools.HttpParserUpgrade):
             parser.feed_data(head)
         request.method = parser.get_method()

@@ -51,16 +51,16 @@ class CardPublisher:
         verdicts.follow_node(self.read_heals)
 
     async def _restore_verdicts(self) -> None:
-        """Read back what the agent before this one wrote, once the API server has shown the node."""
+        """Read back what the previous agent wrote, once the API server has shown the Node."""
         await self._own_node.wait_for_sync()
         self._verdicts.restore(read_stored_verdicts(self._own_node.get_current("annotations", well_known.NODE_CARDS)))
 
     def read_heals(self) -> Mapping[str, CardHeal]:
-        """The operators' word, as the Node has it now."""
+        """The heals that operators wrote on the Node."""
         return read_heals(self._own_node.get_current("annotations", well_known.HEALED_CARDS))
 
     async def run(self) -> None:
-        """Say it at each change, until cancelled."""
+        """Publish each change, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._restore_verdicts())
             group.create_task(self._condition.run())

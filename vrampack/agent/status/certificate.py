@@ -1,7 +1,7 @@
 """The certificate of the metrics listener: the newest usable one, for each new connection.
 
-The files are looked at when somebody connects, at most every two seconds: a listener that nobody asks needs no fresh
-certificate. They lie in a Secret's volume, in memory, so to look takes no thread.
+The files are checked when a client connects, at most every two seconds: an idle listener needs no fresh certificate. They lie
+in a Secret's volume, which is in memory, so the check needs no thread.
 """
 
 from __future__ import annotations

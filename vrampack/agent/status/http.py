@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 METRICS_PATH = "/metrics"
 LIMITS_PATH = "/limits"
 PAGE_SECONDS = 0.05
-"""A page of metrics serves who asks within so long of the one before: to make one takes the loop milliseconds."""
+"""A page of metrics is served again for this long: rendering one blocks the event loop for milliseconds."""
 _BACKLOG = 128
 
 
@@ -58,9 +58,9 @@ class StatusPages:
 async def serve_status(
     settings: AgentConfiguration, pages: StatusPages, *, metrics_access: MetricsAccess | None = None
 ) -> AsyncIterator[None]:
-    """Answer inside the block. Without `metrics_access` nobody is asked for a token.
+    """Answer inside the block. Without `metrics_access`, `/metrics` needs no token.
 
-    Raises `OSError` when an address cannot be listened on, or a certificate not be read.
+    Raises `OSError` when an address cannot be listened on, or a certificate cannot be read.
     """
     health: dict[str, AnswerRequest] = {
         "/healthz": _Health(lambda: ""),
@@ -115,7 +115,7 @@ class _MetricsPage:
 
     async def __call__(self, request: StatusRequest) -> StatusAnswer:
         if self.access is not None:
-            status = await self.access.check_caller(request.headers.get(b"authorization", b""))
+            status = await self.access.check_caller(request.headers.get(b"authorization", b""), peer=request.peer)
             if status is not HTTPStatus.OK:
                 return explain_status(status)
         if time.monotonic() - self.made_at >= PAGE_SECONDS:
@@ -153,7 +153,7 @@ def _open_listener(address: str) -> socket.socket:
 
 @contextmanager
 def _open_status_socket(path: str) -> Iterator[socket.socket | None]:
-    """None where there is to be none, or it cannot be made: who holds what is for people, and no start waits for it."""
+    """None where it is switched off or cannot be made: only people read it, so a failure does not stop the agent."""
     if not path:
         yield None
         return

@@ -1,7 +1,7 @@
 """Who may read the page of metrics: accounts that RBAC lets `get` the URL `/metrics`, as with the metrics of Kubernetes' own parts.
 
-A verdict is remembered for a while, under the token's hash. Tokens that were never let in may cause only so many questions to
-the API server a second: a caller that makes tokens up without end would have the agents of all nodes ask for each of them.
+The agent remembers each verdict for a while, under the token's hash. It reviews only a few unknown tokens a second: otherwise a
+caller that invents tokens would make the agents of all nodes ask the API server about each of them.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -20,13 +21,15 @@ from vrampack.kube.reviews import may_token_read_page
 log = logging.getLogger(__name__)
 
 ALLOWED_SECONDS = 60.0
-"""For so long a token works on that was revoked, or whose right was taken away."""
+"""How long a token still works after it was revoked or lost its right."""
 REFUSED_SECONDS = 10.0
-"""For so long a right that was given is not seen."""
+"""How long a new right takes to be noticed."""
 MAX_VERDICTS = 64
 """Scrapers of a cluster are a handful."""
 STRANGERS_PER_SECOND = 5
-"""Of tokens that were not let in before."""
+"""Reviews of tokens that were not allowed before."""
+STRANGERS_PER_PEER = 3
+"""Of these from one address, so that a caller that invents tokens leaves reviews for a scraper whose token is new."""
 REVIEW_SECONDS = 3.0
 """Both questions; a scraper waits for ten."""
 _SCHEME = b"bearer "
@@ -50,10 +53,11 @@ class MetricsAccess:
         self._verdicts: dict[bytes, AccessVerdict] = {}
         """By hash of the token, the one that was reviewed longest ago first."""
         self._second = 0
-        self._strangers = 0
+        self._strangers: Counter[str] = Counter()
+        """Reviews of this second, by address of the caller."""
 
-    async def check_caller(self, authorization: bytes) -> HTTPStatus:
-        """200, or the status with which the caller of this `Authorization` header is refused."""
+    async def check_caller(self, authorization: bytes, *, peer: str) -> HTTPStatus:
+        """200, or the status that refuses the caller with this `Authorization` header and address."""
         if authorization[: len(_SCHEME)].lower() != _SCHEME:
             return HTTPStatus.UNAUTHORIZED
         token = authorization[len(_SCHEME) :].strip()
@@ -62,7 +66,7 @@ class MetricsAccess:
         if known is not None and now < known.until:
             return known.status
         is_stranger = known is None or known.status is not HTTPStatus.OK
-        if is_stranger and not self._take_stranger(now):
+        if is_stranger and not self._take_stranger(now, peer):
             return HTTPStatus.TOO_MANY_REQUESTS
         try:
             async with asyncio.timeout(REVIEW_SECONDS):
@@ -79,11 +83,13 @@ class MetricsAccess:
             return HTTPStatus.UNAUTHORIZED
         return HTTPStatus.OK if is_allowed else HTTPStatus.FORBIDDEN
 
-    def _take_stranger(self, now: float) -> bool:
+    def _take_stranger(self, now: float, peer: str) -> bool:
         if int(now) != self._second:
-            self._second, self._strangers = int(now), 0
-        self._strangers += 1
-        return self._strangers <= STRANGERS_PER_SECOND
+            self._second, self._strangers = int(now), Counter()
+        if self._strangers[peer] >= STRANGERS_PER_PEER or self._strangers.total() >= STRANGERS_PER_SECOND:
+            return False
+        self._strangers[peer] += 1
+        return True
 
     def _remember_verdict(self, key: bytes, status: HTTPStatus) -> None:
         """In place of an earlier one; for its room a refused token goes first, so that strangers push no scraper out."""

@@ -9,7 +9,7 @@ ContainerKey = tuple[str, str, str]
 
 
 class PeakUsage:
-    """Of containers whose pods are there; what came and went between two measurements is not seen."""
+    """Of containers whose pods are on the node. A peak between two measurements is not seen."""
 
     def __init__(self) -> None:
         self._peaks: dict[ContainerKey, int] = {}

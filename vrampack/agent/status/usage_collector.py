@@ -65,7 +65,7 @@ class UsageCollector:
         while True:
             try:
                 await self.refresh_usage()
-            except Exception:  # what is measured has names that tenants choose: one of them stops no later measurement
+            except Exception:  # tenants choose the names in it: a bad one must not end the measurements
                 log.exception("usage not measured")
                 self._clear_usage()
             await asyncio.sleep(MEASURE_SECONDS)
@@ -84,7 +84,7 @@ class UsageCollector:
         await self._refresh_utilization()
 
     async def _refresh_utilization(self) -> None:
-        """By itself: a driver that hangs here has answered about memory."""
+        """Apart from memory: a driver that hangs here has answered about that."""
         try:
             self._utilization = await self._utilization_meter.measure_utilization()
         except DriverError as error:

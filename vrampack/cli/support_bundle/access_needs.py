@@ -20,7 +20,7 @@ ACCESS_NEEDS: Mapping[str, tuple[AccessNeed, ...]] = {
         ("resource.k8s.io", "deviceclasses", ("list",)),
     ),
     "vrampack-agent": (
-        # As whom it reads depends on the version, and it says so itself: `vrampack_agent_read_identity_info`.
+        # The identity that reads depends on the version; the metric `vrampack_agent_read_identity_info` shows it.
         ("", "nodes", ("patch",)),
         ("", "nodes/status", ("patch",)),
         ("", "events", ("create",)),
