@@ -173,7 +173,10 @@ def build_document(name: str, case: AlertCase) -> Json:
     (rule,) = (rule for rule in list_alerts() if rule["alert"] == name)
     firing = {
         "exp_labels": {**case.labels, **rule["labels"]},
-        "exp_annotations": {**rule["annotations"], "summary": case.summary},
+        "exp_annotations": {
+            **{key: render_labels(text, case.labels) for key, text in rule["annotations"].items()},
+            "summary": case.summary,
+        },
     }
     expected = {case.silent_at: [], case.fires_at: [firing], case.clears_at: []}
     return {
@@ -190,6 +193,13 @@ def build_document(name: str, case: AlertCase) -> Json:
             }
         ],
     }
+
+
+def render_labels(text: str, labels: Mapping[str, str]) -> str:
+    """What Prometheus makes of a text's `{{ $labels.NAME }}`."""
+    for label, value in labels.items():
+        text = text.replace(f"{{{{ $labels.{label} }}}}", value)
+    return text
 
 
 def run_promtool(programs: Programs, *arguments: str | Path) -> None:
