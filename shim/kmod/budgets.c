@@ -32,7 +32,7 @@ unsigned int budgets_count_on_card(u32 card)
 
 	spin_lock(&all_lock);
 	list_for_each_entry(budget, &all, link)
-		count += budget->owner && budget->card_budgets[card].is_named;
+		count += budget->owner && !budget->is_deny && budget->card_budgets[card].is_named;
 	spin_unlock(&all_lock);
 	return count;
 }
@@ -47,6 +47,18 @@ u32 budgets_count(void)
 		count += !READ_ONCE(budget->is_removed);
 	spin_unlock(&all_lock);
 	return count;
+}
+
+bool budgets_deny_unknown(void)
+{
+	struct budget *budget;
+	bool is_found = false;
+
+	spin_lock(&all_lock);
+	list_for_each_entry(budget, &all, link)
+		is_found |= budget->owner && budget->is_deny;
+	spin_unlock(&all_lock);
+	return is_found;
 }
 
 struct budget *budgets_create(const char *name, const struct core_ops *ops, const char *driver_version)
@@ -142,6 +154,8 @@ int budgets_change(struct budget *budget, struct budget_request *request)
 	 * Its limits are set before the first task can find it, and what /proc shows before it can be read.
 	 */
 	mutex_lock(&budget->lock);
+	if (is_new)
+		budget->is_deny = request->is_deny;
 	error = set_owner(budget, &request->owner);
 	if (!error) {
 		set_card_budgets(budget, request);

@@ -53,6 +53,7 @@ struct budget {
 	u32 pidns_number;
 	u32 weight;
 	bool is_removed;
+	bool is_deny; /* for the unknown below its cgroup: also read without the lock */
 	struct list_head processes;
 	u32 process_count, file_count, hold_count;
 	struct card_budget card_budgets[CORE_CARDS];
@@ -65,14 +66,17 @@ struct budget_request {
 	u32 cards; /* one bit each */
 	u64 bytes[CORE_CARDS];
 	u32 weight;
+	bool is_deny;
 };
 
 /* Under the commands' lock: by name, of those that are not removed; NULL. */
 struct budget *budgets_find(const char *name);
-/* Under the commands' lock: how many have a budget on that card. */
+/* Under the commands' lock: how many have a budget on that card; those of `deny` do not count. */
 unsigned int budgets_count_on_card(u32 card);
 /* Those with a name. */
 u32 budgets_count(void);
+/* Is there one of `deny`? */
+bool budgets_deny_unknown(void);
 
 /*
  * Under the commands' lock: a new one, empty and without an owner, which no task finds until budgets_change; or

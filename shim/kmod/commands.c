@@ -94,13 +94,15 @@ static int read_weight(const char *number, struct budget_request *request)
 static int read_card(char *word, struct budget_request *request)
 {
 	char *number = strsep(&word, "=");
-	u64 card, bytes = commands_default_bytes();
+	u64 card, bytes = request->is_deny ? 0 : commands_default_bytes();
 
 	if (!parse_number(number, &card) || card >= CORE_CARDS || request->cards >> card & 1)
 		return refuse(-EINVAL, request->name, "a card is a number below 32, and said once");
+	if (word && request->is_deny)
+		return refuse(-EINVAL, request->name, "deny takes cards without bytes");
 	if (word && !parse_number(word, &bytes))
 		return refuse(-EINVAL, request->name, "a card's bytes are a number of 64 bits");
-	if (!word && !bytes)
+	if (!word && !bytes && !request->is_deny)
 		return refuse(-EINVAL, request->name, "a card without bytes, and there is no default_memsize");
 	request->cards |= 1u << card;
 	request->bytes[card] = bytes;
@@ -135,12 +137,15 @@ static int check(const struct budget *old, const struct budget_request *request)
 	guard_retry();
 	if (guard_state() == GUARD_MISSING)
 		return refuse(-EIO, request->name, "managed memory cannot be refused");
-	if (owners_include_current(&request->owner))
+	if (old && old->is_deny != request->is_deny)
+		return refuse(-EEXIST, request->name, "an instance of another kind has that name");
+	/* Who may give commands is not held by a `deny`. */
+	if (!request->is_deny && owners_include_current(&request->owner))
 		return refuse(-EINVAL, request->name, "who gives the command would be in it himself");
 	if (holder && holder != old)
 		return refuse(-EEXIST, request->name, "another instance has that identity");
 	for (card = 0; card < CORE_CARDS; card++) {
-		if (!(request->cards >> card & 1) || (old && old->card_budgets[card].is_named))
+		if (request->is_deny || !(request->cards >> card & 1) || (old && old->card_budgets[card].is_named))
 			continue;
 		if (budgets_count_on_card(card) >= proc_budgets_max_on_card(card))
 			return refuse(-ENOSPC, request->name, "a card has max_inst instances");
@@ -177,6 +182,10 @@ static int read_and_apply(char *rest, struct budget_request *request)
 	error = read_owner(parse_next_field(&rest), &request->owner);
 	if (error)
 		return error;
+	if (request->is_deny && !request->owner.cgroup) {
+		owners_release(&request->owner);
+		return refuse(-EINVAL, request->name, "deny takes cgroup=ID");
+	}
 	old = budgets_find(request->name);
 	error = read_limits(rest, request);
 	if (!error)
@@ -188,16 +197,27 @@ static int read_and_apply(char *rest, struct budget_request *request)
 	return error;
 }
 
-static int run_add(char *rest)
+static int add(char *rest, bool is_deny)
 {
 	struct budget_request *request = kzalloc(sizeof(*request), GFP_KERNEL);
 	int error;
 
 	if (!request)
 		return -ENOMEM;
+	request->is_deny = is_deny;
 	error = read_and_apply(rest, request);
 	kfree(request);
 	return error;
+}
+
+static int run_add(char *rest)
+{
+	return add(rest, false);
+}
+
+static int run_deny(char *rest)
+{
+	return add(rest, true);
 }
 
 static int run_remove(char *rest)
@@ -246,8 +266,8 @@ static const struct {
 	const char *name;
 	int (*run)(char *rest);
 } known[] = {
-	{ "add", run_add },	  { "remove", run_remove }, { "cards", run_cards },
-	{ "detach", run_detach }, { "attach", run_attach },
+	{ "add", run_add },	  { "deny", run_deny },	    { "remove", run_remove },
+	{ "cards", run_cards }, { "detach", run_detach }, { "attach", run_attach },
 };
 
 int commands_run(char *text)

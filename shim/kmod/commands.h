@@ -3,6 +3,7 @@
  * The commands that inst_ctl takes, one at a time:
  *
  *      add NAME cgroup=ID|pidns=PID CARD[=BYTES] [CARD[=BYTES] ..] [weight=W]
+ *      deny NAME cgroup=ID CARD [CARD ..]
  *      remove NAME
  *      cards N [N ..]
  *      detach

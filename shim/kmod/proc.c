@@ -59,6 +59,7 @@ static int show_state(struct seq_file *to, void *unused)
 	}
 	seq_printf(to, "uvm: %s\n", uvm[guard_state()]);
 	seq_printf(to, "cards: %s\n", watch_is_on() ? "watched" : "unwatched");
+	seq_printf(to, "unknown: %s\n", budgets_deny_unknown() ? "denied" : "passed");
 	seq_printf(to, "instances: %u\n", budgets_count());
 	seq_printf(to, "files: %d\n", files_count());
 	commands_unlock();
@@ -131,7 +132,7 @@ static int show_budget(struct seq_file *to, void *this)
 		seq_printf(to, "pidns=%u", budget->pidns_number);
 	else
 		seq_printf(to, "cgroup=%llu", budget->cgroup);
-	seq_printf(to, " weight=%u files=%u%s\n", budget->weight, budget->file_count,
+	seq_printf(to, " weight=%u files=%u%s%s\n", budget->weight, budget->file_count, budget->is_deny ? " deny=1" : "",
 		   budget->is_removed ? " removed=1" : "");
 	for (card = 0; card < CORE_CARDS; card++)
 		show_card_budget(to, &budget->card_budgets[card]);

@@ -15,6 +15,8 @@ from tests.support.polling import wait_until
 LIMIT = {0: 4301}
 EVERYTHING = (1 << 41) - 1
 """A mask of all capabilities there are."""
+ORDINARY = 0
+"""Of a container that nobody gave any."""
 
 
 @pytest.fixture(autouse=True)
@@ -181,3 +183,56 @@ def test_a_namespace_number_used_again_is_nobodys(old_world: KmodWorld) -> None:
     for _ in range(5):
         assert machine.run("app", "5000", start=GuestStart(is_pid_apart=True)).lines == ["allocated 5000 MiB"]
     old_world.command("remove a")
+
+
+@pytest.fixture
+def denied_root(world: KmodWorld) -> int:
+    """The id of a cgroup as kubelet's, below which what is not known has nothing."""
+    world.unlimited("kubepods")
+    identity = world.machine.inode(f"{CGROUPS}/kubepods")
+    world.command(f"deny unknown cgroup={identity} 0 1 2")
+    return identity
+
+
+def test_an_unknown_container_below_a_denied_cgroup_gets_nothing(world: KmodWorld, denied_root: int) -> None:
+    """Before `deny` and after `remove` it passes; what is told of gets its limit, and what is elsewhere passes."""
+    assert world.state()["unknown"] == "denied"
+    assert world.instances()["unknown"].fields["deny"] == "1"
+    unknown = world.unlimited("kubepods/pod-b").inside(capabilities=ORDINARY)
+    assert unknown.run("app", "1").lines == [REFUSED]
+    assert world.card("unknown").refused == 1
+    assert world.unlimited("system").inside(capabilities=ORDINARY).run("app", "5000").lines == ["allocated 5000 MiB"]
+    told = world.limited("kubepods/pod-a", LIMIT).inside(capabilities=ORDINARY)
+    assert told.run("app", "4302").lines == [REFUSED]
+    assert told.run("app", "4300").lines == ["allocated 4300 MiB"]
+    world.command(f"deny unknown cgroup={denied_root} 0")
+    world.command("remove unknown")
+    assert world.state()["unknown"] == "passed"
+    assert unknown.run("app", "5000").lines == ["allocated 5000 MiB"]
+
+
+@pytest.mark.usefixtures("denied_root")
+def test_a_container_that_is_told_of_later_gets_its_limit(world: KmodWorld) -> None:
+    late = world.unlimited("kubepods/pod-late").inside(capabilities=ORDINARY)
+    assert late.run("app", "1").lines == [REFUSED]
+    world.add("kubepods/pod-late", {0: 4301 * MIB})
+    assert late.run("app", "4300").lines == ["allocated 4300 MiB"]
+
+
+@pytest.mark.usefixtures("denied_root")
+def test_who_could_lift_a_limit_is_not_unknown(world: KmodWorld) -> None:
+    """The agent, the driver's own pods: with CAP_SYS_ADMIN they pass, and may give commands, though the module was told of none."""
+    agent = world.unlimited("kubepods/pod-agent").inside(capabilities=EVERYTHING)
+    assert agent.run("app", "5000").lines == ["allocated 5000 MiB"]
+    world.limited("kubepods/pod-a", LIMIT)
+    world.command("remove kubepods.pod-a", start=agent.start)
+    limited = world.limited("kubepods/pod-a", LIMIT).inside(capabilities=EVERYTHING)
+    assert limited.run("app", "4302").lines == [REFUSED]
+
+
+@pytest.mark.parametrize("command", ["deny unknown pidns=1 0", "deny unknown cgroup={} 0=5", "deny unknown cgroup={}"])
+def test_a_malformed_deny_changes_nothing(world: KmodWorld, command: str) -> None:
+    world.unlimited("kubepods")
+    with pytest.raises(OSError, match="Invalid argument"):
+        world.command(command.format(world.machine.inode(f"{CGROUPS}/kubepods")))
+    assert world.state()["unknown"] == "passed"
