@@ -36,7 +36,7 @@ def test_what_is_decided_is_what_the_driver_does(world: KmodWorld, kernel: Kerne
     won, _, refused, given = map(int, figures.groups())
     assert won == 0, ended.out
     assert given > 0, ended.out
-    assert (refused > 0) == (kind in REFUSED_KINDS), ended.out
+    assert refused > 0 or kind not in REFUSED_KINDS, ended.out
     wait_until(lambda: world.driver().cards[0].used == world.card("a").used == 0, what="that all is given back")
     world.forget()
 
@@ -49,6 +49,7 @@ def test_probes_stand_while_somebody_is_limited(empty: KmodWorld) -> None:
     assert empty.state()["copies"] == "checked"
     with place.running("app", "100", "--hold") as program:
         program.says("allocated 100 MiB")
+        program.says("holding")
         empty.forget()
         assert empty.state()["copies"] == "checked"
     wait_until(lambda: empty.state()["copies"] == "unchecked", what="that nobody is limited any more")

@@ -18,7 +18,7 @@
 #include "rm.h"
 
 enum { MISUSE = 2, UNWATCHED = 0x5E, EVENT = 0x0005, HANDLE = 0x5000, OTHER = 0x5001, REFUSED = 0x51 };
-enum { HANDLE_PROVIDED = 0x1000, SMALL = 1 << 20, LARGE = 64 << 20 };
+enum { HANDLE_PROVIDED = 1 << 14, SMALL = 1 << 20, LARGE = 64 << 20 };
 
 struct swap {
 	struct rm rm;
@@ -162,6 +162,17 @@ static void must_take(struct swap *swap, uint32_t handle, uint64_t bytes)
 		rm_die("RM_ALLOC", swap->alloc.status);
 }
 
+/* A handle is given to one object at a time. */
+static bool is_there(const struct swap *swap, uint32_t handle)
+{
+	uint32_t object = handle;
+
+	if (rm_alloc(&swap->rm, swap->rm.device, EVENT, NULL, 0, &object) != 0)
+		return true;
+	rm_free(&swap->rm, handle);
+	return false;
+}
+
 static uint64_t act_free(struct swap *swap)
 {
 	uint64_t left = SMALL + LARGE, seen;
@@ -171,10 +182,12 @@ static uint64_t act_free(struct swap *swap)
 	swap->free = (struct nv_free){ .root = swap->rm.client };
 	call(swap, NV_FREE, &swap->free, sizeof(swap->free));
 	seen = used_bytes(swap);
-	if (rm_free(&swap->rm, HANDLE) != 0)
+	if (!is_there(swap, HANDLE))
 		left -= LARGE;
-	if (rm_free(&swap->rm, OTHER) != 0)
+	if (!is_there(swap, OTHER))
 		left -= SMALL;
+	rm_free(&swap->rm, HANDLE);
+	rm_free(&swap->rm, OTHER);
 	swap->given += left < SMALL + LARGE;
 	/* Both are free by now: what was charged too little a moment ago. */
 	return left > seen ? left : 0;
