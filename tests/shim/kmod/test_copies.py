@@ -27,9 +27,7 @@ REFUSED_KINDS = ("heap", "class", "wrapped", "free")
 def test_what_is_decided_is_what_the_driver_does(world: KmodWorld, kernel: Kernel, kind: str) -> None:
     rounds = scale_for_kernel(kernel, ROUNDS)
     place = world.limited("a", {0: 4301})
-    ended = world.machine.run(
-        "swap", kind, str(rounds), start=place.start, timeout=60 + rounds * SECONDS_PER_ROUND
-    )
+    ended = world.machine.run("swap", kind, str(rounds), start=place.start, timeout=60 + rounds * SECONDS_PER_ROUND)
     assert (ended.code, ended.err) == (0, "")
     figures = re.fullmatch(r"(\d+) of (\d+) won, (\d+) refused, (\d+) given\n", ended.out)
     assert figures
