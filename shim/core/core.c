@@ -41,7 +41,8 @@ enum core_verdict core_before(struct core *core, struct core_file *file, struct 
 	call->at = argument;
 	call->size = request >> 16 & 0x3FFF;
 	call->number = number;
-	call->copied_bytes = call->nested_bytes = 0;
+	call->copied_bytes = 0;
+	call->nested_bytes = 0;
 	call->reply = CORE_REPLY_AT_CALLER;
 	if (number == ESC_XFER_CMD && !unwrap(core, call, &number))
 		return call_pass(call);

@@ -207,7 +207,8 @@ int copies_try(void)
 	if (!error)
 		schedule_work(&resting);
 	else
-		pr_err("no probe on the driver's rm_ioctl or os_memcpy_from_user (%d): its copies cannot be checked\n", error);
+		pr_err("no probe on the driver's rm_ioctl or os_memcpy_from_user (%d): its copies cannot be checked\n",
+		       error);
 	return error ? -EOPNOTSUPP : 0;
 }
 
