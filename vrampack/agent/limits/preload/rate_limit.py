@@ -24,9 +24,7 @@ class RateLimiter:
     def take_tokens(self, key: Hashable, tokens: float = 1.0) -> float:
         """Take them, and say how many seconds to wait before the next: 0 unless the bucket is overdrawn."""
         bucket = self._refill(key)
-        bucket.tokens = max(
-            bucket.tokens - tokens, -self._capacity
-        )  # an overdraft is at most one bucketful
+        bucket.tokens = max(bucket.tokens - tokens, -self._capacity)  # an overdraft is at most one bucketful
         return max(0.0, -bucket.tokens / self._per_second)
 
     def forget_key(self, key: Hashable) -> None:
