@@ -1,6 +1,6 @@
 """Says what ran, suite by suite, and fails if one did not: no report, no tests, or tests that were skipped.
 
-What failed stands at the end, with its message: after tables and logs of minutes nobody finds it otherwise.
+What failed stands at the end, with its message: it would be lost among the tables and logs above.
 """
 
 from __future__ import annotations

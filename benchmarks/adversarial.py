@@ -1,6 +1,6 @@
 """What a tenant's pods cost everybody else: pods made to be expensive, on 5,000 nodes of eight cards.
 
-Whoever may create a pod writes its annotations, labels and containers, and may make a thousand of them. The service answers
+A user that may create a pod writes its annotations, labels and containers, and may make a thousand of them. The service answers
 all schedulers on one event loop, so what one pod costs, every other pod waits for. Measured is the real `vrampack serve`: of
 each kind of pod the longest turn of its loop (CPU time, see `turn_clock.py`), while the watch shows the pods, a scheduler
 asks about them, and room that is gained makes the service look at those that wait; then ordinary pods alone and beside all of

@@ -91,7 +91,7 @@ class ApiServerClient:
         return self._connection.getresponse()
 
     def shut_down(self) -> None:
-        """From any thread: whoever reads sees the end."""
+        """From any thread: readers see the end."""
         if self._connection.sock is not None:
             with suppress(OSError):  # closed meanwhile
                 self._connection.sock.shutdown(socket.SHUT_RDWR)

@@ -6,7 +6,7 @@ the scheduler again. The refused pods fit by what the scheduler counts, node tot
 
 A scheduler holds a refused pod back for 1 s, twice as long each time, 10 s at most. As long as those times are short, a
 thousand pods stand before each CPU pod, whatever the extender does; that takes some seconds and is shown as the time in which
-it settles. Then the refused pods come only while nobody else waits, and a CPU pod waits for one of them: what the goal is
+it settles. Then the refused pods come only while no other pod waits, and a CPU pod waits for one of them: what the goal is
 about. It is shown beside the recommended install, where CPU pods have a scheduler of their own, and beside an extender
 that refuses at once without a thought, which is all that the scheduler itself makes of it.
 

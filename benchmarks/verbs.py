@@ -3,7 +3,7 @@
 Measured is the real `vrampack serve` over loopback on one keep-alive connection: both calls, each from before its first
 byte is sent until its last byte has arrived. 20,000 pods are in the ledger, every name is in the body in another order
 each time, half of the nodes fit, prioritize names those that filter passed. Between two pods the API server's watch brings
-one change (a pod bound, or one gone). One pod in twenty asks for a size that nobody has asked for before.
+one change (a pod bound, or one gone). One pod in twenty asks for a size that no pod has asked for before.
 
 It matters because a scheduler places one pod after another: what these calls take, no pod gets back. The figures do not
 tell what a busy machine adds: client, extender and API server share its cores. The time of the scheduler itself, encoding
@@ -123,7 +123,7 @@ def _measure_15000_nodes(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
 
 
 def _build_cluster(nodes: int, options: BenchmarkOptions) -> BenchmarkCluster:
-    """Nobody waits in it: what the extender does for those is not what is measured here."""
+    """No pod waits in it: what the extender does for waiting pods is not measured here."""
     return BenchmarkCluster(options.scale_count(nodes), options.scale_count(POD_COUNT), seed=options.seed)
 
 

@@ -37,7 +37,7 @@ class AdmissionTlsSettings(StrictModel):
     """PEM key of it. Always needed."""
 
     client_ca_file: Path | None = Field(default=None, strict=False)
-    """PEM authority that signs the client certificate which API servers were told to show; nobody else gets in then."""
+    """PEM authority that signs the client certificate which API servers were told to show; all other clients are then refused."""
 
 
 class AdmissionResourceSettings(StrictModel):

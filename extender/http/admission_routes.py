@@ -1,6 +1,6 @@
 """The paths of the admission webhook, and how much of a caller's body is read.
 
-Whoever reaches the port may send: the answer is made from the call alone. So what a call may cost has a bound, and large
+Any client that reaches the port may call it: the answer depends on the call alone. So what a call may cost has a bound, and large
 bodies have one together: a crowd of them is sent away and pods of usual size are admitted meanwhile.
 """
 

@@ -24,7 +24,7 @@ class PacedProtocol(DeadlineProtocol):
     _unparsed = b""
     """Read, and waiting to be parsed."""
     _has_answered = False
-    """Set by whoever answers a request while it is parsed: what is behind it waits for the next turn of the loop."""
+    """Set while a request is answered during parsing: what is behind it waits for the next turn of the loop."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

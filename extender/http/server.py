@@ -2,7 +2,7 @@
 
 A scheduler keeps idle connections for 90 s and loses a request if the server closes them first, so ours stay open
 longer; but a request that has begun must arrive whole within a deadline, however slowly it trickles, and a crowd of
-connections keeps nobody out (`vrampack/http/open_connections.py`).
+connections locks no client out (`vrampack/http/open_connections.py`).
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def build_server(
 
 
 class DeadlineProtocol(HttpToolsProtocol):
-    """Cuts connections that have not sent a whole request in time, or headers without end, or that nobody needs any more.
+    """Cuts connections that have not sent a whole request in time, or headers without end, or that are no longer needed.
 
     An idle connection between requests is left alone for as long as the limits say.
     """

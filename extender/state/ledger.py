@@ -172,7 +172,7 @@ class Ledger:
         return self._pods.select_pods(uid for uid in nominees if self.get_reservation(uid, name) is None)
 
     def mark_node_changed(self, name: str) -> None:
-        """Whoever follows changes must see the node again: what it holds will be gone, or what is kept on it is another."""
+        """Followers of changes must see the node again: what it holds will be gone, or what is kept on it is another."""
         if name in self._nodes:
             self._changes.record_node_change(name)
 

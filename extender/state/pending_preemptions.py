@@ -20,7 +20,7 @@ PENDING_SECONDS = 5.0
 MAX_PENDING = 64
 """Answers that are remembered: the scheduler tries one pod at a time, and preempts for fewer than 64 in 5 s."""
 MAX_IMMEDIATE_NODES = 32
-"""Nodes of all answers that count from the answer on: cards that are kept where nobody is evicted are lost to others meanwhile."""
+"""Nodes of all answers that count from the answer on: cards that are reserved although no pod is evicted are lost to others meanwhile."""
 
 
 @dataclass(slots=True)

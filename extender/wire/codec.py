@@ -207,8 +207,8 @@ def _fold_json(raw: bytes | msgspec.Raw, folding: _Folding) -> bytes | msgspec.R
 def _is_spelled_as_fields(value: msgspec.Raw, folding: _Folding) -> bool:
     """As `is_spelled_as_fields`. What is of another type has no keys.
 
-    The first of a list speaks for all of them: no writer spells the keys of one type in two ways, and whoever wrote the pod
-    did not write its JSON.
+    The first of a list speaks for all of them: no writer spells the keys of one type in two ways, and the API server,
+    not the author of the pod, wrote its JSON.
     """
     if isinstance(folding, _ListFolding):
         return all(_is_spelled_as_fields(item, folding.items) for item in (try_decode(_ITEMS, value) or [])[:1])

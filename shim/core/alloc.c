@@ -9,7 +9,6 @@
 #define PAGE_256_GIB ((uint64_t)256 << 30)
 /* A charge that was corrected is at most this, more than any card has: a million of them do not make a sum wrap. */
 #define MOST_CORRECTED ((uint64_t)16 << 40)
-#define MEMORY_READ 72 /* of the parameters: up to the end of the size */
 #define CLASS_EXTENDED 0x42 /* memory of other hosts' GPUs; a class of the driver's own sources, not of its interface */
 
 /* What a request says about its memory. Both ways to allocate have these words. */
@@ -103,14 +102,23 @@ static enum core_verdict charge(struct core *core, struct core_file *file, struc
 	return call_refuse(core, call, STATUS_NO_MEMORY);
 }
 
+/* The parameters behind the struct, once. Where they are handed on to the driver, they are these. */
+static bool copy_nested(const struct core *core, struct core_call *call, uint32_t size)
+{
+	if (size > CORE_NESTED_BYTES || !copy_in(core, call->nested, call->parameters, size))
+		return false;
+	call->nested_bytes = size;
+	return true;
+}
+
 /* Whatever size of parameters the call names, the driver goes by the class, and so do we. */
 static enum core_verdict alloc_memory(struct core *core, struct core_file *file, struct core_call *call)
 {
 	const struct core_layout *layout = core->layout;
-	unsigned char memory[MEMORY_READ];
+	const unsigned char *memory = call->nested;
 	struct request request;
 
-	if (!copy_in(core, memory, call->parameters, sizeof(memory)))
+	if (!copy_nested(core, call, CORE_NESTED_BYTES))
 		return call_refuse(core, call, STATUS_NOT_SUPPORTED);
 	request.bytes = load64(memory + layout->memory_size);
 	request.flags = load32(memory + layout->memory_flags);
@@ -121,15 +129,17 @@ static enum core_verdict alloc_memory(struct core *core, struct core_file *file,
 }
 
 /* Without parameters the class is the instance: 0x80 is the first. */
-static uint32_t card_of_device(struct core *core, struct core_file *file, uint64_t parameters)
+static uint32_t card_of_device(struct core *core, struct core_file *file, struct core_call *call)
 {
-	unsigned char instance[4] = { 0 };
-	uint32_t minor;
+	uint32_t at = core->layout->device_instance, instance = 0, minor;
 
-	if (parameters && !copy_in(core, instance, parameters + core->layout->device_instance, sizeof(instance)))
-		return CORE_ONLY_CARD;
+	if (call->parameters) {
+		if (!copy_nested(core, call, at + sizeof(instance)))
+			return CORE_ONLY_CARD;
+		instance = load32(call->nested + at);
+	}
 	lock(core);
-	minor = cards_minor(file->cards, load32(instance));
+	minor = cards_minor(file->cards, instance);
 	unlock(core);
 	return minor;
 }
@@ -146,12 +156,12 @@ enum core_verdict call_alloc_before(struct core *core, struct core_file *file, s
 {
 	const struct core_layout *layout = core->layout;
 	bool is_long = call->size == layout->alloc_long_bytes;
-	unsigned char alloc[ALLOC_LONG_BYTES_MOST];
+	const unsigned char *alloc = call->copy;
 	uint32_t class;
 
 	if (!is_long && call->size != layout->alloc_short_bytes)
 		return call_refuse_with(call, CALL_EINVAL);
-	if (!copy_in(core, alloc, call->at, call->size))
+	if (!copy_struct(core, call, call->size))
 		return call_refuse_with(call, CALL_EFAULT);
 	class = load32(alloc + layout->alloc_class);
 	call->status = is_long ? layout->alloc_long_status : layout->alloc_short_status;
@@ -167,7 +177,7 @@ enum core_verdict call_alloc_before(struct core *core, struct core_file *file, s
 	case CLASS_ROOT_CLIENT:
 		return alloc_plain(core, call, CALL_CLIENT);
 	case CLASS_DEVICE:
-		call->card = card_of_device(core, file, call->parameters);
+		call->card = card_of_device(core, file, call);
 		return alloc_plain(core, call, CALL_DEVICE);
 	case CLASS_SUBDEVICE:
 		return alloc_plain(core, call, CALL_DEVICE);
@@ -184,14 +194,13 @@ enum core_verdict call_alloc_before(struct core *core, struct core_file *file, s
 /* A call that names a class and no size: it must not make memory of the card. */
 static enum core_verdict refuse_memory_class(const struct core *core, struct core_call *call, uint32_t bytes, uint32_t offset)
 {
-	unsigned char class[4];
 	uint32_t number;
 
 	if (call->size != bytes)
 		return call_refuse_with(call, CALL_EINVAL);
-	if (!copy_in(core, class, call->at + offset, sizeof(class)))
+	if (!copy_struct(core, call, bytes))
 		return call_refuse_with(call, CALL_EFAULT);
-	number = load32(class);
+	number = load32(call->copy + offset);
 	if (number == CLASS_MEMORY || is_refused_class(number))
 		return call_refuse(core, call, STATUS_NOT_SUPPORTED);
 	return call_pass(call);
@@ -235,11 +244,11 @@ static enum core_verdict heap_alloc(struct core *core, struct core_file *file, s
 enum core_verdict call_heap_before(struct core *core, struct core_file *file, struct core_call *call)
 {
 	const struct core_layout *layout = core->layout;
-	unsigned char heap[HEAP_BYTES_MOST];
+	const unsigned char *heap = call->copy;
 
 	if (call->size != layout->heap_bytes)
 		return call_refuse_with(call, CALL_EINVAL);
-	if (!copy_in(core, heap, call->at, sizeof(heap)))
+	if (!copy_struct(core, call, call->size))
 		return call_refuse_with(call, CALL_EFAULT);
 	call->command = load32(heap + layout->heap_function);
 	call->status = layout->heap_status;
@@ -281,16 +290,17 @@ static bool read_handle(const struct core *core, const struct core_call *call, u
 
 	if (call->kind == CALL_HEAP_MEMORY)
 		offset = call->command == HEAP_ALLOC_RANGE ? layout->heap_range_memory : layout->heap_size_memory;
-	return copy_in(core, handle, call->at + offset, sizeof(*handle)) && *handle;
+	return copy_reply(core, call, handle, offset, sizeof(*handle)) && *handle;
 }
 
-static uint64_t where_size_is(const struct core *core, const struct core_call *call)
+static bool read_size(const struct core *core, const struct core_call *call, uint64_t *bytes)
 {
 	const struct core_layout *layout = core->layout;
+	uint32_t offset = call->command == HEAP_ALLOC_RANGE ? layout->heap_range_size : layout->heap_size_size;
 
 	if (call->kind == CALL_MEMORY)
-		return call->parameters + layout->memory_size;
-	return call->at + (call->command == HEAP_ALLOC_RANGE ? layout->heap_range_size : layout->heap_size_size);
+		return copy_in(core, bytes, call->parameters + layout->memory_size, sizeof(*bytes));
+	return copy_reply(core, call, bytes, offset, sizeof(*bytes));
 }
 
 /*
@@ -301,7 +311,7 @@ static void settle_charge(struct core *core, struct core_file *file, struct core
 {
 	uint64_t bytes = 0, more = 0;
 
-	if (is_certain && copy_in(core, &bytes, where_size_is(core, call), sizeof(bytes))) {
+	if (is_certain && read_size(core, call, &bytes)) {
 		bytes = whole_pages(bytes, PAGE_64_KIB);
 		if (bytes > MOST_CORRECTED)
 			bytes = MOST_CORRECTED;

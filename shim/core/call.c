@@ -32,9 +32,9 @@ enum call_outcome call_outcome_of(const struct core *core, const struct core_cal
 	uint32_t status;
 
 	/* The driver copies the struct out last, so this one error can follow a call that succeeded. */
-	if (result < 0)
+	if (result < 0 && (result != -CALL_EFAULT || call->reply != CORE_REPLY_COPIED))
 		return result == -CALL_EFAULT ? CALL_IN_DOUBT : CALL_FAILED;
-	if (!copy_in(core, &status, call->at + call->status, sizeof(status)))
+	if (call->reply == CORE_REPLY_AWAITED || !copy_reply(core, call, &status, call->status, sizeof(status)))
 		return CALL_IN_DOUBT;
 	if (status >= STATUS_FIRST_WARNING)
 		return CALL_IN_DOUBT;

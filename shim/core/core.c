@@ -27,7 +27,7 @@ static bool unwrap(const struct core *core, struct core_call *call, uint32_t *nu
 
 	if (call->size != core->layout->wrapper_bytes || !copy_in(core, wrapper, call->at, sizeof(wrapper)))
 		return false;
-	*number = load32(wrapper + core->layout->wrapper_number);
+	call->number = *number = load32(wrapper + core->layout->wrapper_number);
 	call->size = load32(wrapper + core->layout->wrapper_size);
 	call->at = load64(wrapper + core->layout->wrapper_pointer);
 	return true;
@@ -40,12 +40,16 @@ enum core_verdict core_before(struct core *core, struct core_file *file, struct 
 
 	call->at = argument;
 	call->size = request >> 16 & 0x3FFF;
+	call->number = number;
+	call->copied_bytes = 0;
+	call->nested_bytes = 0;
+	call->reply = CORE_REPLY_AT_CALLER;
 	if (number == ESC_XFER_CMD && !unwrap(core, call, &number))
 		return call_pass(call);
-	/* The most frequent call by far, and mostly passed: it sets all it needs itself. */
+	/* The most frequent call by far, and mostly passed: it sets all else it needs itself. */
 	if (number == ESC_CONTROL)
 		return call_control_before(core, call);
-	*call = (struct core_call){ .at = call->at, .size = call->size };
+	*call = (struct core_call){ .at = call->at, .size = call->size, .number = number };
 	switch (number) {
 	case ESC_ALLOC:
 		return call_alloc_before(core, file, call);

@@ -21,9 +21,10 @@
  * In doubt a charge stays: where the driver may have succeeded without being able to say so, and where one call frees a
  * handle before the call that makes it has ended. It is uncharged with the client or the file at the latest.
  *
- * Not seen: a caller that changes its struct between our copy and the driver's, memory that lives on in a descriptor it
- * was exported to (or, where core_hold is not called, in a mapping of nvidia-uvm), managed memory, and what the driver
- * takes for itself.
+ * What the driver copies is compared with what was decided where the caller of core_before can see that copy: core_call
+ * has all that is needed for it. Where it cannot (`reply` stays CORE_REPLY_AT_CALLER), a caller that changes its struct
+ * between our copy and the driver's is not seen. Nor is memory that lives on in a descriptor it was exported to (or,
+ * where core_hold is not called, in a mapping of nvidia-uvm), managed memory, and what the driver takes for itself.
  */
 #ifndef CORE_H
 #define CORE_H
@@ -104,6 +105,15 @@ struct core_file {
 	uint32_t first; /* objects made through it that no other object holds: its clients */
 };
 
+/*
+ * Where core_after reads the reply: in the caller's memory, or in `copy`, where it was put when the driver had it ready.
+ * Awaited: in `copy`, but it never came, and whether the call happened is in doubt.
+ */
+enum core_reply { CORE_REPLY_AT_CALLER, CORE_REPLY_AWAITED, CORE_REPLY_COPIED };
+
+#define CORE_COPY_BYTES 184 /* HEAP_BYTES_MOST, the largest */
+#define CORE_NESTED_BYTES 72 /* of memory's parameters: up to the end of the size */
+
 /* What core_before hands to core_after; on the caller's stack, nothing to set up. */
 struct core_call {
 	int32_t answer; /* of CORE_ANSWERED: 0 or -errno */
@@ -118,6 +128,10 @@ struct core_call {
 	uint32_t object, serial;
 	uint32_t last_serial; /* objects recorded before the call have a serial up to this one */
 	uint64_t charged_bytes;
+	uint32_t number; /* of the call, its wrapper taken off */
+	uint32_t copied_bytes, nested_bytes; /* of what was decided by: the struct, and the parameters that it points to */
+	enum core_reply reply;
+	unsigned char copy[CORE_COPY_BYTES], nested[CORE_NESTED_BYTES];
 };
 
 enum core_verdict { CORE_FORWARD, CORE_ANSWERED };

@@ -5,9 +5,9 @@
 enum core_verdict call_free_before(struct core *core, struct core_call *call)
 {
 	const struct core_layout *layout = core->layout;
-	unsigned char free[FREE_BYTES_MOST];
+	const unsigned char *free = call->copy;
 
-	if (call->size != layout->free_bytes || !copy_in(core, free, call->at, sizeof(free)))
+	if (call->size != layout->free_bytes || !copy_struct(core, call, call->size))
 		return call_pass(call);
 	call->status = layout->free_status;
 	call->client = load32(free + layout->free_root);
@@ -58,13 +58,15 @@ enum core_verdict call_dup_before(struct core *core, struct core_call *call)
 {
 	const struct core_layout *layout = core->layout;
 	struct core_objects *objects = &core->objects;
-	unsigned char dup[DUP_BYTES_MOST];
+	const unsigned char *dup = call->copy;
 	bool is_reserved = false;
 	bool is_foreign = false;
 	uint32_t source, source_client;
 
-	if (call->size != layout->dup_bytes || !copy_in(core, dup, call->at, sizeof(dup)))
+	if (call->size != layout->dup_bytes)
 		return call_pass(call);
+	if (!copy_struct(core, call, call->size))
+		return call_refuse_with(call, CALL_EFAULT);
 	call->status = layout->dup_status;
 	call->client = load32(dup + layout->dup_client);
 	call->parent = load32(dup + layout->dup_parent);
@@ -138,7 +140,7 @@ void call_dup_after(struct core *core, struct core_file *file, struct core_call 
 	uint32_t handle = 0;
 
 	if (outcome == CALL_HAPPENED &&
-	    (!copy_in(core, &handle, call->at + core->layout->dup_handle, sizeof(handle)) || !handle))
+	    (!copy_reply(core, call, &handle, core->layout->dup_handle, sizeof(handle)) || !handle))
 		outcome = CALL_IN_DOUBT;
 	if (outcome == CALL_FAILED || (outcome == CALL_IN_DOUBT && !call->charge))
 		cancel_dup(core, call);

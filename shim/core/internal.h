@@ -57,6 +57,24 @@ static inline bool copy_out(const struct core *core, uint64_t to, const void *fr
 	return core->ops->copy_out(core->context, to, from, size) == 0;
 }
 
+/* The caller's struct, once: what is decided, and later compared with the driver's copy. At most CORE_COPY_BYTES. */
+static inline bool copy_struct(const struct core *core, struct core_call *call, size_t size)
+{
+	if (!copy_in(core, call->copy, call->at, size))
+		return false;
+	call->copied_bytes = (uint32_t)size;
+	return true;
+}
+
+/* A field of the struct, as the driver has left it. */
+static inline bool copy_reply(const struct core *core, const struct core_call *call, void *to, uint32_t offset, size_t size)
+{
+	if (call->reply != CORE_REPLY_COPIED)
+		return copy_in(core, to, call->at + offset, size);
+	__builtin_memcpy(to, call->copy + offset, size);
+	return true;
+}
+
 static inline void lock(struct core *core)
 {
 	core->ops->lock(core->context);

@@ -52,9 +52,9 @@ bool core_watches_control(uint32_t command)
 enum core_verdict call_control_before(struct core *core, struct core_call *call)
 {
 	const struct core_layout *layout = core->layout;
-	unsigned char control[CONTROL_BYTES_MOST];
+	const unsigned char *control = call->copy;
 
-	if (call->size != layout->control_bytes || !copy_in(core, control, call->at, sizeof(control)))
+	if (call->size != layout->control_bytes || !copy_struct(core, call, call->size))
 		return call_pass(call);
 	call->command = load32(control + layout->control_command);
 	if (!core_watches_control(call->command))

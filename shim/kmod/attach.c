@@ -15,6 +15,7 @@
 #include <linux/workqueue.h>
 
 #include "budgets.h"
+#include "copies.h"
 #include "duplicates.h"
 #include "files.h"
 #include "guard.h"
@@ -156,6 +157,11 @@ int attach_begin(const char *control)
 	/* Not in there: a probe wants the lock that work_on_cpu_safe holds. Without the driver it finds nothing. */
 	duplicates_watch();
 	error = work_on_cpu_safe(raw_smp_processor_id(), find_device, (void *)control);
+	if (!error) {
+		error = copies_try();
+		if (error)
+			attach_end();
+	}
 	if (!error)
 		pr_info("attached to driver %s, %s\n", attach_version(),
 			attach_has_one_device() ? "one device" : "two devices");

@@ -7,6 +7,7 @@
 #include <linux/spinlock.h>
 #include <linux/string.h>
 
+#include "copies.h"
 #include "owners.h"
 
 static LIST_HEAD(all); /* by id: each new one is the last */
@@ -64,10 +65,16 @@ bool budgets_deny_unknown(void)
 struct budget *budgets_create(const char *name, const struct core_ops *ops, const char *driver_version)
 {
 	struct budget *budget = kzalloc(sizeof(*budget), GFP_KERNEL);
+	int error;
 	u32 card;
 
 	if (!budget)
 		return ERR_PTR(-ENOMEM);
+	error = copies_get();
+	if (error) {
+		kfree(budget);
+		return ERR_PTR(error);
+	}
 	refcount_set(&budget->references, 1);
 	mutex_init(&budget->core_lock);
 	mutex_init(&budget->lock);
@@ -221,6 +228,7 @@ void budgets_put(struct budget *budget)
 		return;
 	core_end(&budget->core);
 	kfree_rcu(budget, rcu);
+	copies_put();
 }
 
 struct budget *budgets_next(u32 id)

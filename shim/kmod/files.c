@@ -11,6 +11,7 @@
 
 #include "../core/core.h"
 #include "../core/layouts.h"
+#include "copies.h"
 #include "inflight.h"
 #include "ops.h"
 #include "processes.h"
@@ -55,13 +56,16 @@ static long decide(struct file *file, unsigned int request, unsigned long argume
 {
 	struct managed_file *this = managed(file);
 	struct core_call call;
+	struct copy *copy;
 	long result;
 
 	if (!core_watches(request))
 		return own(file, request, argument);
 	if (core_before(&this->budget->core, &this->file, &call, request, argument) == CORE_ANSWERED)
 		return call.answer;
+	copy = copies_enter(&call);
 	result = own(file, request, argument);
+	copies_leave(copy);
 	core_after(&this->budget->core, &this->file, &call, result);
 	return result;
 }

@@ -6,6 +6,7 @@
 
 #include "attach.h"
 #include "commands.h"
+#include "copies.h"
 #include "duplicates.h"
 #include "guard.h"
 #include "inflight.h"
@@ -26,13 +27,18 @@ static int __init vrampack_init(void)
 	error = duplicates_begin();
 	if (error)
 		goto end_guard;
-	error = attach_begin(control);
+	error = copies_begin();
 	if (error)
 		goto end_duplicates;
+	error = attach_begin(control);
+	if (error)
+		goto end_copies;
 	error = proc_begin();
 	if (!error)
 		return 0;
 	attach_end();
+end_copies:
+	copies_end();
 end_duplicates:
 	duplicates_end();
 end_guard:
@@ -49,6 +55,7 @@ static void __exit vrampack_exit(void)
 	commands_unlock();
 	guard_end();
 	duplicates_end();
+	copies_end();
 	proc_end();
 	/* Also for those who release the last files. */
 	inflight_end();

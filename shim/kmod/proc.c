@@ -11,6 +11,7 @@
 #include "attach.h"
 #include "budgets.h"
 #include "commands.h"
+#include "copies.h"
 #include "files.h"
 #include "guard.h"
 #include "parse.h"
@@ -58,6 +59,7 @@ static int show_state(struct seq_file *to, void *unused)
 		seq_printf(to, "layout: %s\n", attach_has_one_device() ? "one device" : "two devices");
 	}
 	seq_printf(to, "uvm: %s\n", uvm[guard_state()]);
+	seq_printf(to, "copies: %s\n", copies_are_checked() ? "checked" : "unchecked");
 	seq_printf(to, "cards: %s\n", watch_is_on() ? "watched" : "unwatched");
 	seq_printf(to, "unknown: %s\n", budgets_deny_unknown() ? "denied" : "passed");
 	seq_printf(to, "instances: %u\n", budgets_count());

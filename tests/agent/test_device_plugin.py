@@ -104,7 +104,7 @@ async def test_where_nobody_can_hold_its_limit_it_does_not_start_and_holds_nothi
     async with agent_harness() as world:
         back_end, world.agent._enforcement._back_end = world.agent._enforcement._back_end, None
         pod = put_bound_pod(world, "p")
-        assert "nobody on this node can hold its limit" in await start_refused(world, pod)
+        assert "no back end on this node can hold its limit" in await start_refused(world, pod)
         assert not world.agent._fence.count_held_units()
         world.agent._enforcement._back_end = back_end
         await run_pod(world, pod)

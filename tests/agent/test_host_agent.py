@@ -234,7 +234,7 @@ async def test_it_does_not_wait_for_ever(host: HostAgentHarness, monkeypatch: py
 
 
 async def test_the_next_agent_holds_who_runs_to_what_it_has(host: HostAgentHarness) -> None:
-    """By the driver anew as well: it may have been loaded anew."""
+    """By the driver again as well: it may have been reloaded."""
     host.driver = HostDriver("615.71.09")
     for expected in (1, 2):
         agent = host.agent()

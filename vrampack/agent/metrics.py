@@ -76,7 +76,7 @@ class AgentSnapshot:
     processes: tuple[ProcessSample, ...] = ()
     enforcement: str = ""
     is_unheld: bool = False
-    """Limits are not held, and nobody chose that."""
+    """Limits are not held although the settings ask for it."""
     problem: str = ""
     hook_answer_counts: tuple[int, int] = (0, 0)
     """Let through, and refused."""

@@ -53,7 +53,7 @@ class RequestRules(NamedTuple):
     """What the cluster's rules say of a pod, in a form in which pods that they treat alike are equal."""
 
     tenant: bytes | None = None
-    """The digest of whom it shares cards with; empty: with no other pod. None: with anybody."""
+    """The digest of the pods that it shares cards with; empty: with no other pod. None: with any pod."""
     reserves: frozenset[int] = frozenset()
     """The reserves that it may use."""
     models: frozenset[str] | None = None

@@ -1,4 +1,4 @@
-"""The cluster's rules: who may be placed beside whom, and on which cards. They hold whatever a policy prefers.
+"""The cluster's rules: which pods may share a card, and which cards they may use. They hold whatever a policy prefers.
 
 What a rule needs of a pod goes into its `CardRequest`, what it needs of a card into the `Card`: `vrampack.cards.fit`
 compares the two. A changed rule never touches a pod that runs.

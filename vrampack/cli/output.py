@@ -1,4 +1,4 @@
-"""Writing results to stdout, and how a command ends when it cannot write, is interrupted, or nobody reads on."""
+"""Writing results to stdout, and how a command ends when it cannot write, is interrupted, or its reader is gone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class OutputError(Exception):
 
 
 class ReaderGoneError(OutputError):
-    """Whoever read stdout has seen enough, as `head` has."""
+    """The reader of stdout has closed it, as `head` does."""
 
 
 def write_output(text: str) -> None:
@@ -28,7 +28,7 @@ def write_output(text: str) -> None:
         # What is left in the buffer would be complained about once more when the interpreter flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
-            raise ReaderGoneError("nobody reads the output") from error
+            raise ReaderGoneError("the reader of the output is gone") from error
         raise OutputError(f"cannot write the output: {error.strerror}") from error
 
 

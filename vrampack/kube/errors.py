@@ -22,7 +22,7 @@ class NoAnswerError(Exception):
 
 
 class UnreachableError(NoAnswerError):
-    """Connection refused: nobody listens there, and nothing was sent."""
+    """Connection refused: no server listens there, and nothing was sent."""
 
 
 class SilentWatchError(NoAnswerError):

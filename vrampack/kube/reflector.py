@@ -2,7 +2,7 @@
 
     list (pages of 500) --> watch --> event, bookmark --> watch ...
          ^                    |  ended by the server, cut, or silent after an event: watch again from the last version
-         |                    |  429, or nobody listens: back off, watch again from the last version
+         |                    |  429, or conn. refused: back off, watch again from the last version
          '--------------------'  any other error, silence from the start, or three watches in a row without a word
 
 Nothing is lost between the list and the watch, because the watch begins at the list's resourceVersion. A server that
@@ -58,7 +58,7 @@ WORDLESS_WATCHES = 3
 """Watches in a row that end without a word, after which everything is listed. client-go lists after the first; a server
 that stops ends all its watches, and its successor can go on with them."""
 RECONNECT_SECONDS = 5.0
-"""Longest wait where nobody listens: asking costs no server anything, and one that comes back is seen soon."""
+"""Longest wait while connections are refused: trying costs the server nothing, and its return is noticed soon."""
 SHORT_WATCH_SECONDS = 1.0
 SHORT_WATCH_PAUSE_SECONDS = 0.1
 """Before the next watch after one that spoke and was shorter than that, so that no server can make this a busy loop."""

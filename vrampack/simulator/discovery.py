@@ -1,6 +1,6 @@
 """Discovery: the server's version, its kinds, and as much of a schema as kubectl needs.
 
-Discovery is served in its plain form; whoever asks for the aggregated one also takes this. The schema names no
+Discovery is served in its plain form; clients that ask for the aggregated one also accept this. The schema names no
 field of any object: it says that the server checks them itself (`fieldValidation`), so that kubectl does not.
 """
 

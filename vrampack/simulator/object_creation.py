@@ -80,7 +80,7 @@ def _build_content(kind: ResourceKind, namespace: str, body: Object, name: str) 
         return _build_event(namespace, body)
     if kind in WORKLOAD_KINDS:
         return workload_strategy.prepare_for_create(kind, name, body)
-    raise ValueError(f"{kind.plural}: nobody said what a new one looks like")
+    raise ValueError(f"{kind.plural}: no template for a new one")
 
 
 def _build_node(body: Object) -> Object:

@@ -93,7 +93,7 @@ class WorkloadController(Controller):
         return self._store.version != before
 
     def _adopt_orphans(self, kind: ResourceKind, owner: Object, orphans: list[Object]) -> bool:
-        """Take in pods that are the owner's by labels and name, and nobody's by reference: nor anybody's after that."""
+        """Take in pods that are the owner's by labels and name, that have no owner reference, and set one."""
         found = [pod for pod in orphans if _belongs_to(kind, owner, pod) and not owned_pods.is_terminating(pod)]
         for pod in found:
             orphans.remove(pod)

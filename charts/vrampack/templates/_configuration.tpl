@@ -6,12 +6,12 @@ apiVersion: vrampack.dev/v1
 kind: ExtenderConfiguration
 listen:
 {{- if eq .Values.shape "kubeadm" }}
-  # The host's loopback: the scheduler of this host, and whoever has a shell on it.
+  # The host's loopback: the scheduler of this host, and any user with a shell on it.
   verbs: 127.0.0.1:12345
   # Also there, so that nothing is open to the network of the hosts.
   health: 127.0.0.1:12346
 {{- else }}
-  # The scheduler is in the same pod: nobody else can call a verb.
+  # The scheduler is in the same pod: no other client can call a verb.
   verbs: 127.0.0.1:12345
   # Probes come from the node and scrapers from other pods. No verb can be reached through it.
   health: {{ include "vrampack.listen" (list . 12346) }}
@@ -59,7 +59,7 @@ leaderElection:
 clientConnection:
   qps: {{ .Values.scheduler.qps }}
   burst: {{ .Values.scheduler.burst }}
-# Nobody profiles it in production, and what is off cannot be asked.
+# Profiling is not needed in production, and an endpoint that is off cannot be abused.
 enableProfiling: false
 enableContentionProfiling: false
 profiles:
@@ -77,7 +77,7 @@ profiles:
           - name: NodeResourcesBalancedAllocation
           - name: ImageLocality
 extenders:
-  # In the same pod, so loopback and no TLS: the address is reachable by nobody else.
+  # In the same pod, so loopback and no TLS: no other client can reach the address.
   - urlPrefix: http://127.0.0.1:12345/gpushare-scheduler
     filterVerb: filter
     prioritizeVerb: prioritize

@@ -1,4 +1,4 @@
-"""What every back end does with a limit, and what is measured whoever holds it."""
+"""What every back end does with a limit, and what is measured whichever back end holds it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def back_ends(driver: SimulatedLimitDriver) -> list[BackEnd]:
     return [NativeByToolkit(measure), NativeByHook(driver, measure), watch, NoLimits()]
 
 
-@pytest.mark.parametrize(("at", "by"), list(enumerate(["toolkit", "createRuntime hook", "use is measured", "nobody"])))
+@pytest.mark.parametrize(("at", "by"), list(enumerate(["toolkit", "createRuntime hook", "use is measured", "nothing"])))
 async def test_a_pod_s_limit_waits_for_its_containers(at: int, by: str) -> None:
     driver = SimulatedLimitDriver()
     back_end = back_ends(driver)[at]

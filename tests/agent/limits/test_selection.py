@@ -100,7 +100,7 @@ def test_a_named_back_end_that_cannot_work_is_refused(
 
 def test_everything_that_is_missing_is_said_at_once(node: LimitNode) -> None:
     nothing = NodeCapabilities("", cgroup_version=1, has_mig=True, toolkit=ToolkitState.ABSENT, has_hook=False)
-    with pytest.raises(ImpossibleBackEndError, match=r"driver .*; cgroup .*; a card .*; nobody"):
+    with pytest.raises(ImpossibleBackEndError, match=r"driver .*; cgroup .*; a card .*; the limit is not set"):
         select("native", nothing, node)
 
 

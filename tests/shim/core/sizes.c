@@ -94,7 +94,7 @@ static uint32_t process(const struct rm_caller *caller)
 }
 
 static const struct rm_host host = {
-	.take = take, .give = free, .read = read_memory, .write = write_memory, .process = process,
+	.take = take, .give = free, .read = read_memory, .read_parameters = read_memory, .write = write_memory, .process = process,
 };
 
 static void ioctl_of(uint32_t number, size_t size, const unsigned char *call)
@@ -104,7 +104,7 @@ static void ioctl_of(uint32_t number, size_t size, const unsigned char *call)
 	struct core_call known;
 
 	if (core_before(&core, &file, &known, request, (uintptr_t)call) == CORE_FORWARD)
-		core_after(&core, &file, &known, rm_ioctl(rm, opened, &caller, request, (uintptr_t)call));
+		core_after(&core, &file, &known, rm_call(rm, opened, &caller, request, (uintptr_t)call));
 }
 
 /* In any layout: the handle that was made, or 0. */

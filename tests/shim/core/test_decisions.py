@@ -116,7 +116,10 @@ def test_what_cannot_be_read_is_refused_where_it_could_take_memory(script: CoreS
             script.failed(0, encode_request(number, size), at, EFAULT, f"{number:#x} at {at:#x}")
         for other in (0, 1, size - 1, size + 4, 4096):
             script.failed(0, encode_request(number, other), AT, EINVAL, f"{number:#x} of {other} bytes")
-    for number, size in ((0x29, 16), (0x34, 28), (CONTROL, 32), (200, 2304), (XFER, 16)):
+    for at in (0, gone, 0x110000 - 4, (1 << 64) - 8):
+        script.failed(0, encode_request(0x34, 28), at, EFAULT, f"a duplicate at {at:#x}")
+    script.raw(0, encode_request(0x34, 27), AT, -EINVAL)
+    for number, size in ((0x29, 16), (CONTROL, 32), (200, 2304), (XFER, 16)):
         for at in (0, gone, 0x110000 - 4, (1 << 64) - 8):
             script.raw(0, encode_request(number, size), at, -EFAULT)
             script.raw(0, encode_request(number, size), at, 0)

@@ -16,10 +16,9 @@ from tests.support.limit_cases import REFUSED
 from tests.support.polling import wait_until
 
 LIMIT = {0: 4301}
-CYCLES = 15
-OTHERS = 2000
+CYCLES = 5
+OTHERS = 800
 """Sessions of programs without a limit: about as long as the cycles take."""
-PROBES, PROBED_OTHERS = 5, 800
 
 
 @pytest.mark.parametrize("which", [NEW, OLD])
@@ -41,47 +40,35 @@ def test_both_layouts_of_the_drivers_devices(empty: KmodWorld, which: str) -> No
         app.ends()
 
 
-def test_load_detach_unload_again_and_again(empty: KmodWorld, kernel: Kernel) -> None:
-    """Programs that open and close all the time never fail meanwhile; nothing is left at the end."""
-    empty.load_driver()
-    empty.load_uvm()
-    others = empty.machine.start(
-        "stress", "2", f"{scale_for_kernel(kernel, OTHERS)}", "3", start=empty.unlimited("free").start
-    )
-    for _ in range(CYCLES):
-        empty.load_shim()
-        # Without capabilities, as most containers are: a privileged one sets a probe, which is the next test.
-        place = empty.limited("a", LIMIT).inside(capabilities=0)
-        assert place.run("app", "4302").lines == [REFUSED]
-        empty.command("detach")
-        assert empty.state()["attached"] == "no"
-        empty.machine.rmmod("vrampack")
-        assert place.run("app", "5000").lines == ["allocated 5000 MiB"]
-    ended = others.ends(120)
-    assert (ended.code, ended.err) == (0, "")
-    assert " 0 refused" in ended.out
-
-
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kernel", ["6.1"], indirect=True)
-def test_the_probe_comes_and_goes_while_others_call_the_driver(
-    modules: ModulesOfTests, programs: list[Path], kernel: Kernel
-) -> None:
-    """It is set by the first privileged program of a container, in code that others run; one processor at a time."""
+def test_load_detach_unload_again_and_again(modules: ModulesOfTests, programs: list[Path], kernel: Kernel) -> None:
+    """Programs that open and close all the time never fail meanwhile; nothing is left at the end.
+
+    One processor at a time: the first container with a limit, and the first privileged program, set probes in code
+    that the others run.
+    """
     with VirtualMachine(kernel, programs=programs, files=modules.files(), is_parallel=False) as machine:
         world = KmodWorld(machine)
         world.load_driver()
-        others = machine.start("stress", "2", f"{PROBED_OTHERS}", "3", start=world.unlimited("free").start)
-        for _ in range(PROBES):
+        world.load_uvm()
+        others = machine.start(
+            "stress", "2", f"{scale_for_kernel(kernel, OTHERS)}", "3", start=world.unlimited("free").start
+        )
+        for _ in range(CYCLES):
             world.load_shim()
+            place = world.limited("a", LIMIT)
+            assert place.inside(capabilities=0).run("app", "4302").lines == [REFUSED]
             assert world.state()["cards"] == "unwatched"
-            assert world.limited("a", LIMIT).run("app", "4302").lines == [REFUSED]
+            assert place.run("app", "4302").lines == [REFUSED]
             assert world.state()["cards"] == "watched"
             world.command("detach")
+            assert world.state()["attached"] == "no"
             machine.rmmod("vrampack")
+            assert place.run("app", "5000").lines == ["allocated 5000 MiB"]
         ended = others.ends(240)
         assert (ended.code, ended.err) == (0, "")
         assert " 0 refused" in ended.out
+        machine.assert_no_leaks()
         machine.assert_quiet()
 
 

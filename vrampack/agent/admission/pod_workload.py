@@ -1,6 +1,6 @@
 """The pods of this node, as the back ends know them: which limits they ought to have, and whose a process is.
 
-How much a container may use comes from its pod's record, whoever asks. The record is that of the pod as the fence admitted it;
+How much a container may use comes from its pod's record, whichever caller asks. The record is that of the pod as the fence admitted it;
 where only its limits were changed since, it is the one that the watch shows (`limit_changes.py`).
 """
 

@@ -27,7 +27,7 @@ class SpecFolder:
         self._was_seen = False
 
     def write_spec(self, name: str, content: bytes) -> FileRead | None:
-        """Write it, or write it anew; returns what tells that it was read, None where the node cannot tell.
+        """Write or rewrite it; returns what tells that it was read, None where the node cannot tell.
 
         Raises `CdiError`: the folder is missing, full or may not be written to.
         """

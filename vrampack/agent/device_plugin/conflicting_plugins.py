@@ -2,7 +2,7 @@
 
 Neither shows itself to a plugin. NVIDIA's is seen by what the node offers; a second registrant of ours by kubelet, which
 keeps the last list that anybody sent: the node then says another number of units than we do. When one of the two goes,
-kubelet forgets whichever registered last and tells nobody: the node then has no healthy unit, and we register again.
+kubelet forgets whichever registered last and reports nothing: the node then has no healthy unit, and we register again.
 """
 
 from __future__ import annotations

@@ -15,14 +15,14 @@ from vrampack.cards.records import RecordError
 
 
 class PreferredAllocation:
-    """Remembers for whom ids were already proposed."""
+    """Remembers the containers that ids were already proposed for."""
 
     def __init__(self, list_pods: Callable[[], Iterable[LocalPod]]) -> None:
         self._list_pods = list_pods
         self._proposed: set[tuple[str, str]] = set()
 
     def guess_wanted_units(self, size: int) -> Mapping[str, int] | None:
-        """Units by card of the container that `size` ids are probably for; None when nobody comes into question."""
+        """Units by card of the container that `size` ids are probably for; None when no container matches."""
         waiting = [(pod, name) for pod in self._list_pods() for name in self._candidates(pod, size)]
         if not waiting:
             return None

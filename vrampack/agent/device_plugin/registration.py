@@ -40,10 +40,10 @@ REGISTER_SECONDS = 15.0
 """kubelet dials back for up to 10 s before it answers."""
 BACKOFF_SECONDS = (0.25, 5.0)
 NO_STREAM_SECONDS = 1.0
-"""Nobody listens for so long while kubelet answers: it closed the stream, as it does when an older registration of the
-resource ends, whoever's that was. Then this one is made anew."""
+"""No ListAndWatch stream for so long while kubelet answers: it closed the stream, as it does when an older registration of the
+resource ends, even another plugin's. Then register again."""
 STOP_SECONDS = 1.0
-"""For a container that is about to start. Nobody waits for the list, which never ends by itself."""
+"""For a container that is about to start; the list, which never ends by itself, is not waited for."""
 
 
 class KubeletRegistration:
@@ -72,7 +72,7 @@ class KubeletRegistration:
         self.is_registered = False
 
     def register_again(self) -> None:
-        """Register anew: kubelet counts the present one no more, although nothing here shows it."""
+        """Register again: kubelet no longer counts the present registration, although nothing here shows it."""
         self._must_register_again = True
 
     async def run(self) -> None:

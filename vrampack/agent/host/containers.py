@@ -164,7 +164,7 @@ class HostContainers:
         holders = ", ".join(f"{each} ({each.limits[uuid]})" for each in sorted(others, key=lambda of: -of.limits[uuid]))
         raise LimitError(
             f"card {card.index} ({uuid}) has {max(0, left)} of its {card.memory_mib} MiB left and {asked} are asked; "
-            f"held by {holders or 'nobody'}: stop a container, ask for fewer units, or set standalone.overcommit: allow"
+            f"held by {holders or 'no container'}: stop a container, ask for fewer units, or set standalone.overcommit: allow"
         )
 
     def _is_alive(self, container: HostContainer) -> bool:

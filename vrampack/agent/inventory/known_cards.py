@@ -11,7 +11,7 @@ card of the node (`vrampack/cards/holding.py`). So:
 * A restarted agent knows only what the driver lists. A pod on a missing card then counts everywhere: safe, and over when
   the pod is gone.
 
-An index belongs to whoever the driver gives it to; a missing card whose index is taken gets a free one from the top.
+An index belongs to the card that the driver gives it to; a missing card whose index is taken gets a free one from the top.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def choose_preferred_ids(
     for each in available:
         if each not in chosen:
             by_card[parse_card_uuid(each) or ""].append(each)
-    if all(len(by_card[card]) >= units for card, units in (wanted_units or {}).items()):  # parts of cards help nobody
+    if all(len(by_card[card]) >= units for card, units in (wanted_units or {}).items()):  # parts of cards are of no use
         for card, units in (wanted_units or {}).items():
             chosen += by_card[card][: min(units, size - len(chosen))]
             by_card[card] = [each for each in by_card[card] if each not in chosen]

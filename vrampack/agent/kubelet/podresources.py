@@ -29,7 +29,7 @@ CALL_SECONDS = 5.0
 BUSY_RETRY_SECONDS = 0.05
 """kubelet answers 100 a second and refuses more: asked again after so long, within `CALL_SECONDS`."""
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""A node of 500 pods with 256 MiB units is below 1 MiB; grpc's own 4 MiB would be a limit that nobody chose."""
+"""A node of 500 pods with 256 MiB units is below 1 MiB; grpc's own 4 MiB would be an accidental limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class PodResourcesClient:
         self._channel = None
 
     async def _next_list(self) -> tuple[DeviceAllocation, ...]:
-        """One list; whoever asks from the moment on that it begins waits for another."""
+        """One list; a caller that asks after it has begun waits for the next."""
         async with self._call_lock:
             self._next_answer = None
             return await self._list()

@@ -13,7 +13,7 @@ class UsageTotals:
 
     used_bytes: int
     peak_bytes: int
-    """Since whoever counts began to."""
+    """Since the counter started."""
     refused: int
 
 

@@ -148,7 +148,7 @@ class Enforcement:
     async def apply(self, scope: Scope, target: LimitTarget, limits: Mapping[str, int]) -> Applied:
         """Hold `target` to these MiB per card uuid. Raises `LimitError`."""
         if self._back_end is None:
-            raise LimitError("nobody on this node can hold its limit; see the agent's log")
+            raise LimitError("no back end on this node can hold its limit; see the agent's log")
         return await self._back_end.apply(scope, target, limits)
 
     def forget_pod(self, pod_uid: str) -> None:

@@ -85,7 +85,7 @@ class HookServer:
         return self._server is not None
 
     async def start(self) -> None:
-        """Listen, then take the name, from whoever had it: no hook finds a socket that is not answered.
+        """Listen first, then take over the socket's name: a hook never finds a socket that does not answer.
 
         Raises `OSError`, and may then be called again.
         """

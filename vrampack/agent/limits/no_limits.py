@@ -14,7 +14,7 @@ class NoLimits(BackEnd):
     traits = Traits(None, "never", "nothing is held")
 
     async def apply(self, scope: Scope, target: LimitTarget, limits: Mapping[str, int]) -> Applied:  # noqa: ARG002
-        return Applied(AppliedState.DEFERRED, "nobody")
+        return Applied(AppliedState.DEFERRED, "nothing")
 
 
 class NoLimitsRow(BackEndRow):

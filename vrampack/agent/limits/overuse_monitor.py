@@ -61,7 +61,7 @@ class OveruseMonitor(BackEnd):
         self._since: dict[tuple[str, str, str], float] = {}
 
     async def apply(self, scope: Scope, target: LimitTarget, limits: Mapping[str, int]) -> Applied:  # noqa: ARG002
-        return Applied(AppliedState.DEFERRED, "nobody; use is measured")
+        return Applied(AppliedState.DEFERRED, "nothing; use is measured")
 
     async def measure_usage(self) -> tuple[ContainerUsage, ...]:
         return await self._meter.measure_usage()

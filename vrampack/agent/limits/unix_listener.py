@@ -12,7 +12,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 class UnixListener:
-    """Make the socket, listen, then take the name: nobody who knocks finds a socket that is not answered."""
+    """Listen first, then take over the socket's name: a client never finds a socket that does not answer."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -33,7 +33,7 @@ class UnixListener:
         return made
 
     def publish_socket(self) -> None:
-        """From whoever had it."""
+        """Rename the new socket over the old one."""
         self._unpublished_path.rename(self._path)
 
     def remove_socket(self) -> None:

@@ -29,7 +29,7 @@ class DesiredLimit:
     """The container that its figures are shown for: also a pod's only one."""
     weight: int = 1
     is_added_by_hook: bool = False
-    """The hook adds it before the first process, or nobody does: added later, it would give its processes a second budget."""
+    """Only the hook adds it, before the first process: added later, it would give its processes a second budget."""
 
     @property
     def budget_name(self) -> str:
@@ -68,7 +68,7 @@ class Workload(Protocol):
         """MiB by card of a container, or of a whole pod without its name; empty for no limit, None for an unknown one."""
 
     def get_container_name(self, pod_uid: str, container_id: str, /) -> str | None:
-        """The name of the container with this id; None while nobody knows it."""
+        """The name of the container with this id; None while it is unknown."""
 
     def resolve_container(self, owner: CgroupOwner | None, /) -> ResolvedContainer | Unresolved:
         """Which container this is, and what it may use now."""
@@ -77,7 +77,7 @@ class Workload(Protocol):
         """The same, of a container that still asks a back end which no longer enforces the limits of this node."""
 
     def find_process_owner(self, pid: int, /) -> CgroupOwner | None:
-        """The container that a process belongs to; None for a process of nobody, or one that has ended."""
+        """The container that a process belongs to; None for a process outside containers, or one that has ended."""
 
     def is_gone(self, pod_uid: str, /) -> bool:
         """Whether it can have no process left."""

@@ -28,7 +28,7 @@ class TimedCalls:
 
     @property
     def hung_count(self) -> int:
-        """Threads that did not come back yet, though nobody waits for them any more."""
+        """Threads that did not come back yet, though their callers have given up."""
         return len(self._abandoned)
 
     async def run_call(self, kind: str, function: Callable[[], Result], *, extra_seconds: float = 0) -> Result:
@@ -82,4 +82,4 @@ def _settle(loop: asyncio.AbstractEventLoop, settle: Callable[[Result], None], v
     try:
         loop.call_soon_threadsafe(settle, value)
     except RuntimeError:
-        return  # the loop has ended, nobody waits
+        return  # the loop has ended, no caller waits

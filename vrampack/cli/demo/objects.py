@@ -59,7 +59,7 @@ MIXED_WORKLOADS = (
     DemoWorkload("rerank", 8, 3),
     DemoWorkload("vision", 4, 11),
 )
-"""41 pods; in the order in which a cluster that nobody plans would see them, large and small mixed."""
+"""41 pods; in the order in which an unplanned cluster would see them, large and small mixed."""
 
 
 def build_node_object(name: str, address: str, cards: Sequence[CardModel]) -> Object:

@@ -13,7 +13,7 @@ from vrampack.cli.inspect.table_views import format_details, format_summary
 
 def format_empty_stage(stage: DemoStage, card: CardModel) -> str:
     return _format_step(
-        f"One node, one card: {card.memory_mib} MiB are {card.units} units of aliyun.com/gpu-mem. Nobody uses it yet.",
+        f"One node, one card: {card.memory_mib} MiB are {card.units} units of aliyun.com/gpu-mem, all free.",
         _format_command("kubectl inspect cgpu", format_summary(stage.cluster)),
     )
 

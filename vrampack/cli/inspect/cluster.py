@@ -74,7 +74,7 @@ class InspectedCluster:
     used_units: int
     """Of all pods, each counted once, on nodes with the cluster's unit: others cannot be added to them."""
     reserved_units: int
-    """What nobody else may have: a pod on no known card counts on every card of its node."""
+    """What no other pod may have: a pod on no known card counts on every card of its node."""
     total_units: int
     unread_objects: tuple[UnreadObject, ...] = ()
     nodes_without_memory: frozenset[str] = frozenset()

@@ -86,7 +86,7 @@ class BundleCollector:
             except (RefusedError, NoAnswerError) as error:
                 self.bundle.add_failed_part(name, str(error))
             except Exception as error:  # noqa: BLE001 - the top of a part: what is wrong with one must not cost the others
-                # Only its kind: the text of an error that nobody foresaw may quote anything.
+                # Only its kind: the text of an unforeseen error may quote anything.
                 self.bundle.add_failed_part(name, f"{type(error).__name__} while it was collected")
 
     async def _collect_versions(self) -> PartContent:

@@ -1,6 +1,6 @@
 """The embedded scheduler's settings: the shipped KubeSchedulerConfiguration, as far as it concerns the extender.
 
-What cannot be followed is refused with the field's name. `preemptVerb` is read by nobody: nothing is preempted here.
+What cannot be followed is refused with the field's name. `preemptVerb` is ignored: nothing is preempted here.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ int nvidia_files_call(struct file *file, unsigned int command, unsigned long arg
 	int answer;
 
 	mutex_lock(&nvidia.lock);
-	answer = rm_ioctl(nvidia.rm, opened->rm, &caller, command, argument);
+	answer = rm_call(nvidia.rm, opened->rm, &caller, command, argument);
 	mutex_unlock(&nvidia.lock);
 	return answer;
 }

@@ -7,6 +7,7 @@
 #include <linux/uaccess.h>
 
 #include "nvidia.h"
+#include "objects.h"
 
 static void *take(size_t bytes)
 {
@@ -21,6 +22,19 @@ static void give(void *memory)
 static bool read_memory(const struct rm_caller *caller, void *to, u64 from, size_t bytes)
 {
 	return copy_from_user(to, u64_to_user_ptr(from), bytes) == 0;
+}
+
+/*
+ * kernel-open/nvidia/os-interface.c, 515.43.04 to 595.45.04: all parameters behind a pointer come in by this (param_copy.c).
+ */
+noinline u32 os_memcpy_from_user(void *to, const void *from, u32 bytes)
+{
+	return copy_from_user(to, (const void __user *)from, bytes) ? RM_BAD_ADDRESS : RM_OK;
+}
+
+static bool read_parameters(const struct rm_caller *caller, void *to, u64 from, size_t bytes)
+{
+	return os_memcpy_from_user(to, (const void *)(uintptr_t)from, (u32)bytes) == RM_OK;
 }
 
 static bool write_memory(const struct rm_caller *caller, u64 to, const void *from, size_t bytes)
@@ -58,6 +72,7 @@ const struct rm_host nvidia_host = {
 	.take = take,
 	.give = give,
 	.read = read_memory,
+	.read_parameters = read_parameters,
 	.write = write_memory,
 	.process = process,
 	.is_admin = is_admin,

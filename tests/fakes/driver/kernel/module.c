@@ -45,7 +45,7 @@ long nvidia_uvm_ioctl(struct rm_file *file, unsigned int command, unsigned long 
 	int answer;
 
 	mutex_lock(&nvidia.lock);
-	answer = rm_ioctl(nvidia.rm, file, &caller, command, argument);
+	answer = rm_call(nvidia.rm, file, &caller, command, argument);
 	mutex_unlock(&nvidia.lock);
 	return answer;
 }

@@ -29,6 +29,9 @@ struct nvidia {
 extern struct nvidia nvidia;
 extern const struct rm_host nvidia_host;
 
+/* host.c */
+u32 os_memcpy_from_user(void *to, const void *from, u32 bytes);
+
 struct nvidia_file;
 
 /* files.c: the entry points that every branch has, and every open file. */

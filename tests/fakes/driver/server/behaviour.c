@@ -112,7 +112,7 @@ uint32_t call_read(const struct call *call, void *to, uint64_t from, size_t byte
 {
 	if (!from)
 		return RM_BAD_ARGUMENT;
-	return call->rm->host->read(call->caller, to, from, bytes) ? RM_OK : RM_BAD_ADDRESS;
+	return call->rm->host->read_parameters(call->caller, to, from, bytes) ? RM_OK : RM_BAD_ADDRESS;
 }
 
 uint32_t call_write(const struct call *call, uint64_t to, const void *from, size_t bytes)
@@ -168,52 +168,60 @@ static bool is_right_size(const struct layout *layout, uint32_t escape, size_t s
 		return size == CONTROL_SIZE;
 	case ESCAPE_VID_HEAP:
 		return size == HEAP_SIZE;
-	case ESCAPE_REGISTER_FD:
-		return size == sizeof(int32_t);
 	default:
-		return escape == ESCAPE_CARD_INFO || escape == ESCAPE_CHECK_VERSION;
+		return false;
 	}
 }
 
 static bool is_right_file(enum rm_kind kind, uint32_t escape)
 {
-	bool wants_card = escape == ESCAPE_ALLOC_MEMORY || escape == ESCAPE_REGISTER_FD;
-
-	return kind == (wants_card ? RM_CARD : RM_CONTROL);
+	return kind == (escape == ESCAPE_ALLOC_MEMORY ? RM_CARD : RM_CONTROL);
 }
 
+uint32_t rm_ioctl(void *stack, struct rm *rm, const struct call *file, uint32_t command, void *data, uint32_t size)
+{
+	(void)stack;
+	if (!is_right_size(rm->layout, command, size) || !is_right_file(file->file->kind, command))
+		return RM_BAD_ARGUMENT;
+	switch (command) {
+	case ESCAPE_ALLOC:
+		alloc_object(file, data, size != ALLOC_SIZE);
+		return RM_OK;
+	case ESCAPE_ALLOC_MEMORY:
+		alloc_host(file, data);
+		return RM_OK;
+	case ESCAPE_FREE:
+		alloc_free(file, data);
+		return RM_OK;
+	case ESCAPE_DUP:
+		alloc_dup(file, data);
+		return RM_OK;
+	case ESCAPE_SHARE:
+		alloc_share(file, data);
+		return RM_OK;
+	case ESCAPE_CONTROL:
+		control(file, data);
+		return RM_OK;
+	case ESCAPE_VID_HEAP:
+		alloc_heap(file, data);
+		return RM_OK;
+	default:
+		return RM_BAD_ARGUMENT;
+	}
+}
+
+/* What the driver's own half for Linux answers by itself, and what it hands on. */
 static int escape_into(const struct call *call, uint32_t escape, unsigned char *at, size_t size)
 {
-	if (!is_right_size(call->rm->layout, escape, size) || !is_right_file(call->file->kind, escape))
-		return -RM_EINVAL;
 	switch (escape) {
-	case ESCAPE_ALLOC:
-		alloc_object(call, at, size != ALLOC_SIZE);
-		return 0;
-	case ESCAPE_ALLOC_MEMORY:
-		alloc_host(call, at);
-		return 0;
-	case ESCAPE_FREE:
-		alloc_free(call, at);
-		return 0;
-	case ESCAPE_DUP:
-		alloc_dup(call, at);
-		return 0;
-	case ESCAPE_SHARE:
-		alloc_share(call, at);
-		return 0;
-	case ESCAPE_CONTROL:
-		control(call, at);
-		return 0;
-	case ESCAPE_VID_HEAP:
-		alloc_heap(call, at);
-		return 0;
 	case ESCAPE_CARD_INFO:
-		return card_info(call, at, size);
+		return call->file->kind == RM_CONTROL ? card_info(call, at, size) : -RM_EINVAL;
 	case ESCAPE_REGISTER_FD:
-		return register_fd(call, at);
+		return size == sizeof(int32_t) ? register_fd(call, at) : -RM_EINVAL;
+	case ESCAPE_CHECK_VERSION:	/* every version is right */
+		return call->file->kind == RM_CONTROL ? 0 : -RM_EINVAL;
 	default:
-		return 0;	/* CHECK_VERSION: every version is right */
+		return rm_ioctl(NULL, call->rm, call, escape, at, (uint32_t)size) ? -RM_EINVAL : 0;
 	}
 }
 
@@ -237,7 +245,7 @@ static int escape_at(const struct call *call, uint32_t escape, uint64_t argument
 	return error;
 }
 
-int rm_ioctl(struct rm *rm, struct rm_file *file, const struct rm_caller *caller, uint32_t command, uint64_t argument)
+int rm_call(struct rm *rm, struct rm_file *file, const struct rm_caller *caller, uint32_t command, uint64_t argument)
 {
 	struct call call = { rm, file, caller };
 	unsigned char wrapper[XFER_SIZE];

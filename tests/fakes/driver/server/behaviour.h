@@ -26,6 +26,8 @@ struct rm_host {
 	void *(*take)(size_t bytes);		/* zeroed, or NULL */
 	void (*give)(void *memory);
 	bool (*read)(const struct rm_caller *caller, void *to, uint64_t from, size_t bytes);
+	/* The same for what a pointer inside a parameter names: the driver has a function of its own for that. */
+	bool (*read_parameters)(const struct rm_caller *caller, void *to, uint64_t from, size_t bytes);
 	bool (*write)(const struct rm_caller *caller, uint64_t to, const void *from, size_t bytes);
 	uint32_t (*process)(const struct rm_caller *caller);	/* its pid: the whole process, not the thread */
 	bool (*is_admin)(const struct rm_caller *caller);
@@ -57,7 +59,7 @@ struct rm_file *rm_open(struct rm *rm, enum rm_kind kind, uint32_t card);
 void rm_release(struct rm *rm, struct rm_file *file);
 
 /* 0 or a negative errno. */
-int rm_ioctl(struct rm *rm, struct rm_file *file, const struct rm_caller *caller, uint32_t command, uint64_t argument);
+int rm_call(struct rm *rm, struct rm_file *file, const struct rm_caller *caller, uint32_t command, uint64_t argument);
 
 /* Every physical allocation once, with the process it counts for (0: only uvm has it). */
 typedef void rm_holding(void *to, uint32_t card, uint32_t pid, uint64_t bytes);

@@ -20,6 +20,14 @@ uint32_t call_object(const struct call *call, uint32_t client, uint32_t handle, 
 uint32_t call_read(const struct call *call, void *to, uint64_t from, size_t bytes);
 uint32_t call_write(const struct call *call, uint64_t to, const void *from, size_t bytes);
 
+/*
+ * behaviour.c: as nvidia_ioctl hands on its own copy of the parameters (kernel-open/nvidia/nv.c and osapi.c, the same shape
+ * in 515.43.04 to 595.45.04): `data` is the kernel's memory, and goes back to the caller afterwards. 0, or a status for which
+ * the call ends with EINVAL. `file` is the call. A function of its own in every build: a probe on it sees each call.
+ */
+__attribute__((__noinline__, __noclone__)) uint32_t rm_ioctl(void *stack, struct rm *rm, const struct call *file,
+							     uint32_t command, void *data, uint32_t size);
+
 /* alloc.c: these fill in the status field of `at`, as it lies in the caller's structure. */
 void alloc_object(const struct call *call, unsigned char *at, bool is_long);
 void alloc_host(const struct call *call, unsigned char *at);

@@ -73,6 +73,7 @@ const struct rm_host caller_host = {
 	.take = take,
 	.give = free,
 	.read = read_memory,
+	.read_parameters = read_memory,
 	.write = write_memory,
 	.process = process,
 	.is_admin = is_admin,

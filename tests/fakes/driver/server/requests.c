@@ -147,7 +147,7 @@ static void on_ioctl(const struct server *server, const struct request *request)
 		request_fail(server, request, -ENOTTY);
 		return;
 	}
-	out.result = rm_ioctl(server->folder->rm, opened_by(in.fh)->file, &caller, in.cmd, in.arg);
+	out.result = rm_call(server->folder->rm, opened_by(in.fh)->file, &caller, in.cmd, in.arg);
 	answer(server, request, &out, sizeof(out));
 }
 

@@ -44,7 +44,7 @@ from vrampack.agent.limits.workload import DesiredLimit, make_budget_name
 
 log = logging.getLogger(__name__)
 
-SURVIVES = "restarts and upgrades of the agent; a module that is loaded anew is told anew by the agent"
+SURVIVES = "restarts and upgrades of the agent; after a reload of the module the agent tells it every limit again"
 DEFAULT_BUDGETS, MAX_BUDGETS = 16, 25
 """Of one card: what the module begins with, and the most that it takes. A pod counts as one, of several containers as more."""
 _OWNER_UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}")

@@ -162,7 +162,7 @@ class PreloadBackEnd(BackEnd):
 
     @property
     def process_count(self) -> int:
-        """Processes that are connected now, whoever's they are."""
+        """Processes that are connected now, of any container."""
         return sum(self._server.count_connections().values()) if self._server is not None else 0
 
     def list_processes(self) -> tuple[ProcessUsage, ...]:

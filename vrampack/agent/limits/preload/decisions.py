@@ -98,7 +98,7 @@ class AllocationDecisions:
         (holding,) = question.holdings
         if uuid is None:
             return self._build_answer(owner, question, LibraryVerdict.NO_SUCH_CARD, card_and_limits)
-        if not self._ledger.has_process(process):  # its HELLO came while nobody knew its pod, and was answered no
+        if not self._ledger.has_process(process):  # its HELLO came before its pod was known, and was refused
             self._ledger.set_holdings(process, owner, {})
         verdict = LibraryVerdict.YES
         # Who only looks may have given back meanwhile, and says so by its figure.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class LibraryProtocolError(ValueError):
-    """A message that is none of the protocol's. Nobody is held to it; whoever sent it is hung up on."""
+    """A message that is none of the protocol's. It is ignored and its connection is closed."""
 
     def __init__(self, text: str, *, sequence: int = 0) -> None:
         super().__init__(text)

@@ -1,7 +1,7 @@
 """The host folder that containers see: the library, the file that names it to the loader, and the agent's socket.
 
 A library is mapped by running programs, so it is never written into: a new one is put beside it and takes its name.
-`/etc/ld.so.preload` of a container is a mount of our file; whoever has it mounted keeps what it was when it started.
+`/etc/ld.so.preload` of a container is a mount of our file; a container that has it mounted keeps the version that it started with.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from vrampack.agent.limits.cgroups import CgroupOwner, FindOwner
 from vrampack.agent.limits.preload.usage_ledger import ProcessKey
 
 SO_PEERPIDFD = 77
-"""Linux 6.5: the process that connected and no other, whoever has its number now."""
+"""Linux 6.5: the process that connected, even if its number has been reused since."""
 PF_EXITING = 4
 """Of the flags in /proc/PID/stat: on its way out. The same in every kernel since 2.6."""
 _FLAGS = 6
@@ -80,7 +80,7 @@ def has_ended(pidfd: int) -> bool:
 
 
 def is_hung_up(connection: socket.socket) -> bool:
-    """Whether nobody can say anything more."""
+    """Whether every process of the connection has ended."""
     return _has_event(connection.fileno(), select.POLLHUP | select.POLLRDHUP)
 
 

@@ -24,13 +24,11 @@ class RateLimiter:
     def take_tokens(self, key: Hashable, tokens: float = 1.0) -> float:
         """Take them, and say how many seconds to wait before the next: 0 unless the bucket is overdrawn."""
         bucket = self._refill(key)
-        bucket.tokens = max(
-            bucket.tokens - tokens, -self._capacity
-        )  # whoever overdraws wildly pays for a bucketful at most
+        bucket.tokens = max(bucket.tokens - tokens, -self._capacity)  # an overdraft is at most one bucketful
         return max(0.0, -bucket.tokens / self._per_second)
 
     def forget_key(self, key: Hashable) -> None:
-        """Nobody of this key is left; what it overdrew is remembered until it is paid."""
+        """The last connection of this key is gone; its overdraft is remembered until it is paid."""
         if self._refill(key).tokens >= self._capacity:
             del self._buckets[key]
 

@@ -5,7 +5,7 @@
                                       v
                           known and not connected: the process is watched, its end gives back, its next HELLO counts
 
-A container that asks too fast is read later, never refused for it, and holds nobody else up: every turn of the loop
+A container that asks too fast is read later, never refused for it, and delays no other container: every turn of the loop
 reads a few messages of each connection. A question that cannot be answered yet waits with its own connection only.
 """
 
@@ -49,7 +49,7 @@ EXIT_POLL_SECONDS = 0.005
 NAME_POLL_SECONDS = 0.1
 """Between two looks for a container's name, which is kubelet's to report."""
 ACCEPT_PAUSE_SECONDS = 1.0
-"""How long nobody new is let in when there is no descriptor left."""
+"""How long new connections wait when no descriptor is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class PreloadServer:
         return +self._connection_counts
 
     def start(self, known_processes: Iterable[ProcessKey] = ()) -> None:
-        """Watch those who are known from before, listen, then take the name from whoever had it."""
+        """Watch those who are known from before, listen, then take over the socket's name."""
         for process in known_processes:
             self._watch_exit(process)
         self._listening = self._listener.bind_socket(socket.SOCK_SEQPACKET, mode=0o666)
@@ -170,7 +170,7 @@ class PreloadServer:
             return
         connection = LibraryConnection(connected, peer)
         former = self._connections.get(peer.process)
-        if former is not None:  # it speaks anew: its next HELLO says what it holds
+        if former is not None:  # it starts over: its next HELLO says what it holds
             self._close_connection(former)
         self._unwatch_exit(peer.process)
         self._connections[peer.process] = connection

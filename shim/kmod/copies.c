@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include "copies.h"
+
+#include <linux/errno.h>
+#include <linux/hashtable.h>
+#include <linux/kprobes.h>
+#include <linux/minmax.h>
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/notifier.h>
+#include <linux/printk.h>
+#include <linux/ptrace.h>
+#include <linux/rculist.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+#include <linux/spinlock.h>
+#include <linux/string.h>
+#include <linux/uaccess.h>
+#include <linux/workqueue.h>
+
+#include "../core/core.h"
+
+#define DRIVER "nvidia"
+/* NV_STATUS, of nvstatuscodes.h in 515.43.04 to 595.45.04: for any of rm_ioctl's but 0 the call ends with EINVAL. */
+#define INVALID_ADDRESS 0x1E
+#define INVALID_ARGUMENT 0x1F
+
+/* A call that is with the driver. Looked up under RCU, as passages are: only its own task follows `call`. */
+struct copy {
+	struct hlist_node node;
+	struct task_struct *task;
+	struct core_call *call;
+	bool is_same; /* it was compared, and goes on to the driver's own function */
+	struct rcu_head rcu;
+};
+
+/* kernel-open/common/inc/nv.h and os-interface.h, 515.43.04 to 595.45.04. */
+typedef u32 ioctl_function(void *stack, void *card, void *file, u32 number, void *parameters, u32 size);
+
+static DEFINE_HASHTABLE(copies, 6);
+static DEFINE_SPINLOCK(copies_lock);
+static DEFINE_MUTEX(probes_lock); /* of all that follows */
+static struct kprobe ioctl_probe, read_probe;
+static bool is_on, is_ending;
+static unsigned int budget_count;
+
+struct copy *copies_enter(struct core_call *call)
+{
+	struct copy *copy = kmalloc(sizeof(*copy), GFP_KERNEL | __GFP_NOFAIL);
+
+	call->reply = CORE_REPLY_AWAITED;
+	copy->task = current;
+	copy->call = call;
+	copy->is_same = false;
+	spin_lock(&copies_lock);
+	hash_add_rcu(copies, &copy->node, (unsigned long)current);
+	spin_unlock(&copies_lock);
+	return copy;
+}
+
+void copies_leave(struct copy *copy)
+{
+	spin_lock(&copies_lock);
+	hash_del_rcu(&copy->node);
+	spin_unlock(&copies_lock);
+	kfree_rcu(copy, rcu);
+}
+
+/* The current task's; it stays until that task leaves. */
+static struct copy *current_copy(void)
+{
+	struct copy *copy, *found = NULL;
+
+	rcu_read_lock();
+	hash_for_each_possible_rcu(copies, copy, node, (unsigned long)current)
+		if (copy->task == current)
+			found = copy;
+	rcu_read_unlock();
+	return found;
+}
+NOKPROBE_SYMBOL(current_copy);
+
+static bool is_as_decided(const struct core_call *call, u32 number, const void *parameters, u32 size)
+{
+	return call->number == number && call->size == size && call->copied_bytes <= size &&
+	       !memcmp(call->copy, parameters, call->copied_bytes);
+}
+
+/*
+ * In the driver's place, for calls on managed files: such a file holds this module. What has come back is read from the
+ * driver's copy, which no other thread can write.
+ */
+static noinline u32 checked_ioctl(void *stack, void *card, void *file, u32 number, void *parameters, u32 size)
+{
+	ioctl_function *driver = (ioctl_function *)ioctl_probe.addr;
+	struct copy *copy = current_copy();
+	struct core_call *call = copy->call;
+	u32 status;
+
+	if (!is_as_decided(call, number, parameters, size))
+		return INVALID_ARGUMENT;
+	copy->is_same = true;
+	status = driver(stack, card, file, number, parameters, size);
+	copy->is_same = false;
+	if (!status && call->copied_bytes) {
+		memcpy(call->copy, parameters, call->copied_bytes);
+		call->reply = CORE_REPLY_COPIED;
+	}
+	return status;
+}
+
+/* What was decided by comes first in the parameters; the rest is the caller's as it is now. */
+static noinline u32 checked_read(void *to, const void *from, u32 size)
+{
+	const struct core_call *call = current_copy()->call;
+
+	if (copy_from_user(to, (const void __user *)from, size))
+		return INVALID_ADDRESS;
+	memcpy(to, call->nested, min(size, call->nested_bytes));
+	return 0;
+}
+
+static int on_ioctl(struct kprobe *unused, struct pt_regs *regs)
+{
+	const struct copy *copy = current_copy();
+
+	if (!copy || copy->is_same)
+		return 0;
+	instruction_pointer_set(regs, (unsigned long)checked_ioctl);
+	return 1;
+}
+NOKPROBE_SYMBOL(on_ioctl);
+
+static int on_read(struct kprobe *unused, struct pt_regs *regs)
+{
+	const struct copy *copy = current_copy();
+
+	if (!copy || !copy->call->nested_bytes || regs_get_kernel_argument(regs, 1) != copy->call->parameters)
+		return 0;
+	instruction_pointer_set(regs, (unsigned long)checked_read);
+	return 1;
+}
+NOKPROBE_SYMBOL(on_read);
+
+/* A probe that has one is not turned into a jump, which could not change where the caller goes on. */
+static void after(struct kprobe *unused, struct pt_regs *regs, unsigned long flags)
+{
+}
+NOKPROBE_SYMBOL(after);
+
+static int put_on(struct kprobe *probe, const char *symbol, kprobe_pre_handler_t handler)
+{
+	memset(probe, 0, sizeof(*probe));
+	probe->symbol_name = symbol;
+	probe->pre_handler = handler;
+	probe->post_handler = after;
+	return register_kprobe(probe);
+}
+
+/* With the lock held. */
+static int start(void)
+{
+	int error;
+
+	if (is_on)
+		return 0;
+	error = put_on(&ioctl_probe, DRIVER ":rm_ioctl", on_ioctl);
+	if (error)
+		return error;
+	error = put_on(&read_probe, DRIVER ":os_memcpy_from_user", on_read);
+	if (error)
+		unregister_kprobe(&ioctl_probe);
+	WRITE_ONCE(is_on, !error);
+	return error;
+}
+
+/* With the lock held. */
+static void stop(void)
+{
+	if (is_on) {
+		unregister_kprobe(&read_probe);
+		unregister_kprobe(&ioctl_probe);
+	}
+	WRITE_ONCE(is_on, false);
+}
+
+static void rest(struct work_struct *unused)
+{
+	mutex_lock(&probes_lock);
+	if (!budget_count)
+		stop();
+	mutex_unlock(&probes_lock);
+}
+
+/* Who lets the last budget go may hold locks that probes want. */
+static DECLARE_WORK(resting, rest);
+
+int copies_try(void)
+{
+	int error;
+
+	mutex_lock(&probes_lock);
+	error = start();
+	mutex_unlock(&probes_lock);
+	if (!error)
+		schedule_work(&resting);
+	else
+		pr_err("no probe on the driver's rm_ioctl or os_memcpy_from_user (%d): its copies cannot be checked\n",
+		       error);
+	return error ? -EOPNOTSUPP : 0;
+}
+
+int copies_get(void)
+{
+	int error;
+
+	mutex_lock(&probes_lock);
+	error = start();
+	if (!error)
+		budget_count++;
+	mutex_unlock(&probes_lock);
+	if (error)
+		pr_err("no probe on the driver's rm_ioctl or os_memcpy_from_user (%d): nothing is added\n", error);
+	return error ? -EIO : 0;
+}
+
+void copies_put(void)
+{
+	mutex_lock(&probes_lock);
+	if (!--budget_count && !is_ending)
+		schedule_work(&resting);
+	mutex_unlock(&probes_lock);
+}
+
+bool copies_are_checked(void)
+{
+	return READ_ONCE(is_on);
+}
+
+/* The driver's text goes after this, and a probe on it would stay in the kernel's lists: see guard.c. */
+static int on_module(struct notifier_block *unused, unsigned long event, void *data)
+{
+	struct module *module = data;
+
+	if (event != MODULE_STATE_GOING || strcmp(module->name, DRIVER))
+		return NOTIFY_DONE;
+	mutex_lock(&probes_lock);
+	stop();
+	mutex_unlock(&probes_lock);
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block modules = { .notifier_call = on_module, .priority = 1 };
+
+int copies_begin(void)
+{
+	return register_module_notifier(&modules);
+}
+
+void copies_end(void)
+{
+	unregister_module_notifier(&modules);
+	mutex_lock(&probes_lock);
+	is_ending = true;
+	stop();
+	mutex_unlock(&probes_lock);
+	cancel_work_sync(&resting);
+}

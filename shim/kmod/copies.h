@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/*
+ * The driver copies a call's parameters for itself, after we have: another thread may have changed them meanwhile. Its
+ * copy passes through two functions of its own, and probes on them compare it with what was decided:
+ *
+ *      rm_ioctl              gets the struct: one that differs is refused; afterwards the reply is taken from there
+ *      os_memcpy_from_user   reads what the struct points to: what was decided by is handed on, whatever is there now
+ *
+ * They stand while there is a budget. Other tasks' calls take the probes too.
+ */
+#ifndef COPIES_H
+#define COPIES_H
+
+#include <linux/types.h>
+
+struct copy;
+struct core_call;
+
+/* From now on it is known when the driver goes; nothing is probed yet. */
+int copies_begin(void);
+/* No file is managed. inflight_end comes after it. */
+void copies_end(void);
+
+/* Under the commands' lock, of a driver that has just come: can it be probed? -EOPNOTSUPP. */
+int copies_try(void);
+/* For a budget, as long as it lives; or -EIO. */
+int copies_get(void);
+void copies_put(void);
+bool copies_are_checked(void);
+
+/* Around the driver's part of a call. Sleeps; never fails. The call stays where it is until copies_leave. */
+struct copy *copies_enter(struct core_call *call);
+void copies_leave(struct copy *copy);
+
+#endif
