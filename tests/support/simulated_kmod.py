@@ -31,6 +31,7 @@ class SimulatedBudget:
     weight: int = 1
     files: int = 0
     is_removed: bool = False
+    is_deny: bool = False
     cards: dict[int, SimulatedKmodCard] = field(default_factory=dict)
     processes: dict[tuple[int, int], int] = field(default_factory=dict)
     """Bytes by minor and pid."""
@@ -121,6 +122,8 @@ class SimulatedKmod:
         self.commands.append(text)
         if words[0] == "add":
             self._add(words[1:])
+        elif words[0] == "deny":
+            self._add([*words[1:3], *(f"{minor}=0" for minor in words[3:])], is_deny=True)
         elif words[0] == "remove":
             self._remove(words[1])
         elif words[0] == "cards":
@@ -131,7 +134,7 @@ class SimulatedKmod:
         else:
             raise _refusal(errno.EINVAL)
 
-    def _add(self, words: list[str]) -> None:
+    def _add(self, words: list[str], *, is_deny: bool = False) -> None:
         name, identity, *rest = words
         if not self.is_attached:
             raise _refusal(errno.ENODEV)
@@ -144,16 +147,19 @@ class SimulatedKmod:
         cards = {int(minor): int(size) for minor, size in (word.split("=") for word in rest if word[0].isdecimal())}
         if not cards:
             raise _refusal(errno.EINVAL)
-        self._check_room(name, cards)
+        if not is_deny:
+            self._check_room(name, cards)
         found = self.instances.setdefault(name, SimulatedBudget(next(self._numbers), identity))
-        found.identity = identity
+        found.identity, found.is_deny = identity, is_deny
         found.weight = next((int(word.partition("=")[2]) for word in rest if word.startswith("weight=")), 1)
         for minor in {*found.cards, *cards}:
             found.cards.setdefault(minor, SimulatedKmodCard()).limit = cards.get(minor, 0)
 
     def _check_room(self, name: str, cards: dict[int, int]) -> None:
         for minor in cards:
-            here = [of for of, each in self.instances.items() if minor in each.cards and of != name]
+            here = [
+                of for of, each in self.instances.items() if minor in each.cards and of != name and not each.is_deny
+            ]
             if len(here) >= self.most.setdefault(minor, 16):
                 raise _refusal(errno.ENOSPC)
 
@@ -182,9 +188,9 @@ class SimulatedKmod:
 
 
 def _lines(name: str, each: SimulatedBudget) -> list[str]:
-    removed = " removed=1" if each.is_removed else ""
+    more = f"{' deny=1' if each.is_deny else ''}{' removed=1' if each.is_removed else ''}"
     return [
-        f"instance {name} id={each.number} {each.identity} weight={each.weight} files={each.files}{removed}",
+        f"instance {name} id={each.number} {each.identity} weight={each.weight} files={each.files}{more}",
         *(
             f"card {name} {minor} limit={card.limit} used={card.used} peak={card.peak} refused={card.refused}"
             for minor, card in sorted(each.cards.items())

@@ -145,7 +145,7 @@ class Agent:
         )
         self._workload = PodWorkload(self._pod_cache, self._discovery, cgroups, find_owner=options.find_process_owner)
         self._context = NodeContext(
-            paths, cgroups, driver, self._discovery, self._workload, settings.watch, time.monotonic
+            paths, cgroups, driver, self._discovery, self._workload, settings.watch, settings.kmod, time.monotonic
         )
         self._enforcement = Enforcement(settings.enforcement, self._context, rows=options.back_ends)
         on_allowed = self._unguarded_starts.record_answer

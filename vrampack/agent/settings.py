@@ -182,6 +182,16 @@ class OveruseSettings(StrictModel):
     """Have a pod evicted that stays over its limit for this long. Without it no pod is evicted, and an event names the container."""
 
 
+class KmodSettings(StrictModel):
+    """What the kernel module does with containers that it is not told of (`enforcement: kmod`)."""
+
+    unknown: Literal["pass", "deny"] = "pass"
+    """`deny`: they get no memory of any card, unless they have `CAP_SYS_ADMIN` on the node. It takes cgroup v2."""
+
+    unknown_cgroups: tuple[Annotated[str, Field(pattern=r"^(/[^/\s]+)+$")], ...] = Field(default=(), strict=False)
+    """Below which cgroups they are looked for, as paths from the root: `/system.slice`. Without it below kubelet's."""
+
+
 class CdiSettings(StrictModel):
     """Where `injection: cdi` finds things on the node."""
 
@@ -263,11 +273,20 @@ class AgentConfiguration(StrictModel):
     refused: RejectedPodSettings = RejectedPodSettings()
     runtime_classes: RuntimeClassSettings = RuntimeClassSettings()
     watch: OveruseSettings = OveruseSettings()
+    kmod: KmodSettings = KmodSettings()
     usage_lease: UsageLeaseSettings = UsageLeaseSettings()
     standalone: StandaloneSettings = StandaloneSettings()
 
     kubelet_folder: Path = Field(default=Path("/var/lib/kubelet"), strict=False)
     """Where kubelet's sockets are; its `--root-dir`. The DaemonSet mounts the same paths."""
+
+    @model_validator(mode="after")
+    def _check_unknown_containers(self) -> AgentConfiguration:
+        if self.kmod.unknown == "deny" and self.enforcement != "kmod":
+            raise ValueError("kmod.unknown: deny needs enforcement: kmod, since nothing else can hold it")
+        if self.kmod.unknown == "deny" and self.cards.are_selected:
+            raise ValueError("kmod.unknown: deny takes every card, so it needs cards.include and cards.exclude empty")
+        return self
 
 
 def load_settings(path: Path | None, overrides: Mapping[str, str] | None = None) -> AgentConfiguration:

@@ -15,7 +15,7 @@ from vrampack.agent.limits.node_context import NodeContext, NodePaths
 from vrampack.agent.limits.preload.backend import PreloadPaths
 from vrampack.agent.limits.workload import DesiredLimit, ResolvedContainer, Unresolved
 from vrampack.agent.nvml.driver import Gpu
-from vrampack.agent.settings import OveruseSettings
+from vrampack.agent.settings import KmodSettings, OveruseSettings
 from vrampack.cards.node import CardFacts
 
 UID = "1d3a9a10-0000-4000-8000-000000000001"
@@ -95,5 +95,6 @@ class LimitNode:
             FakeCards(),
             FakeWorkload(cgroups),
             OveruseSettings(),
+            KmodSettings(),
             lambda: 0.0,
         )

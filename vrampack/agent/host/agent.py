@@ -86,7 +86,14 @@ class StandaloneAgent:
             on_driver_error=metrics.driver_errors.inc,
         )
         self._context = NodeContext(
-            paths, cgroups, driver, self._discovery, self._host_containers, settings.watch, time.monotonic
+            paths,
+            cgroups,
+            driver,
+            self._discovery,
+            self._host_containers,
+            settings.watch,
+            settings.kmod,
+            time.monotonic,
         )
         self._enforcement = Enforcement(settings.enforcement, self._context, rows=back_ends)
         self._hook_server = HookServer(paths.hook_socket, self._answer_hook)

@@ -139,13 +139,17 @@ class CgroupTree:
         """The pod's own cgroup; None while kubelet has made none."""
         found = self._find_known_pod(uid)
         if found is None:
-            self._pods_folders = tuple(_pods_folders(self._pods_hierarchy()))
+            self._pods_folders = self.find_pods_cgroups()
             found = self._find_known_pod(uid)
         return found
 
     def has_pods_folder(self) -> bool:
         """Whether pods of a kubelet are seen at all."""
-        return next(_pods_folders(self._pods_hierarchy()), None) is not None
+        return bool(self.find_pods_cgroups())
+
+    def find_pods_cgroups(self) -> tuple[Path, ...]:
+        """Kubelet's own, below which all its pods are; of several kubelets several."""
+        return tuple(_pods_folders(self._pods_hierarchy()))
 
     def find_container_cgroup(self, uid: str, container_id: str) -> Path | None:
         """The container's own cgroup, below its pod's."""

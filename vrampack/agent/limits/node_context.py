@@ -13,7 +13,7 @@ from vrampack.agent.limits.detection import NodeCapabilities, detect_capabilitie
 from vrampack.agent.limits.hook_server import HOOK_SOCKET
 from vrampack.agent.limits.workload import Workload
 from vrampack.agent.nvml.driver import Gpu, GpuDriver
-from vrampack.agent.settings import OveruseSettings
+from vrampack.agent.settings import KmodSettings, OveruseSettings
 from vrampack.cards.node import CardFacts
 
 
@@ -52,6 +52,7 @@ class NodeContext:
     cards: DiscoveredCards
     workload: Workload
     overuse: OveruseSettings
+    kmod: KmodSettings
     clock: Callable[[], float]
 
     def get_minors(self) -> Mapping[str, int]:

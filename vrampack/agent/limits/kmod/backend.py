@@ -6,6 +6,7 @@
     reconcile, every few seconds: desired limits <-> what inst_ctl shows
                              missing (module loaded again, agent restarted) -> add; another limit -> memsize
                              not desired any more, and no file open -> remove
+                             kmod.unknown: deny -> deny NAME cgroup=.., for kubelet's cgroups
 
 Nothing is remembered except what people are shown: the module has the limits in force, and the desired ones are in the pods'
 records or the host's files. So after a restart of either side, a reconcile is like any other.
@@ -39,6 +40,7 @@ from vrampack.agent.limits.kmod.budget_owner import find_pid_namespace, read_cgr
 from vrampack.agent.limits.kmod.errors import ModuleError
 from vrampack.agent.limits.kmod.preflight import find_module_problem
 from vrampack.agent.limits.kmod.proc_client import BudgetOwner, KmodBudget, KmodClient
+from vrampack.agent.limits.kmod.unknown_containers import UnknownContainers
 from vrampack.agent.limits.node_context import NodeContext
 from vrampack.agent.limits.workload import DesiredLimit, make_budget_name
 
@@ -69,6 +71,7 @@ class KmodBackEnd(BackEnd):
         self._context = context
         self._cgroups = context.cgroups
         self._workload = context.workload
+        self._unknown = UnknownContainers(client, context.cgroups, context.kmod)
         self._lock = asyncio.Lock()
         self._minor_by_uuid: Mapping[str, int] = {}
         """The minors as they were when the last call began: its work is done in a thread."""
@@ -173,17 +176,22 @@ class KmodBackEnd(BackEnd):
                 return find_module_problem(None, "")
             problem = find_module_problem(state, self._context.cards.driver_version)
             self._apply_desired(desired, may_add=not problem)
+            problem = problem or self._reconcile_unknown()
             before = {budget.name: desired for budget, desired in self._snapshot.budgets}
             self._snapshot = ModuleSnapshot(
                 self._client.read_state(),
-                tuple((each, _find_desired(each.name, desired, before)) for each in self._client.list_budgets()),
+                tuple(
+                    (each, _find_desired(each.name, desired, before))
+                    for each in self._client.list_budgets()
+                    if not each.is_deny
+                ),
             )
         except ModuleError as error:
             return str(error)
         return problem
 
     def _apply_desired(self, desired: Mapping[str, DesiredLimit], *, may_add: bool) -> None:
-        listed = {each.name: each for each in self._client.list_budgets() if not each.is_removed}
+        listed = {each.name: each for each in self._client.list_budgets() if not each.is_removed and not each.is_deny}
         uids = {name.partition(".")[0] for name in listed}
         if may_add and (self._snapshot.module_state is None or (desired and not listed)):
             self._reserve_budgets()
@@ -196,6 +204,14 @@ class KmodBackEnd(BackEnd):
             uid = name.partition(".")[0]
             if _OWNER_UID.fullmatch(uid) and not listed[name].files and self._workload.is_gone(uid):
                 self._attempt(name, partial(self._remove_budget, name))
+
+    def _reconcile_unknown(self) -> str:
+        """Why containers that the module was not told of are not treated as the setting says; empty when they are."""
+        try:
+            self._unknown.reconcile(self._client.list_budgets(), {*self._minor_by_uuid.values()})
+        except LimitError as error:
+            return str(error)
+        return ""
 
     def _attempt(self, name: str, action: Callable[[], None]) -> None:
         """One that fails stops no other, and is logged once."""

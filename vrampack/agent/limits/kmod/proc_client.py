@@ -80,6 +80,8 @@ class KmodBudget:
     files: int
     is_removed: bool
     """No new file is bound to it; those that are open stay limited."""
+    is_deny: bool = False
+    """For the containers below its cgroup that the module was not told of."""
     cards: Mapping[int, BudgetCard] = field(default_factory=dict)
     """By N of /dev/nvidiaN."""
     processes: tuple[BudgetProcess, ...] = ()
@@ -128,6 +130,10 @@ class KmodClient:
         cards = " ".join(f"{minor}={size_bytes}" for minor, size_bytes in sorted(limits.items()))
         more = f" weight={weight}" if weight != 1 else ""
         self._write_command(f"add {_check_name(name)} {owner} {cards}{more}")
+
+    def deny_unknown(self, name: str, cgroup: CgroupId, minors: Iterable[int]) -> None:
+        """No memory of any card for containers below this cgroup that the module was not told of."""
+        self._write_command(f"deny {_check_name(name)} {cgroup} {' '.join(map(str, sorted(minors)))}")
 
     def remove_budget(self, name: str) -> None:
         self._write_command(f"remove {_check_name(name)}")
@@ -247,6 +253,7 @@ def _parse_budget(name: str, words: Mapping[str, str]) -> KmodBudget:
         weight=int(words["weight"]),
         files=int(words["files"]),
         is_removed=words.get("removed") == "1",
+        is_deny=words.get("deny") == "1",
     )
 
 

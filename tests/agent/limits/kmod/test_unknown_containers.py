@@ -1,0 +1,77 @@
+"""`kmod.unknown`: what the module is told of kubelet's cgroups, and what is said where it cannot hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.agent.limits.kmod.kmod_node import DRIVER, UID, KmodNode
+from tests.support.scripted_driver import scripted_gpu
+from vrampack.agent.settings import KmodSettings
+
+DENY = KmodSettings(unknown="deny")
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> KmodNode:
+    found = KmodNode(tmp_path)
+    found.restarted(DENY)
+    return found
+
+
+def denied(node: KmodNode) -> dict[str, set[int]]:
+    """Cards by identity."""
+    return {each.identity: {*each.cards} for each in node.module.instances.values() if each.is_deny}
+
+
+def identity(folder: Path) -> str:
+    return f"cgroup={folder.stat().st_ino}"
+
+
+async def test_kubelets_cgroup_is_denied_every_card_after_those_that_run_have_their_limits(node: KmodNode) -> None:
+    """Also by the next agent, after a reload of the module, and when a card is added."""
+    node.pod("main")
+    for _ in range(2):
+        assert await node.back_end.reconcile() == ""
+        words = [command.split()[:2] for command in node.module.commands]
+        assert words.index(["add", UID]) < words.index(["deny", f"unknown-{node.pods.stat().st_ino}"])
+        assert denied(node) == {identity(node.pods): {0, 1}}
+        assert [uid for uid, *_ in node.back_end.list_usage_totals()] == [UID]
+        node.module.load(DRIVER)
+    await node.back_end.reconcile()
+    node.module.commands.clear()
+    assert await node.restarted(DENY).reconcile() == ""
+    assert not [command for command in node.module.commands if command.startswith("deny")]
+    del node.gpus["GPU-b"]
+    node.module.load(DRIVER)
+    await node.back_end.reconcile()
+    node.gpus["GPU-c"] = scripted_gpu(2)
+    await node.back_end.reconcile()
+    assert denied(node) == {identity(node.pods): {0, 2}}
+
+
+async def test_only_cgroups_of_the_setting_are_denied(node: KmodNode) -> None:
+    engine = node.mount / "system.slice" / "engine.slice"
+    engine.mkdir(parents=True)
+    await node.back_end.reconcile()
+    settings = KmodSettings(unknown="deny", unknown_cgroups=("/system.slice/engine.slice",))
+    assert await node.restarted(settings).reconcile() == ""
+    assert denied(node) == {identity(engine): {0, 1}}
+
+
+async def test_pass_takes_back_what_an_agent_denied_and_nothing_of_people(node: KmodNode) -> None:
+    node.module.write_file("inst_ctl", "deny trial cgroup=9 0")
+    await node.back_end.reconcile()
+    assert len(denied(node)) == 2
+    assert await node.restarted().reconcile() == ""
+    assert denied(node) == {"cgroup=9": {0}}
+
+
+async def test_where_it_cannot_be_held_no_container_may_rely_on_it(tmp_path: Path, node: KmodNode) -> None:
+    node.pods.rmdir()
+    assert "no cgroup of kubelet's is seen" in await node.back_end.reconcile()
+    missing = KmodSettings(unknown="deny", unknown_cgroups=("/gone",))
+    assert "gone is not there" in await node.restarted(missing).reconcile()
+    older = KmodNode(tmp_path / "older", version=1)
+    assert "takes cgroup v2" in await older.restarted(DENY).reconcile()
