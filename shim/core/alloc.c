@@ -21,7 +21,10 @@ struct request {
 #define ATTRIBUTE_LOCATION (3u << 25)
 #define ATTRIBUTE2_EGM (1u << 24)
 
-/* Other ways to memory: a window on the whole card, lists of pages, other hosts' memory, compression tags. */
+/*
+ * Other ways to memory: a window on the whole card, lists of pages, other hosts' memory, compression tags; and a page in
+ * which the driver writes how much of the whole card is free, from 550 on.
+ */
 static bool is_refused_class(uint32_t class)
 {
 	switch (class) {
@@ -30,6 +33,7 @@ static bool is_refused_class(uint32_t class)
 	case CLASS_LIST_OBJECT:
 	case CLASS_HW_RESOURCES:
 	case CLASS_LOCAL_PHYSICAL:
+	case CLASS_USER_SHARED:
 		return true;
 	default:
 		return false;

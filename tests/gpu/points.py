@@ -204,9 +204,26 @@ POINTS: dict[str, Point] = {
     "D11 freed with its device, and taken again": calls("--subtree"),
     "D4 a killed process gives back": dies,
 }
-BY_HAND = ("D7", "D10", "D14", "D16", "D20", "D22", "D23", "D24", "D25", "D26", "D27", "D28", "D29", "D30", "D31")
+BY_HAND = (
+    "D7",
+    "D10",
+    "D14",
+    "D16",
+    "D20",
+    "D22",
+    "D23",
+    "D24",
+    "D25",
+    "D26",
+    "D27",
+    "D28",
+    "D29",
+    "D30",
+    "D31",
+    "D32",
+)
 """Rows that no program of the suite tries: by a trace of a CUDA program's calls, D7 by a thousand small allocations, D22 to D26
-by looking at the driver's modules, D27 to D31 by a program of the simulated driver's."""
+by looking at the driver's modules, D27 to D32 by a program of the simulated driver's."""
 
 
 async def _card_used_mib(machine: GpuMachine) -> int:

@@ -47,7 +47,9 @@ def test_two_pods_share_one_card_and_see_no_more_than_it(node: LiveNode, cards: 
 
     for name in FOUNDING_PODS:
         assert_cards_injected(node, name, {gpu.uuid: gpu.minor})
-        assert list_device_rules(node, name, MAJOR) == dict.fromkeys((gpu.minor, *CONTROL_MINORS.values()), "rw")
+        assert list_device_rules(node, name, MAJOR) == dict.fromkeys(
+            (gpu.minor, CONTROL_MINORS["/dev/nvidiactl"]), "rw"
+        )
         assert node.environment(name)["NVIDIA_GPU_MEMORY_LIMIT"] == "4301"  # 16130 * 4 / 15, rounded down
         (answer,) = list_answers(node, name).values()
         assert dict(answer.envs) == {"NVIDIA_VISIBLE_DEVICES": "void"}

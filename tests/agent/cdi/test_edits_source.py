@@ -16,7 +16,7 @@ from vrampack.agent.cdi.errors import CdiError
 from vrampack.agent.cdi.spec_document import CdiDeviceNode, CdiEdits, CdiMount
 from vrampack.agent.nvml.driver import Gpu
 
-CONTROL = {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"}
+CONTROL = {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"}
 LIMIT_HOOK = "apply-cuda-memory-limits"
 SECOND_CAPABILITIES = {"/dev/nvidia-caps/nvidia-cap5", "/dev/nvidia-caps/nvidia-cap6"}
 ROOT = "/run/nvidia/driver"
@@ -90,13 +90,22 @@ async def test_an_instance_that_was_cut_after_the_spec_was_made_gets_its_own_cap
 async def test_nodes_for_drawing_are_there_only_where_they_are_asked_for(tmp_path: Path) -> None:
     source = CdiNode(tmp_path, "host.json").build_source(has_drm_nodes=True)
     found = await source.find_edits(profile_gpu("h200x8", 1))
-    assert paths_of(found) - CONTROL == {"/dev/nvidia1", "/dev/dri/card1", "/dev/dri/renderD129"}
+    assert paths_of(found) - CONTROL == {
+        "/dev/nvidia1",
+        "/dev/nvidia-modeset",
+        "/dev/dri/card1",
+        "/dev/dri/renderD129",
+    }
 
 
 def test_nodes_for_drawing_have_no_other_name() -> None:
     """A node may be called otherwise inside, and a folder may be mounted: a spec is written by other programs."""
     card = CdiDeviceNode("/dev/nvidia0")
     hidden = [CdiDeviceNode("/dev/card", host_path="/dev/dri/card0"), CdiDeviceNode("/dev//dri/card0")]
+    hidden += [
+        CdiDeviceNode("/dev/any", major=226, minor=128),
+        CdiDeviceNode("/dev/b", host_path="/dev/nvidia-modeset"),
+    ]
     mounts = (CdiMount("/dev/dri", "/dev/shown"), CdiMount("/usr/lib/a.so", "/usr/lib/a.so"))
     found = drop_drm_nodes(CardEdits(CdiEdits(device_nodes=(card, *hidden), mounts=mounts), "0.5.0"))
     assert found.edits == CdiEdits(device_nodes=(card,), mounts=mounts[1:])

@@ -13,7 +13,7 @@ from tests.shim.core.wire import MEMORY, MIB, NOT_SUPPORTED
 
 def test_other_doors_to_memory_are_closed(script: CoreScript, runner: Path) -> None:
     wire = script.wire
-    for kind in (0xC2, 0x82, 0x83, 0x42, 0xB1):
+    for kind in (0xC2, 0x82, 0x83, 0x42, 0xB1, 0xDE):
         script.refused(0, wire.alloc(ROOT, CARD, 1, kind), NOT_SUPPORTED)
         script.refused(0, wire.window(kind), NOT_SUPPORTED)
         script.refused(0, wire.context(kind), NOT_SUPPORTED)

@@ -108,6 +108,7 @@ CLASSES = {
     "a window on the whole card, likewise": (0xC2, nv.OK),
     "extended memory": (0x42, nv.NOT_SUPPORTED),
     "hardware resources": (0xB1, nv.NOT_SUPPORTED),
+    "figures of the whole card, which belong to a subdevice": (0xDE, nv.BAD_PARENT),
     "an address space": (0x90F1, nv.OK),
     "a channel group": (0xA06C, nv.OK),
 }

@@ -28,10 +28,13 @@ from vrampack.cards.well_known import CDI_KIND
 CARD_KINDS: Final = (CDI_KIND, "nvidia.com/gpu")
 """The device plugin's, and the toolkit's own."""
 MANAGEMENT_KIND: Final = "management.nvidia.com/gpu"
-CONTROL_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+MODESET_NODE: Final = "/dev/nvidia-modeset"
+CONTROL_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", MODESET_NODE)
 CAPABILITIES: Final = "/dev/nvidia-caps/nvidia-cap"
 DRIVERS: Final = {"/dev/nvidia-uvm": "nvidia-uvm", "/dev/nvidia-caps/": "nvidia-caps"}
 DRM_FOLDER: Final = "/dev/dri"
+DRM_MAJOR: Final = 226
+"""Of every node of the kernel's graphics drivers, whatever it is called (DRM_MAJOR in include/drm/drm_drv.h)."""
 LIMIT_HOOK: Final = "apply-cuda-memory-limits"
 """What NVIDIA's hook is told where it is to put `NVIDIA_GPU_MEMORY_LIMIT` in force (toolkit 1.20.1, driver 615)."""
 _CARD_NODE: Final = re.compile(r"/dev/nvidia[0-9]+")
@@ -75,12 +78,12 @@ def build_edits(specs: Sequence[CdiSpec], gpu: Gpu, minors: Mapping[str, int]) -
 
 
 def drop_drm_nodes(found: CardEdits) -> CardEdits:
-    """Without `/dev/dri`: through it a program reaches the card past what counts its memory."""
+    """Without `/dev/dri` and `/dev/nvidia-modeset`: through them a program reaches the card past what counts its memory."""
     edits = found.edits
     return CardEdits(
         CdiEdits(
             env=edits.env,
-            device_nodes=tuple(node for node in edits.device_nodes if not _is_of_drm(node.path, node.host_path)),
+            device_nodes=tuple(node for node in edits.device_nodes if not _is_for_drawing(node)),
             mounts=tuple(mount for mount in edits.mounts if not _is_of_drm(mount.container_path, mount.host_path)),
             hooks=tuple(hook for hook in edits.hooks if not _is_about_drm(hook)),
             additional_gids=edits.additional_gids,
@@ -156,6 +159,12 @@ def _build_limit_hooks(spec: CdiSpec, gpu: Gpu) -> Iterator[CdiHook]:
     if template is not None and "--gpu-id" in template.args and gpu.mig_parent is None:
         at = template.args.index("--gpu-id") + 1
         yield msgspec.structs.replace(template, args=(*template.args[:at], gpu.uuid, *template.args[at + 1 :]))
+
+
+def _is_for_drawing(node: CdiDeviceNode) -> bool:
+    return (
+        _is_of_drm(node.path, node.host_path) or node.major == DRM_MAJOR or MODESET_NODE in {node.path, node.host_path}
+    )
 
 
 def _is_of_drm(*paths: str) -> bool:

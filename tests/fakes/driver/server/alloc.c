@@ -1,7 +1,7 @@
 #include "call.h"
 #include "memory.h"
 
-enum { MEMORY_LARGEST = 128, SHARE_WITH_NONE = 0 };
+enum { MEMORY_LARGEST = 128, SHARE_WITH_NONE = 0, BRANCH_USER_SHARED = 525 };
 
 /* Objects that take no card memory and that programs make on their way: an address space, channel groups, events. */
 #define HARMLESS(X) X(0x90F1) X(0xA06C) X(0x0005) X(0x0079) X(0x0070)
@@ -98,7 +98,8 @@ static uint32_t alloc_plain(const struct call *call, struct object *parent, uint
 {
 	struct object *object;
 
-	if (class_number == CLASS_SUBDEVICE && parent->class_number != CLASS_DEVICE)
+	if ((class_number == CLASS_SUBDEVICE && parent->class_number != CLASS_DEVICE)
+	    || (class_number == CLASS_USER_SHARED && parent->class_number != CLASS_SUBDEVICE))
 		return RM_BAD_PARENT;
 	return object_add(call->rm, parent, handle, class_number, &object);
 }
@@ -123,6 +124,8 @@ static uint32_t alloc_class(const struct call *call, unsigned char *at, uint32_t
 	    || class_number == CLASS_VIRTUAL_MEMORY)
 		return alloc_memory_at(call, parent, handle, class_number, params);
 	if (class_number == CLASS_SUBDEVICE || is_harmless(class_number))
+		return alloc_plain(call, parent, handle, class_number);
+	if (class_number == CLASS_USER_SHARED && call->rm->layout->branch >= BRANCH_USER_SHARED)
 		return alloc_plain(call, parent, handle, class_number);
 	if (is_not_offered(class_number))
 		return RM_NOT_SUPPORTED;

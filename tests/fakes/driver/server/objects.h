@@ -33,6 +33,7 @@ enum rm_class {
 	CLASS_VIRTUAL_MEMORY = 0x50A0,
 	CLASS_OS_DESCRIPTOR = 0x71,
 	CLASS_EXTENDED_MEMORY = 0x42,
+	CLASS_USER_SHARED = 0xDE,	/* a page with figures of the whole card */
 	CLASS_WHOLE_CARD = 0xC2,
 };
 
