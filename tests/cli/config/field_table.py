@@ -194,6 +194,9 @@ AGENT = {
     "watch.evict_after_seconds": FieldRow(
         "2", f"{SECONDS}86400", ("'7'", "true", "[]", "{}"), ("0", "86401")
     ),
+    "kmod": _section("unknown", "unknown_cgroups"),
+    "kmod.unknown": _words("pass", "deny"),
+    "kmod.unknown_cgroups": _list("[]", "a text"),
     "usage_lease": _section("namespace", "interval_seconds"),
     "usage_lease.namespace": NAMESPACE,
     "usage_lease.interval_seconds": _number("90.5", "a number from 60 to 300", "59.9", "301", ".inf"),
