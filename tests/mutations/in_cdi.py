@@ -27,8 +27,8 @@ CDI: Mapping[str, Mutation] = {
     ),
     "nodes for drawing go by under another name": Mutation(
         "vrampack/agent/cdi/card_edits.py",
-        "_is_of_drm(node.path, node.host_path) or node.major == DRM_MAJOR",
-        "_is_of_drm(node.path) or node.major == DRM_MAJOR",
+        "_is_of_drm(node.path, node.host_path) or node.major == DRM_MAJOR or MODESET_NODE in {node.path, node.host_path}",
+        "_is_of_drm(node.path) or node.major == DRM_MAJOR or MODESET_NODE in {node.path, node.host_path}",
         f"{EDITS}::test_nodes_for_drawing_have_no_other_name",
     ),
     "a start does not wait for the runtime": Mutation(
