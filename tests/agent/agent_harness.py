@@ -78,13 +78,17 @@ class AgentHarness:
         self._running: asyncio.Task[None] | None = None
         self._client: Api | None = None
         self._lines = _Lines()
-        logging.getLogger("vrampack.agent").addHandler(self._lines)
-        logging.getLogger("vrampack.agent").setLevel(logging.INFO)
+        self.log = logging.getLogger("vrampack.agent")
+        """At INFO while the harness is open; a test may set another level, which ends with the harness."""
+        self._level_before = self.log.level
+        self.log.addHandler(self._lines)
+        self.log.setLevel(logging.INFO)
 
     async def close(self) -> None:
         for runtime in self.runtimes:
             await runtime.close()
-        logging.getLogger("vrampack.agent").removeHandler(self._lines)
+        self.log.removeHandler(self._lines)
+        self.log.setLevel(self._level_before)
 
     async def add_runtime(
         self, version: str = "containerd://2.1.3", *, name: str = "containerd", has_cdi: bool = True

@@ -182,7 +182,7 @@ async def test_nothing_that_a_tenant_makes_ends_the_agent(record_property: Calla
         world.owners[os.getpid()] = CgroupOwner(UID, "a" * 64)
         tenant = OddTenant(world, pod, world.folder)
         kinds = list(tenant.kinds.items())
-        logging.getLogger("vrampack.agent").setLevel(logging.ERROR)
+        world.log.setLevel(logging.ERROR)
         said = world.log_text
         for place in range(ODDITIES):
             kind, make_oddity = kinds[place % len(kinds)]
