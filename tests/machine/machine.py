@@ -46,6 +46,10 @@ KMEMLEAK_SECONDS = 6
 """Five is the age from which it reports."""
 CONSOLE_LINES = 60
 """Shown of a machine that went wrong, beside the first complaint: a trace, and what came before it."""
+SYSRQ = "/proc/sysrq-trigger"
+DUMPS = "wld"
+"""What the kernel is asked for where a program does not end: blocked tasks, what runs on each processor, locks that are held."""
+DUMP_LINES = 600
 
 
 class MachineError(Exception):
@@ -60,7 +64,8 @@ class VirtualMachine:
     """`programs` become /bin/NAME, `files` what they say. `cgroups`: 2, or 1 for the older trees.
 
     `is_parallel`: its processors run at the same time. Where code is patched that one of them executes, they must not:
-    QEMU before 8.1 now and then keeps its translation of the breakpoint that stood there for a moment.
+    QEMU before 8.1 now and then keeps its translation of the breakpoint that stood there for a moment. `parameters`: more
+    words of the kernel's command line.
     """
 
     def __init__(
@@ -72,11 +77,12 @@ class VirtualMachine:
         cgroups: int = 2,
         memory_mib: int = 512,
         is_parallel: bool = True,
+        parameters: str = "",
     ) -> None:
         self.kernel = kernel
         self._files: dict[str, Content] = {f"/bin/{program.name}": program for program in programs}
         self._files |= files or {}
-        self._parameters = "old_cgroups=1" if cgroups == 1 else ""
+        self._parameters = f"{'old_cgroups=1 ' if cgroups == 1 else ''}{parameters}".strip()
         self._memory_mib = memory_mib
         self._is_parallel = is_parallel
         self._told: dict[int, GuestOutput] = {}
@@ -249,9 +255,10 @@ class VirtualMachine:
         except ClosedError as error:
             raise MachineError(f"{self.kernel.release} went away before {what}:\n{self._last_words()}") from error
         except TimeoutError as error:
-            if not self._answers():
+            dump = self._dump_tasks() if self._answers() else ""
+            if not dump:
                 self._process.kill()
-            raise MachineError(f"{self.kernel.release}: no {what} in {seconds} s\n{self._last_words()}") from error
+            raise MachineError(f"{self.kernel.release}: no {what} in {seconds} s\n{self._last_words()}{dump}") from error
 
     def _take(self, is_so: Callable[[], bool], seconds: float) -> None:
         if is_so():
@@ -265,11 +272,25 @@ class VirtualMachine:
 
     def _answers(self) -> bool:
         try:
-            asked = self.start(CALL, "read", "/proc/uptime").told
-            self._take(lambda: asked.code is not None, PING_SECONDS)
+            return bool(self._call_in_time("read", "/proc/uptime"))
         except (ClosedError, TimeoutError, MachineError):
             return False
-        return True
+
+    def _dump_tasks(self) -> str:
+        """What hangs, and where; empty where the machine does not say it in time. It goes to the kernel's log only."""
+        try:
+            for key in DUMPS:
+                self._call_in_time("write", SYSRQ, stdin=key)
+            return "\n".join(["", *self._call_in_time("log").splitlines()[-DUMP_LINES:]])
+        except (ClosedError, TimeoutError, MachineError):
+            return ""
+
+    def _call_in_time(self, *words: str, stdin: str = "") -> str:
+        asked = self.start(CALL, *words)
+        asked.hears(stdin)
+        asked.hears_no_more()
+        self._take(lambda: asked.told.code is not None and asked.told.is_closed, PING_SECONDS)
+        return asked.told.out.decode(errors="replace")
 
     def _last_words(self) -> str:
         console = self._console.read_text(errors="replace")

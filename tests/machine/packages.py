@@ -17,6 +17,7 @@ from pathlib import Path
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 SUITES = ("bullseye", "bookworm")
+COMPONENTS = "main"
 FETCH_SECONDS = 600
 QUIET = ("-qq", "-o", "APT::Sandbox::User=root", "-o", "Acquire::Languages=none", "-o", "Acquire::Retries=2")
 
@@ -71,14 +72,16 @@ class Packages:
 
 
 @contextmanager
-def packages() -> Iterator[Packages]:
-    """The lists as they are now."""
+def packages(
+    suites: Sequence[str] = SUITES, components: str = COMPONENTS, *, has_security: bool = True
+) -> Iterator[Packages]:
+    """The lists as they are now, of these suites and of their security updates too."""
     with tempfile.TemporaryDirectory(prefix="packages-") as folder:
         root = Path(folder)
         for each in ("state/lists/partial", "cache/archives/partial"):
             (root / each).mkdir(parents=True)
         (root / "status").touch()
-        (root / "sources.list").write_text("".join(f"{line}\n" for line in _sources()))
+        (root / "sources.list").write_text("".join(f"{line}\n" for line in _sources(suites, components, has_security=has_security)))
         found = Packages(root)
         found._apt(
             "apt-get", "update", "--error-on=any", "-o", "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false"
@@ -86,11 +89,12 @@ def packages() -> Iterator[Packages]:
         yield found
 
 
-def _sources() -> Iterable[str]:
+def _sources(suites: Sequence[str], components: str, *, has_security: bool) -> Iterable[str]:
     main, security = _mirrors()
-    for suite in SUITES:
-        yield f"deb [signed-by={KEYRING}] {main} {suite} main"
-        yield f"deb [signed-by={KEYRING}] {security} {suite}-security main"
+    for suite in suites:
+        yield f"deb [signed-by={KEYRING}] {main} {suite} {components}"
+        if has_security:
+            yield f"deb [signed-by={KEYRING}] {security} {suite}-security {components}"
 
 
 def _mirrors() -> Sequence[str]:

@@ -13,7 +13,7 @@
 #define KEPT 8
 #define CALL_BYTES 256
 
-enum { CLASS_MEMORY_OF_CARD = 0x40, CLASS_OF_CLIENT = 0x41, CLASS_OF_DEVICE = 0x80, DEVICE = 0x5C000001 };
+enum { CLASS_MEMORY_OF_CARD = 0x40, CLASS_OF_CLIENT = 0x41, CLASS_OF_DEVICE = 0x80, DEVICE = 0x5C000001, OWNER = 1 };
 enum { NUMBER_FREE = 0x29, NUMBER_ALLOC = 0x2B, NUMBER_HEAP = 0x4A };
 enum { FUNCTION_SIZE = 2, FUNCTION_RANGE = 14, HANDLE_PROVIDED = 0x4000, VIRTUAL = 0x80000, LOCATION = 3 << 25 };
 
@@ -159,6 +159,7 @@ static uint32_t make_memory(void)
 {
 	unsigned char memory[CALL_BYTES] = { 0 };
 
+	put32(memory, MEMORY_OWNER, OWNER);
 	put32(memory, MEMORY_FLAGS, some_flags());
 	put32(memory, MEMORY_ATTR, some_attributes());
 	put32(memory, MEMORY_ATTR2, some_more_attributes());
@@ -177,6 +178,7 @@ static uint32_t make_heap(uint32_t function)
 	put32(call, HEAP_PARENT, DEVICE);
 	put32(call, HEAP_FUNCTION, function);
 	put32(call, HEAP_STATUS, 1);
+	put32(call, HEAP_OWNER, OWNER);
 	put32(call, HEAP_FLAGS, some_flags());
 	put32(call, heap->attr, some_attributes());
 	put32(call, heap->attr2, some_more_attributes());

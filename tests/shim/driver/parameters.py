@@ -12,16 +12,18 @@ CLIENT, DEVICE, SUBDEVICE = 0x41, 0x80, 0x2080
 VIDEO_MEMORY, SYSTEM_MEMORY, VIRTUAL_MEMORY = 0x40, 0x3E, 0x50A0
 
 OK, ILLEGAL_ACTION, DUPLICATE, NOT_PERMITTED, BAD_ADDRESS, BAD_ARGUMENT = 0, 0x16, 0x19, 0x1B, 0x1E, 0x1F
-BAD_CLASS, BAD_CLIENT, BAD_DEVICE, BAD_PARENT, NO_MEMORY, NOT_SUPPORTED, NO_SUCH_OBJECT = (
+BAD_CLASS, BAD_CLIENT, BAD_DEVICE, BAD_PARENT, BAD_OWNER, NO_MEMORY, NOT_SUPPORTED, NO_SUCH_OBJECT = (
     0x22,
     0x23,
     0x26,
     0x36,
+    0x39,
     0x51,
     0x56,
     0x57,
 )
 
+OWNER = 0x56524D50
 FLAG_VIRTUAL, FLAG_HANDLE_PROVIDED = 0x80000, 0x4000
 SMALL_PAGES, BIG_PAGES, HUGE_PAGES = 1 << 23, 2 << 23, 3 << 23
 LOCATION_PCI, LOCATION_ANY = 1 << 25, 3 << 25
@@ -49,7 +51,14 @@ class Alloc(Structure):
     ]  # fmt: skip
 
 
-class Memory(Structure):
+class OwnedMemory(Structure):
+    """The driver wants an owner of any number but 0, as CUDA's memory has one (D34)."""
+
+    def __init__(self, *values: object, **fields: object) -> None:
+        super().__init__(*values, **({"owner": OWNER} | fields))
+
+
+class Memory(OwnedMemory):
     _fields_ = [
         ("owner", c_uint32), ("type", c_uint32), ("flags", c_uint32), ("width", c_uint32), ("height", c_uint32),
         ("pitch", c_int32), ("attr", c_uint32), ("attr2", c_uint32), ("format", c_uint32), ("compression", c_uint32),
@@ -59,7 +68,7 @@ class Memory(Structure):
     ]  # fmt: skip
 
 
-class HeapSize(Structure):
+class HeapSize(OwnedMemory):
     _fields_ = [
         ("owner", c_uint32), ("memory", c_uint32), ("type", c_uint32), ("flags", c_uint32), ("attr", c_uint32),
         ("format", c_uint32), ("compression", c_uint32), ("zcull", c_uint32), ("stride", c_uint32),
@@ -69,7 +78,7 @@ class HeapSize(Structure):
     ]  # fmt: skip
 
 
-class HeapRange(Structure):
+class HeapRange(OwnedMemory):
     _fields_ = [
         ("owner", c_uint32), ("memory", c_uint32), ("type", c_uint32), ("flags", c_uint32), ("attr", c_uint32),
         ("format", c_uint32), ("compression", c_uint32), ("zcull", c_uint32), ("stride", c_uint32),
@@ -78,7 +87,7 @@ class HeapRange(Structure):
     ]  # fmt: skip
 
 
-class HeapPitch(Structure):
+class HeapPitch(OwnedMemory):
     _fields_ = [
         ("owner", c_uint32), ("memory", c_uint32), ("type", c_uint32), ("flags", c_uint32), ("height", c_uint32),
         ("pitch", c_int32), ("attr", c_uint32), ("width", c_uint32), ("format", c_uint32),
@@ -88,7 +97,7 @@ class HeapPitch(Structure):
     ]  # fmt: skip
 
 
-class HeapSurface(Structure):
+class HeapSurface(OwnedMemory):
     """Up to 525."""
 
     _fields_ = [

@@ -93,6 +93,13 @@ def test_a_handle_counts_only_with_its_flag(driver: FakeDriver) -> None:
         assert picked.memory not in {0, 0x77}
 
 
+def test_memory_without_an_owner_is_refused(driver: FakeDriver) -> None:
+    """As 535 does it in both calls (D34)."""
+    with DriverCaller(driver.control) as caller:
+        assert heap_call(caller, 2, nv.HeapSize(size=1, owner=0)).status == nv.BAD_OWNER
+        assert caller.try_make(nv.VIDEO_MEMORY, nv.Memory(size=1, owner=0)).status == nv.BAD_OWNER
+
+
 def test_free_without_its_flag_is_refused(driver: FakeDriver) -> None:
     with DriverCaller(driver.control) as caller:
         memory = caller.allocate_memory(1)

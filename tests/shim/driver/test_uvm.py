@@ -44,10 +44,11 @@ def test_parameters_inside_a_mapping_of_the_driver_itself(driver: FakeDriver, uv
     """The driver reads them from a page that only it can fill."""
     with mmap.mmap(uvm, MIB, offset=BASE + 64 * MIB) as memory, DriverCaller(driver.control) as caller:
         params = nv.Memory.from_buffer(memory, 4096)
-        params.size = MIB
+        params.owner, params.size = nv.OWNER, MIB
         assert caller.make(nv.VIDEO_MEMORY, params)
         assert params.limit == MIB - 1
         untouched = nv.Memory.from_buffer(memory, 512 * 1024)
+        untouched.owner = nv.OWNER
         assert caller.try_make(nv.VIDEO_MEMORY, untouched).status == nv.BAD_ARGUMENT
         del params, untouched
 

@@ -20,6 +20,9 @@ enum nv_command {
 
 enum nv_index { NV_TOTAL_RAM = 0x08, NV_HEAP_SIZE = 0x09, NV_RESERVED = 0x15, NV_HEAP_FREE = 0x16 };
 
+/* Of memory: any but 0, which the driver takes for "mine alone" and gives to no program. */
+enum { NV_OWNER = 0x56524d50 };
+
 enum { NV_NO_MEMORY = 0x51, NV_CARDS = 32, NV_UVM_INITIALIZE = 0x30000001, NV_UVM_MM_INITIALIZE = 75 };
 
 /* attr: page size in bits 24:23 */

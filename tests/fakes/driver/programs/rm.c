@@ -113,7 +113,9 @@ uint32_t rm_dup(const struct rm *rm, uint32_t from_client, uint32_t from, uint32
 
 static uint32_t take_heap(const struct rm *rm, uint64_t bytes, uint32_t *object)
 {
-	struct nv_heap at = { .root = rm->client, .parent = rm->device, .function = 2, .bytes = bytes, .attr = rm->attr };
+	struct nv_heap at = {
+		.root = rm->client, .parent = rm->device, .function = 2, .owner = NV_OWNER, .bytes = bytes, .attr = rm->attr,
+	};
 
 	must_ioctl(rm, NV_VID_HEAP, &at, sizeof(at));
 	*object = at.memory;
@@ -124,7 +126,7 @@ static uint32_t take_heap(const struct rm *rm, uint64_t bytes, uint32_t *object)
 static uint32_t take_surface(const struct rm *rm, uint64_t bytes, uint32_t *object)
 {
 	struct nv_heap_surface at = {
-		.root = rm->client, .parent = rm->device, .function = 1, .depth = 32, .width = 16384,
+		.root = rm->client, .parent = rm->device, .function = 1, .owner = NV_OWNER, .depth = 32, .width = 16384,
 		.height = (uint32_t)(bytes >> 16), .attr = rm->attr,
 	};
 
@@ -135,7 +137,7 @@ static uint32_t take_surface(const struct rm *rm, uint64_t bytes, uint32_t *obje
 
 uint32_t rm_take(const struct rm *rm, uint64_t bytes, uint32_t *object)
 {
-	struct nv_memory_params params = { .owner = 0x56524d50, .bytes = bytes, .attr = rm->attr };
+	struct nv_memory_params params = { .owner = NV_OWNER, .bytes = bytes, .attr = rm->attr };
 	uint32_t size = rm->branch < 545 ? sizeof(params) - 8 : sizeof(params);
 
 	*object = 0;

@@ -78,7 +78,7 @@ static void call(struct swap *swap, unsigned number, void *at, uint32_t size)
 
 static void start_params(struct swap *swap, uint64_t bytes)
 {
-	swap->params.owner = 0x56524d50;
+	swap->params.owner = NV_OWNER;
 	swap->params.attr = swap->rm.attr;
 	swap->params.bytes = bytes;
 	swap->params.limit = 0;
@@ -141,8 +141,8 @@ static void prepare_heap(struct swap *swap)
 
 static uint64_t act_heap(struct swap *swap)
 {
-	swap->heap = (struct nv_heap){ .root = swap->rm.client, .parent = swap->rm.device, .function = 2, .attr = swap->rm.attr,
-				       .bytes = SMALL, .memory = HANDLE, .flags = HANDLE_PROVIDED };
+	swap->heap = (struct nv_heap){ .root = swap->rm.client, .parent = swap->rm.device, .function = 2, .owner = NV_OWNER,
+				       .attr = swap->rm.attr, .bytes = SMALL, .memory = HANDLE, .flags = HANDLE_PROVIDED };
 	call(swap, NV_VID_HEAP, &swap->heap, sizeof(swap->heap));
 	return given(swap, swap->heap.limit);
 }
@@ -162,15 +162,15 @@ static void must_take(struct swap *swap, uint32_t handle, uint64_t bytes)
 		rm_die("RM_ALLOC", swap->alloc.status);
 }
 
-/* A handle is given to one object at a time. */
+/* What is there has a duplicate. */
 static bool is_there(const struct swap *swap, uint32_t handle)
 {
-	uint32_t object = handle;
+	uint32_t copy = 0;
 
-	if (rm_alloc(&swap->rm, swap->rm.device, EVENT, NULL, 0, &object) != 0)
-		return true;
-	rm_free(&swap->rm, handle);
-	return false;
+	if (rm_dup(&swap->rm, swap->rm.client, handle, &copy) != 0)
+		return false;
+	rm_free(&swap->rm, copy);
+	return true;
 }
 
 static uint64_t act_free(struct swap *swap)
@@ -179,7 +179,7 @@ static uint64_t act_free(struct swap *swap)
 
 	must_take(swap, HANDLE, LARGE);
 	must_take(swap, OTHER, SMALL);
-	swap->free = (struct nv_free){ .root = swap->rm.client };
+	swap->free = (struct nv_free){ .root = swap->rm.client, .old = OTHER };
 	call(swap, NV_FREE, &swap->free, sizeof(swap->free));
 	seen = used_bytes(swap);
 	if (!is_there(swap, HANDLE))

@@ -38,7 +38,7 @@ static uint32_t alloc_memory_at(const struct call *call, struct object *parent, 
 	if (status != RM_OK)
 		return status;
 	request = (struct request){
-		.flags = get32(at, MEMORY_FLAGS), .attr = get32(at, MEMORY_ATTR), .attr2 = get32(at, MEMORY_ATTR2),
+		.owner = get32(at, MEMORY_OWNER), .flags = get32(at, MEMORY_FLAGS), .attr = get32(at, MEMORY_ATTR), .attr2 = get32(at, MEMORY_ATTR2),
 		.bytes = get64(at, MEMORY_BYTES), .alignment = get64(at, MEMORY_ALIGNMENT),
 		.offset = get64(at, MEMORY_OFFSET),
 	};

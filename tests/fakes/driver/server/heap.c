@@ -39,7 +39,7 @@ static uint32_t heap_alloc(const struct call *call, unsigned char *at, struct ob
 			   const struct heap_layout *layout)
 {
 	struct request request = {
-		.flags = get32(at, HEAP_FLAGS), .attr = get32(at, layout->attr), .attr2 = get32(at, layout->attr2),
+		.owner = get32(at, HEAP_OWNER), .flags = get32(at, HEAP_FLAGS), .attr = get32(at, layout->attr), .attr2 = get32(at, layout->attr2),
 		.bytes = heap_bytes(at, layout), .alignment = get64(at, layout->bytes + 8u),
 		.offset = get64(at, layout->bytes + 16u),
 	};

@@ -153,6 +153,8 @@ uint32_t memory_alloc(struct rm *rm, struct object *parent, uint32_t *handle, ui
 {
 	if (!memory_has_card(parent))
 		return RM_BAD_PARENT;
+	if (!request->owner && class_number != CLASS_VIRTUAL_MEMORY)
+		return RM_BAD_OWNER;
 	if (class_number == CLASS_VIDEO_MEMORY)
 		return alloc_video(rm, parent, handle, request);
 	if (parent->class_number != CLASS_DEVICE)

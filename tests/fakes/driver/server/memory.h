@@ -10,7 +10,7 @@ enum {
 };
 
 struct request {
-	uint32_t flags, attr, attr2;
+	uint32_t owner, flags, attr, attr2;
 	uint64_t bytes, alignment, offset, limit;
 };
 

@@ -1,0 +1,51 @@
+"""`make driver-test`: kernels, modules and libraries are there before the first test needs them.
+
+    python -m tests.driver [pytest's options]
+
+Two workers, each with the machines of its combinations. NVIDIA's libraries and firmware lie in a temporary folder meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.driver.nvidia_packages import RELEASES, DriverBuildError, build_nvidia_modules, fetch_firmware, fetch_user_space
+from tests.driver.real_driver import COMBINATIONS, FILES_VARIABLE, OPENED_BRANCH
+from tests.machine.kernels import prepare_kernel
+from tests.machine.packages import NoPackagesError
+
+HERE = Path(__file__).parent
+TIMEOUT_SECONDS = 400
+"""Of one test, its machine's boot included."""
+
+
+def main(options: Sequence[str]) -> int:
+    """The exit code: 0 where all passed."""
+    with tempfile.TemporaryDirectory(prefix="nvidia-") as name:
+        try:
+            _prepare(Path(name))
+        except (NoPackagesError, DriverBuildError) as error:
+            sys.stderr.write(f"make driver-test: {error}\n")
+            return 2
+        command = [sys.executable, "-m", "pytest", "-p", "tests.driver.result_table", "-m", "driver"]
+        command += ["-n", "2", "--dist", "loadgroup", f"--timeout={TIMEOUT_SECONDS}", *options, str(HERE)]
+        return subprocess.run(command, env={**os.environ, FILES_VARIABLE: name}, check=False).returncode
+
+
+def _prepare(folder: Path) -> None:
+    for combination in COMBINATIONS:
+        sys.stdout.write(f"driver {combination.branch} for kernel {combination.kernel}\n")
+        sys.stdout.flush()
+        build_nvidia_modules(combination.branch, prepare_kernel(combination.kernel))
+    for branch in RELEASES:
+        fetch_user_space(branch, folder / branch)
+    fetch_firmware(OPENED_BRANCH, folder / OPENED_BRANCH)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,133 @@
+"""A limit on memory that NVIDIA's own allocator hands out: what S1, S2 and a hostile tenant see of it, and what the card loses."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+
+from tests.driver.real_driver import OPENED_BRANCH, SMI, RealDriver
+from tests.fakes.driver.driver import MIB
+from tests.shim.kmod.world import CONTROL, BudgetPlace
+from tests.support.limit_cases import CASES, REFUSED, LimitCase
+from tests.support.polling import wait_until
+
+ENV = {"RM_BRANCH": OPENED_BRANCH}
+LIMIT_MIB = 4301
+APP_MIB = 3193
+TOTAL_MIB = 81920
+REQUESTS = int(os.environ.get("VRAMPACK_DRIVER_REQUESTS", "1500"))
+SWAPS = int(os.environ.get("VRAMPACK_DRIVER_SWAPS", "1000"))
+SEED = 7
+SMI_MEMORY = re.compile(r"(\d+)MiB / +(\d+)MiB")
+SWAP_RESULT = re.compile(r"(\d+) of (\d+) won, (\d+) refused, (\d+) given\n")
+SWAP_KINDS = ("size", "heap", "class", "wrapped", "status", "free")
+
+
+def limited(card: RealDriver, name: str, mib: int = LIMIT_MIB) -> BudgetPlace:
+    """A container whose programs make their calls in the shapes of this driver; our module is loaded."""
+    card.load_shim()
+    return card.world.limited(name, {0: mib}).inside(env=ENV)
+
+
+def on_node(card: RealDriver) -> BudgetPlace:
+    return card.world.host().inside(env=ENV)
+
+
+def read_smi(place: BudgetPlace) -> tuple[int, int]:
+    """MiB used and in all, of the one card in nvidia-smi's table."""
+    ((used, total),) = SMI_MEMORY.findall(place.run(SMI).out)
+    return int(used), int(total)
+
+
+def read_lost_mib(card: RealDriver) -> int:
+    """What all clients hold of the card, as a client without a limit sees it."""
+    ended = on_node(card).run("app", "--free")
+    figures = re.fullmatch(r"free (\d+) MiB of (\d+) MiB\n", ended.out)
+    assert figures, ended
+    return int(figures[2]) - int(figures[1])
+
+
+@pytest.mark.parametrize("case", [each for each in CASES if each.program != "nvidia-smi"], ids=str)
+def test_a_limited_program_hears_what_it_hears_of_the_simulated_driver(card: RealDriver, case: LimitCase) -> None:
+    assert limited(card, "a", case.limit_mib).run(case.program, *case.arguments).lines == list(case.said)
+    assert card.world.card("a").used == 0
+
+
+def test_without_a_limit_the_driver_gives_what_it_gave_without_us(card: RealDriver) -> None:
+    before = on_node(card).run("app", "5000", "--then", "70000", "--total", "--free")
+    card.load_shim()
+    limited(card, "a")
+    after = card.world.unlimited("free").inside(env=ENV).run("app", "5000", "--then", "70000", "--total", "--free")
+    assert before.out.startswith("allocated 5000 MiB\nallocated 70000 MiB\n")
+    assert (after.code, after.out) == (before.code, before.out)
+
+
+def test_s1_two_pods_share_the_card_and_nvidia_smi_says_so(card: RealDriver) -> None:
+    """Each sees a card of 4301 MiB with its own 3193 on it; the node sees the whole card and both."""
+    at_rest, total = read_smi(on_node(card))
+    places = [limited(card, name) for name in ("a", "b")]
+    with places[0].running("app", f"{APP_MIB}", "--hold") as first, places[1].running("app", f"{APP_MIB}", "--hold") as second:
+        for each in (first, second):
+            each.says(f"allocated {APP_MIB} MiB")
+            each.says("holding")
+        assert [read_smi(each) for each in places] == [(APP_MIB, LIMIT_MIB)] * 2
+        assert places[0].run("app", "1109").lines == [REFUSED]
+        assert read_smi(on_node(card)) == (at_rest + 2 * APP_MIB, total) == (at_rest + 2 * APP_MIB, TOTAL_MIB)
+        assert [card.world.card(name).used for name in ("a", "b")] == [APP_MIB * MIB] * 2
+
+
+def test_s2_a_greedy_neighbour_harms_only_itself(card: RealDriver) -> None:
+    """It is refused whatever it tries, and killed; those beside it keep what they have."""
+    before = read_lost_mib(card)
+    with limited(card, "a").running("app", f"{APP_MIB}", "--hold") as neighbour:
+        neighbour.says("holding")
+        greedy = limited(card, "b")
+        assert greedy.run("app", "6144").lines == [REFUSED]
+        with greedy.running("app", "4000", "--then", "2144", "--hold") as again:
+            again.says(REFUSED)
+            again.says("holding")
+            assert read_lost_mib(card) - before == APP_MIB + 4000
+            again.kill()
+            again.ends()
+        wait_until(lambda: card.world.card("b").used == 0, what="that what it had comes back")
+        assert read_lost_mib(card) - before == APP_MIB
+        assert not neighbour.has_ended
+        assert card.world.card("a").used == APP_MIB * MIB
+
+
+def test_no_request_pins_more_than_it_is_charged_for(card: RealDriver) -> None:
+    """Random sizes, attributes, alignments and addresses: what the card lost, against what the module charged."""
+    limited(card, "a", 40_000)
+    words = (f"{SEED}", f"{REQUESTS}", "/sys/fs/cgroup/a", CONTROL)
+    ended = card.machine.run("pins", *words, start=on_node(card).start, timeout=60 + REQUESTS / 10)
+    assert ended.code == 0, ended
+    counts = re.match(r"(\d+) granted, (\d+) no room, (\d+) not offered, (\d+) otherwise refused, 0 wrong", ended.out)
+    assert counts, ended
+    assert all(int(each) > REQUESTS // 50 for each in counts.groups()), ended.out
+
+
+@pytest.mark.parametrize("kind", SWAP_KINDS)
+def test_a_second_thread_that_changes_a_call_wins_nothing(card: RealDriver, kind: str) -> None:
+    before = read_lost_mib(card)
+    place = limited(card, "a")
+    ended = card.machine.run("swap", kind, f"{SWAPS}", start=place.start, timeout=60 + SWAPS / 10)
+    assert (ended.code, ended.err) == (0, "")
+    figures = SWAP_RESULT.fullmatch(ended.out)
+    assert figures, ended
+    won, _, _, given = map(int, figures.groups())
+    assert (won, given > 0) == (0, True), ended.out
+    assert (card.world.card("a").used, read_lost_mib(card)) == (0, before)
+
+
+def test_calls_without_sense_leave_nothing_behind(card: RealDriver) -> None:
+    """Random words in every call that the module looks into: the driver answers, and all is given back at the end."""
+    before = read_lost_mib(card)
+    place = limited(card, "a")
+    with place.running("malformed", "4000", f"{SEED}") as program:
+        while not program.has_ended:
+            program.goes_on()
+            card.world.state()
+        assert program.ends().code == 0, program.complaints
+    assert (card.world.card("a").used, read_lost_mib(card)) == (0, before)
