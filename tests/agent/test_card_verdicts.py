@@ -122,6 +122,21 @@ async def test_nvml_has_a_veto_until_it_is_overridden() -> None:
         await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False})
 
 
+async def test_a_card_for_which_nvml_asks_an_action_is_back_when_it_asks_for_none() -> None:
+    """Without any XID; silence of a restarted agent's NVML is no repair here either."""
+    async with agent_harness(*TWO) as world:
+        world.driver.conditions["GPU-0"] = GpuCondition(recovery_action=1)
+        await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False, "GPU-1": True})
+        assert published(world)["reason"] == "NVML asks for recovery action 1: reset the GPU"
+        await world.kill_agent()
+        del world.driver.conditions["GPU-0"]
+        await world.start_agent()
+        await looked(world)
+        assert world.read_card_health() == {"GPU-0": False, "GPU-1": True}
+        world.driver.conditions["GPU-0"] = GpuCondition(recovery_action=0)
+        await world.wait_until(lambda: world.read_card_health() == {"GPU-0": True, "GPU-1": True})
+
+
 async def test_the_condition_is_written_when_it_changes() -> None:
     async with agent_harness(*TWO) as world:
         await world.wait_until(lambda: read_condition(world)["status"] == "True")

@@ -20,8 +20,8 @@ OUT = replace(PASSING, reason="XID 48: reset", verdict=CardVerdict("xid-48", "re
 MINUTE = 60.0
 
 
-def a_pod(name: str, *, is_static: bool = False, is_controlled: bool = True, uuid: str = "GPU-0") -> LocalPod:
-    record = Record("vrampack", (Share(4, uuid, 0),))
+def a_pod(name: str, *uuids: str, is_static: bool = False, is_controlled: bool = True) -> LocalPod:
+    record = Record("vrampack", tuple(Share(4, uuid, 0) for uuid in uuids or ("GPU-0",)))
     pod = Pod(name, "default", name, "gpu-0", record=record)
     return LocalPod(pod, {}, {}, is_static=is_static, is_controlled=is_controlled)
 
@@ -32,7 +32,7 @@ class SickCardHarness:
     def __init__(self, *pods: LocalPod, card: CardFacts = OUT, count: int = 2) -> None:
         self.now = 0.0
         self.pods = pods
-        self.card = card
+        self.cards: tuple[CardFacts, ...] = (card,)
         self.metrics = AgentMetrics("test", node="gpu-0")
         self.told: list[Mapping[str, str]] = []
         events = EventRecorder(
@@ -43,7 +43,7 @@ class SickCardHarness:
             self.metrics,
             SickCardEviction(pods=count, per_minutes=10),
             list_pods=lambda: self.pods,
-            get_cards=lambda: (self.card,),
+            get_cards=lambda: self.cards,
             clock=lambda: self.now,
             on_evictions_changed=lambda evictions: self.told.append(dict(evictions)),
         )
@@ -69,6 +69,12 @@ def test_pods_leave_within_the_budget() -> None:
     assert world.told[0]["a"] == "card_unhealthy"
 
 
+def test_a_pod_on_two_such_cards_counts_once() -> None:
+    world = SickCardHarness(a_pod("a", "GPU-0", "GPU-1"), a_pod("b"), a_pod("c"))
+    world.cards = (OUT, replace(OUT, index=1, uuid="GPU-1"))
+    assert world.report() == [{"a", "b"}]
+
+
 def test_who_is_not_made_again_stays() -> None:
     world = SickCardHarness(a_pod("bare", is_controlled=False), a_pod("static", is_static=True))
     assert world.report() == []
@@ -86,12 +92,12 @@ def test_no_pod_leaves_unless_the_settings_say_so() -> None:
 
 
 def test_pods_of_other_cards_stay() -> None:
-    assert SickCardHarness(a_pod("a", uuid="GPU-1")).report() == []
+    assert SickCardHarness(a_pod("a", "GPU-1")).report() == []
 
 
 def test_a_card_that_is_back_takes_the_word_back() -> None:
     world = SickCardHarness(a_pod("a"))
     world.report()
-    world.card = replace(OUT, healthy=True, reason="", verdict=None)
+    world.cards = (replace(OUT, healthy=True, reason="", verdict=None),)
     assert world.report() == [{"a"}, set()]
     assert world.counted is None

@@ -279,6 +279,24 @@ AGENT: Mapping[str, Mutation] = {
         "return condition.is_remap_pending is not True",
         f"{HEALTH}::test_what_is_evidence_of_a_repair[of the remap nothing is said]",
     ),
+    "NVML's word ends no recovery action that it asked for": Mutation(
+        "vrampack/agent/inventory/verdicts.py",
+        "if verdict.is_nvml_asked or verdict.cause == RECOVERY_ACTION:",
+        "if verdict.is_nvml_asked:",
+        f"{HEALTH}::test_what_is_evidence_of_a_repair[NVML asks for nothing more]",
+    ),
+    "a boot that is not known heals a card": Mutation(
+        "vrampack/agent/inventory/verdicts.py",
+        "was_booted = bool(boot and verdict.boot) and boot != verdict.boot",
+        "was_booted = boot != verdict.boot",
+        f"{HEALTH}::test_what_is_evidence_of_a_repair[the boot is not known]",
+    ),
+    "each agent writes the condition that stands": Mutation(
+        "vrampack/agent/cluster/cards_condition.py",
+        "if self._wanted is None or self._wanted == (self._written or self._read_current()):",
+        "if self._wanted is None or self._wanted == self._written:",
+        f"{VERDICTS}::test_the_condition_is_written_when_it_changes",
+    ),
     "clean checks heal what needs a repair": Mutation(
         "vrampack/agent/inventory/health.py",
         "if self.verdict is not None and not is_repaired:",

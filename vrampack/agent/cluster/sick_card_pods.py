@@ -75,7 +75,7 @@ class SickCardPods:
                 text = f"card {uuid} of this pod is unhealthy: {card.reason}"
                 if (uid, uuid) not in self._reported:
                     self._events.record_pod_event(pod.pod, AgentEventReason.ON_UNHEALTHY_CARD, text)
-                if self._must_leave(pod, card):
+                if uid not in evictions and self._must_leave(pod, card):
                     evictions[uid] = EVICTION_REASON
         self._reported = found
         self._metrics.show_unhealthy_card_pods(counts)

@@ -109,12 +109,10 @@ def is_repaired(verdict: CardVerdict, condition: GpuCondition, boot: str) -> boo
             return condition.is_retirement_pending is False
         case "ecc":
             return condition.uncorrected_errors == 0
-    if verdict.is_nvml_asked and condition.recovery_action == 0:
-        return True
-    if verdict.action not in ("reset", "reboot") or verdict.cause == RECOVERY_ACTION:
-        return False
+    if verdict.is_nvml_asked or verdict.cause == RECOVERY_ACTION:
+        return condition.recovery_action == 0
     was_booted = bool(boot and verdict.boot) and boot != verdict.boot
-    return was_booted and not verdict.is_nvml_asked
+    return was_booted and verdict.action in ("reset", "reboot")
 
 
 def merge_verdicts(old: CardVerdict | None, new: CardVerdict) -> CardVerdict:
