@@ -8,13 +8,13 @@ ALL_CORES := -n logical --dist worksteal
 # No test of `make test` trusts an authority of this machine, and to read all of those takes 50 ms at each start of a program.
 NO_AUTHORITIES := SSL_CERT_FILE=/dev/null SSL_CERT_DIR=/dev/null
 # Of these folders every test has a mark, and a target, of its own.
-OTHER_SUITES := $(addprefix --ignore=tests/,alerts e2e node shim machine)
+OTHER_SUITES := $(addprefix --ignore=tests/,alerts driver e2e node shim machine)
 
 # pytest rewrites 400 modules at each start unless it may keep what it made of them.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format mutations alerts-test e2e smoke e2e-node shim-test recipes recipes-hpa recipes-node soak bench packing packing-final plugin hook preload kmod dashboards panel-pictures render image release release-test release-node release-twice arm64-test clean
+.PHONY: help setup demo test check format mutations alerts-test e2e smoke e2e-node shim-test driver-test recipes recipes-hpa recipes-node soak bench packing packing-final plugin hook preload kmod dashboards panel-pictures render image release release-test release-node release-twice arm64-test clean
 
 help: ## What can be made
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,7 +36,7 @@ demo: setup ## The main job on a cluster in one process: no Kubernetes, no GPU, 
 	$(BIN)/vrampack demo
 
 test: setup ## Everything that needs no cluster and no Go; ARGS=... is for pytest: files, -k, -x
-	$(NO_AUTHORITIES) $(BIN)/python -m pytest $(ALL_CORES) -m "not e2e and not node and not image and not mutation and not shim and not recipes and not alerts and not release" $(OTHER_SUITES) $(or $(ARGS),tests)
+	$(NO_AUTHORITIES) $(BIN)/python -m pytest $(ALL_CORES) -m "not e2e and not node and not image and not mutation and not shim and not driver and not recipes and not alerts and not release" $(OTHER_SUITES) $(or $(ARGS),tests)
 
 check: setup ## Format, lint, types, import rules
 	$(BIN)/ruff format --check .
@@ -54,6 +54,9 @@ mutations: setup ## Lines of the product broken one at a time: each must make a 
 
 shim-test: needed-shim setup ## The C programs under sanitizers and a real runc, the kernel module in virtual machines; needs /dev/fuse, a Debian mirror and root
 	$(BIN)/python -m tests.shim
+
+driver-test: needed-driver setup ## NVIDIA's own kernel driver, built of Debian's packages, in virtual machines without a GPU; ARGS=... is for pytest
+	$(BIN)/python -m tests.driver $(ARGS)
 
 alerts-test: needed-alerts setup ## Alerts and dashboards on the real product with a real Prometheus and Alertmanager, in fast time
 	$(BIN)/python -m pytest $(ALL_CORES) -m alerts tests/alerts

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-SUITES = ("alerts", "e2e", "node", "machine", "shim")
+SUITES = ("alerts", "driver", "e2e", "node", "machine", "shim")
 """Each needs machinery of its own: a control plane, a kubelet, virtual machines, C programs."""
 MAY_IMPORT = {
     "alerts": {"alerts"},
     "node": {"node", "alerts"},
     "machine": {"machine"},
+    "driver": {"driver", "machine", "shim"},
     "shim": {"shim", "machine"},
     "e2e": {"e2e"},
 }

@@ -14,7 +14,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.driver.nvidia_packages import RELEASES, DriverBuildError, build_nvidia_modules, fetch_firmware, fetch_user_space
+from tests.driver.nvidia_build import DriverBuildError, build_nvidia_modules
+from tests.driver.nvidia_packages import RELEASES, fetch_firmware, fetch_user_space
 from tests.driver.real_driver import COMBINATIONS, FILES_VARIABLE, OPENED_BRANCH
 from tests.machine.kernels import prepare_kernel
 from tests.machine.packages import NoPackagesError

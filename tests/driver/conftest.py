@@ -45,9 +45,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    if FILES_VARIABLE not in os.environ and not session.config.option.collectonly:
-        if any(item.get_closest_marker("driver") for item in session.items):
-            raise pytest.UsageError("NVIDIA's libraries are fetched by `python -m tests.driver [pytest's options]`")
+    is_run = not session.config.option.collectonly and any(map(_is_of_this_suite, session.items))
+    if is_run and FILES_VARIABLE not in os.environ:
+        raise pytest.UsageError("NVIDIA's libraries are fetched by `python -m tests.driver [pytest's options]`")
+
+
+def _is_of_this_suite(item: pytest.Item) -> bool:
+    return item.get_closest_marker("driver") is not None
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +67,15 @@ def compile_programs(folder: Path) -> None:
     calls = [str(DRIVER_PROGRAMS / name) for name in CALLS]
     kinds = {"libraries": ["-ldl"], "pins": ["-static", f"-I{DRIVER_PROGRAMS}", *calls]}
     for source in PROGRAMS.glob("*.c"):
-        command = ["gcc", *FLAGS, "-O1", "-o", str(folder / source.stem), str(source), *kinds.get(source.stem, ["-static"])]
+        command = [
+            "gcc",
+            *FLAGS,
+            "-O1",
+            "-o",
+            str(folder / source.stem),
+            str(source),
+            *kinds.get(source.stem, ["-static"]),
+        ]
         subprocess.run(command, check=True, timeout=100)
 
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.driver.nvidia_packages import RELEASES, build_nvidia_modules
+from tests.driver.nvidia_build import build_nvidia_modules
+from tests.driver.nvidia_packages import RELEASES
 from tests.machine.archive import Content
 from tests.machine.kernels import Kernel, prepare_kernel
 from tests.machine.machine import VirtualMachine
@@ -109,8 +110,9 @@ class RealDriver:
 
 def read_differences(before: str, after: str) -> list[str]:
     """Lines of the one that are not in the other, without what changes from run to run."""
-    lines = ([CHANGING.sub("#", line) for line in text.splitlines()] for text in (before, after))
-    return [line for line in difflib.unified_diff(*lines, lineterm="", n=0) if not line.startswith(("---", "+++", "@@"))]
+    lines_before, lines_after = ([CHANGING.sub("#", line) for line in text.splitlines()] for text in (before, after))
+    differences = difflib.unified_diff(lines_before, lines_after, lineterm="", n=0)
+    return [line for line in differences if not line.startswith(("---", "+++", "@@"))]
 
 
 def machine_files(which: DriverOnKernel, *, has_firmware: bool = False) -> dict[str, Content]:

@@ -68,7 +68,10 @@ def test_s1_two_pods_share_the_card_and_nvidia_smi_says_so(card: RealDriver) -> 
     """Each sees a card of 4301 MiB with its own 3193 on it; the node sees the whole card and both."""
     at_rest, total = read_smi(on_node(card))
     places = [limited(card, name) for name in ("a", "b")]
-    with places[0].running("app", f"{APP_MIB}", "--hold") as first, places[1].running("app", f"{APP_MIB}", "--hold") as second:
+    with (
+        places[0].running("app", f"{APP_MIB}", "--hold") as first,
+        places[1].running("app", f"{APP_MIB}", "--hold") as second,
+    ):
         for each in (first, second):
             each.says(f"allocated {APP_MIB} MiB")
             each.says("holding")

@@ -258,7 +258,9 @@ class VirtualMachine:
             dump = self._dump_tasks() if self._answers() else ""
             if not dump:
                 self._process.kill()
-            raise MachineError(f"{self.kernel.release}: no {what} in {seconds} s\n{self._last_words()}{dump}") from error
+            raise MachineError(
+                f"{self.kernel.release}: no {what} in {seconds} s\n{self._last_words()}{dump}"
+            ) from error
 
     def _take(self, is_so: Callable[[], bool], seconds: float) -> None:
         if is_so():

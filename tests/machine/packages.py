@@ -81,7 +81,9 @@ def packages(
         for each in ("state/lists/partial", "cache/archives/partial"):
             (root / each).mkdir(parents=True)
         (root / "status").touch()
-        (root / "sources.list").write_text("".join(f"{line}\n" for line in _sources(suites, components, has_security=has_security)))
+        (root / "sources.list").write_text(
+            "".join(f"{line}\n" for line in _sources(suites, components, has_security=has_security))
+        )
         found = Packages(root)
         found._apt(
             "apt-get", "update", "--error-on=any", "-o", "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false"
