@@ -2,7 +2,7 @@
 
     no cards: idle --cards--> serve on a new socket --> Register --> registered
                                    ^                                    |
-                                   '-- kubelet.sock is another one, or our socket is gone, or nobody listens to us --'
+                                   '-- kubelet.sock was replaced, or our socket is gone, or kubelet left our stream -'
 
 It serves before it registers, because kubelet calls back while Register is pending. Each registration has a socket of
 its own: kubelet deletes all of them when it starts, and gRPC deletes one when its server goes.

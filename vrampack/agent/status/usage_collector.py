@@ -33,7 +33,7 @@ _MIB = 1024 * 1024
 class UsageCollector:
     """The last measurement beside what is known anyway."""
 
-    def __init__(  # noqa: PLR0913 - whom it asks, each named
+    def __init__(  # noqa: PLR0913 - each source it asks, by name
         self,
         driver: GpuDriver,
         advertisement: Advertisement,
