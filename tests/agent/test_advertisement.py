@@ -141,7 +141,7 @@ async def test_too_many_devices_for_one_message_are_not_offered_and_the_unit_is_
         assert "unit_mib: 1 makes 287542 devices" in world.agent._advertisement.current.problem
         assert "set 4 on every node and on the extender" in world.agent._advertisement.current.problem
         assert world.read_metric("vrampack_agent_offered") == 0
-        # kubelet took the list, so the stream goes on and nobody registers again and again.
+        # kubelet took the list, so the stream goes on and the plugin does not register over and over.
         await world.wait_until(lambda: MEMORY in world.kubelet.life.books.healthy)
         assert not world.kubelet.life.registrar.endpoints[MEMORY].is_stopped
         assert len(world.kubelet.history.registrations) == 1

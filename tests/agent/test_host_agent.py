@@ -247,8 +247,12 @@ async def test_the_next_agent_holds_who_runs_to_what_it_has(host: HostAgentHarne
 
 
 IMPOSSIBLE: dict[str, tuple[Literal["native", "kmod", "watch", "none", "preload"], str, str]] = {
-    "watch holds nobody": ("watch", "580.95.05", "without Kubernetes enforcement is auto, native, kmod or preload"),
-    "none holds nobody": ("none", "580.95.05", "without Kubernetes enforcement is auto, native, kmod or preload"),
+    "watch holds no container": (
+        "watch",
+        "580.95.05",
+        "without Kubernetes enforcement is auto, native, kmod or preload",
+    ),
+    "none holds no container": ("none", "580.95.05", "without Kubernetes enforcement is auto, native, kmod or preload"),
     "an old driver": ("native", "580.95.05", "back end native cannot work here: driver 580.95.05, 615 or newer"),
     "no module": ("kmod", "580.95.05", "back end kmod cannot work here: /proc/cgpu_km is not there"),
     "a driver that the library does not know": ("preload", "470.1", "driver 470.1, the library knows"),

@@ -125,7 +125,7 @@ SIDE = ContainerRequest("side", "init", 0, 4)
 TWO = replace(ADMITTED, pod=replace(ADMITTED.pod, request=replace(ASK, containers=(SIDE, *ASK.containers))))
 OLDER = replace(ADMITTED, pod=replace(ADMITTED.pod, record=Record("gpushare-v2", (Share(4, index=0),))))
 NAMED: dict[str, tuple[LocalPod | None, ResolvedContainer | Unresolved]] = {
-    "nobody's": (None, Unresolved.UNKNOWN_OWNER),
+    "of no known pod": (None, Unresolved.UNKNOWN_OWNER),
     "the only one that asks, before the status names it": (ADMITTED, ResolvedContainer("main", {"GPU-0": 4301})),
     "one of two, before the status names it": (TWO, Unresolved.NAME_PENDING),
     "one of two": (

@@ -1,4 +1,4 @@
-"""kubelet's own device allocations: when they are read, for whom, and what a kubelet that is slow, busy or gone leads to."""
+"""kubelet's own device allocations: when they are read, for which container, and what happens if kubelet is slow, busy or gone."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ async def test_where_nobody_measures_nobody_is_said_to_use_nothing() -> None:
 
 
 async def test_what_is_really_used_of_a_card_and_by_whom() -> None:
-    """Two processes of one container are 45 % of 100; one of nobody's counts for the card alone. A peak stays when use falls."""
+    """Two processes of one container are 45 % of 100; a process of no pod counts for the card alone. A peak stays when use falls."""
     async with agent_harness() as world:
         pod = await a_running_pod(world)
         collector = world.agent._usage_collector

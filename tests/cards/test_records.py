@@ -143,7 +143,7 @@ def test_devices_by_cdi_name_where_the_node_says_so() -> None:
 SHOWN: dict[str, tuple[PodRequest, str]] = {
     # the first container asks nothing: the rest 6 - 4 = 2 goes to container 1
     "the lowest container that asks": (asking([0, 4], [6]), '{"1":{"0":6}}'),
-    # nobody of the containers asks
+    # no container asks
     "container 0 where only an init container asks": (asking([0, 0], [5]), '{"0":{"0":5}}'),
     # 4 + sidecar 2
     "a sidecar's units": (asking([4], [2], sidecars=[0]), '{"0":{"0":6}}'),

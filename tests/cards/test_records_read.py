@@ -96,7 +96,7 @@ def test_the_first_generation_that_is_there_wins(newest: int) -> None:
 
 @pytest.mark.parametrize("newest", range(4))
 def test_it_wins_even_when_it_cannot_be_read(newest: int) -> None:
-    """What an older record says was perhaps replaced: nobody guesses."""
+    """An older record may have been replaced, so it is not used as a guess."""
     key = list(GENERATIONS)[newest]
     present = {key: text for key, text in ALL.items() if key not in list(GENERATIONS)[:newest]} | {key: "?"}
     record = read_record(present, pod_request())

@@ -1,4 +1,4 @@
-"""How a command ends when stdout takes no more, when nobody reads on, and when it is interrupted while it still starts."""
+"""How a command ends when stdout is full, when its reader has gone, and when it is interrupted while it still starts."""
 
 from __future__ import annotations
 

@@ -626,7 +626,7 @@ async def test_a_binding_writes_node_and_annotations_in_one_version(server: Cont
 
 
 async def test_a_binding_needs_no_node_that_exists(server: ContractServer) -> None:
-    """So whoever binds must have looked."""
+    """So the binder must have looked for the node itself."""
     made = await server.a_pod("a")
 
     await server.call_ok("POST", f"{server.path(made)}/binding", binding(made, node="no-such-node"))

@@ -3,9 +3,9 @@
 Freed room and healed cards are in `test_kicks`. In each the scheduler is left without a reason of its own, or asks while our
 watch still shows the old state.
 
-A change of the policy is a cause as well, but no policy refuses a pod that fits yet: it cannot turn a no into a yes. What
-is shown here is that a reload reaches the running extender and wakes nobody without need. That it begins a round, in
-which those are laid again who had seen all room, is shown in process, in `tests/extender/test_activator.py`.
+A change of the policy is a cause as well, but so far no policy refuses a pod that fits, so it cannot turn a no into a
+yes. These tests show that a reload reaches the running extender and wakes no pod without need. That it begins a round
+which also places the pods that had seen all room again is shown in process, in `tests/extender/test_activator.py`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def ours(
 ) -> Iterator[ExtenderProgram]:
     """An extender behind the failing proxy, the real scheduler, and one node of two cards of 15 and 8 units.
 
-    Whatever happens in a test, nobody is let in by the scheduler's flush.
+    After each test it asserts that no pod got in by the scheduler's flush.
     """
     cluster.add_node("gpu-0", cards=cards_annotation(published_card(0), published_card(1, units=8)))
     started = extender(api=(LOOPBACK, api_proxy.port))

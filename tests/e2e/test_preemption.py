@@ -1,4 +1,4 @@
-"""Preemption by the real scheduler: the victims it chooses by totals free one card, or nobody is evicted."""
+"""Preemption by the real scheduler: the victims it chooses by totals free one card, or no pod is evicted."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_victims_that_lie_on_two_cards_are_completed_to_free_one(
 
 
 def test_a_pod_that_only_cards_refuse_evicts_nobody(cluster: ControlPlane, extender: Start, scheduler: Start) -> None:
-    """4 units are free on each of two cards, 8 in all: the totals fit, so the scheduler has nobody to evict."""
+    """4 units are free on each of two cards, 8 in all: the totals fit, so the scheduler has no pod to evict."""
     cluster.add_node("gpu-0", cards=cards_annotation(published_card(0), published_card(1)))
     priority_classes(cluster)
     running = extender()

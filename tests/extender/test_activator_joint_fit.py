@@ -1,4 +1,4 @@
-"""Whoever an activation round wakes fits together, whatever the cluster."""
+"""The pods that an activation round wakes fit together, whatever the cluster."""
 
 from __future__ import annotations
 

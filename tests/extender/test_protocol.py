@@ -101,7 +101,7 @@ def test_every_cut_of_a_request_into_two_is_read(addresses: tuple[Address, Addre
 
 
 def test_requests_behind_one_another_are_answered_in_turn(addresses: tuple[Address, Address]) -> None:
-    """A verb that waits first: whoever stands behind it is not answered before it."""
+    """A request behind a verb that waits is not answered before it."""
     bind = build_request(
         f"{PREFIX}/bind", json.dumps(dict.fromkeys(("PodName", "PodNamespace", "PodUID", "Node"), "x")).encode()
     )

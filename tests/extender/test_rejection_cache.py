@@ -119,7 +119,7 @@ def test_never_is_not_said_of_a_node_whose_reason_became_later(
 
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_happens_the_answer_is_the_plain_one(seed: int) -> None:
-    """Against judging every node anew: who passes, and of which kind the reasons of all others are."""
+    """Compares with an evaluation of every node: the nodes that pass, and the kind of reason of all others."""
     rng = random.Random(seed)
     desk = SchedulerHarness({name: [rng.choice((4, 8, 15))] * rng.choice((1, 2)) for name in NAMES})
     ready = 0

@@ -165,7 +165,7 @@ def test_the_first_of_all_sets_is_found(case: tuple[Node, list[Hold], CardReques
 @given(clusters())
 @settings(max_examples=100, deadline=None)
 def test_beyond_the_bounds_nobody_is_needless(case: tuple[Node, list[Hold], CardRequest, frozenset[str]]) -> None:
-    """The ways taken for many pods, on few: enough, nobody needless, and on one card the fewest of least priority."""
+    """The method for many pods, tried on few: enough victims, none needless, and on one card the fewest of least priority."""
     node, holds, request, going = case
     rest = staying(holds, going)
     with pytest.MonkeyPatch.context() as patch:

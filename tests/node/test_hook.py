@@ -1,6 +1,6 @@
 """The createRuntime hook, installed as docs/limits.md says: from containerd through the hook to the agent and back.
 
-With control groups of version 1 nobody holds limits: the agent says yes, and that it was asked is what is seen.
+With version 1 cgroups no back end holds limits: the agent says yes, and the tests see that it was asked.
 """
 
 from __future__ import annotations

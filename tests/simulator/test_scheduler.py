@@ -26,7 +26,7 @@ NO = {"*": "no card"}
 
 @pytest.fixture
 async def town() -> AsyncIterator[SimulatedSchedulerHarness]:
-    """Nobody schedules yet."""
+    """No scheduler runs yet."""
     async with simulated_scheduler_harness() as made:
         yield made
 

@@ -46,7 +46,7 @@ class FakeContainerHost:
         return make_host_container(name, self.hierarchy, cgroup, {f"GPU-{end}": amount for end, amount in mib.items()})
 
     def ends(self, each: HostContainer) -> None:
-        """Its last process; whoever made the cgroup leaves it behind."""
+        """Its last process exits; the cgroup stays."""
         for name, text in (("cgroup.events", "populated 0\nfrozen 0\n"), ("cgroup.procs", "")):
             if (self.get_cgroup_folder(each.cgroup) / name).exists():
                 (self.get_cgroup_folder(each.cgroup) / name).write_text(text)

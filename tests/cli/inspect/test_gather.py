@@ -20,7 +20,7 @@ from vrampack.cli.inspect.schema import build_inspection_document
 WHOLE = {"ack.gpushare.placement": "require-whole-device"}
 
 UNITS = {
-    "nobody says": ((), 1024),
+    "no node says": ((), 1024),
     "one": ((256,), 256),
     "the most common": ((256, 512, 512, 1024), 512),
     "of equally many the default": ((256, 256, 1024, 1024), 1024),

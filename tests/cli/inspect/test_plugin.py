@@ -345,7 +345,7 @@ def _cpu_seconds(site: PluginSite, command: list[str]) -> float:
 
 
 def _read(descriptor: int) -> bytes:
-    """What a terminal shows; empty when nobody holds its other end."""
+    """What a terminal shows; empty when its other end is closed."""
     try:
         return os.read(descriptor, 4096)
     except OSError:

@@ -1,4 +1,4 @@
-"""Who holds what, as a table and as JSON; and what is said when nobody answers."""
+"""`vrampack limits`: its table, its JSON, and its message when no agent answers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ IDLE = LimitsStatus(node="gpu-0", enforcement="preload", connected=2)
 OTHER = LimitsStatus(node="gpu-0", enforcement="watch")
 TABLES = {
     "some hold something": (BUSY, TABLE),
-    "nobody holds anything": (IDLE, "No process of node gpu-0 holds anything; 2 are connected.\n"),
+    "no process holds anything": (IDLE, "No process of node gpu-0 holds anything; 2 are connected.\n"),
     "another back end": (OTHER, "Limits of node gpu-0 are not held by module or library: enforcement is watch.\n"),
 }
 

@@ -44,7 +44,7 @@ async def test_of_a_pod_with_several_the_hook_refines_the_sum(node: KmodNode) ->
 
 
 async def test_a_container_whose_pod_is_not_held_as_it_should_be_gets_its_own(node: KmodNode) -> None:
-    """Kubelet made the pod's cgroup anew, say."""
+    """For example, kubelet recreated the pod's cgroup."""
     node.pod("main")
     await node.starts()
     node.module.instances[UID].identity = "cgroup=1"
@@ -125,7 +125,7 @@ async def test_the_next_agent_leaves_what_it_finds(node: KmodNode) -> None:
 
 
 async def test_a_module_that_was_loaded_anew_is_told_everything_anew(node: KmodNode) -> None:
-    """Nobody has a file of its own yet, so containers may have theirs without a second budget."""
+    """No container has a file of its own yet, so each may have one without a second budget."""
     node.pod("main", "side", mib=2000)
     await node.back_end.reconcile()
     node.module.load(DRIVER)

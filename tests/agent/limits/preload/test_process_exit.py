@@ -56,7 +56,7 @@ async def test_what_it_holds_is_given_to_nobody_until_it_has_ended(node: Preload
         await first.kill()
         assert (await waiting).verdict is LibraryVerdict.YES
         assert read_used_mib(back_end) == 4000
-        assert [tally.refused for tally in back_end.list_usage_totals().values()] == [0], "nobody was refused"
+        assert [tally.refused for tally in back_end.list_usage_totals().values()] == [0], "no process was refused"
 
 
 async def test_what_fits_beside_it_waits_for_nobody(node: PreloadNode, ending: set[int]) -> None:
