@@ -156,7 +156,7 @@ async def test_a_card_vanishes_and_comes_back(tmp_path: Path, simulate: Simulate
     assert [card.index for card in (await library.list_gpus()).gpus] == list(range(8))
 
 
-async def test_a_hung_driver_stops_nobody(tmp_path: Path, simulate: Simulate) -> None:
+async def test_a_hung_driver_holds_up_no_other_call(tmp_path: Path, simulate: Simulate) -> None:
     """The loop goes on, the next call of the kind is refused at once, and one thread is all it costs."""
     machine = simulate("v100x8")
     library = a_library(tmp_path, seconds=SHORT_SECONDS)
@@ -202,7 +202,7 @@ async def test_a_driver_that_the_kernel_has_and_this_process_not_is_hidden(tmp_p
         await a_library(tmp_path).list_gpus()
 
 
-async def test_a_driver_that_was_closed_is_opened_anew(tmp_path: Path, simulate: Simulate) -> None:
+async def test_a_driver_that_was_closed_is_opened_again(tmp_path: Path, simulate: Simulate) -> None:
     """One call fails and the next one works, without a restart of the agent."""
     simulate("v100")
     library = a_library(tmp_path)

@@ -243,7 +243,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize(("key", "value"), UNREADABLE.values(), ids=UNREADABLE)
-def test_a_record_nobody_can_read_is_reported_and_counts_on_every_card(key: str, value: str) -> None:
+def test_an_unreadable_record_is_reported_and_counts_on_every_card(key: str, value: str) -> None:
     """Of 11 units it leaves no room for 5 more on any card of its node."""
     scene = clean_scene()
     scene.notes("unrecorded")[key] = value

@@ -268,7 +268,7 @@ async def test_a_bookmark_names_the_version_to_go_on_from(server: ContractServer
         assert describe_events([await watch.read_line()]) == [("ADDED", "b")]
 
 
-async def test_nobody_gets_bookmarks_unasked(server: ContractServer) -> None:
+async def test_bookmarks_are_sent_only_on_request(server: ContractServer) -> None:
     start = await server.version()
 
     async with server.watch(server.pods, resourceVersion=start, timeoutSeconds=3) as watch:

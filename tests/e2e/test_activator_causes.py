@@ -82,7 +82,7 @@ def test_an_uncordoned_card_is_used(cluster: ControlPlane, ours: ExtenderProgram
     assert api_proxy.count("PATCH", ACTIVATION) <= 1  # none where the scheduler had a reason of its own to ask again
 
 
-def test_another_policy_is_in_force_at_once_and_wakes_nobody_without_need(
+def test_another_policy_is_in_force_at_once_and_wakes_no_pod_without_need(
     cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     """3 of 15 units are held: binpack goes on on card 1 (5 of 8 left), spread to the emptier card 0."""

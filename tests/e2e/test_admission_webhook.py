@@ -116,7 +116,7 @@ def test_while_no_webhook_answers_pods_that_ask_are_refused_and_no_others(
     assert [made["env"] for made in bench.add_ephemeral_container(running)] == [VOID]
 
 
-def test_a_renewed_certificate_is_shown_without_a_restart_and_nobody_has_to_trust_it_anew(
+def test_a_renewed_certificate_is_shown_without_a_restart_and_is_trusted_as_before(
     bench: AdmissionBench, webhook: WebhookInstallForm
 ) -> None:
     before, pid = webhook.secret(), webhook.process.pid

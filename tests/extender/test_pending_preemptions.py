@@ -72,7 +72,7 @@ async def test_a_card_with_some_room_is_not_filled_up_before_its_victims_go() ->
     assert desk.filter_names("small") == []
 
 
-async def test_nobody_is_evicted_for_a_card_that_is_kept_for_another() -> None:
+async def test_no_pod_is_evicted_for_a_card_that_is_kept_for_another() -> None:
     """Else the victims of one card were to make room for two, and the first to ask again had it."""
     desk = await a_desk("a")
     for name, priority, answer in (("lower", 9, {}), ("equal", 10, {}), ("higher", 11, {"a": ["on-a"]})):

@@ -155,7 +155,7 @@ def test_of_half_sent_bodies_those_that_arrive_for_longest_make_room(addresses: 
             assert read_reply(client)[0] == 200
 
 
-def test_a_caller_that_hangs_up_harms_nobody(addresses: tuple[Address, Address]) -> None:
+def test_a_caller_that_hangs_up_harms_no_other(addresses: tuple[Address, Address]) -> None:
     for at in (10, len(HEAD) + 6, len(FILTER)):
         with open_connection(addresses[0]) as client:
             client.sendall(FILTER[:at])

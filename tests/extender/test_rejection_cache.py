@@ -71,7 +71,7 @@ def test_another_size_is_another_answer() -> None:
     assert desk.filter_names("p", 4) == []
 
 
-def test_a_node_that_nobody_has_seen_is_not_kept_as_such() -> None:
+def test_an_unknown_node_is_not_cached_as_unknown() -> None:
     desk = full()
     assert desk.post_filter("p", names=["new"])["FailedNodes"] == {"new": "node not seen yet"}
     assert kept(desk) == 0

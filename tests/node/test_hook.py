@@ -64,7 +64,7 @@ def test_a_container_with_gpu_memory_is_asked_about_and_another_is_not(hooked: L
     assert not asked(hooked, "plain")
 
 
-def test_while_nobody_answers_it_does_not_start_and_says_why(hooked: LiveNode) -> None:
+def test_while_the_agent_is_silent_it_does_not_start_and_says_why(hooked: LiveNode) -> None:
     """The fence lets it through, and the hook stands behind the fence. An agent that comes back answers."""
     SOCKET.unlink()
     hooked.apply(a_pod("asks", main=4), a_pod("plain", main=0))

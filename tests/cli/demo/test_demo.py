@@ -79,7 +79,7 @@ def test_the_whole_story_is_told(story: str) -> None:
     assert at == sorted(at)
 
 
-def test_the_mixed_cluster_is_packed_and_nobody_waits(story: str) -> None:
+def test_the_mixed_cluster_is_packed_and_no_pod_waits(story: str) -> None:
     """41 pods ask 42 cards in all if each has its own; 14 are there."""
     last = story[story.index("== A mixed cluster") :]
     assert "waits for" not in last

@@ -58,7 +58,7 @@ def test_a_choice_of_nodes_keeps_the_sums_of_the_cluster() -> None:
     assert (one.used_units, one.total_units) == (21, 48)
 
 
-def test_a_list_that_expires_is_read_anew_once() -> None:
+def test_a_list_that_expires_is_read_again_once() -> None:
     lists = CLUSTERS["gpushare"].lists(page_size=1)
     lists.expires = 1
     assert inspect_cluster(lists) == inspect_cluster(CLUSTERS["gpushare"].lists())

@@ -232,7 +232,7 @@ MISUSE = {
 
 
 @pytest.mark.parametrize(("arguments", "said"), MISUSE.values(), ids=MISUSE)
-def test_misuse_exits_2_and_calls_nobody(site: PluginSite, arguments: Sequence[str], said: str) -> None:
+def test_misuse_exits_2_and_makes_no_call(site: PluginSite, arguments: Sequence[str], said: str) -> None:
     done = site.run(*arguments)
     assert (done.returncode, done.stdout, site.calls()) == (2, "", [])
     assert said in done.stderr

@@ -89,7 +89,7 @@ async def test_as_json_with_the_same_values(tmp_path: Path, capsys: Said) -> Non
     assert json.loads(out)["kind"] == "ShimStatus"
 
 
-def test_nobody_answers(tmp_path: Path, capsys: Said) -> None:
+def test_no_agent_answers(tmp_path: Path, capsys: Said) -> None:
     assert main(["status", "--socket", f"{tmp_path}/status.sock"]) == 1
     assert f"vrampack: no answer from an agent at {tmp_path}/status.sock: " in capsys.readouterr().err
 
