@@ -1,6 +1,6 @@
 """Every metric of the extender and of the admission webhook, with its help text. `docs/metrics.md` lists them; a test compares the two.
 
-No label holds a pod, a card or a uid: series would never end. Card and container series are the agent's.
+No label names a pod, a card or a uid: the number of series would grow without bound. The agent has the series of cards and containers.
 """
 
 from __future__ import annotations

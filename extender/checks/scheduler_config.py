@@ -1,7 +1,7 @@
-"""What the scheduler beside us was told, compared with what we need of it: one sentence for everything that is amiss.
+"""Checks the configuration of the scheduler beside us for what the extender needs: one sentence for every fault.
 
-Only the fields that matter here are read, with the scheduler's own defaults; kube-scheduler itself refuses what it does
-not know. A finding is said and the service runs, except for one: a decision in filter that another extender would spoil.
+It reads only the fields that matter here, with the scheduler's own defaults; kube-scheduler itself refuses unknown
+ones. A finding is logged and the service runs, except for one: a decision in filter that another extender would spoil.
 """
 
 from __future__ import annotations

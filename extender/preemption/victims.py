@@ -1,4 +1,4 @@
-"""Which pods must leave a node, beside those that are leaving anyway, so that a request finds its cards there.
+"""Finds the pods that must leave a node, beside those that are leaving anyway, so that a request finds its cards there.
 
 Pure, and a total order: the fewest pods; of equally many those of the lowest priorities, the highest compared first;
 then those that hold the fewest units; then uids. A pod that holds units on several cards (one that asks for them, or

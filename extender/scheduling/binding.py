@@ -1,4 +1,4 @@
-"""One bind, from the call to the truth: decide, reserve, one POST, and an answer that the API server backs.
+"""One bind, from the call to a confirmed outcome: decide, reserve, one POST, and an answer that the API server backs.
 
 Whatever the POST answered decides what happens to the reservation:
 
@@ -11,8 +11,8 @@ Whatever the POST answered decides what happens to the reservation:
                          the Binding's is a refusal; otherwise the outcome is not known yet: the place stays held, and
                          the answer begins with `bind outcome unknown`. `BindingFence` ends that
 
-A pod has one place. What an earlier bind left on another node is fenced before this one is decided.
-Nothing in the call but the pod's identity is believed: its request comes from the API server's own pod.
+A pod has one place: a place that an earlier bind left on another node is fenced before this bind is decided.
+Of the call only the pod's identity is trusted: its request comes from the API server's own pod.
 """
 
 from __future__ import annotations

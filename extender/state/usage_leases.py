@@ -1,4 +1,4 @@
-"""What is really used of cards: the Leases that agents write, kept by node for people and for policies that ask.
+"""The measured use of cards: the Leases that agents write, kept by node for people and for policies that ask.
 
     Lease written --> kept --> not written again for its duration --> not shown any more
 

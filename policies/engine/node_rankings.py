@@ -1,4 +1,4 @@
-"""All that policies that look ahead need of the engine: the outlook, states of nodes, and a ranking for each request."""
+"""What policies that look ahead need from the engine: the outlook, states of nodes, and a ranking for each request."""
 
 from __future__ import annotations
 

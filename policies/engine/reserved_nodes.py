@@ -1,4 +1,4 @@
-"""Nodes as if every soft reservation there were held: built once, and kept until the node or its reservations change."""
+"""Nodes with every soft reservation counted as held: built once, and kept until the node or its reservations change."""
 
 from __future__ import annotations
 

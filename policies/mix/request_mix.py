@@ -1,4 +1,4 @@
-"""How often the cluster is asked for what: distinct requests with their weights."""
+"""How often the cluster gets each request: distinct requests with their weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads a watch line by line, and tells of each wait for more."""
+"""Reads a watch line by line, and reports each wait for more."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""The last fence: who may start on which cards. No file, no network, no clock; `device_plugin.py` asks before every start.
+"""The last fence: which container may start on which cards. No file, no network, no clock; `device_plugin.py` asks before every start.
 
     asked --unknown here--> judged --refused--> (kubelet asks again; `admission/rejected_pods.py` ends it)
       |                        |
       | passed before          v
       '-------------------> passed: its pod holds its cards until it is gone from the node (`lingering_pods.py`)
 
-A pod that passed once passes at every later start, whatever was re-cut since: it runs, and what it has is counted. What
-counts is what passed pods hold, so of two pods that were given the same room exactly one starts.
+A pod that passed once passes at every later start, however cards were partitioned since: it runs, and what it has is counted.
+Only what passed pods hold counts, so of two pods that were given the same room exactly one starts.
 """
 
 from __future__ import annotations

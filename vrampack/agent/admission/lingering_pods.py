@@ -1,11 +1,11 @@
-"""Pods that the API server has no more, or shows as finished, while their cgroup still stands on the node.
+"""Pods that the API server no longer has, or shows as finished, while their cgroup still exists on the node.
 
     ended, by the API server --> lingering: its cards stay held in the fence --cgroup gone--> released
 
-The API server forgets a pod that is deleted by force at once; its processes end later, if they can, and hold the card's memory
-until then. So what a pod had is free when kubelet has removed its cgroup, which it does last of all. A cgroup that stays behind
-without a process holds no memory, and is waited for a while only. Where the agent does not see the node's cgroups, or
-kubelet makes none for pods, there is nothing to wait for: then the API server's word is all there is.
+When a pod is deleted by force, the API server forgets it at once; its processes end later, if they can, and hold the card's
+memory until then. So the pod's cards are free when kubelet has removed its cgroup, which it does last. A cgroup that stays
+without a process holds no memory, and the agent waits for it only for a while. Where the agent does not see the node's
+cgroups, or kubelet creates none for pods, there is nothing to wait for, and only the API server's view counts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pods that may not start: an event on each, and their names on the own Node when it lasts, or kubelet would retry for ever.
+"""Pods that may not start: writes an event on each, and names them on its own Node if that lasts, or kubelet would retry for ever.
 
 The extender evicts the pods named there, so that the replacement of a pod of a controller finds another place. A bare or
 static pod is kept: nothing would create it again.

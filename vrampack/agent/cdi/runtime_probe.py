@@ -7,7 +7,7 @@ inotify does not say who read a file, and several programs read a CDI folder: do
 switched off, NVIDIA's tools. The link leads each of them to a file of its own, and the one that is watched is the
 runtime's. No other program asks for that file, and it is no spec: the runtime notes that it cannot be read, and goes on.
 
-It takes the node's own /proc, since each mount of /proc has files of its own. What cannot be told is `undecided`.
+It needs the node's own /proc, since each mount of /proc has files of its own. If there is no answer, the result is `undecided`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     PreStart --write, rename--> in the folder --the runtime has read it--> the container may be created
                                     |--its id shows in the pod's status, the pod ends, or LIFETIME_SECONDS--> deleted
 
-A running container needs its spec no more. A spec that is gone closes what would be open otherwise: while kubelet has
-restarted and does not know this plugin yet it starts containers without asking, and without a spec none of them starts.
+A running container no longer needs its spec. Deleting it closes a gap: after its own restart, kubelet starts containers
+without asking until it knows this plugin again, and without a spec none of them starts.
 """
 
 from __future__ import annotations

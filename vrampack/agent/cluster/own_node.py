@@ -1,6 +1,6 @@
-"""The node's own object: what it says of us, what other plugins offer there, and what is to be written into it.
+"""The agent's own Node: what it says about us, what other plugins offer there, and what the agent writes into it.
 
-It is written when what it ought to say differs from what it says, all in one patch, and not again until the watch has
+The agent writes it only when it should say something else, in one patch, and not again until the watch has
 shown that write: every change of a node wakes every pending pod of the cluster.
 """
 

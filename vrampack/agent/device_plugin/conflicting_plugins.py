@@ -1,8 +1,8 @@
-"""Other plugins on the node: one that offers the same cards under another name, one that registered our resource.
+"""Detects other plugins on the node: one that offers the same cards under another name, one that registered our resource.
 
-Neither shows itself to a plugin. NVIDIA's is seen by what the node offers; a second registrant of ours by kubelet, which
-keeps the last list that anybody sent: the node then says another number of units than we do. When one of the two goes,
-kubelet forgets whichever registered last and reports nothing: the node then has no healthy unit, and we register again.
+kubelet tells a plugin about neither. NVIDIA's shows in what the node offers. A second plugin with our resource shows because kubelet
+keeps the last list that any of them sent: the node then has another number of units than we sent. When one of the two ends,
+kubelet forgets the one that registered last and reports nothing: the node then has no healthy unit, and we register again.
 """
 
 from __future__ import annotations

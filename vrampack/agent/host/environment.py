@@ -1,4 +1,4 @@
-"""The environment that limits a container on a host without Kubernetes, and what it comes to.
+"""Computes the limit of a container on a host without Kubernetes from its environment.
 
     ALIYUN_COM_GPU_MEM_CONTAINER    units of this container, 6
     ALIYUN_COM_GPU_MEM_DEV          units that a whole card has, 15: the limit is 6/15 of each card's memory
@@ -6,7 +6,7 @@
     ALIYUN_COM_GPU_SCHD_WEIGHT      share of compute, 1 to 16
     CGPU_DISABLE                    true or 1: no limit
 
-Whatever is not clear is a `LimitError` that names the variable and what to write instead: the container does not start.
+An unclear value is a `LimitError` that names the variable and what to write instead: the container does not start.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the node offers now: the one value that discovery writes and that kubelet, the API server and the fence read."""
+"""What the node offers now: a single value that discovery writes and that kubelet, the API server and the fence are given."""
 
 from __future__ import annotations
 

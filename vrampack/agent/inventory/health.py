@@ -11,7 +11,7 @@
      +--- M clean checks in a row with evidence of the repair -----+   `verdicts.py` says what is evidence
 ```
 
-What passes (a driver that was stuck) heals by itself. What needs a repair stays out whatever restarts.
+A passing fault (a stuck driver) heals by itself. A card that needs a repair stays out across restarts.
 """
 
 from __future__ import annotations

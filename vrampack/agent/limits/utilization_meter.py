@@ -1,4 +1,4 @@
-"""How busy each container keeps a card: the driver's samples by process, summed by container. As `usage_meter.py`, for compute."""
+"""How busy each container keeps a card: the driver's samples by process, summed by container; like `usage_meter.py`, for compute."""
 
 from __future__ import annotations
 

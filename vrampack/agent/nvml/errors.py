@@ -1,4 +1,4 @@
-"""How the driver says no, or says nothing."""
+"""Errors of the driver: it refused a call, or did not answer."""
 
 from __future__ import annotations
 

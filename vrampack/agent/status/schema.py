@@ -1,4 +1,4 @@
-"""The words of the page `/limits`, as the agent writes and `vrampack limits status` reads them: who holds what of the cards."""
+"""The document at `/limits`, which the agent writes and `vrampack limits status` reads: who holds what of the cards."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What `vrampack card heal` writes: the operator's word that ends the verdict which stands on a card. Pure.
+"""What `vrampack card heal` writes: the operator's confirmation that ends the current verdict on a card. Pure.
 
-The word names the verdict by its moment, so that it ends that one and no later one, whatever the clocks of both machines say.
+It names the verdict by its time, so that it ends that one and no later one, whatever the clocks of both machines say.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`vrampack card`: `list` shows cards, `cordon` and `uncordon` keep new pods off one or let them on it, `drain` plans, `heal` heals.
+"""`vrampack card`: `list` shows cards, `cordon` keeps new pods off one, `uncordon` lets them on it, `drain` plans, `heal` heals.
 
-A drain cordons and says what the pods of a card would need; it moves none.
+A drain cordons and says what the pods of a card would need; it does not move them.
 """
 
 from __future__ import annotations

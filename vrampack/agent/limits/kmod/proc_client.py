@@ -1,4 +1,4 @@
-"""The one door to /proc/cgpu_km: what the module says, typed, and its commands, with a sentence for each refusal.
+"""The only access to /proc/cgpu_km: what the module reports, typed, and its commands, with a sentence for each refusal.
 
     state     attached, driver, layout, uvm, files        inst_ctl  reads: instances, cards, processes
     version   of the module                                         writes: add, remove, cards, detach, attach
