@@ -18,7 +18,7 @@ SERVING_THRESHOLDS = (100_000, 10, 1_000)
 YOUNG_OBJECTS = 1_000
 """More of them than before the last collection, before there is another."""
 YOUNG_COLLECTIONS = 1
-"""Before the middle generation is looked at as well."""
+"""Before the middle generation is collected as well."""
 MIDDLE_COLLECTIONS = 2_000
 """Before all generations are, which may take 0.1 s: after millions of objects that came and stayed for a while."""
 

@@ -162,7 +162,7 @@ class ExtenderMetrics:
         )
         self.scheduler_config_findings = Gauge(
             "vrampack_scheduler_config_findings",
-            "What is amiss in the scheduler's configuration as it was read at the start; -1 when it was not checked.",
+            "Faults found in the scheduler's configuration at the start; -1 when it was not checked.",
             registry=self.registry,
         )
         self.device_class_conflicts = Gauge(

@@ -42,7 +42,7 @@ RETRY_SECONDS = (10.0, 300.0)
 """First and longest pause before the next try, doubled each time: a disruption budget may not allow it for hours."""
 TOO_MANY_REQUESTS = 429
 GONE_STATUSES = (404, 409)
-"""The pod is not there any more, or another one has its name. Some conflicts pass, so it is looked at once more, late."""
+"""The pod is gone, or another one has its name. Some conflicts pass, so it is checked once more, late."""
 FAILURES_BEFORE_EVENT = 3
 """An API server that fails once or twice is not the pod's matter. One that always does is: two budgets of one pod, say."""
 

@@ -15,7 +15,7 @@ class RefusableBody(Protocol):
     """A connection on which a body arrives."""
 
     def refuse_body(self) -> None:
-        """Hold none of it any more. The budget has uncharged it."""
+        """Drop all of it. The budget has uncharged it."""
 
 
 class BodyBudget:
@@ -32,7 +32,7 @@ class BodyBudget:
         return self._total
 
     def charge_bytes(self, body: RefusableBody, count: int) -> None:
-        """So many bytes of it have arrived. Where others cannot make room for them, it is itself refused."""
+        """Charge bytes that have arrived. If other bodies cannot make room for them, this one is refused."""
         self._held[body] = self._held.get(body, 0) + count
         self._arriving.setdefault(body)
         self._total += count

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class EvictionListener(Protocol):
-    """Is told when pods may be evicted soon."""
+    """Hears when pods may be evicted soon."""
 
     def on_evictions_expected(self) -> None:
         """A preemption is pending, and its end is announced by no event."""

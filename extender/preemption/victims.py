@@ -139,7 +139,7 @@ def _count_fewest(index: int, still: int, alone: Sequence[Hold]) -> int | None:
 
 
 def _find_first_set(index: int, still: int, alone: Sequence[Hold], size: int) -> list[Hold]:
-    """The first set of so many of the card's own pods that frees enough of it."""
+    """The first set of `size` of the card's own pods that frees enough of it."""
     if math.comb(len(alone), size) > MAX_SETS:
         return _find_least_important(index, still, alone, size)
     enough = (each for each in combinations(alone, size) if _count_freed(index, each) >= still)

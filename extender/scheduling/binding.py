@@ -360,5 +360,5 @@ def _resolve_already_bound(pod: Pod, node_name: str) -> BindOutcome:
     is_by_us = pod.request is None or (isinstance(pod.record, Record) and pod.record.is_ours)
     if pod.node_name == node_name and is_by_us:
         return BOUND_OUTCOME
-    by = "" if is_by_us else " by somebody else"
+    by = "" if is_by_us else " by another program"
     return BindOutcome("conflict", f"pod {pod} is already bound to node {pod.node_name}{by}; nothing was bound")

@@ -29,7 +29,7 @@ LabelPairs = tuple[tuple[str, str], ...]
 
 
 class NamespaceListener(Protocol):
-    """Is told of changes, inside the step that made them."""
+    """Hears of changes, inside the step that made them."""
 
     def update_namespace(self, name: str) -> None:
         """The namespace has other labels than it had."""

@@ -92,6 +92,6 @@ class UsageLeases:
 
 
 def _find_node_name(obj: LeaseObject) -> str | None:
-    """None: a Lease of somebody else, such as the scheduler's, or one whose holder is not the node that it is named after."""
+    """None: a Lease of another program, such as the scheduler's, or one whose holder is not the node that it is named after."""
     name, holder = obj.metadata.name, obj.spec.holder_identity
     return holder if holder and name == name_usage_lease(holder) else None

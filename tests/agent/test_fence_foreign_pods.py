@@ -210,7 +210,7 @@ FORGED: dict[str, tuple[Mapping[str, str | None], str, str]] = {
     "a card that is not here": (
         {ALLOCATION: an_allocation(uuid="GPU-9"), VISIBLE: "GPU-9"},
         "unknown_card",
-        "card GPU-9 is not on this node any more",
+        "card GPU-9 is no longer on this node",
     ),
     "no container": (
         {ALLOCATION: '{"v":1,"cards":[{"uuid":"GPU-0","index":0,"units":4}],"containers":{}}'},

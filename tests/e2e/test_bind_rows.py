@@ -220,7 +220,7 @@ def test_a_pod_that_somebody_else_bound_is_a_conflict(
 
     answer = post_bind(ours, pod, "gpu-0")
 
-    assert answer == "pod default/a is already bound to node gpu-0 by somebody else; nothing was bound"
+    assert answer == "pod default/a is already bound to node gpu-0 by another program; nothing was bound"
     assert read_ledger_states(ours) == {"a on gpu-0/0": "bound, 4"}
     api_proxy.thaw_watches()
 

@@ -27,7 +27,7 @@ CHECK_SECONDS = 0.5
 EMPTY_SECONDS = 60.0
 """A cgroup without a process counts as gone after so long. Not at once: kubelet may be about to make a container in it."""
 OVERDUE_SECONDS = 60.0
-"""A pod that lingers longer is told of. kubelet removes a cgroup within seconds of the last process."""
+"""A pod that lingers longer is reported. kubelet removes a cgroup within seconds of the last process."""
 
 
 class PodCgroups(Protocol):
@@ -72,7 +72,7 @@ class LingeringPods:
         """Starts that wait for a release."""
 
     def add_pod(self, uid: str, name: str) -> None:
-        """The API server has it no more, or shows it as finished. It starts nothing any more."""
+        """The API server no longer has it, or shows it as finished. It starts no more containers."""
         if uid not in self._lingering and self._fence.mark_lingering(uid, name):
             self._lingering[uid] = _LingeringPod(name, self._clock())
             self._added.set()
@@ -151,7 +151,7 @@ class LingeringPods:
             return
         pod.is_told = True
         text = (
-            f"{pod.name} is deleted and its cgroup {remains.cgroup} still stands: "
+            f"{pod.name} is deleted and its cgroup {remains.cgroup} still exists: "
             "its cards stay held until that is gone"
         )
         log.warning("deleted pod still on the node pod=%s cgroup=%s", pod.name, remains.cgroup)

@@ -98,7 +98,7 @@ class RejectedPods:
         self._publisher.set_reasons("start", {uid: refusal.reason for uid, refusal in due})
 
     def _is_due(self, rejected: _RejectedPod) -> bool:
-        """Room may be free by now: then kubelet's next attempt succeeds. Other refusals last while kubelet goes on asking."""
+        """Room may be free by now: then kubelet's next attempt succeeds. Other refusals last while kubelet keeps asking."""
         now = self._clock()
         if now - rejected.first_rejected_at < self._publish_after_seconds:
             return False

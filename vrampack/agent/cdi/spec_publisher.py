@@ -105,7 +105,7 @@ class SpecPublisher:
                     self._watch.forget_file(read)
 
     async def run(self) -> None:
-        """Delete what is not needed any more, until cancelled."""
+        """Delete what is no longer needed, until cancelled."""
         while True:
             await self._has_living.wait()
             await asyncio.sleep(REVIEW_SECONDS)
@@ -122,7 +122,7 @@ class SpecPublisher:
                     self._remove(name)
 
     def forget_pod(self, uid: str) -> None:
-        """The pod has ended or is deleted: none of its containers starts any more, and no status will show their ids."""
+        """The pod has ended or is deleted: its containers no longer start, and no status will show their ids."""
         self._ended_pods.append(uid)
         for name in [name for name, living in self._living.items() if living.owner.pod_uid == uid]:
             self._remove(name)

@@ -69,7 +69,7 @@ class OwnNode:
         self._wake.set()
 
     def get_current(self, field: str, key: str) -> str | None:
-        """What it says now, as far as it was seen."""
+        """What it says now, as far as the watch has shown it."""
         return (self._current or {}).get(field, {}).get(key)
 
     async def run(self) -> None:

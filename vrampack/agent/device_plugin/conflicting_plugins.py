@@ -27,11 +27,11 @@ MISMATCH_SECONDS = 60.0
 """kubelet writes a new number into the node after 10 s, by default, and the watch shows it soon after."""
 
 REREGISTER_SECONDS = (30.0, 600.0)
-"""kubelet has nothing of ours for so long: first and longest time until we register again, for it may be dead."""
+"""How long kubelet may have none of our units before we register again, at first and at most; kubelet may be dead."""
 
 
 class ConflictingPlugins:
-    """Objects to offering cards as long as somebody else has a hand on them."""
+    """Keeps the node from offering cards while another plugin uses them."""
 
     def __init__(
         self,

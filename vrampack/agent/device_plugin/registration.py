@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 VERSION: Final = "v1beta1"
 POLL_SECONDS = 0.5
-"""How often kubelet's socket is looked at: registered again within 2 s is the promise."""
+"""How often kubelet's socket is checked: we promise to register again within 2 s."""
 REGISTER_SECONDS = 15.0
 """kubelet dials back for up to 10 s before it answers."""
 BACKOFF_SECONDS = (0.25, 5.0)

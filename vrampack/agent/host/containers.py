@@ -112,7 +112,7 @@ class HostContainers:
         self._path(container).unlink(missing_ok=True)
 
     def remove_ended(self) -> tuple[HostContainer, ...]:
-        """Forget the containers whose cgroup has no process any more, and return them."""
+        """Forget the containers whose cgroup has no process left, and return them."""
         gone = tuple(each for each in self.list_containers() if not self._is_alive(each))
         for each in gone:
             self.remove_container(each)

@@ -72,7 +72,7 @@ def compute_limits_mib(request: HostRequest, cards: Sequence[CardFacts]) -> dict
 
 
 def _read_values(env: Sequence[str]) -> dict[str, str]:
-    """By name. One that stands twice is refused: programs differ about which one counts."""
+    """By name. A repeated one is refused: programs differ about which one counts."""
     values: dict[str, str] = {}
     for entry in env:
         name, _, value = entry.partition("=")

@@ -36,7 +36,7 @@ _VENDOR = frozenset({"nvidia", "tesla"})
 
 @dataclass(frozen=True, slots=True)
 class DiscoverySettings:
-    """How the cards are looked at, and which are ours."""
+    """How the cards are checked, and which are ours."""
 
     unit_mib: int = DEFAULT_UNIT_MIB
     units_per_card: Mapping[str, int] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class DiscoverySettings:
     """Not these: another plugin gives them out."""
     check_seconds: float = 5
     fail_after_checks: int = 3
-    """So many failed checks in a row make a card unhealthy: one call may fail for reasons that pass."""
+    """This many failed checks in a row make a card unhealthy: one call may fail for passing reasons."""
     recover_after_checks: int = 3
     xids: XidRules = field(default_factory=XidRules)
 

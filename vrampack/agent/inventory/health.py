@@ -43,7 +43,7 @@ class CardHealth:
         return CardHealth(self.reason or reason, verdict=self.verdict)
 
     def mark_out(self, reason: str, verdict: CardVerdict) -> CardHealth:
-        """Out of use until a repair. Of several verdicts the gravest stands, with its reason."""
+        """Out of use until a repair. Of several verdicts the gravest counts, with its reason."""
         merged = merge_verdicts(self.verdict, verdict)
         return CardHealth(reason if merged is verdict else self.reason, verdict=merged)
 

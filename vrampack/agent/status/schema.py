@@ -16,7 +16,7 @@ class LimitedProcess(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LimitedContainer(msgspec.Struct, frozen=True, rename="camel"):
-    """One container on one card. Names are empty where the pod, or its status, does not say them any more."""
+    """One container on one card. Names are empty where the pod, or its status, no longer has them."""
 
     namespace: str
     pod: str

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.action in ("cordon", "uncordon", "heal") and not (options.node and options.card):
         made.error(f"{options.action} needs a node and a card")
     if options.action == "list" and options.card:
-        made.error("list takes a node at most")
+        made.error("list takes at most one node")
     try:
         said = asyncio.run(_run(options))
     except SettingsError as error:

@@ -77,7 +77,7 @@ STATES: dict[str, tuple[dict[str, object], str]] = {
     "detached": ({"is_attached": False}, "vrampack limits attach"),
     "gone": ({"is_loaded": False}, "modprobe vrampack"),
     "unguarded": ({"uvm": "unguarded"}, "uvm: unguarded"),
-    "before another driver": ({"driver": "570.1"}, "stands before driver 570.1"),
+    "before another driver": ({"driver": "570.1"}, "is attached to driver 570.1"),
 }
 
 

@@ -147,7 +147,7 @@ REFUSED: dict[str, tuple[Callable[[SimulatedKmod], None], str]] = {
     "a name that is too long": (lambda m: add(m, "a" * 128), "127 at most"),
     "a resize of a missing instance": (
         lambda m: m.open_nodes.resize_budget(0, "a", 1),
-        "/proc/cgpu_km/0/a/memsize is not there any more",
+        "/proc/cgpu_km/0/a/memsize no longer exists",
     ),
     "too many cards": (lambda m: m.open_nodes.add_cards(range(2000)), "a command has 4095 bytes at most"),
 }
