@@ -59,7 +59,7 @@ RUN /tools/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /tools/wheel
 
 COPY --from=library /out/libvrampack.so /opt/vrampack/lib/vrampack/libvrampack.so
 
-# Bytecode is checked by nobody at run time: it does not depend on file times, and the root is read-only anyway.
+# Python does not check bytecode at run time: it does not depend on file times, and the root is read-only anyway.
 WORKDIR /tools
 COPY images/elf_symbols.py images/environment_trim.py images/base_trim.py images/
 RUN /opt/vrampack/bin/python3 -m images.environment_trim "${PARTS}" "${TARGETARCH}" \

@@ -3,10 +3,10 @@
     cert watcher --another pair--> admission listener --> reviewer
                                    health listener --> metrics
 
-Nothing is shared with the extender but the image: a body that a stranger sends costs this process its time and memory, and
-no verb waits. It asks no API server and needs no account.
+It shares only the image with the extender: a body from any client costs this process its time and memory, and
+no verb waits. It does not call the API server and needs no account.
 
-On SIGTERM it says that it is not ready, and answers until Services have heard so.
+On SIGTERM it reports that it is not ready, and answers until Services have noticed.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class AdmissionDeadlineSettings(StrictModel):
     """A request from its first byte to its last. Raise it only for very slow networks."""
 
     drain_seconds: float = Field(default=5.0, ge=0, le=60)
-    """How long a stopping webhook still answers. Raise it where a Service goes on sending for longer."""
+    """How long a stopping webhook still answers. Raise it where a Service still sends calls for longer."""
 
 
 class AdmissionWebhookConfiguration(StrictModel):

@@ -8,7 +8,7 @@
     config reloader --another policy--> engine, ledger
     cert watcher --another pair--> verbs listener, where it has TLS
 
-Health is answered at once, verbs when both lists are complete. On SIGTERM the service says that it is not ready, refuses
+It answers health checks at once, and verbs when both lists are complete. On SIGTERM it reports that it is not ready, refuses
 new binds, waits for those in flight, and exits.
 """
 

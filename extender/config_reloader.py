@@ -1,6 +1,6 @@
 """Puts changes of the configuration file into force while the service runs.
 
-Fields that can change while running take effect, the others are named in a warning; a file that cannot be used changes
+Fields that can change while running take effect, and a warning names the others; a file that cannot be used changes
 nothing.
 """
 

@@ -1,7 +1,7 @@
-"""Collects cyclic garbage between the verbs: Python by itself does it in the middle of one, whenever objects are made.
+"""Collects cyclic garbage between the verbs: by itself Python does it in the middle of one, whenever objects are created.
 
-In the middle of a verb there are lists of thousands of names, each looked at several times by every collection of young
-objects: those took up to 19 ms. Between two verbs only what stays is left, a millisecond's worth.
+In the middle of a verb there are lists of thousands of names, and every collection of young objects visits each of them
+several times: that took up to 19 ms. Between two verbs only long-lived objects are left, which takes a millisecond.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SERVING_THRESHOLDS = (100_000, 10, 1_000)
 YOUNG_OBJECTS = 1_000
 """More of them than before the last collection, before there is another."""
 YOUNG_COLLECTIONS = 1
-"""Before the middle generation is looked at as well."""
+"""Before the middle generation is collected as well."""
 MIDDLE_COLLECTIONS = 2_000
 """Before all generations are, which may take 0.1 s: after millions of objects that came and stayed for a while."""
 

@@ -1,6 +1,6 @@
 """Every metric of the extender and of the admission webhook, with its help text. `docs/metrics.md` lists them; a test compares the two.
 
-No label holds a pod, a card or a uid: series would never end. Card and container series are the agent's.
+No label names a pod, a card or a uid: the number of series would grow without bound. The agent has the series of cards and containers.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class ExtenderMetrics:
         )
         self.scheduler_config_findings = Gauge(
             "vrampack_scheduler_config_findings",
-            "What is amiss in the scheduler's configuration as it was read at the start; -1 when it was not checked.",
+            "Faults found in the scheduler's configuration at the start; -1 when it was not checked.",
             registry=self.registry,
         )
         self.device_class_conflicts = Gauge(

@@ -1,4 +1,4 @@
-"""What a policy may know beside the node and the request: what is usually asked for, and what hosts have left."""
+"""What a policy may know beside the node and the request: the usual requests, and what hosts have left."""
 
 from __future__ import annotations
 

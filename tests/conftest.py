@@ -29,7 +29,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """A cold build takes minutes and a test has two; where nobody uses what is built, nobody needs Go."""
+    """A cold build takes minutes and a test has two; a run without tests that use the programs must not need Go."""
     if session.config.option.collectonly:
         return
     if any(item.get_closest_marker(name) for item in session.items for name in ("e2e", "recipes")):

@@ -91,7 +91,7 @@ TRIED = {
         "agent/test_discovery.py::test_one_card_that_fails_its_checks_is_alone",
         "agent/test_discovery.py::test_an_xid_stops_its_cards_at_once",
     ),
-    "F19 a card vanishes, cards are cut anew": (
+    "F19 a card vanishes, cards are partitioned again": (
         "agent/test_discovery.py::test_a_vanished_gpu_keeps_its_units",
         "agent/test_discovery.py::test_a_recut_drops_what_nobody_holds",
         "agent/test_fence_restarts.py::test_who_passed_passes_when_its_card_is_another_one",

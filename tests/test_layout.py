@@ -98,7 +98,7 @@ def test_a_public_class_name_stands_once() -> None:
 
 
 def test_a_fake_has_no_name_of_the_product() -> None:
-    """Whoever reads a test sees which of the two it works with."""
+    """A reader of a test sees which of the two it works with."""
     product = find_classes(*PRODUCT)
     clashes = {name: [*product[name], *places] for name, places in find_classes("tests").items() if name in product}
     assert clashes == {}

@@ -1,7 +1,7 @@
-"""What the scheduler beside us was told, compared with what we need of it: one sentence for everything that is amiss.
+"""Checks the configuration of the scheduler beside us for what the extender needs: one sentence for every fault.
 
-Only the fields that matter here are read, with the scheduler's own defaults; kube-scheduler itself refuses what it does
-not know. A finding is said and the service runs, except for one: a decision in filter that another extender would spoil.
+It reads only the fields that matter here, with the scheduler's own defaults; kube-scheduler itself refuses unknown
+ones. A finding is logged and the service runs, except for one: a decision in filter that another extender would spoil.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is amiss, in which field, and what to change."""
+    """A fault, its field, and what to change."""
 
     text: str
     is_fatal: bool = False
@@ -45,7 +45,7 @@ class Finding:
 
 
 def check_scheduler_config(path: Path, settings: ExtenderConfiguration, *, decides_in_filter: bool) -> list[Finding]:
-    """Everything amiss in the scheduler's configuration. `decides_in_filter`: filter leaves one node for some scheduler.
+    """All faults in the scheduler's configuration. `decides_in_filter`: filter leaves one node for some scheduler.
 
     Raises `SettingsError` when the file cannot be read as one.
     """
@@ -124,7 +124,7 @@ def _read(path: Path) -> _SchedulerConfiguration:
 
 
 def _find_own_entry(entries: list[_ExtenderEntry], settings: ExtenderConfiguration) -> int | None:
-    """Where our entry stands. Between several with our path the port decides, as there may be a proxy before one."""
+    """The position of our entry. Among several with our path the port decides, as there may be a proxy before one."""
     alike = _find_entries_with_prefix(entries, settings)
     if len(alike) > 1:
         alike = [at for at in alike if _path_and_port(entries[at])[1] == _port_of(settings)]

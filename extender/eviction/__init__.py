@@ -1,4 +1,4 @@
-"""Evicting pods that the agents of their nodes refuse. Which pods a preemption takes is kube-scheduler's work, see `preemption`.
+"""Evicts pods that the agent of their node refuses. The victims of a preemption are kube-scheduler's choice, see `preemption`.
 
 Read `refused_pod_evictor.py` first.
 """

@@ -1,11 +1,11 @@
 """Evicts pods that the agent of their node refuses for longer than a while, so that the replacement finds another place.
 
-Agents may not evict: a token stolen from one would reach every pod of the cluster. Their word counts for this much: a pod
-that asks for our memory, is bound to that very node and has a controller, a few a second of the whole cluster, by its uid
-and through the eviction API, which disruption budgets may stop.
+Agents may not evict: a token stolen from one would reach every pod of the cluster. So an agent's report has a bounded
+effect: only pods that ask for our memory, are bound to that very node and have a controller are evicted, a few a second in
+the whole cluster, by uid and through the eviction API, which disruption budgets may stop.
 
-Two extenders may do so for one pod. The uid makes the second eviction harmless; still, one that no scheduler calls
-leaves the first minute to the other.
+Two extenders may evict the same pod. The uid makes the second eviction harmless; still, an extender that no scheduler
+calls leaves the first minute to the other.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RETRY_SECONDS = (10.0, 300.0)
 """First and longest pause before the next try, doubled each time: a disruption budget may not allow it for hours."""
 TOO_MANY_REQUESTS = 429
 GONE_STATUSES = (404, 409)
-"""The pod is not there any more, or another one has its name. Some conflicts pass, so it is looked at once more, late."""
+"""The pod is gone, or another one has its name. Some conflicts pass, so it is checked once more, late."""
 FAILURES_BEFORE_EVENT = 3
 """An API server that fails once or twice is not the pod's matter. One that always does is: two budgets of one pod, say."""
 

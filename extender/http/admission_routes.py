@@ -1,7 +1,7 @@
 """The paths of the admission webhook, and how much of a caller's body is read.
 
-Any client that reaches the port may call it: the answer depends on the call alone. So what a call may cost has a bound, and large
-bodies have one together: a crowd of them is sent away and pods of usual size are admitted meanwhile.
+Any client that reaches the port may call it: the answer depends on the call alone. So the cost of a call is bounded, and all large
+bodies share one bound: a flood of them is refused while pods of usual size are admitted.
 """
 
 from __future__ import annotations

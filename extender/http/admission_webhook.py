@@ -1,7 +1,7 @@
-"""The admission webhook: an AdmissionReview in, one out. What is changed in a pod is decided in `vrampack/cards/env_injection.py`.
+"""The admission webhook: an AdmissionReview in, one out. `vrampack/cards/env_injection.py` decides what changes in a pod.
 
-For API servers before 1.36, which know no MutatingAdmissionPolicy. A call is answered from its own content: the ledger
-is not asked, so neither does it have to be complete.
+It is for API servers before 1.36, which do not have MutatingAdmissionPolicy. It answers a call from the call's own content:
+it does not read the ledger, so the ledger need not be complete.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How many bytes of bodies one listener holds: 512 connections may not fill the memory with 8 MiB each.
+"""Bounds the bytes of bodies that one listener holds: 512 connections must not fill the memory with 8 MiB each.
 
     a body grows --one byte too many of all--> the body that has been arriving for longest is refused, until all fit
 
-A body takes a scheduler a millisecond to send, so what has been arriving for longest was left half-sent: a
-crowd of those keeps no call out. A body counts until it is answered; one that has arrived whole is never refused.
+A scheduler sends a body in a millisecond, so the body that has been arriving for longest was left half-sent: a
+flood of those cannot keep other calls out. A body counts until it is answered; one that has arrived whole is never refused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class RefusableBody(Protocol):
     """A connection on which a body arrives."""
 
     def refuse_body(self) -> None:
-        """Hold none of it any more. The budget has uncharged it."""
+        """Drop all of it. The budget has uncharged it."""
 
 
 class BodyBudget:
@@ -32,7 +32,7 @@ class BodyBudget:
         return self._total
 
     def charge_bytes(self, body: RefusableBody, count: int) -> None:
-        """So many bytes of it have arrived. Where others cannot make room for them, it is itself refused."""
+        """Charge bytes that have arrived. If other bodies cannot make room for them, this one is refused."""
         self._held[body] = self._held.get(body, 0) + count
         self._arriving.setdefault(body)
         self._total += count

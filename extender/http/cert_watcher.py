@@ -1,7 +1,7 @@
-"""The TLS files of one listener, reloaded while the service runs: its certificate, its key, and who signs its clients.
+"""The TLS files of one listener, reloaded while the service runs: its certificate, its key, and its clients' authority.
 
-Every new connection is given the newest usable files; open connections keep theirs. New files are loaded into a context of
-its own, never into the one in use: a certificate that arrives a moment before its key would leave that one with neither.
+Every new connection gets the newest usable files; open connections keep theirs. New files are loaded into a separate
+context, never into the one in use: if a certificate arrived a moment before its key, that one would be left with neither.
 """
 
 from __future__ import annotations

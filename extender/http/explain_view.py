@@ -1,7 +1,7 @@
-"""What the running service says of one request, node by node and card by card, with the score term by term.
+"""Explains one request with the running service's data, node by node and card by card, with the score term by term.
 
-By the ledger as it is now, as the pod would find it; places that are softly reserved for other pods only lower ranks, and are
-not in it (`/inspect` lists them).
+It uses the ledger as it is now, as the pod would find it. Soft reservations of other pods only lower ranks, so they are not
+part of it (`/inspect` lists them).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reservations, soft reservations and nominated placements, for the inspect routes.
 
-They explain why a card is fuller than its pods; an auditor checks that none of them stays.
+They explain why a card has less room than its pods leave; an auditor checks that none of them stays for ever.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class DeadlineProtocol(HttpToolsProtocol):
 
     @property
     def is_answering(self) -> bool:
-        """Whether a whole request waits for its answer, and somebody reads it."""
+        """Whether a whole request waits for its answer, and the client still reads."""
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None or cycle.response_complete or self.flow.write_paused:
             return False

@@ -1,4 +1,4 @@
-"""The verbs as they are served: each call timed and counted, and a fault of ours made into an answer.
+"""Serves the verbs: times and counts each call, and turns an exception of ours into an answer.
 
 `extender/http/protocol.py` answers usual requests, the routes of `extender/http/routes.py` all others; both call the same
 objects.

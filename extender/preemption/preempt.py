@@ -5,8 +5,8 @@ only where the proposed ones free no card set, and a node without such pods is d
 scheduler deletes the victims of the one node it chooses. From the answer on their cards are kept for the pod; cards that are
 kept for another pod do not count as free. docs/decisions has the reasons.
 
-A call names hundreds of nodes, so other verbs have their turn between two of them. The answer holds for one moment all the
-same: nodes that changed meanwhile are looked at again, and calls are answered one after the other.
+A call names hundreds of nodes, so other verbs have their turn between two of them. The answer is still consistent: nodes that
+changed meanwhile are evaluated again, and calls are answered one after the other.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class EvictionListener(Protocol):
-    """Is told when pods may be evicted soon."""
+    """Hears when pods may be evicted soon."""
 
     def on_evictions_expected(self) -> None:
         """A preemption is pending, and its end is announced by no event."""

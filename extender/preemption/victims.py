@@ -1,4 +1,4 @@
-"""Which pods must leave a node, beside those that are leaving anyway, so that a request finds its cards there.
+"""Finds the pods that must leave a node, beside those that are leaving anyway, so that a request finds its cards there.
 
 Pure, and a total order: the fewest pods; of equally many those of the lowest priorities, the highest compared first;
 then those that hold the fewest units; then uids. A pod that holds units on several cards (one that asks for them, or
@@ -139,7 +139,7 @@ def _count_fewest(index: int, still: int, alone: Sequence[Hold]) -> int | None:
 
 
 def _find_first_set(index: int, still: int, alone: Sequence[Hold], size: int) -> list[Hold]:
-    """The first set of so many of the card's own pods that frees enough of it."""
+    """The first set of `size` of the card's own pods that frees enough of it."""
     if math.comb(len(alone), size) > MAX_SETS:
         return _find_least_important(index, still, alone, size)
     enough = (each for each in combinations(alone, size) if _count_freed(index, each) >= still)

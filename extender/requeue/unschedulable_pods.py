@@ -1,7 +1,7 @@
 """The pods that filter rejected: which capacity they have seen, and which nodes they were activated for without success.
 
 A pod that was rejected at capacity generation 7 can only fit capacity gained after that. A pod that passes filter, is bound
-or is gone waits no more; if its bind fails, the scheduler itself tries it again.
+or is gone no longer waits; if its bind fails, the scheduler itself tries it again.
 """
 
 from __future__ import annotations

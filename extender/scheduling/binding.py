@@ -1,4 +1,4 @@
-"""One bind, from the call to the truth: decide, reserve, one POST, and an answer that the API server backs.
+"""One bind, from the call to a confirmed outcome: decide, reserve, one POST, and an answer that the API server backs.
 
 Whatever the POST answered decides what happens to the reservation:
 
@@ -11,8 +11,8 @@ Whatever the POST answered decides what happens to the reservation:
                          the Binding's is a refusal; otherwise the outcome is not known yet: the place stays held, and
                          the answer begins with `bind outcome unknown`. `BindingFence` ends that
 
-A pod has one place. What an earlier bind left on another node is fenced before this one is decided.
-Nothing in the call but the pod's identity is believed: its request comes from the API server's own pod.
+A pod has one place: a place that an earlier bind left on another node is fenced before this bind is decided.
+Of the call only the pod's identity is trusted: its request comes from the API server's own pod.
 """
 
 from __future__ import annotations
@@ -360,5 +360,5 @@ def _resolve_already_bound(pod: Pod, node_name: str) -> BindOutcome:
     is_by_us = pod.request is None or (isinstance(pod.record, Record) and pod.record.is_ours)
     if pod.node_name == node_name and is_by_us:
         return BOUND_OUTCOME
-    by = "" if is_by_us else " by somebody else"
+    by = "" if is_by_us else " by another program"
     return BindOutcome("conflict", f"pod {pod} is already bound to node {pod.node_name}{by}; nothing was bound")

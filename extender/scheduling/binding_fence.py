@@ -1,9 +1,9 @@
-"""Ends what is not known of a Binding: makes sure that one that was never answered cannot land any more.
+"""Settles Bindings without an answer: makes sure that a Binding that was never answered can no longer land.
 
 A Binding carries the version of the pod that it is for, and the API server refuses it for any other version. So a pod that
-is seen unbound at another version shows that the Binding has not landed and never will: its place is free. Where the pod
-still has that version it is given a new one. Nothing is released by the clock: while the API server takes no write, the
-place stays, and it is the pod's only one.
+is seen unbound at another version proves that the Binding has not landed and never will: its place is free. If the pod
+still has that version, the fence gives it a new one. No place is released by the clock: while the API server accepts no
+write, the place stays, and it is the pod's only one.
 """
 
 from __future__ import annotations

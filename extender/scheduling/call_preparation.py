@@ -1,8 +1,8 @@
-"""What of a call would hold the loop for long, done ahead of it in short steps: other verbs have their turn in between.
+"""Does the slow parts of a call ahead of it, in short steps between which other verbs have their turn.
 
 A call is answered in one turn of the loop, from its last byte on. That is cheapest for nearly all of them; but a pod may have a
-thousand containers, hundreds of nodes may have changed since the last call, and for a new kind of request what rules leave of
-each node, or the score of each state of nodes, has to be worked out once.
+thousand containers, hundreds of nodes may have changed since the last call, and a new kind of request needs one computation
+of what rules leave of each node, or of the score of each state of nodes.
 """
 
 from __future__ import annotations

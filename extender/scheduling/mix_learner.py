@@ -1,4 +1,4 @@
-"""Learns what the cluster is asked for, and renews the forecast of the policies that look ahead.
+"""Learns which requests the cluster gets, and renews the forecast of the policies that look ahead.
 
 Every pod that asks for cards is counted once, when the watch first shows it. A forecast takes tens of milliseconds, so it is
 computed in steps between which the loop goes on, and so are the ranks of all requests that are known; until all of that is there,

@@ -1,4 +1,4 @@
-"""Where each pod was sent last: a node on which it fails late is not named to it again at once.
+"""Remembers where each pod was sent last, so that it is not sent at once to a node on which it failed late.
 
 Filter and prioritize name the best node, the same one every time. If the pod then fails there after we said yes (a
 volume, a permit, its Binding), it comes back to filter without having been bound, and would be sent there for ever. So

@@ -1,7 +1,7 @@
-"""Which generation of the configuration ranks for a pod: that of its last filter, until it is bound.
+"""Which generation of the configuration ranks nodes for a pod: that of its last filter, until it is bound.
 
-A file that changes between filter, prioritize and bind of a pod would otherwise have two policies decide about it. What
-fits, rules with it, is always judged by what is in force.
+Otherwise a file that changes between filter, prioritize and bind would let two policies decide about one pod. Whether a
+pod fits, rules included, is always decided by the configuration in force.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""A second policy asked about the decisions of the one in force: how often would it take another node? It never acts.
+"""Asks a second policy about the decisions of the one in force, to count how often it would choose another node. It never acts.
 
     reply --> queue --> the ledger is still what the decision found: judged, same or other
                   |     it has changed: stale
                   '--> resting, full, or a pod from which cards are kept: skipped
 
-Whatever it takes is followed by nine times as much rest, so that it has a tenth of the loop's time at most. It has tables of its
-own: what is cached for the policy in force stays.
+After each judgement it rests nine times as long as that took, so it uses at most a tenth of the loop's time. It has tables of its
+own, so the cache of the policy in force is not affected.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ SCORES = (MAX_SCORE, 5, 4, 3, 2, 1)
 
 
 class FilterListener(Protocol):
-    """Is told of every call of filter."""
+    """Hears of every call of filter."""
 
     def on_filter_called(self, scheduler_name: str) -> None:
         """A scheduler of this name asked about some pod, ours or not."""

@@ -1,4 +1,4 @@
-"""What hosts have left of CPU and main memory, by what the API server shows. Nothing is kept unless a policy in force asks.
+"""How much CPU and main memory hosts have left, by what the API server shows. It is kept only while a policy in force needs it.
 
     nodes: allocatable --.
     pods, ours or not ---+--> sums by node --> `HostRooms`, in steps --> ranks of policies that read them

@@ -36,7 +36,7 @@ class LedgerChanges:
             listener.on_node_changed()
 
     def record_all_changed(self, count: int) -> None:
-        """All nodes, so many, are others."""
+        """Record that all nodes changed, `count` of them."""
         self.cards_generation += 1
         self.nodes.record_any_change()
         for listener in self._listeners:

@@ -20,7 +20,7 @@ class LedgerListener(Protocol):
         """An unbound pod is known that was not."""
 
     def on_pod_resolved(self, uid: str) -> None:
-        """The pod is shown bound or terminating, or is gone: it needs no place any more."""
+        """The pod is bound or terminating, or is gone: it no longer needs a place."""
 
     def on_problem_found(self, problem: LedgerProblem) -> None:
         """Something is wrong on a node that was not wrong at its last count."""

@@ -3,7 +3,7 @@
     no selector asks --> nothing is watched
     one asks         --> listed, then watched: the labels that selectors name, of every namespace
 
-A pod of a namespace that has not been seen yet might be let past a rule, so that verbs answer that they are not ready for it.
+A pod of a namespace that has not been seen yet might get past a rule, so verbs answer that they are not ready for it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LabelPairs = tuple[tuple[str, str], ...]
 
 
 class NamespaceListener(Protocol):
-    """Is told of changes, inside the step that made them."""
+    """Hears of changes, inside the step that made them."""
 
     def update_namespace(self, name: str) -> None:
         """The namespace has other labels than it had."""

@@ -5,10 +5,10 @@ is. The kept cards are a function of the ledger: an answer of preempt counts as 
 (`PendingPreemptions`). A nominee's cards are found on the node as it will be when the terminating pods, and the victims
 named for it, are gone; the most important nominee comes first, so that all kept cards fit together.
 
-They are found once for each state of a node and its nominees, when the ledger's log of changes names the node, and not
-for every pod that asks. What pods find depends on their priority alone: cards are kept from a pod for nominees of the same
-or a higher one, so the least priority of such nominees, the pod's *floor*, says which. Only nominees themselves, and pods
-with a reservation, find some node as no other pod does.
+They are computed once for each state of a node and its nominees, when the ledger's log of changes names the node, and not
+for every pod that asks. What a pod finds depends only on its priority: cards are kept from it for nominees of the same
+or a higher one, so the least priority of such nominees, the pod's *floor*, decides. Only nominees themselves, and pods
+with a reservation, see some node differently from other pods.
 """
 
 from __future__ import annotations

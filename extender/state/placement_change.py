@@ -1,4 +1,4 @@
-"""Puts other rules and profiles into force: all nodes are counted under them slice by slice, and are exchanged in one step.
+"""Puts new rules and profiles into force: counts all nodes under them slice by slice, then replaces them in one step.
 
     draft: every node under the new rules  --a slice, other tasks, a slice..-->  those that changed meanwhile  --> exchange
 

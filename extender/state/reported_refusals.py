@@ -1,4 +1,4 @@
-"""What agents say of pods that may not start on their nodes, or not go on: `vrampack.dev/refused`, as the watch shows it."""
+"""The pods that agents do not let start or go on: the annotation `vrampack.dev/refused`, as the watch shows it."""
 
 from __future__ import annotations
 

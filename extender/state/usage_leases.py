@@ -1,4 +1,4 @@
-"""What is really used of cards: the Leases that agents write, kept by node for people and for policies that ask.
+"""The measured use of cards: the Leases that agents write, kept by node for people and for policies that ask.
 
     Lease written --> kept --> not written again for its duration --> not shown any more
 
@@ -92,6 +92,6 @@ class UsageLeases:
 
 
 def _find_node_name(obj: LeaseObject) -> str | None:
-    """None: a Lease of somebody else, such as the scheduler's, or one whose holder is not the node that it is named after."""
+    """None: a Lease of another program, such as the scheduler's, or one whose holder is not the node that it is named after."""
     name, holder = obj.metadata.name, obj.spec.holder_identity
     return holder if holder and name == name_usage_lease(holder) else None

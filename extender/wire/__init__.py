@@ -1,4 +1,4 @@
-"""The bodies of the verbs: decoding what kube-scheduler sends, encoding what it is answered.
+"""The bodies of the verbs: decodes what kube-scheduler sends and encodes the answers.
 
 Start with `args.py`. Nothing here knows the ledger or a socket.
 """

@@ -1,4 +1,4 @@
-"""What filter and prioritize are called with: one pod, as the scheduler has it, and the names of its candidates.
+"""The arguments of filter and prioritize: one pod, as the scheduler has it, and the names of its candidates.
 
 A pod that was rejected comes back with nearly every event of the cluster, byte for byte the same, hundreds of them at a
 time. So each pod is decoded once and kept, whatever its author made of it: under a digest of its bytes, not under the bytes

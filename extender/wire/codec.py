@@ -153,7 +153,7 @@ class _ListFolding:
 
 
 _Folding = _StructFolding | _MapFolding | _ListFolding | None
-"""How the JSON of one type is folded; None: it is copied as it stands."""
+"""How the JSON of one type is folded; None: it is copied unchanged."""
 
 
 @cache

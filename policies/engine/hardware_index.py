@@ -1,4 +1,4 @@
-"""Which cards there are in the cluster and on which nodes: what of a request can make a difference at all.
+"""The cards of the cluster and their nodes: they decide which parts of a request can make a difference.
 
 Pods may ask for anything: cards and models that no node has, sizes that no card has. Requests that differ only in that get
 equal verdicts everywhere, so they are narrowed to one before anything is cached for them.

@@ -50,7 +50,7 @@ class NodeRanking:
         return has_more
 
     def has_more_states_than(self, limit: int) -> bool:
-        """Whether more are new than so many."""
+        """Whether more than `limit` states are new."""
         return len(self.states.list_states_since(self._last_number)) > limit
 
     def _score_states(self, new_states: Sequence[NodeState]) -> None:

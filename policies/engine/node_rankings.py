@@ -1,4 +1,4 @@
-"""All that policies that look ahead need of the engine: the outlook, states of nodes, and a ranking for each request."""
+"""What policies that look ahead need from the engine: the outlook, states of nodes, and a ranking for each request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STATES_PER_SLICE = 200
 MANY_STATES = 200
 """To score more of them for a request that is new takes over 5 ms where it is for several cards."""
 LEFTOVER_LAG = 64
-"""Leftovers are counted again when one node in so many has changed."""
+"""Leftovers are counted again when one node in this many has changed."""
 
 
 class RankingKey(NamedTuple):
@@ -118,7 +118,7 @@ class NodeRankings:
         return self._get_states(index, floor).follow_slice(limit)
 
     def is_prepared(self, index: NodeSummaryIndex, key: RankingKey, limit: int) -> bool:
-        """Whether `get_ranking` has no more than so many states to score."""
+        """Whether `get_ranking` has at most this many states to score."""
         ranking = self._rankings.get(key)
         states = self._get_states(index, key.floor)
         if ranking is None or not self._is_current(key, ranking):

@@ -1,4 +1,4 @@
-"""Nodes as if every soft reservation there were held: built once, and kept until the node or its reservations change."""
+"""Nodes with every soft reservation counted as held: built once, and kept until the node or its reservations change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vrampack.cards.request import CardRequest
 ReservedCards = tuple[Collection[int], CardRequest]
 """Cards of a node by index, and the request that they are reserved for."""
 MIN_NODES_KEPT = 64
-"""So many are kept however few nodes have reservations."""
+"""This many are kept however few nodes have reservations."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A bounded cache in which what is asked for once does not push out what is asked for again and again."""
+"""A bounded cache in which entries that are used once do not push out entries that are used again and again."""
 
 from __future__ import annotations
 

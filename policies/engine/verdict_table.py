@@ -28,7 +28,7 @@ ReservedRank = tuple[Node, object, object, tuple[int, float]]
 """The node, the reservations and what else it holds for, and the tier and score."""
 
 MIN_RANKS_KEPT = 64
-"""So many are kept however few nodes have reservations."""
+"""This many are kept however few nodes have reservations."""
 _UNKNOWN_NODE = UnfitReason.NOT_SEEN.value
 _TEXTS = {reason: reason.value for reason in UnfitReason}
 _UNRESOLVABLE = frozenset(reason.value for reason in UnfitReason if reason.is_unresolvable)

@@ -31,11 +31,11 @@ class PieceValues:
         self._step = step
 
     def value_units(self, units: int) -> float:
-        """The best sum of prices that fits into so many units."""
+        """The best sum of prices that fits into `units`."""
         return self._values[units // self._step]
 
     def value_cut(self, free_units: int, taken_units: int) -> float:
-        """What so many free units lose in worth when so many of them are taken."""
+        """What `free_units` lose in worth when `taken_units` of them are taken."""
         values, step = self._values, self._step
         return values[free_units // step] - values[(free_units - taken_units) // step]
 

@@ -1,4 +1,4 @@
-"""How often the cluster is asked for what: distinct requests with their weights."""
+"""How often the cluster gets each request: distinct requests with their weights."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from vrampack.cards.request import CardRequest
 MAX_LEARNED_REQUESTS = 512
 """Distinct requests that are remembered; the rarest are forgotten first."""
 LEARNING_WINDOW = 16_384
-"""Once so many arrivals are counted all counts are halved: what came long ago counts less and less."""
+"""After this many arrivals all counts are halved, so that old arrivals count less and less."""
 FIRST_FORECAST = 32
 """Arrivals after which the mix is first believed."""
 FORECAST_GROWTH = 1.25
-"""A forecast is made again when so many times as many arrivals have been seen .."""
+"""A forecast is recomputed when this many times as many arrivals have been seen .."""
 MAX_FORECAST_INTERVAL = 1024
-""".. and at the latest after so many arrivals."""
+""".. and at the latest after this many arrivals."""
 
 
 class MixedRequest(NamedTuple):

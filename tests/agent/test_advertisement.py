@@ -112,7 +112,7 @@ async def test_a_driver_that_hangs_stops_neither_the_stream_nor_starts() -> None
         await world.wait_until(lambda: world.kubelet.allocatable(MEMORY) == 2 * UNITS)
 
 
-async def test_another_cut_of_a_card_is_published_anew() -> None:
+async def test_a_repartitioned_card_is_published_again() -> None:
     async with agent_harness(starts=False) as world:
         world.driver.present = (scripted_mig_instance("a", slot=0), scripted_mig_instance("b", slot=1))
         world.driver.cut = frozenset({"GPU-0"})
@@ -141,7 +141,7 @@ async def test_too_many_devices_for_one_message_are_not_offered_and_the_unit_is_
         assert "unit_mib: 1 makes 287542 devices" in world.agent._advertisement.current.problem
         assert "set 4 on every node and on the extender" in world.agent._advertisement.current.problem
         assert world.read_metric("vrampack_agent_offered") == 0
-        # kubelet took the list, so the stream goes on and nobody registers again and again.
+        # kubelet took the list, so the stream goes on and the plugin does not register over and over.
         await world.wait_until(lambda: MEMORY in world.kubelet.life.books.healthy)
         assert not world.kubelet.life.registrar.endpoints[MEMORY].is_stopped
         assert len(world.kubelet.history.registrations) == 1
@@ -205,7 +205,7 @@ async def test_a_second_registrant_of_our_resource_is_noticed(monkeypatch: pytes
             await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False})
 
 
-async def test_a_thousand_devices_are_written_as_1k_and_mean_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_thousand_devices_are_written_as_1k_and_are_no_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conflicting_plugins, "MISMATCH_SECONDS", 0.0)
     async with agent_harness(1024 * 1000) as world:
         await quiet(world)

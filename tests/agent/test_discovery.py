@@ -271,7 +271,7 @@ async def test_and_its_instances_go_when_it_is_switched_back() -> None:
 XIDS = {
     "of a GPU": (Xid(171, "GPU-0"), {"GPU-0"}),
     "of the application": (Xid(31, "GPU-0"), set()),
-    "of nobody knows which": (Xid(171, None), {"GPU-0", "MIG-a", "MIG-b"}),
+    "of an unnamed GPU": (Xid(171, None), {"GPU-0", "MIG-a", "MIG-b"}),
     "of a card that is not ours": (Xid(171, "GPU-7"), set()),
     "of a GPU with all its instances": (Xid(171, "GPU-1"), {"MIG-a", "MIG-b"}),
     "of one instance": (Xid(171, "GPU-1", gpu_instance=2, compute_instance=0), {"MIG-b"}),

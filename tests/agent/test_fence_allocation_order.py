@@ -17,7 +17,7 @@ from tests.fakes.kubelet.starting import StartedContainer
 STARTS = int(os.environ.get("VRAMPACK_SHUFFLED_STARTS", "200"))
 CARDS = 4
 PER_CARD = 2
-"""Of 7 units on a card of 15: whoever takes a card too many finds no room there."""
+"""Of 7 units on a card of 15: a third container that takes the card finds no room there."""
 
 
 async def a_round(

@@ -210,7 +210,7 @@ FORGED: dict[str, tuple[Mapping[str, str | None], str, str]] = {
     "a card that is not here": (
         {ALLOCATION: an_allocation(uuid="GPU-9"), VISIBLE: "GPU-9"},
         "unknown_card",
-        "card GPU-9 is not on this node any more",
+        "card GPU-9 is no longer on this node",
     ),
     "no container": (
         {ALLOCATION: '{"v":1,"cards":[{"uuid":"GPU-0","index":0,"units":4}],"containers":{}}'},
@@ -233,7 +233,7 @@ async def test_a_forged_record_is_refused_and_what_is_wrong_is_named(
         assert not fence_of(world).count_held_units()
 
 
-async def test_nobody_shares_a_card_with_a_pod_that_holds_two_by_a_record_for_one() -> None:
+async def test_no_pod_shares_a_card_with_one_that_holds_two_by_a_record_for_one() -> None:
     """Its containers have other cards than the pod."""
     cards = [{"uuid": "GPU-0", "index": 0, "units": 2}, {"uuid": "GPU-1", "index": 1, "units": 2}]
     own = [{"uuid": "GPU-0", "units": 4, "mib": 4301}]

@@ -1,4 +1,4 @@
-"""The agent, kubelet and the node die at every moment; afterwards the fence's ledger is what runs, and nobody was disturbed."""
+"""The agent, kubelet and the node die at every moment; afterwards the fence's ledger equals what runs, and no pod was disturbed."""
 
 from __future__ import annotations
 

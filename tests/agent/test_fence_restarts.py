@@ -1,4 +1,4 @@
-"""Who passed once passes at every restart; ids that are handed out anew are another container's. And pods of many parts."""
+"""A container that was admitted once is admitted at every restart; ids handed out again belong to another container."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_who_passed_passes_when_its_card_is_another_one() -> None:
         for cards in ((type(card)(0, 4, 4096, "GPU-0"),), (type(card)(0, 15, 16130, "GPU-9"),)):
             world.agent._advertisement.update_cards(cards, "")
             await restart_container(world, pod)
-            await restart_container(world, pod, "prepare")  # its sandbox was made anew
+            await restart_container(world, pod, "prepare")  # its sandbox was recreated
             world.kubelet.exit(pod, "prepare")
         assert fence_of(world).count_held_units() == {"GPU-0": 8}
 

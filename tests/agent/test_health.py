@@ -170,7 +170,7 @@ def test_it_heals_after_clean_checks_in_a_row() -> None:
     assert health.record_clean_check(required_checks=3) == CardHealth()
 
 
-def test_another_xid_starts_the_count_anew() -> None:
+def test_another_xid_restarts_the_count() -> None:
     health = (
         CardHealth()
         .mark_unhealthy("XID 48")

@@ -185,7 +185,7 @@ async def test_on_cgroup_v1_a_host_s_container_is_its_process_ids_namespace(host
     assert [each.identity for each in host.module.instances.values()] == ["pidns=7"]
 
 
-async def test_the_next_agent_of_a_module_that_was_loaded_anew_registers_who_runs(host: HostAgentHarness) -> None:
+async def test_the_next_agent_registers_what_runs_with_a_reloaded_module(host: HostAgentHarness) -> None:
     host.module.is_loaded = True
     async with running(host.agent()):
         await host.asks("c1", *SIX)
@@ -247,8 +247,12 @@ async def test_the_next_agent_holds_who_runs_to_what_it_has(host: HostAgentHarne
 
 
 IMPOSSIBLE: dict[str, tuple[Literal["native", "kmod", "watch", "none", "preload"], str, str]] = {
-    "watch holds nobody": ("watch", "580.95.05", "without Kubernetes enforcement is auto, native, kmod or preload"),
-    "none holds nobody": ("none", "580.95.05", "without Kubernetes enforcement is auto, native, kmod or preload"),
+    "watch holds no container": (
+        "watch",
+        "580.95.05",
+        "without Kubernetes enforcement is auto, native, kmod or preload",
+    ),
+    "none holds no container": ("none", "580.95.05", "without Kubernetes enforcement is auto, native, kmod or preload"),
     "an old driver": ("native", "580.95.05", "back end native cannot work here: driver 580.95.05, 615 or newer"),
     "no module": ("kmod", "580.95.05", "back end kmod cannot work here: /proc/cgpu_km is not there"),
     "a driver that the library does not know": ("preload", "470.1", "driver 470.1, the library knows"),
@@ -256,7 +260,7 @@ IMPOSSIBLE: dict[str, tuple[Literal["native", "kmod", "watch", "none", "preload"
 
 
 @pytest.mark.parametrize(("enforcement", "version", "why"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
-async def test_what_holds_nobody_ends_the_agent(
+async def test_a_back_end_that_holds_no_limit_ends_the_agent(
     host: HostAgentHarness, enforcement: Literal["native", "kmod", "watch", "none", "preload"], version: str, why: str
 ) -> None:
     host.driver = HostDriver(version)

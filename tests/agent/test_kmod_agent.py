@@ -107,7 +107,7 @@ async def test_a_pod_that_comes_before_the_next_look_is_refused() -> None:
         assert world.module.limits() == {UID: {0: LIMIT_MIB}}
 
 
-async def test_a_module_that_is_loaded_anew_knows_who_runs() -> None:
+async def test_a_reloaded_module_knows_what_runs() -> None:
     """The driver was exchanged: the agent ended with it, and the next one finds an empty module."""
     async with a_node() as world:
         await running(world)
@@ -154,7 +154,7 @@ async def test_an_agent_that_comes_while_the_module_is_detached_takes_nothing_we
         assert world.module.limits() == {UID: {0: LIMIT_MIB}}
 
 
-async def test_a_driver_that_nobody_knows_keeps_the_node_from_offering() -> None:
+async def test_an_unknown_driver_keeps_the_node_from_offering() -> None:
     async with agent_harness(starts=False, enforcement="kmod") as world:
         world.load_simulated_module("616.1")
         await world.launch_agent()

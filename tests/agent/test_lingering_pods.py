@@ -106,7 +106,7 @@ async def test_a_pod_that_stays_is_told_of(monkeypatch: pytest.MonkeyPatch) -> N
         first = put_bound_pod(world, "first", units=12)
         await run_pod(world, first)
         folder = delete_by_force(world, first)
-        text = f"default/first is deleted and its cgroup {folder} still stands: its cards stay held until that is gone"
+        text = f"default/first is deleted and its cgroup {folder} still exists: its cards stay held until that is gone"
         await world.wait_until(
             lambda: (
                 [(each["message"], each["involvedObject"]["name"]) for each in world.api.list_events()].count(

@@ -156,7 +156,7 @@ async def test_a_card_vanishes_and_comes_back(tmp_path: Path, simulate: Simulate
     assert [card.index for card in (await library.list_gpus()).gpus] == list(range(8))
 
 
-async def test_a_hung_driver_stops_nobody(tmp_path: Path, simulate: Simulate) -> None:
+async def test_a_hung_driver_holds_up_no_other_call(tmp_path: Path, simulate: Simulate) -> None:
     """The loop goes on, the next call of the kind is refused at once, and one thread is all it costs."""
     machine = simulate("v100x8")
     library = a_library(tmp_path, seconds=SHORT_SECONDS)
@@ -202,8 +202,8 @@ async def test_a_driver_that_the_kernel_has_and_this_process_not_is_hidden(tmp_p
         await a_library(tmp_path).list_gpus()
 
 
-async def test_a_driver_that_was_closed_is_opened_anew(tmp_path: Path, simulate: Simulate) -> None:
-    """One call fails, the next one works: nobody restarts an agent for it."""
+async def test_a_driver_that_was_closed_is_opened_again(tmp_path: Path, simulate: Simulate) -> None:
+    """One call fails and the next one works, without a restart of the agent."""
     simulate("v100")
     library = a_library(tmp_path)
     await library.list_gpus()
@@ -304,7 +304,7 @@ async def test_a_hung_question_about_compute_leaves_memory_alone(tmp_path: Path,
 
 
 async def test_a_limit_holds_until_its_cgroup_is_gone(tmp_path: Path, simulate: Simulate) -> None:
-    """4301 MiB: 4000 fit, 302 more do not, 301 do; a cgroup made anew at that place has no limit."""
+    """4301 MiB: 4000 fit, 302 more do not, 301 do; a cgroup recreated at that path has no limit."""
     uuid = simulate("v100").gpus[0].uuid
     library = a_library(tmp_path)
     cgroup = a_cgroup(tmp_path / "leaf")
@@ -381,7 +381,7 @@ def test_a_machine_without_the_library_says_so(tmp_path: Path) -> None:
 
 
 def test_an_older_library_lacks_functions(tmp_path: Path) -> None:
-    """Without memory info v2 the first form is asked; without the process list nobody is counted."""
+    """Without memory info v2 the first form is asked; without the process list no process is counted."""
     newer = ("nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetMigMode")
     library = build_stub(BUILT, without=newer)
     made = FakeNvmlMachine(tmp_path / "state", gpus=PROFILES["t4"])

@@ -1,4 +1,4 @@
-"""A container over its limit on a node where nobody holds limits: said, and named on its Node only if that was asked for."""
+"""A container over its limit on a node that only watches: logged, and named on its Node only where the settings ask for it."""
 
 from __future__ import annotations
 

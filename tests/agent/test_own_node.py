@@ -192,7 +192,7 @@ async def test_a_key_that_is_not_to_be_there_is_removed_and_not_again(tmp_path: 
         assert desk.writes == 3
 
 
-async def test_a_node_that_joins_anew_is_written_again(tmp_path: Path) -> None:
+async def test_a_node_that_joins_again_is_written_again(tmp_path: Path) -> None:
     async with a_desk(tmp_path) as desk:
         desk.own.set_desired({CARDS: "a", LABEL: "watch"})
         await desk.settled(CARDS, "a")

@@ -114,7 +114,7 @@ def test_a_pod_that_passed_is_followed_in_its_limits_and_in_nothing_else(
     assert workload.get_limits_mib("uid", "main") == want
 
 
-def test_of_a_pod_that_nobody_admitted_here_the_watch_is_believed() -> None:
+def test_the_watch_is_believed_about_a_pod_that_was_not_admitted_here() -> None:
     """After a restart of the agent: it runs, and what it has is counted."""
     pod = changed(ADMITTED, mib=9000)
     assert a_workload({"uid": pod}).get_limits_mib("uid", "main") == {"GPU-0": 9000}
@@ -125,7 +125,7 @@ SIDE = ContainerRequest("side", "init", 0, 4)
 TWO = replace(ADMITTED, pod=replace(ADMITTED.pod, request=replace(ASK, containers=(SIDE, *ASK.containers))))
 OLDER = replace(ADMITTED, pod=replace(ADMITTED.pod, record=Record("gpushare-v2", (Share(4, index=0),))))
 NAMED: dict[str, tuple[LocalPod | None, ResolvedContainer | Unresolved]] = {
-    "nobody's": (None, Unresolved.UNKNOWN_OWNER),
+    "of no known pod": (None, Unresolved.UNKNOWN_OWNER),
     "the only one that asks, before the status names it": (ADMITTED, ResolvedContainer("main", {"GPU-0": 4301})),
     "one of two, before the status names it": (TWO, Unresolved.NAME_PENDING),
     "one of two": (

@@ -1,4 +1,4 @@
-"""kubelet's own device allocations: when they are read, for whom, and what a kubelet that is slow, busy or gone leads to."""
+"""kubelet's own device allocations: when they are read, for which container, and what happens if kubelet is slow, busy or gone."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ async def test_starts_at_once_are_each_found() -> None:
             assert each.env["NVIDIA_VISIBLE_DEVICES"] == pod.annotations["visible-devices.vrampack.dev/main"]
 
 
-async def test_ids_of_nobody_are_refused() -> None:
+async def test_ids_without_a_container_are_refused() -> None:
     async with agent_harness() as world:
         pod = put_bound_pod(world, "p")
         assert await world.kubelet.admit(pod)

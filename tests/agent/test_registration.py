@@ -122,7 +122,7 @@ async def test_a_stream_that_kubelet_closes_while_it_runs_leads_to_another_regis
 
 
 async def test_a_second_registrant_that_leaves_takes_us_down_and_we_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kubelet ends the newest registration when *any* stream of the resource ends. Ours stays open, but nobody counts it."""
+    """Kubelet ends the newest registration when *any* stream of the resource ends. Ours stays open, but kubelet ignores it."""
     monkeypatch.setattr(conflicting_plugins, "REREGISTER_SECONDS", (0.2, 600))
     monkeypatch.setattr(conflicting_plugins, "CHECK_INTERVAL_SECONDS", 0.05)
     async with agent_harness() as world:

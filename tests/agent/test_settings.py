@@ -32,7 +32,7 @@ FAULTS = {
     "no units on a card": ("units_per_card: {Tesla T4: 0}", "units_per_card.Tesla T4: found 0; allowed: a whole number from 1"),
     "too many units on a card": ("units_per_card: {T4: 1048577}", "units_per_card.T4: found 1048577; allowed: a whole number from 1 to"),
     "unknown containers without the module": ("kmod: {unknown: deny}", "kmod.unknown: deny needs enforcement: kmod"),
-    "unknown containers on some cards": ("enforcement: kmod\nkmod: {unknown: deny}\ncards: {exclude: [a]}", "deny takes every card"),
+    "unknown containers on some cards": ("enforcement: kmod\nkmod: {unknown: deny}\ncards: {exclude: [a]}", "deny covers every card"),
     "a cgroup without a root": ("kmod: {unknown_cgroups: [system.slice]}", "kmod.unknown_cgroups.0: found the text 'system.slice'"),
     "both lists of cards": ("cards: {include: [a], exclude: [b]}", "cards: give include or exclude, not both"),
     "a text for a list": ("cards: {include: GPU-1}", "cards.include: found the text 'GPU-1'; allowed: a list, each entry a text"),
@@ -48,7 +48,7 @@ FAULTS = {
     "no port": ("listen: {health: '0.0.0.0'}", "listen.health: '0.0.0.0' is not HOST:PORT; give for example"),
     "a host name": ("listen: {health: 'gpu:1'}", "listen.health: 'gpu:1': 'gpu' is not an IP address"),
     "resource without a domain": ("resources: {memory: gpu-mem}", "resources.memory: found the text 'gpu-mem'; allowed: a text such as aliyun"),
-    "key twice": ("unit_mib: 1\nunit_mib: 2", "4: unit_mib: stands twice, the first time in line 3"),
+    "key twice": ("unit_mib: 1\nunit_mib: 2", "4: unit_mib: is given twice, first in line 3"),
     "empty section": ("health:", "health: found nothing; allowed: a mapping with the keys check_seconds"),
     "not YAML": ("a: [", "not YAML: "),
 }  # fmt: skip

@@ -126,7 +126,7 @@ async def test_a_measurement_that_fails_ends_no_later_one(monkeypatch: pytest.Mo
         assert world.is_running
 
 
-async def test_where_nobody_measures_nobody_is_said_to_use_nothing() -> None:
+async def test_without_measurements_no_use_is_reported() -> None:
     async with agent_harness(enforcement="none") as world:
         await a_running_pod(world)
         await world.agent._usage_collector.refresh_usage()
@@ -134,8 +134,8 @@ async def test_where_nobody_measures_nobody_is_said_to_use_nothing() -> None:
         assert series(world, LIMIT) == [(LABELS, 4301 * MIB)]
 
 
-async def test_what_is_really_used_of_a_card_and_by_whom() -> None:
-    """Two processes of one container are 45 % of 100; one of nobody's counts for the card alone. A peak stays when use falls."""
+async def test_what_is_really_used_of_a_card_and_by_which_container() -> None:
+    """Two processes of one container are 45 % of 100; a process of no pod counts for the card alone. A peak stays when use falls."""
     async with agent_harness() as world:
         pod = await a_running_pod(world)
         collector = world.agent._usage_collector

@@ -42,7 +42,7 @@ async def test_a_container_is_over_its_limit(tmp_path: Path, programs: Programs)
 
 
 async def test_limits_are_unheld(tmp_path: Path, programs: Programs) -> None:
-    """Nothing that holds limits works on this node, until the library is there and the agent starts anew."""
+    """Nothing that holds limits works on this node, until the library is there and the agent restarts."""
     async with run_watched_agent(tmp_path, programs, starts=False) as (world, monitoring):
         world.driver.version = "580.95.05"
         await world.start_agent()

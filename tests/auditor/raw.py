@@ -1,4 +1,4 @@
-"""Reading JSON nobody vouches for: a wrong type is read as "not there", never as a crash.
+"""Reads untrusted JSON: a value of the wrong type counts as missing and never crashes the auditor.
 
 The auditor must survive every object a test forges, so nothing here raises except where a caller asked for strictness.
 """

@@ -33,7 +33,7 @@ class Terms:
         return f"limit-mib.{self.domain}/"
 
     def is_record(self, annotation: str) -> bool:
-        """True for the annotations that nobody but the extender may write."""
+        """True for the annotations that only the extender may write."""
         prefixes = (self.visible_devices, self.limit_mib, "scheduler.framework.gpushare.", V1)
         return annotation == self.allocation or annotation.startswith(prefixes)
 

@@ -85,7 +85,7 @@ SEEDED: dict[str, tuple[Spoil, set[tuple[str, str]], str]] = {
         {("I2", "pod ml/four")},
         "asks for nothing and holds 4",
     ),
-    "record nobody can read": (
+    "unreadable record": (
         write_annotation("cdi", "vrampack.dev/allocation", "{"),
         {("I2", "pod ml/cdi")},
         "cannot be read",
@@ -100,7 +100,7 @@ SEEDED: dict[str, tuple[Spoil, set[tuple[str, str]], str]] = {
         {("I2", "pod ml/whole")},
         "asks 16 units of card 0, which has 15",
     ),
-    "cards of a node nobody can read": (
+    "unreadable cards of a node": (
         lambda s: s.nodes["cdi"]["metadata"]["annotations"].update(
             {"vrampack.dev/cards": '{"cards":[{"uuid":"GPU-cdi-0"}]}'}
         ),
@@ -243,7 +243,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize(("key", "value"), UNREADABLE.values(), ids=UNREADABLE)
-def test_a_record_nobody_can_read_is_reported_and_counts_on_every_card(key: str, value: str) -> None:
+def test_an_unreadable_record_is_reported_and_counts_on_every_card(key: str, value: str) -> None:
     """Of 11 units it leaves no room for 5 more on any card of its node."""
     scene = clean_scene()
     scene.notes("unrecorded")[key] = value

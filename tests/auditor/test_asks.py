@@ -45,7 +45,7 @@ def test_a_number_of_cards_that_is_none_is_a_fault(label: str) -> None:
 
 
 @pytest.mark.parametrize("amount", ["1500m", "-4", "four", "10G"])
-def test_an_amount_nobody_may_ask_is_a_fault(amount: str) -> None:
+def test_an_amount_that_may_not_be_asked_is_a_fault(amount: str) -> None:
     pod = a_pod("p")
     pod["spec"]["containers"][0]["resources"] = {"limits": {"aliyun.com/gpu-mem": amount}}
     assert read_request(pod, Terms()).faults

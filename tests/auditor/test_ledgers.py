@@ -91,10 +91,10 @@ PLACES: dict[str, tuple[Object, str]] = {
     "a bind without an answer, its pod still waits": ({"reservations": [a_place("waits", 300)]}, ""),
     "reserved though it is bound": ({"reservations": [a_place("a", 31)]}, "I5"),
     "reserved though it is gone": ({"reservations": [a_place("ghost", 31)]}, "I5"),
-    "reserved, nobody knows since when": ({"reservations": [a_place("ghost", None)]}, "I5"),
+    "reserved since an unknown time": ({"reservations": [a_place("ghost", None)]}, "I5"),
     "promised": ({"promises": [a_place("waits", 1.9)]}, ""),
     "promised for too long": ({"promises": [a_place("waits", 2.1)]}, "I11"),
-    "promised, nobody knows since when": ({"promises": [a_place("waits", "new")]}, "I11"),
+    "promised since an unknown time": ({"promises": [a_place("waits", "new")]}, "I11"),
 }
 
 

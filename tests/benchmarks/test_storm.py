@@ -10,7 +10,7 @@ from benchmarks.storm import LATE_SECONDS, CpuPodStream, _wait_until
 
 
 class SlowCaller:
-    """An API server that takes long over every pod, of which it tells nobody."""
+    """An API server that takes long over every pod and sends no event about it."""
 
     def send_request(self, *_: object) -> bytes:
         _wait_until(time.monotonic() + LATE_SECONDS / 2)

@@ -45,7 +45,7 @@ COMPLAINTS = {
     "a floor that is missed": ([replace(A_ROW, figure=4.0)], ["a"], ["a: 4 ms misses the floor"]),
     "a row that is missing": ([A_ROW], ["a", "b"], ["b: the row is missing"]),
     "a row without a figure": ([replace(A_ROW, figure=None)], ["a"], ["a: not measured"]),
-    "a row nobody listed": ([A_ROW], [], ["a: a row that is not in benchmarks/table.py"]),
+    "an unlisted row": ([A_ROW], [], ["a: a row that is not in benchmarks/table.py"]),
     "no row at all": ([], ["a"], ["a: the row is missing"]),
 }
 

@@ -34,7 +34,7 @@ CASES = {
     "nothing changed": (snapshot_node(used=(4, 0)), snapshot_node(used=(4, 0)), False),
     "a pod went": (FULL, snapshot_node(used=(12, 16)), True),
     "a pod came": (snapshot_node(used=(4, 4)), snapshot_node(used=(8, 4)), False),
-    # 4 units move from card 0 to card 1: whoever wants all of card 0 fits now
+    # 4 units move from card 0 to card 1: a pod that wants all of card 0 fits now
     "a pod moved": (snapshot_node(used=(4, 0)), snapshot_node(used=(0, 4)), True),
     "a card healed": (snapshot_node(unhealthy=[1]), snapshot_node(), True),
     "a full card healed": (snapshot_node(used=(0, 16), unhealthy=[1]), snapshot_node(used=(0, 16)), False),

@@ -82,7 +82,7 @@ DAMAGED: dict[str, tuple[str, str]] = {
     "no object": ("[]", "not an object"),
     "null": ("null", "not an object"),
     "NaN": (cards_text().replace("16130", "NaN"), "NaN is not a number"),
-    "a key twice": ('{"v":1,"v":1}', "a key stands twice"),
+    "a key twice": ('{"v":1,"v":1}', "a key appears twice"),
     "half a surrogate pair": (cards_text(a_card(model="\ud800")), "not JSON"),
     "deep": ("[" * 100_000, "not JSON"),
     "digits without end": ('{"v":' + "1" * 10_000 + "}", "not JSON"),
@@ -115,8 +115,8 @@ DAMAGED: dict[str, tuple[str, str]] = {
     "a model of numbers": (cards_text(a_card(model=100)), "cards[0].model: not a text"),
     "numa of text": (cards_text(a_card(numa="0")), "cards[0].numa: 0 is not"),
     "a parent of numbers": (cards_text(a_card(mig_parent=1)), "cards[0].mig_parent: not a text"),
-    "a uuid twice": (cards_text(a_card(), a_card(index=1)), "cards: a uuid or an index stands twice"),
-    "an index twice": (cards_text(a_card(), a_card(uuid="GPU-b")), "cards: a uuid or an index stands twice"),
+    "a uuid twice": (cards_text(a_card(), a_card(index=1)), "cards: a uuid or an index appears twice"),
+    "an index twice": (cards_text(a_card(), a_card(uuid="GPU-b")), "cards: a uuid or an index appears twice"),
 }
 
 

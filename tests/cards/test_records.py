@@ -120,7 +120,7 @@ def test_every_asking_container_by_name_and_the_rest_on_the_lowest_asking_one() 
     }
 
 
-def test_a_legacy_node_names_cards_by_index_and_limits_nobody() -> None:
+def test_a_legacy_node_names_cards_by_index_and_has_no_limits() -> None:
     assert written(LEGACY, asking([4]), 1) == stamp(assigned="false") | {
         "vrampack.dev/allocation": '{"v":1,"cards":[{"uuid":null,"index":1,"units":4,"whole":false}],'
         '"containers":{"main0":[{"uuid":null,"units":4}]}}',
@@ -143,7 +143,7 @@ def test_devices_by_cdi_name_where_the_node_says_so() -> None:
 SHOWN: dict[str, tuple[PodRequest, str]] = {
     # the first container asks nothing: the rest 6 - 4 = 2 goes to container 1
     "the lowest container that asks": (asking([0, 4], [6]), '{"1":{"0":6}}'),
-    # nobody of the containers asks
+    # no container asks
     "container 0 where only an init container asks": (asking([0, 0], [5]), '{"0":{"0":5}}'),
     # 4 + sidecar 2
     "a sidecar's units": (asking([4], [2], sidecars=[0]), '{"0":{"0":6}}'),
@@ -178,7 +178,7 @@ def test_nvidias_fractions() -> None:
     }
 
 
-def test_no_fractions_where_nobody_limits() -> None:
+def test_no_fractions_where_no_limit_is_held() -> None:
     assert write_fraction_annotations(allocated(LEGACY, asking([4]), 0)) == {}
 
 

@@ -96,7 +96,7 @@ def test_the_first_generation_that_is_there_wins(newest: int) -> None:
 
 @pytest.mark.parametrize("newest", range(4))
 def test_it_wins_even_when_it_cannot_be_read(newest: int) -> None:
-    """What an older record says was perhaps replaced: nobody guesses."""
+    """An older record may have been replaced, so it is not used as a guess."""
     key = list(GENERATIONS)[newest]
     present = {key: text for key, text in ALL.items() if key not in list(GENERATIONS)[:newest]} | {key: "?"}
     record = read_record(present, pod_request())
@@ -148,7 +148,7 @@ DAMAGED: dict[str, tuple[dict[str, str], str]] = {
     "null": ({OURS: "null"}, "not an object"),
     "NaN": ({OURS: '{"v":NaN}'}, "NaN is not a number"),
     "infinity": ({OURS: '{"v":-Infinity}'}, "-Infinity is not a number"),
-    "a key twice": ({OURS: '{"v":1,"cards":[{"uuid":"a","uuid":"b"}]}'}, "a key stands twice"),
+    "a key twice": ({OURS: '{"v":1,"cards":[{"uuid":"a","uuid":"b"}]}'}, "a key appears twice"),
     "half a surrogate pair": ({OURS: ours(on(0) | {"uuid": "\ud800"})}, "not JSON"),
     "deep lists": ({OURS: "[" * 100_000}, "not JSON"),
     "deep objects": ({OURS: '{"a":' * 100_000}, "not JSON"),
@@ -180,7 +180,7 @@ DAMAGED: dict[str, tuple[dict[str, str], str]] = {
     "v2: a card without end": ({V2: f'{{"0":{{"{BIG}":4}}}}'}, f"0: '{BIG[:60]}' is not a card index"),
     "v2: units of text": ({V2: '{"0":{"2":"4"}}'}, "0.2: 4 is not a whole number"),
     "v2: negative units": ({V2: '{"0":{"2":-4}}'}, "0.2: -4 is not a whole number"),
-    "v2: a card twice": ({V2: '{"0":{"2":4,"2":4}}'}, "a key stands twice"),
+    "v2: a card twice": ({V2: '{"0":{"2":4,"2":4}}'}, "a key appears twice"),
     "v1: no card": ({IDX: ""}, f"{IDX}: '' is not a card index"),
     "v1: gpushare's word for none": ({IDX: "-1", POD: "4"}, f"{IDX}: '-1' is not a card index"),
     "v1: Arabic digits": ({IDX: "٢", POD: "4"}, f"{IDX}: '٢' is not a card index"),

@@ -42,6 +42,16 @@ def test_links_and_paths_lead_somewhere(page: str) -> None:
     assert [path for path in (*links, *paths) if not (REPOSITORY / path).exists()] == []
 
 
+def test_the_map_of_tests_names_every_suite_that_ci_runs() -> None:
+    page = read("docs/testing.md")
+    named = set(re.findall(r"`(?:make )?([a-z0-9-]+)`", page))
+    words = [word for pair in re.findall(r"\bsuite ([\w-]+)(?: ([\w-]+))?", read(".ci/run")) for word in pair]
+    suites = targets() & {*words}
+    assert len(suites) >= 12
+    assert suites - named == set()
+    assert set(re.findall(r"`make ([a-z0-9-]+)", page)) - targets() == set()
+
+
 def test_the_readme_says_how_to_build_the_image_before_it_applies_it() -> None:
     """No published image is named that somebody could only wait for, and no registry is needed."""
     text = read("README.md")

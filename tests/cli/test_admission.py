@@ -1,4 +1,4 @@
-"""`vrampack admission`: the real process, which needs no cluster and lets in whom it was told to."""
+"""`vrampack admission`: the real process, which needs no cluster and serves only the clients it was told to."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_it_is_kept_until_a_third_of_its_life_is_left_and_the_authority_longer()
     assert read_expiry(later) == NOW + 150 * DAY
 
 
-def test_other_names_or_another_pair_are_made_anew_under_the_same_authority() -> None:
+def test_other_names_or_another_pair_are_issued_by_the_same_authority() -> None:
     made, another = (renew_if_due(None, NAMES, LIFE, NOW) for _ in range(2))
     renamed = renew_if_due(made, ["other.svc"], LIFE, NOW)
     mixed = ServingCertificate(made.authorities, made.authority_key, another.certificate, another.key)

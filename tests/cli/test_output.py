@@ -1,4 +1,4 @@
-"""How a command ends when stdout takes no more, when nobody reads on, and when it is interrupted while it still starts."""
+"""How a command ends when stdout is full, when its reader has gone, and when it is interrupted while it still starts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_demo_on_a_full_disk_stops_and_says_why() -> None:
     assert done.stderr == "vrampack demo: cannot write the output: No space left on device\n"
 
 
-def test_the_demo_ends_quietly_when_nobody_reads_on(tmp_path: Path) -> None:
+def test_the_demo_ends_quietly_when_its_reader_has_gone(tmp_path: Path) -> None:
     """As `vrampack demo | head -2` does; everything that it started is gone."""
     command = [
         "sh",

@@ -37,7 +37,7 @@ def _address(url: str) -> Address:
 
 
 def _is_served(address: Address, scheduler: CertificateAuthority, server: CertificateAuthority) -> bool:
-    """Whether a client of `scheduler` gets an answer from somebody whom `server` signed."""
+    """Whether a client signed by `scheduler` gets an answer from a server signed by `server`."""
     context = ssl.create_default_context(cafile=str(server.ca_file))
     shown = scheduler.issue_pair("scheduler")
     context.load_cert_chain(shown.certificate, shown.key)
@@ -52,7 +52,7 @@ def _is_served(address: Address, scheduler: CertificateAuthority, server: Certif
 async def test_the_verbs_listener_follows_its_certificate_and_its_client_authority(
     api: ApiServer, tmp_path: Path
 ) -> None:
-    """A rotating issuer renews all three files; whoever the old authority signed is out then, and nothing restarts."""
+    """A rotating issuer renews all three files; clients of the old authority are refused from then on, and nothing restarts."""
     first, second = CertificateAuthority(tmp_path / "first"), CertificateAuthority(tmp_path / "second")
     names = {name: tmp_path / f"{name}.pem" for name in ("cert_file", "key_file", "client_ca_file")}
     config = tmp_path / "extender.yaml"

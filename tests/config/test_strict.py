@@ -66,8 +66,8 @@ def test_keys_that_stand_twice_are_all_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as raised:
         example(tmp_path, "number: 1\nnumber: 2\nlisten:\n  health: a\n  health: b\n")
     assert str(raised.value).splitlines() == [
-        f"{tmp_path}/example.yaml:4: number: stands twice, the first time in line 3; leave one",
-        f"{tmp_path}/example.yaml:7: listen.health: stands twice, the first time in line 6; leave one",
+        f"{tmp_path}/example.yaml:4: number: is given twice, first in line 3; remove one",
+        f"{tmp_path}/example.yaml:7: listen.health: is given twice, first in line 6; remove one",
     ]
 
 

@@ -25,7 +25,7 @@ PATIENCE = aiohttp.ClientTimeout(total=30)
 
 
 class ContractServer:
-    """The calls of one test. Nodes it makes are taken away after it; its namespace is nobody else's."""
+    """The calls of one test. Nodes it makes are deleted after it; no other test uses its namespace."""
 
     def __init__(
         self,
@@ -223,7 +223,7 @@ def describe_events(events: list[Json]) -> list[tuple[str, str]]:
 
 
 def without_managed_fields(item: Json) -> Json:
-    """Who owns which field is kept by the real server only, and read by nobody here."""
+    """Only the real server keeps field owners, and no test here reads them."""
     metadata: Mapping[str, Json] = item["metadata"]
     return item | {"metadata": {key: value for key, value in metadata.items() if key != "managedFields"}}
 

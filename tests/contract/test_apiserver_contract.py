@@ -268,7 +268,7 @@ async def test_a_bookmark_names_the_version_to_go_on_from(server: ContractServer
         assert describe_events([await watch.read_line()]) == [("ADDED", "b")]
 
 
-async def test_nobody_gets_bookmarks_unasked(server: ContractServer) -> None:
+async def test_bookmarks_are_sent_only_on_request(server: ContractServer) -> None:
     start = await server.version()
 
     async with server.watch(server.pods, resourceVersion=start, timeoutSeconds=3) as watch:
@@ -626,7 +626,7 @@ async def test_a_binding_writes_node_and_annotations_in_one_version(server: Cont
 
 
 async def test_a_binding_needs_no_node_that_exists(server: ContractServer) -> None:
-    """So whoever binds must have looked."""
+    """So the binder must have looked for the node itself."""
     made = await server.a_pod("a")
 
     await server.call_ok("POST", f"{server.path(made)}/binding", binding(made, node="no-such-node"))

@@ -35,5 +35,5 @@ def wait_until_refused(cluster: ControlPlane, name: str) -> str:
 def count_filter_calls(ours: ExtenderProgram) -> int:
     """How often filter was called."""
     if ours.front is None:
-        raise ValueError("nobody counts the calls of an extender without a front")
+        raise ValueError("calls of an extender without a front are not counted")
     return ours.front.count("POST", FILTER)

@@ -41,7 +41,7 @@ def find_ledger_faults(cluster: ControlPlane, extender: ExtenderProgram) -> list
 
 
 def wait_until_recounted(cluster: ControlPlane, extender: ExtenderProgram) -> None:
-    """Nobody binds any more: wait until the ledger equals a recount, as long as it may take and no longer."""
+    """Call it when no more pods are bound: waits until the ledger equals a recount, for as long as that may take."""
 
     def differences() -> str:
         return "\n".join(map(str, find_ledger_faults(cluster, extender)))

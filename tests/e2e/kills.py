@@ -63,7 +63,7 @@ def before_the_post_leaves(scene: KillScene) -> None:
 
 
 def after_the_write(scene: KillScene) -> None:
-    """The pod is bound; nobody but the API server knows."""
+    """The pod is bound; only the API server knows."""
     held = scene.api.when("POST", BINDING).hold_reply(times=1)
     _some_pods(scene)
     scene.api.reached(held, within=REACHED_SECONDS)

@@ -65,7 +65,7 @@ def test_a_cluster_restored_from_a_backup_is_listed_anew(bench: BindBench) -> No
     bench.cluster.wait_until(
         lambda: read_ledger_states(bench.extender) == {"before on gpu-0/0": "bound, 6"},
         RESTORED_SECONDS,
-        what="it is listed anew",
+        what="it is listed again",
     )
     bench.recounted()
     assert sum(count_relists(bench, reason) for reason in ("silent", "error")) >= 1

@@ -3,9 +3,9 @@
 Freed room and healed cards are in `test_kicks`. In each the scheduler is left without a reason of its own, or asks while our
 watch still shows the old state.
 
-A change of the policy is a cause as well, but no policy refuses a pod that fits yet: it cannot turn a no into a yes. What
-is shown here is that a reload reaches the running extender and wakes nobody without need. That it begins a round, in
-which those are laid again who had seen all room, is shown in process, in `tests/extender/test_activator.py`.
+A change of the policy is a cause as well, but so far no policy refuses a pod that fits, so it cannot turn a no into a
+yes. These tests show that a reload reaches the running extender and wakes no pod without need. That it begins a round
+which also places the pods that had seen all room again is shown in process, in `tests/extender/test_activator.py`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def ours(
 ) -> Iterator[ExtenderProgram]:
     """An extender behind the failing proxy, the real scheduler, and one node of two cards of 15 and 8 units.
 
-    Whatever happens in a test, nobody is let in by the scheduler's flush.
+    After each test it asserts that no pod got in by the scheduler's flush.
     """
     cluster.add_node("gpu-0", cards=cards_annotation(published_card(0), published_card(1, units=8)))
     started = extender(api=(LOOPBACK, api_proxy.port))
@@ -82,7 +82,7 @@ def test_an_uncordoned_card_is_used(cluster: ControlPlane, ours: ExtenderProgram
     assert api_proxy.count("PATCH", ACTIVATION) <= 1  # none where the scheduler had a reason of its own to ask again
 
 
-def test_another_policy_is_in_force_at_once_and_wakes_nobody_without_need(
+def test_another_policy_is_in_force_at_once_and_wakes_no_pod_without_need(
     cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     """3 of 15 units are held: binpack goes on on card 1 (5 of 8 left), spread to the emptier card 0."""

@@ -46,7 +46,7 @@ def removes_an_annotation(post: AgentAdmissionBench) -> bool:
 
 
 def patches(make: Callable[[str], Json], *, subresource: str = "") -> Abuse:
-    """A patch with something new each time: one that changes nothing is nobody's business."""
+    """A patch with something new each time: policies ignore one that changes nothing."""
     return lambda post: post.patch(post.own, make(new_value()), subresource=subresource) == HTTPStatus.OK
 
 

@@ -1,4 +1,4 @@
-"""A container's environment: what the policies make of it, whoever writes it, and whom they leave alone.
+"""A container's environment: what the policies make of it whichever user writes it, and which pods they leave alone.
 
 Every test runs twice: with the mutating policies, and with the webhook in their place.
 """

@@ -1,4 +1,4 @@
-"""The optional policy: where it is applied, nobody names cards without asking for them, but for listed namespaces."""
+"""The optional policy: where it is applied, only listed namespaces may name cards without asking for them."""
 
 from __future__ import annotations
 

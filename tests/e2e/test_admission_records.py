@@ -1,4 +1,4 @@
-"""Records: nobody but the extender writes, changes or removes them, on any way there is; all else stays free."""
+"""Records: only the extender writes, changes or removes them, by any API path; everything else stays free."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ WITHOUT_INJECTION: dict[str, tuple[Edit, Attack]] = {
 }
 
 WITHOUT_GUARD: dict[str, tuple[Edit, Attack]] = {
-    # What the mutation takes away when nobody checks behind it.
+    # What the mutation removes where no guard checks its result.
     "visible devices not removed": (
         with_text("e.name in ['NVIDIA_VISIBLE_DEVICES', ", "e.name in ["),
         asks_with_variable("NVIDIA_VISIBLE_DEVICES"),

@@ -78,7 +78,7 @@ def test_a_pod_that_chose_no_scheduler_gets_ours(bench: AdmissionBench, given: J
 
 
 def test_only_pods_that_ask_are_sent(bench: AdmissionBench, webhook: WebhookInstallForm) -> None:
-    """The API server's own match conditions: nobody waits for us who has no business with us."""
+    """The API server's own match conditions: a pod that does not ask for units never waits for the webhook."""
     count = "vrampack_admission_request_duration_seconds_count"
     before = {result: sample(webhook, f'{count}{{result="{result}"}}') for result in ("changed", "unchanged")}
     for what, pod in OTHERS.items():
@@ -116,7 +116,7 @@ def test_while_no_webhook_answers_pods_that_ask_are_refused_and_no_others(
     assert [made["env"] for made in bench.add_ephemeral_container(running)] == [VOID]
 
 
-def test_a_renewed_certificate_is_shown_without_a_restart_and_nobody_has_to_trust_it_anew(
+def test_a_renewed_certificate_is_shown_without_a_restart_and_is_trusted_as_before(
     bench: AdmissionBench, webhook: WebhookInstallForm
 ) -> None:
     before, pid = webhook.secret(), webhook.process.pid
@@ -138,7 +138,7 @@ def test_a_renewed_certificate_is_shown_without_a_restart_and_nobody_has_to_trus
 
 
 def test_an_ended_certificate_is_refused_and_said(bench: AdmissionBench, webhook: WebhookInstallForm) -> None:
-    """By the API server to whoever creates a pod, and by the webhook in its log and metrics. The next good one helps."""
+    """The API server tells the pod's creator, the webhook its log and metrics. The next good certificate ends it."""
     good = webhook.secret()
     now = datetime.now(UTC)
     kept = ServingCertificate(good["ca.crt"], good["ca.key"], good["tls.crt"], good["tls.key"])
@@ -161,7 +161,7 @@ def test_an_ended_certificate_is_refused_and_said(bench: AdmissionBench, webhook
 
 
 def test_the_configuration_deleted_and_applied_again_is_trusted_by_the_next_run(webhook: WebhookInstallForm) -> None:
-    """The authority is in the Secret, so nothing has to be made anew."""
+    """The authority is in the Secret, so nothing has to be regenerated."""
     cluster, before = webhook.cluster, webhook.secret()
     lost = cluster.request_ok("GET", CONFIGURATION)["webhooks"][0]["clientConfig"]["caBundle"]
     patch = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
@@ -174,7 +174,7 @@ def test_the_configuration_deleted_and_applied_again_is_trusted_by_the_next_run(
 
 @pytest.mark.parametrize("shape", ["second-scheduler", "kubeadm"])
 def test_the_api_server_takes_the_whole_shape_without_a_warning(webhook: WebhookInstallForm, shape: str) -> None:
-    """Jobs and pods too, which no test runs: as whoever installs it sends them."""
+    """Includes the Jobs and pods that no test runs, sent as an installer sends them."""
     done = webhook.cluster.kubectl("apply", "--dry-run=server", "-k", MANIFESTS / "webhook" / shape)
     warnings = [line for line in done.stderr.splitlines() if line.startswith("Warning")]
     # In a dry run the namespace stays the second scheduler's, which has no pods on the network of hosts.

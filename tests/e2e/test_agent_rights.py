@@ -175,7 +175,7 @@ class RawCalls:
 
 
 Row = tuple[str, str, str, str, str]
-"""As whom, verb, resource, of whom, and what comes of it: a row of the page."""
+"""Identity, verb, resource, its owner and the outcome: a row of the page."""
 
 
 def try_everything(stolen: StolenToken, identity: str, user: str | None) -> tuple[set[Row], int]:

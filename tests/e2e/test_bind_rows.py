@@ -220,7 +220,7 @@ def test_a_pod_that_somebody_else_bound_is_a_conflict(
 
     answer = post_bind(ours, pod, "gpu-0")
 
-    assert answer == "pod default/a is already bound to node gpu-0 by somebody else; nothing was bound"
+    assert answer == "pod default/a is already bound to node gpu-0 by another program; nothing was bound"
     assert read_ledger_states(ours) == {"a on gpu-0/0": "bound, 4"}
     api_proxy.thaw_watches()
 
@@ -258,7 +258,7 @@ def test_a_lost_reply_is_looked_up(cluster: ControlPlane, ours: ExtenderProgram,
 def test_a_cut_line_keeps_the_place_and_the_next_bind_posts_the_same_cards(
     cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
-    """Nobody knows whether the first Binding will still land; if it does, it must be the same."""
+    """The first Binding may still land; if it does, it must be the same."""
     pod = made(cluster, ours, units=9)
     other = made(cluster, ours, "b", 9)
     api_proxy.when("POST", BINDING).cut(times=1)
@@ -352,7 +352,7 @@ def test_a_pod_that_changed_unheard_is_bound_with_one_get_and_one_more_post(
 def test_a_pod_that_etcd_finds_too_large_holds_nothing(
     cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
-    """It is created, and what the Binding adds is more than etcd takes: nobody else loses a unit by that."""
+    """The pod is created, and the Binding adds more than etcd takes: no other pod loses a unit by that."""
     pod = create_largest_pod(cluster)
     cluster.wait_until(lambda: count_pending_pods(ours) == 1, what="the extender saw the pod")
 

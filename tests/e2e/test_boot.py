@@ -142,7 +142,7 @@ def test_a_reset_leaves_nothing_of_a_test(cluster: ControlPlane) -> None:
 
 
 def _is_zombie(process: Path) -> bool:
-    """Dead, and not yet collected by whoever inherits orphans here."""
+    """Dead, and not yet reaped by the process that inherits orphans here."""
     return "\nState:\tZ" in (process / "status").read_text()
 
 

@@ -87,7 +87,7 @@ def test_a_node_deleted_during_a_bind_takes_the_place_with_it(
 def test_a_node_that_comes_back_with_other_cards_gives_no_room_that_its_pods_may_have(
     bench: BindBench, excused: list[str]
 ) -> None:
-    """Nobody knows where its old pod is now, so it counts on every card."""
+    """Its old pod may be on any card now, so it counts on every card."""
     excused.append("pod default/a")
     bench.bound(units=9)
     bench.cluster.request_ok("DELETE", "/api/v1/nodes/gpu-0")

@@ -98,7 +98,7 @@ def test_the_founding_scenario_is_shown_while_no_extender_runs(
 def test_who_has_no_right_is_told_which_one(
     cluster: ControlPlane, inspect: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    """As itself, and as somebody whom the administrator impersonates: kubectl's flags choose who asks."""
+    """As itself, and as an account that the administrator impersonates: kubectl's flags choose who asks."""
     somebody = "system:serviceaccount:default:default"
     for flags in (
         ["--kubeconfig", cluster.kubeconfig("default", "default")],
@@ -137,7 +137,7 @@ def test_pages_and_selectors_of_the_real_server_lose_nothing(
 
 
 def a_plain_pod(name: str, *, node: str | None) -> dict[str, Any]:
-    """A pod that asks nothing of ours, so that nobody else moves it."""
+    """A pod that asks for no units and names no scheduler that runs, so only the test moves it."""
     spec = {"schedulerName": "nobody", "containers": [{"name": "main", "image": "example.com/web:1"}]}
     return {"metadata": {"name": name}, "spec": spec | ({"nodeName": node} if node else {})}
 

@@ -63,7 +63,7 @@ def test_the_clusters_own_scheduler_binds_with_a_record(
 def test_its_own_role_lets_the_extender_look_around(
     cluster: ControlPlane, extender: Callable[..., ExtenderProgram]
 ) -> None:
-    """In the other shape the scheduler's role would let it anyway. Nobody hands it that scheduler's configuration here."""
+    """In the other shape the scheduler's role allows it anyway. Here the extender is not given that scheduler's configuration."""
     running = extender()
     cluster.wait_until(lambda: read_metric(running, "vrampack_device_class_conflicts") == 0, what="it has looked")
     assert read_metric(running, "vrampack_scheduler_config_findings") == -1

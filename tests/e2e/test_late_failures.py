@@ -25,7 +25,7 @@ UNITS, CARDS = 4, 8
 HELD_BY_A_NODE = CARDS * (15 // UNITS)
 FAILING = "failing"
 MOST_ATTEMPTS = {HTTPStatus.FORBIDDEN: 3, HTTPStatus.INTERNAL_SERVER_ERROR: 4}
-"""The first failure of the API server for a pod on a node is held against nobody."""
+"""The API server's first failure for a pod on a node is not counted against either of them."""
 LEAST_SHARE = 0.99
 
 

@@ -51,7 +51,7 @@ class LeaderChangeScene:
     stream: PodStream
 
     def leader(self) -> str:
-        """Who holds the lease; empty while nobody does."""
+        """Who holds the lease; empty while it is free."""
         status, lease = self.cluster.request("GET", LEASE)
         return str(lease["spec"].get("holderIdentity") or "") if status < 400 else ""
 

@@ -1,6 +1,6 @@
-"""A preemptor has the card that others were evicted from, whoever else wants it and whatever comes late.
+"""A preemptor gets the card that its victims left, whichever other pod wants it and whatever arrives late.
 
-Each node has one card full of victims and two that have 3 of 15 units free. So 6 units of the node's sum are nobody's, and
+Each node has one card full of victims and two that have 3 of 15 units free. So 6 units of the node's sum are free, and
 the scheduler lets one of the small pods of 4 to 6 units pass by its sums: which card that would be, only the extender knows.
 
 There is no kubelet. Victims without a grace period are gone as soon as the scheduler deletes them; the others when the test,
@@ -49,7 +49,7 @@ Start = Callable[..., Any]
 
 @dataclass(slots=True)
 class Lane:
-    """One trial: a node, who is evicted there, and for whom."""
+    """One trial: a node, the pods that are evicted there, and the pod that takes their place."""
 
     node: str
     filling: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Preemption by the real scheduler: the victims it chooses by totals free one card, or nobody is evicted."""
+"""Preemption by the real scheduler: the victims it chooses by totals free one card, or no pod is evicted."""
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ def test_victims_that_lie_on_two_cards_are_completed_to_free_one(
     assert answers(running) == {"added": 1}
 
 
-def test_a_pod_that_only_cards_refuse_evicts_nobody(cluster: ControlPlane, extender: Start, scheduler: Start) -> None:
-    """4 units are free on each of two cards, 8 in all: the totals fit, so the scheduler has nobody to evict."""
+def test_a_pod_that_only_cards_refuse_evicts_no_pod(cluster: ControlPlane, extender: Start, scheduler: Start) -> None:
+    """4 units are free on each of two cards, 8 in all: the totals fit, so the scheduler has no pod to evict."""
     cluster.add_node("gpu-0", cards=cards_annotation(published_card(0), published_card(1)))
     priority_classes(cluster)
     running = extender()
@@ -124,7 +124,7 @@ def test_a_pod_that_only_cards_refuse_evicts_nobody(cluster: ControlPlane, exten
     assert answers(running) == {}
 
 
-def test_a_node_whose_cards_are_too_small_loses_nobody(
+def test_a_node_whose_cards_are_too_small_loses_no_pod(
     cluster: ControlPlane, extender: Start, scheduler: Start
 ) -> None:
     """Evicting both would free 30 units of a node and 15 of a card: the totals for 16 would be there, the card not."""
@@ -142,7 +142,7 @@ def test_a_node_whose_cards_are_too_small_loses_nobody(
     assert answers(running) == {"no": 1}
 
 
-def test_equal_priorities_and_pods_that_may_not_preempt_evict_nobody(
+def test_equal_priorities_and_pods_that_may_not_preempt_evict_no_pod(
     cluster: ControlPlane, extender: Start, scheduler: Start
 ) -> None:
     cluster.add_node("gpu-0", cards=cards_annotation(published_card(0)))

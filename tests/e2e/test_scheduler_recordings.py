@@ -2,7 +2,7 @@
 
     VRAMPACK_RECORD_SCHEDULER=1 .venv/bin/python -m pytest -m e2e tests/e2e/test_scheduler_recordings.py
 
-writes the recordings anew instead of comparing: after a new scenario, or a new version of Kubernetes.
+rewrites the recordings instead of comparing: after a new scenario, or a new version of Kubernetes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MERGE = "application/merge-patch+json"
 
 
 class RealWorld:
-    """The real cluster, as the player wants it. Its calls block the loop for milliseconds, which hurts nobody here."""
+    """The real cluster, as the player wants it. Its calls block the loop for milliseconds, which does no harm here."""
 
     def __init__(self, cluster: ControlPlane) -> None:
         self._cluster = cluster

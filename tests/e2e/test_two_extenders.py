@@ -109,7 +109,7 @@ def test_of_sixty_four_binds_at_once_each_is_answered_truly(
     wait_flagged(cluster, both, len(sold_twice))
     for each in both:
         wait_until_recounted(cluster, each)
-    # whoever of the small ones finds a place finds it on a card that is not over
+    # every small pod that finds a place finds it on a card that is not over
     for number, pod in enumerate(made_small(cluster, both)):
         post_bind(both[number % 2], pod, "gpu-0")
         cluster.wait_until(lambda: read_ledger_states(both[0]) == read_ledger_states(both[1]), what="both have seen it")

@@ -77,7 +77,7 @@ class WebhookInstallForm:
         guards: dict[str, Edit] = dict.fromkeys(
             (name for name in names if name not in MUTATING), with_validation_switched_off
         )
-        # A pod that nobody wires is given no scheduler either: the webhook does both.
+        # A pod that is not wired is given no scheduler either: the webhook does both.
         schedulers: dict[str, Edit] = (
             {"vrampack-scheduler-guard": with_validation_switched_off} if "vrampack-environment-inject" in names else {}
         )

@@ -150,7 +150,7 @@ class ActivatorHarness:
         self.ledger.update_pod(replace(pod, node_name=node, record=Record("vrampack", (Share(units, "GPU-0", 0),))))
 
     async def run_round(self) -> list[str]:
-        """One round: whom it kicked, in order."""
+        """Runs one round and returns the pods it activated, in order."""
         return [attempt.pod.name for attempt in await self.run_round_attempts()]
 
     async def run_round_attempts(self) -> list[Activation]:

@@ -128,7 +128,7 @@ class SchedulerHarness:
         priority: int = 0,
         nominated_node: str = "",
     ) -> dict[str, list[str]]:
-        """Whom preempt names, by node, for these proposals of the scheduler."""
+        """The victims preempt names, by node, for these proposals of the scheduler."""
         body = json.loads(self.encode_call(name, units, (), {"priority": priority}))
         status = {"nominatedNodeName": nominated_node}
         victims = {node: {"Pods": [{"UID": uid} for uid in uids]} for node, uids in proposal.items()}

@@ -28,7 +28,7 @@ async def test_room_that_a_refused_pod_has_not_seen_wakes_it_once(stage: Activat
     assert stage.door.values == ["7-1"]
 
 
-async def test_a_pod_that_nobody_refused_is_the_schedulers(stage: ActivatorHarness) -> None:
+async def test_a_pod_that_was_not_rejected_is_the_schedulers(stage: ActivatorHarness) -> None:
     stage.add_pending_pod("a")
     stage.kicker.on_filter_called("vrampack")
     stage.free_node("n")
@@ -50,7 +50,7 @@ async def test_a_pod_that_passed_meanwhile_is_not_woken(stage: ActivatorHarness)
     assert await stage.run_round() == []
 
 
-async def test_room_that_is_too_small_wakes_nobody(stage: ActivatorHarness) -> None:
+async def test_room_that_is_too_small_wakes_no_pod(stage: ActivatorHarness) -> None:
     stage.add_rejected_pod("a", 15)
     stage.fill_node("n", 8)
     assert await stage.run_round() == []
@@ -374,7 +374,7 @@ async def test_another_policy_lets_those_be_asked_again_who_had_seen_all_room(st
     assert stage.count_flushed() == 0
 
 
-async def test_another_policy_wakes_nobody_for_whom_there_is_no_room(stage: ActivatorHarness) -> None:
+async def test_another_policy_wakes_no_pod_without_room(stage: ActivatorHarness) -> None:
     stage.add_rejected_pod("a")
     stage.ledger.apply_policy_change()
     assert await stage.run_round() == []

@@ -1,4 +1,4 @@
-"""Whom a new process takes for refused, and when."""
+"""Which pods a new process takes for rejected, and when."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.builders import ledger_pod, node_facts
 
 
 async def test_a_new_process_takes_what_waits_for_refused() -> None:
-    """Five seconds after the first call, in which the scheduler asks about whom it wants to; once."""
+    """Once, five seconds after the first call: until then the scheduler asks about the pods in its queue."""
     stage = ActivatorHarness()
     stage.put_node(node_facts("n", 15))
     stage.put_node(node_facts("m", 15))
@@ -30,7 +30,7 @@ async def test_a_new_process_takes_what_waits_for_refused() -> None:
 
 
 async def test_a_new_process_lets_a_busy_scheduler_work_its_queue_first() -> None:
-    """Whom it has not asked about yet waits in the scheduler's queue, not for us; but nobody longer than a minute."""
+    """A pod it has not asked about yet waits in the scheduler's queue, not for us; but none waits longer than a minute."""
     stage = ActivatorHarness("n")
     stage.add_pending_pod("waits", 2)
     stage.free_node("n")

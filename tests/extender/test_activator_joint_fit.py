@@ -1,4 +1,4 @@
-"""Whoever an activation round wakes fits together, whatever the cluster."""
+"""The pods that an activation round wakes fit together, whatever the cluster."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def some_facts(draw: st.DrawFn, name: str) -> tuple[NodeFacts, tuple[int, ...]]:
 
 @settings(deadline=None)
 @given(data=st.data())
-def test_whom_a_round_wakes_fits_together_and_whom_it_leaves_fits_not_beside_them(data: st.DataObject) -> None:
+def test_pods_a_round_wakes_fit_together_and_those_it_leaves_do_not_fit_beside_them(data: st.DataObject) -> None:
     """Counted card by card in the order of urgency: who fits beside the more urgent that were woken is woken."""
     names = [f"n{number}" for number in range(data.draw(st.integers(1, 3)))]
     cluster = [data.draw(some_facts(name)) for name in names]

@@ -1,6 +1,6 @@
 """The cases of `tests/support/admission/environment_cases.py` without an API server: what the webhook makes of each pod by itself.
 
-There the guard stands behind, here nobody does; so attacks on ephemeral containers that the guard answers are left out.
+There a guard checks the result, here there is none; so attacks on ephemeral containers that the guard answers are left out.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ async def test_a_pod_that_somebody_else_bound_to_this_node_is_no_success(stage: 
     pod = stage.add_pod("a")
     await stage.api.bind("default", "a", pod.uid, "n", {}, timeout_seconds=5)
     answer = await stage.bind(pod)
-    assert answer == "pod default/a is already bound to node n by somebody else; nothing was bound"
+    assert answer == "pod default/a is already bound to node n by another program; nothing was bound"
     assert stage.used() == 4
 
 

@@ -19,7 +19,7 @@ SPECS: dict[str, tuple[dict[str, object], bool]] = {
     "files": ({"volumes": [{"name": "a", "configMap": {}}, {"name": "b", "emptyDir": {}}]}, False),
     "a claim": ({"volumes": [TOKEN, {"name": "a", "persistentVolumeClaim": {"claimName": "x"}}]}, True),
     "an ephemeral claim": ({"volumes": [{"name": "a", "ephemeral": {}}]}, True),
-    "a kind of volume nobody knows": ({"volumes": [{"name": "a", "tape": {}}]}, True),
+    "an unknown kind of volume": ({"volumes": [{"name": "a", "tape": {}}]}, True),
     "a resource claim": ({"resourceClaims": [{"name": "a"}]}, True),
     "no resource claims": ({"resourceClaims": []}, False),
     "required affinity": ({"affinity": {"nodeAffinity": REQUIRED}}, False),
@@ -28,7 +28,7 @@ SPECS: dict[str, tuple[dict[str, object], bool]] = {
     "preferably without pods": ({"affinity": {"podAntiAffinity": PREFERRED}}, True),
     "hard spread": ({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}, False),
     "soft spread": ({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, True),
-    "spread of a kind nobody knows": ({"topologySpreadConstraints": [{}]}, True),
+    "spread of an unknown kind": ({"topologySpreadConstraints": [{}]}, True),
     "nulls": ({"volumes": None, "affinity": {"nodeAffinity": None}, "topologySpreadConstraints": None}, False),
     "preferred nodes, in capitals": ({"AFFINITY": {"NODEAFFINITY": PREFERRED}}, True),
 }

@@ -194,7 +194,7 @@ def test_a_bound_pod_nobody_can_place_counts_on_every_card(
     assert told.kinds() == [kind]
 
 
-def test_a_whole_card_pod_nobody_can_place_fills_every_card(told: LedgerHarness) -> None:
+def test_a_whole_card_pod_without_a_known_place_fills_every_card(told: LedgerHarness) -> None:
     told.ledger.update_pod(ledger_pod(ask=pod_request(4, whole=True), node="n"))
     assert told.used() == [15, 15]
 

@@ -252,7 +252,7 @@ class ClusterMachine(RuleBasedStateMachine):
 
 
 class HonestCluster(ClusterMachine):
-    """Nobody else binds, and cards do not shrink: then no card is over, whatever else happens."""
+    """No other program binds and cards do not shrink: then no card is oversold, whatever else happens."""
 
     @invariant()
     def no_card_is_over_at_the_api(self) -> None:

@@ -162,7 +162,7 @@ def test_what_is_kept_is_found_once_for_each_state_of_a_node(monkeypatch: pytest
     assert searched == ["n7"]
 
 
-def test_pods_that_nobody_is_nominated_against_are_answered_together() -> None:
+def test_pods_without_a_nominee_against_them_are_answered_together() -> None:
     """A nominee somewhere is no reason to evaluate all nodes for every rejected pod."""
     desk = SchedulerHarness({name: [15] for name in "ab"})
     for name in "ab":

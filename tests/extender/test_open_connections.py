@@ -1,4 +1,4 @@
-"""Who makes room when a listener is full, and that nobody is counted who is gone."""
+"""Which connection makes room when a listener is full, and that closed connections are not counted."""
 
 from __future__ import annotations
 

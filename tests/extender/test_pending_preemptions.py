@@ -72,7 +72,7 @@ async def test_a_card_with_some_room_is_not_filled_up_before_its_victims_go() ->
     assert desk.filter_names("small") == []
 
 
-async def test_nobody_is_evicted_for_a_card_that_is_kept_for_another() -> None:
+async def test_no_pod_is_evicted_for_a_card_that_is_kept_for_another() -> None:
     """Else the victims of one card were to make room for two, and the first to ask again had it."""
     desk = await a_desk("a")
     for name, priority, answer in (("lower", 9, {}), ("equal", 10, {}), ("higher", 11, {"a": ["on-a"]})):
@@ -118,7 +118,7 @@ async def test_a_pod_whose_place_is_reserved_holds_it_once() -> None:
 
 
 async def test_a_whole_card_is_kept_whole_from_preemption() -> None:
-    """4 units of it are asked for, but 11 beside them are nobody's."""
+    """The pod asks for 4 of its units; no other pod may take the 11 beside them."""
     desk = SchedulerHarness({"a": [15]})
     desk.add_bound_pod("victim", "a", 15)
     desk.ledger.update_pod(ledger_pod("urgent", ask=pod_request(4, whole=True), priority=10))
@@ -143,7 +143,7 @@ async def test_an_answer_is_watched_to_its_end_from_the_start() -> None:
 
 async def until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
-        while not holds():  # noqa: ASYNC110 - nobody tells of it
+        while not holds():  # noqa: ASYNC110 - there is no event to await
             await asyncio.sleep(0)
 
 

@@ -52,7 +52,7 @@ def load_preset(name: str) -> PlacementPolicy:
 
 
 @pytest.mark.parametrize("name", list_presets())
-def test_a_preset_says_whom_it_is_for_what_it_gives_up_and_what_proves_it(name: str) -> None:
+def test_a_preset_says_what_it_is_for_what_it_gives_up_and_what_proves_it(name: str) -> None:
     head = find_policy_file(name).read_text().splitlines()[:3]
     assert [line.partition(":")[0] for line in head] == ["# For", "# Gives up", "# Proved by"]
     file, _, test = head[2].partition(": ")[2].partition("::")

@@ -101,7 +101,7 @@ def test_every_cut_of_a_request_into_two_is_read(addresses: tuple[Address, Addre
 
 
 def test_requests_behind_one_another_are_answered_in_turn(addresses: tuple[Address, Address]) -> None:
-    """A verb that waits first: whoever stands behind it is not answered before it."""
+    """A request behind a verb that waits is not answered before it."""
     bind = build_request(
         f"{PREFIX}/bind", json.dumps(dict.fromkeys(("PodName", "PodNamespace", "PodUID", "Node"), "x")).encode()
     )
@@ -155,7 +155,7 @@ def test_of_half_sent_bodies_those_that_arrive_for_longest_make_room(addresses: 
             assert read_reply(client)[0] == 200
 
 
-def test_a_caller_that_hangs_up_harms_nobody(addresses: tuple[Address, Address]) -> None:
+def test_a_caller_that_hangs_up_harms_no_other(addresses: tuple[Address, Address]) -> None:
     for at in (10, len(HEAD) + 6, len(FILTER)):
         with open_connection(addresses[0]) as client:
             client.sendall(FILTER[:at])

@@ -160,7 +160,7 @@ async def test_without_the_setting_none_is() -> None:
     assert await stage.at(3600) == [0]
 
 
-async def test_an_extender_that_is_not_ready_evicts_nobody() -> None:
+async def test_an_extender_that_is_not_ready_evicts_no_pod() -> None:
     """Its ledger may be of yesterday."""
     stage = refused()
     stage.readiness.problem = "stale"

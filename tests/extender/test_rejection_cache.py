@@ -71,7 +71,7 @@ def test_another_size_is_another_answer() -> None:
     assert desk.filter_names("p", 4) == []
 
 
-def test_a_node_that_nobody_has_seen_is_not_kept_as_such() -> None:
+def test_an_unknown_node_is_not_cached_as_unknown() -> None:
     desk = full()
     assert desk.post_filter("p", names=["new"])["FailedNodes"] == {"new": "node not seen yet"}
     assert kept(desk) == 0
@@ -119,7 +119,7 @@ def test_never_is_not_said_of_a_node_whose_reason_became_later(
 
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_happens_the_answer_is_the_plain_one(seed: int) -> None:
-    """Against judging every node anew: who passes, and of which kind the reasons of all others are."""
+    """Compares with an evaluation of every node: the nodes that pass, and the kind of reason of all others."""
     rng = random.Random(seed)
     desk = SchedulerHarness({name: [rng.choice((4, 8, 15))] * rng.choice((1, 2)) for name in NAMES})
     ready = 0

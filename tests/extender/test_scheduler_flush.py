@@ -15,7 +15,7 @@ def stage() -> ActivatorHarness:
 
 
 async def test_what_only_the_flush_brings_back_is_counted(stage: ActivatorHarness) -> None:
-    """There was room, nobody could be kicked, and the scheduler came by itself 300 s later."""
+    """There was room, the pod could not be activated, and the scheduler came by itself 300 s later."""
     stage.door.errors["a"] = RefusedError(403, "Forbidden", "no")
     stage.add_rejected_pod("a")
     stage.free_node("n")

@@ -79,7 +79,7 @@ def test_trickling_clients_are_all_cut(address: Address) -> None:
         assert all(is_cut(client) for client in slow)
 
 
-def test_trickling_clients_hold_nobody_up() -> None:
+def test_trickling_clients_hold_up_no_other() -> None:
     """Others are answered while the server still waits for the slow ones."""
     extender = InMemoryExtender(recorded_requests.recorded_nodes(), recorded_requests.recorded_pods())
     with run_listener(extender.app, receive_seconds=PATIENCE_SECONDS) as at, ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""The listener with mutual TLS: only clients of our own authority, in date, and nobody may dawdle over a handshake."""
+"""The listener with mutual TLS: only clients of our own authority, in date, and no client may dawdle over a handshake."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_client_of_our_authority_is_served(address: Address, authority: Certif
 def test_others_do_not_get_through_the_handshake(
     address: Address, authority: CertificateAuthority, tmp_path: Path
 ) -> None:
-    """Nobody, a client of another authority, and one of ours whose certificate has ended."""
+    """A client without a certificate, one of another authority, and one of ours whose certificate has expired."""
     theirs = CertificateAuthority(tmp_path / "theirs").issue_pair("scheduler")
     for shown in (None, theirs, signed(authority, tmp_path, days=-1)):
         with pytest.raises((ssl.SSLError, ConnectionError)):
@@ -114,7 +114,7 @@ def test_only_http_1_1_is_offered(address: Address, authority: CertificateAuthor
 
 
 def test_no_session_is_resumed(address: Address, authority: CertificateAuthority) -> None:
-    """A client that comes back by a session is not checked again, whoever signs clients by then."""
+    """A client that resumes a session is not checked again, even if another authority signs clients by then."""
     context = ssl.create_default_context(cafile=str(authority.ca_file))
     pair = authority.issue_pair("scheduler-again")
     context.load_cert_chain(pair.certificate, pair.key)

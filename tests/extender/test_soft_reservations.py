@@ -1,4 +1,4 @@
-"""A place that was named and is not bound yet: others are led elsewhere, nobody is refused for it."""
+"""A place that was named and is not bound yet: other pods are led elsewhere, and none is refused because of it."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ GONE = {
 
 
 @pytest.mark.parametrize("pod", GONE.values(), ids=GONE)
-def test_whoever_waits_no_more_is_forgotten(pod: Pod) -> None:
+def test_a_pod_that_waits_no_more_is_forgotten(pod: Pod) -> None:
     book = refused("a")
     assert live(book, pod) == []
     assert "a" not in book

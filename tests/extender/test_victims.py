@@ -94,7 +94,7 @@ def test_among_many_pods_of_a_card_as_few_as_can_be_are_of_the_higher_priority(m
     assert found(holds, wants(6), node=snapshot_node(units=(16,))) == ["a", "e"]
 
 
-def test_nobody_is_evicted_on_a_node_with_a_problem() -> None:
+def test_no_pod_is_evicted_on_a_node_with_a_problem() -> None:
     assert found(FULL, wants(8), node=replace(snapshot_node(), problem="another unit")) is None
 
 
@@ -164,8 +164,8 @@ def test_the_first_of_all_sets_is_found(case: tuple[Node, list[Hold], CardReques
 
 @given(clusters())
 @settings(max_examples=100, deadline=None)
-def test_beyond_the_bounds_nobody_is_needless(case: tuple[Node, list[Hold], CardRequest, frozenset[str]]) -> None:
-    """The ways taken for many pods, on few: enough, nobody needless, and on one card the fewest of least priority."""
+def test_beyond_the_bounds_no_victim_is_needless(case: tuple[Node, list[Hold], CardRequest, frozenset[str]]) -> None:
+    """The method for many pods, tried on few: enough victims, none needless, and on one card the fewest of least priority."""
     node, holds, request, going = case
     rest = staying(holds, going)
     with pytest.MonkeyPatch.context() as patch:

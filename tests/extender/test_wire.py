@@ -203,7 +203,7 @@ def test_monstrous_quantities_are_refused_in_one_way_or_the_other(quantity: str)
         assert refusal(body)
 
 
-def test_a_doubled_annotation_key_disturbs_nobody() -> None:
+def test_a_doubled_annotation_key_harms_no_other_pod() -> None:
     doubled = '"annotations": {"vrampack.dev/card-model": "A10", '
     body = json.dumps(BODY).replace('"annotations": {', doubled)
     assert asked(body.encode()).card_request == WANTED  # the last one, as everywhere in Go

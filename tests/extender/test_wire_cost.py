@@ -1,4 +1,4 @@
-"""What reading a body costs is decided by us and not by whoever wrote the pod: counted in calls and in bytes."""
+"""The cost of reading a body does not depend on what its author wrote: counted in calls and in bytes."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class ProxyFault(Enum):
 
 
 def _nothing() -> None:
-    """Until a proxy has taken the rule, nobody waits for it."""
+    """A rule's waker until a proxy has taken the rule."""
 
 
 @dataclass(slots=True, eq=False)

@@ -178,7 +178,7 @@ class FaultProxy:
 
 
 class _Caller(asyncio.StreamReaderProtocol):
-    """Streams that also tell when the other side left, while nobody reads."""
+    """Streams that also tell when the other side left while no read is pending."""
 
     def __init__(self, accept: Callable[[Streams, asyncio.Event], None], loop: asyncio.AbstractEventLoop) -> None:
         left = self._has_left = asyncio.Event()

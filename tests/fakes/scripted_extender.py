@@ -55,7 +55,7 @@ class ScriptedCall:
     pod: str
     nodes: tuple[str, ...]
     says: str
-    """`ok`; for filter `no`, no node left; `error`, what a scheduler takes as a failure; `late`, nobody waits any more."""
+    """`ok`; for filter `no`, no node left; `error`, what a scheduler takes as a failure; `late`, after the caller gave up."""
 
 
 @dataclass(eq=False)
@@ -88,7 +88,7 @@ class ScriptedExtender:
         await self.stop()
 
     async def stop(self) -> None:
-        """Nobody listens any more."""
+        """Stops listening."""
         await self._client.close()
         await self._runner.cleanup()
 

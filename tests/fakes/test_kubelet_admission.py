@@ -121,7 +121,7 @@ async def test_a_sidecar_keeps_its_ids_for_itself() -> None:
         assert await rig.listed() == {"p": {"sidecar": sidecar, "main": main}}
 
 
-async def test_a_resource_that_nobody_registered_goes_by_without_a_call() -> None:
+async def test_an_unregistered_resource_is_admitted_without_a_call() -> None:
     """Kubelet takes it for no device at all: the pod is admitted, and started, without plugin or fence."""
     async with kubelet_rig() as rig:
         pod = kubelet_pod(resource="example.com/other")

@@ -52,7 +52,7 @@ async def test_variables_refer_to_earlier_ones() -> None:
         assert (env["UNITS"], env["EMPTY"]) == ("4 of $(UNKNOWN), $(PATH)", "")
 
 
-async def test_every_start_asks_the_fence_and_reads_the_annotations_anew() -> None:
+async def test_every_start_asks_the_fence_and_reads_the_annotations_again() -> None:
     async with kubelet_rig() as rig:
         pod = kubelet_pod(annotations=VISIBLE)
         await rig.kubelet.admit(pod)

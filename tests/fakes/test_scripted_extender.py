@@ -94,7 +94,7 @@ async def test_calls_are_remembered_with_their_meaning(
     assert extender.bodies == [ASK]
 
 
-async def test_a_call_nobody_waits_for_any_more_is_late(extender: ScriptedExtender) -> None:
+async def test_a_call_whose_caller_gave_up_is_late(extender: ScriptedExtender) -> None:
     extender.rules = [ScriptedRule("filter", hang_seconds=60)]
     with pytest.raises(TimeoutError):
         await ask(extender, "filter", timeout_seconds=0.1)

@@ -3,7 +3,7 @@
     {"t": 1790000000.1, "verb": "bind", "request": {...}, "status": 200, "answer": {...}, "error": null}
 
 `error` says why the scheduler heard no answer; `status` and `answer` are then null. A line is written before the answer is
-passed on, so whoever saw the answer finds the line.
+passed on, so a test that saw the answer finds the line.
 """
 
 import json

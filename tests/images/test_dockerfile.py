@@ -49,7 +49,7 @@ def test_every_stage_starts_from_a_base_that_can_be_given() -> None:
     ]
 
 
-def test_the_image_runs_as_nobody() -> None:
+def test_the_image_runs_as_an_unprivileged_user() -> None:
     """By number: a cluster that demands `runAsNonRoot` cannot look names up."""
     final = stages()[-1]
     assert [text for name, text in final if name == "USER"] == ["65532:65532"]

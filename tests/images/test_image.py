@@ -42,7 +42,7 @@ def ask(container: ImageContainer, *question: str) -> Any:  # noqa: ANN401 - JSO
     return json.loads(done.stdout)
 
 
-def test_it_says_what_it_is_and_runs_as_nobody(archive: ImageArchive) -> None:
+def test_it_says_what_it_is_and_runs_as_an_unprivileged_user(archive: ImageArchive) -> None:
     settings = archive.settings
     assert settings["User"] == f"{NOBODY}:{NOBODY}"
     assert (settings["Entrypoint"], settings["Cmd"]) == (["vrampack"], ["serve"])
@@ -100,7 +100,7 @@ def test_the_library_came_and_the_compiler_stayed(container: ImageContainer) -> 
     assert [path for path in compilers if path.is_file() and os.access(path, os.X_OK)] == []
 
 
-def test_inside_it_is_nobody_without_rights(container: ImageContainer) -> None:
+def test_inside_it_is_an_unprivileged_user(container: ImageContainer) -> None:
     assert ask(container, "user") == {
         "ids": [NOBODY] * 6,
         "groups": [],

@@ -19,7 +19,7 @@ from vrampack.simulator.kubeconfig import write_kubeconfig
 
 KICK = {"vrampack.dev/retry": "1-1"}
 SOON = 5.0
-"""A deadline nobody should meet."""
+"""A deadline that no call should reach."""
 ANNOTATIONS = {"vrampack.dev/allocation": "{}", "limit-mib.vrampack.dev/main": "4301"}
 
 

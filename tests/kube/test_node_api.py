@@ -1,4 +1,4 @@
-"""As whom an agent reads, and what it does when that is refused. What a node may read is shown in tests/e2e, by a real API server."""
+"""The identity an agent reads with, and what it does when that is refused. Against a real API server, tests/e2e shows what a node may read."""
 
 from __future__ import annotations
 

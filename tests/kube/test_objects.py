@@ -125,7 +125,7 @@ RAW_AMOUNTS = [b"1e999", b"-1e999", b'"\xff"', b"123456789012345678901234567890"
 
 
 @pytest.mark.parametrize("raw", RAW_AMOUNTS, ids=lambda raw: ascii(raw[:20]))
-def test_an_amount_nobody_can_decode_is_that_pods_problem(raw: bytes) -> None:
+def test_an_undecodable_amount_is_that_pods_problem(raw: bytes) -> None:
     limits = b'{"limits":{"aliyun.com/gpu-mem":' + raw + b"}}"
     body = b'{"spec":{"containers":[{"name":"main","env":' + raw + b',"resources":' + limits + b"}]}}"
     pod = msgspec.json.decode(body, type=PodObject)

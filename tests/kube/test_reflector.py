@@ -211,7 +211,7 @@ async def test_a_watch_that_is_silent_all_along_is_a_new_list(setting: Reflector
 
 
 async def test_a_watch_that_spoke_and_fell_silent_goes_on_where_it_was(setting: ReflectorHarness) -> None:
-    """A line that died: its version was good, and to list everything anew would cost a large cluster much."""
+    """The connection died, but its version was good, and listing everything again would cost a large cluster much."""
     setting.create("a")
     async with run_reflector(setting.api, setting.sink, silence_seconds=0.4):
         again = setting.proxy.when("GET", WATCH).hold()

@@ -38,7 +38,7 @@ REFUSALS: dict[str, tuple[int, bytes | None]] = {
 async def test_a_watch_that_ends_with_an_error_is_a_new_list(
     setting: ReflectorHarness, status: int, body: bytes | None
 ) -> None:
-    """Nobody knows what such a server makes of the version; what it missed is in the list, and the list is the only word."""
+    """Such a server may make anything of the version; what the watch missed is in the list, so only the list is trusted."""
     setting.create("a")
     setting.proxy.when("GET", WATCH).answer(status, body)
     async with run_reflector(setting.api, setting.sink):
@@ -84,7 +84,7 @@ async def test_watches_that_end_without_a_word_are_a_new_list_after_a_few(settin
 
 
 async def test_pages_and_an_open_watch_are_no_words(setting: ReflectorHarness) -> None:
-    """Half a list is nothing to trust, and headers may come from whoever stands before the API server."""
+    """Half a list is not trusted, and headers may come from a proxy in front of the API server."""
     setting.create(*(f"p{at:04}" for at in range(501)))
     page = setting.proxy.when("GET", r"continue=").hold(times=1)
     async with run_reflector(setting.api, setting.sink):

@@ -14,7 +14,7 @@ CASES: dict[str, tuple[Sequence[tuple[str, float]], bool]] = {
     "no watch is open": ([("", 100.0)], False),
     "a quiet cluster: a wait a second": ([(WAIT, 1.0)] * 60, False),
     "a busy one: a millisecond of waiting in a hundred": ([(READ, 0.099), (WAIT, 0.001)] * 100, False),
-    "a wait that nobody ended for more than 3 s": ([(WAIT, 1.0), (WAIT, 3.1)], True),
+    "a wait of more than 3 s": ([(WAIT, 1.0), (WAIT, 3.1)], True),
     "reading for more than 3 s without a wait": ([(WAIT, 1.0), (READ, 3.1)], True),
     "one short wait after that": ([(WAIT, 1.0), (READ, 3.1), (WAIT, 0.05)], True),
     "short waits, a tenth of a second in all": ([(WAIT, 1.0), (READ, 3.1), *[(WAIT, 0.03), (READ, 1.0)] * 4], False),

@@ -29,7 +29,7 @@ class Mutation:
 
 
 def join_mutations(*rooms: Mapping[str, Mutation]) -> dict[str, Mutation]:
-    """All rows by name. Raises `ValueError` when a name stands twice."""
+    """All rows by name. Raises `ValueError` when a name appears twice."""
     rows: dict[str, Mutation] = {}
     for room in rooms:
         doubled = rows.keys() & room.keys()

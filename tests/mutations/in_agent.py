@@ -84,7 +84,7 @@ AGENT: Mapping[str, Mutation] = {
         "if pod.pod.request is None:",
         f"{OLDER}::test_a_pod_of_before_the_policy_is_refused_with_its_text",
     ),
-    "a leave stays with ids that are handed out anew": Mutation(
+    "an admission outlives its ids": Mutation(
         "vrampack/agent/admission/fence.py",
         "handed = set(ids)",
         "handed: set[str] = set()",
@@ -183,7 +183,7 @@ AGENT: Mapping[str, Mutation] = {
         "pass",
         f"{PLUGIN}::test_where_nobody_can_hold_its_limit_it_does_not_start_and_holds_nothing",
     ),
-    "Allocate gives cards to whoever has none": Mutation(
+    "Allocate gives cards to containers that have none": Mutation(
         "vrampack/agent/admission/injection.py",
         'NO_CARD_ENV: Final = {"NVIDIA_VISIBLE_DEVICES": "void"}',
         'NO_CARD_ENV: Final = {"NVIDIA_VISIBLE_DEVICES": "all"}',

@@ -154,7 +154,7 @@ BINDINGS: Mapping[str, Mutation] = {
         "if False:",
         f"{BINDING}::test_a_pod_that_admission_did_not_wire_is_refused_where_it_would_see_no_card",
     ),
-    "a place that nobody confirms is never looked up": Mutation(
+    "an unconfirmed place is never looked up": Mutation(
         "extender/scheduling/binding_fence.py",
         "if now >= due and key not in excluded:",
         "if False:",

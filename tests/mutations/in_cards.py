@@ -98,7 +98,7 @@ CARDS: Mapping[str, Mutation] = {
         'return self.injection == "exact"',
         f"{FITS}[not wired, on a legacy node]",
     ),
-    "containers get cards in a way that nobody knows": Mutation(
+    "containers get cards in an unknown way": Mutation(
         "vrampack/cards/reasons.py",
         "if node.injection is None:",
         "if False:",

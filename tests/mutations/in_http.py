@@ -43,7 +43,7 @@ DOORS: Mapping[str, Mutation] = {
         "context.num_tickets = 2",
         "tests/extender/test_server_tls.py::test_no_session_is_resumed",
     ),
-    "whoever came first keeps a probe out": Mutation(
+    "the first connections keep a probe out": Mutation(
         "vrampack/http/open_connections.py",
         "oldest = next(each for each in crowd if not each.is_answering)",
         "oldest = next(each for each in reversed(crowd) if not each.is_answering)",
@@ -122,7 +122,7 @@ DOORS: Mapping[str, Mutation] = {
         "size = len(self._unparsed)",
         "tests/extender/test_back_pressure.py::test_requests_without_end_are_not_queued_without_end",
     ),
-    "a label named like a field makes a pod be read anew each time": Mutation(
+    "a label named like a field makes a pod be read again each time": Mutation(
         "extender/wire/args.py",
         "self._cache[digest] = scheduling_request",
         "pass",

@@ -34,7 +34,7 @@ KMOD: Mapping[str, Mutation] = {
         "if not listed[name].files and self._workload.is_gone(uid):",
         f"{TESTS}::test_instances_of_people_are_left_alone",
     ),
-    "a module that holds nobody lets containers start": Mutation(
+    "a module that holds no limit lets containers start": Mutation(
         BACK_END,
         "problem = find_module_problem(self._client.read_state(), self._context.cards.driver_version)",
         'problem = ""',

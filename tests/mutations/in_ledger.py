@@ -75,7 +75,7 @@ LEDGERS: Mapping[str, Mutation] = {
         "if True:",
         f"{LEDGER}::test_what_a_bound_pod_holds_is_free_for_nobody",
     ),
-    "nobody is told which node changed": Mutation(
+    "the change log does not name the changed node": Mutation(
         "policies/engine/change_log.py",
         "self._changed[name] = self.generation",
         "pass",
@@ -87,7 +87,7 @@ LEDGERS: Mapping[str, Mutation] = {
         "if before is None:",
         f"{ROOM}::test_a_pod_that_is_gone_gives_room",
     ),
-    "another policy lets nobody be asked again": Mutation(
+    "after a change of policy no pod is asked again": Mutation(
         "extender/state/ledger_changes.py",
         "self._capacity_gained_at = dict.fromkeys(names, self.capacity_generation)",
         "pass",
@@ -117,7 +117,7 @@ LEDGERS: Mapping[str, Mutation] = {
         "if not any(each.is_set() for each in self._listed.values()) or resource not in self._activity_at:",
         f"{SYNC}::test_nothing_is_trusted_before_both_lists_ended",
     ),
-    "a ledger that nobody feeds is trusted": Mutation(
+    "a ledger that hears no events is trusted": Mutation(
         "extender/state/sync.py",
         "if silence > self._stale_seconds:",
         "if False:",
@@ -219,13 +219,13 @@ LEDGERS: Mapping[str, Mutation] = {
         "if False:",
         f"{CLIENT}::test_4xx_is_a_definite_no",
     ),
-    "a Binding is for whoever has the name": Mutation(
+    "a Binding is for any pod of that name": Mutation(
         "vrampack/kube/client.py",
         'metadata: dict[str, object] = {"name": name, "namespace": namespace, "uid": uid}',
         'metadata: dict[str, object] = {"name": name, "namespace": namespace}',
         f"{CLIENT}::test_a_pod_of_another_uid_is_refused_and_nothing_is_written",
     ),
-    "a kick is for whoever has the name": Mutation(
+    "an activation is for any pod of that name": Mutation(
         "vrampack/kube/client.py",
         'body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}',
         'body = {"metadata": {"annotations": dict(annotations)}}',

@@ -50,7 +50,7 @@ PRELOAD: Mapping[str, Mutation] = {
         "self._ledger.remove_process(connection.process)",
         f"{SERVER}::test_who_is_hung_up_on_holds_what_it_held_until_it_ends",
     ),
-    "nobody waits who asks too fast": Mutation(
+    "a process that asks too fast does not wait": Mutation(
         f"{ROOM}/rate_limit.py",
         "return max(0.0, -bucket.tokens / self._per_second)",
         "return 0.0",

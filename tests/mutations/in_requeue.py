@@ -29,7 +29,7 @@ WAITING: Mapping[str, Mutation] = {
         "return sorted([*nominees, *more], key=lambda pod: (pod.priority, pod.created_at, pod.uid))",
         f"{NOMINATIONS}::test_of_two_nominees_for_one_card_the_more_important_one_has_it",
     ),
-    "a nomination that ends wakes nobody": Mutation(
+    "a nomination that ends wakes no pod": Mutation(
         "extender/state/ledger.py",
         "self.release_nominated_capacity(before)",
         "pass",

@@ -59,7 +59,7 @@ VERBS: Mapping[str, Mutation] = {
         "return FilterOutcome(sorted(passed), unschedulable, unresolvable)",
         f"{ENGINE}::test_names_that_fit_are_answered_in_the_order_asked",
     ),
-    "a node that nobody has seen is left out of the answer": Mutation(
+    "an unknown node is left out of the answer": Mutation(
         "policies/engine/verdict_table.py",
         "unschedulable |= {name: _UNKNOWN_NODE for name in passed if name not in self._fitting}",
         "pass",
@@ -89,7 +89,7 @@ VERBS: Mapping[str, Mutation] = {
         "pass",
         f"{ENGINE}::test_a_changed_node_is_evaluated_again",
     ),
-    "what one pod finds is told to nobody, not even to it": Mutation(
+    "what one pod finds is not even told to that pod": Mutation(
         "policies/engine/engine.py",
         "return table.with_verdicts({name: self._find_pod_verdict(name, pod_request, uid) for name in special})",
         "return table",

@@ -61,7 +61,7 @@ class ProductCopy:
         self._server.stdin.flush()
         answer = self._server.stdout.readline()
         if not answer:
-            raise RuntimeError(f"nobody runs tests any more, exit code {self._server.wait()}")
+            raise RuntimeError(f"the test server has ended, exit code {self._server.wait()}")
         return MutationOutcome(int(answer), output.read_text(errors="replace"))
 
 

@@ -89,7 +89,7 @@ def _link(folder: Path, files: Iterable[Path]) -> None:
 
 
 def _inside(around: NodeSite, arguments: Sequence[str]) -> int:
-    """Pytest as a child of the namespace's first process; returns when nobody is left in there."""
+    """Pytest as a child of the namespace's first process; returns when no process is left in there."""
     environment = {**os.environ, VARIABLE: str(around.site)}
     pytest = [sys.executable, "-m", "pytest", "-m", "node", "-p", "no:randomly", *arguments]
     if not any(argument.startswith("tests/") for argument in arguments):

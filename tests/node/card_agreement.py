@@ -21,7 +21,7 @@ def inspect_holdings(node: LiveNode) -> Held:
 
 
 def list_kubelet_holdings() -> Held:
-    """As kubelet tells whoever asks its pod-resources door: an id names its card."""
+    """As kubelet's pod-resources socket lists them: an id names its card."""
     return dict(
         Counter((each.pod, id_.partition("::")[0]) for each in list_pod_resources(RESOURCE) for id_ in each.ids)
     )

@@ -32,7 +32,9 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
 [grpc]
 address = "{socket}"
 """
-RESTRICTED = "# Where CAP_SYS_RESOURCE is missing nobody may lower a score, and runc would die of it.\nrestrict_oom_score_adj = true"
+RESTRICTED = (
+    "# Without CAP_SYS_RESOURCE no process may lower a score, and runc would die of it.\nrestrict_oom_score_adj = true"
+)
 SECTIONS = {
     2: """\
 [plugins."io.containerd.grpc.v1.cri"]

@@ -109,7 +109,7 @@ class NodeControlPlane:
             "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction",
             "--allow-privileged=true",
-            # Webhooks are called at the addresses of their pods: nobody here translates those of Services.
+            # Call webhooks at the addresses of their pods: nothing here translates those of Services.
             "--enable-aggregator-routing",
             *self._emulation(),
         ]

@@ -47,7 +47,7 @@ SOURCES = (
 
 
 def prepare_images(folder: Path, programs: Mapping[str, Path], *, has_product: bool = True) -> list[Path]:
-    """The archives to import, made anew where their sources changed; the product's only if the node is to have it."""
+    """The archives to import, rebuilt where their sources changed; the product's only if the node is to have it."""
     folder.mkdir(parents=True, exist_ok=True)
     if has_product:
         _build(folder / "vrampack.sources")

@@ -1,5 +1,5 @@
 # What the programs of a node write to by fixed names gets a place of its own, in this mount namespace only. The arguments
-# are the command; this shell stays the first process, which buries whoever is left to it.
+# are the command; this shell stays the first process, which reaps every orphan.
 set -eu
 site=$VRAMPACK_NODE_SITE
 mount --make-rshared /

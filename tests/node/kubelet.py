@@ -99,7 +99,7 @@ def forget_sockets() -> None:
 
 
 def remove_files() -> None:
-    """Everything that kubelet and its containers keep on the disk; nobody has any of it mounted any more."""
+    """Everything that kubelet and its containers keep on the disk; none of it may still be mounted."""
     for folder in (ROOT, POD_LOGS):
         for path in folder.glob("*"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -69,7 +69,7 @@ def hierarchies() -> list[Path]:
 
 
 def remove_cgroup(name: str) -> None:
-    """In every tree, with everything below it; nobody may live there any more."""
+    """In every tree, with everything below it; no process may be left in there."""
     for tree in hierarchies():
         for path in sorted((tree / name).glob("**"), key=lambda path: len(path.parts), reverse=True):
             path.rmdir()

@@ -253,7 +253,7 @@ class LiveNode:
 
     @contextmanager
     def stopped_agent(self) -> Iterator[int]:
-        """It hangs inside: what kubelet calls waits. Whoever wants it dead in the middle of a call kills it in there."""
+        """Inside the block it hangs, so kubelet's calls wait. A test may kill it there, in the middle of a call."""
         (pid,) = self.agent_pids()
         os.kill(pid, SIGSTOP)
         try:

@@ -22,7 +22,7 @@ class StartTimes:
     starts: float
     whole_seconds: float
     waits: dict[str, float]
-    """Seconds by whom was waited for: kubelet, api_server, runtime."""
+    """Seconds waited, by what was waited for: kubelet, api_server, runtime."""
     whole: dict[float, float]
     awaits: dict[float, float]
 

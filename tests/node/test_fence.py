@@ -1,4 +1,4 @@
-"""Two extenders gave away the same room: on the node one pod starts, and nobody waits for ever."""
+"""Two extenders gave away the same room: on the node one pod starts, and no pod waits for ever."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_one_of_two_starts_the_other_is_evicted_and_its_successor_finds_a_card(
 
 
 def test_a_bare_pod_in_that_place_is_kept_and_told(node: LiveNode, pair: tuple[StubGpu, ...]) -> None:
-    """Nobody would make it again. It waits for longer than another one that is evicted, and starts when there is room."""
+    """No controller would recreate it. It waits for longer than another one that is evicted, and starts when there is room."""
     full, _ = pair
     with without_scheduler(node):
         node.apply(a_replica_set("owned", 1, main=8), a_pod("bare", main=8), a_replica_set("late", 1, main=8))

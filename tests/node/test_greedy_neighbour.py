@@ -1,6 +1,6 @@
 """A greedy neighbour harms only itself: programs that take memory, held by the library, on a simulated driver.
 
-Containers, kubelet, agent and library are real. What the driver counts is the judge: nobody of ours wrote it.
+Containers, kubelet, agent and library are real. The judge is what the driver counts, independently of the product.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def test_each_container_sees_its_limit_and_the_node_the_sum(
 
 @pytest.mark.containerd(DEBIAN_1_6, BUILT_2)
 def test_who_takes_too_much_fails_alone(apps: LiveNode, driver: FakeDriver) -> None:
-    """6 GiB in a container of 4 units: error 2, CrashLoopBackOff, and nobody else notices."""
+    """6 GiB in a container of 4 units: error 2, CrashLoopBackOff, and no other pod notices."""
     before = [list_container_starts(apps, f"{APP}-{number}") for number in (0, 1)]
     apps.apply(an_app(GREEDY, str(6 * 1024)))
 

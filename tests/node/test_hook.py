@@ -1,6 +1,6 @@
 """The createRuntime hook, installed as docs/limits.md says: from containerd through the hook to the agent and back.
 
-With control groups of version 1 nobody holds limits: the agent says yes, and that it was asked is what is seen.
+With version 1 cgroups no back end holds limits: the agent says yes, and the tests see that it was asked.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def test_a_container_with_gpu_memory_is_asked_about_and_another_is_not(hooked: L
     assert not asked(hooked, "plain")
 
 
-def test_while_nobody_answers_it_does_not_start_and_says_why(hooked: LiveNode) -> None:
+def test_while_the_agent_is_silent_it_does_not_start_and_says_why(hooked: LiveNode) -> None:
     """The fence lets it through, and the hook stands behind the fence. An agent that comes back answers."""
     SOCKET.unlink()
     hooked.apply(a_pod("asks", main=4), a_pod("plain", main=0))

@@ -45,7 +45,7 @@ def test_a_container_of_a_previous_plugin_runs_on_restarts_and_is_counted(
 ) -> None:
     (gpu,) = cards.gpus
     older = a_pod("older", main=4)
-    older["spec"]["schedulerName"] = "gpushare"  # nobody here has that name: the test binds it
+    older["spec"]["schedulerName"] = "gpushare"  # no scheduler here has that name: the test binds it
     with without_agent(node, GPU_LABEL):
         with older_plugin([f"{gpu.uuid}-_-{unit}" for unit in range(UNITS)], ENVIRONMENT_OF_GPUSHARE):
             node.wait(lambda: read_allocatable(node) == UNITS, what="that plugin's units are offered")

@@ -117,7 +117,7 @@ def test_nothing_starts_while_no_spec_can_be_written(node: LiveNode, cards: Fake
 
 
 def test_a_folder_that_is_gone_is_found_again(node: LiveNode, cards: FakeNvmlMachine) -> None:
-    """Somebody removes it, and NVIDIA's tools make it again. The agent has the one that is no more, and starts anew."""
+    """An administrator removes it, and NVIDIA's tools make it again. The agent has the deleted one mounted, and restarts."""
     (gpu,) = cards.gpus
     node.apply(a_pod("restarts", main=4))
     node.wait(lambda: is_ready(node, "restarts"), what=lambda: node.describe(""))

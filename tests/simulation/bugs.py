@@ -157,7 +157,7 @@ def bind_by_name_alone(patch: Patch) -> None:
 
 
 def never_look_up_a_reservation(patch: Patch) -> None:
-    """A place nobody answered for is kept for a pod that is gone."""
+    """A place whose Binding got no answer is kept for a pod that is gone."""
 
     async def nothing(self: BindingFence, reservation: Reservation, slots: asyncio.Semaphore) -> None:
         pass

@@ -151,7 +151,7 @@ class InvariantChecker:
     def _posting(self, process: str, uid: str, node: str, annotations: Mapping[str, str]) -> None:
         """A Binding is about to be sent: its place is reserved, and there is room for it as far as was heard.
 
-        One that is sent again is the same place, whoever came there in between.
+        One that is sent again keeps its place, whichever pods came there in between.
         """
         ledger = self._world.processes[process].ledger
         shares = allocation_of(annotations)
@@ -249,7 +249,7 @@ class InvariantChecker:
     # The end
 
     def check_settled(self) -> None:
-        """Faults have stopped, 90 s have passed: nobody waits who could run (I10), and no place is kept for nobody (I5)."""
+        """Faults have stopped, 90 s have passed: no pod waits that could run (I10), and no place is kept for a pod that is gone (I5)."""
         self.check_step()
         pods = {pod["metadata"]["uid"]: pod for pod in self._world.pods()}
         for process in self._world.processes.values():

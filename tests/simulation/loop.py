@@ -34,7 +34,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._tasks: dict[asyncio.Task[Any], None] = {}
         """Alive, in the order in which they began: a set has none."""
         self.failures: list[str] = []
-        """What was raised and caught by nobody."""
+        """What was raised and not caught."""
         self.set_task_factory(self._new_task)
         self.set_exception_handler(self._failed)
 

@@ -92,7 +92,7 @@ class OperatedCluster:
         self._lands = [each for each in self._lands if each[0] > self.world.seconds]
 
     def _answer_all(self) -> None:
-        """Until nobody has anything to say."""
+        """Until no call is waiting."""
         while True:
             for call in tuple(self.world.network.calls):
                 self._answer(call)

@@ -67,7 +67,7 @@ class SimulatedExtender:
         """What the last comparison with the API was made of; see `invariants`."""
 
     def crashed(self) -> str:
-        """What no process may do: raise in the background, or leave an exception to nobody."""
+        """What no process may do: raise in the background, or leave an exception uncaught."""
         for task in self.background:
             if task.done():
                 return f"{task.get_coro()} ended: {task.exception()!r}"

@@ -11,7 +11,7 @@ from tests.simulation.world import Mode, SimulationSettings, SimulationWorld, si
 
 STEPS_PER_SEED = 250
 ROUNDS, ROUND_SECONDS = 45, 2.0
-"""90 s: a place nobody answered for is looked up every 30 s at least."""
+"""90 s: a place whose Binding got no answer is looked up every 30 s at least."""
 SHRINKING_RUNS = 600
 
 
@@ -75,7 +75,7 @@ def settle_world(world: SimulationWorld, judge: InvariantChecker) -> None:
 
 
 def _quiet(world: SimulationWorld) -> None:
-    """Until nobody has anything to say."""
+    """Until no call is waiting."""
     for _ in range(100):
         while world.network.late:
             world.network.late.pop().execute()

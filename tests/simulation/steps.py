@@ -356,7 +356,7 @@ def _wait(world: SimulationWorld, step: Step) -> str | None:
 
 
 def _silence(world: SimulationWorld, step: Step) -> str | None:
-    """Nobody hears anything for longer than the ledger may be trusted."""
+    """No process hears anything for longer than the ledger may be trusted."""
     for _ in range(5):
         world.pass_time(26.0)
         world.run_ready()

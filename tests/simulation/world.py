@@ -88,7 +88,7 @@ class Decided:
 
 @dataclass
 class SimulationWorld:
-    """Made anew for every run."""
+    """A new one for every run."""
 
     mode: Mode
     around: SimulationSettings
@@ -106,7 +106,7 @@ class SimulationWorld:
     crashes: list[str] = field(default_factory=list)
     """What verbs raised."""
     cordoned: set[str] = field(default_factory=set)
-    """Nodes that the scheduler offers nobody."""
+    """Nodes that the scheduler offers to no pod."""
     on_filter: list[Callable[[SimulatedExtender, Object, Mapping[str, Any]], None]] = field(default_factory=list)
     """Told of every answer of filter."""
 

@@ -28,7 +28,7 @@ class HandClock:
 
     @property
     def asleep_for(self) -> float | None:
-        """How long the sleeper still wants to sleep; None when nobody does."""
+        """How long the sleeper still wants to sleep; None without one."""
         return min(((due - self._now).total_seconds() for due in self._sleepers.values()), default=None)
 
     def advance(self, seconds: float) -> None:

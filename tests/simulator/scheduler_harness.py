@@ -75,7 +75,7 @@ class SimulatedSchedulerHarness:
 
 @asynccontextmanager
 async def simulated_scheduler_harness() -> AsyncIterator[SimulatedSchedulerHarness]:
-    """Nobody schedules yet."""
+    """No scheduler runs yet."""
     async with ApiServer() as api, ScriptedExtender(api.url) as extender:
         settings = SchedulerSettings.from_yaml(CONFIGURATION.format(url=extender.url))
         yield SimulatedSchedulerHarness(api, extender, HandClock(), settings)

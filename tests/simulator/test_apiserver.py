@@ -285,9 +285,7 @@ async def test_a_table_alone_is_no_answer_to_an_unknown_version_of_it(
         assert response.status == 406
 
 
-async def test_a_write_whose_answer_nobody_could_read_is_not_made(
-    api: ApiServer, client: aiohttp.ClientSession
-) -> None:
+async def test_a_write_with_an_unreadable_answer_is_not_made(api: ApiServer, client: aiohttp.ClientSession) -> None:
     """Create, patch and delete: refused before anything happens."""
     before = api.create(a_pod("there"))
     pods, only = f"{api.url}/api/v1/namespaces/default/pods", {"Accept": "text/plain"}

@@ -55,7 +55,7 @@ REFUSED = {
     ),
     "no name": ("kind: Node\nmetadata: {}\n", "document [0].metadata.name: missing; give the Node a name"),
     "a spec that is none": ("kind: Pod\nmetadata: {name: p}\nspec: 4\n", "document [0].spec: not an object"),
-    "one twice": (f"{POD}---\n{POD}", "document [1]: Pod p stands twice; leave one"),
+    "one twice": (f"{POD}---\n{POD}", "document [1]: Pod p appears twice; remove one"),
 }
 
 

@@ -26,7 +26,7 @@ NO = {"*": "no card"}
 
 @pytest.fixture
 async def town() -> AsyncIterator[SimulatedSchedulerHarness]:
-    """Nobody schedules yet."""
+    """No scheduler runs yet."""
     async with simulated_scheduler_harness() as made:
         yield made
 
@@ -105,7 +105,7 @@ async def test_a_restarted_scheduler_goes_by_what_the_api_holds(town: SimulatedS
         await town.wait_until_bound("b")
 
 
-async def test_changes_that_were_compacted_away_are_read_anew(running: SimulatedSchedulerHarness) -> None:
+async def test_changes_that_were_compacted_away_are_listed_again(running: SimulatedSchedulerHarness) -> None:
     """A node that is gone is no candidate, and a pod that is gone holds nothing."""
     running.node("n1", units=4)
     running.node("n2", units=4)

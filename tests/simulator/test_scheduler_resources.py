@@ -101,7 +101,7 @@ INTERESTS = {
 
 
 @pytest.mark.parametrize(("spec", "want"), INTERESTS.values(), ids=INTERESTS)
-def test_whom_the_extender_is_asked_about(spec: dict[str, Any], want: bool) -> None:  # noqa: FBT001 - a table
+def test_which_pods_the_extender_is_asked_about(spec: dict[str, Any], want: bool) -> None:  # noqa: FBT001 - a table
     assert requests_any({"spec": spec}, {GPU}) is want
 
 
@@ -125,6 +125,6 @@ def test_taints(tolerations: list[dict[str, str]], want: bool) -> None:  # noqa:
     assert (not run_filters({"spec": {"tolerations": tolerations}}, node)) is want
 
 
-def test_a_taint_that_only_prefers_refuses_nobody() -> None:
+def test_a_taint_that_only_prefers_refuses_no_pod() -> None:
     node = {"metadata": {}, "spec": {"taints": [TAINT | {"effect": "PreferNoSchedule"}]}}
     assert run_filters({"spec": {}}, node) == []

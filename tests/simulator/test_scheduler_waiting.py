@@ -103,7 +103,7 @@ async def test_refused_pods_do_not_wake_one_another(running: SimulatedSchedulerH
     assert [running.filters(name) for name in names] == [3] * 5
 
 
-async def test_a_heartbeat_of_a_node_wakes_nobody(running: SimulatedSchedulerHarness) -> None:
+async def test_a_heartbeat_of_a_node_wakes_no_pod(running: SimulatedSchedulerHarness) -> None:
     running.node("n1")
     running.extender.rules = [ScriptedRule("filter", refuse=NO)]
     running.pod("a")

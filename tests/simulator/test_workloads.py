@@ -239,7 +239,7 @@ def test_a_suffix_that_is_taken_is_drawn_again() -> None:
     assert [name[-5:] for name in list_pod_names(store)] == ["11111", "22222"]
 
 
-def test_pods_of_a_kind_that_is_not_served_are_nobody_s_business() -> None:
+def test_pods_of_a_kind_that_is_not_served_are_left_alone() -> None:
     store = a_store()
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "elsewhere", "controller": True}
     body = {"metadata": {"name": "a", "ownerReferences": [owner]}, "spec": {"containers": [{"name": "main"}]}}

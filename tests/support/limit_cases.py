@@ -60,8 +60,8 @@ SURFACES = (
     limit_case("app --surface --xfer 3000 3000", NOT_OFFERED),
     limit_case("app --heap 4000 --then 302 --then 300", "allocated 4000 MiB", REFUSED, "allocated 300 MiB"),
 )  # fmt: skip
-"""For the drivers of `SURFACE_VERSIONS`, whose heap call takes memory by the size of a surface too: nobody counts that, so
-it is not offered, and the rest of the call is as ever. Twice 3000 MiB is more than the limit; one call takes less than 4 GiB."""
+"""For the drivers of `SURFACE_VERSIONS`, whose heap call takes memory by the size of a surface too: no
+back end counts that, so it is not offered; the rest of the call works as ever. Twice 3000 MiB is over the limit; one call takes < 4 GiB."""
 
 SURFACE_VERSIONS = ("515.43.04", "520.61.05", "525.147.05")
 """Of each branch that has it. No kernel module simulates one: the newest with one device for all minors is of 535."""

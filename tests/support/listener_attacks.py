@@ -35,7 +35,7 @@ class AttackedListener:
     port: int
     path: str
     ca_file: Path | None = None
-    """Whom a client trusts, where the listener has TLS."""
+    """The authority a client trusts, where the listener has TLS."""
 
     def build_usual_call(self) -> bytes:
         return build_request(self.path, b"", method="GET")

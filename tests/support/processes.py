@@ -53,7 +53,7 @@ class ManagedProcess:
 
     @property
     def has_crashed(self) -> bool:
-        """Whether it ended although nobody here ended it."""
+        """Whether it ended without being stopped here."""
         return self._running is not None and not self.is_running and not self._was_stopped
 
     def start(self) -> None:
@@ -132,7 +132,7 @@ class ManagedProcess:
 
 
 def choose_free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now, all different."""
+    """Ports on which nothing listens now, all different."""
     found: set[int] = set()
     while len(found) < count:
         port = secrets.choice(
@@ -150,7 +150,7 @@ def _ports_of_worker() -> range:
 
 
 def _plain_environment(directory: Path) -> dict[str, str]:
-    """Neither proxies nor credentials nor KUBECONFIG of whoever runs the suite reach the programs under test."""
+    """Proxies, credentials and KUBECONFIG of the user who runs the suite do not reach the programs under test."""
     return {"PATH": os.environ["PATH"], "HOME": str(directory), "LANG": "C.UTF-8"}
 
 

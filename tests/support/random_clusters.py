@@ -1,4 +1,4 @@
-"""Random clusters as raw API objects: every kind of node and pod there may be, and texts that nobody should write.
+"""Random clusters as raw API objects: every kind of node and pod there may be, and texts that should not be written.
 
 Made from a seed, not drawn piece by piece: ten times the clusters in the same time. Names and card counts are few
 and memory is scarce, so that refusals of every kind come up.

@@ -43,7 +43,7 @@ class SimulatedKmod:
     def __init__(self, driver: str = "580.95.05") -> None:
         self.is_loaded = True
         self.is_unreadable = False
-        """But for its version: whoever reads has no CAP_SYS_ADMIN."""
+        """Except for its version: the reader has no CAP_SYS_ADMIN."""
         self.is_forbidden = False
         """By a profile of the node: not even opened."""
         self.load(driver)

@@ -1,6 +1,6 @@
 """The other opinion: what filter and prioritize must answer, from raw JSON objects, the slow way.
 
-Written from the contract, not from the code, and importing nothing of it. Every call counts the whole cluster anew:
+Written from the contract, not from the code, and importing nothing of it. Every call counts the whole cluster again:
 which cards a node has, what every live pod holds on them, what the pod in question asks, and why a node will not do.
 """
 

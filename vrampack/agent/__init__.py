@@ -1,5 +1,5 @@
-"""The node program: finds cards, publishes them, and sees that a container starts with exactly its own.
+"""The node program: finds cards, publishes them, and lets a container start only with exactly its own.
 
-It stands beside `extender` on `cards` and `kube` and knows neither policies nor the ledger: what a pod was given is
-read from the pod's record. Read `fence.py` first (who may start), then `device_plugin.py` (what kubelet asks).
+Like `extender` it builds on `cards` and `kube`, and it knows neither policies nor the ledger: it reads from a pod's record
+what the pod was given. Read `fence.py` first (which containers may start), then `device_plugin.py` (what kubelet asks).
 """

@@ -292,7 +292,7 @@ def _build_families(snapshot: AgentSnapshot, node: str) -> Iterable[Metric]:
     yield offered
     lingering = GaugeMetricFamily(
         "vrampack_agent_lingering_pods",
-        "Pods that hold cards although the API server has them no more: their cgroup still stands on the node.",
+        "Pods that hold cards although the API server no longer has them: their cgroup still exists on the node.",
     )
     lingering.add_metric([], snapshot.lingering_pods)
     yield lingering

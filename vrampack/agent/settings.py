@@ -103,7 +103,7 @@ XidNumbers = tuple[Annotated[int, Field(ge=1)], ...]
 
 
 class XidSettings(StrictModel):
-    """What an error of the driver means for its card, where it is not to be what NVIDIA's catalogue says."""
+    """What an error of the driver means for its card, where that should differ from NVIDIA's catalogue."""
 
     ignore: XidNumbers = Field(default=(), strict=False)
     """XID numbers that must not take a card."""
@@ -173,7 +173,7 @@ class RuntimeClassSettings(StrictModel):
 
 
 class OveruseSettings(StrictModel):
-    """What is said of containers over their limit where nothing holds it (`enforcement: watch`)."""
+    """What happens to containers over their limit where no back end holds it (`enforcement: watch`)."""
 
     slack_mib: int = Field(default=512, ge=0, le=1_048_576)
     """MiB above the limit that are allowed: a process costs more than it allocates, about 450 MiB on a T4."""
@@ -285,7 +285,7 @@ class AgentConfiguration(StrictModel):
         if self.kmod.unknown == "deny" and self.enforcement != "kmod":
             raise ValueError("kmod.unknown: deny needs enforcement: kmod, since nothing else can hold it")
         if self.kmod.unknown == "deny" and self.cards.are_selected:
-            raise ValueError("kmod.unknown: deny takes every card, so it needs cards.include and cards.exclude empty")
+            raise ValueError("kmod.unknown: deny covers every card, so it needs cards.include and cards.exclude empty")
         return self
 
 

@@ -1,4 +1,4 @@
-"""What a change of a node may change in the verdicts on it: let a rejected pod fit, or give another kind of reason."""
+"""Decides how a change of a node may change verdicts on it: let a rejected pod fit, or give another kind of reason."""
 
 from __future__ import annotations
 

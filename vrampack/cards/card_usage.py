@@ -1,4 +1,4 @@
-"""What is really used of a node's cards, as the annotation `vrampack.dev/usage` of the node's Lease says it.
+"""The measured use of a node's cards: the annotation `vrampack.dev/usage` of the node's Lease.
 
 A record says what a pod may use; this says what was measured. It never changes what a record or a limit is.
 """

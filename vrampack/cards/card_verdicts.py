@@ -38,7 +38,7 @@ class CardHeal:
 
     at: str
     waived: tuple[str, ...] = ()
-    """Causes that do not count although NVML goes on saying them."""
+    """Causes that do not count although NVML still reports them."""
 
 
 def build_verdict_object(verdict: CardVerdict) -> dict[str, object]:

@@ -1,7 +1,7 @@
-"""What people and tools see of nodes: gpushare's inspect JSON, with what that one cannot express added.
+"""Nodes as people and tools see them: gpushare's inspect JSON, extended by what that form cannot express.
 
 `nodes[].devs[].pods[]` keep gpushare's names; uuid, model, health and the rest are additions that its readers skip.
-The extender's inspect routes and the command line show this one form. `usedGPU` is what no other pod may have: a pod
+The extender's inspect routes and the command line show this form. `usedGPU` is what is not available to other pods: a pod
 on no known card counts on every card. `heldGPU` counts every pod once: on a card the pods that are known to be there,
 on a node all of them.
 """

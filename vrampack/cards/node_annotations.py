@@ -120,7 +120,7 @@ def _read_cards(name: str, text: str) -> NodeFacts:
         raise RecordError(f"cards: not a list of at most {MAX_CARDS} cards")
     read = tuple(sorted((_read_card(card, f"cards[{at}]") for at, card in enumerate(cards)), key=lambda c: c.index))
     if len({card.uuid for card in read}) != len(read) or len({card.index for card in read}) != len(read):
-        raise RecordError("cards: a uuid or an index stands twice")
+        raise RecordError("cards: a uuid or an index appears twice")
     injection = value.get("injection", "exact")
     return NodeFacts(
         name,

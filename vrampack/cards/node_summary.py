@@ -159,7 +159,7 @@ class EquivalenceClass(NamedTuple):
     """
 
     free_units: int
-    """Units that so many usable cards have free, each."""
+    """Units that as many usable cards as requested have free, each."""
     uncrowded_units: int
     """The same if every card were usable."""
     shareable_units: int
@@ -169,13 +169,13 @@ class EquivalenceClass(NamedTuple):
     wired_units: int
     """As `unreserved_units`, where containers of such a pod get the cards of its annotations."""
     unreserved_units: int
-    """Units that so many cards of the permitted models have, each, which are not reserved for others."""
+    """Units that as many cards of the permitted models have, each, which are not reserved for others."""
     permitted_units: int
-    """Units that so many cards have, each, of models that are allowed and that a rule permits."""
+    """Units that as many cards have, each, of models that are allowed and that a rule permits."""
     allowed_card_units: int
-    """Units that so many cards of the allowed models have, each."""
+    """Units that as many cards of the allowed models have, each."""
     card_units: int
-    """Units that so many cards have, each."""
+    """Units that as many cards have, each."""
     largest_card_units: int
     """Units of the largest card."""
     open_units: int

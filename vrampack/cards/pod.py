@@ -22,7 +22,7 @@ class Pod:
     is_terminating: bool = False
     """It has a deletionTimestamp; it holds its memory until it is deleted."""
     is_finished: bool = False
-    """Succeeded or Failed: it holds nothing any more."""
+    """Succeeded or Failed: it no longer holds anything."""
     priority: int = 0
     nominated_node: str = ""
     """Where the scheduler evicted others for it; it is bound there or not at all."""

@@ -1,4 +1,4 @@
-"""Profiles: which policy ranks for which pods. They only rank; what holds for all pods is `vrampack.cards.rules`."""
+"""Profiles: which policy ranks nodes for which pods. They only rank; `vrampack.cards.rules` has what holds for all pods."""
 
 from __future__ import annotations
 

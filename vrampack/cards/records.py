@@ -104,7 +104,7 @@ def read_record(annotations: Mapping[str, str], pod_request: PodRequest | None) 
 
 
 def load_json(text: str) -> object:
-    """JSON in which no key stands twice, and whose texts can be written again. Raises `RecordError`."""
+    """JSON in which no key appears twice, and whose texts can be written again. Raises `RecordError`."""
     try:
         value: object = _JSON.decode(text)
         if "\\u" in text:  # half a surrogate pair is JSON, but nothing that shows it could encode it
@@ -276,7 +276,7 @@ def _dump(value: object) -> str:
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     value = dict(pairs)
     if len(value) != len(pairs):
-        raise RecordError("a key stands twice")
+        raise RecordError("a key appears twice")
     return value
 
 

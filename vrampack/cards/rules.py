@@ -96,7 +96,7 @@ class PlacementRules:
         return [reserve.users for reserve in self.reserves] + [permit.users for permit in self.permits]
 
     def find_tenant(self, pod: Pod) -> bytes | None:
-        """The digest by which the pod shares cards; None: with anybody."""
+        """The digest by which the pod shares cards; None: with any pod."""
         if self.share_with == "anybody":
             return None
         if self.share_with == "same-namespace":

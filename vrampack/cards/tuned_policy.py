@@ -1,4 +1,4 @@
-"""What ranks for a pod: a policy as the configuration has tuned it."""
+"""The policy that ranks nodes for a pod, as the configuration has tuned it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every name that stands in a cluster: resources, labels, annotations. Written here once."""
+"""Every name that we use in a cluster: resources, labels, annotations. Each is written here once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`vrampack`: finds the command that was asked for. Exit 0 is fine, 1 is no, 2 is misuse.
+"""`vrampack`: finds the command that was asked for. Exit 0: success, 1: failure, 2: misuse.
 
 Each command is a module with `main(arguments)`, imported only when it is asked for: `inspect` must not wait for the
 web framework that `serve` needs.

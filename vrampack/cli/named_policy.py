@@ -1,4 +1,4 @@
-"""What `--policy NAME|FILE` stands for where a whole configuration is meant: rules and profiles with it."""
+"""What `--policy NAME|FILE` stands for where it replaces a whole configuration, with rules and profiles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kinds of files that are mistaken for one another, and whose each is."""
+"""The kinds of files that people mistake for one another, and the program that each is for."""
 
 from __future__ import annotations
 

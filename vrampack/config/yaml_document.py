@@ -20,7 +20,7 @@ INDENTATION_PROBLEMS = ("mapping values are not allowed here", "expected <block 
 
 
 class YamlDocument:
-    """A mapping, the faults that only its text shows, and where its fields stand."""
+    """A mapping, the faults that only its text shows, and the lines of its fields."""
 
     def __init__(self, values: Mapping[str, Any], root: yaml.Node) -> None:
         self.values = values
@@ -39,7 +39,7 @@ class YamlDocument:
         return line
 
     def list_doubled_keys(self) -> list[FieldFault]:
-        """Keys that stand twice: the last one silently winning is how settings get lost."""
+        """Repeated keys: if the last one silently won, settings would get lost."""
         return list(_list_doubled_keys(self._root, (), set()))
 
     def _find_child(self, node: yaml.Node, part: str | int) -> tuple[int, yaml.Node] | None:
@@ -105,7 +105,7 @@ def _build_error(line: int | None, path: FieldPath, problem: str) -> UnreadableD
 
 
 def _list_fields(node: yaml.MappingNode) -> dict[str, tuple[int, yaml.Node]]:
-    """The line and the value of each; of a key that stands twice, of the last one, which YAML takes."""
+    """The line and the value of each; of a key that appears twice, of the last one, which YAML takes."""
     return {
         key.value: (key.start_mark.line + 1, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)
     }
@@ -125,7 +125,7 @@ def _list_doubled_keys(node: yaml.Node, path: FieldPath, visited: set[int]) -> I
                 continue
             line = key.start_mark.line + 1
             if key.value in first_lines:
-                text = f"stands twice, the first time in line {first_lines[key.value]}; leave one"
+                text = f"is given twice, first in line {first_lines[key.value]}; remove one"
                 yield FieldFault(line, (*path, key.value), text)
             first_lines.setdefault(key.value, line)
             yield from _list_doubled_keys(value, (*path, key.value), visited)

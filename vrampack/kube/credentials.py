@@ -1,7 +1,7 @@
-"""Where the API server is, and who we are to it: a kubeconfig, or the service account of this pod.
+"""The API server's address and our identity there: from a kubeconfig, or the service account of this pod.
 
-Tokens end and are exchanged while we run. One that cannot be read again ends nothing: the last good one stays, the failure
-is counted, and logged once. Time is monotonic: a clock that is set back must not keep a token that is over.
+Tokens expire and are replaced while we run. If one cannot be read again, the last good one stays in use, and the failure
+is counted, and logged once. Time is monotonic: a clock that is set back must not keep an expired token in use.
 """
 
 from __future__ import annotations

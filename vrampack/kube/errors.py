@@ -1,4 +1,4 @@
-"""What may come of a call to the API server besides its answer."""
+"""How a call to the API server may fail."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Events on pods and nodes: few, not repeated soon, and written without delaying a caller.
+"""Events on pods and nodes: few, not repeated soon, and written without delaying the caller.
 
-Recording one puts it into a queue; a task writes it. One per object and reason per five minutes (and per card,
-where it is about one), at most ten a second in all; what is left out is counted.
+Recording an event puts it into a queue; a task writes it. There is one per object and reason in five minutes (and per card,
+if it is about one), at most ten a second in all; those that are left out are counted.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class _ObjectWithReference(msgspec.Struct):
 
 
 class Sink(Protocol[_Object_contra]):
-    """Is told what the API server shows. Methods do not await: each is one step."""
+    """Hears what the API server shows. Methods do not await: each is one step."""
 
     def on_list_started(self, reason: str) -> None:
         """A list of everything is about to be asked for: `start`, `expired`, `error`, `silent`, `no_progress`, `restart`, `requested`."""
@@ -124,7 +124,7 @@ class Sink(Protocol[_Object_contra]):
         ...
 
     def on_malformed(self, reference: ObjectReference, text: str) -> None:
-        """An object could not be decoded. It exists all the same: what is known of it must stay."""
+        """An object could not be decoded. It still exists, so what is known of it must stay."""
         ...
 
 

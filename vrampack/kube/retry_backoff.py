@@ -1,4 +1,4 @@
-"""How long to wait before the next list or watch: client-go's figures, so that a server that flaps is not stormed."""
+"""How long to wait before the next list or watch: client-go's figures, so that a flapping server is not flooded."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Whether a watch is read as fast as it speaks.
+"""Whether a watch is read as fast as the server sends.
 
 Bytes wait in the socket while the event loop stands still (a suspended process, a collection, no CPU), and the first one
-that is read afterwards says nothing of the others. A reader that has to wait for bytes has read all that came. So it tells
-of each wait, and waits for a second at most at a time: one that has told of nothing for longer did not run.
+that is read afterwards says nothing about the others. A reader that has to wait for bytes has read all that came. So it reports
+each wait, and waits for at most a second at a time: a reader that has reported nothing for longer did not run.
 
     reads on time --no wait begun or ended for 3 s--> behind --has waited for 0.1 s in all, or a list ended--> reads on time
 """

@@ -1,4 +1,4 @@
-"""Reads a watch line by line, and tells of each wait for more."""
+"""Reads a watch line by line, and reports each wait for more."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class WatchReader:
             self._lag.note_wait_ended()
 
     def _begin_piece(self) -> None:
-        """Tell once a second of a wait that goes on."""
+        """Report a wait once a second while it lasts."""
         if self._is_waiting:
             self._lag.note_wait_ended()
             self._lag.note_wait_started()

@@ -17,7 +17,7 @@ ObjectHandlerName: TypeAlias = Literal[
 ]
 """What is done to an object of a kind."""
 ServerPageName: TypeAlias = Literal["probe", "version", "versions", "groups", "group", "resources", "schemas", "schema"]
-"""What is told about the server itself."""
+"""What the server says about itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ def read_objects(file: Path) -> list[Object]:
         metadata = item["metadata"]
         key = (item["kind"], metadata.get("namespace") or "default", metadata["name"])
         if key in seen:
-            raise ObjectFileError(f"{file}: document {place}: {key[0]} {key[2]} stands twice; leave one")
+            raise ObjectFileError(f"{file}: document {place}: {key[0]} {key[2]} appears twice; remove one")
         seen.add(key)
     return [item for _, item in objects]
 

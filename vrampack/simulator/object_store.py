@@ -199,7 +199,7 @@ class ObjectStore:
         return gone if kind is POD else None
 
     def compact(self) -> None:
-        """Forget everything older than now: watches and pages from before are told 410."""
+        """Forget everything older than now: watches and pages from before get 410."""
         self._compacted = self.version
         self._log.clear()
         self._snapshots = {key: kept for key, kept in self._snapshots.items() if key[1] >= self._compacted}

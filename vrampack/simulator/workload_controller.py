@@ -76,7 +76,7 @@ class WorkloadController(Controller):
             self._patch_object(kind, owner, {"status": {**gone, **plan.status}}, is_status=True)
 
     def _create_pod(self, namespace: str, body: Object) -> bool:
-        """False where the pod is refused: its name is somebody else's, or the template makes no valid pod."""
+        """False where the pod is refused: its name is taken, or the template makes no valid pod."""
         for _ in range(1 if "name" in body["metadata"] else MAX_NAME_ATTEMPTS):
             with suppress(StatusError):
                 self._store.create(POD, namespace, body)

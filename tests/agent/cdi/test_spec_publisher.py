@@ -84,7 +84,7 @@ async def test_twenty_at_once_beside_foreign_specs_are_all_read(desk: PublisherD
     assert all([await runtime.resolve(qualify_name(each.name)) for each in specs])
 
 
-async def test_a_spec_written_anew_is_read_anew(desk: PublisherDesk, runtime: CdiRuntime) -> None:
+async def test_a_rewritten_spec_is_read_again(desk: PublisherDesk, runtime: CdiRuntime) -> None:
     first = make_spec(env="A=1")
     await desk.publisher.publish_specs([first])
     await desk.publisher.publish_specs([make_spec(name=first.name, env="A=2")])

@@ -47,7 +47,7 @@ async def test_the_hook_s_back_end_tells_the_driver_cgroup_card_and_mib() -> Non
 
 
 @pytest.mark.parametrize("at", [0, 2, 3])
-async def test_nobody_else_touches_the_driver(at: int) -> None:
+async def test_no_other_code_touches_the_driver(at: int) -> None:
     driver = SimulatedLimitDriver()
     applied = await back_ends(driver)[at].apply(Scope.CONTAINER, MAIN, {"GPU-a": 4301})
     assert applied.state is AppliedState.DEFERRED

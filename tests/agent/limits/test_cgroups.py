@@ -60,7 +60,7 @@ OWNERS = {
         ALL,
     ),
     "seen from another cgroup namespace": (f"/../../pods/..{CGROUPFS}/{ID}", ALL),
-    # The inner kubelet, or whoever it is, names what is below as it likes.
+    # An inner kubelet, or any other program in the pod, may choose names below its cgroup.
     "the outermost pod counts": (f"{CGROUPFS}/{ID}/kubelet/kubepods/pod{OTHER}/{OTHER_ID}", ALL),
     "a container that names a folder as a pod": (f"{CGROUPFS}/{ID}/kubepods-pod{LOW.replace('1', '2')}.slice", ALL),
     "the root": ("/", None),

@@ -229,7 +229,7 @@ async def test_what_fails_at_the_start_is_tried_again_and_what_runs_is_not(
 
 
 async def _refuse(_: HookQuestion) -> str:
-    raise LimitError("nobody starts here")
+    raise LimitError("no container starts here")
 
 
 async def test_a_reconcile_that_fails_is_a_problem_until_one_succeeds(

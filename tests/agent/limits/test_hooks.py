@@ -205,8 +205,8 @@ sys.stdout.write(line.makefile().readline())
 
 
 @pytest.mark.shim
-async def test_nobody_but_the_agent_s_own_user_may_ask(path: Path, tree: Path) -> None:
-    """That is root. Nobody else can open the socket; who can, because somebody opened it up, is asked who he is."""
+async def test_only_the_agent_s_own_user_may_ask(path: Path, tree: Path) -> None:
+    """That user is root. Others cannot open the socket; if its mode was widened, the server checks the caller's user."""
     async with serving(path, tree, SimulatedLimitDriver()):
         assert opened_up(path) == 0o600
         process = await asyncio.create_subprocess_exec(

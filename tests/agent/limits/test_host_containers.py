@@ -46,7 +46,7 @@ class FakeContainerHost:
         return make_host_container(name, self.hierarchy, cgroup, {f"GPU-{end}": amount for end, amount in mib.items()})
 
     def ends(self, each: HostContainer) -> None:
-        """Its last process; whoever made the cgroup leaves it behind."""
+        """Its last process exits; the cgroup stays."""
         for name, text in (("cgroup.events", "populated 0\nfrozen 0\n"), ("cgroup.procs", "")):
             if (self.get_cgroup_folder(each.cgroup) / name).exists():
                 (self.get_cgroup_folder(each.cgroup) / name).write_text(text)
@@ -89,7 +89,7 @@ def test_who_may_give_more_than_there_is_does(host: FakeContainerHost) -> None:
     assert tenants.sum_limits_mib("GPU-a") == 2 * 15109
 
 
-def test_a_full_card_hinders_nobody_on_another(host: FakeContainerHost) -> None:
+def test_a_full_card_hinders_no_container_on_another(host: FakeContainerHost) -> None:
     """After a change of `overcommit`, or a card that shrank."""
     host.tenants(may_overcommit=True).add_container(host.runs("c1", a=99999), [T4])
     host.tenants().add_container(host.runs("c2", b=1), [T4, V100])
@@ -197,7 +197,7 @@ STRANGERS = {
 
 
 @pytest.mark.parametrize("text", STRANGERS.values(), ids=STRANGERS)
-def test_a_stranger_is_nobody_s(tmp_path: Path, text: str) -> None:
+def test_a_process_of_another_cgroup_has_no_owner(tmp_path: Path, text: str) -> None:
     tenants = FakeContainerHost(tmp_path).tenants()
     tenants.add_container(make_host_container("c1", "unified", "/docker/c1", {"GPU-a": 1}), [T4])
     (tmp_path / "7").mkdir()

@@ -63,7 +63,7 @@ async def test_an_excess_that_lasts_asks_for_an_eviction() -> None:
     assert [(over.lasted_seconds, over.should_evict) for over in await watch.list_over_limit()] == [(30.0, True)]
 
 
-async def test_an_excess_that_ended_starts_anew() -> None:
+async def test_an_excess_that_ended_starts_from_zero() -> None:
     scene = OveruseScene()
     watch = scene.watch(evict_after_seconds=30)
     scene.uses(p7=5000)
@@ -75,7 +75,7 @@ async def test_an_excess_that_ended_starts_anew() -> None:
     assert [over.lasted_seconds for over in await watch.list_over_limit()] == [0]
 
 
-async def test_nobody_is_evicted_unless_it_is_asked_for() -> None:
+async def test_no_pod_is_evicted_unless_the_settings_say_so() -> None:
     scene = OveruseScene()
     watch = scene.watch()
     scene.uses(p7=5000)

@@ -79,7 +79,7 @@ def test_the_whole_story_is_told(story: str) -> None:
     assert at == sorted(at)
 
 
-def test_the_mixed_cluster_is_packed_and_nobody_waits(story: str) -> None:
+def test_the_mixed_cluster_is_packed_and_no_pod_waits(story: str) -> None:
     """41 pods ask 42 cards in all if each has its own; 14 are there."""
     last = story[story.index("== A mixed cluster") :]
     assert "waits for" not in last
@@ -119,7 +119,7 @@ CASES = {
     "more than fit": DemoCase(5, 3, 15109, 14, 4, 3, 3237),
     # 2048 // 1024 = 2; both on it, nothing left; one more than 0 is 1; 2048 * 1 // 2 = 1024
     "a full card": DemoCase(2, 1, 2048, 2, 2, 1, 1024),
-    # 16 units asked of a card of 15: nobody ever fits, so there is no app to make room
+    # 16 units asked of a card of 15: no pod ever fits, so there is no app to make room
     "larger than the card": DemoCase(1, 16, 16130, 15, 0, None, 0),
 }
 

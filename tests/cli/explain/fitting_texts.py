@@ -14,7 +14,7 @@ from tests.cli.explain.scenes import RECORDED, S1, SHRUNK
 from tests.support.manifest_builders import cards_annotation, published_card
 
 FITTING: dict[str, tuple[tuple[Object, ...], str]] = {
-    "nobody has looked at it": (
+    "no scheduler has looked at it": (
         (*S1, a_waiting_pod(units=7)),
         """\
 Pod default/w is pending and asks 7 units (7 GiB) on one card.
@@ -27,7 +27,7 @@ Policy tessellate would take gpu-1 GPU0: score -0.02222 = -0.02222 tie-breaks an
 Next: no scheduler has looked at it yet: see that one named vrampack runs.
 """,
     ),
-    "nobody has looked, and another name": (
+    "no scheduler has looked, and another name": (
         (*S1, a_waiting_pod(units=7, spec={"schedulerName": "default-scheduler"})),
         """\
 Pod default/w is pending and asks 7 units (7 GiB) on one card.

@@ -1,4 +1,4 @@
-"""`vrampack explain` as a command: whom it explains, in which form, and with which exit code it gives up."""
+"""`vrampack explain` as a command: which pods it explains, in which form, and with which exit code it gives up."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Said = pytest.CaptureFixture[str]
 
 @pytest.fixture(autouse=True)
 def _no_cluster_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Whoever runs the tests may have a cluster of their own."""
+    """The user who runs the tests may have a cluster of their own."""
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
 

@@ -92,7 +92,7 @@ Its cards are not known: its record names a card the node does not have; the pod
         """\
 Pod default/w is bound to gone.
 
-Its cards are not known: its node is not there any more.
+Its cards are not known: its node no longer exists.
 """,
     ),
     "bound and being deleted": (

@@ -20,7 +20,7 @@ from vrampack.cli.inspect.schema import build_inspection_document
 WHOLE = {"ack.gpushare.placement": "require-whole-device"}
 
 UNITS = {
-    "nobody says": ((), 1024),
+    "no node says": ((), 1024),
     "one": ((256,), 256),
     "the most common": ((256, 512, 512, 1024), 512),
     "of equally many the default": ((256, 256, 1024, 1024), 1024),
@@ -58,7 +58,7 @@ def test_a_choice_of_nodes_keeps_the_sums_of_the_cluster() -> None:
     assert (one.used_units, one.total_units) == (21, 48)
 
 
-def test_a_list_that_expires_is_read_anew_once() -> None:
+def test_a_list_that_expires_is_read_again_once() -> None:
     lists = CLUSTERS["gpushare"].lists(page_size=1)
     lists.expires = 1
     assert inspect_cluster(lists) == inspect_cluster(CLUSTERS["gpushare"].lists())

@@ -38,7 +38,7 @@ async def proxy(api: ApiServer) -> AsyncIterator[FaultProxy]:
 
 @pytest.fixture(autouse=True)
 def _outside_a_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Whoever runs the tests may have clusters of their own: none of them is to be read."""
+    """The user who runs the tests may have clusters of their own: the tests must not read them."""
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

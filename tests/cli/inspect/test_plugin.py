@@ -232,7 +232,7 @@ MISUSE = {
 
 
 @pytest.mark.parametrize(("arguments", "said"), MISUSE.values(), ids=MISUSE)
-def test_misuse_exits_2_and_calls_nobody(site: PluginSite, arguments: Sequence[str], said: str) -> None:
+def test_misuse_exits_2_and_makes_no_call(site: PluginSite, arguments: Sequence[str], said: str) -> None:
     done = site.run(*arguments)
     assert (done.returncode, done.stdout, site.calls()) == (2, "", [])
     assert said in done.stderr
@@ -345,7 +345,7 @@ def _cpu_seconds(site: PluginSite, command: list[str]) -> float:
 
 
 def _read(descriptor: int) -> bytes:
-    """What a terminal shows; empty when nobody holds its other end."""
+    """What a terminal shows; empty when its other end is closed."""
     try:
         return os.read(descriptor, 4096)
     except OSError:

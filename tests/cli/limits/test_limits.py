@@ -1,4 +1,4 @@
-"""Who holds what, as a table and as JSON; and what is said when nobody answers."""
+"""`vrampack limits`: its table, its JSON, and its message when no agent answers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ IDLE = LimitsStatus(node="gpu-0", enforcement="preload", connected=2)
 OTHER = LimitsStatus(node="gpu-0", enforcement="watch")
 TABLES = {
     "some hold something": (BUSY, TABLE),
-    "nobody holds anything": (IDLE, "No process of node gpu-0 holds anything; 2 are connected.\n"),
+    "no process holds anything": (IDLE, "No process of node gpu-0 holds anything; 2 are connected.\n"),
     "another back end": (OTHER, "Limits of node gpu-0 are not held by module or library: enforcement is watch.\n"),
 }
 
@@ -89,7 +89,7 @@ async def test_as_json_with_the_same_values(tmp_path: Path, capsys: Said) -> Non
     assert json.loads(out)["kind"] == "ShimStatus"
 
 
-def test_nobody_answers(tmp_path: Path, capsys: Said) -> None:
+def test_no_agent_answers(tmp_path: Path, capsys: Said) -> None:
     assert main(["status", "--socket", f"{tmp_path}/status.sock"]) == 1
     assert f"vrampack: no answer from an agent at {tmp_path}/status.sock: " in capsys.readouterr().err
 

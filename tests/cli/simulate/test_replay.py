@@ -246,7 +246,7 @@ MISUSES = {
     "a column is missing": (["--arrivals", "pod,arrival\n"], "csv:1: column lifetime is missing"),
     "no number": (["--arrivals", HEADING + "a,1,1,4\nb,x,1,4\n"], "csv:3: arrival: found 'x'; give a number from 0 up"),
     "nothing asked": (["--arrivals", HEADING + "a,1,1,0\n"], "csv:2: gpu_mem_gib: found 0; give a number above 0"),
-    "one pod twice": (["--arrivals", HEADING + "a,1,1,1\na,2,1,1\n"], "csv: pod a stands twice"),
+    "one pod twice": (["--arrivals", HEADING + "a,1,1,1\na,2,1,1\n"], "csv: pod a appears twice"),
     "no such file": (["--arrivals", "none.csv"], "none.csv: No such file or directory"),
 }  # fmt: skip
 

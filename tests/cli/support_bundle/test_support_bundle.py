@@ -318,6 +318,6 @@ def test_the_access_that_is_checked_is_that_of_the_roles(account: str, folder: s
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
-        if not verb.startswith("impersonate")  # as whom an agent reads differs from version to version
+        if not verb.startswith("impersonate")  # the identity an agent reads with differs from version to version
     }
     assert {(group, name, verb) for group, name, verbs in ACCESS_NEEDS[account] for verb in verbs} == granted

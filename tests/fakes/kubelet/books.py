@@ -1,7 +1,7 @@
 """What the device manager knows: devices and their health, which are taken, and by which container.
 
 `held` is the truth (it goes to the checkpoint); `taken` is what choosing ids looks at, marked before Allocate is
-called and made anew from `held` when that fails.
+called and rebuilt from `held` when that fails.
 """
 
 from __future__ import annotations

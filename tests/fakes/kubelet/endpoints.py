@@ -52,7 +52,7 @@ class PluginConnection:
         self.ended = ""
         """Why the stream is over, once it is."""
         self.is_killed = False
-        """kubelet itself is gone: nobody is there to draw conclusions from broken calls."""
+        """kubelet itself is gone and draws no conclusions from broken calls."""
 
     async def dial(self, timeout_seconds: float) -> None:
         try:
@@ -128,7 +128,7 @@ class PluginEndpoint:
 
     async def _noted(self, method: str, ids: Sequence[str], call: Awaitable[Answer]) -> Answer:
         """Await the call and remember it, whatever becomes of it."""
-        connection, begun, error_text = self._connected(), time.perf_counter(), "nobody waited for the answer"
+        connection, begun, error_text = self._connected(), time.perf_counter(), "the call was cancelled"
         try:
             answer = await call
             error_text = ""

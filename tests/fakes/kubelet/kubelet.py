@@ -102,14 +102,14 @@ class FakeKubelet:
         await self.readmit()
 
     async def reboot(self) -> None:
-        """The node starts anew: nothing runs, sockets are gone, the checkpoint is there. Call `readmit` when it is time."""
+        """The node restarts: nothing runs, sockets are gone, the checkpoint is there. Call `readmit` when it is time."""
         await self.kill()
         for state in (state for pod in self.pods.values() for state in pod.states.values()):
             state.is_running = False
         await self.is_up()
 
     async def readmit(self) -> None:
-        """What kubelet does at its start: every active pod passes admission anew, or fails for good."""
+        """What kubelet does at its start: every active pod passes admission again, or fails for good."""
         for pod in self.active():
             await self._admit(pod)
         self.life.admission.is_ready = True
@@ -119,7 +119,7 @@ class FakeKubelet:
         return await self._admit(pod)
 
     async def admit_shuffled(self, pods: Iterable[KubeletPod]) -> None:
-        """Admit them in an order that nobody knows: creation times and binds need not agree."""
+        """Admit them in random order: creation times and binds need not agree."""
         chosen = list(pods)
         for pod in self._random.sample(chosen, len(chosen)):
             await self.admit(pod)

@@ -2,7 +2,7 @@
 
 As in kubelet, the newest registration gets the calls, but an older one whose stream is still open goes on pushing its
 lists into the same resource; and whichever stream ends *first* takes the newest registration down with it, because
-the end is looked up by resource name. A registration that fails forgets the older one, too: nobody notices any more
+the end is looked up by resource name. A registration that fails forgets the older one, too: kubelet no longer notices
 when that one's stream ends.
 """
 

@@ -42,7 +42,7 @@ class FakeCondition:
 
 
 class FakeNvmlMachine:
-    """One state file. Every method writes it anew, whole; the stub reads it at its next call."""
+    """One state file. Every method rewrites all of it; the stub reads it at its next call."""
 
     def __init__(self, state: Path, *, gpus: tuple[StubGpu, ...] = (), driver: str = DRIVER) -> None:
         self.state = state
@@ -65,7 +65,7 @@ class FakeNvmlMachine:
         return {"LD_LIBRARY_PATH": str(library), "VRAMPACK_NVML_STATE": str(self.state)}
 
     def set_gpus(self, gpus: tuple[StubGpu, ...]) -> None:
-        """These are the cards from now on: one vanished, one appeared, one was cut anew."""
+        """These are the cards from now on: one vanished, one appeared, one was partitioned again."""
         self._gpus = gpus
         self._write()
 

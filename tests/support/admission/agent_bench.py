@@ -21,7 +21,7 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 @dataclass(frozen=True, slots=True)
 class AgentAdmissionBench:
-    """Two nodes and the agent of the first, whom RBAC lets do anything to any node."""
+    """Two nodes and the agent of the first. RBAC lets it do anything to any node."""
 
     cluster: ControlPlane
     own: str

@@ -1,4 +1,4 @@
-"""The place where admission is attacked: a namespace, a tenant whom RBAC holds back from nothing there, the extender.
+"""The place where admission is attacked: a namespace, a tenant to which RBAC allows everything there, the extender.
 
 Both accounts may write pods, every sub-resource of them and Bindings, so whatever is refused is refused by a policy.
 """

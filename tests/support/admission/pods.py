@@ -32,7 +32,7 @@ RECORDS = {
 GPUSHARE_V3 = "gpushare.alibabacloud.com/gpumemory"
 
 PROTECTED = RECORDS | {GPUSHARE_V3: '{"0":{"0":4}}'}
-"""The records, and one that nobody writes here: on a pod without ours it would be believed before all others."""
+"""The records, and one that nothing here writes: on a pod without ours it would be believed before all others."""
 
 FROZEN_LABELS = ("aliyun.com/gpu-count", "ack.gpushare.placement")
 

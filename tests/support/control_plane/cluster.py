@@ -160,7 +160,7 @@ class ControlPlane:
         check: bool = True,
         kubeconfig: Path | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run kubectl as administrator, or as whom `kubeconfig` says; its output is captured as text."""
+        """Run kubectl as administrator, or as the user of `kubeconfig`; its output is captured as text."""
         options = [f"--kubeconfig={kubeconfig or self.admin_kubeconfig}", f"--cache-dir={self.directory / 'kubectl'}"]
         done = subprocess.run(
             [self._kubectl, *options, *arguments],

@@ -116,7 +116,7 @@ def apiserver(site: ControlPlaneSite, *, etcd_port: int, emulated_version: str |
         f"--tls-cert-file={serving.certificate}",
         f"--tls-private-key-file={serving.key}",
         f"--client-ca-file={site.authority.ca_file}",
-        # As which it calls the servers of an APIService, and whom these and the scheduler take for a front proxy.
+        # The identity with which it calls the servers of an APIService; these and the scheduler accept it as a front proxy.
         f"--proxy-client-cert-file={front_proxy.certificate}",
         f"--proxy-client-key-file={front_proxy.key}",
         f"--requestheader-client-ca-file={site.authority.ca_file}",

@@ -140,7 +140,7 @@ def _on_this_machine(document: dict[str, Any], site: KueueSite, ports: tuple[int
 def _reachable(item: Any, site: KueueSite, port: int) -> Any:  # noqa: ANN401 - any kind of object
     """The object as it is applied; None for one that is left out.
 
-    No kubelet runs the Deployment. An APIService that nobody answers keeps every namespace from being deleted.
+    No kubelet runs the Deployment. An APIService without a server keeps every namespace from being deleted.
     """
     if item["kind"] in {"Deployment", "APIService"}:
         return None

@@ -72,7 +72,7 @@ class SchedulerScenario:
     """What happens, one step after another."""
 
     steps: Callable[[], Sequence[Step]]
-    """Made anew for every play: rules count down."""
+    """Made for each run of the scenario, because rules count down."""
     nodes: Mapping[str, Json]
     """There before the scheduler starts: it knows them all when the first pod comes."""
     ties: frozenset[str] = frozenset()

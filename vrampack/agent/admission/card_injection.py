@@ -1,4 +1,4 @@
-"""A container that may start gets its cards: the specs of its pod's CDI devices are written, and read by the runtime.
+"""Gives a container that may start its cards: writes the specs of its pod's CDI devices and waits until the runtime has read them.
 
 Everything that the container needs travels in one spec: NVIDIA's edits for the cards, the limits, the variables that
 programs written for gpushare read, the files of the limit back end, and the hook. The edits of a spec win over what the pod

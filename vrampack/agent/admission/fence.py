@@ -1,12 +1,12 @@
-"""The last fence: who may start on which cards. No file, no network, no clock; `device_plugin.py` asks before every start.
+"""The last fence: which container may start on which cards. No file, no network, no clock; `device_plugin.py` asks before every start.
 
     asked --unknown here--> judged --refused--> (kubelet asks again; `admission/rejected_pods.py` ends it)
       |                        |
       | passed before          v
       '-------------------> passed: its pod holds its cards until it is gone from the node (`lingering_pods.py`)
 
-A pod that passed once passes at every later start, whatever was re-cut since: it runs, and what it has is counted. What
-counts is what passed pods hold, so of two pods that were given the same room exactly one starts.
+A pod that passed once passes at every later start, however cards were partitioned since: it runs, and what it has is counted.
+Only what passed pods hold counts, so of two pods that were given the same room exactly one starts.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Fence:
         """Units by card of every pod that passed, by pod uid."""
         self._admitted_starts: dict[DeviceAllocation, AdmittedStart] = {}
         self._lingering_names: dict[str, str] = {}
-        """Of pods that the API server has no more and that hold their units all the same, by uid."""
+        """By uid, pods that the API server no longer has and that still hold their units."""
 
     def count_held_units(self) -> Counter[str]:
         """Units by card, of all pods that passed."""
@@ -88,7 +88,7 @@ class Fence:
 
     @property
     def lingering_count(self) -> int:
-        """Pods that hold units although the API server has them no more."""
+        """Pods that hold units although the API server no longer has them."""
         return len(self._lingering_names)
 
     def find_admitted(self, allocation: DeviceAllocation) -> AdmittedStart | None:
@@ -106,7 +106,7 @@ class Fence:
             del self._admitted_starts[held]
 
     def mark_lingering(self, uid: str, name: str) -> bool:
-        """The pod starts nothing any more, and holds what it has until `release_pod`. False where it holds nothing."""
+        """The pod starts no more containers, and holds what it has until `release_pod`. False if it holds nothing."""
         self._drop_starts(uid)
         if uid in self._units_by_pod:
             self._lingering_names[uid] = name
@@ -117,7 +117,7 @@ class Fence:
         self._units_by_pod.setdefault(uid, Counter(units))
 
     def release_pod(self, uid: str) -> None:
-        """The pod holds nothing any more."""
+        """The pod no longer holds anything."""
         self._drop_starts(uid)
         self._units_by_pod.pop(uid, None)
         self._lingering_names.pop(uid, None)
@@ -240,7 +240,7 @@ def _checked_grant(pod: LocalPod, container: str, shares: tuple[Share, ...], car
         raise RefusedStartError("record", f'annotation "{error}"; recreate the pod') from error
     strangers = sorted({*grant.units, *(share.uuid or "" for share in shares)} - cards.keys())
     if strangers:
-        text = f"card {strangers[0] or 'without a uuid'} is not on this node any more; recreate the pod"
+        text = f"card {strangers[0] or 'without a uuid'} is no longer on this node; recreate the pod"
         raise RefusedStartError("unknown_card", text)
     _check_request(pod, container, grant, shares, cards)
     check_limits(grant, cards, is_whole=pod.pod.request is not None and pod.pod.request.card_request.whole)

@@ -1,4 +1,4 @@
-"""How cards get into containers on this node: everything of `cdi/` put together, and the mode that was chosen.
+"""Gets cards into containers on this node: puts the parts of `cdi/` together, and has the mode that was chosen.
 
 The mode belongs to the container. kubelet repeats what `Allocate` answered for as long as a pod lives, so containers of both
 modes run and restart side by side after a change: what `Allocate` answered tells them apart.

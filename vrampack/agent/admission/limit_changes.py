@@ -1,8 +1,8 @@
-"""A pod's limits changed while it runs: whether what the watch shows may take the place of what the fence let through.
+"""Decides whether changed limits that the watch shows for a running pod may replace those that the fence admitted.
 
-The fence judged one allocation: these cards, so many units, no limit above what they stand for. The watch may lag behind
-it, or show a record that was corrected since as it was before; later it shows what somebody changed. It is followed only
-where it says the same cards and units, so that all that can differ is the limits, and where the fence would pass them.
+The fence admitted one allocation: these cards, this many units, no limit above what they stand for. The watch may lag behind
+it, or show an old version of a record that was corrected since; later it shows changes. The agent follows it only
+where it has the same cards and units, so that only the limits can differ, and where the fence would admit them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Pods that the API server has no more, or shows as finished, while their cgroup still stands on the node.
+"""Pods that the API server no longer has, or shows as finished, while their cgroup still exists on the node.
 
     ended, by the API server --> lingering: its cards stay held in the fence --cgroup gone--> released
 
-The API server forgets a pod that is deleted by force at once; its processes end later, if they can, and hold the card's memory
-until then. So what a pod had is free when kubelet has removed its cgroup, which it does last of all. A cgroup that stays behind
-without a process holds no memory, and is waited for a while only. Where the agent does not see the node's cgroups, or
-kubelet makes none for pods, there is nothing to wait for: then the API server's word is all there is.
+When a pod is deleted by force, the API server forgets it at once; its processes end later, if they can, and hold the card's
+memory until then. So the pod's cards are free when kubelet has removed its cgroup, which it does last. A cgroup that stays
+without a process holds no memory, and the agent waits for it only for a while. Where the agent does not see the node's
+cgroups, or kubelet creates none for pods, there is nothing to wait for, and only the API server's view counts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHECK_SECONDS = 0.5
 EMPTY_SECONDS = 60.0
 """A cgroup without a process counts as gone after so long. Not at once: kubelet may be about to make a container in it."""
 OVERDUE_SECONDS = 60.0
-"""A pod that lingers longer is told of. kubelet removes a cgroup within seconds of the last process."""
+"""A pod that lingers longer is reported. kubelet removes a cgroup within seconds of the last process."""
 
 
 class PodCgroups(Protocol):
@@ -72,7 +72,7 @@ class LingeringPods:
         """Starts that wait for a release."""
 
     def add_pod(self, uid: str, name: str) -> None:
-        """The API server has it no more, or shows it as finished. It starts nothing any more."""
+        """The API server no longer has it, or shows it as finished. It starts no more containers."""
         if uid not in self._lingering and self._fence.mark_lingering(uid, name):
             self._lingering[uid] = _LingeringPod(name, self._clock())
             self._added.set()
@@ -151,7 +151,7 @@ class LingeringPods:
             return
         pod.is_told = True
         text = (
-            f"{pod.name} is deleted and its cgroup {remains.cgroup} still stands: "
+            f"{pod.name} is deleted and its cgroup {remains.cgroup} still exists: "
             "its cards stay held until that is gone"
         )
         log.warning("deleted pod still on the node pod=%s cgroup=%s", pod.name, remains.cgroup)

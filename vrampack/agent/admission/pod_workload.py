@@ -1,4 +1,4 @@
-"""The pods of this node, as the back ends know them: which limits they ought to have, and whose a process is.
+"""The pods of this node, as the back ends see them: which limits they should have, and which pod a process belongs to.
 
 How much a container may use comes from its pod's record, whichever caller asks. The record is that of the pod as the fence admitted it;
 where only its limits were changed since, it is the one that the watch shows (`limit_changes.py`).

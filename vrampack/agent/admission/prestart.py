@@ -1,6 +1,6 @@
-"""A container is about to start: which one it is, whether it may, and its pod's limit put in place first.
+"""Handles a container that is about to start: finds out which one it is, decides whether it may, and applies its pod's limit first.
 
-kubelet names device ids only. Its own lists (pod-resources) say by then whose they are, and the API server says what
+kubelet names only device ids. By then its own lists (pod-resources) say which container has them, and the API server says what
 that pod was given. A container that was admitted before needs no call to the API server.
 """
 

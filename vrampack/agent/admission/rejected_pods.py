@@ -1,4 +1,4 @@
-"""Pods that may not start: an event on each, and their names on the own Node when it lasts, or kubelet would retry for ever.
+"""Pods that may not start: writes an event on each, and names them on its own Node if that lasts, or kubelet would retry for ever.
 
 The extender evicts the pods named there, so that the replacement of a pod of a controller finds another place. A bare or
 static pod is kept: nothing would create it again.
@@ -98,7 +98,7 @@ class RejectedPods:
         self._publisher.set_reasons("start", {uid: refusal.reason for uid, refusal in due})
 
     def _is_due(self, rejected: _RejectedPod) -> bool:
-        """Room may be free by now: then kubelet's next attempt succeeds. Other refusals last while kubelet goes on asking."""
+        """Room may be free by now: then kubelet's next attempt succeeds. Other refusals last while kubelet keeps asking."""
         now = self._clock()
         if now - rejected.first_rejected_at < self._publish_after_seconds:
             return False

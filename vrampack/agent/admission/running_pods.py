@@ -1,7 +1,7 @@
-"""What runs on the node already, entered in the fence: when the agent starts, and after kubelet could not ask it.
+"""Enters what already runs on the node in the fence: when the agent starts, and after a time in which kubelet could not ask it.
 
-Pods of which a requesting container was made have passed, this agent's fence or another's. Those that the API server has no more are known to
-kubelet's checkpoint, and to the node by their cgroup.
+If a requesting container of a pod was created, the pod has passed this agent's fence or an earlier one's. Pods that the API server
+no longer has are still in kubelet's checkpoint, and their cgroup is still on the node.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a container needs for one card, out of the specs that NVIDIA's tools left on the node. Pure.
+"""Finds what a container needs for one card in the specs that NVIDIA's tools left on the node. Pure.
 
 Three ways, the first that gives this very card:
 
@@ -7,7 +7,7 @@ Three ways, the first that gives this very card:
 3. the common edits of the management spec (libraries and their hooks) and the card's own nodes: what a GPU Operator without
    NVIDIA's device plugin leaves.
 
-A device is taken only if its nodes are the card's. A spec that is older than the driver's numbering would hand over
+A device is used only if its nodes are the card's: a spec that is older than the driver's numbering would give the container
 another card.
 """
 

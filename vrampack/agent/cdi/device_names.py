@@ -1,7 +1,7 @@
 """The names of our CDI devices: 128 random bits each, answered by `Allocate` once and never derived from anything.
 
-A device id is used again by the next pod; a name is not. One that cannot be guessed names nothing to a pod that writes it
-into its own environment. Which container has which name is in kubelet's checkpoint, with the rest of `Allocate`'s answer.
+The next pod uses a device id again, but never a name. Because names cannot be guessed, a pod gains nothing by writing one
+into its own environment. kubelet's checkpoint has each container's name, with the rest of `Allocate`'s answer.
 """
 
 from __future__ import annotations

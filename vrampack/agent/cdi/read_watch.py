@@ -1,6 +1,6 @@
-"""Tells when somebody has read a file: inotify's `IN_CLOSE_NOWRITE` on the file itself, which a rename does not end.
+"""Reports when a file has been read: inotify's `IN_CLOSE_NOWRITE` on the file itself, which survives a rename.
 
-Whose reading it was inotify does not say. Five calls of libc, and ctypes is loaded for NVML anyway: no library is worth it.
+inotify does not say which process read it. It takes five calls of libc, and ctypes is loaded for NVML anyway, so a library is not worth it.
 """
 
 from __future__ import annotations

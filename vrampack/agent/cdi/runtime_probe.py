@@ -7,7 +7,7 @@ inotify does not say who read a file, and several programs read a CDI folder: do
 switched off, NVIDIA's tools. The link leads each of them to a file of its own, and the one that is watched is the
 runtime's. No other program asks for that file, and it is no spec: the runtime notes that it cannot be read, and goes on.
 
-It takes the node's own /proc, since each mount of /proc has files of its own. What cannot be told is `undecided`.
+It needs the node's own /proc, since each mount of /proc has files of its own. If there is no answer, the result is `undecided`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 PROBED_FILE: Final = "projid_map"
 """Of a process: readable for everyone, one line, and without use outside user namespaces."""
 QUIET_SECONDS = 0.2
-"""Nothing may be heard for so long before the probe is written: then it is the probe that is heard."""
+"""The folder must be quiet for this long before the probe is written, so that what is heard is a read of the probe."""
 PROBE_SECONDS = 2.0
 """A runtime reads a new spec within milliseconds; beside hundreds of others within a tenth of a second."""
 OLD_PROCESS_HINT: Final = "restart it once, it may be older than the folder; if that changes nothing, CDI is switched off in its configuration"

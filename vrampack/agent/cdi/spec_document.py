@@ -74,7 +74,7 @@ class CdiSpec(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 def merge_edits(all_edits: Iterable[CdiEdits]) -> CdiEdits:
-    """All of them as one, in order: of a variable, a node and a mount the last counts, and nothing stands twice."""
+    """All of them as one, in order: of a variable, a node and a mount the last counts, and nothing appears twice."""
     edits = list(all_edits)
     return CdiEdits(
         env=tuple({each.partition("=")[0]: each for part in edits for each in part.env}.values()),

@@ -1,4 +1,4 @@
-"""Our specs in the folder that the runtime reads: one file for each name, written whole, and known by how they are called.
+"""Our specs in the folder that the runtime reads: one file for each name, written whole, and recognized by its name.
 
 A spec is made under a name that no runtime reads and renamed within the folder: readers of CDI 1.1.0 and older miss a
 rename from elsewhere.

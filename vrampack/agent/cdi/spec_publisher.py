@@ -3,8 +3,8 @@
     PreStart --write, rename--> in the folder --the runtime has read it--> the container may be created
                                     |--its id shows in the pod's status, the pod ends, or LIFETIME_SECONDS--> deleted
 
-A running container needs its spec no more. A spec that is gone closes what would be open otherwise: while kubelet has
-restarted and does not know this plugin yet it starts containers without asking, and without a spec none of them starts.
+A running container no longer needs its spec. Deleting it closes a gap: after its own restart, kubelet starts containers
+without asking until it knows this plugin again, and without a spec none of them starts.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class SpecPublisher:
                     self._watch.forget_file(read)
 
     async def run(self) -> None:
-        """Delete what is not needed any more, until cancelled."""
+        """Delete what is no longer needed, until cancelled."""
         while True:
             await self._has_living.wait()
             await asyncio.sleep(REVIEW_SECONDS)
@@ -122,7 +122,7 @@ class SpecPublisher:
                     self._remove(name)
 
     def forget_pod(self, uid: str) -> None:
-        """The pod has ended or is deleted: none of its containers starts any more, and no status will show their ids."""
+        """The pod has ended or is deleted: its containers no longer start, and no status will show their ids."""
         self._ended_pods.append(uid)
         for name in [name for name, living in self._living.items() if living.owner.pod_uid == uid]:
             self._remove(name)

@@ -1,6 +1,6 @@
-"""The node's own object: what it says of us, what other plugins offer there, and what is to be written into it.
+"""The agent's own Node: what it says about us, what other plugins offer there, and what the agent writes into it.
 
-It is written when what it ought to say differs from what it says, all in one patch, and not again until the watch has
+The agent writes it only when it should say something else, in one patch, and not again until the watch has
 shown that write: every change of a node wakes every pending pod of the cluster.
 """
 
@@ -69,7 +69,7 @@ class OwnNode:
         self._wake.set()
 
     def get_current(self, field: str, key: str) -> str | None:
-        """What it says now, as far as it was seen."""
+        """What it says now, as far as the watch has shown it."""
         return (self._current or {}).get(field, {}).get(key)
 
     async def run(self) -> None:

@@ -1,4 +1,4 @@
-"""The pods of this node, as the API server shows them: kept by a watch, asked for one by one where that may lag."""
+"""The pods of this node, as the API server shows them: a watch keeps them, and single pods are fetched where it may lag."""
 
 from __future__ import annotations
 

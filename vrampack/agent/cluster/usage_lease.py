@@ -1,4 +1,4 @@
-"""Publishes what is really used of this node's cards: one Lease for the node, written once a minute at most.
+"""Publishes the measured use of this node's cards: one Lease for the node, written at most once a minute.
 
 It is a Lease because schedulers do not watch Leases, while every change of a Node wakes every pending pod. The Node object owns the
 Lease, so it is deleted with the Node. Readers ignore a Lease that is not renewed.

@@ -1,8 +1,8 @@
-"""Other plugins on the node: one that offers the same cards under another name, one that registered our resource.
+"""Detects other plugins on the node: one that offers the same cards under another name, one that registered our resource.
 
-Neither shows itself to a plugin. NVIDIA's is seen by what the node offers; a second registrant of ours by kubelet, which
-keeps the last list that anybody sent: the node then says another number of units than we do. When one of the two goes,
-kubelet forgets whichever registered last and reports nothing: the node then has no healthy unit, and we register again.
+kubelet tells a plugin about neither. NVIDIA's shows in what the node offers. A second plugin with our resource shows because kubelet
+keeps the last list that any of them sent: the node then has another number of units than we sent. When one of the two ends,
+kubelet forgets the one that registered last and reports nothing: the node then has no healthy unit, and we register again.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ MISMATCH_SECONDS = 60.0
 """kubelet writes a new number into the node after 10 s, by default, and the watch shows it soon after."""
 
 REREGISTER_SECONDS = (30.0, 600.0)
-"""kubelet has nothing of ours for so long: first and longest time until we register again, for it may be dead."""
+"""How long kubelet may have none of our units before we register again, at first and at most; kubelet may be dead."""
 
 
 class ConflictingPlugins:
-    """Objects to offering cards as long as somebody else has a hand on them."""
+    """Keeps the node from offering cards while another plugin uses them."""
 
     def __init__(
         self,

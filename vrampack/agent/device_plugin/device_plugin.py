@@ -1,7 +1,7 @@
-"""What kubelet asks of the plugin: the five calls of `v1beta1.DevicePlugin`.
+"""Answers kubelet's five calls of `v1beta1.DevicePlugin`.
 
-`Allocate` does not know the pod and decides nothing: a container's card is in its pod's own annotation, and is handed over
-when it starts (`admission/injection.py`). `PreStartContainer` knows it, and is where the fence stands.
+`Allocate` does not know the pod and decides nothing: a container's card is in its pod's annotation, and the container gets it
+when it starts (`admission/injection.py`). `PreStartContainer` can find out the pod, so it asks the fence.
 """
 
 from __future__ import annotations

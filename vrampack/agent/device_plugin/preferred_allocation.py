@@ -1,7 +1,7 @@
-"""Which pod `GetPreferredAllocation` is probably for: a guess, and only kubelet's own device allocations depend on it.
+"""Guesses which pod `GetPreferredAllocation` is for; only kubelet's own device allocations depend on it.
 
-kubelet admits pods one after the other, mostly in the order in which they were bound; so the oldest pod of that size
-that has no ids yet is meant.
+kubelet admits pods one after the other, mostly in the order in which they were bound; so it is probably the oldest pod of
+that size that has no ids yet.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     no cards: idle --cards--> serve on a new socket --> Register --> registered
                                    ^                                    |
-                                   '-- kubelet.sock is another one, or our socket is gone, or nobody listens to us --'
+                                   '-- kubelet.sock was replaced, or our socket is gone, or kubelet left our stream -'
 
 It serves before it registers, because kubelet calls back while Register is pending. Each registration has a socket of
 its own: kubelet deletes all of them when it starts, and gRPC deletes one when its server goes.
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 VERSION: Final = "v1beta1"
 POLL_SECONDS = 0.5
-"""How often kubelet's socket is looked at: registered again within 2 s is the promise."""
+"""How often kubelet's socket is checked: we promise to register again within 2 s."""
 REGISTER_SECONDS = 15.0
 """kubelet dials back for up to 10 s before it answers."""
 BACKOFF_SECONDS = (0.25, 5.0)

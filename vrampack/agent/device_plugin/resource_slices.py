@@ -1,7 +1,7 @@
-"""NVIDIA's DRA driver on this node: what it offers, it gives to claims that neither kubelet's plugins nor the ledger count.
+"""Detects NVIDIA's DRA driver on this node: it gives cards to claims that neither kubelet's plugins nor the ledger count.
 
-Its ResourceSlices name the cards by uuid. One of ours among them keeps the node from offering any, as NVIDIA's device plugin
-does; claims and pods would otherwise have the same card. Clusters without resource.k8s.io/v1 have no such driver that we know.
+Its ResourceSlices name the cards by uuid. If one of ours is among them, the node offers none, as with NVIDIA's device plugin;
+otherwise a claim and a pod could have the same card. We know of no such driver for clusters without resource.k8s.io/v1.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The containers of a host without Kubernetes that have a limit: what each may use, and which are gone.
+"""The containers of a host without Kubernetes that have a limit: what each may use, and which have ended.
 
-A container is known by its cgroup: the runtime names it at the start, and /proc names it when one of its processes asks. It
-is gone when no process is left in that cgroup. Each has a small file in a folder below /run, written before it may start and
-read again by the next agent: what was given stands, whatever the container, its bundle or the cards say by then. /run is
-emptied by a reboot, and so are cgroups.
+A container is identified by its cgroup: the runtime names it at the start, and /proc names it when one of its processes asks. It
+has ended when no process is left in that cgroup. Each has a small file in a folder below /run, written before it may start and
+read by the next agent: a limit that was given stays, whatever the container, its bundle or the cards say by then. A reboot
+empties /run, and ends cgroups too.
 
-The limits on one card add up to its memory at most: more is refused, with the list of who holds what.
+The limits on one card add up to at most its memory: more is refused, with the list of who holds what.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class HostContainers:
         self._path(container).unlink(missing_ok=True)
 
     def remove_ended(self) -> tuple[HostContainer, ...]:
-        """Forget the containers whose cgroup has no process any more, and return them."""
+        """Forget the containers whose cgroup has no process left, and return them."""
         gone = tuple(each for each in self.list_containers() if not self._is_alive(each))
         for each in gone:
             self.remove_container(each)

@@ -1,4 +1,4 @@
-"""The environment that limits a container on a host without Kubernetes, and what it comes to.
+"""Computes the limit of a container on a host without Kubernetes from its environment.
 
     ALIYUN_COM_GPU_MEM_CONTAINER    units of this container, 6
     ALIYUN_COM_GPU_MEM_DEV          units that a whole card has, 15: the limit is 6/15 of each card's memory
@@ -6,7 +6,7 @@
     ALIYUN_COM_GPU_SCHD_WEIGHT      share of compute, 1 to 16
     CGPU_DISABLE                    true or 1: no limit
 
-Whatever is not clear is a `LimitError` that names the variable and what to write instead: the container does not start.
+An unclear value is a `LimitError` that names the variable and what to write instead: the container does not start.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def compute_limits_mib(request: HostRequest, cards: Sequence[CardFacts]) -> dict
 
 
 def _read_values(env: Sequence[str]) -> dict[str, str]:
-    """By name. One that stands twice is refused: programs differ about which one counts."""
+    """By name. A repeated one is refused: programs differ about which one counts."""
     values: dict[str, str] = {}
     for entry in env:
         name, _, value = entry.partition("=")

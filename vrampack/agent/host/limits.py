@@ -1,7 +1,7 @@
 """The hook's questions on a host without Kubernetes: the limit is what the container's own environment asks for.
 
-Pods are none of this module's business. A container whose annotations or cgroup show that it is a pod's is refused: this
-agent was started on a node by mistake, and a pod's environment is not believed.
+This module does not handle pods. It refuses a container whose annotations or cgroup show that it belongs to a pod: then this
+agent was started on a Kubernetes node by mistake, and a pod's environment is not trusted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the node offers now: the one value that discovery writes and that kubelet, the API server and the fence read."""
+"""What the node offers now: a single value that discovery writes and that kubelet, the API server and the fence are given."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Advertised:
 
     cards: tuple[CardFacts, ...] = ()
     problem: str = ""
-    """Empty when all is well. With a problem every card is shown as unhealthy: what runs goes on, nothing comes."""
+    """Empty without a problem. With one every card is shown as unhealthy: running containers go on, new ones do not start."""
     is_discovered: bool = False
     """Whether discovery said anything yet."""
     is_list_too_long: bool = False
@@ -23,7 +23,7 @@ class Advertised:
 
     @property
     def published_cards(self) -> tuple[CardFacts, ...]:
-        """The cards as kubelet and the API server are told of them."""
+        """The cards that kubelet and the API server see."""
         if not self.problem:
             return self.cards
         return tuple(replace(card, healthy=False) for card in self.cards)
@@ -54,7 +54,7 @@ class Advertisement:
         self.block("driver", problem)
 
     def block(self, source: str, problem: str) -> None:
-        """Somebody's reason why no card is given to new pods; an empty one takes it back."""
+        """Set one part's reason to keep all cards from new pods; an empty one takes it back."""
         self._problems[source] = problem
         problems = "; ".join(filter(None, self._problems.values()))
         made = Advertised(self._cards, problems, self._is_discovered, is_list_too_long=bool(self._problems["list"]))

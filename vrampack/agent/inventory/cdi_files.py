@@ -38,7 +38,7 @@ def is_spec_of_ours(file_name: str) -> bool:
 
 
 def read_documents(path: Path) -> Iterator[Document]:
-    """The file's document, if it has one. A broken file of somebody else is logged and skipped, as runtimes do."""
+    """The file's document, if it has one. A broken file of another program is logged and skipped, as runtimes do."""
     try:
         text = _read_text(path)
         document = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)

@@ -1,8 +1,8 @@
-"""Looks after the node's cards: which there are, and whether each may be given out. Says so on change only.
+"""Watches the node's cards: which exist, and whether each may be given out. It reports only changes.
 
-`step` is one look (the list of cards, one check of each), `hear` is one wait for the driver's own reports; `run` does
-both for ever. A driver that fails or hangs takes no card off the list: after some failed looks they are unhealthy.
-What becomes of cards that are no longer there is written in `known_cards.py`.
+`step` makes one round (the list of cards, one check of each), `hear` waits once for the driver's own reports; `run` does
+both for ever. A driver that fails or hangs takes no card off the list: after some failed rounds they are unhealthy.
+`known_cards.py` says what happens to cards that are no longer there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _VENDOR = frozenset({"nvidia", "tesla"})
 
 @dataclass(frozen=True, slots=True)
 class DiscoverySettings:
-    """How the cards are looked at, and which are ours."""
+    """How the cards are checked, and which are ours."""
 
     unit_mib: int = DEFAULT_UNIT_MIB
     units_per_card: Mapping[str, int] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class DiscoverySettings:
     """Not these: another plugin gives them out."""
     check_seconds: float = 5
     fail_after_checks: int = 3
-    """So many failed checks in a row make a card unhealthy: one call may fail for reasons that pass."""
+    """This many failed checks in a row make a card unhealthy: one call may fail for passing reasons."""
     recover_after_checks: int = 3
     xids: XidRules = field(default_factory=XidRules)
 

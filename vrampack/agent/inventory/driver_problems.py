@@ -1,4 +1,4 @@
-"""What people are told of a driver that cannot be asked, or that does not describe a card."""
+"""The messages about a driver that cannot be asked, or that does not describe a card."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@
      +--- M clean checks in a row with evidence of the repair -----+   `verdicts.py` says what is evidence
 ```
 
-What passes (a driver that was stuck) heals by itself. What needs a repair stays out whatever restarts.
+A passing fault (a stuck driver) heals by itself. A card that needs a repair stays out across restarts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class CardHealth:
         return CardHealth(self.reason or reason, verdict=self.verdict)
 
     def mark_out(self, reason: str, verdict: CardVerdict) -> CardHealth:
-        """Out of use until a repair. Of several verdicts the gravest stands, with its reason."""
+        """Out of use until a repair. Of several verdicts the gravest counts, with its reason."""
         merged = merge_verdicts(self.verdict, verdict)
         return CardHealth(reason if merged is verdict else self.reason, verdict=merged)
 

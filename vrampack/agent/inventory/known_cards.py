@@ -41,7 +41,7 @@ class KnownCard:
 
 
 def is_repartitioned(gpu: Gpu, inventory: GpuInventory) -> bool:
-    """Whether a card that is not listed any more was cut away, as opposed to lost."""
+    """Whether a card that is no longer listed was removed by a new partitioning, as opposed to lost."""
     if gpu.uuid in inventory.mig_gpus:
         return True
     there = inventory.mig_gpus | {card.uuid for card in inventory.gpus}

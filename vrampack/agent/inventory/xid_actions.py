@@ -18,7 +18,7 @@ class XidAction(StrEnum):
     NONE = "none"
     """Nothing."""
     RESTART_APP = "restart_app"
-    """Restart the program that met it. The card goes on."""
+    """Restart the program that met it. The card stays in use."""
     CHECK = "check"
     """No recommendation: keep new pods off the card until its checks are clean again."""
     RESET = "reset"

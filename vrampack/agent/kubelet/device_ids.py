@@ -28,7 +28,7 @@ def parse_card_uuid(device_id: str) -> str | None:
 
 
 def count_units_by_card(ids: Iterable[str]) -> dict[str, int] | None:
-    """Units per card that these ids stand for, or None when one of them is not ours."""
+    """Units per card that these ids mean, or None when one of them is not ours."""
     cards = [parse_card_uuid(each) for each in ids]
     if None in cards:
         return None

@@ -1,4 +1,4 @@
-"""Who holds what, in the words of every back end that counts by container and process: the page of metrics and `/limits` read it."""
+"""Who holds what, in a form that all back ends share that count by container and process; metrics and `/limits` read it."""
 
 from __future__ import annotations
 

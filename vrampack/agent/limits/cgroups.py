@@ -117,7 +117,7 @@ def has_processes(folder: Path) -> bool:
 
 
 class CgroupTree:
-    """A mounted tree of cgroups: `/sys/fs/cgroup` of the host, wherever it stands here."""
+    """A mounted tree of cgroups: `/sys/fs/cgroup` of the host, wherever it is mounted here."""
 
     def __init__(self, mount: Path) -> None:
         self._mount = mount
@@ -184,7 +184,7 @@ def _parse_container_id(name: str) -> str:
 
 
 def _has_own_process(folder: Path) -> bool:
-    """What lies too deep to be looked at may have one."""
+    """A subtree that is too deep to be checked may have one."""
     try:
         return bool((folder / "cgroup.procs").read_text())
     except OSError as error:

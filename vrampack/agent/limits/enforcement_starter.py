@@ -1,7 +1,7 @@
-"""Starts what enforces limits on this node and what answers the hook, and tries again until both run.
+"""Starts the back end of this node and the server that answers the hook, and tries again until both run.
 
-What is missing may come later (a module, a hook, a folder), and what fails may pass (a full disk, something else at the place
-of a socket). None of it needs a restart of the agent. What runs already is not started again.
+What is missing may come later (a module, a hook, a folder), and what fails may work later (a full disk, another file in the
+place of a socket), without a restart of the agent. A part that already runs is not started again.
 """
 
 from __future__ import annotations

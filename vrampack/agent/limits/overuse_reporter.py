@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_SECONDS = 15.0
 OVER_LIMIT = "over_limit"
-"""The reason that stands on the Node."""
+"""The reason that is written to the Node."""
 
 
 class OveruseReporter:

@@ -1,4 +1,4 @@
-"""Unix sockets with a fixed name, and who stands before them: an agent takes the name over while the one before may still run."""
+"""Unix sockets with a fixed name, which an agent takes over while the agent before it may still run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How busy each container keeps a card: the driver's samples by process, summed by container. As `usage_meter.py`, for compute."""
+"""How busy each container keeps a card: the driver's samples by process, summed by container; like `usage_meter.py`, for compute."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class UtilizationMeter:
         return MeasuredUtilization(by_card, {key: min(FULL_PERCENT, sum_) for key, sum_ in by_container.items()})
 
     def _find_owner_of(self, pid: int) -> CgroupOwner | None:
-        """A process that ends while it is looked at is a process that is gone."""
+        """A process that ends meanwhile counts as gone."""
         try:
             return self._find_owner(pid)
         except OSError as error:

@@ -1,6 +1,6 @@
-"""Who is limited on this node: pods in Kubernetes, plain containers on a host without it.
+"""What is limited on this node: pods in Kubernetes, plain containers on a host without it.
 
-Back ends ask here and know neither. `pod_uid` is the uid of a pod, or the key of a host's container.
+Back ends use this interface and know neither. `pod_uid` is the uid of a pod, or the key of a host's container.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How the driver says no, or says nothing."""
+"""Errors of the driver: it refused a call, or did not answer."""
 
 from __future__ import annotations
 
 LOST_CODES = (15, 16)
-"""NVML's "GPU is lost" and "reset required": no later call will be better before somebody acts."""
+"""NVML's "GPU is lost" and "reset required": later calls fail as well until an operator acts."""
 
 OUTDATED_CODE = 18
 """NVML's "RM has detected an NVML/RM version mismatch": the driver was exchanged, the library in this process was not."""

@@ -1,4 +1,4 @@
-"""Runs what may block for ever: each call in a thread of its own, with a time-out.
+"""Runs calls that may block for ever: each in a thread of its own, with a time-out.
 
 A thread that hangs in a driver cannot be ended. It is abandoned and remembered by the kind of its call: until it
 comes back, calls of that kind are refused at once, so there is never more than one hung thread per kind. The threads

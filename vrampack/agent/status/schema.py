@@ -1,4 +1,4 @@
-"""The words of the page `/limits`, as the agent writes and `vrampack limits status` reads them: who holds what of the cards."""
+"""The document at `/limits`, which the agent writes and `vrampack limits status` reads: who holds what of the cards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class LimitedProcess(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LimitedContainer(msgspec.Struct, frozen=True, rename="camel"):
-    """One container on one card. Names are empty where the pod, or its status, does not say them any more."""
+    """One container on one card. Names are empty where the pod, or its status, no longer has them."""
 
     namespace: str
     pod: str

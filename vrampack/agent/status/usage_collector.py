@@ -1,4 +1,4 @@
-"""What the page of metrics shows of cards and containers: measured every few seconds, never while it is asked for."""
+"""The figures about cards and containers on the metrics page: measured every few seconds, never during a scrape."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _MIB = 1024 * 1024
 
 
 class UsageCollector:
-    """The last measurement beside what is known anyway."""
+    """The last measurement, with what the agent knows without measuring."""
 
-    def __init__(  # noqa: PLR0913 - whom it asks, each named
+    def __init__(  # noqa: PLR0913 - each source it asks, by name
         self,
         driver: GpuDriver,
         advertisement: Advertisement,

@@ -1,4 +1,4 @@
-"""`vrampack card drain`: cordons cards and says what their pods would need. It moves none."""
+"""`vrampack card drain`: cordons cards and says what their pods would need. It does not move pods."""
 
 from __future__ import annotations
 

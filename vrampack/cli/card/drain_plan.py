@@ -1,6 +1,6 @@
-"""What a drain of cards would need: the pods that hold memory there, who makes them again, and where they would find room.
+"""What a drain of cards would need: the pods that hold memory there, which controllers recreate them, and where they would find room.
 
-Pure. The question where is put to the replay of the cluster (`simulator/replay`): every pod stays where it is, the drained cards
+Pure. A replay of the cluster (`simulator/replay`) finds the room: every pod stays where it is, the drained cards
 are cordoned, and the pods on them are placed again one by one, the largest first, as if each had been evicted.
 """
 

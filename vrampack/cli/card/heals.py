@@ -1,6 +1,6 @@
-"""What `vrampack card heal` writes: the operator's word that ends the verdict which stands on a card. Pure.
+"""What `vrampack card heal` writes: the operator's confirmation that ends the current verdict on a card. Pure.
 
-The word names the verdict by its moment, so that it ends that one and no later one, whatever the clocks of both machines say.
+It names the verdict by its time, so that it ends that one and no later one, whatever the clocks of both machines say.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from vrampack.kube.objects import NodeObject
 
 @dataclass(frozen=True, slots=True)
 class PlannedHeal:
-    """What is said to the operator, and the patch; None: there is nothing to write."""
+    """The message to the operator, and the patch; None: there is nothing to write."""
 
     text: str
     patch: dict[str, object] | None = None
@@ -33,14 +33,14 @@ def find_healable_uuid(node: NodeObject, card_name: str, cards: Sequence[Cordona
 
 
 def plan_heal(node: NodeObject, uuid: str, *, is_forced: bool) -> PlannedHeal:
-    """End the verdict on this card; with force although NVML goes on saying its cause."""
+    """End the verdict on this card; with force although NVML still reports its cause."""
     who = f"node/{node.metadata.name} card {uuid}"
     heals = read_heals((node.metadata.annotations or {}).get(well_known.HEALED_CARDS))
     before = heals.get(uuid)
     stored = next((each for each in _read_verdicts(node) if each.uuid == uuid), None)
     if stored is None:
         if is_forced or before is None or not before.waived:
-            return PlannedHeal(f"{who}: nothing to heal: no verdict stands on it\n")
+            return PlannedHeal(f"{who}: nothing to heal: it has no verdict\n")
         heal = CardHeal(before.at)
         text = f"{who}: its driver's word counts again (overridden was: {', '.join(before.waived)})\n"
     elif is_forced:

@@ -1,6 +1,6 @@
-"""`vrampack card`: `list` shows cards, `cordon` and `uncordon` keep new pods off one or let them on it, `drain` plans, `heal` heals.
+"""`vrampack card`: `list` shows cards, `cordon` keeps new pods off one, `uncordon` lets them on it, `drain` plans, `heal` heals.
 
-A drain cordons and says what the pods of a card would need; it moves none.
+A drain cordons and says what the pods of a card would need; it does not move them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.action in ("cordon", "uncordon", "heal") and not (options.node and options.card):
         made.error(f"{options.action} needs a node and a card")
     if options.action == "list" and options.card:
-        made.error("list takes a node at most")
+        made.error("list takes at most one node")
     try:
         said = asyncio.run(_run(options))
     except SettingsError as error:

@@ -1,4 +1,4 @@
-"""`vrampack config check FILE` and `vrampack config schema KIND`: a file's faults before it is in force, and its schema."""
+"""`vrampack config check FILE` finds a file's faults before it is in force; `vrampack config schema KIND` prints its schema."""
 
 from __future__ import annotations
 

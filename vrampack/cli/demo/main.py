@@ -1,4 +1,4 @@
-"""`vrampack demo`: flags, and what is started in which order."""
+"""`vrampack demo`: its flags, and what it starts in which order."""
 
 from __future__ import annotations
 

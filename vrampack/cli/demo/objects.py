@@ -97,7 +97,7 @@ def build_node_object(name: str, address: str, cards: Sequence[CardModel]) -> Ob
 
 
 def build_stateful_set(name: str, *, replicas: int, units: int) -> Object:
-    """The founding workload: all pods at once, each limited to so many units."""
+    """The founding workload: all pods at once, each limited to `units` units."""
     spec = _build_workload_spec(DemoWorkload(name, replicas, units)) | {
         "podManagementPolicy": "Parallel",
         "serviceName": name,

@@ -1,4 +1,4 @@
-"""What a policy knows beside nodes and request, as an extender knows it that starts now: the mix of the pods that there are."""
+"""What a policy knows beside nodes and request, as an extender that starts now would know it: the mix of the existing pods."""
 
 from __future__ import annotations
 

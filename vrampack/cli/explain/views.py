@@ -88,7 +88,7 @@ def _build_card_view(node: EvaluatedNode, card: EvaluatedCard, pod_request: PodR
 def build_bound_placement(subject: ExplainedPod, facts: NodeFacts | None) -> PlacementView:
     pod = subject.pod
     if facts is None:
-        return PlacementView(pod.node_name, (), _read_limits(subject), "its node is not there any more")
+        return PlacementView(pod.node_name, (), _read_limits(subject), "its node no longer exists")
     hold = build_bound_hold(pod, facts, index_cards(facts))
     if hold.unplaced_reason:
         return PlacementView(pod.node_name, (), _read_limits(subject), hold.unplaced_reason)

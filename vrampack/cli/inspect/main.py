@@ -1,8 +1,8 @@
-"""The command: what was asked for, read through a `ClusterSource`, printed. Exit 0 is fine, 1 is no, 2 is misuse.
+"""The command: reads what was asked for through a `ClusterSource` and prints it. Exit 0: success, 1: failure, 2: misuse.
 
     kubectl inspect cgpu [-d] [-o json|yaml|wide] [node ...]
 
-Results go to stdout and all else to stderr; colour marks trouble, on a terminal only.
+Results go to stdout and all else to stderr; colour marks problems, on a terminal only.
 """
 
 from __future__ import annotations

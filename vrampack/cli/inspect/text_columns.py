@@ -28,7 +28,7 @@ def align_columns(rows: Sequence[Sequence[str]], *, right_columns: Collection[in
 
 
 def replace_unprintable(text: str) -> str:
-    """Annotations are anybody's text: nothing in them may move a terminal's cursor or begin a line."""
+    """Annotations may hold any text: nothing in them may move a terminal's cursor or begin a line."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 

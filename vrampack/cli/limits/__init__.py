@@ -1,1 +1,1 @@
-"""`vrampack limits`: what module or library hold processes to, as the agent of a node says it, and the module taken off the driver."""
+"""`vrampack limits`: the limits that module or library enforce, as a node's agent reports them; and detaching the module."""

@@ -1,6 +1,6 @@
-"""`vrampack limits`: who holds what of this node's cards, asked of its agent; and the kernel module off the driver, and back.
+"""`vrampack limits`: asks this node's agent who holds what of its cards; detaches the kernel module from the driver, and attaches it.
 
-`detach` and `attach` speak to the module itself, so that a driver can be exchanged while no agent runs.
+`detach` and `attach` talk to the module itself, so that a driver can be replaced while no agent runs.
 """
 
 from __future__ import annotations

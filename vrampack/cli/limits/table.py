@@ -14,7 +14,7 @@ _MIB = 1 << 20
 
 
 def format_table(status: LimitsStatus) -> str:
-    """Sizes in MiB, rounded up: what is used is never shown as less. Containers without their limit stand below."""
+    """Sizes in MiB, rounded up, so that use is never shown too low. Containers without their limit come last."""
     below = "".join(
         f"No limit is in force for container {each.container} of pod {each.namespace}/{each.pod}: the hook was not called.\n"
         for each in status.unguarded
@@ -42,7 +42,7 @@ def describe_open_files(count: int, instances: Iterable[KmodBudget]) -> str:
         pids = ", ".join(str(pid) for pid in sorted({process.pid for process in each.processes}))
         if each.files:
             holders.append(f"{each.name} {each.files}{f' (pid {pids})' if pids else ''}")
-    return f"{count} files of limited processes are open: {'; '.join(holders) or 'whose is not known'}"
+    return f"{count} files of limited processes are open: {'; '.join(holders) or 'owners unknown'}"
 
 
 def _describe_module(module: ModuleStatus | None) -> str:

@@ -1,4 +1,4 @@
-"""`vrampack policy`: which policy, profiles and rules are in force, and what they say of a pod or a request.
+"""`vrampack policy`: which policy, profiles and rules are in force, and how they decide about a pod or a request.
 
-Read `main.py` first. What is explained comes from `vrampack/cli/explain`.
+Read `main.py` first. The explanation comes from `vrampack/cli/explain`.
 """

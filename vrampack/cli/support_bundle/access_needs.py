@@ -1,4 +1,4 @@
-"""What the accounts of our programs must be allowed, as the shipped roles allow it; a test compares the two."""
+"""The rights that the accounts of our programs need, as the shipped roles grant them; a test compares the two."""
 
 from __future__ import annotations
 

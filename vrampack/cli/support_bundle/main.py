@@ -1,4 +1,4 @@
-"""`vrampack support-bundle`: one file for the people who are asked for help."""
+"""`vrampack support-bundle`: one file to send to maintainers with a request for help."""
 
 from __future__ import annotations
 

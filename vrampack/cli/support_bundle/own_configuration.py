@@ -1,6 +1,6 @@
 """The configuration in force: the files in ConfigMaps that our pods mount, with every default filled in, and the scheduler's.
 
-A file is written as it was understood, never as it was typed: comments and fields of no kind of ours may say anything.
+A file is written as it was understood, never as it was typed: comments and unknown fields may contain anything.
 """
 
 from __future__ import annotations

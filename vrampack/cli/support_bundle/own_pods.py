@@ -1,4 +1,4 @@
-"""Of which of our pods logs and metrics are read: all that decide, and of the agents those with trouble first."""
+"""Chooses the pods whose logs and metrics are read: all that decide, and of the agents those with problems first."""
 
 from __future__ import annotations
 

@@ -29,12 +29,12 @@ from vrampack.kube.errors import NoAnswerError, RefusedError
 
 MAX_FORM_BYTES = 4096
 OBJECT_NAME = re.compile(r"[a-z0-9][-a-z0-9.]*")
-"""What may stand in a path of the API server: `..` would lead out of it."""
+"""What may be part of a path of the API server: `..` would lead out of it."""
 STYLE = Path(__file__).parent / "style.css"
 REPORT_HEADERS = {
     "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
 }
-"""A report is a file that somebody may have sent: nothing in it runs, is loaded or is sent."""
+"""A report may be a file from another person: nothing in it runs, is loaded or is sent."""
 
 
 @dataclass(frozen=True, slots=True)

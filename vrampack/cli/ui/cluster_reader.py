@@ -1,6 +1,6 @@
 """Reads the cluster: at the start, when the reader asks, and behind a page that shows old figures.
 
-Lists, not watches: a page that somebody looks at twice an hour is not worth a watch of every pod.
+It uses lists, not watches: a page that is opened twice an hour is not worth a watch of every pod.
 """
 
 from __future__ import annotations

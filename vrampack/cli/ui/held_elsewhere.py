@@ -1,7 +1,7 @@
-"""What pods hold that the reader may not list: numbers only, for a name that is not known is not made up.
+"""What pods hold that the reader may not list: numbers only, without names.
 
-A node says what its cards have, and the reader's own pods say what they hold. Between the two lies what is free and what
-others hold. Where the extender's metrics are given they say how much of a node is held in all; then only the card is open:
+A node says what its cards have, and the pods that the reader may list say what they hold. The rest is free or held by
+others. If the extender's metrics are given, they say how much of a node is held in all; then only the card is not known:
 
     units of the node that others hold = held in all - held by listed pods
     at most on a card  = what listed pods leave of it

@@ -1,4 +1,4 @@
-"""Each page as bytes, from values alone. Templates escape whatever they print, and a name that they do not know is an error."""
+"""Renders each page from values alone. Templates escape whatever they print, and an unknown name in them is an error."""
 
 from __future__ import annotations
 

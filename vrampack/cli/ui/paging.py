@@ -1,4 +1,4 @@
-"""A long list in pages of bounded size: by what each item will take, not by how many they are."""
+"""Cuts a long list into pages of bounded size: by the size of each item, not by their number."""
 
 from __future__ import annotations
 

@@ -32,5 +32,5 @@ def estimate_section_bytes(counted: NodeWithHolds) -> int:
 
 
 def _count_escaped(text: str) -> int:
-    """Bytes of a text as it stands in a page."""
+    """Bytes of a text as it is in a page."""
     return len(escape(text).encode())

@@ -46,7 +46,7 @@ def read_arrivals(file: Path, *, unit_mib: int, resource: str) -> list[Arrival]:
     names = [each.pod["metadata"]["name"] for each in arrivals]
     if len(set(names)) < len(names):
         twice = next(name for at, name in enumerate(names) if name in names[:at])
-        raise ArrivalFileError(f"{file}: pod {twice} stands twice; give each row a name of its own")
+        raise ArrivalFileError(f"{file}: pod {twice} appears twice; give each row a name of its own")
     return sorted(arrivals, key=lambda each: each.at)
 
 

@@ -30,7 +30,7 @@ SAMPLES = 100
 """Of a replay in which pods leave."""
 
 WatchDecision = Callable[[ReplayedCluster, Object, Pod], None]
-"""Is told of each pod when it is about to be placed."""
+"""Hears of each pod when it is about to be placed."""
 
 
 @dataclass(frozen=True, slots=True)

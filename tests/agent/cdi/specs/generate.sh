@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the specs of this folder anew: NVIDIA's own nvidia-ctk, built from Go modules, on a machine that is simulated.
+# Regenerates the specs of this folder: NVIDIA's own nvidia-ctk, built from Go modules, on a simulated machine.
 #
 #     sh tests/agent/cdi/specs/generate.sh        (as root, on Linux, with Go, gcc and the project's .venv)
 #

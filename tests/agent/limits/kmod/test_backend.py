@@ -44,7 +44,7 @@ async def test_of_a_pod_with_several_the_hook_refines_the_sum(node: KmodNode) ->
 
 
 async def test_a_container_whose_pod_is_not_held_as_it_should_be_gets_its_own(node: KmodNode) -> None:
-    """Kubelet made the pod's cgroup anew, say."""
+    """For example, kubelet recreated the pod's cgroup."""
     node.pod("main")
     await node.starts()
     node.module.instances[UID].identity = "cgroup=1"
@@ -77,7 +77,7 @@ STATES: dict[str, tuple[dict[str, object], str]] = {
     "detached": ({"is_attached": False}, "vrampack limits attach"),
     "gone": ({"is_loaded": False}, "modprobe vrampack"),
     "unguarded": ({"uvm": "unguarded"}, "uvm: unguarded"),
-    "before another driver": ({"driver": "570.1"}, "stands before driver 570.1"),
+    "before another driver": ({"driver": "570.1"}, "is attached to driver 570.1"),
 }
 
 
@@ -124,8 +124,8 @@ async def test_the_next_agent_leaves_what_it_finds(node: KmodNode) -> None:
     assert [command for command in node.module.commands if not command.startswith("cards")] == []
 
 
-async def test_a_module_that_was_loaded_anew_is_told_everything_anew(node: KmodNode) -> None:
-    """Nobody has a file of its own yet, so containers may have theirs without a second budget."""
+async def test_a_reloaded_module_is_told_everything_again(node: KmodNode) -> None:
+    """No container has a file of its own yet, so each may have one without a second budget."""
     node.pod("main", "side", mib=2000)
     await node.back_end.reconcile()
     node.module.load(DRIVER)
@@ -221,7 +221,7 @@ async def test_of_a_pod_that_is_gone_what_is_open_is_shown_on(node: KmodNode) ->
     assert node.back_end.list_usage_totals() == {(UID, "", "GPU-a"): UsageTotals(3193 * MIB, 3193 * MIB, 0)}
 
 
-async def test_containers_that_nobody_refined_are_shown_together(node: KmodNode) -> None:
+async def test_containers_without_a_budget_of_their_own_are_shown_together(node: KmodNode) -> None:
     node.pod("main", "side", mib=2000)
     await node.starts(mib=4000)
     await node.back_end.reconcile()

@@ -56,7 +56,7 @@ def test_one_that_cannot_be_told_apart_is_refused(tmp_path: Path, pids: Pids, sa
         find_pid_namespace(folder, said, tmp_path / "proc")
 
 
-def test_the_first_process_of_the_node_stands_for_nobody(tmp_path: Path) -> None:
+def test_the_first_process_of_the_node_stands_for_no_container(tmp_path: Path) -> None:
     """It has one number, and that is 1: everything on the node would be one container."""
     folder = a_cgroup(tmp_path, {1: (1,)})
     with pytest.raises(LimitError, match="of the node"):

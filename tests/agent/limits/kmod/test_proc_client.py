@@ -71,7 +71,7 @@ def test_the_state_is_read(folder: Path) -> None:
 
 
 FOREIGN = {
-    "a card of nobody": "card a 0 limit=1 used=1 peak=1 refused=0\n",
+    "a card without an instance": "card a 0 limit=1 used=1 peak=1 refused=0\n",
     "another instance's card": "instance a id=1 cgroup=2 weight=1 files=0\ncard b 0 limit=1 used=1 peak=1 refused=0\n",
     "a number that is none": "instance a id=one cgroup=2 weight=1 files=0\n",
     "a word without a value": "instance a id=1 cgroup weight=1 files=0\n",
@@ -140,14 +140,14 @@ REFUSED: dict[str, tuple[Callable[[SimulatedKmod], None], str]] = {
         lambda m: m.open_nodes.add_budget("a", PidNamespace(404), {0: 1}),
         "pidns= names no process",
     ),
-    "nobody of this name": (lambda m: m.open_nodes.remove_budget("a"), "remove a: .*no instance has this name"),
+    "no instance of this name": (lambda m: m.open_nodes.remove_budget("a"), "remove a: .*no instance has this name"),
     "no card": (lambda m: m.open_nodes.add_budget("a", CgroupId(1), {}), "refused by the module, whose log says why"),
     "a profile of the node": (forbidden, r"not permitted by the node's profiles \(AppArmor, SELinux\)"),
     "a name with a space": (lambda m: add(m, "a b"), "'a b' is no name for an instance"),
     "a name that is too long": (lambda m: add(m, "a" * 128), "127 at most"),
-    "a resize of nobody": (
+    "a resize of a missing instance": (
         lambda m: m.open_nodes.resize_budget(0, "a", 1),
-        "/proc/cgpu_km/0/a/memsize is not there any more",
+        "/proc/cgpu_km/0/a/memsize no longer exists",
     ),
     "too many cards": (lambda m: m.open_nodes.add_cards(range(2000)), "a command has 4095 bytes at most"),
 }

@@ -74,4 +74,4 @@ async def test_where_it_cannot_be_held_no_container_may_rely_on_it(tmp_path: Pat
     missing = KmodSettings(unknown="deny", unknown_cgroups=("/gone",))
     assert "gone is not there" in await node.restarted(missing).reconcile()
     older = KmodNode(tmp_path / "older", version=1)
-    assert "takes cgroup v2" in await older.restarted(DENY).reconcile()
+    assert "needs cgroup v2" in await older.restarted(DENY).reconcile()

@@ -111,7 +111,7 @@ def test_cut_at_any_byte_whole_records_are_read_and_the_rest_is_said(
 
 
 def test_a_byte_that_is_another_one_takes_no_more_than_its_record(path: Path) -> None:
-    """The held figure is not checked: it is stored in one move, and whoever holds something says so again."""
+    """The held figure is not checked: one write stores it, and a process that holds memory reports it again."""
     book = opened(path)
     write(book, an_entry(1, 100), an_entry(2, 200))
     book.close()

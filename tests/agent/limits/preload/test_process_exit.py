@@ -56,10 +56,10 @@ async def test_what_it_holds_is_given_to_nobody_until_it_has_ended(node: Preload
         await first.kill()
         assert (await waiting).verdict is LibraryVerdict.YES
         assert read_used_mib(back_end) == 4000
-        assert [tally.refused for tally in back_end.list_usage_totals().values()] == [0], "nobody was refused"
+        assert [tally.refused for tally in back_end.list_usage_totals().values()] == [0], "no process was refused"
 
 
-async def test_what_fits_beside_it_waits_for_nobody(node: PreloadNode, ending: set[int]) -> None:
+async def test_what_fits_beside_it_does_not_wait(node: PreloadNode, ending: set[int]) -> None:
     async with node.run_back_end() as back_end, node.start_client() as first, node.start_client() as second:
         await holds(first, node, 4000)
         await holds(second, node, 1)

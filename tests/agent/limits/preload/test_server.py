@@ -154,7 +154,7 @@ async def test_a_process_of_no_pod_and_one_of_an_unknown_pod_get_nothing(node: P
             assert (await program.ask(MessageKind.HOLD, (0, 1))).verdict is LibraryVerdict.NO
 
 
-async def test_a_question_waits_for_the_container_s_name_and_holds_nobody_up(node: PreloadNode) -> None:
+async def test_a_question_waits_for_the_container_s_name_and_holds_up_no_other(node: PreloadNode) -> None:
     node.names[APP] = Unresolved.NAME_PENDING
     async with node.run_back_end(), node.start_client() as early, node.start_client(OTHER) as other:
         await early.open(node.path)

@@ -1,4 +1,4 @@
-"""The books against a model that keeps every figure and sums them anew each time."""
+"""Compares the usage ledger with a model that keeps every figure and adds them all up at each call."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ static int is_there(const struct entry *entry)
 	return is_cgroup(entry->cgroup, &now) && now.st_dev == entry->device && now.st_ino == entry->inode;
 }
 
-/* Waits for whoever has it; -1 when the folder cannot be written. */
+/* Waits until the lock is free; -1 when the folder cannot be written. */
 static int lock(void)
 {
 	char path[4096];

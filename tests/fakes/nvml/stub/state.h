@@ -1,6 +1,6 @@
 /*
- * What the stub answers, read anew from the state file at every call, so that a test or a person changes the
- * machine while a program runs on it. The file is lines of words; names of cards, which have blanks, end a line:
+ * What the stub answers. It reads the state file at every call, so a test or a person can change the machine
+ * while a program runs on it. The file is lines of words; names of cards, which have blanks, end a line:
  *
  *   driver 615.71.09
  *   gpu UUID MINOR PCI_BUS_ID MIB NAME                   NVML's index is the place in the file

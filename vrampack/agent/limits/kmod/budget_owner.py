@@ -1,7 +1,7 @@
-"""Whose files the module is to manage: a cgroup of v2 by its id, on v1 the PID namespace of a container's first process.
+"""Names the owner of a budget to the module: on cgroup v2 a cgroup by its id, on v1 the PID namespace of a container's first process.
 
-Both are looked up in the container's folder of the cgroups, which the runtime named. A process number that somebody says
-is believed only if that process is in that folder: it is the same process for the module, because an agent that names
+Both are looked up in the container's cgroup folder, which the runtime named. A process number from elsewhere
+is trusted only if that process is in that folder: it is the same process for the module, because an agent that names
 processes to it runs in the initial PID namespace (`preflight.py`).
 """
 

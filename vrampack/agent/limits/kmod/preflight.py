@@ -1,7 +1,7 @@
-"""What is missing to hold limits by the kernel module: at the start of an agent, and at every later look.
+"""Finds what is missing to hold limits by the kernel module: when an agent starts, and at every later check.
 
-A module that is there and detached, or before another driver, is no reason to take something weaker: an operator exchanges the
-driver. Then `kmod` is chosen, and holds the node back until all is well.
+A module that is loaded but detached, or attached to another driver, is no reason to choose a weaker back end: an operator is
+replacing the driver. Then `kmod` is chosen, and keeps the node from offering cards until everything works.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _list_faults(state: ModuleState, driver_version: str) -> Iterator[str]:
         yield DETACHED
     elif state.driver_version != driver_version:
         yield (
-            f"the kernel module stands before driver {state.driver_version}, NVML is of {driver_version or 'none'}: "
+            f"the kernel module is attached to driver {state.driver_version}, NVML is of {driver_version or 'none'}: "
             "end what uses the card, vrampack limits detach, reload the driver"
         )
     if state.is_unguarded:

@@ -1,4 +1,4 @@
-"""The one door to /proc/cgpu_km: what the module says, typed, and its commands, with a sentence for each refusal.
+"""The only access to /proc/cgpu_km: what the module reports, typed, and its commands, with a sentence for each refusal.
 
     state     attached, driver, layout, uvm, files        inst_ctl  reads: instances, cards, processes
     version   of the module                                         writes: add, remove, cards, detach, attach
@@ -106,7 +106,7 @@ class KmodClient:
             return None
         except OSError as error:
             raise ModuleError(
-                f"{PROC_FOLDER}/state cannot be read: {error.strerror}; it takes root with CAP_SYS_ADMIN"
+                f"{PROC_FOLDER}/state cannot be read: {error.strerror}; this needs root with CAP_SYS_ADMIN"
             ) from error
         words = {key: value for line in text.splitlines() for key, _, value in [line.partition(": ")]}
         try:
@@ -189,7 +189,7 @@ class KmodClient:
 
 
 _ERRORS = {
-    errno.EPERM: "not permitted: it takes CAP_SYS_ADMIN in the node's own user namespace, from outside of limited containers",
+    errno.EPERM: "not permitted: this needs CAP_SYS_ADMIN in the node's own user namespace, and no limited container has it",
     errno.EACCES: "not permitted by the node's profiles (AppArmor, SELinux) or by the file's owner, which is root",
     errno.EINVAL: "refused by the module, whose log says why (dmesg); a cgroup or PID namespace of the agent's own cannot be limited",
 }
@@ -201,14 +201,14 @@ _COMMAND_ERRORS = {
     errno.ENODEV: DETACHED,
     errno.EOPNOTSUPP: "the module does not know this driver's version: install a newer vrampack module",
     errno.EIO: UNGUARDED,
-    errno.EBUSY: "another program stands before the driver's device: unload that first",
+    errno.EBUSY: "another module has replaced the driver's device: unload that first",
 }
 
 
 def _explain_error(file_name: str, error: OSError) -> str:
     known = _ERRORS | (_COMMAND_ERRORS if file_name == CONTROL_FILE and error.filename is None else {})
     if error.errno == errno.ENOENT and error.errno not in known:
-        return NOT_LOADED if file_name == CONTROL_FILE else f"{PROC_FOLDER}/{file_name} is not there any more"
+        return NOT_LOADED if file_name == CONTROL_FILE else f"{PROC_FOLDER}/{file_name} no longer exists"
     return f"{PROC_FOLDER}/{file_name}: {known.get(error.errno or 0, error.strerror)}"
 
 

@@ -44,7 +44,7 @@ class UnknownContainers:
         if self._settings.unknown == "pass":
             return []
         if self._cgroups.version != CGROUP_V2:
-            raise LimitError("kmod.unknown: deny takes cgroup v2, which this node does not have")
+            raise LimitError("kmod.unknown: deny needs cgroup v2, which this node does not have")
         folders = self._find_folders()
         if not folders:
             raise LimitError("kmod.unknown: deny, and no cgroup of kubelet's is seen: name it in kmod.unknown_cgroups")

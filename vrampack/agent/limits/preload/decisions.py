@@ -1,4 +1,4 @@
-"""What a question of a process comes to: whose it is, which card is meant, what the limit is now, what the ledger says.
+"""Decides a process's question: finds its container and card and the current limit, and asks the usage ledger.
 
 Everything that may change (limits, cards, the driver) is looked up at each question. No socket, no clock.
 """

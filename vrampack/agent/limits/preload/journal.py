@@ -1,12 +1,12 @@
-"""One file of fixed-size records: what each process holds, for the next agent. A kill -9 loses nothing of it.
+"""One file of fixed-size records: what each process holds, for the next agent. A kill -9 loses none of it.
 
     head    256 bytes: magic, format, size of a record, boot id
     record  256 bytes: held bytes (0: the record is free), pid, check of the rest, start of the process, pod, container, card
 
-It is mapped into memory, so a figure is in the kernel's hands as soon as it is stored, and storing it is one aligned
-64-bit move that no kill can cut in two. A new record is written whole while it still counts as free. So what is torn can
-only be a file that somebody else cut or wrote: such records are said and dropped, and so is a file of another format or
-of another boot. It is locked as long as it is open: two agents never write one.
+It is mapped into memory, so the kernel has a figure as soon as it is stored, and storing it is one aligned
+64-bit move that no kill can cut in two. A new record is written whole while it still counts as free. So a torn record can
+only come from another program that cut or wrote the file: such records are logged and dropped, and so is a file of another format
+or of another boot. It is locked while it is open, so two agents never write one file.
 """
 
 from __future__ import annotations

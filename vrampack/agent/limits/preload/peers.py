@@ -1,7 +1,7 @@
-"""Who is at the other end of a connection: its process, and the pod and container whose cgroup that is in.
+"""Identifies the other end of a connection: its process, and the pod and container whose cgroup that is in.
 
-The kernel says the pid (SO_PEERCRED); everything else is read from /proc by that number, which may be another process's
-by then. So the process is held by a pidfd while it is looked at: what was read is believed only if it still ran after.
+The kernel gives the pid (SO_PEERCRED); everything else is read from /proc by that number, which may belong to another process
+by then. So a pidfd holds the process meanwhile: what was read is trusted only if the process still runs afterwards.
 """
 
 from __future__ import annotations

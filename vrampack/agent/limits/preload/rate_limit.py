@@ -1,4 +1,4 @@
-"""How fast each container may ask: a bucket of tokens for each, which fills with time. Nothing is refused, only later."""
+"""Limits how fast each container may ask: each has a token bucket, which fills with time. Questions are delayed, never refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The row of `preload`: what the library needs on a node, and what answers containers that keep it."""
+"""The row of `preload`: what the library needs on a node, and the server for containers that still have it."""
 
 from __future__ import annotations
 

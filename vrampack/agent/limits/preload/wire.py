@@ -88,7 +88,7 @@ def read_question(packet: bytes) -> LibraryQuestion:
         raise LibraryProtocolError(f"{len(packet)} bytes with {count} holdings", sequence=sequence)
     holdings = tuple(_parse_holding(each, sequence) for each in HOLDING.iter_unpack(packet[QUESTION.size :]))
     if len({each.minor for each in holdings}) != count:
-        raise LibraryProtocolError("a card stands twice", sequence=sequence)
+        raise LibraryProtocolError("a card appears twice", sequence=sequence)
     return LibraryQuestion(MessageKind(kind), sequence, holdings)
 
 

@@ -71,7 +71,7 @@ func run(kubeconfig, namespace string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	for i := 0; i < rounds; i++ {
-		// The cluster's objects are read anew: a watch may be behind what the round before wrote.
+		// Read the cluster's objects again: a watch may be behind what the round before wrote.
 		live.Invalidate()
 		if err := live.EnsureSynced(); err != nil {
 			return err
