@@ -22,6 +22,7 @@ from tests.driver.real_driver import (
     RealDriver,
     boot_machine,
     machine_files,
+    opened_files,
 )
 from tests.fakes.driver.build import CALLS, FLAGS, build_static
 from tests.fakes.driver.build import PROGRAMS as DRIVER_PROGRAMS
@@ -106,10 +107,12 @@ def driver(machine_with_driver: RealDriver) -> RealDriver:
 
 
 @pytest.fixture(scope="session", params=OPENED, ids=lambda each: f"opened-{each}")
-def opened_machine(request: pytest.FixtureRequest, programs: list[Path]) -> Iterator[RealDriver]:
+def opened_machine(
+    request: pytest.FixtureRequest, programs: list[Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RealDriver]:
     """A program keeps the card open meanwhile: each first open of it takes seconds."""
     which: DriverOnKernel = request.param
-    files = machine_files(which, has_firmware=True)
+    files = opened_files(which, tmp_path_factory.mktemp("library"))
     for program in programs:
         files |= libraries(program)
     with boot_machine(which, programs, files, is_opened=True) as machine:

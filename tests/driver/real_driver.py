@@ -11,13 +11,15 @@ from pathlib import Path
 
 from tests.driver.nvidia_build import build_nvidia_modules
 from tests.driver.nvidia_packages import RELEASES
+from tests.fakes.driver.build import build_fake_driver
 from tests.machine.archive import Content
 from tests.machine.kernels import Kernel, prepare_kernel
 from tests.machine.machine import VirtualMachine
 from tests.machine.program import GuestStart
-from tests.machine.python import LIBRARIES, libraries
+from tests.machine.python import LIBRARIES, libraries, python_files
 from tests.shim.kmod.building import VRAMPACK, KmodSource, build_module
-from tests.shim.kmod.world import KmodWorld
+from tests.shim.kmod.world import BudgetPlace, KmodWorld
+from tests.shim.preload.building import build_library
 from tests.support.program_result import ProgramResult
 
 BUILT = Path(__file__).parents[2] / "build"
@@ -32,11 +34,17 @@ REAL = "real"
 """The folder of /lib with NVIDIA's modules."""
 OPENED_BRANCH = "535"
 """Whose GSP `fakepci` knows."""
+AGENT = "tests.shim.preload.real_agent"
+SHIPPED_LIBRARY = "/lib/libvrampack.so"
 HOPPER = ("device=0x2330", "boot0=0x180000a1", "boot42=0x180a1000", "poke=0x200bc,0xff", "gsp=1")
 REGISTRY = "NVreg_RegistryDwords=RmDisableCotCmd=0x15;RMDisableScrubOnFree=1"
 """No chain of trust with the GSP, and no channels that would have to scrub memory."""
+LIMIT_MIB = 4301
+"""Of the founding scenario; the opened card has 81920."""
+AGENT_WORDS = ("-m", AGENT, "/var/lib/vrampack", SHIPPED_LIBRARY)
 SMI, STRACE = "/bin/nvidia-smi", "/bin/strace"
 TRACED = (STRACE, "-f", "-e", "trace=ioctl,openat")
+SMI_MEMORY = re.compile(r"(\d+)MiB / +(\d+)MiB")
 CHANGING = re.compile(r"c1d[0-9a-f]{5}|0x[0-9a-f]{6,}|\[pid +\d+\] |/task/\d+/|(?<=cpu)\d+|\b\d{2,6}(?=(?: |$))")
 """What differs between two runs of one program: handles, addresses, pids, times."""
 
@@ -56,9 +64,9 @@ class DriverOnKernel:
         return RELEASES[self.branch].version
 
 
-COMBINATIONS = tuple(
-    DriverOnKernel(*each) for each in (("535", "5.10"), ("535", "6.1"), ("550", "6.1"), ("550", "6.12"))
-)
+CHOSEN = os.environ.get("VRAMPACK_DRIVERS", "535-5.10 535-6.1 550-6.1 550-6.12").split()
+"""Each is built for minutes the first time; a change is checked on fewer of them than a release."""
+COMBINATIONS = tuple(DriverOnKernel(*each.split("-")) for each in CHOSEN)
 OPENED = tuple(each for each in COMBINATIONS if each.branch == OPENED_BRANCH)
 
 
@@ -108,6 +116,12 @@ class RealDriver:
         return self.machine.run(*TRACED, program, start=start, timeout=200)
 
 
+def read_smi(place: BudgetPlace) -> tuple[int, int]:
+    """MiB used and in all, of the one card in nvidia-smi's table."""
+    ((used, total),) = SMI_MEMORY.findall(place.run(SMI).out)
+    return int(used), int(total)
+
+
 def read_differences(before: str, after: str) -> list[str]:
     """Lines of the one that are not in the other, without what changes from run to run."""
     lines_before, lines_after = ([CHANGING.sub("#", line) for line in text.splitlines()] for text in (before, after))
@@ -115,13 +129,20 @@ def read_differences(before: str, after: str) -> list[str]:
     return [line for line in differences if not line.startswith(("---", "+++", "@@"))]
 
 
-def machine_files(which: DriverOnKernel, *, has_firmware: bool = False) -> dict[str, Content]:
+def opened_files(which: DriverOnKernel, folder: Path) -> dict[str, Content]:
+    """What an opened card wants beside the rest: firmware, and for the library an agent and a program linked to libc."""
+    program = build_fake_driver(BUILT).app
+    files = machine_files(which) | _firmware(which) | python_files([AGENT]) | libraries(program)
+    return files | {"/bin/app-linked": program, SHIPPED_LIBRARY: build_library(folder)}
+
+
+def machine_files(which: DriverOnKernel) -> dict[str, Content]:
     """By where they are in a machine."""
     kernel = prepare_kernel(which.kernel)
     modules = build_nvidia_modules(which.branch, kernel)
     files: dict[str, Content] = {f"/lib/{REAL}/{each.name}": each for each in modules.glob("*.ko")}
     files |= {f"/lib/{each.name}.ko": build_module(BUILT, kernel, each) for each in (FAKEPCI, VRAMPACK)}
-    return files | _user_space(which) | (_firmware(which) if has_firmware else {})
+    return files | _user_space(which)
 
 
 def boot_machine(

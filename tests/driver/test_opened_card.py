@@ -7,20 +7,18 @@ import re
 
 import pytest
 
-from tests.driver.real_driver import OPENED_BRANCH, SMI, RealDriver
+from tests.driver.real_driver import LIMIT_MIB, OPENED_BRANCH, RealDriver, read_smi
 from tests.fakes.driver.driver import MIB
 from tests.shim.kmod.world import CONTROL, BudgetPlace
 from tests.support.limit_cases import CASES, REFUSED, LimitCase
 from tests.support.polling import wait_until
 
 ENV = {"RM_BRANCH": OPENED_BRANCH}
-LIMIT_MIB = 4301
 APP_MIB = 3193
 TOTAL_MIB = 81920
 REQUESTS = int(os.environ.get("VRAMPACK_DRIVER_REQUESTS", "1500"))
 SWAPS = int(os.environ.get("VRAMPACK_DRIVER_SWAPS", "1000"))
 SEED = 7
-SMI_MEMORY = re.compile(r"(\d+)MiB / +(\d+)MiB")
 SWAP_RESULT = re.compile(r"(\d+) of (\d+) won, (\d+) refused, (\d+) given\n")
 SWAP_KINDS = ("size", "heap", "class", "wrapped", "status", "free")
 
@@ -33,12 +31,6 @@ def limited(card: RealDriver, name: str, mib: int = LIMIT_MIB) -> BudgetPlace:
 
 def on_node(card: RealDriver) -> BudgetPlace:
     return card.world.host().inside(env=ENV)
-
-
-def read_smi(place: BudgetPlace) -> tuple[int, int]:
-    """MiB used and in all, of the one card in nvidia-smi's table."""
-    ((used, total),) = SMI_MEMORY.findall(place.run(SMI).out)
-    return int(used), int(total)
 
 
 def read_lost_mib(card: RealDriver) -> int:

@@ -35,6 +35,7 @@ class PreloadNode:
     minors: dict[str, int] = field(default_factory=lambda: {"GPU-0": 0, "GPU-1": 1})
     pace: RateLimits = field(default_factory=RateLimits)
     library: bytes = b"a library"
+    driver: str = DRIVER
 
     @property
     def path(self) -> Path:
@@ -53,7 +54,7 @@ class PreloadNode:
                 Unresolved.UNKNOWN_OWNER if owner is None else self.names.get(owner, Unresolved.UNKNOWN_OWNER)
             ),
             get_minors=lambda: self.minors,
-            driver_version=lambda: DRIVER,
+            driver_version=lambda: self.driver,
             find_owner=lambda pid: self.owners.get(pid, self.usual),
             rate_limits=self.pace,
         )

@@ -273,7 +273,7 @@ static int stress(double seconds)
 	long rounds = 0, unopened = 0, wrong = 0;
 
 	signal(SIGTERM, end_stress);
-	while (!is_over && read_clock() < end) {
+	while (!rounds || (!is_over && read_clock() < end)) {
 		int fd = open("/dev/nvidiactl", O_RDWR | O_CLOEXEC);
 
 		rounds++;

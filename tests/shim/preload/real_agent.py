@@ -1,4 +1,7 @@
-"""The agent's own books behind the library, in a process that can be killed: every caller is one container of 4301 MiB."""
+"""The agent's own books behind the library, in a process that can be killed: every caller is one container of 4301 MiB.
+
+python -m tests.shim.preload.real_agent FOLDER LIBRARY [DRIVER]     says "begun" and serves FOLDER/preload
+"""
 
 from __future__ import annotations
 
@@ -58,4 +61,6 @@ async def main(node: PreloadNode) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(PreloadNode(Path(sys.argv[1]), library=Path(sys.argv[2]).read_bytes())))
+    node = PreloadNode(Path(sys.argv[1]), library=Path(sys.argv[2]).read_bytes())
+    node.driver = sys.argv[3] if len(sys.argv) > 3 else node.driver
+    asyncio.run(main(node))

@@ -1,0 +1,52 @@
+"""The library before NVIDIA's own allocator: programs that call through libc, and nvidia-smi, see a card of 4301 MiB."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.driver.real_driver import AGENT_WORDS, LIMIT_MIB, SMI, RealDriver, read_smi
+from tests.machine.program import GuestStart
+from tests.machine.python import ENVIRONMENT, PYTHON
+from tests.shim.kmod.world import BudgetPlace
+from tests.support.limit_cases import CASES, REFUSED, LimitCase
+
+APP, APP_MIB = "app-linked", 3193
+LIBRARY = "/var/lib/vrampack/preload/libvrampack.so"
+START_SECONDS = 120
+"""Of Python without KVM."""
+
+
+@pytest.fixture
+def container(card: RealDriver) -> Iterator[BudgetPlace]:
+    """Its agent has the product's own accounting; our module is not loaded."""
+    with card.machine.running(PYTHON, *AGENT_WORDS, card.which.version, start=GuestStart(env=ENVIRONMENT)) as agent:
+        agent.says("begun", timeout=START_SECONDS)
+        yield BudgetPlace(card.machine, GuestStart(env={"RM_BRANCH": card.which.branch, "LD_PRELOAD": LIBRARY}))
+
+
+@pytest.mark.parametrize("case", [each for each in CASES if each.program == "app"], ids=str)
+def test_a_program_linked_to_libc_hears_what_it_hears_of_the_simulated_driver(
+    container: BudgetPlace, case: LimitCase
+) -> None:
+    assert container.run(APP, *case.arguments).lines == list(case.said)
+
+
+def test_s1_and_s2_through_the_library(container: BudgetPlace, card: RealDriver) -> None:
+    """nvidia-smi inside has the limit, on the node the card; the greedy program is refused, the other one goes on."""
+    on_node = BudgetPlace(card.machine, GuestStart())
+    at_rest, total = read_smi(on_node)
+    with container.running(APP, f"{APP_MIB}", "--hold") as first:
+        first.says("holding")
+        assert read_smi(container) == (APP_MIB, LIMIT_MIB)
+        assert container.run(APP, "1109").lines == [REFUSED]
+        assert container.run(APP, "1108").lines == ["allocated 1108 MiB"]
+        assert read_smi(on_node) == (at_rest + APP_MIB, total)
+        assert not first.has_ended
+    assert "4301MiB" not in on_node.run(SMI).out
+
+
+def test_what_the_library_cannot_hold(container: BudgetPlace, card: RealDriver) -> None:
+    """A static program, as docs/preload.md says: the driver gives it all it asks for."""
+    assert container.run("app", "6144").lines == ["allocated 6144 MiB"]
