@@ -221,9 +221,11 @@ BY_HAND = (
     "D30",
     "D31",
     "D32",
+    "D33",
+    "D34",
 )
 """Rows that no program of the suite tries: by a trace of a CUDA program's calls, D7 by a thousand small allocations, D22 to D26
-by looking at the driver's modules, D27 to D32 by a program of the simulated driver's."""
+by looking at the driver's modules, D27 to D34 by a program of the simulated driver's."""
 
 
 async def _card_used_mib(machine: GpuMachine) -> int:
