@@ -60,6 +60,22 @@ void call_drop(struct core *core, uint32_t object, uint32_t serial)
 	}
 }
 
+void call_drop_all(struct core *core, struct core_file *file)
+{
+	for (;;) {
+		uint32_t object, serial = 0;
+
+		lock(core);
+		object = file->first;
+		if (object)
+			serial = core->objects.objects[object].serial;
+		unlock(core);
+		if (!object)
+			break;
+		call_drop(core, object, serial);
+	}
+}
+
 /*
  * The driver has just given out this handle, so an object that is recorded under it is gone, and its charge with it,
  * provided that it was recorded when the call began. If it was recorded later, the order of the two is unknown: the older

@@ -55,6 +55,7 @@ class CoreTrace:
         doings = [
             *[self._memory] * 10, *[self._free] * 5, *[self._dup] * 4, *[self._device] * 2, self._client, self._subdevice,
             self._close, self._resize, self._report, self._heap_report, self._plain, self._closed_door, self._failed_free,
+            self._export, self._export, self._import, self._import,
         ]  # fmt: skip
         for _ in range(count):
             self._random.choice(doings)()
@@ -207,6 +208,55 @@ class CoreTrace:
         if source.piece:
             source.piece.names += 1
 
+    def _export(self) -> None:
+        """Into a file of any process; what is no memory is exported too, and carries nothing."""
+        things = [thing for thing in (self._pick(memory=memory) for memory in (True, True, False)) if thing]
+        file = self._random.choice([*self._owners, None])
+        if file is None or not things:
+            return
+        client = things[0].client
+        handles = [thing.handle if thing.client == client else 0 for thing in things]
+        taken = [place for taken_file, place in self._world.exported if taken_file == file]
+        if not taken and self._random.random() < 0.3:
+            handles, index = handles[:1], 0
+            call = self._wire.export(client, handles[0], file)
+        else:
+            index = max(taken, default=-1) + self._random.randrange(1, 4)
+            call = self._wire.exports(client, handles, file, index=index)
+        if self._random.random() < 0.1:
+            self.script.transferred(things[0].file, call, file, status=self._random.choice(REFUSALS))
+            return
+        self.script.transferred(things[0].file, call, file, wrapped=self._is_wrapped())
+        for place, handle in enumerate(handles):
+            piece = self._world.things[client, handle].piece if handle else None
+            if piece:
+                self._world.export(piece, file, index + place)
+
+    def _import(self) -> None:
+        above = self._pick(memory=False, device=True)
+        files = list({file for file, _ in self._world.exported})
+        if above is None or not files:
+            return
+        file = self._random.choice(files)
+        index = self._random.choice([place for taken_file, place in self._world.exported if taken_file == file])
+        free = [handle for handle in range(60, 90) if (above.client, handle) not in self._world.things]
+        handles = self._random.sample(free, 2)
+        call = self._wire.imports(above.client, above.handle, handles, file, index=index)
+        if index == 0 and self._random.random() < 0.5:
+            handles = handles[:1]
+            call = self._wire.import_(above.client, above.handle, handles[0], file)
+        if self._random.random() < 0.1:
+            self.script.transferred(above.file, call, file, result=-EINVAL)
+            return
+        self.script.transferred(above.file, call, file, wrapped=self._is_wrapped())
+        for place, handle in enumerate(handles):
+            if piece := self._world.exported.get((file, index + place)):
+                self._world.add(ModelObject(above.client, handle, above.file, piece.card, above, piece))
+                piece.names += 1
+        if self._random.random() < 0.1:
+            self.script.forwarded(above.file, self._wire.free(above.client, above.handle))
+            self._world.free(above)
+
     def _free(self) -> None:
         if (thing := self._pick(memory=self._random.random() < 0.9)) is None:
             return
@@ -285,7 +335,10 @@ class CoreTrace:
         kind = self._random.choice((0xC2, 0x82, 0x83, 0x42, 0xB1, 0xDE))
         serialized = self._wire.memory(0xC1D00000, 1, 0, MIB)
         serialized.fields[self._wire.long_flags or 12] = ("I", 1 if self._wire.long_flags else 0xC2)
+        encoded = self._wire.export(0xC1D00000, 1, 1)
+        encoded.fields[12] = ("I", 4)
         call = self._random.choice((
+            encoded,
             self._wire.alloc(0xC1D00000, 1, 0, kind, short=self._random.random() < 0.5),
             self._wire.window(self._random.choice((kind, MEMORY))),
             self._wire.context(self._random.choice((kind, MEMORY))),
