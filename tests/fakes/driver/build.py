@@ -40,6 +40,7 @@ STATIC = {
     "cost": "cost.c",
     "ring": "ring.c",
     "hostile": "hostile.c",
+    "export": "export.c",
     "swap": "swap.c",
 }
 """What a machine without a C library can run, by the names it has there."""
