@@ -92,7 +92,7 @@ static uint32_t replace_object(struct core_objects *objects, uint32_t index, uin
 	return 0;
 }
 
-void call_remember(struct core *core, struct core_file *file, const struct core_call *call, uint32_t handle)
+void call_remember(struct core *core, struct core_file *file, struct core_call *call, uint32_t handle)
 {
 	struct core_objects *objects = &core->objects;
 	uint32_t client = call->kind == CALL_CLIENT ? handle : call->client;
@@ -111,6 +111,7 @@ void call_remember(struct core *core, struct core_file *file, const struct core_
 			objects_add_charge(objects, file->owner, call->card, call->charged_bytes);
 	if (call->card != CORE_ONLY_CARD)
 		objects->objects[index].card = call->card;
+	objects_move_all(objects, &call->transfer.waiting, file, index);
 	unlock(core);
 	if (count)
 		core->ops->uncharge(core->context, uncharges->owner, uncharges->card, uncharges->bytes);

@@ -118,7 +118,7 @@ enum core_reply { CORE_REPLY_AT_CALLER, CORE_REPLY_AWAITED, CORE_REPLY_COPIED };
 /* Exporting and importing: between a client's objects and a control file that the parameters name by its descriptor. */
 struct core_transfer {
 	struct core_file *met; /* that file */
-	struct core_file waiting; /* what is exported, until it is met */
+	struct core_file waiting; /* what is exported, until it is met; of another call, what the new object will hold */
 	unsigned char *parameters; /* those that are too many for `nested`, or NULL */
 	uint32_t objects, count; /* where in them the handles are, and how many */
 	uint32_t index; /* their first place in the file */

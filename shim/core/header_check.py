@@ -27,11 +27,16 @@ HEADER_FOLDERS = (
     "src/nvidia/arch/nvalloc/unix/include",
     "kernel-open/common/inc",
 )
+CLASSES = (
+    *("0000", "0001", "0040", "0080", "00b1", "00c2", "00da", "00de", "00e0", "00f3"),
+    *("2080", "84a0", "90cd", "a06c"),
+)
 HEADERS = (
     *("stddef.h", "stdio.h", "nvtypes.h", "nvos.h", "nvstatus.h", "nvlimits.h"),
     *("nv-ioctl.h", "nv-ioctl-numbers.h", "nv_escape.h", "nv-unix-nvos-params-wrappers.h"),
+    "alloc/alloc_channel.h",
     *("ctrl/ctrl0000/ctrl0000gpu.h", "ctrl/ctrl0000/ctrl0000unix.h", "ctrl/ctrl2080/ctrl2080fb.h"),
-    *(f"class/cl{number}.h" for number in ("0000", "0001", "0040", "0080", "00b1", "00c2", "00de", "2080", "84a0")),
+    *(f"class/cl{number}.h" for number in CLASSES),
 )
 HEAP_FUNCTION = re.compile(r"^#define\s+(NVOS32_FUNCTION_\w+)\s", re.MULTILINE)
 RELEASE = re.compile(r"(\d{3})\.\d+(\.\d+)?")

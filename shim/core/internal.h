@@ -14,7 +14,7 @@
 enum call_kind {
 	CALL_PASSED,
 	CALL_CLIENT,
-	CALL_DEVICE, /* or a subdevice: nothing that takes memory, but other things hang below it */
+	CALL_DEVICE, /* or a subdevice, a channel: nothing that takes memory, but other things hang below it */
 	CALL_MEMORY,
 	CALL_HEAP_MEMORY,
 	CALL_HEAP_REPORT,
@@ -109,8 +109,8 @@ enum core_verdict call_refuse_with(struct core_call *call, int error);
 bool call_reserve(struct core *core, struct core_call *call);
 
 enum call_outcome call_outcome_of(const struct core *core, const struct core_call *call, long result);
-/* Records what was made, in place of an older object with that handle, which the driver has just given out. */
-void call_remember(struct core *core, struct core_file *file, const struct core_call *call, uint32_t handle);
+/* Records what was made, with what waits below it, in place of an older object with that handle, which the driver has just given out. */
+void call_remember(struct core *core, struct core_file *file, struct core_call *call, uint32_t handle);
 /* Drops it and everything below it and uncharges them, unless the place is used by another object by now. */
 void call_drop(struct core *core, uint32_t object, uint32_t serial);
 /* Of that file. */

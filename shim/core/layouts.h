@@ -20,6 +20,12 @@ enum {
 	CLASS_HW_RESOURCES = 0xb1,
 	CLASS_LOCAL_PHYSICAL = 0xc2,
 	CLASS_USER_SHARED = 0xde,
+	CLASS_SEMAPHORE_SURFACE = 0xda,
+	CLASS_FABRIC_EXPORT = 0xe0,
+	CLASS_FLA = 0xf3,
+	CLASS_EVENT_BUFFER = 0x90cd,
+	CLASS_CHANNEL_GROUP = 0xa06c,
+	CHANNEL_MEMORIES = 0x8,
 	CLASS_SUBDEVICE = 0x2080,
 	HEAP_ALLOC_DEPTH = 0x1,
 	HEAP_ALLOC_SIZE = 0x2,
@@ -107,6 +113,7 @@ struct core_layout {
 	uint16_t memory_attributes2;
 	uint16_t memory_size;
 	uint16_t device_instance;
+	uint16_t channel_memories;
 	uint16_t heap_bytes;
 	uint16_t heap_root;
 	uint16_t heap_parent;
@@ -203,6 +210,7 @@ struct core_layout {
 	.memory_attributes2 = 28, \
 	.memory_size = 64, \
 	.device_instance = 0, \
+	.channel_memories = 32, \
 	.heap_bytes = 184, \
 	.heap_root = 0, \
 	.heap_parent = 4, \

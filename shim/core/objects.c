@@ -214,25 +214,23 @@ uint32_t objects_add(struct core_objects *objects, struct core_file *file, uint3
 	return index;
 }
 
-void objects_add_export(struct core_objects *objects, struct core_file *waiting, uint32_t charge, uint32_t place,
-			uint32_t number)
+uint32_t objects_add_holder(struct core_objects *objects, struct core_file *file, uint32_t charge)
 {
-	struct core_object *object = &objects->objects[objects_add(objects, waiting, 0, 0, 0)];
+	uint32_t index = objects_add(objects, file, 0, 0, 0);
 
-	object->charge = charge;
-	object->place = place;
-	object->transfer = number;
+	objects->objects[index].charge = charge;
 	objects->charges[charge].references++;
+	return index;
 }
 
-void objects_move_exports(struct core_objects *objects, struct core_file *from, struct core_file *to)
+void objects_move_all(struct core_objects *objects, struct core_file *from, struct core_file *to, uint32_t above)
 {
 	while (from->first) {
 		uint32_t index = from->first;
 
 		unlink_one(objects, index);
 		objects->objects[index].file = to;
-		link_below(objects, index, 0);
+		link_below(objects, index, above);
 	}
 }
 

@@ -57,10 +57,9 @@ uint32_t objects_card(const struct core_objects *objects, uint32_t client, uint3
  */
 uint32_t objects_add(struct core_objects *objects, struct core_file *file, uint32_t client, uint32_t parent,
 		     uint32_t handle);
-/* What was exported and waits for its file: no handle finds it, it goes with the file. */
-void objects_add_export(struct core_objects *objects, struct core_file *waiting, uint32_t charge, uint32_t place,
-			uint32_t number);
-void objects_move_exports(struct core_objects *objects, struct core_file *from, struct core_file *to);
+/* One more holder of a charge, which no handle finds: it goes with the file, or with what it is moved below (0: nothing). */
+uint32_t objects_add_holder(struct core_objects *objects, struct core_file *file, uint32_t charge);
+void objects_move_all(struct core_objects *objects, struct core_file *from, struct core_file *to, uint32_t above);
 /* The first place of these that is taken, or 0; and the next one of that call, or 0. */
 uint32_t objects_find_export(const struct core_objects *objects, const struct core_file *file, uint32_t place,
 			     uint32_t count);

@@ -96,8 +96,9 @@ static bool hold_exports(struct core *core, struct core_call *call)
 			continue;
 		if (!objects_reserve(core))
 			return false;
-		objects_add_export(objects, &call->transfer.waiting, charge, call->transfer.index + i + 1,
-				   call->transfer.number);
+		object = objects_add_holder(objects, &call->transfer.waiting, charge);
+		objects->objects[object].place = call->transfer.index + i + 1;
+		objects->objects[object].transfer = call->transfer.number;
 	}
 	return true;
 }
@@ -167,7 +168,7 @@ bool core_meets_file(struct core *core, struct core_call *call, struct core_file
 		is_well = !objects_find_export(&core->objects, file, transfer->index + 1, transfer->count);
 	if (is_well) {
 		transfer->met = file;
-		objects_move_exports(&core->objects, &transfer->waiting, file);
+		objects_move_all(&core->objects, &transfer->waiting, file, 0);
 	}
 	unlock(core);
 	return is_well;

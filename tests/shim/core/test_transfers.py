@@ -18,7 +18,7 @@ from tests.shim.core.steps import (
     hold_memory,
     run_script,
 )
-from tests.shim.core.wire import MIB, NO_MEMORY, NOT_SUPPORTED
+from tests.shim.core.wire import CHANNEL_GROUP, MIB, NO_MEMORY, NOT_SUPPORTED
 
 EXPORTED, STRANGER = 1, 8
 """Files."""
@@ -123,6 +123,28 @@ def test_many_objects_at_once(script: CoreScript, runner: Path) -> None:
     script.close(EXPORTED)
     script.used(0, ONLY_CARD, 256 * MIB)
     run_script(script, runner)
+
+
+def test_a_channel_keeps_the_memory_of_its_userd(script: CoreScript, runner: Path) -> None:
+    """Until it goes, or its group; memory that is named twice counts once, and a refused channel keeps nothing."""
+    wire = script.wire
+    hold_memory(script, 4000 * MIB, 1)
+    script.forwarded(0, wire.alloc(ROOT, CARD, 0x60, CHANNEL_GROUP), handle=0x60)
+    script.forwarded(0, wire.channel(ROOT, CARD, 0x61, [1]), status=BAD_STATE)
+    script.forwarded(0, wire.channel(ROOT, 0x60, 0x62, [1, 0, 1], short=True), handle=0x62)
+    script.forwarded(0, wire.channel(ROOT, 0x60, 0x63, [1], kind=0xCA6F), handle=0x63)
+    script.forwarded(0, wire.free(ROOT, 1))
+    script.used(0, ONLY_CARD, 4000 * MIB)
+    script.refused(0, wire.memory(ROOT, CARD, 2, 302 * MIB), NO_MEMORY)
+    script.forwarded(0, wire.free(ROOT, 0x62))
+    script.used(0, ONLY_CARD, 4000 * MIB)
+    script.forwarded(0, wire.free(ROOT, 0x60))
+    script.used(0, ONLY_CARD, 0)
+    hold_memory(script, 8 * MIB, 1)
+    script.forwarded(0, wire.channel(ROOT, CARD, 0, [1]), handle=0)
+    script.forwarded(0, wire.free(ROOT, 1))
+    script.used(0, ONLY_CARD, 8 * MIB, "used by a channel of which nobody knows whether it is there")
+    run_script(script, runner, 0, EXPORTED)
 
 
 def test_without_memory_for_the_tables_it_is_refused(script: CoreScript, runner: Path) -> None:

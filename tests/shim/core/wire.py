@@ -8,6 +8,7 @@ from dataclasses import dataclass
 ALLOC_MEMORY, FREE, CONTROL, ALLOC, DUP, HEAP, CONTEXT_DMA = 0x27, 0x29, 0x2A, 0x2B, 0x34, 0x4A, 0x54
 CARD_INFO, XFER = 200, 211
 CLIENT, DEVICE, SUBDEVICE, MEMORY = 0x41, 0x80, 0x2080, 0x40
+CHANNEL_GROUP, CHANNELS = 0xA06C, (0xC36F, 0xC46F, 0xC56F, 0xC86F, 0xCA6F)
 NOT_PERMITTED, NO_MEMORY, NOT_SUPPORTED = 0x1B, 0x51, 0x56
 EXPORT, IMPORT, EXPORTS, IMPORTS = 0x3D05, 0x3D06, 0x3D0B, 0x3D0C
 REPORT_LIST, REPORT_INLINE, ID, ID_LONG = 0x20801301, 0x20801303, 0x205, 0x202
@@ -77,6 +78,12 @@ class CoreWire:
 
     def device(self, client: int, handle: int, instance: int, *, short: bool = False) -> WireStruct:
         return self.alloc(client, client, handle, DEVICE, WireStruct(0, 56, {0: ("I", instance)}), short=short)
+
+    def channel(
+        self, client: int, parent: int, handle: int, memories: list[int], *, kind: int = 0xC56F, short: bool = False
+    ) -> WireStruct:
+        nested = WireStruct(0, 200, {32 + 4 * place: ("I", memory) for place, memory in enumerate(memories)})
+        return self.alloc(client, parent, handle, kind, nested, short=short)
 
     def heap(
         self, client: int, parent: int, handle: int, size: int, *, ranged: bool = False, flags: int = 0,

@@ -28,6 +28,8 @@ class ModelObject:
     above: ModelObject | None = None
     piece: ModelAllocation | None = None
     below: list[ModelObject] = field(default_factory=list)
+    is_channel: bool = False
+    """Then `piece` is what its USERD is in."""
 
     def whole(self) -> Iterator[ModelObject]:
         waiting = [self]

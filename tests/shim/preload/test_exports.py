@@ -22,6 +22,7 @@ def test_exported_memory_stays_counted_until_its_file_is_closed(
     extra: PreloadTestPrograms,
     agent: ScriptedAgent,
     driver: FakeDriver,
+    *,
     way: str,
     kept: int,
 ) -> None:
