@@ -223,9 +223,10 @@ BY_HAND = (
     "D32",
     "D33",
     "D34",
+    "D35",
 )
 """Rows that no program of the suite tries: by a trace of a CUDA program's calls, D7 by a thousand small allocations, D22 to D26
-by looking at the driver's modules, D27 to D34 by a program of the simulated driver's."""
+by looking at the driver's modules, D27 to D35 by a program of the simulated driver's."""
 
 
 async def _card_used_mib(machine: GpuMachine) -> int:

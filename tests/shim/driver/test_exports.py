@@ -102,6 +102,21 @@ def test_many_objects_at_once(driver: FakeDriver) -> None:
         assert used(driver) == 0
 
 
+def test_channels_and_semaphore_surfaces_keep_their_memory(driver: FakeDriver) -> None:
+    """D35."""
+    with DriverCaller(driver.control) as caller:
+        for class_number, params in ((0xC56F, nv.Device()), (0xDA, nv.Device())):
+            memory = caller.allocate_memory(64 * MIB)
+            params.device_id = memory
+            params.rest[7] = memory
+            parent = caller.device if class_number == 0xC56F else caller.subdevice
+            keeper = caller.make(class_number, params, parent=parent)
+            assert caller.free_object(memory) == nv.OK
+            assert used(driver) == 64
+            assert caller.free_object(keeper) == nv.OK
+            assert used(driver) == 0
+
+
 def test_a_dma_buf_keeps_its_memory(driver: FakeDriver) -> None:
     """By the card's file alone."""
     card = os.open(driver.card_file(driver.cards[0]), os.O_RDWR | os.O_CLOEXEC)

@@ -42,6 +42,17 @@ def test_exported_memory_stays_charged_until_its_file_is_closed(empty: KmodWorld
     assert place.run("app", "4300").lines == ["allocated 4300 MiB"]
 
 
+def test_a_channel_keeps_its_memory_charged(world: KmodWorld) -> None:
+    """That its USERD is in, whatever becomes of the handle (D35)."""
+    place = world.limited("a", LIMIT)
+    with place.running("export", "channel", "1000") as program:
+        program.says("kept 4000 MiB, then 0x51")
+        program.says("kept")
+        assert world.driver().cards[0].used == world.card("a").used == 4000 * MIB
+    wait_until(lambda: world.card("a").used == 0, what="that its file is closed")
+    world.forget()
+
+
 def test_imported_memory_is_charged_when_its_file_has_gone(world: KmodWorld) -> None:
     place = world.limited("a", LIMIT)
     with place.running("export", "import", "4000") as program:

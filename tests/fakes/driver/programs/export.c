@@ -3,6 +3,7 @@
  *
  *      keep MIB          takes so much, exports it and frees the handle, again and again until it is refused
  *      many MIB          the same, four pieces to a file
+ *      channel MIB       gives it to a channel for its USERD instead
  *      import MIB        exports so much, frees the handle, makes it its own again and closes the file
  *      race ROUNDS       exports 2 MiB to a descriptor that another thread leads to one of two files, and closes the first
  *      lend MIB PATH     exports so much and gives the file to whoever connects to that socket
@@ -25,6 +26,7 @@
 #include "rm.h"
 
 enum { MISUSE = 2, MANY = 4, FILES = 4096, RM_OBJECT = 1, ROUND_BYTES = 2 << 20 };
+enum { CHANNEL = 0xC56F, USERD_PLACE = 8 };
 enum { EXPORT = 0x3D05, IMPORT = 0x3D06, EXPORT_MANY = 0x3D0B };
 enum { DMABUF = 217, DMABUF_BYTES = 2608, DMABUF_OLD_BYTES = 2600, DMABUF_BRANCH = 570 };
 
@@ -110,6 +112,17 @@ static uint32_t keep_many(const struct rm *rm, uint64_t bytes)
 	return status;
 }
 
+static uint32_t keep_by_channel(const struct rm *rm, uint64_t bytes)
+{
+	uint32_t params[64] = { 0 }, channel = 0, status = rm_take(rm, bytes, &params[USERD_PLACE]);
+
+	if (status)
+		return status;
+	must(rm_alloc(rm, rm->device, CHANNEL, params, sizeof(params), &channel) == 0, "channel");
+	must(rm_free(rm, params[USERD_PLACE]) == 0, "free");
+	return 0;
+}
+
 static void keep(uint64_t mib, uint32_t (*keep_some)(const struct rm *rm, uint64_t bytes))
 {
 	struct rm rm = rm_plain();
@@ -121,6 +134,8 @@ static void keep(uint64_t mib, uint32_t (*keep_some)(const struct rm *rm, uint64
 		kept += mib;
 	printf("kept %llu MiB, then 0x%x\n", (unsigned long long)kept, status);
 	wait_for_line("kept");
+	if (!file_count)
+		return;
 	close(files[0]);
 	wait_for_line("closed");
 }
@@ -276,6 +291,8 @@ int main(int count, char **words)
 		keep(strtoul(first, NULL, 10), keep_one);
 	else if (strcmp(name, "many") == 0 && count == 3)
 		keep(strtoul(first, NULL, 10), keep_many);
+	else if (strcmp(name, "channel") == 0 && count == 3)
+		keep(strtoul(first, NULL, 10), keep_by_channel);
 	else if (strcmp(name, "import") == 0 && count == 3)
 		import(strtoul(first, NULL, 10));
 	else if (strcmp(name, "race") == 0 && count == 3)

@@ -50,7 +50,7 @@ static uint32_t export_range(const struct call *call, const struct object *clien
 		uint32_t handle = get32(handles, i * 4u);
 
 		object = object_find(call->rm, client->client, handle);
-		if (handle && (!object || !object->memory))
+		if (handle && (!object || object->class_number != CLASS_VIDEO_MEMORY))
 			return RM_BAD_HANDLE;
 	}
 	for (uint32_t i = 0; i < count; i++) {
@@ -106,7 +106,7 @@ uint32_t export_one(const struct call *call, const struct object *client, unsign
 	if (get32(at, EXPORT_TYPE) != EXPORT_TYPE_RM || get32(at, EXPORT_FLAGS) & FLAG_EMPTY_FILE)
 		return RM_BAD_PARAMETER;
 	object = object_find(call->rm, client->client, get32(at, EXPORT_OBJECT));
-	if (!object || !object->memory)
+	if (!object || object->class_number != CLASS_VIDEO_MEMORY)
 		return RM_BAD_HANDLE;
 	file = host->take_control ? host->take_control(call->caller, (int32_t)get32(at, EXPORT_FILE), &kept) : NULL;
 	if (!file)
@@ -208,7 +208,7 @@ uint32_t nv_dma_buf_export(void *card, void *parameters)
 	struct rm_file *file = call->file;
 	struct object *object = object_find(call->rm, get32(at, DMABUF_CLIENT), get32(at, call->rm->layout->dmabuf_handles));
 
-	if (!object || !object->memory)
+	if (!object || object->class_number != CLASS_VIDEO_MEMORY)
 		return RM_BAD_HANDLE;
 	if (!file->exported_count && !make_room(call, file, 1))
 		return RM_NO_ROOM_FOR_STATE;

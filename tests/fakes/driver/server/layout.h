@@ -68,6 +68,8 @@ enum {
 	MEMORY_ALIGNMENT = 72, MEMORY_OFFSET = 80, MEMORY_LIMIT = 88,
 	/* NV0080: a device */
 	DEVICE_SIZE = 56, DEVICE_ID = 0,
+	/* the parameters of channels: the first of eight handles */
+	CHANNEL_USERD = 32,
 	/* CARD_INFO, one entry */
 	CARD_SIZE = 72, CARD_VALID = 0, CARD_BUS = 8, CARD_VENDOR = 12, CARD_DEVICE = 14,
 	CARD_GPU_ID = 16, CARD_FB_SIZE = 48, CARD_MINOR = 56,

@@ -39,6 +39,8 @@ enum rm_class {
 	CLASS_EXTENDED_MEMORY = 0x42,
 	CLASS_USER_SHARED = 0xDE,	/* a page with figures of the whole card */
 	CLASS_WHOLE_CARD = 0xC2,
+	CLASS_SEMAPHORE_SURFACE = 0xDA,
+	CLASS_CHANNEL_END = 0x6F,	/* 0xC36F, 0xC56F .. */
 };
 
 struct memory {
