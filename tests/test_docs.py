@@ -149,3 +149,15 @@ def test_manifests_that_a_page_names_exist() -> None:
         if page.name != "renames.md" and not (ROOT / path).exists()
     ]
     assert missing == []
+
+
+def test_each_way_of_a_hostile_tenant_is_open_or_shown_by_a_test() -> None:
+    text = (DOCS / "enforcement.md").read_text().partition("### What a hostile tenant can still do")[2]
+    rows = [line.split("|")[-2] for line in text.partition("\nNo back end")[0].splitlines() if line.startswith("| ")][
+        1:
+    ]
+    assert len(rows) > 20
+    for row in rows:
+        named = re.findall(r"`(tests/[^`]+)`", row)
+        assert named or "open" in row
+        assert [name for name in named if not (ROOT / name).exists()] == []

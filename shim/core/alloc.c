@@ -22,8 +22,10 @@ struct request {
 #define ATTRIBUTE2_EGM (1u << 24)
 
 /*
- * Other ways to memory: a window on the whole card, lists of pages, other hosts' memory, compression tags; and a page in
- * which the driver writes how much of the whole card is free, from 550 on.
+ * Other ways to memory: a window on the whole card, lists of pages, other hosts' memory, compression tags; a page in which
+ * the driver writes how much of the whole card is free, from 550 on; and objects for which the driver duplicates memory into
+ * a client of its own (sem_surf.c, event_buffer.c, fla_mem.c, mem_export.c of 580.65.06), so that freeing its handle frees
+ * nothing. No CUDA program makes them.
  */
 static bool is_refused_class(uint32_t class)
 {
@@ -34,6 +36,10 @@ static bool is_refused_class(uint32_t class)
 	case CLASS_HW_RESOURCES:
 	case CLASS_LOCAL_PHYSICAL:
 	case CLASS_USER_SHARED:
+	case CLASS_SEMAPHORE_SURFACE:
+	case CLASS_EVENT_BUFFER:
+	case CLASS_FLA:
+	case CLASS_FABRIC_EXPORT:
 		return true;
 	default:
 		return false;
@@ -156,6 +162,53 @@ static enum core_verdict alloc_plain(struct core *core, struct core_call *call, 
 	return CORE_FORWARD;
 }
 
+/* Of every generation: Volta's is 0xC36F, Blackwell's 0xCA6F. */
+static bool is_channel(uint32_t class)
+{
+	return class > 0xFF && (class & 0xFF) == 0x6F;
+}
+
+/*
+ * The memory that a channel's USERD is in lives as long as the channel (kernel_channel_gv100.c), although its handle goes. With
+ * the lock held.
+ */
+static bool hold_memories(struct core *core, struct core_call *call)
+{
+	struct core_objects *objects = &core->objects;
+
+	for (uint32_t i = 0; i < CHANNEL_MEMORIES; i++) {
+		uint32_t handle = load32(call->nested + core->layout->channel_memories + i * sizeof(handle));
+		uint32_t object = handle ? objects_find(objects, call->client, handle) : 0;
+		uint32_t charge = object ? objects->objects[object].charge : 0;
+
+		if (!charge)
+			continue;
+		if (!objects_reserve(core))
+			return false;
+		objects_add_holder(objects, &call->transfer.waiting, charge);
+	}
+	return true;
+}
+
+static enum core_verdict alloc_channel(struct core *core, struct core_call *call)
+{
+	bool is_held;
+
+	if (!call->parameters)
+		return call_pass(call);
+	if (!copy_nested(core, call, core->layout->channel_memories + CHANNEL_MEMORIES * sizeof(uint32_t)))
+		return call_refuse(core, call, STATUS_NOT_SUPPORTED);
+	lock(core);
+	is_held = hold_memories(core, call);
+	unlock(core);
+	if (is_held && call_reserve(core, call)) {
+		call->kind = CALL_DEVICE;
+		return CORE_FORWARD;
+	}
+	call_drop_all(core, &call->transfer.waiting);
+	return call_refuse(core, call, STATUS_NO_MEMORY);
+}
+
 enum core_verdict call_alloc_before(struct core *core, struct core_file *file, struct core_call *call)
 {
 	const struct core_layout *layout = core->layout;
@@ -184,6 +237,7 @@ enum core_verdict call_alloc_before(struct core *core, struct core_file *file, s
 		call->card = card_of_device(core, file, call);
 		return alloc_plain(core, call, CALL_DEVICE);
 	case CLASS_SUBDEVICE:
+	case CLASS_CHANNEL_GROUP:
 		return alloc_plain(core, call, CALL_DEVICE);
 	case CLASS_MEMORY:
 		/* Another encoding of the parameters, for which there is no layout. */
@@ -191,7 +245,7 @@ enum core_verdict call_alloc_before(struct core *core, struct core_file *file, s
 			return call_refuse(core, call, STATUS_NOT_SUPPORTED);
 		return alloc_memory(core, file, call);
 	default:
-		return call_pass(call);
+		return is_channel(class) ? alloc_channel(core, call) : call_pass(call);
 	}
 }
 
@@ -333,6 +387,7 @@ static void cancel_charge(struct core *core, struct core_file *file, struct core
 	unlock(core);
 	if (call->charged_bytes)
 		core->ops->uncharge(core->context, file->owner, call->card, call->charged_bytes);
+	call_drop_all(core, &call->transfer.waiting);
 }
 
 void call_alloc_after(struct core *core, struct core_file *file, struct core_call *call, long result)
@@ -345,7 +400,7 @@ void call_alloc_after(struct core *core, struct core_file *file, struct core_cal
 	if (outcome != CALL_FAILED && call->charged_bytes)
 		settle_charge(core, file, call, outcome == CALL_HAPPENED);
 	/* Without its handle it can be charged, but nothing could be found below it. */
-	if (outcome == CALL_FAILED || (outcome == CALL_IN_DOUBT && !call->charged_bytes))
+	if (outcome == CALL_FAILED || (outcome == CALL_IN_DOUBT && !call->charged_bytes && !call->transfer.waiting.first))
 		cancel_charge(core, file, call);
 	else
 		call_remember(core, file, call, outcome == CALL_HAPPENED ? handle : 0);

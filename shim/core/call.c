@@ -60,6 +60,22 @@ void call_drop(struct core *core, uint32_t object, uint32_t serial)
 	}
 }
 
+void call_drop_all(struct core *core, struct core_file *file)
+{
+	for (;;) {
+		uint32_t object, serial = 0;
+
+		lock(core);
+		object = file->first;
+		if (object)
+			serial = core->objects.objects[object].serial;
+		unlock(core);
+		if (!object)
+			break;
+		call_drop(core, object, serial);
+	}
+}
+
 /*
  * The driver has just given out this handle, so an object that is recorded under it is gone, and its charge with it,
  * provided that it was recorded when the call began. If it was recorded later, the order of the two is unknown: the older
@@ -76,7 +92,7 @@ static uint32_t replace_object(struct core_objects *objects, uint32_t index, uin
 	return 0;
 }
 
-void call_remember(struct core *core, struct core_file *file, const struct core_call *call, uint32_t handle)
+void call_remember(struct core *core, struct core_file *file, struct core_call *call, uint32_t handle)
 {
 	struct core_objects *objects = &core->objects;
 	uint32_t client = call->kind == CALL_CLIENT ? handle : call->client;
@@ -95,6 +111,7 @@ void call_remember(struct core *core, struct core_file *file, const struct core_
 			objects_add_charge(objects, file->owner, call->card, call->charged_bytes);
 	if (call->card != CORE_ONLY_CARD)
 		objects->objects[index].card = call->card;
+	objects_move_all(objects, &call->transfer.waiting, file, index);
 	unlock(core);
 	if (count)
 		core->ops->uncharge(core->context, uncharges->owner, uncharges->card, uncharges->bytes);

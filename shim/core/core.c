@@ -92,6 +92,12 @@ void core_after(struct core *core, struct core_file *file, struct core_call *cal
 	case CALL_HEAP_REPORT:
 		call_heap_report_after(core, file, call, result);
 		break;
+	case CALL_EXPORT:
+		call_export_after(core, call, result);
+		break;
+	case CALL_IMPORT:
+		call_import_after(core, file, call, result);
+		break;
 	case CALL_ID:
 		cards_after_id(core, file, call, result);
 		break;
@@ -105,16 +111,5 @@ void core_after(struct core *core, struct core_file *file, struct core_call *cal
 
 void core_release(struct core *core, struct core_file *file)
 {
-	for (;;) {
-		uint32_t object, serial = 0;
-
-		lock(core);
-		object = file->first;
-		if (object)
-			serial = core->objects.objects[object].serial;
-		unlock(core);
-		if (!object)
-			break;
-		call_drop(core, object, serial);
-	}
+	call_drop_all(core, file);
 }

@@ -23,8 +23,8 @@
  *
  * What the driver copies is compared with what was decided where the caller of core_before can see that copy: core_call
  * has all that is needed for it. Where it cannot (`reply` stays CORE_REPLY_AT_CALLER), a caller that changes its struct
- * between our copy and the driver's is not seen. Nor is memory that lives on in a descriptor it was exported to (or,
- * where core_hold is not called, in a mapping of nvidia-uvm), managed memory, and what the driver takes for itself.
+ * between our copy and the driver's is not seen. Nor is memory that lives on in a mapping of nvidia-uvm where core_hold is
+ * not called, in a control file where core_meets_file is not, managed memory, and what the driver takes for itself.
  */
 #ifndef CORE_H
 #define CORE_H
@@ -82,6 +82,7 @@ struct core_objects {
 	uint32_t bucket_room; /* a power of two */
 	uint32_t reserved; /* of both, to calls that are with the driver */
 	uint32_t serial, seed;
+	uint32_t exports; /* calls that were one */
 };
 
 /* What one owner's files have learned: zeroed at first. A reply that the caller forged misleads only the caller. */
@@ -102,7 +103,7 @@ struct core_file {
 	void *owner;
 	struct core_cards *cards;
 	int32_t pid;
-	uint32_t first; /* objects made through it that no other object holds: its clients */
+	uint32_t first; /* objects that no other object holds: the clients made through it, and what was exported to it */
 };
 
 /*
@@ -113,6 +114,18 @@ enum core_reply { CORE_REPLY_AT_CALLER, CORE_REPLY_AWAITED, CORE_REPLY_COPIED };
 
 #define CORE_COPY_BYTES 184 /* HEAP_BYTES_MOST, the largest */
 #define CORE_NESTED_BYTES 72 /* of memory's parameters: up to the end of the size */
+
+/* Exporting and importing: between a client's objects and a control file that the parameters name by its descriptor. */
+struct core_transfer {
+	struct core_file *met; /* that file */
+	struct core_file waiting; /* what is exported, until it is met; of another call, what the new object will hold */
+	unsigned char *parameters; /* those that are too many for `nested`, or NULL */
+	uint32_t objects, count; /* where in them the handles are, and how many */
+	uint32_t index; /* their first place in the file */
+	uint32_t number; /* of the export */
+	uint32_t reserved;
+	int32_t descriptor;
+};
 
 /* What core_before hands to core_after; on the caller's stack, nothing to set up. */
 struct core_call {
@@ -132,6 +145,7 @@ struct core_call {
 	uint32_t copied_bytes, nested_bytes; /* of what was decided by: the struct, and the parameters that it points to */
 	enum core_reply reply;
 	unsigned char copy[CORE_COPY_BYTES], nested[CORE_NESTED_BYTES];
+	struct core_transfer transfer; /* of calls that are one: core_is_transfer */
 };
 
 enum core_verdict { CORE_FORWARD, CORE_ANSWERED };
@@ -147,10 +161,22 @@ enum core_verdict core_before(struct core *core, struct core_file *file, struct 
 			      uint64_t argument);
 void core_after(struct core *core, struct core_file *file, struct core_call *call, long result);
 /*
- * Does core_before act on this control? A caller may ask the driver first, as a control takes no memory: then core_before
- * and core_after(0) come back to back after the driver's answer, for these alone.
+ * Does core_before act on this control? A caller may ask the driver first, as a control takes no memory: then core_before,
+ * core_meets_file and core_after(0) come back to back after the driver's answer, for these alone.
  */
 bool core_watches_control(uint32_t command);
+/*
+ * A transfer holds the charges of what it exports as long as its file is open, and those of what it imports with the new
+ * objects. For that the file has to be met after core_before, at best where the driver finds it by the descriptor, and is not
+ * released before core_after. NULL: it is none of this core's. False: the driver must not go on with it.
+ */
+bool core_is_transfer(const struct core_call *call);
+bool core_meets_file(struct core *core, struct core_call *call, struct core_file *file);
+/* What was decided by, of the parameters that a call points to: nested_bytes of it. */
+static inline const unsigned char *core_nested(const struct core_call *call)
+{
+	return call->nested_bytes > CORE_NESTED_BYTES ? call->transfer.parameters : call->nested;
+}
 /*
  * One more holder of an object's charge, which is none of the calls: nvidia-uvm. False: no such client is known here.
  * *charge is 0 where the object carries none, and belongs to core_put_hold otherwise.

@@ -27,11 +27,16 @@ HEADER_FOLDERS = (
     "src/nvidia/arch/nvalloc/unix/include",
     "kernel-open/common/inc",
 )
+CLASSES = (
+    *("0000", "0001", "0040", "0080", "00b1", "00c2", "00da", "00de", "00e0", "00f3"),
+    *("2080", "84a0", "90cd", "a06c"),
+)
 HEADERS = (
     *("stddef.h", "stdio.h", "nvtypes.h", "nvos.h", "nvstatus.h", "nvlimits.h"),
     *("nv-ioctl.h", "nv-ioctl-numbers.h", "nv_escape.h", "nv-unix-nvos-params-wrappers.h"),
-    *("ctrl/ctrl0000/ctrl0000gpu.h", "ctrl/ctrl2080/ctrl2080fb.h"),
-    *(f"class/cl{number}.h" for number in ("0000", "0001", "0040", "0080", "00b1", "00c2", "2080", "84a0")),
+    "alloc/alloc_channel.h",
+    *("ctrl/ctrl0000/ctrl0000gpu.h", "ctrl/ctrl0000/ctrl0000unix.h", "ctrl/ctrl2080/ctrl2080fb.h"),
+    *(f"class/cl{number}.h" for number in CLASSES),
 )
 HEAP_FUNCTION = re.compile(r"^#define\s+(NVOS32_FUNCTION_\w+)\s", re.MULTILINE)
 RELEASE = re.compile(r"(\d{3})\.\d+(\.\d+)?")
@@ -76,7 +81,9 @@ def find_unread_functions(branch: int, header: str) -> list[str]:
 
 
 def _compile_values(wanted: list[LayoutFact], folder: Path) -> list[int]:
-    lines = [f'#include "{header}"' for header in HEADERS] + ["int main(void) {"]
+    # Not every branch has all of them.
+    lines = [f'#if __has_include("{header}")\n#include "{header}"\n#endif' for header in HEADERS]
+    lines.append("int main(void) {")
     lines += [f'printf("%llu\\n", (unsigned long long)({fact.expression}));' for fact in wanted]
     program = folder / "offsets"
     rooms = [f"-I{folder / room}" for room in HEADER_FOLDERS]

@@ -14,7 +14,7 @@
 enum call_kind {
 	CALL_PASSED,
 	CALL_CLIENT,
-	CALL_DEVICE, /* or a subdevice: nothing that takes memory, but other things hang below it */
+	CALL_DEVICE, /* or a subdevice, a channel: nothing that takes memory, but other things hang below it */
 	CALL_MEMORY,
 	CALL_HEAP_MEMORY,
 	CALL_HEAP_REPORT,
@@ -23,6 +23,8 @@ enum call_kind {
 	CALL_REPORT,
 	CALL_ID,
 	CALL_CARDS,
+	CALL_EXPORT,
+	CALL_IMPORT,
 };
 
 /*
@@ -34,6 +36,14 @@ enum call_outcome { CALL_HAPPENED, CALL_FAILED, CALL_IN_DOUBT };
 static inline uint32_t load32(const unsigned char *from)
 {
 	uint32_t value;
+
+	__builtin_memcpy(&value, from, sizeof(value));
+	return value;
+}
+
+static inline uint16_t load16(const unsigned char *from)
+{
+	uint16_t value;
 
 	__builtin_memcpy(&value, from, sizeof(value));
 	return value;
@@ -99,10 +109,12 @@ enum core_verdict call_refuse_with(struct core_call *call, int error);
 bool call_reserve(struct core *core, struct core_call *call);
 
 enum call_outcome call_outcome_of(const struct core *core, const struct core_call *call, long result);
-/* Records what was made, in place of an older object with that handle, which the driver has just given out. */
-void call_remember(struct core *core, struct core_file *file, const struct core_call *call, uint32_t handle);
+/* Records what was made, with what waits below it, in place of an older object with that handle, which the driver has just given out. */
+void call_remember(struct core *core, struct core_file *file, struct core_call *call, uint32_t handle);
 /* Drops it and everything below it and uncharges them, unless the place is used by another object by now. */
 void call_drop(struct core *core, uint32_t object, uint32_t serial);
+/* Of that file. */
+void call_drop_all(struct core *core, struct core_file *file);
 
 enum core_verdict call_alloc_before(struct core *core, struct core_file *file, struct core_call *call);
 void call_alloc_after(struct core *core, struct core_file *file, struct core_call *call, long result);
@@ -120,6 +132,10 @@ void call_dup_after(struct core *core, struct core_file *file, struct core_call 
 enum core_verdict call_control_before(struct core *core, struct core_call *call);
 void call_report_after(struct core *core, struct core_file *file, struct core_call *call, long result);
 void call_heap_report_after(struct core *core, struct core_file *file, struct core_call *call, long result);
+
+enum core_verdict call_transfer_before(struct core *core, struct core_call *call);
+void call_export_after(struct core *core, struct core_call *call, long result);
+void call_import_after(struct core *core, struct core_file *file, struct core_call *call, long result);
 
 void cards_after_id(struct core *core, struct core_file *file, struct core_call *call, long result);
 void cards_after_list(struct core *core, struct core_file *file, struct core_call *call, long result);

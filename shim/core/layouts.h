@@ -20,6 +20,12 @@ enum {
 	CLASS_HW_RESOURCES = 0xb1,
 	CLASS_LOCAL_PHYSICAL = 0xc2,
 	CLASS_USER_SHARED = 0xde,
+	CLASS_SEMAPHORE_SURFACE = 0xda,
+	CLASS_FABRIC_EXPORT = 0xe0,
+	CLASS_FLA = 0xf3,
+	CLASS_EVENT_BUFFER = 0x90cd,
+	CLASS_CHANNEL_GROUP = 0xa06c,
+	CHANNEL_MEMORIES = 0x8,
 	CLASS_SUBDEVICE = 0x2080,
 	HEAP_ALLOC_DEPTH = 0x1,
 	HEAP_ALLOC_SIZE = 0x2,
@@ -44,6 +50,13 @@ enum {
 	HUGE_256_GIB = 0x3,
 	ATTRIBUTE_COMPRESSION_SHIFT = 0xc,
 	FLAG_SERIALIZED = 0x1,
+	FLAG_CONTROL_SERIALIZED = 0x4,
+	MOST_EXPORTS = 0x200,
+	MOST_IMPORTS = 0x80,
+	COMMAND_EXPORT = 0x3d05,
+	COMMAND_IMPORT = 0x3d06,
+	COMMAND_EXPORTS = 0x3d0b,
+	COMMAND_IMPORTS = 0x3d0c,
 	COMMAND_REPORT_LIST = 0x20801301,
 	COMMAND_REPORT_INLINE = 0x20801303,
 	COMMAND_ID = 0x205,
@@ -69,6 +82,10 @@ enum {
 	FREE_BYTES_MOST = 16,
 	DUP_BYTES_MOST = 28,
 	CONTROL_BYTES_MOST = 32,
+	EXPORT_BYTES_MOST = 24,
+	IMPORT_BYTES_MOST = 20,
+	EXPORTS_BYTES_MOST = 2128,
+	IMPORTS_BYTES_MOST = 652,
 	WINDOW_BYTES_MOST = 56,
 	CONTEXT_BYTES_MOST = 56,
 	REPORT_BYTES_MOST = 8,
@@ -96,6 +113,7 @@ struct core_layout {
 	uint16_t memory_attributes2;
 	uint16_t memory_size;
 	uint16_t device_instance;
+	uint16_t channel_memories;
 	uint16_t heap_bytes;
 	uint16_t heap_root;
 	uint16_t heap_parent;
@@ -132,7 +150,26 @@ struct core_layout {
 	uint16_t control_command;
 	uint16_t control_parameters;
 	uint16_t control_parameters_size;
+	uint16_t control_flags;
 	uint16_t control_status;
+	uint16_t export_bytes;
+	uint16_t export_object;
+	uint16_t export_file;
+	uint16_t import_bytes;
+	uint16_t import_file;
+	uint16_t import_parent;
+	uint16_t import_object;
+	uint16_t exports_bytes;
+	uint16_t exports_file;
+	uint16_t exports_objects;
+	uint16_t exports_count;
+	uint16_t exports_index;
+	uint16_t imports_bytes;
+	uint16_t imports_file;
+	uint16_t imports_parent;
+	uint16_t imports_objects;
+	uint16_t imports_count;
+	uint16_t imports_index;
 	uint16_t window_bytes;
 	uint16_t window_class;
 	uint16_t window_status;
@@ -173,6 +210,7 @@ struct core_layout {
 	.memory_attributes2 = 28, \
 	.memory_size = 64, \
 	.device_instance = 0, \
+	.channel_memories = 32, \
 	.heap_bytes = 184, \
 	.heap_root = 0, \
 	.heap_parent = 4, \
@@ -209,7 +247,26 @@ struct core_layout {
 	.control_command = 8, \
 	.control_parameters = 16, \
 	.control_parameters_size = 24, \
+	.control_flags = 12, \
 	.control_status = 28, \
+	.export_bytes = 24, \
+	.export_object = 12, \
+	.export_file = 16, \
+	.import_bytes = 20, \
+	.import_file = 0, \
+	.import_parent = 12, \
+	.import_object = 16, \
+	.exports_bytes = 2128, \
+	.exports_file = 0, \
+	.exports_objects = 76, \
+	.exports_count = 2124, \
+	.exports_index = 2126, \
+	.imports_bytes = 652, \
+	.imports_file = 0, \
+	.imports_parent = 4, \
+	.imports_objects = 8, \
+	.imports_count = 648, \
+	.imports_index = 650, \
 	.window_bytes = 56, \
 	.window_class = 12, \
 	.window_status = 40, \

@@ -214,6 +214,46 @@ uint32_t objects_add(struct core_objects *objects, struct core_file *file, uint3
 	return index;
 }
 
+uint32_t objects_add_holder(struct core_objects *objects, struct core_file *file, uint32_t charge)
+{
+	uint32_t index = objects_add(objects, file, 0, 0, 0);
+
+	objects->objects[index].charge = charge;
+	objects->charges[charge].references++;
+	return index;
+}
+
+void objects_move_all(struct core_objects *objects, struct core_file *from, struct core_file *to, uint32_t above)
+{
+	while (from->first) {
+		uint32_t index = from->first;
+
+		unlink_one(objects, index);
+		objects->objects[index].file = to;
+		link_below(objects, index, above);
+	}
+}
+
+uint32_t objects_find_export(const struct core_objects *objects, const struct core_file *file, uint32_t place,
+			     uint32_t count)
+{
+	uint32_t index = file->first;
+
+	/* In 32 bits: a client's place is 0. */
+	while (index && objects->objects[index].place - place >= count)
+		index = objects->objects[index].next;
+	return index;
+}
+
+uint32_t objects_find_transfer(const struct core_objects *objects, const struct core_file *file, uint32_t number)
+{
+	uint32_t index = file->first;
+
+	while (index && (!objects->objects[index].place || objects->objects[index].transfer != number))
+		index = objects->objects[index].next;
+	return index;
+}
+
 void objects_unhash(struct core_objects *objects, uint32_t index)
 {
 	remove_from_bucket(objects, index);

@@ -45,8 +45,19 @@ static uint64_t smaller(uint64_t one, uint64_t other)
 
 bool core_watches_control(uint32_t command)
 {
-	return command == COMMAND_REPORT_INLINE || command == COMMAND_REPORT_LIST || command == COMMAND_ID ||
-	       command == COMMAND_ID_LONG;
+	switch (command) {
+	case COMMAND_REPORT_INLINE:
+	case COMMAND_REPORT_LIST:
+	case COMMAND_ID:
+	case COMMAND_ID_LONG:
+	case COMMAND_EXPORT:
+	case COMMAND_IMPORT:
+	case COMMAND_EXPORTS:
+	case COMMAND_IMPORTS:
+		return true;
+	default:
+		return false;
+	}
 }
 
 enum core_verdict call_control_before(struct core *core, struct core_call *call)
@@ -59,7 +70,16 @@ enum core_verdict call_control_before(struct core *core, struct core_call *call)
 	call->command = load32(control + layout->control_command);
 	if (!core_watches_control(call->command))
 		return call_pass(call);
+	call->status = layout->control_status;
+	call->client = load32(control + layout->control_client);
+	call->handle = load32(control + layout->control_handle);
+	call->parameters = load64(control + layout->control_parameters);
 	switch (call->command) {
+	case COMMAND_EXPORT:
+	case COMMAND_IMPORT:
+	case COMMAND_EXPORTS:
+	case COMMAND_IMPORTS:
+		return call_transfer_before(core, call);
 	case COMMAND_REPORT_INLINE:
 		if (load32(control + layout->control_parameters_size) != layout->report_inline_bytes)
 			return call_pass(call);
@@ -74,10 +94,6 @@ enum core_verdict call_control_before(struct core *core, struct core_call *call)
 		call->kind = CALL_ID;
 		break;
 	}
-	call->status = layout->control_status;
-	call->client = load32(control + layout->control_client);
-	call->handle = load32(control + layout->control_handle);
-	call->parameters = load64(control + layout->control_parameters);
 	return CORE_FORWARD;
 }
 

@@ -4,6 +4,8 @@
 #include "copies.h"
 
 #include <linux/errno.h>
+#include <linux/file.h>
+#include <linux/fs.h>
 #include <linux/hashtable.h>
 #include <linux/kprobes.h>
 #include <linux/minmax.h>
@@ -21,6 +23,9 @@
 #include <linux/workqueue.h>
 
 #include "../core/core.h"
+#include "../core/layouts.h"
+#include "files.h"
+#include "owners.h"
 
 #define DRIVER "nvidia"
 /* NV_STATUS, of nvstatuscodes.h in 515.43.04 to 595.45.04: for any of rm_ioctl's but 0 the call ends with EINVAL. */
@@ -31,29 +36,36 @@
 struct copy {
 	struct hlist_node node;
 	struct task_struct *task;
+	struct core *core;
 	struct core_call *call;
 	bool is_same; /* it was compared, and goes on to the driver's own function */
+	bool is_looking; /* for a file, and goes on likewise */
+	struct file *met; /* kept: nothing of it is released before core_after */
 	struct rcu_head rcu;
 };
 
 /* kernel-open/common/inc/nv.h and os-interface.h, 515.43.04 to 595.45.04. */
 typedef u32 ioctl_function(void *stack, void *card, void *file, u32 number, void *parameters, u32 size);
+typedef void *file_function(s32 descriptor, u8 is_control, void **file);
 
 static DEFINE_HASHTABLE(copies, 6);
 static DEFINE_SPINLOCK(copies_lock);
 static DEFINE_MUTEX(probes_lock); /* of all that follows */
-static struct kprobe ioctl_probe, read_probe;
+static struct kprobe ioctl_probe, read_probe, file_probe, dma_buf_probe;
 static bool is_on, is_ending;
 static unsigned int budget_count;
 
-struct copy *copies_enter(struct core_call *call)
+struct copy *copies_enter(struct core *core, struct core_call *call)
 {
 	struct copy *copy = kmalloc(sizeof(*copy), GFP_KERNEL | __GFP_NOFAIL);
 
 	call->reply = CORE_REPLY_AWAITED;
 	copy->task = current;
+	copy->core = core;
 	copy->call = call;
 	copy->is_same = false;
+	copy->is_looking = false;
+	copy->met = NULL;
 	spin_lock(&copies_lock);
 	hash_add_rcu(copies, &copy->node, (unsigned long)current);
 	spin_unlock(&copies_lock);
@@ -65,6 +77,12 @@ void copies_leave(struct copy *copy)
 	spin_lock(&copies_lock);
 	hash_del_rcu(&copy->node);
 	spin_unlock(&copies_lock);
+}
+
+void copies_put_call(struct copy *copy)
+{
+	if (copy->met)
+		fput(copy->met);
 	kfree_rcu(copy, rcu);
 }
 
@@ -118,8 +136,40 @@ static noinline u32 checked_read(void *to, const void *from, u32 size)
 
 	if (copy_from_user(to, (const void __user *)from, size))
 		return INVALID_ADDRESS;
-	memcpy(to, call->nested, min(size, call->nested_bytes));
+	memcpy(to, core_nested(call), min(size, call->nested_bytes));
 	return 0;
+}
+
+/* Another thread may lead the descriptor to another file at any time: this is the one that the driver goes on with. */
+static bool meet(struct copy *copy, struct file *file)
+{
+	if (!core_meets_file(copy->core, copy->call, files_find(file, copy->core)))
+		return false;
+	if (!copy->met)
+		copy->met = get_file(file);
+	return true;
+}
+
+static noinline void *checked_file(s32 descriptor, u8 is_control, void **file)
+{
+	file_function *driver = (file_function *)file_probe.addr;
+	struct copy *copy = current_copy();
+	void *found;
+
+	copy->is_looking = true;
+	found = driver(descriptor, is_control, file);
+	copy->is_looking = false;
+	if (!found || meet(copy, *file))
+		return found;
+	fput(*file);
+	*file = NULL;
+	return NULL;
+}
+
+/* As the driver answers on a kernel without dma-bufs: what they keep has no end that could be seen. */
+static noinline u32 refuse_dma_buf(void *card, void *parameters)
+{
+	return STATUS_NOT_SUPPORTED;
 }
 
 static int on_ioctl(struct kprobe *unused, struct pt_regs *regs)
@@ -144,6 +194,38 @@ static int on_read(struct kprobe *unused, struct pt_regs *regs)
 }
 NOKPROBE_SYMBOL(on_read);
 
+static int on_file(struct kprobe *unused, struct pt_regs *regs)
+{
+	const struct copy *copy = current_copy();
+
+	if (!copy || copy->is_looking || !core_is_transfer(copy->call))
+		return 0;
+	instruction_pointer_set(regs, (unsigned long)checked_file);
+	return 1;
+}
+NOKPROBE_SYMBOL(on_file);
+
+/* By the card's file, which is not managed. */
+static int on_dma_buf(struct kprobe *unused, struct pt_regs *regs)
+{
+	if (!owners_manage_current())
+		return 0;
+	instruction_pointer_set(regs, (unsigned long)refuse_dma_buf);
+	return 1;
+}
+NOKPROBE_SYMBOL(on_dma_buf);
+
+static const struct {
+	struct kprobe *probe;
+	const char *symbol;
+	kprobe_pre_handler_t handler;
+} probes[] = {
+	{ &ioctl_probe, DRIVER ":rm_ioctl", on_ioctl },
+	{ &read_probe, DRIVER ":os_memcpy_from_user", on_read },
+	{ &file_probe, DRIVER ":nv_get_file_private", on_file },
+	{ &dma_buf_probe, DRIVER ":nv_dma_buf_export", on_dma_buf },
+};
+
 /* A probe that has one is not turned into a jump, which could not change where the caller goes on. */
 static void after(struct kprobe *unused, struct pt_regs *regs, unsigned long flags)
 {
@@ -159,30 +241,35 @@ static int put_on(struct kprobe *probe, const char *symbol, kprobe_pre_handler_t
 	return register_kprobe(probe);
 }
 
+static void take_off(size_t count)
+{
+	while (count--)
+		unregister_kprobe(probes[count].probe);
+}
+
 /* With the lock held. */
 static int start(void)
 {
-	int error;
+	size_t i;
 
-	if (is_on)
-		return 0;
-	error = put_on(&ioctl_probe, DRIVER ":rm_ioctl", on_ioctl);
-	if (error)
+	for (i = 0; !is_on && i < ARRAY_SIZE(probes); i++) {
+		int error = put_on(probes[i].probe, probes[i].symbol, probes[i].handler);
+
+		if (!error)
+			continue;
+		pr_err("no probe on %s (%d): what the driver copies and exports cannot be checked\n", probes[i].symbol, error);
+		take_off(i);
 		return error;
-	error = put_on(&read_probe, DRIVER ":os_memcpy_from_user", on_read);
-	if (error)
-		unregister_kprobe(&ioctl_probe);
-	WRITE_ONCE(is_on, !error);
-	return error;
+	}
+	WRITE_ONCE(is_on, true);
+	return 0;
 }
 
 /* With the lock held. */
 static void stop(void)
 {
-	if (is_on) {
-		unregister_kprobe(&read_probe);
-		unregister_kprobe(&ioctl_probe);
-	}
+	if (is_on)
+		take_off(ARRAY_SIZE(probes));
 	WRITE_ONCE(is_on, false);
 }
 
@@ -206,9 +293,6 @@ int copies_try(void)
 	mutex_unlock(&probes_lock);
 	if (!error)
 		schedule_work(&resting);
-	else
-		pr_err("no probe on the driver's rm_ioctl or os_memcpy_from_user (%d): its copies cannot be checked\n",
-		       error);
 	return error ? -EOPNOTSUPP : 0;
 }
 
@@ -221,8 +305,6 @@ int copies_get(void)
 	if (!error)
 		budget_count++;
 	mutex_unlock(&probes_lock);
-	if (error)
-		pr_err("no probe on the driver's rm_ioctl or os_memcpy_from_user (%d): nothing is added\n", error);
 	return error ? -EIO : 0;
 }
 

@@ -6,7 +6,12 @@
  *      rm_ioctl              gets the struct: one that differs is refused; afterwards the reply is taken from there
  *      os_memcpy_from_user   reads what the struct points to: what was decided by is handed on, whatever is there now
  *
- * They stand while there is a budget. Other tasks' calls take the probes too.
+ * What it exports to a descriptor, or imports from one, is in an open file that another thread may exchange as well:
+ *
+ *      nv_get_file_private   finds the file: the core meets that one
+ *      nv_dma_buf_export     is refused to managed tasks
+ *
+ * They stand while there is a budget. Other tasks' calls take the first two as well.
  */
 #ifndef COPIES_H
 #define COPIES_H
@@ -14,6 +19,7 @@
 #include <linux/types.h>
 
 struct copy;
+struct core;
 struct core_call;
 
 /* From now on it is known when the driver goes; nothing is probed yet. */
@@ -28,8 +34,12 @@ int copies_get(void);
 void copies_put(void);
 bool copies_are_checked(void);
 
-/* Around the driver's part of a call. Sleeps; never fails. The call stays where it is until copies_leave. */
-struct copy *copies_enter(struct core_call *call);
+/*
+ * Around the driver's part of a call. Sleeps; never fails. The call stays where it is until copies_leave, and a file that it
+ * has met is kept until copies_put_call, which comes after core_after.
+ */
+struct copy *copies_enter(struct core *core, struct core_call *call);
 void copies_leave(struct copy *copy);
+void copies_put_call(struct copy *copy);
 
 #endif

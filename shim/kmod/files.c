@@ -63,10 +63,11 @@ static long decide(struct file *file, unsigned int request, unsigned long argume
 		return own(file, request, argument);
 	if (core_before(&this->budget->core, &this->file, &call, request, argument) == CORE_ANSWERED)
 		return call.answer;
-	copy = copies_enter(&call);
+	copy = copies_enter(&this->budget->core, &call);
 	result = own(file, request, argument);
 	copies_leave(copy);
 	core_after(&this->budget->core, &this->file, &call, result);
+	copies_put_call(copy);
 	return result;
 }
 
@@ -81,6 +82,16 @@ static long managed_compat_ioctl(struct file *file, unsigned int request, unsign
 	return decide(file, request, argument, managed(file)->own->compat_ioctl);
 }
 #endif
+
+struct core_file *files_find(const struct file *file, const struct core *core)
+{
+	struct managed_file *this;
+
+	if (READ_ONCE(file->f_op)->unlocked_ioctl != managed_ioctl)
+		return NULL;
+	this = managed(file);
+	return &this->budget->core == core ? &this->file : NULL;
+}
 
 /* The file's table is the driver's again, and so what puts its module at the end is not ours. */
 static void forget(struct file *file)

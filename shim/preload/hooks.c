@@ -130,18 +130,38 @@ static void forget_stale(int fd)
 		leave(process, file);
 }
 
+/*
+ * The file that the descriptor of a transfer leads to now; the driver has looked, or will. Entered; NULL: it is none of the
+ * driver's, or one too many.
+ */
+static struct open_file *meet_file(struct process *process, struct core_call *call)
+{
+	int fd = call->transfer.descriptor;
+	struct open_file *file = NULL;
+
+	if (files_number(&process->files, fd) || files_is_drivers(fd))
+		file = files_enter(&process->files, fd, sys_getpid());
+	core_meets_file(&process->core, call, file ? &file->core : NULL);
+	return file;
+}
+
 static int decide(struct process *process, struct open_file *file, int fd, unsigned long request, uint64_t argument)
 {
+	struct open_file *met = NULL;
 	struct core_call call;
 	long error = 0;
 	int result;
 
 	if (core_before(&process->core, &file->core, &call, (uint32_t)request, argument) == CORE_ANSWERED)
 		return (int)from_raw(call.answer);
+	if (core_is_transfer(&call))
+		met = meet_file(process, &call);
 	result = call_next_ioctl(fd, request, argument);
 	if (result < 0)
 		error = __errno_location && *__errno_location() > 0 ? *__errno_location() : EFAULT;
 	core_after(&process->core, &file->core, &call, -error);
+	if (met)
+		leave(process, met);
 	return result;
 }
 
@@ -186,7 +206,7 @@ static __attribute__((noinline)) int ioctl_control(int fd, uint64_t argument)
 {
 	int result = call_next_ioctl(fd, CONTROL_REQUEST, argument);
 	struct process *process = process_known();
-	struct open_file *file;
+	struct open_file *file, *met = NULL;
 	struct core_call call;
 
 	if (result != 0 || !process || process_mode(process) != PROCESS_LIMITED)
@@ -200,8 +220,13 @@ static __attribute__((noinline)) int ioctl_control(int fd, uint64_t argument)
 	file = files_enter(&process->files, fd, sys_getpid());
 	if (!file)
 		return result;
-	if (core_before(&process->core, &file->core, &call, CONTROL_REQUEST, argument) == CORE_FORWARD)
+	if (core_before(&process->core, &file->core, &call, CONTROL_REQUEST, argument) == CORE_FORWARD) {
+		if (core_is_transfer(&call))
+			met = meet_file(process, &call);
 		core_after(&process->core, &file->core, &call, 0);
+	}
+	if (met)
+		leave(process, met);
 	leave(process, file);
 	return result;
 }

@@ -20,6 +20,8 @@ LIBRARIES = "/bin/libraries"
 PROBED = {
     "rm_ioctl": "nvidia",
     "os_memcpy_from_user": "nvidia",
+    "nv_get_file_private": "nvidia",
+    "nv_dma_buf_export": "nvidia",
     "nvUvmInterfaceDupMemory": "nvidia",
     "nvUvmInterfaceFreeDupedHandle": "nvidia",
     "uvm_mmap_entry": "nvidia_uvm",

@@ -72,14 +72,35 @@ def interception() -> str:
     return "gVisor" if "gVisor" in version or Path("/proc/sentry-meminfo").exists() else ""
 
 
+@dataclass(frozen=True, slots=True)
+class ExportProgram:
+    process: asyncio.subprocess.Process
+
+    async def line(self) -> str:
+        """What it says next."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            return (await self.process.stdout.readline()).decode().strip()
+
+    def goes_on(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"\n")
+
+
 class GpuMachine:
     """Programs run with the library or without it; the back end runs in this process."""
 
-    def __init__(self, card: RealCard, back_end: PreloadBackEnd, programs: Path) -> None:
+    def __init__(self, card: RealCard, back_end: PreloadBackEnd | None, programs: Path) -> None:
         self.card = card
-        self.back_end = back_end
+        self._back_end = back_end
         self.cuda = programs / "cuda"
-        self._app = build_fake_driver(programs).app
+        self._programs = build_fake_driver(programs)
+
+    @property
+    def back_end(self) -> PreloadBackEnd:
+        if self._back_end is None:
+            raise ValueError("nothing is limited here: that needs root")
+        return self._back_end
 
     @classmethod
     @asynccontextmanager
@@ -123,8 +144,7 @@ class GpuMachine:
     @asynccontextmanager
     async def app(self, *arguments: str) -> AsyncIterator[str]:
         """The program of the simulated driver, holding on; what it said. It is killed at the end."""
-        branch = self.card.driver.partition(".")[0]
-        process = await self._start([self._app, "--driver", branch, "--hold", *arguments], is_limited=False)
+        process = await self._start([self._programs.app, *self._app_options, "--hold", *arguments], is_limited=False)
         assert process.stdout is not None
         said = []
         try:
@@ -137,6 +157,34 @@ class GpuMachine:
                 process.kill()
             await process.communicate()
 
+    @asynccontextmanager
+    async def export(self, *arguments: str) -> AsyncIterator[ExportProgram]:
+        """The program that exports memory."""
+        process = await self._start([self._programs.export, *arguments], is_limited=False)
+        try:
+            yield ExportProgram(process)
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.communicate()
+
+    async def card_used_mib(self) -> int:
+        """As the driver says to whoever is not limited."""
+        query = ["nvidia-smi", "-i", "0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+        return int((await self.run(*query, is_limited=False)).out.split()[0])
+
+    @property
+    def _app_options(self) -> list[str]:
+        return ["--driver", self._branch]
+
+    @property
+    def _branch(self) -> str:
+        return self.card.driver.partition(".")[0]
+
+    def _environment(self, *, is_limited: bool) -> Mapping[str, str]:
+        preload = {"LD_PRELOAD": str(HOST_FOLDER / LIBRARY)} if is_limited else {}
+        return {**os.environ, "RM_BRANCH": self._branch, **preload}
+
     def held_bytes(self, pid: int) -> int:
         """As the back end counts."""
         return sum(use.held_bytes for use in self.back_end.list_processes() if use.pid == pid)
@@ -144,12 +192,8 @@ class GpuMachine:
     async def _start(self, command: Sequence[str | Path], *, is_limited: bool) -> asyncio.subprocess.Process:
         pipe = asyncio.subprocess.PIPE
         return await asyncio.create_subprocess_exec(
-            *command, stdin=pipe, stdout=pipe, stderr=pipe, env=_environment(is_limited=is_limited)
+            *command, stdin=pipe, stdout=pipe, stderr=pipe, env=self._environment(is_limited=is_limited)
         )
-
-
-def _environment(*, is_limited: bool) -> Mapping[str, str]:
-    return {**os.environ, "LD_PRELOAD": str(HOST_FOLDER / LIBRARY)} if is_limited else os.environ
 
 
 def _build(scratch: Path) -> None:

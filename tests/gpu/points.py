@@ -82,9 +82,9 @@ async def per_process(machine: GpuMachine) -> ObservedRow:
 
 async def context_overhead(machine: GpuMachine) -> ObservedRow:
     """What a process costs the card beside its own memory."""
-    before = await _card_used_mib(machine)
+    before = await machine.card_used_mib()
     async with machine.holding(2) as held:
-        with_context = await _card_used_mib(machine)
+        with_context = await machine.card_used_mib()
     return ObservedRow(held.get("error") == 0, f"{with_context - before - 2} MiB on {machine.card.name}")
 
 
@@ -160,9 +160,9 @@ def calls(*options: str, mib: int = 64, costs_mib: int | None = None) -> Point:
     """The program that our simulated driver is tried with, on the real one: it is answered, and the card has less free."""
 
     async def point(machine: GpuMachine) -> ObservedRow:
-        before = await _card_used_mib(machine)
+        before = await machine.card_used_mib()
         async with machine.app(*options, str(mib)) as said:
-            more = await _card_used_mib(machine) - before
+            more = await machine.card_used_mib() - before
         expected = mib if costs_mib is None else costs_mib
         return ObservedRow(
             "error" not in said and abs(more - expected) <= CONTEXT_MIB, f"{said}; {more} MiB more in use"
@@ -173,15 +173,52 @@ def calls(*options: str, mib: int = 64, costs_mib: int | None = None) -> Point:
 
 async def dies(machine: GpuMachine) -> ObservedRow:
     """What a killed process had is free again."""
-    before = await _card_used_mib(machine)
+    before = await machine.card_used_mib()
     async with machine.app("512") as said:
-        with_it = await _card_used_mib(machine)
-    after = await _card_used_mib(machine)
+        with_it = await machine.card_used_mib()
+    after = await machine.card_used_mib()
     return ObservedRow(
         with_it - before >= 512 > after - before, f"{said}; in use {before}, {with_it}, then {after} MiB"
     )
 
 
+async def imported(machine: GpuMachine) -> ObservedRow:
+    """Exported to a file, its handle freed, imported and the file closed: it is there, until the new object is freed."""
+    before = await machine.card_used_mib()
+    async with machine.export("import", "64") as program:
+        said = [await program.line()]
+        held = await machine.card_used_mib() - before
+        program.goes_on()
+        said.append(await program.line())
+        left = await machine.card_used_mib() - before
+    ok = said == ["imported", "freed"] and abs(held - 64) <= CONTEXT_MIB and left <= CONTEXT_MIB
+    return ObservedRow(ok, f"{', '.join(said)}; {held} MiB held, {left} MiB afterwards")
+
+
+async def dma_buf(machine: GpuMachine) -> ObservedRow:
+    """It keeps memory whose handle is freed; a kernel without dma-bufs says 0x56."""
+    before = await machine.card_used_mib()
+    async with machine.export("dmabuf", "64") as program:
+        said = [await program.line(), await program.line()]
+        held = await machine.card_used_mib() - before
+    expected = {"dma-buf: 0x0": 64, "dma-buf: 0x56": 0}.get(said[0])
+    ok = expected is not None and abs(held - expected) <= CONTEXT_MIB
+    return ObservedRow(ok, f"{said[0]}; {held} MiB held")
+
+
+DRIVER_POINTS: dict[str, Point] = {
+    "D1 D2 D3 D5 D6 D18 the short form of an allocation": calls("--short"),
+    "D1 D2 D3 D5 D6 D18 the long form": calls(),
+    "4 KiB pages": calls("--pages", "4k"),
+    "D13 wrapped": calls("--xfer"),
+    "D17 by the heap call": calls("--heap"),
+    "D12 a duplicate keeps it": calls("--dup"),
+    "D11 freed with its device, and taken again": calls("--subtree"),
+    "D4 a killed process gives back": dies,
+    "D33 what is imported lives on": imported,
+    "D34 a dma-buf keeps memory": dma_buf,
+}
+"""Of the driver's own calls, without a limit: no root is needed, and no CUDA."""
 POINTS: dict[str, Point] = {
     "D8 over the limit is error 2, and it goes on": refusal,
     "D9 D19 the card looks as big as the limit": reports,
@@ -195,14 +232,7 @@ POINTS: dict[str, Point] = {
     "cost of an allocation": cost,
     "a runtime linked statically": static_runtime,
     "all is given back": gives_back,
-    "D1 D2 D3 D5 D6 D18 the short form of an allocation": calls("--short"),
-    "D1 D2 D3 D5 D6 D18 the long form": calls(),
-    "4 KiB pages": calls("--pages", "4k"),
-    "D13 wrapped": calls("--xfer"),
-    "D17 by the heap call": calls("--heap"),
-    "D12 a duplicate keeps it": calls("--dup"),
-    "D11 freed with its device, and taken again": calls("--subtree"),
-    "D4 a killed process gives back": dies,
+    **DRIVER_POINTS,
 }
 BY_HAND = (
     "D7",
@@ -221,14 +251,10 @@ BY_HAND = (
     "D30",
     "D31",
     "D32",
+    "D35",
 )
 """Rows that no program of the suite tries: by a trace of a CUDA program's calls, D7 by a thousand small allocations, D22 to D26
-by looking at the driver's modules, D27 to D32 by a program of the simulated driver's."""
-
-
-async def _card_used_mib(machine: GpuMachine) -> int:
-    query = ["nvidia-smi", "-i", "0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-    return int((await machine.run(*query, is_limited=False)).out.split()[0])
+by looking at the driver's modules, D27 to D35 by a program of the simulated driver's."""
 
 
 async def _nvml_mib(machine: GpuMachine, pid: int) -> int | None:

@@ -29,6 +29,7 @@ CALLS = ("rm.c", "start.c")
 APP = ("app.c", *CALLS)
 SMI = ("smi.c", *CALLS)
 RACE = ("race.c", *CALLS)
+EXPORT = ("export.c", *CALLS)
 RING = ("ring.c", *CALLS)
 STATIC = {
     "app": "app.c",
@@ -40,6 +41,7 @@ STATIC = {
     "cost": "cost.c",
     "ring": "ring.c",
     "hostile": "hostile.c",
+    "export": "export.c",
     "swap": "swap.c",
 }
 """What a machine without a C library can run, by the names it has there."""
@@ -70,6 +72,10 @@ class FakeDriverPrograms:
     @property
     def smi(self) -> Path:
         return self.folder / "nvidia-smi"
+
+    @property
+    def export(self) -> Path:
+        return self.folder / "export"
 
     @property
     def race(self) -> Path:
@@ -118,12 +124,13 @@ def altered_sources(folder: Path, changes: Mapping[str, tuple[str, str]]) -> Pat
 def _compile_all(built: FakeDriverPrograms) -> None:
     build_server(built.server)
     build_server(built.sanitized_server, flags=GUARDS)
-    app, smi, race, ring = ([PROGRAMS / name for name in names] for names in (APP, SMI, RACE, RING))
+    app, smi, race, ring, export = ([PROGRAMS / name for name in names] for names in (APP, SMI, RACE, RING, EXPORT))
     _compile(built.app, app, ("-O2",))
     _compile(built.static_app, app, ("-O2", "-static"))
     _compile(built.smi, smi, ("-O2",))
     _compile(built.race, race, ("-O2",))
     _compile(built.ring, ring, ("-O2",))
+    _compile(built.export, export, ("-O2", "-pthread"))
     _compile(built.static_smi, smi, ("-O2", "-static"))
 
 

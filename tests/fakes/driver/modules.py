@@ -12,7 +12,7 @@ from tests.fakes.driver.build import SERVER
 from tests.support.build_cache import build_once, fingerprint_of
 
 KERNEL = Path(__file__).parent / "kernel"
-SHARED = ("behaviour.c", "alloc.c", "heap.c", "memory.c", "objects.c", "control.c", "uvm.c", "layout.c")
+SHARED = ("behaviour.c", "alloc.c", "heap.c", "memory.c", "objects.c", "control.c", "exports.c", "uvm.c", "layout.c")
 HEADERS = ("behaviour.h", "call.h", "layout.h", "memory.h", "objects.h")
 VERSION = "580.95.05"
 ONE_DEVICE_VERSION = "535.129.03"

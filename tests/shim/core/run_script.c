@@ -9,6 +9,7 @@
  *	T address hex             the same, by another thread, between the driver's writing and core_after
  *	D result {address hex}    how the driver will react           K field delta      the layout's field, falsified
  *	B slot file request at    before: F or A answer               A slot             driver and after
+ *	Q slot file               the file that a transfer meets (8: a stranger's): may it go on, and its descriptor
  *	U container card          used peak refused                   P owner card       used by that process
  *	N                         objects charges reserved            C                  every client is known here
  */
@@ -204,6 +205,16 @@ static void before(const char *text)
 		printf("A %d\n", calls[slot].answer);
 }
 
+static void meet(const char *text)
+{
+	unsigned slot, file;
+
+	expect(sscanf(text, "%u %u", &slot, &file) == 2 && slot < SLOTS && file <= FILES, "Q");
+	expect(core_is_transfer(&calls[slot]), "what meets a file is a transfer");
+	printf("%d %d\n", core_meets_file(&core, &calls[slot], file < FILES ? &files[file] : NULL),
+	       calls[slot].transfer.descriptor);
+}
+
 static void after(const char *text)
 {
 	unsigned slot = (unsigned)atoi(text);
@@ -303,6 +314,7 @@ static void run_line(char *line)
 	case 'K': falsify(text); break;
 	case 'C': ops.knows_all_clients = true; break;
 	case 'B': before(text); break;
+	case 'Q': meet(text); break;
 	case 'A': after(text); break;
 	case 'R': show(text); break;
 	case 'U':

@@ -77,6 +77,15 @@ class CoreScript:
             self._lines.append(f"T {meddled}")
         self._lines.append(f"A {slot}")
 
+    def transferred(
+        self, file: int, call: WireStruct, met: int, *, status: int = 0, result: int = 0, may: bool = True,
+        descriptor: int = 0, wrapped: bool = False,
+    ) -> None:  # fmt: skip
+        """An export or import, whose descriptor leads to the file `met`; it names it by `descriptor`, or else by that number."""
+        self.before(file, call, wrapped=wrapped, say="the driver is asked for a transfer")
+        self.asks(f"Q 0 {met}", f"{int(may)} {descriptor or met}", "may the transfer go on, and its descriptor")
+        self.after(call, status=status, result=result)
+
     def refused(
         self, file: int, call: WireStruct, status: int, *, wrapped: bool = False, say: str = "the driver is not asked"
     ) -> None:

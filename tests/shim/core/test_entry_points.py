@@ -13,7 +13,7 @@ from tests.shim.core.wire import MEMORY, MIB, NOT_SUPPORTED
 
 def test_other_doors_to_memory_are_closed(script: CoreScript, runner: Path) -> None:
     wire = script.wire
-    for kind in (0xC2, 0x82, 0x83, 0x42, 0xB1, 0xDE):
+    for kind in (0xC2, 0x82, 0x83, 0x42, 0xB1, 0xDE, 0xDA, 0xE0, 0xF3, 0x90CD):
         script.refused(0, wire.alloc(ROOT, CARD, 1, kind), NOT_SUPPORTED)
         script.refused(0, wire.window(kind), NOT_SUPPORTED)
         script.refused(0, wire.context(kind), NOT_SUPPORTED)
@@ -35,7 +35,7 @@ def test_serialized_parameters_have_no_layout(script: CoreScript, runner: Path) 
 
 def test_what_takes_no_video_memory_passes(script: CoreScript, runner: Path) -> None:
     wire = script.wire
-    for kind in (0x3E, 0x50A0, 0x70, 0x71, 0xF8, 0xFD, 0xA06C):
+    for kind in (0x3E, 0x50A0, 0x70, 0x71, 0xF8, 0xFD, 0x90F1):
         script.forwarded(0, wire.alloc(ROOT, CARD, 1, kind), handle=1)
         script.forwarded(0, wire.window(kind))
     script.forwarded(0, wire.context(0x02))

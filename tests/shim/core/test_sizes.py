@@ -20,7 +20,7 @@ CASES = int(os.environ.get("VRAMPACK_SIZE_CASES", "150000"))
 SECONDS = 100 + CASES // 20_000
 FIXED, FORCED = 0x10, 0x100
 HUGE, OF_512_MIB = 3 << 23, 2 << 20
-DRIVER = ("behaviour", "alloc", "heap", "objects", "memory", "control", "uvm", "layout")
+DRIVER = ("behaviour", "alloc", "heap", "objects", "memory", "control", "exports", "uvm", "layout")
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,17 @@ from collections import Counter
 from random import Random
 
 from tests.shim.core.script import AT, LIST, NESTED, ONLY_CARD, CoreScript
-from tests.shim.core.wire import CLIENT, MEMORY, MIB, NO_MEMORY, NOT_SUPPORTED, SUBDEVICE, CoreWire, WireStruct
+from tests.shim.core.wire import (
+    CHANNELS,
+    CLIENT,
+    MEMORY,
+    MIB,
+    NO_MEMORY,
+    NOT_SUPPORTED,
+    SUBDEVICE,
+    CoreWire,
+    WireStruct,
+)
 from tests.shim.core.world import CoreModel, ModelAllocation, ModelObject
 
 FILES, CONTAINERS = 4, 2
@@ -55,7 +65,9 @@ class CoreTrace:
         doings = [
             *[self._memory] * 10, *[self._free] * 5, *[self._dup] * 4, *[self._device] * 2, self._client, self._subdevice,
             self._close, self._resize, self._report, self._heap_report, self._plain, self._closed_door, self._failed_free,
+            self._export, self._import, self._channel,
         ]  # fmt: skip
+        self._transfers()
         for _ in range(count):
             self._random.choice(doings)()
             self._check()
@@ -73,6 +85,41 @@ class CoreTrace:
             call = self._wire.card_id(0, GPU_ID_OF_MINOR[minor], instance, long=self._random.random() < 0.5)
             self.script.forwarded(7, call)
 
+    def _transfers(self) -> None:
+        """In a container without a limit, whether each holder of a charge is told from the others: too seldom by chance."""
+        wire, script, container, file, taker = self._wire, self.script, 3, 6, 5
+        client, device, other = 0xC1D0F001, 0x5C00F001, 0x5C00F002
+        card = MINOR_OF_INSTANCE[0] if len(self._cards) > 1 else ONLY_CARD
+        script.open(file, 6)
+        script.forwarded(file, wire.alloc(0, 0, 0, CLIENT), handle=client)
+        script.forwarded(file, wire.device(client, device, 0), handle=device)
+        for place in (0, 7):
+            script.forwarded(file, wire.memory(client, device, 1, 2 * MIB), handle=1, size=2 * MIB)
+            script.forwarded(file, wire.channel(client, device, 2, [0] * place + [1]), handle=2)
+            script.forwarded(file, wire.free(client, 1))
+            script.used(container, card, 2 * MIB, "used by a channel")
+            script.forwarded(file, wire.free(client, 2))
+        for is_one in (True, False):
+            for freed in (0x61, other):
+                index = 0 if is_one else 3
+                script.open(taker, 6)
+                script.forwarded(file, wire.device(client, other, 0), handle=other)
+                script.forwarded(file, wire.memory(client, device, 1, 2 * MIB), handle=1, size=2 * MIB)
+                given = wire.export(client, 1, taker) if is_one else wire.exports(client, [1], taker, index=index)
+                script.transferred(file, given, taker)
+                script.forwarded(file, wire.free(client, 1))
+                script.used(container, card, 2 * MIB, "used by a file")
+                taken = wire.imports(client, other, [0x61, 0x62], taker, index=index)
+                if is_one:
+                    taken = wire.import_(client, other, 0x61, taker)
+                script.transferred(file, taken, taker)
+                script.close(taker)
+                script.used(container, card, 2 * MIB, "used by what was imported")
+                script.forwarded(file, wire.free(client, freed))
+                script.used(container, card, 0, "used when that has gone")
+                script.forwarded(file, wire.free(client, other))
+        script.close(file)
+
     def _used(self) -> Counter[tuple[int, int]]:
         """By container and card."""
         sums: Counter[tuple[int, int]] = Counter()
@@ -88,11 +135,13 @@ class CoreTrace:
         card = self._random.choice(self._cards)
         self.script.share(owner, card, self._world.used()[owner, card])
 
-    def _pick(self, *, memory: bool | None = None, device: bool = False) -> ModelObject | None:
+    def _pick(self, *, memory: bool | None = None, device: bool = False, channel: bool = False) -> ModelObject | None:
         things = [
             thing
             for thing in self._world.things.values()
-            if (memory is None or bool(thing.piece) == memory) and (not device or (thing.above and not thing.piece))
+            if (memory is None or bool(thing.piece) == memory)
+            and (not device or (thing.above and not thing.piece))
+            and thing.is_channel == channel
         ]
         return self._random.choice(things) if things else None
 
@@ -207,11 +256,79 @@ class CoreTrace:
         if source.piece:
             source.piece.names += 1
 
+    def _export(self) -> None:
+        """Into a file of any process; what is no memory is exported too, and carries nothing."""
+        things = [thing for thing in (self._pick(memory=memory) for memory in (True, True, False)) if thing]
+        file = self._random.choice([*self._owners, None])
+        if file is None or not things:
+            return
+        client = things[0].client
+        handles = [thing.handle if thing.client == client else 0 for thing in things]
+        taken = [place for taken_file, place in self._world.exported if taken_file == file]
+        if not taken and self._random.random() < 0.6:
+            handles, index = handles[:1], 0
+            call = self._wire.export(client, handles[0], file)
+        else:
+            index = max(taken, default=-1) + self._random.randrange(1, 3)
+            call = self._wire.exports(client, handles, file, index=index)
+        if self._random.random() < 0.1:
+            self.script.transferred(things[0].file, call, file, status=self._random.choice(REFUSALS))
+            return
+        self.script.transferred(things[0].file, call, file, wrapped=self._is_wrapped())
+        for place, handle in enumerate(handles):
+            piece = self._world.things[client, handle].piece if handle else None
+            if piece:
+                self._world.export(piece, file, index + place)
+
+    def _channel(self) -> None:
+        """It keeps the memory that it is given, and goes by its handle or with its device."""
+        thing = self._pick(memory=True)
+        if thing is None or thing.above is None:
+            return
+        handle, kind = self._world.chosen_handle(thing.client), self._random.choice(CHANNELS)
+        place = self._random.choice((0, 7))
+        call = self._wire.channel(thing.client, thing.above.handle, 0, [0] * place + [thing.handle], kind=kind)
+        if self._fails(thing.file, call):
+            return
+        self.script.forwarded(thing.file, call, handle=handle, wrapped=self._is_wrapped())
+        assert thing.piece
+        channel = ModelObject(
+            thing.client, handle, thing.file, thing.above.card, thing.above, thing.piece, is_channel=True
+        )
+        self._world.add(channel)
+        thing.piece.names += 1
+        if self._random.random() < 0.7:
+            self.script.forwarded(thing.file, self._wire.free(thing.client, thing.handle))
+            self._world.free(thing)
+
+    def _import(self) -> None:
+        above = self._pick(memory=False, device=True)
+        files = list({file for file, _ in self._world.exported})
+        if above is None or not files:
+            return
+        file = self._random.choice(files)
+        places = [place for taken_file, place in self._world.exported if taken_file == file]
+        index = self._random.choice([min(places), self._random.choice(places)])
+        free = [handle for handle in range(60, 400) if (above.client, handle) not in self._world.things]
+        handles = self._random.sample(free, 2)
+        call = self._wire.imports(above.client, above.handle, handles, file, index=index)
+        if index == 0:
+            handles = handles[:1]
+            call = self._wire.import_(above.client, above.handle, handles[0], file)
+        if self._random.random() < 0.1:
+            self.script.transferred(above.file, call, file, result=-EINVAL)
+            return
+        self.script.transferred(above.file, call, file, wrapped=self._is_wrapped())
+        for place, handle in enumerate(handles):
+            if piece := self._world.exported.get((file, index + place)):
+                self._world.add(ModelObject(above.client, handle, above.file, piece.card, above, piece))
+                piece.names += 1
+
     def _free(self) -> None:
-        if (thing := self._pick(memory=self._random.random() < 0.9)) is None:
+        if (thing := self._pick(memory=self._random.random() < 0.9, channel=self._random.random() < 0.1)) is None:
             return
         call = self._wire.free(thing.client, thing.handle)
-        if thing.piece and self._random.random() < 0.3:
+        if thing.piece and not thing.is_channel and self._random.random() < 0.3:
             call = self._wire.heap_function(thing.client, 0, 3, thing.handle)
         self.script.forwarded(thing.file, call, wrapped=self._is_wrapped())
         self._world.free(thing)
@@ -270,7 +387,7 @@ class CoreTrace:
             self.script.reads(AT + offset, struct.pack("<Q", value), "the heap's report")
 
     def _plain(self) -> None:
-        kind, nested = self._random.choice((0x3E, 0x71, 0xA06C)), WireStruct(0, 128, {64: ("Q", 1 << 40)})
+        kind, nested = self._random.choice((0x3E, 0x71, 0x90F1)), WireStruct(0, 128, {64: ("Q", 1 << 40)})
         call = self._random.choice((
             self._wire.control(0xC1D00000, 1, 0x20800A01, WireStruct(0, 64, {})),
             self._wire.alloc(0xC1D00000, 1, 0, kind, nested, short=self._random.random() < 0.5),
@@ -282,10 +399,13 @@ class CoreTrace:
         self.script.forwarded(0, call, handle=0x55, wrapped=self._is_wrapped())
 
     def _closed_door(self) -> None:
-        kind = self._random.choice((0xC2, 0x82, 0x83, 0x42, 0xB1, 0xDE))
+        kind = self._random.choice((0xC2, 0x82, 0x83, 0x42, 0xB1, 0xDE, 0xDA, 0xE0, 0xF3, 0x90CD))
         serialized = self._wire.memory(0xC1D00000, 1, 0, MIB)
         serialized.fields[self._wire.long_flags or 12] = ("I", 1 if self._wire.long_flags else 0xC2)
+        encoded = self._wire.export(0xC1D00000, 1, 1)
+        encoded.fields[12] = ("I", 4)
         call = self._random.choice((
+            encoded,
             self._wire.alloc(0xC1D00000, 1, 0, kind, short=self._random.random() < 0.5),
             self._wire.window(self._random.choice((kind, MEMORY))),
             self._wire.context(self._random.choice((kind, MEMORY))),

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 ALLOC_MEMORY, FREE, CONTROL, ALLOC, DUP, HEAP, CONTEXT_DMA = 0x27, 0x29, 0x2A, 0x2B, 0x34, 0x4A, 0x54
 CARD_INFO, XFER = 200, 211
 CLIENT, DEVICE, SUBDEVICE, MEMORY = 0x41, 0x80, 0x2080, 0x40
+CHANNEL_GROUP, CHANNELS = 0xA06C, (0xC36F, 0xC46F, 0xC56F, 0xC86F, 0xCA6F)
 NOT_PERMITTED, NO_MEMORY, NOT_SUPPORTED = 0x1B, 0x51, 0x56
+EXPORT, IMPORT, EXPORTS, IMPORTS = 0x3D05, 0x3D06, 0x3D0B, 0x3D0C
 REPORT_LIST, REPORT_INLINE, ID, ID_LONG = 0x20801301, 0x20801303, 0x205, 0x202
 BRANCHES = (515, 520, 525, 530, 535, 545, 550, 555, 560, 565, 570, 575, 580, 590, 595)
 MIB = 1 << 20
@@ -77,6 +79,12 @@ class CoreWire:
     def device(self, client: int, handle: int, instance: int, *, short: bool = False) -> WireStruct:
         return self.alloc(client, client, handle, DEVICE, WireStruct(0, 56, {0: ("I", instance)}), short=short)
 
+    def channel(
+        self, client: int, parent: int, handle: int, memories: list[int], *, kind: int = 0xC56F, short: bool = False
+    ) -> WireStruct:
+        nested = WireStruct(0, 200, {32 + 4 * place: ("I", memory) for place, memory in enumerate(memories)})
+        return self.alloc(client, parent, handle, kind, nested, short=short)
+
     def heap(
         self, client: int, parent: int, handle: int, size: int, *, ranged: bool = False, flags: int = 0,
         attributes: int = 0, attributes2: int = 0,
@@ -130,6 +138,34 @@ class CoreWire:
     def card_id(self, client: int, gpu_id: int, instance: int, *, long: bool = False) -> WireStruct:
         nested = WireStruct(0, 48 if long else 32, {0: ("I", gpu_id), 8: ("I", instance)})
         return self.control(client, client, ID_LONG if long else ID, nested)
+
+    def export(self, client: int, handle: int, descriptor: int) -> WireStruct:
+        fields = {0: ("I", 1), 4: ("I", 0x99), 8: ("I", 0x98), 12: ("I", handle), 16: ("i", descriptor)}
+        return self.control(client, client, EXPORT, WireStruct(0, 24, fields))
+
+    def import_(self, client: int, parent: int, handle: int, descriptor: int) -> WireStruct:
+        fields = {0: ("i", descriptor), 4: ("I", 1), 8: ("I", 0x99), 12: ("I", parent), 16: ("I", handle)}
+        return self.control(client, client, IMPORT, WireStruct(0, 20, fields))
+
+    def exports(
+        self, client: int, handles: list[int], descriptor: int, *, index: int = 0, count: int = 0
+    ) -> WireStruct:
+        fields = {
+            0: ("i", descriptor),
+            4: ("I", 0x99),
+            8: ("H", 700),
+            2124: ("H", count or len(handles)),
+            2126: ("H", index),
+        }
+        fields |= {76 + 4 * place: ("I", handle) for place, handle in enumerate(handles)}
+        return self.control(client, client, EXPORTS, WireStruct(0, 2128, fields))
+
+    def imports(
+        self, client: int, parent: int, handles: list[int], descriptor: int, *, index: int = 0, count: int = 0
+    ) -> WireStruct:
+        fields = {0: ("i", descriptor), 4: ("I", parent), 648: ("H", count or len(handles)), 650: ("H", index)}
+        fields |= {8 + 4 * place: ("I", handle) for place, handle in enumerate(handles)}
+        return self.control(client, client, IMPORTS, WireStruct(0, 652, fields))
 
     def cards(self, gpu_id_of_minor: dict[int, int]) -> WireStruct:
         fields: dict[int, tuple[str, int]] = {}

@@ -28,6 +28,8 @@ class ModelObject:
     above: ModelObject | None = None
     piece: ModelAllocation | None = None
     below: list[ModelObject] = field(default_factory=list)
+    is_channel: bool = False
+    """Then `piece` is what its USERD is in."""
 
     def whole(self) -> Iterator[ModelObject]:
         waiting = [self]
@@ -42,6 +44,8 @@ class CoreModel:
 
     def __init__(self) -> None:
         self.things: dict[tuple[int, int], ModelObject] = {}
+        self.exported: dict[tuple[int, int], ModelAllocation] = {}
+        """By file and place."""
 
     def chosen_handle(self, client: int) -> int:
         return next(handle for handle in range(0xCAF00000, 0xCB000000) if (client, handle) not in self.things)
@@ -63,13 +67,19 @@ class CoreModel:
         if thing.above:
             thing.above.below.remove(thing)
 
+    def export(self, piece: ModelAllocation, file: int, place: int) -> None:
+        self.exported[file, place] = piece
+        piece.names += 1
+
     def close(self, file: int) -> None:
+        for key in [key for key in self.exported if key[0] == file]:
+            self.exported.pop(key).names -= 1
         for thing in [thing for thing in self.things.values() if thing.file == file and not thing.above]:
             self.free(thing)
 
     def used(self) -> Counter[tuple[int, int]]:
         """Bytes that exist, by who pays and on which card."""
-        pieces = {thing.piece for thing in self.things.values() if thing.piece}
+        pieces = {thing.piece for thing in self.things.values() if thing.piece} | set(self.exported.values())
         sums: Counter[tuple[int, int]] = Counter()
         for piece in pieces:
             sums[piece.owner, piece.card] += piece.size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ctypes import Structure, c_int16, c_int32, c_uint8, c_uint16, c_uint32, c_uint64
 
-CARD_INFO, REGISTER_FD, XFER = 200, 201, 211
+CARD_INFO, REGISTER_FD, XFER, DMABUF = 200, 201, 211, 217
 ALLOC_MEMORY, FREE, CONTROL, ALLOC, DUP, SHARE, VID_HEAP = 0x27, 0x29, 0x2A, 0x2B, 0x34, 0x35, 0x4A
 UVM_INITIALIZE, UVM_MAP_EXTERNAL, UVM_FREE = 0x30000001, 33, 34
 
@@ -28,6 +28,8 @@ FLAG_VIRTUAL, FLAG_HANDLE_PROVIDED = 0x80000, 0x4000
 SMALL_PAGES, BIG_PAGES, HUGE_PAGES = 1 << 23, 2 << 23, 3 << 23
 LOCATION_PCI, LOCATION_ANY = 1 << 25, 3 << 25
 
+EXPORT_ONE, IMPORT_ONE, EXPORT_MANY, IMPORT_MANY = 0x3D05, 0x3D06, 0x3D0B, 0x3D0C
+BAD_HANDLE, BAD_PARAMETER, OUT_OF_RANGE, IN_USE = 0x33, 0x3B, 0x5B, 0x63
 FB_INFO, FB_INFO_V2, ATTACHED_IDS, ID_INFO, GID_INFO = 0x20801301, 0x20801303, 0x201, 0x205, 0x2080014A
 BAR1, RAM, TOTAL_RAM, HEAP, MAPPABLE, LARGEST_FREE, RESERVED, HEAP_FREE, USABLE = (
     0x05,
@@ -52,7 +54,7 @@ class Alloc(Structure):
 
 
 class OwnedMemory(Structure):
-    """The driver wants an owner of any number but 0, as CUDA's memory has one (D34)."""
+    """The driver wants an owner of any number but 0, as CUDA's memory has one (D36)."""
 
     def __init__(self, *values: object, **fields: object) -> None:
         super().__init__(*values, **({"owner": OWNER} | fields))
@@ -200,6 +202,43 @@ class FbListV2(Structure):
     """Of 580 and later."""
 
     _fields_ = [("count", c_uint32), ("entries", FbEntry * 128)]
+
+
+class ExportOne(Structure):
+    _fields_ = [
+        ("type", c_uint32), ("device", c_uint32), ("parent", c_uint32), ("object", c_uint32), ("file", c_int32),
+        ("flags", c_uint32),
+    ]  # fmt: skip
+
+
+class ImportOne(Structure):
+    _fields_ = [
+        ("file", c_int32), ("type", c_uint32), ("device", c_uint32), ("parent", c_uint32), ("object", c_uint32),
+    ]  # fmt: skip
+
+
+class ExportMany(Structure):
+    _fields_ = [
+        ("file", c_int32), ("device", c_uint32), ("most", c_uint16), ("metadata", c_uint8 * 64),
+        ("objects", c_uint32 * 512), ("count", c_uint16), ("index", c_uint16),
+    ]  # fmt: skip
+
+
+class ImportMany(Structure):
+    _fields_ = [
+        ("file", c_int32), ("parent", c_uint32), ("objects", c_uint32 * 128), ("types", c_uint8 * 128),
+        ("count", c_uint16), ("index", c_uint16),
+    ]  # fmt: skip
+
+
+class DmaBuf(Structure):
+    """From 570 on, with the first of its handles alone."""
+
+    _fields_ = [
+        ("file", c_int32), ("client", c_uint32), ("total_objects", c_uint32), ("objects", c_uint32), ("index", c_uint32),
+        ("total_size", c_uint64), ("mapping", c_uint8 * 4), ("handle", c_uint32), ("rest", c_uint8 * 2560),
+        ("status", c_uint32), ("end", c_uint32),
+    ]  # fmt: skip
 
 
 class UvmInitialize(Structure):

@@ -94,7 +94,7 @@ def test_a_handle_counts_only_with_its_flag(driver: FakeDriver) -> None:
 
 
 def test_memory_without_an_owner_is_refused(driver: FakeDriver) -> None:
-    """As 535 does it in both calls (D34)."""
+    """As 535 does it in both calls (D36)."""
     with DriverCaller(driver.control) as caller:
         assert heap_call(caller, 2, nv.HeapSize(size=1, owner=0)).status == nv.BAD_OWNER
         assert caller.try_make(nv.VIDEO_MEMORY, nv.Memory(size=1, owner=0)).status == nv.BAD_OWNER

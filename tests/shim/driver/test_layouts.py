@@ -84,7 +84,7 @@ ALTERED = {
     "status of the long form": ("layout.h", "X(580, 28, 48, 40,", "X(580, 28, 48, 44,", ()),
     "status of the short form": ("layout.h", "X(580, 28,", "X(580, 24,", ("--short",)),
     "size of the long form": ("layout.h", "X(580, 28, 48,", "X(580, 28, 40,", ()),
-    "entries of a report": ("layout.h", "40, 128, 128, 9264, 24) \\\n\tX(590", "40, 128, 57, 9264, 24) \\\n\tX(590", ()),
+    "entries of a report": ("layout.h", "40, 128, 128, 9264, 24, 2608, 36) \\\n\tX(590", "40, 128, 57, 9264, 24, 2608, 36) \\\n\tX(590", ()),
     "the handle that is made": ("layout.h", "ALLOC_NEW = 8", "ALLOC_NEW = 4", ()),
     "size in the heap call": ("layout.h", "X(2, 56, 144, 88,", "X(2, 56, 144, 80,", ("--heap",)),
     "the minor of a card": ("layout.h", "CARD_MINOR = 56", "CARD_MINOR = 60", ()),

@@ -30,6 +30,10 @@ class PreloadTestPrograms:
         return self.folder / "stress"
 
     @property
+    def export(self) -> Path:
+        return self.folder / "export"
+
+    @property
     def malformed(self) -> Path:
         return self.folder / "malformed"
 
@@ -64,6 +68,7 @@ def build_extra(folder: Path) -> PreloadTestPrograms:
     built = PreloadTestPrograms(folder)
     compile_source(built.steps, [PROGRAMS / "steps.c", *CALLS], "-pthread")
     compile_source(built.stress, [PROGRAMS / "stress.c", *CALLS], "-pthread")
+    compile_source(built.export, [PROGRAMS / "export.c", *CALLS], "-pthread")
     compile_source(built.malformed, [PROGRAMS / "malformed.c", *CALLS])
     compile_source(built.forbid, [SOURCES / "forbid.c"])
     compile_source(built.around, [SOURCES / "around.c"], "-D_GNU_SOURCE")

@@ -117,6 +117,29 @@ bool nvidia_register_control(struct nvidia_file *opened, int descriptor)
 	return false;
 }
 
+noinline struct rm_file *nv_get_file_private(s32 descriptor, u8 is_control, void **os_private)
+{
+	struct file *file = fget(descriptor);
+	const struct nvidia_file *opened;
+	dev_t device;
+
+	if (!file)
+		return NULL;
+	device = file_inode(file)->i_rdev;
+	if (MAJOR(device) != NVIDIA_MAJOR || is_control != (MINOR(device) == NVIDIA_CONTROL_MINOR) || !file->private_data) {
+		fput(file);
+		return NULL;
+	}
+	opened = file->private_data;
+	*os_private = file;
+	return opened->rm;
+}
+
+void nv_put_file_private(void *os_private)
+{
+	fput(os_private);
+}
+
 /* D22: by its table from 550 on, by its number before; in both by what the driver keeps with the file. */
 bool nvidia_is_file_of_card(const struct file *file, u32 card)
 {

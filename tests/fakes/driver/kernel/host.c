@@ -57,6 +57,11 @@ static bool is_control(const struct rm_caller *caller, s32 descriptor)
 	return nvidia_register_control(caller->context, descriptor);
 }
 
+static struct rm_file *take_control(const struct rm_caller *caller, s32 descriptor, void **kept)
+{
+	return nv_get_file_private(descriptor, true, kept);
+}
+
 static int is_of_card(const void *card, struct file *file, unsigned int descriptor)
 {
 	return nvidia_is_file_of_card(file, *(const u32 *)card);
@@ -77,5 +82,7 @@ const struct rm_host nvidia_host = {
 	.process = process,
 	.is_admin = is_admin,
 	.is_control = is_control,
+	.take_control = take_control,
+	.give_control = nv_put_file_private,
 	.has_card = has_card,
 };

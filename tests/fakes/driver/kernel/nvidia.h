@@ -34,6 +34,13 @@ u32 os_memcpy_from_user(void *to, const void *from, u32 bytes);
 
 struct nvidia_file;
 
+/*
+ * files.c: as the driver finds the file behind a descriptor that a parameter names (kernel-open/nvidia/nv.c, 515.43.04 to
+ * 595.45.04), in a function of its own; *os_private is what keeps it.
+ */
+struct rm_file *nv_get_file_private(s32 descriptor, u8 is_control, void **os_private);
+void nv_put_file_private(void *os_private);
+
 /* files.c: the entry points that every branch has, and every open file. */
 int nvidia_open(struct inode *inode, struct file *file);
 int nvidia_close(struct inode *inode, struct file *file);

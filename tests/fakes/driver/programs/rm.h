@@ -22,7 +22,7 @@ struct rm {
 	uint32_t client, device, subdevice;
 };
 
-/* Of the control file in /dev and any card; the branch is 580, or what RM_BRANCH in the environment says. */
+/* Of any card, the control file in /dev and branch 580, or what RM_CONTROL and RM_BRANCH in the environment say. */
 struct rm rm_plain(void);
 
 /* Ends the program, saying which call and why, when something that must work does not. */

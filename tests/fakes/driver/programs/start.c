@@ -9,10 +9,10 @@
 
 struct rm rm_plain(void)
 {
-	const char *branch = getenv("RM_BRANCH");
+	const char *branch = getenv("RM_BRANCH"), *path = getenv("RM_CONTROL");
 
 	return (struct rm){
-		.path = "/dev/nvidiactl", .branch = branch ? (unsigned)atoi(branch) : 580, .minor = -1, .attr = NV_ATTR_64K,
+		.path = path ? path : "/dev/nvidiactl", .branch = branch ? (unsigned)atoi(branch) : 580, .minor = -1, .attr = NV_ATTR_64K,
 	};
 }
 

@@ -104,6 +104,36 @@ static uint32_t alloc_plain(const struct call *call, struct object *parent, uint
 	return object_add(call->rm, parent, handle, class_number, &object);
 }
 
+/*
+ * D35: the memory that a channel's USERD is in lives as long as the channel (kernel_channel_gv100.c), and a semaphore surface has
+ * a duplicate of its memory (sem_surf.c), 580.65.06.
+ */
+static bool is_keeper(uint32_t class_number)
+{
+	return class_number == CLASS_SEMAPHORE_SURFACE || (class_number > 0xFF && (class_number & 0xFF) == CLASS_CHANNEL_END);
+}
+
+static uint32_t alloc_keeper(const struct call *call, struct object *parent, uint32_t *handle, uint32_t class_number,
+			     uint64_t params)
+{
+	uint64_t at = params + (class_number == CLASS_SEMAPHORE_SURFACE ? 0u : CHANNEL_USERD);
+	unsigned char named[sizeof(uint32_t)];
+	struct object *memory, *object;
+	uint32_t status = params ? call_read(call, named, at, sizeof(named)) : RM_BAD_ARGUMENT;
+
+	if (status != RM_OK)
+		return status;
+	memory = object_find(call->rm, parent->client, get32(named, 0));
+	if (!memory || memory->class_number != CLASS_VIDEO_MEMORY)
+		return RM_NO_SUCH_OBJECT;
+	status = object_add(call->rm, parent, handle, class_number, &object);
+	if (status == RM_OK) {
+		memory->memory->references++;
+		memory_hold(memory->memory, object);
+	}
+	return status;
+}
+
 static uint32_t alloc_class(const struct call *call, unsigned char *at, uint32_t *handle)
 {
 	uint32_t class_number = get32(at, ALLOC_CLASS);
@@ -127,6 +157,8 @@ static uint32_t alloc_class(const struct call *call, unsigned char *at, uint32_t
 		return alloc_plain(call, parent, handle, class_number);
 	if (class_number == CLASS_USER_SHARED && call->rm->layout->branch >= BRANCH_USER_SHARED)
 		return alloc_plain(call, parent, handle, class_number);
+	if (is_keeper(class_number))
+		return alloc_keeper(call, parent, handle, class_number, params);
 	if (is_not_offered(class_number))
 		return RM_NOT_SUPPORTED;
 	if (!is_privileged(class_number))

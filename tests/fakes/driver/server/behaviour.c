@@ -19,6 +19,7 @@ enum escape {
 	ESCAPE_REGISTER_FD = 201,
 	ESCAPE_CHECK_VERSION = 210,
 	ESCAPE_XFER = 211,
+	ESCAPE_DMABUF = 217,
 };
 
 struct rm *rm_new(const struct rm_host *host, const struct layout *layout, struct rm_card *cards, uint32_t count)
@@ -59,6 +60,7 @@ void rm_release(struct rm *rm, struct rm_file *file)
 	while (file->clients)
 		object_free(rm, file->clients);
 	uvm_release(rm, file);
+	export_release(rm, file);
 	rm->counts.files--;
 	rm->host->give(file);
 }
@@ -210,6 +212,14 @@ uint32_t rm_ioctl(void *stack, struct rm *rm, const struct call *file, uint32_t 
 	}
 }
 
+static int export_dmabuf(const struct call *call, unsigned char *at, size_t size)
+{
+	if (size != call->rm->layout->dmabuf_size || call->file->kind != RM_CARD)
+		return -RM_EINVAL;
+	put32(at, size - DMABUF_END_AND_STATUS, nv_dma_buf_export((void *)(uintptr_t)call, at));
+	return 0;
+}
+
 /* What the driver's own half for Linux answers by itself, and what it hands on. */
 static int escape_into(const struct call *call, uint32_t escape, unsigned char *at, size_t size)
 {
@@ -220,6 +230,8 @@ static int escape_into(const struct call *call, uint32_t escape, unsigned char *
 		return size == sizeof(int32_t) ? register_fd(call, at) : -RM_EINVAL;
 	case ESCAPE_CHECK_VERSION:	/* every version is right */
 		return call->file->kind == RM_CONTROL ? 0 : -RM_EINVAL;
+	case ESCAPE_DMABUF:
+		return export_dmabuf(call, at, size);
 	default:
 		return rm_ioctl(NULL, call->rm, call, escape, at, (uint32_t)size) ? -RM_EINVAL : 0;
 	}

@@ -16,6 +16,9 @@
 
 enum { RM_CARDS = 32, RM_EFAULT = 14, RM_ENOMEM = 12, RM_EINVAL = 22 };
 
+struct rm;
+struct rm_file;
+
 /* The calling process. `context` is the host's. */
 struct rm_caller {
 	const struct rm_host *host;
@@ -32,6 +35,12 @@ struct rm_host {
 	uint32_t (*process)(const struct rm_caller *caller);	/* its pid: the whole process, not the thread */
 	bool (*is_admin)(const struct rm_caller *caller);
 	bool (*is_control)(const struct rm_caller *caller, int32_t descriptor);	/* is it an open nvidiactl? */
+	/*
+	 * The control file behind a descriptor, and what give_control ends. NULL: it is none. Without this callback nothing is
+	 * exported.
+	 */
+	struct rm_file *(*take_control)(const struct rm_caller *caller, int32_t descriptor, void **kept);
+	void (*give_control)(void *kept);
 	/* Has it a file of that card open? Without this callback everyone has. */
 	bool (*has_card)(const struct rm_caller *caller, uint32_t card);
 };
@@ -44,9 +53,6 @@ struct rm_card {
 };
 
 enum rm_kind { RM_CONTROL, RM_CARD, RM_UVM };
-
-struct rm;
-struct rm_file;
 
 /* `cards` stay the caller's and are kept up to date. NULL: no memory. */
 struct rm *rm_new(const struct rm_host *host, const struct layout *layout, struct rm_card *cards, uint32_t count);

@@ -38,6 +38,17 @@ void alloc_free(const struct call *call, unsigned char *at);
 /* heap.c */
 void alloc_heap(const struct call *call, unsigned char *at);
 
+/*
+ * exports.c: controls of a client that put objects into a control file and make them of it again, and the card's dma-bufs,
+ * for which nvidia_ioctl calls a function of its own (kernel-open/nvidia/nv.c): a probe on it sees each.
+ */
+uint32_t export_one(const struct call *call, const struct object *client, unsigned char *at);
+uint32_t export_many(const struct call *call, const struct object *client, unsigned char *at);
+uint32_t import_one(const struct call *call, const struct object *client, unsigned char *at);
+uint32_t import_many(const struct call *call, const struct object *client, unsigned char *at);
+void export_release(struct rm *rm, struct rm_file *file);
+__attribute__((__noinline__, __noclone__)) uint32_t nv_dma_buf_export(void *card, void *parameters);
+
 /* control.c */
 void control(const struct call *call, unsigned char *at);
 uint64_t control_free_bytes(const struct rm_card *card);

@@ -4,7 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
+#include <unistd.h>
+
+#include "requests.h"
 
 enum { ADMIN_BIT = 21 };	/* CAP_SYS_ADMIN */
 
@@ -69,6 +73,39 @@ static bool is_control(const struct rm_caller *caller, int32_t descriptor)
 	       && file.st_dev == mounted.st_dev && file.st_ino == caller_of(caller)->control;
 }
 
+/*
+ * The kernel shows which file a descriptor is of, not which open file: a duplicate of it in this process is asked itself. Its
+ * answer comes from the thread that reads requests.
+ */
+static struct rm_file *ask(int file)
+{
+	struct rm_file *found = request_ask(file);
+
+	close(file);
+	return found;
+}
+
+static struct rm_file *take_control(const struct rm_caller *caller, int32_t descriptor, void **kept)
+{
+	int task, file = -1;
+
+	*kept = NULL;
+	if (!is_control(caller, descriptor))
+		return NULL;
+	task = (int)syscall(SYS_pidfd_open, process(caller), 0);
+	if (task >= 0) {
+		file = (int)syscall(SYS_pidfd_getfd, task, descriptor, 0);
+		close(task);
+	}
+	return file >= 0 ? ask(file) : NULL;
+}
+
+/* Its release would come by the thread that serves this call: it cannot go meanwhile. */
+static void give_control(void *unused)
+{
+	(void)unused;
+}
+
 const struct rm_host caller_host = {
 	.take = take,
 	.give = free,
@@ -78,4 +115,6 @@ const struct rm_host caller_host = {
 	.process = process,
 	.is_admin = is_admin,
 	.is_control = is_control,
+	.take_control = take_control,
+	.give_control = give_control,
 };

@@ -92,7 +92,7 @@ static void take_in(struct fuse *fuse, char *bytes, size_t size)
 	request.body = bytes + sizeof(request.header);
 	request.size = size - sizeof(request.header);
 	bytes[size] = '\0';
-	if (!is_slow(&request.header))
+	if (!is_slow(&request.header) || request_is_question(&request.header, request.body, request.size))
 		request_answer(&fuse->server, &request);
 	else if (!queue(fuse, &request))
 		request_fail(&fuse->server, &request, -ENOMEM);

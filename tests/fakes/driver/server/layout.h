@@ -21,25 +21,27 @@ struct layout {
 	uint16_t fb_entries;		/* in FB_GET_INFO_V2 */
 	uint16_t uvm_map_size;		/* UVM_MAP_EXTERNAL_ALLOCATION; the handles are its end */
 	uint16_t uvm_free_size;
+	uint16_t dmabuf_size;		/* EXPORT_TO_DMABUF_FD */
+	uint16_t dmabuf_handles;
 };
 
-/* branch, short status, long size and status, memory, FB entries, uvm map and free */
+/* branch, short status, long size and status, memory, FB entries, uvm map and free, dma-buf */
 #define LAYOUTS(X) \
-	X(515, 24, 40, 32, 120, 54, 1200, 24) \
-	X(520, 24, 40, 32, 120, 54, 1200, 24) \
-	X(525, 24, 40, 36, 120, 54, 1200, 24) \
-	X(530, 24, 40, 36, 120, 54, 1200, 24) \
-	X(535, 28, 48, 40, 120, 54, 1200, 24) \
-	X(545, 28, 48, 40, 128, 55, 1200, 24) \
-	X(550, 28, 48, 40, 128, 55, 9264, 24) \
-	X(555, 28, 48, 40, 128, 55, 9264, 24) \
-	X(560, 28, 48, 40, 128, 57, 9264, 24) \
-	X(565, 28, 48, 40, 128, 57, 9264, 24) \
-	X(570, 28, 48, 40, 128, 57, 9264, 24) \
-	X(575, 28, 48, 40, 128, 57, 9264, 24) \
-	X(580, 28, 48, 40, 128, 128, 9264, 24) \
-	X(590, 28, 48, 40, 128, 128, 9264, 16) \
-	X(595, 28, 48, 40, 128, 128, 9264, 16)
+	X(515, 24, 40, 32, 120, 54, 1200, 24, 2600, 32) \
+	X(520, 24, 40, 32, 120, 54, 1200, 24, 2600, 32) \
+	X(525, 24, 40, 36, 120, 54, 1200, 24, 2600, 32) \
+	X(530, 24, 40, 36, 120, 54, 1200, 24, 2600, 32) \
+	X(535, 28, 48, 40, 120, 54, 1200, 24, 2600, 32) \
+	X(545, 28, 48, 40, 128, 55, 1200, 24, 2600, 32) \
+	X(550, 28, 48, 40, 128, 55, 9264, 24, 2600, 32) \
+	X(555, 28, 48, 40, 128, 55, 9264, 24, 2600, 32) \
+	X(560, 28, 48, 40, 128, 57, 9264, 24, 2600, 32) \
+	X(565, 28, 48, 40, 128, 57, 9264, 24, 2600, 32) \
+	X(570, 28, 48, 40, 128, 57, 9264, 24, 2608, 36) \
+	X(575, 28, 48, 40, 128, 57, 9264, 24, 2608, 36) \
+	X(580, 28, 48, 40, 128, 128, 9264, 24, 2608, 36) \
+	X(590, 28, 48, 40, 128, 128, 9264, 16, 2608, 36) \
+	X(595, 28, 48, 40, 128, 128, 9264, 16, 2608, 36)
 
 /* What every branch has alike: `size` of the whole, then the offsets. */
 enum {
@@ -66,6 +68,8 @@ enum {
 	MEMORY_ALIGNMENT = 72, MEMORY_OFFSET = 80, MEMORY_LIMIT = 88,
 	/* NV0080: a device */
 	DEVICE_SIZE = 56, DEVICE_ID = 0,
+	/* the parameters of channels: the first of eight handles */
+	CHANNEL_USERD = 32,
 	/* CARD_INFO, one entry */
 	CARD_SIZE = 72, CARD_VALID = 0, CARD_BUS = 8, CARD_VENDOR = 12, CARD_DEVICE = 14,
 	CARD_GPU_ID = 16, CARD_FB_SIZE = 48, CARD_MINOR = 56,
@@ -75,6 +79,13 @@ enum {
 	ID_INFO_SIZE = 32, ID_INFO_GPU = 0, ID_INFO_INSTANCE = 8, ID_INFO_GPU_INSTANCE = 24, ID_INFO_NUMA = 28,
 	ATTACHED_COUNT = 32, ATTACHED_SIZE = 128,
 	GID_SIZE = 268, GID_FLAGS = 4, GID_LENGTH = 8, GID_DATA = 12,
+	EXPORT_SIZE = 24, EXPORT_TYPE = 0, EXPORT_OBJECT = 12, EXPORT_FILE = 16, EXPORT_FLAGS = 20,
+	IMPORT_SIZE = 20, IMPORT_FILE = 0, IMPORT_TYPE = 4, IMPORT_PARENT = 12, IMPORT_OBJECT = 16,
+	EXPORTS_SIZE = 2128, EXPORTS_FILE = 0, EXPORTS_MOST = 8, EXPORTS_OBJECTS = 76, EXPORTS_COUNT = 2124,
+	EXPORTS_INDEX = 2126, EXPORTS_LARGEST = 512,
+	IMPORTS_SIZE = 652, IMPORTS_FILE = 0, IMPORTS_PARENT = 4, IMPORTS_OBJECTS = 8, IMPORTS_COUNT = 648,
+	IMPORTS_INDEX = 650, IMPORTS_LARGEST = 128,
+	DMABUF_CLIENT = 4, DMABUF_END_AND_STATUS = 8,
 	FB_COUNT = 0, FB_ENTRIES_V2 = 4, FB_ENTRY = 8, FB_V1_SIZE = 16, FB_V1_POINTER = 8,
 };
 

@@ -18,11 +18,15 @@ enum rm_status {
 	RM_BAD_CLASS = 0x22,
 	RM_BAD_CLIENT = 0x23,
 	RM_BAD_DEVICE = 0x26,
+	RM_BAD_HANDLE = 0x33,
 	RM_BAD_PARENT = 0x36,
 	RM_BAD_OWNER = 0x39,
+	RM_BAD_PARAMETER = 0x3B,
 	RM_NO_MEMORY = 0x51,
 	RM_NOT_SUPPORTED = 0x56,
 	RM_NO_SUCH_OBJECT = 0x57,
+	RM_OUT_OF_RANGE = 0x5B,
+	RM_IN_USE = 0x63,
 };
 
 enum rm_class {
@@ -36,6 +40,8 @@ enum rm_class {
 	CLASS_EXTENDED_MEMORY = 0x42,
 	CLASS_USER_SHARED = 0xDE,	/* a page with figures of the whole card */
 	CLASS_WHOLE_CARD = 0xC2,
+	CLASS_SEMAPHORE_SURFACE = 0xDA,
+	CLASS_CHANNEL_END = 0x6F,	/* 0xC36F, 0xC56F .. */
 };
 
 struct memory {
@@ -78,6 +84,8 @@ struct rm_file {
 	bool is_ready;			/* uvm: initialised; card: registered with a control file */
 	struct object *clients;
 	struct mapping *mappings;
+	struct memory **exported;	/* to this file; NULL where nothing is */
+	uint32_t exported_count;
 };
 
 struct rm {

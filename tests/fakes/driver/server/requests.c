@@ -2,14 +2,22 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "caller.h"
 
 enum { SECONDS_VALID = 3600, MINOR = 31 };	/* nothing here ever changes its name or kind */
+
+/* Of 0 bytes, and so none of the driver's. */
+enum { WHICH_FILE = 0x4657 };
+
+static atomic_bool is_asking;
+static struct rm_file *_Atomic asked_about;
 
 /* What a file handle of the kernel stands for. */
 struct opened {
@@ -136,6 +144,26 @@ static void on_release(const struct server *server, const struct request *reques
 	answer(server, request, NULL, 0);
 }
 
+bool request_is_question(const struct fuse_in_header *header, const char *body, size_t size)
+{
+	struct fuse_ioctl_in in;
+
+	if (!atomic_load(&is_asking) || header->opcode != FUSE_IOCTL || size < sizeof(in))
+		return false;
+	memcpy(&in, body, sizeof(in));
+	return in.cmd == WHICH_FILE;
+}
+
+struct rm_file *request_ask(int file)
+{
+	bool is_answered;
+
+	atomic_store(&is_asking, true);
+	is_answered = ioctl(file, WHICH_FILE, NULL) == 0;
+	atomic_store(&is_asking, false);
+	return is_answered ? atomic_load(&asked_about) : NULL;
+}
+
 static void on_ioctl(const struct server *server, const struct request *request)
 {
 	struct caller context = { (pid_t)request->header.pid, server->where, NODE_CONTROL };
@@ -145,6 +173,11 @@ static void on_ioctl(const struct server *server, const struct request *request)
 
 	if (!take_body(request, &in, sizeof(in)) || !opened_by(in.fh)->file) {
 		request_fail(server, request, -ENOTTY);
+		return;
+	}
+	if (request_is_question(&request->header, request->body, request->size)) {
+		atomic_store(&asked_about, opened_by(in.fh)->file);
+		answer(server, request, &out, sizeof(out));
 		return;
 	}
 	out.result = rm_call(server->folder->rm, opened_by(in.fh)->file, &caller, in.cmd, in.arg);

@@ -49,7 +49,7 @@ uint32_t nvUvmInterfaceDupMemory(struct rm *rm, uint32_t client, uint32_t handle
 	struct duplicate *duplicate;
 
 	(void)info;
-	if (!object || !object->memory)
+	if (!object || object->class_number != CLASS_VIDEO_MEMORY)
 		return RM_NO_SUCH_OBJECT;
 	duplicate = rm->host->take(sizeof(*duplicate));
 	if (!duplicate)
