@@ -41,7 +41,6 @@ REGISTRY = "NVreg_RegistryDwords=RmDisableCotCmd=0x15;RMDisableScrubOnFree=1"
 """No chain of trust with the GSP, and no channels that would have to scrub memory."""
 LIMIT_MIB = 4301
 """Of the founding scenario; the opened card has 81920."""
-AGENT_WORDS = ("-m", AGENT, "/var/lib/vrampack", SHIPPED_LIBRARY)
 SMI, STRACE = "/bin/nvidia-smi", "/bin/strace"
 TRACED = (STRACE, "-f", "-e", "trace=ioctl,openat")
 SMI_MEMORY = re.compile(r"(\d+)MiB / +(\d+)MiB")

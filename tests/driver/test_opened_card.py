@@ -18,6 +18,7 @@ APP_MIB = 3193
 TOTAL_MIB = 81920
 REQUESTS = int(os.environ.get("VRAMPACK_DRIVER_REQUESTS", "1500"))
 SWAPS = int(os.environ.get("VRAMPACK_DRIVER_SWAPS", "1000"))
+EXCHANGES = 100
 SEED = 7
 SWAP_RESULT = re.compile(r"(\d+) of (\d+) won, (\d+) refused, (\d+) given\n")
 SWAP_KINDS = ("size", "heap", "class", "wrapped", "status", "free")
@@ -126,3 +127,60 @@ def test_calls_without_sense_leave_nothing_behind(card: RealDriver) -> None:
             card.world.state()
         assert program.ends().code == 0, program.complaints
     assert (card.world.card("a").used, read_lost_mib(card)) == (0, before)
+
+
+@pytest.mark.parametrize(("way", "kept_mib"), [("keep", 4000), ("many", 4250)])
+def test_exported_memory_stays_charged_until_its_file_is_closed(card: RealDriver, way: str, kept_mib: int) -> None:
+    """Its handles are freed, and the driver keeps it: a gigabyte to a file, or four quarters."""
+    before = read_lost_mib(card)
+    with limited(card, "a").running("export", way, "1000") as program:
+        program.says("kept 4000 MiB, then 0x51")
+        program.says("kept")
+        assert (card.world.card("a").used, read_lost_mib(card) - before) == (kept_mib * MIB, kept_mib)
+        program.goes_on()
+        program.says("closed")
+        assert (card.world.card("a").used, read_lost_mib(card) - before) == ((kept_mib - 1000) * MIB, kept_mib - 1000)
+        program.kill()
+        program.ends()
+    wait_until(lambda: card.world.card("a").used == 0, what="that the files are closed")
+    assert read_lost_mib(card) == before
+
+
+def test_imported_memory_is_charged_when_its_file_has_gone(card: RealDriver) -> None:
+    before = read_lost_mib(card)
+    with limited(card, "a").running("export", "import", "4000") as program:
+        program.says("imported")
+        assert (card.world.card("a").used, read_lost_mib(card) - before) == (4000 * MIB, 4000)
+        program.goes_on()
+        program.says("freed")
+        assert (card.world.card("a").used, read_lost_mib(card)) == (0, before)
+
+
+def test_another_container_s_file_is_not_imported(card: RealDriver) -> None:
+    places = [limited(card, name) for name in ("a", "b")]
+    for borrower, answer in ((places[1], "0x3b"), (places[0], "0x0")):
+        with places[0].running("export", "lend", "1000", "/lent") as lender:
+            lender.says("lends")
+            assert borrower.run("export", "borrow", "/lent").lines == [f"borrowed: {answer}"]
+            lender.says("lent")
+            assert (card.world.card("a").used, card.world.card("b").used) == (1000 * MIB, 0)
+
+
+def test_a_descriptor_that_another_thread_exchanges_is_charged_for_what_went_into_it(card: RealDriver) -> None:
+    before = read_lost_mib(card)
+    with limited(card, "a").running("export", "race", f"{EXCHANGES}") as program:
+        program.says(f"{EXCHANGES} of {EXCHANGES} exported", timeout=120)
+        program.says("kept")
+        wait_until(
+            lambda: card.world.card("a").used == (read_lost_mib(card) - before) * MIB, what="that all is settled"
+        )
+        program.kill()
+        program.ends()
+
+
+def test_a_call_that_the_driver_refuses_raises_no_peak(card: RealDriver) -> None:
+    """It asks for more than the card has, which the limit would allow."""
+    place = limited(card, "a", 2 * TOTAL_MIB)
+    assert place.run("app", "1", "--then", f"{TOTAL_MIB + 1024}").lines == ["allocated 1 MiB", REFUSED]
+    found = card.world.card("a")
+    assert (found.used, found.peak // MIB, found.refused) == (0, 1, 0)

@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
-from tests.driver.real_driver import AGENT_WORDS, LIMIT_MIB, SMI, RealDriver, read_smi
+from tests.driver.real_driver import AGENT, LIMIT_MIB, SHIPPED_LIBRARY, SMI, RealDriver, read_smi
 from tests.machine.program import GuestStart
 from tests.machine.python import ENVIRONMENT, PYTHON
 from tests.shim.kmod.world import BudgetPlace
 from tests.support.limit_cases import CASES, REFUSED, LimitCase
 
 APP, APP_MIB = "app-linked", 3193
-LIBRARY = "/var/lib/vrampack/preload/libvrampack.so"
+AGENT_FOLDER = "/var/lib/vrampack"
+LIBRARY = f"{AGENT_FOLDER}/preload/libvrampack.so"
 START_SECONDS = 120
 """Of Python without KVM."""
 
 
+@pytest.fixture(scope="session")
+def agent(opened_machine: RealDriver) -> Iterator[None]:
+    """With the product's own accounting: every caller is one container of 4301 MiB."""
+    machine = opened_machine.machine
+    for folder in ("/var", "/var/lib", AGENT_FOLDER):
+        with suppress(FileExistsError):
+            machine.mkdir(folder)
+    words = ("-m", AGENT, AGENT_FOLDER, SHIPPED_LIBRARY, opened_machine.which.version)
+    with machine.running(PYTHON, *words, start=GuestStart(env=ENVIRONMENT)) as started:
+        started.says("begun", timeout=START_SECONDS)
+        yield
+
+
 @pytest.fixture
-def container(card: RealDriver) -> Iterator[BudgetPlace]:
-    """Its agent has the product's own accounting; our module is not loaded."""
-    with card.machine.running(PYTHON, *AGENT_WORDS, card.which.version, start=GuestStart(env=ENVIRONMENT)) as agent:
-        agent.says("begun", timeout=START_SECONDS)
-        yield BudgetPlace(card.machine, GuestStart(env={"RM_BRANCH": card.which.branch, "LD_PRELOAD": LIBRARY}))
+def container(card: RealDriver, agent: None) -> BudgetPlace:
+    """Our module is not loaded."""
+    return BudgetPlace(card.machine, GuestStart(env={"RM_BRANCH": card.which.branch, "LD_PRELOAD": LIBRARY}))
 
 
 @pytest.mark.parametrize("case", [each for each in CASES if each.program == "app"], ids=str)

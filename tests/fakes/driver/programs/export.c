@@ -98,15 +98,21 @@ static uint32_t keep_one(const struct rm *rm, uint64_t bytes)
 	return 0;
 }
 
+static void must_export(uint32_t status)
+{
+	if (status != 0)
+		rm_die("export", status);
+}
+
 static uint32_t keep_many(const struct rm *rm, uint64_t bytes)
 {
 	static struct nv_exports params;
 	uint32_t status = 0;
 
-	params = (struct nv_exports){ .most = MANY, .file = open_file(rm) };
+	params = (struct nv_exports){ .most = MANY, .file = open_file(rm), .device = rm->device };
 	while (params.count < MANY && (status = rm_take(rm, bytes / MANY, &params.objects[params.count])) == 0)
 		params.count++;
-	must(rm_control(rm, rm->client, EXPORT_MANY, &params, sizeof(params)) == 0, "export");
+	must_export(rm_control(rm, rm->client, EXPORT_MANY, &params, sizeof(params)));
 	for (uint16_t i = 0; i < params.count; i++)
 		must(rm_free(rm, params.objects[i]) == 0, "free");
 	return status;
