@@ -22,7 +22,7 @@ int files_begin(const char *driver_version);
 
 /*
  * Opens a managed file; its table is the driver's, with the reference that belongs to it. The budget's reference goes
- * over. Between inflight_enter and inflight_leave.
+ * over. The caller holds this module, or is between inflight_enter and inflight_leave.
  */
 int files_open(struct inode *inode, struct file *file, struct budget *budget);
 
