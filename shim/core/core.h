@@ -172,11 +172,13 @@ bool core_watches_control(uint32_t command);
  */
 bool core_is_transfer(const struct core_call *call);
 bool core_meets_file(struct core *core, struct core_call *call, struct core_file *file);
+
 /* What was decided by, of the parameters that a call points to: nested_bytes of it. */
 static inline const unsigned char *core_nested(const struct core_call *call)
 {
 	return call->nested_bytes > CORE_NESTED_BYTES ? call->transfer.parameters : call->nested;
 }
+
 /*
  * One more holder of an object's charge, which is none of the calls: nvidia-uvm. False: no such client is known here.
  * *charge is 0 where the object carries none, and belongs to core_put_hold otherwise.

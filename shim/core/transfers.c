@@ -37,7 +37,8 @@ static bool copy_parameters(struct core *core, struct core_call *call, uint32_t 
 
 	if (size > CORE_NESTED_BYTES) {
 		lock(core);
-		to = call->transfer.parameters = core->ops->grow(core->context, NULL, 0, size);
+		to = core->ops->grow(core->context, NULL, 0, size);
+		call->transfer.parameters = to;
 		unlock(core);
 	}
 	call->nested_bytes = size;

@@ -32,15 +32,12 @@ static bool has_one_device(const struct cdev *of)
 	return of->count > 1;
 }
 
-static int open_managed(struct inode *inode, struct file *file, struct budget *budget, const struct cdev *of)
+static int prepare_managed(const struct cdev *of)
 {
 	int error = guard_state() == GUARD_MISSING ? -EIO : 0;
 
 	if (!error && !has_one_device(of) && watch_concerns_current())
 		error = watch_driver(own->unlocked_ioctl);
-	if (!error)
-		return files_open(inode, file, budget);
-	budgets_put(budget);
 	return error;
 }
 
@@ -60,19 +57,33 @@ static bool is_kernel_thread(void)
  * and so whatever it finds the second time, the module is the same.
  *
  * Who was on the way here while the driver was detached is treated as if it came after that.
+ *
+ * The driver's own open may take long, or never end: then this module is held, and detaching does not wait for it.
  */
 static int open_control(struct inode *inode, struct file *file)
 {
 	int index = inflight_enter();
 	const struct cdev *of = READ_ONCE(device);
 	struct budget *budget = of ? owners_current_budget() : NULL;
+	const struct file_operations *table = own;
+	bool is_held = try_module_get(THIS_MODULE);
 	int error;
 
-	file->f_op = own;
+	file->f_op = table;
 	if (budget)
-		error = open_managed(inode, file, budget, of);
+		error = prepare_managed(of);
 	else
-		error = of && is_kernel_thread() ? -EPERM : own->open(inode, file);
+		error = of && is_kernel_thread() ? -EPERM : 0;
+	if (is_held)
+		inflight_leave(index);
+	if (!error)
+		error = budget ? files_open(inode, file, budget) : table->open(inode, file);
+	else if (budget)
+		budgets_put(budget);
+	if (is_held) {
+		index = inflight_enter();
+		module_put(THIS_MODULE);
+	}
 	inflight_leave(index);
 	return error;
 }

@@ -21,7 +21,7 @@
  * any more when this module goes: -ENODEV.
  */
 int attach_begin(const char *control);
-/* Waits for opens under way. Nothing to do when it is not attached. */
+/* Waits for opens that are in this module, not for the driver's part of them. Nothing to do when it is not attached. */
 void attach_end(void);
 
 /* Under the commands' lock. */

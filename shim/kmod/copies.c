@@ -24,7 +24,6 @@
 
 #include "../core/core.h"
 #include "../core/layouts.h"
-#include "files.h"
 #include "owners.h"
 
 #define DRIVER "nvidia"
@@ -37,6 +36,7 @@ struct copy {
 	struct hlist_node node;
 	struct task_struct *task;
 	struct core *core;
+	struct core_file *(*find)(const struct file *file, const struct core *core);
 	struct core_call *call;
 	bool is_same; /* it was compared, and goes on to the driver's own function */
 	bool is_looking; /* for a file, and goes on likewise */
@@ -55,13 +55,15 @@ static struct kprobe ioctl_probe, read_probe, file_probe, dma_buf_probe;
 static bool is_on, is_ending;
 static unsigned int budget_count;
 
-struct copy *copies_enter(struct core *core, struct core_call *call)
+struct copy *copies_enter(struct core *core, struct core_call *call,
+			  struct core_file *(*find)(const struct file *file, const struct core *core))
 {
 	struct copy *copy = kmalloc(sizeof(*copy), GFP_KERNEL | __GFP_NOFAIL);
 
 	call->reply = CORE_REPLY_AWAITED;
 	copy->task = current;
 	copy->core = core;
+	copy->find = find;
 	copy->call = call;
 	copy->is_same = false;
 	copy->is_looking = false;
@@ -143,7 +145,7 @@ static noinline u32 checked_read(void *to, const void *from, u32 size)
 /* Another thread may lead the descriptor to another file at any time: this is the one that the driver goes on with. */
 static bool meet(struct copy *copy, struct file *file)
 {
-	if (!core_meets_file(copy->core, copy->call, files_find(file, copy->core)))
+	if (!core_meets_file(copy->core, copy->call, copy->find(file, copy->core)))
 		return false;
 	if (!copy->met)
 		copy->met = get_file(file);
@@ -257,7 +259,8 @@ static int start(void)
 
 		if (!error)
 			continue;
-		pr_err("no probe on %s (%d): what the driver copies and exports cannot be checked\n", probes[i].symbol, error);
+		pr_err("no probe on %s (%d): what the driver copies and exports cannot be checked\n",
+		       probes[i].symbol, error);
 		take_off(i);
 		return error;
 	}

@@ -21,6 +21,8 @@
 struct copy;
 struct core;
 struct core_call;
+struct core_file;
+struct file;
 
 /* From now on it is known when the driver goes; nothing is probed yet. */
 int copies_begin(void);
@@ -35,10 +37,12 @@ void copies_put(void);
 bool copies_are_checked(void);
 
 /*
- * Around the driver's part of a call. Sleeps; never fails. The call stays where it is until copies_leave, and a file that it
- * has met is kept until copies_put_call, which comes after core_after.
+ * Around the driver's part of a call. Sleeps; never fails. The call stays where it is until copies_leave, and a file
+ * that it has met is kept until copies_put_call, which comes after core_after. `find` tells the core's side of an open
+ * file; NULL: it has none.
  */
-struct copy *copies_enter(struct core *core, struct core_call *call);
+struct copy *copies_enter(struct core *core, struct core_call *call,
+			  struct core_file *(*find)(const struct file *file, const struct core *core));
 void copies_leave(struct copy *copy);
 void copies_put_call(struct copy *copy);
 

@@ -52,6 +52,19 @@ static struct managed_file *managed(const struct file *file)
 
 typedef long ioctl_function(struct file *file, unsigned int request, unsigned long argument);
 
+static ioctl_function managed_ioctl;
+
+/* A managed file of that core, which the caller keeps open. */
+static struct core_file *find_core_file(const struct file *file, const struct core *core)
+{
+	struct managed_file *this;
+
+	if (READ_ONCE(file->f_op)->unlocked_ioctl != managed_ioctl)
+		return NULL;
+	this = managed(file);
+	return &this->budget->core == core ? &this->file : NULL;
+}
+
 static long decide(struct file *file, unsigned int request, unsigned long argument, ioctl_function *own)
 {
 	struct managed_file *this = managed(file);
@@ -63,7 +76,7 @@ static long decide(struct file *file, unsigned int request, unsigned long argume
 		return own(file, request, argument);
 	if (core_before(&this->budget->core, &this->file, &call, request, argument) == CORE_ANSWERED)
 		return call.answer;
-	copy = copies_enter(&this->budget->core, &call);
+	copy = copies_enter(&this->budget->core, &call, find_core_file);
 	result = own(file, request, argument);
 	copies_leave(copy);
 	core_after(&this->budget->core, &this->file, &call, result);
@@ -82,16 +95,6 @@ static long managed_compat_ioctl(struct file *file, unsigned int request, unsign
 	return decide(file, request, argument, managed(file)->own->compat_ioctl);
 }
 #endif
-
-struct core_file *files_find(const struct file *file, const struct core *core)
-{
-	struct managed_file *this;
-
-	if (READ_ONCE(file->f_op)->unlocked_ioctl != managed_ioctl)
-		return NULL;
-	this = managed(file);
-	return &this->budget->core == core ? &this->file : NULL;
-}
 
 /* The file's table is the driver's again, and so what puts its module at the end is not ours. */
 static void forget(struct file *file)

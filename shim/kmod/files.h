@@ -11,8 +11,6 @@
 struct file;
 struct inode;
 struct budget;
-struct core;
-struct core_file;
 
 /*
  * The layouts of that driver: -EOPNOTSUPP, they are not published. Open files hold their driver, so it is still the
@@ -22,7 +20,7 @@ int files_begin(const char *driver_version);
 
 /*
  * Opens a managed file; its table is the driver's, with the reference that belongs to it. The budget's reference goes
- * over. Between inflight_enter and inflight_leave.
+ * over. The caller holds this module, or is between inflight_enter and inflight_leave.
  */
 int files_open(struct inode *inode, struct file *file, struct budget *budget);
 
@@ -31,9 +29,6 @@ int files_open(struct inode *inode, struct file *file, struct budget *budget);
  * gets. The caller holds this module.
  */
 bool files_refuse(unsigned int request, unsigned long argument, long *answer);
-
-/* Of a managed file of that core, which the caller keeps open; NULL: it is none. */
-struct core_file *files_find(const struct file *file, const struct core *core);
 
 /* Of managed files that are open. */
 int files_count(void);

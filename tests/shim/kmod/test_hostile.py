@@ -12,7 +12,7 @@ from tests.machine import stock
 from tests.machine.kernels import Kernel
 from tests.shim.kmod.conftest import ModulesOfTests
 from tests.shim.kmod.shares import scale_races_for_kernel
-from tests.shim.kmod.world import CARDS, CONTROL, NODES, KmodWorld, fails_with
+from tests.shim.kmod.world import CARDS, CONTROL, DRIVER, NODES, KmodWorld, fails_with
 from tests.support.limit_cases import REFUSED
 from tests.support.polling import wait_until
 
@@ -20,6 +20,7 @@ LIMIT = {0: 4301}
 MOST_PROCESSES = 4096
 ROUNDS = 30
 SECOND = "/lib/second.ko"
+FAKE = f"{DRIVER}/fake"
 with_memory_that_never_comes = pytest.mark.parametrize("kernel", stock.NAMES, indirect=True)
 """The kernel that looks for mistakes has no userfaultfd."""
 
@@ -77,6 +78,23 @@ def test_unloading_is_over_for_everybody_else_before_it_waits_for_a_reader(empty
         assert not going.has_ended
         reader.kill()
         assert going.ends().code == 0
+
+
+def test_a_driver_that_hangs_in_an_open_keeps_nobody_waiting(empty: KmodWorld) -> None:
+    """Neither `detach` nor who is added later; the module is not unloaded beneath those who wait."""
+    empty.load_driver()
+    empty.load_shim()
+    limited, free = empty.limited("a", LIMIT), empty.unlimited("b")
+    empty.machine.write(FAKE, "stall\n")
+    with limited.running("app", "4302") as first, free.running("app", "5000") as second:
+        wait_until(lambda: empty.state()["files"] == "1", what="that one is managed")
+        empty.limited("c", LIMIT)
+        empty.command("detach")
+        with fails_with(errno.EAGAIN):
+            empty.machine.rmmod("vrampack")
+        empty.machine.write(FAKE, "go\n")
+        assert first.ends().lines == [REFUSED]
+        assert second.ends().lines == ["allocated 5000 MiB"]
 
 
 @pytest.mark.parametrize("driver", ["new", "old"])

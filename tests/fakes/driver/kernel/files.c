@@ -32,8 +32,11 @@ static int find_card(unsigned int minor, u32 *card)
 int nvidia_open(struct inode *inode, struct file *file)
 {
 	struct nvidia_file *opened;
-	int error = 0;
+	int error;
 
+	error = wait_event_killable(nvidia.stall, !READ_ONCE(nvidia.is_stalled));
+	if (error)
+		return error;
 	opened = kzalloc(sizeof(*opened), GFP_KERNEL);
 	if (!opened)
 		return -ENOMEM;

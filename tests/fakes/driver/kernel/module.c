@@ -9,7 +9,10 @@
 
 enum { MIB_SHIFT = 20, UUID_LENGTH = 40, OLDEST_BRANCH = 515 };
 
-struct nvidia nvidia = { .lock = __MUTEX_INITIALIZER(nvidia.lock) };
+struct nvidia nvidia = {
+	.lock = __MUTEX_INITIALIZER(nvidia.lock),
+	.stall = __WAIT_QUEUE_HEAD_INITIALIZER(nvidia.stall),
+};
 
 static char *cards[RM_CARDS] = { "GPU-11111111-2222-3333-4444-555555555555:16130:0" };
 static unsigned int card_count = 1;

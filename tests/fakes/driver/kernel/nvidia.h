@@ -6,6 +6,7 @@
 #include <linux/fs.h>
 #include <linux/mutex.h>
 #include <linux/seq_file.h>
+#include <linux/wait.h>
 
 #include "behaviour.h"
 
@@ -24,6 +25,8 @@ struct nvidia {
 	struct rm_card cards[RM_CARDS];
 	u32 card_count;
 	unsigned int branch;
+	bool is_stalled;	/* as a driver that hangs: nobody's open ends */
+	wait_queue_head_t stall;
 };
 
 extern struct nvidia nvidia;

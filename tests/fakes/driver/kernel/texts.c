@@ -2,7 +2,8 @@
  * /proc/driver/nvidia: `version` as the driver writes it, and for tests
  *
  *   fake    what has been given out, in the form of the user-space server's `state`; written to, `STATUS TIMES` as in its
- *           `refuse` (the next so many allocations end so), or `peak`: from now on the peak is that of what comes
+ *           `refuse` (the next so many allocations end so), `peak`: from now on the peak is that of what comes, or `stall`:
+ *           no open ends until `go`
  *   files   every open file: its name, the pid of the process that opened it, and whether its table of operations is the driver's: own, other
  */
 #include <linux/mm.h>
@@ -96,11 +97,14 @@ static ssize_t write_fake(struct file *file, const char __user *from, size_t siz
 	mutex_lock(&nvidia.lock);
 	if (sysfs_streq(order, "peak"))
 		forget_peaks();
+	else if (sysfs_streq(order, "stall") || sysfs_streq(order, "go"))
+		WRITE_ONCE(nvidia.is_stalled, order[0] == 's');
 	else if (sscanf(order, "%x %u", &status, &times) == 2)
 		rm_refuse(nvidia.rm, status, times);
 	else
 		answer = -EINVAL;
 	mutex_unlock(&nvidia.lock);
+	wake_up_all(&nvidia.stall);
 	return answer;
 }
 
