@@ -35,8 +35,11 @@ def import_one(caller: DriverCaller, file: int, handle: int = 0) -> tuple[int, i
     return caller.control(nv.IMPORT_ONE, params, handle=caller.client), int(params.object)
 
 
-def export_many(caller: DriverCaller, handles: list[int], file: int, *, index: int = 0, most: int = 4) -> int:
-    params = nv.ExportMany(file=file, most=most, count=len(handles), index=index)
+def export_many(
+    caller: DriverCaller, handles: list[int], file: int, *, index: int = 0, most: int = 4, device: int | None = None
+) -> int:
+    of_device = caller.device if device is None else device
+    params = nv.ExportMany(file=file, device=of_device, most=most, count=len(handles), index=index)
     params.objects[: len(handles)] = handles
     return caller.control(nv.EXPORT_MANY, params, handle=caller.client)
 
@@ -83,6 +86,7 @@ def test_many_objects_at_once(driver: FakeDriver) -> None:
     with DriverCaller(driver.control) as caller:
         with opened(driver) as file:
             pieces = [caller.allocate_memory(2 * MIB) for _ in range(3)]
+            assert export_many(caller, pieces, file, device=0) == nv.BAD_PARAMETER
             assert export_many(caller, [*pieces, 0, 0], file) == nv.OUT_OF_RANGE
             assert export_many(caller, pieces, file) == nv.OK
             assert [caller.free_object(piece) for piece in pieces] == [nv.OK] * 3

@@ -63,9 +63,12 @@ static uint32_t export_range(const struct call *call, const struct object *clien
 static uint32_t export_into(const struct call *call, const struct object *client, struct rm_file *file,
 			    const unsigned char *at)
 {
+	const struct object *device = object_find(call->rm, client->client, get32(at, EXPORTS_DEVICE));
 	bool is_new = !file->exported_count;
 	uint32_t count = get16(at, EXPORTS_COUNT), index = get16(at, EXPORTS_INDEX), status;
 
+	if (is_new && (!device || device->class_number != CLASS_DEVICE))
+		return RM_BAD_PARAMETER;
 	if (is_new && (!get16(at, EXPORTS_MOST) || !make_room(call, file, get16(at, EXPORTS_MOST))))
 		return RM_BAD_PARAMETER;
 	if (count > EXPORTS_LARGEST)
