@@ -163,6 +163,16 @@ async def test_an_unknown_driver_keeps_the_node_from_offering() -> None:
         )
 
 
+async def test_confidential_computing_keeps_the_node_from_offering() -> None:
+    async with agent_harness(starts=False, enforcement="kmod") as world:
+        world.load_simulated_module()
+        world.driver.has_confidential_computing = True
+        await world.launch_agent()
+        why = "enforcement: back end kmod cannot work here: confidential computing is on"
+        await world.wait_until(lambda: why in world.agent._advertisement.current.problem)
+        assert why in world.agent.find_unready_reason()
+
+
 async def test_auto_takes_the_module_before_the_library() -> None:
     async with agent_harness(starts=False) as world:
         world.add_library()

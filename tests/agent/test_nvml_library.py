@@ -20,6 +20,7 @@ from tests.fakes.nvml.build import LIBRARY, build_stub
 from tests.fakes.nvml.machine import (
     DRIVER_NOT_LOADED,
     GPU_IS_LOST,
+    NOT_SUPPORTED,
     OLD_DRIVER,
     UNKNOWN,
     FakeNvmlMachine,
@@ -382,10 +383,30 @@ def test_a_machine_without_the_library_says_so(tmp_path: Path) -> None:
 
 def test_an_older_library_lacks_functions(tmp_path: Path) -> None:
     """Without memory info v2 the first form is asked; without the process list no process is counted."""
-    newer = ("nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetMigMode")
+    newer = (
+        "nvmlDeviceGetMemoryInfo_v2",
+        "nvmlDeviceGetComputeRunningProcesses_v3",
+        "nvmlDeviceGetMigMode",
+        "nvmlSystemGetConfComputeState",
+    )
     library = build_stub(BUILT, without=newer)
     made = FakeNvmlMachine(tmp_path / "state", gpus=PROFILES["t4"])
     assert in_a_process(library=library, state=made.state) == f"1 [{15109 * MIB}]"
+
+
+async def test_confidential_computing_is_noticed(tmp_path: Path, simulate: Simulate) -> None:
+    machine, library = simulate("h200x8"), a_library(tmp_path)
+    assert not (await library.list_gpus()).has_confidential_computing
+    machine.turn_on_confidential_computing()
+    assert (await library.list_gpus()).has_confidential_computing
+
+
+async def test_cards_are_listed_where_confidential_computing_is_not_said(tmp_path: Path, simulate: Simulate) -> None:
+    machine = simulate("t4")
+    machine.turn_on_confidential_computing()
+    machine.fail("nvmlSystemGetConfComputeState", NOT_SUPPORTED)
+    inventory = await a_library(tmp_path).list_gpus()
+    assert (len(inventory.gpus), inventory.has_confidential_computing) == (1, False)
 
 
 def test_a_process_ends_though_its_driver_hangs(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ class FakeDetection:
     cards: tuple[CardFacts, ...] = (CardFacts(0, 15, 16130, "GPU-0"),)
     gpus: Mapping[str, Gpu] = field(default_factory=lambda: {"GPU-0": scripted_gpu()})
     driver_version: str = "580.95.05"
+    has_confidential_computing: bool = False
 
 
 class FakeWatchedPods(dict[str, LocalPod]):

@@ -45,6 +45,7 @@ class ScriptedDriver:
         self.version = "615.71.09"
         self.cut: frozenset[str] = frozenset()
         self.unreadable: tuple[UnreadableGpu, ...] = ()
+        self.has_confidential_computing = False
         self.error: DriverError | None = None
         """Of the list of cards."""
         self.failing: dict[str, DriverError] = {}
@@ -61,7 +62,13 @@ class ScriptedDriver:
         self.looks += 1
         if self.error is not None:
             raise self.error
-        return GpuInventory(self.present, self.version, self.cut, self.unreadable)
+        return GpuInventory(
+            self.present,
+            self.version,
+            self.cut,
+            self.unreadable,
+            has_confidential_computing=self.has_confidential_computing,
+        )
 
     async def check_gpu(self, uuid: str) -> None:
         if uuid in self.failing:

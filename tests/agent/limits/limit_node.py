@@ -22,7 +22,14 @@ UID = "1d3a9a10-0000-4000-8000-000000000001"
 CONTAINER_ID = "1a" * 32
 LIMITS = {"GPU-0": 4301}
 NEW_DRIVER, OLD_DRIVER = "615.71.09", "580.95.05"
-READY = NodeCapabilities(NEW_DRIVER, cgroup_version=2, has_mig=False, toolkit=ToolkitState.READY, has_hook=True)
+READY = NodeCapabilities(
+    NEW_DRIVER,
+    cgroup_version=2,
+    has_mig=False,
+    has_confidential_computing=False,
+    toolkit=ToolkitState.READY,
+    has_hook=True,
+)
 
 
 @dataclass(frozen=True)
@@ -30,6 +37,7 @@ class FakeCards:
     """One V100 of 15 units."""
 
     driver_version: str = OLD_DRIVER
+    has_confidential_computing: bool = False
     cards: tuple[CardFacts, ...] = (CardFacts(0, 15, 16130, "GPU-0"),)
     gpus: Mapping[str, Gpu] = field(default_factory=lambda: {"GPU-0": scripted_gpu()})
 
@@ -89,7 +97,9 @@ class LimitNode:
         cgroups = CgroupTree(cgroup_mount)
         self.driver = LimitedDriver()
         self.context = NodeContext(
-            NodePaths(folder / "hook.sock", cgroup_mount=cgroup_mount, proc=write_proc(folder)),
+            NodePaths(
+                folder / "hook.sock", cgroup_mount=cgroup_mount, proc=write_proc(folder), modules=folder / "modules"
+            ),
             cgroups,
             self.driver,
             FakeCards(),

@@ -37,6 +37,7 @@ def found(folder: Path, *specs: Path) -> NodeCapabilities:
     return detect_capabilities(
         driver_version="615.71.09",
         has_mig=False,
+        has_confidential_computing=False,
         cgroup_version=2,
         cdi_folders=[folder / "none", folder],
         runtime_specs=specs,
@@ -128,5 +129,12 @@ VERSIONS = {"615.71.09": 615, "595": 595, "": 0, "abc": 0, "-1.2": 0, "²": 0}
 
 @pytest.mark.parametrize(("version", "branch"), VERSIONS.items())
 def test_the_driver_branch_is_the_first_number(version: str, branch: int) -> None:
-    findings = NodeCapabilities(version, cgroup_version=2, has_mig=False, toolkit=ToolkitState.ABSENT, has_hook=False)
+    findings = NodeCapabilities(
+        version,
+        cgroup_version=2,
+        has_mig=False,
+        has_confidential_computing=False,
+        toolkit=ToolkitState.ABSENT,
+        has_hook=False,
+    )
     assert findings.driver_branch == branch

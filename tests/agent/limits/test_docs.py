@@ -26,7 +26,12 @@ def test_a_hook_installed_as_the_page_says_is_found(tmp_path: Path, snippet: str
     path.write_text(snippet)
     folders = [tmp_path] if "cdiVersion" in json.loads(snippet) else []
     findings = detect_capabilities(
-        driver_version="", has_mig=False, cgroup_version=2, cdi_folders=folders, runtime_specs=[path]
+        driver_version="",
+        has_mig=False,
+        has_confidential_computing=False,
+        cgroup_version=2,
+        cdi_folders=folders,
+        runtime_specs=[path],
     )
     assert findings.has_hook
 

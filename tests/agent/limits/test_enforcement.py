@@ -144,6 +144,39 @@ async def test_a_back_end_that_does_not_start_is_stopped_and_enforces_nothing(no
     await limits.apply(Scope.POD, POD, LIMITS)
 
 
+DRAWING = {
+    "none": ((), None, ""),
+    "modeset alone": (("nvidia_modeset",), None, "/dev/nvidia-modeset"),
+    "drm without modeset": (("nvidia_modeset", "nvidia_drm"), "N", "/dev/nvidia-modeset"),
+    "drm with modeset": (("nvidia_modeset", "nvidia_drm"), "Y", "/dev/nvidia-modeset,/dev/dri/renderD*"),
+    "drm that does not say": (("nvidia_drm",), None, "/dev/dri/renderD*"),
+}
+
+
+@pytest.mark.parametrize(("modules", "modeset", "nodes"), DRAWING.values(), ids=DRAWING)
+@pytest.mark.parametrize("mode", ["kmod", "preload", "watch"])
+async def test_nodes_for_drawing_are_warned_of_where_nobody_counts_them(
+    mode: str,
+    modules: tuple[str, ...],
+    modeset: str | None,
+    nodes: str,
+    node: LimitNode,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for module in modules:
+        (node.context.paths.modules / module / "parameters").mkdir(parents=True)
+    if modeset is not None:
+        (node.context.paths.modules / "nvidia_drm" / "parameters" / "modeset").write_text(f"{modeset}\n")
+    limits = Enforcement(mode, node.context, rows=node.rows)
+    await limits.start(limits.select(OLDER))
+    limits.stop()
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    is_expected = bool(nodes) and mode != "watch"
+    assert [line.partition(" advice=")[0] for line in said] == [
+        f"drawing not counted mode={mode} nodes={nodes}"
+    ] * is_expected
+
+
 async def test_what_was_missing_may_come_later(node: LimitNode) -> None:
     node.module.is_loaded = False
     limits = Enforcement("kmod", node.context, rows=node.rows)

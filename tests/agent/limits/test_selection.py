@@ -99,7 +99,9 @@ def test_a_named_back_end_that_cannot_work_is_refused(
 
 
 def test_everything_that_is_missing_is_said_at_once(node: LimitNode) -> None:
-    nothing = NodeCapabilities("", cgroup_version=1, has_mig=True, toolkit=ToolkitState.ABSENT, has_hook=False)
+    nothing = replace(
+        READY, driver_version="", cgroup_version=1, has_mig=True, toolkit=ToolkitState.ABSENT, has_hook=False
+    )
     with pytest.raises(ImpossibleBackEndError, match=r"driver .*; cgroup .*; a card .*; the limit is not set"):
         select("native", nothing, node)
 
@@ -184,6 +186,22 @@ def test_without_what_the_library_needs_auto_watches_and_the_name_is_refused(
 def test_without_the_library_its_name_is_refused(bare: LimitNode) -> None:
     with pytest.raises(ImpossibleBackEndError, match=r"libvrampack\.so did not come with this agent"):
         select("preload", OLDER, bare)
+
+
+@pytest.mark.parametrize(("name", "component"), [("kmod", "module"), ("preload", "library")])
+def test_no_cuda_program_could_start_there_under_confidential_computing(
+    name: str, component: str, node: LimitNode
+) -> None:
+    confidential = replace(OLDER, has_confidential_computing=True)
+    why = f"confidential computing is on: CUDA maps nvidia-uvm there, which the {component} refuses to limited programs"
+    with pytest.raises(
+        ImpossibleBackEndError, match=f"back end {name} cannot work here: {why}; use enforcement native"
+    ):
+        select(name, confidential, node)
+    selection = select("auto", confidential, node)
+    assert selection.row.mode == "watch"
+    assert why in selection.reason
+    assert select_mode("auto", replace(READY, has_confidential_computing=True), node) == "native"
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones(node: LimitNode) -> None:

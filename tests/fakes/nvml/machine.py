@@ -17,6 +17,7 @@ DRIVER = "615.71.09"
 OLD_DRIVER = "580.95.05"
 NO_INSTANCE = 0xFFFFFFFF
 
+NOT_SUPPORTED = 3
 GPU_IS_LOST = 15
 DRIVER_NOT_LOADED = 9
 UNKNOWN = 999
@@ -48,6 +49,7 @@ class FakeNvmlMachine:
         self.state = state
         self._gpus = gpus
         self._driver = driver
+        self._is_confidential = False
         self._processes: list[tuple[str, int, int]] = []
         self._faults: list[_Fault] = []
         self._xids: list[str] = []
@@ -71,6 +73,10 @@ class FakeNvmlMachine:
 
     def set_driver(self, version: str) -> None:
         self._driver = version
+        self._write()
+
+    def turn_on_confidential_computing(self) -> None:
+        self._is_confidential = True
         self._write()
 
     def add_process(self, uuid: str, pid: int, mib: int) -> None:
@@ -119,7 +125,7 @@ class FakeNvmlMachine:
         self._write()
 
     def _write(self) -> None:
-        lines = [f"driver {self._driver}"]
+        lines = [f"driver {self._driver}", f"confidential {self._is_confidential:d}"]
         for gpu in self._gpus:
             lines.append(f"gpu {gpu.uuid} {gpu.minor} {gpu.pci_bus_id} {gpu.memory_mib} {gpu.name}")
             lines += [f"mig_mode {gpu.uuid}"] * gpu.is_cut

@@ -136,6 +136,7 @@ class Discovery:
         self._is_outdated = False
         self._is_driver_absent = False
         self._driver_version = ""
+        self._has_confidential_computing = False
 
     @property
     def cards(self) -> tuple[CardFacts, ...]:
@@ -172,6 +173,11 @@ class Discovery:
         """Empty while no driver was seen."""
         return self._driver_version
 
+    @property
+    def has_confidential_computing(self) -> bool:
+        """Whether the driver said at its last answer that confidential computing is on."""
+        return self._has_confidential_computing
+
     async def run(self, on_cards_changed: Callable[[], None]) -> None:
         """Look and listen until cancelled; `on_cards_changed` is called when `cards` has changed, or why there are none."""
         await self._verdicts.wait_until_restored()
@@ -192,6 +198,7 @@ class Discovery:
             self._is_driver_absent = False
             self._set_problem(describe_unreadable(inventory))
             self._driver_version = inventory.driver_version
+            self._has_confidential_computing = inventory.has_confidential_computing
             checkable = self._merge_inventory(inventory)
             await self._read_conditions(checkable)
             await self._check_cards(checkable)

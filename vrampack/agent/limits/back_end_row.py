@@ -18,6 +18,8 @@ class BackEndRow(ABC):
     """False: it enforces nothing, so a host without Kubernetes cannot use it."""
     is_automatic: bool = True
     """False: it is only selected by name."""
+    is_blind_to_drawing: bool = False
+    """True: it sees what passes the driver's control file, and not what the nodes for drawing take."""
 
     @property
     def host_folders(self) -> tuple[Path, ...]:

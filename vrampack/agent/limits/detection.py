@@ -1,4 +1,4 @@
-"""What a node has that decides about back ends: driver, cgroups, MIG, NVIDIA's container toolkit, our hook.
+"""What a node has that decides about back ends: driver, cgroups, MIG, confidential computing, NVIDIA's container toolkit, our hook.
 
 What one back end alone needs, its own row looks for. A runtime's configuration shows that a hook is installed, not that
 the runtime was restarted since: the proof is the hook's first question (`hook_server.py` counts them).
@@ -36,6 +36,7 @@ class NodeCapabilities:
     """As NVML says it: `615.71.09`; empty without a driver."""
     cgroup_version: int
     has_mig: bool
+    has_confidential_computing: bool
     toolkit: ToolkitState
     has_hook: bool
 
@@ -50,6 +51,7 @@ def detect_capabilities(
     *,
     driver_version: str,
     has_mig: bool,
+    has_confidential_computing: bool,
     cgroup_version: int,
     cdi_folders: Sequence[Path] = CDI_FOLDERS,
     runtime_specs: Sequence[Path] = (),
@@ -62,6 +64,7 @@ def detect_capabilities(
         driver_version=driver_version,
         cgroup_version=cgroup_version,
         has_mig=has_mig,
+        has_confidential_computing=has_confidential_computing,
         toolkit=_detect_toolkit(cdi),
         has_hook=any(Path(str(hook.get("path"))).name == HOOK_NAME for hook in hooks),
     )

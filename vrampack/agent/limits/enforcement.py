@@ -19,6 +19,7 @@ from vrampack.agent.limits.contract import (
     Scope,
 )
 from vrampack.agent.limits.detection import NodeCapabilities
+from vrampack.agent.limits.drawing_nodes import list_drawing_nodes
 from vrampack.agent.limits.errors import LimitError
 from vrampack.agent.limits.node_context import NodeContext
 from vrampack.agent.limits.selection import AUTO, Selection, select_back_end
@@ -27,6 +28,7 @@ log = logging.getLogger(__name__)
 
 RECONCILE_SECONDS = 5.0
 """Between two looks at the node while no pod changes."""
+DRAWING_ADVICE = "who has them allocates past the limit: give limited containers none, as injection cdi does"
 
 
 class Enforcement:
@@ -62,6 +64,8 @@ class Enforcement:
         log.info(
             "back end selected mode=%s in_force=%r reason=%s", self.mode, back_end.traits.in_force, selection.reason
         )
+        if selection.row.is_blind_to_drawing:
+            self._warn_of_drawing()
         return back_end
 
     async def start_leftovers(self) -> None:
@@ -163,6 +167,11 @@ class Enforcement:
     async def list_over_limit(self) -> tuple[OverLimit, ...]:
         """The containers above their limits, where limits are only watched. Raises `DriverError`."""
         return await self._back_end.list_over_limit() if self._back_end is not None else ()
+
+    def _warn_of_drawing(self) -> None:
+        nodes = ",".join(list_drawing_nodes(self._context.paths.modules))
+        if nodes:
+            log.warning("drawing not counted mode=%s nodes=%s advice=%r", self.mode, nodes, DRAWING_ADVICE)
 
     async def _start_back_end(self, back_end: BackEnd) -> None:
         try:

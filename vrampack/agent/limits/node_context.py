@@ -28,6 +28,8 @@ class NodePaths:
     proc: Path = Path("/proc")
     node_proc: Path = Path("/node/proc")
     """The /proc of the node: in it the runtime is told from other readers of CDI specs."""
+    modules: Path = Path("/sys/module")
+    """Of the kernel: the node's, in every container."""
     cdi_folders: tuple[Path, ...] = CDI_FOLDERS
 
 
@@ -40,6 +42,8 @@ class DiscoveredCards(Protocol):
     def gpus(self) -> Mapping[str, Gpu]: ...
     @property
     def driver_version(self) -> str: ...
+    @property
+    def has_confidential_computing(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,7 @@ class NodeContext:
         """What this node has now."""
         return detect_capabilities(
             driver_version=self.cards.driver_version,
+            has_confidential_computing=self.cards.has_confidential_computing,
             has_mig=any(card.mig_parent is not None for card in self.cards.cards),
             cgroup_version=self.cgroups.version,
             cdi_folders=self.paths.cdi_folders,

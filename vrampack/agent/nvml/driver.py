@@ -46,6 +46,8 @@ class GpuInventory:
     mig_gpus: frozenset[str] = frozenset()
     """GPUs in MIG mode, by uuid: no cards, whether they have instances or not."""
     unreadable: tuple[UnreadableGpu, ...] = ()
+    has_confidential_computing: bool = False
+    """Whether the driver says that it is on; False also where it does not say."""
 
 
 @dataclass(frozen=True, slots=True)

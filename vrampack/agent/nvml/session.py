@@ -68,6 +68,7 @@ class NvmlSession:
         """Every card there is. One that cannot be described does not hide the others."""
         with self._opened("the list of cards"):
             version = pynvml.nvmlSystemGetDriverVersion()
+            is_confidential = _has_confidential_computing()
             cards: list[Gpu] = []
             unreadable: list[UnreadableGpu] = []
             watchable: dict[str, Handle] = {}
@@ -89,7 +90,9 @@ class NvmlSession:
                     cut.add(gpu.uuid)
                     cards += instances
         self._watchable = watchable
-        self._inventory = GpuInventory(tuple(cards), version, frozenset(cut), tuple(unreadable))
+        self._inventory = GpuInventory(
+            tuple(cards), version, frozenset(cut), tuple(unreadable), has_confidential_computing=is_confidential
+        )
         return self._inventory
 
     def check_gpu(self, uuid: str) -> None:
@@ -250,6 +253,15 @@ def _read_gpu_usage(uuid: str, handle: Handle) -> GpuUsage:
         processes = []
     shares = (GpuProcess(int(process.pid), process.usedGpuMemory) for process in processes)
     return GpuUsage(uuid, int(memory.used), int(memory.total), tuple(shares))
+
+
+def _has_confidential_computing() -> bool:
+    """Libraries before 535 or so lack the call. One that fails hides no cards: nothing is known then, as without it."""
+    try:
+        state = pynvml.nvmlSystemGetConfComputeState()
+    except pynvml.NVMLError:
+        return False
+    return bool(state.ccFeature == pynvml.NVML_CC_SYSTEM_FEATURE_ENABLED)
 
 
 def _read_memory_mib(handle: Handle) -> int:

@@ -154,6 +154,17 @@ nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int size)
 	return ret;
 }
 
+nvmlReturn_t nvmlSystemGetConfComputeState(nvmlConfComputeSystemState_t *said)
+{
+	struct state *state;
+	nvmlReturn_t ret = begin_call(__func__, NULL, &state);
+
+	if (!ret)
+		*said = (nvmlConfComputeSystemState_t){.ccFeature = state->confidential};
+	free(state);
+	return ret;
+}
+
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
 {
 	struct state *state;

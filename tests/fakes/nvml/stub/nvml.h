@@ -33,6 +33,10 @@ typedef struct {
 } nvmlPciInfo_t;
 
 typedef struct {
+	unsigned int environment, ccFeature, devToolsMode;
+} nvmlConfComputeSystemState_t;
+
+typedef struct {
 	unsigned long long total, free, used;
 } nvmlMemory_t;
 

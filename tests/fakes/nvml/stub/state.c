@@ -107,6 +107,8 @@ static void read_line(struct state *state, const char *line)
 	line += used;
 	if (!strcmp(word, "driver"))
 		sscanf(line, "%79s", state->driver);
+	else if (!strcmp(word, "confidential"))
+		sscanf(line, "%u", &state->confidential);
 	else if (!strcmp(word, "gpu"))
 		read_gpu(state, line);
 	else if (!strcmp(word, "mig_mode"))

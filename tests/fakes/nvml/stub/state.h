@@ -3,6 +3,7 @@
  * while a program runs on it. The file is lines of words; names of cards, which have blanks, end a line:
  *
  *   driver 615.71.09
+ *   confidential 1                                       confidential computing is on
  *   gpu UUID MINOR PCI_BUS_ID MIB NAME                   NVML's index is the place in the file
  *   mig_mode UUID                                        this card is cut, perhaps into nothing
  *   mig PARENT_UUID SLOT GI CI UUID MIB NAME
@@ -81,6 +82,7 @@ struct xid {
 
 struct state {
 	char driver[80];
+	unsigned int confidential;
 	struct gpu gpus[MAX_GPUS];
 	size_t gpu_count;
 	struct mig migs[MAX_MIGS];

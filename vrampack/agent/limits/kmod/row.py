@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vrampack.agent.limits.back_end_row import BackEndRow
 from vrampack.agent.limits.cgroups import CGROUP_V2
+from vrampack.agent.limits.confidential_computing import find_confidential_problem
 from vrampack.agent.limits.detection import NodeCapabilities
 from vrampack.agent.limits.driver_branches import find_branch_problem
 from vrampack.agent.limits.kmod.backend import KmodBackEnd
@@ -14,6 +15,7 @@ from vrampack.agent.limits.node_context import NodeContext
 
 class KmodRow(BackEndRow):
     mode = "kmod"
+    is_blind_to_drawing = True
 
     def __init__(self, client: KmodClient | None = None) -> None:
         self._client = client or KmodClient()
@@ -22,6 +24,7 @@ class KmodRow(BackEndRow):
         version = capabilities.cgroup_version
         missing = [
             find_branch_problem(capabilities, "module"),
+            find_confidential_problem(capabilities, "module"),
             find_preflight_problem(self._client, cgroup_version=version, proc=context.paths.proc),
         ]
         if version != CGROUP_V2 and not capabilities.has_hook:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from vrampack.agent.limits.back_end_row import BackEndRow
 from vrampack.agent.limits.cgroups import CgroupOwner
+from vrampack.agent.limits.confidential_computing import find_confidential_problem
 from vrampack.agent.limits.detection import NodeCapabilities
 from vrampack.agent.limits.driver_branches import find_branch_problem
 from vrampack.agent.limits.node_context import NodeContext
@@ -18,6 +19,7 @@ from vrampack.agent.limits.workload import ResolvedContainer, Unresolved
 
 class PreloadRow(BackEndRow):
     mode = "preload"
+    is_blind_to_drawing = True
 
     def __init__(self, paths: PreloadPaths | None = None) -> None:
         self._paths = paths or PreloadPaths()
@@ -27,7 +29,12 @@ class PreloadRow(BackEndRow):
         return (self._paths.folder,)
 
     def find_obstacle(self, capabilities: NodeCapabilities, context: NodeContext) -> str:  # noqa: ARG002
-        return "; ".join(filter(None, [find_branch_problem(capabilities, "library"), self._find_library_problem()]))
+        missing = [
+            find_branch_problem(capabilities, "library"),
+            find_confidential_problem(capabilities, "library"),
+            self._find_library_problem(),
+        ]
+        return "; ".join(filter(None, missing))
 
     def build(self, capabilities: NodeCapabilities, context: NodeContext) -> PreloadBackEnd:  # noqa: ARG002
         return self._build(context, context.workload.resolve_container)
