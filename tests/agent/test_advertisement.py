@@ -35,9 +35,9 @@ def reasons(world: AgentHarness) -> list[str]:
     return [event["reason"] for event in world.api.list_events()]
 
 
-async def quiet(world: AgentHarness) -> None:
-    """Until cards and label are on the node, and the watch has shown them."""
-    await world.wait_until(lambda: node_writes(world) == 2)
+async def quiet(world: AgentHarness, *, writes: int = 2) -> None:
+    """Until the answers to all these writes have come, at the start to cards and label, and the watch has shown them."""
+    await world.wait_until(lambda: node_writes(world) == writes)
     await world.wait_until(lambda: not world.agent._own_node._list_differences())
 
 
@@ -52,7 +52,7 @@ async def test_an_unhealthy_card_takes_its_own_ids_and_no_others() -> None:
         await world.wait_until(lambda: "GPUMemoryCardUnhealthy" in reasons(world))
         assert world.read_metric("vrampack_agent_card_healthy", node=NODE, UUID="GPU-1", gpu="1") == 0
         assert world.read_metric("vrampack_agent_card_healthy", node=NODE, UUID="GPU-0", gpu="0") == 1
-        assert node_writes(world) == 3
+        await quiet(world, writes=3)
 
 
 async def test_a_card_that_recovers_is_offered_again() -> None:
@@ -65,7 +65,7 @@ async def test_a_card_that_recovers_is_offered_again() -> None:
         await world.wait_until(lambda: healthy_cards(world) == {"GPU-0", "GPU-1"})
         await world.wait_until(lambda: world.read_card_health() == {"GPU-0": True, "GPU-1": True})
         await world.wait_until(lambda: "GPUMemoryCardRecovered" in reasons(world))
-        await world.wait_until(lambda: node_writes(world) == 4)
+        await quiet(world, writes=4)
 
 
 async def test_an_xid_takes_the_card_at_once_and_is_counted() -> None:
