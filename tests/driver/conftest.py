@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -42,13 +42,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.driver)
             if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
-                item.add_marker(pytest.mark.xdist_group(" ".join(map(str, sorted(item.callspec.params.items())[:1]))))
+                item.add_marker(pytest.mark.xdist_group(_name_machine(item.callspec.params)))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     is_run = not session.config.option.collectonly and any(map(_is_of_this_suite, session.items))
     if is_run and FILES_VARIABLE not in os.environ:
         raise pytest.UsageError("NVIDIA's libraries are fetched by `python -m tests.driver [pytest's options]`")
+
+
+def _name_machine(parameters: Mapping[str, object]) -> str:
+    """By the session fixtures that boot one."""
+    return next(f"{name} {parameters[name]}" for name in ("which", "opened_machine") if name in parameters)
 
 
 def _is_of_this_suite(item: pytest.Item) -> bool:
