@@ -100,29 +100,6 @@ def test_a_card_with_a_pending_remap_stays_out_whatever_restarts(
     node.wait(lambda: read_allocatable(node) == 30, what=lambda: f"{read_allocatable(node)} units are left")
 
 
-def test_a_card_for_which_nvml_asks_a_reset_is_back_when_it_asks_for_none(
-    node: LiveNode, cards: FakeNvmlMachine, pair: tuple[StubGpu, ...]
-) -> None:
-    """Without any XID. To the agent that is started next NVML says nothing, which is no repair."""
-    sick, other = (gpu.uuid for gpu in pair)
-    cards.set_condition(sick, FakeCondition(recovery_action=1))
-    node.wait(lambda: read_card_health(node) == {sick: False, other: True}, what="its annotation says so")
-    (card,) = (each for each in read_published_cards(node) if each["uuid"] == sick)
-    assert card["reason"] == "NVML asks for recovery action 1: reset the GPU"
-    cards.set_condition(sick, FakeCondition())
-
-    old = node.kill_agent()
-    node.wait(lambda: (pids := node.agent_pids()) and old not in pids, what="the agent runs again")
-    node.wait_ready("app.kubernetes.io/name=vrampack-agent", namespace=NAMESPACE)
-    node.wait(lambda: read_allocatable(node) == 15, what=lambda: f"{read_allocatable(node)} units are left")
-    assert start(node, "after", 4) == other  # as a first pod it would get the card with the lower index
-    assert read_verdicts(node) == {sick: card["verdict"]}
-
-    cards.set_condition(sick, FakeCondition(recovery_action=0))
-    node.wait(lambda: read_card_health(node) == {sick: True, other: True}, what="NVML asks for none")
-    node.wait(lambda: read_allocatable(node) == 30, what=lambda: f"{read_allocatable(node)} units are left")
-
-
 def test_a_pod_that_waits_is_woken_when_the_card_heals(node: LiveNode, cards: FakeNvmlMachine) -> None:
     """To the scheduler itself the node has room, 14 of 30 units; that no card has 8 of them only the extender knows.
 
