@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from tests.fakes.nvml.machine import FakeNvmlMachine
 from tests.fakes.nvml.profiles import StubGpu
+from tests.node.api_reader import Json
 from tests.node.controlplane import NODE_NAME
 from tests.node.node import NAMESPACE, LiveNode
 from tests.node.nvidia_spec import write_nvidia_spec
@@ -64,6 +65,10 @@ def read_allocatable(node: LiveNode) -> int:
 
 def read_card_health(node: LiveNode) -> dict[str, bool]:
     """By uuid, as the node's own annotation says it."""
+    return {card["uuid"]: card["healthy"] for card in read_annotated_cards(node)}
+
+
+def read_annotated_cards(node: LiveNode) -> list[Json]:
+    """The cards as the agent wrote them on the Node, verdicts included."""
     annotations = node.get("node", NODE_NAME)["metadata"]["annotations"]
-    published = json.loads(annotations.get(well_known.NODE_CARDS, '{"cards":[]}'))["cards"]
-    return {card["uuid"]: card["healthy"] for card in published}
+    return list(json.loads(annotations.get(well_known.NODE_CARDS, '{"cards":[]}'))["cards"])

@@ -12,7 +12,7 @@ from tests.fakes.nvml.machine import FakeCondition, FakeNvmlMachine
 from tests.fakes.nvml.profiles import V100_16130_MIB, StubGpu, stub_gpus
 from tests.node.card_agreement import inspect_holdings, list_container_starts, read_published_cards
 from tests.node.controlplane import NODE_NAME
-from tests.node.gpus import read_allocatable, read_card_health, with_gpus
+from tests.node.gpus import read_allocatable, read_annotated_cards, read_card_health, with_gpus
 from tests.node.metrics import sum_metric
 from tests.node.node import NAMESPACE, LiveNode, has_ready_condition
 from tests.node.pods import a_pod, annotated
@@ -85,6 +85,7 @@ def test_a_card_with_a_pending_remap_stays_out_whatever_restarts(
     node.wait(lambda: told in node.events("before"), what=lambda: node.events("before"))
     node.wait(lambda: read_cards_condition(node) == "False CardUnhealthy", what=lambda: read_cards_condition(node))
     verdict = read_verdicts(node)
+    assert verdict.keys() == {sick}
     cards.set_condition(sick, FakeCondition())
 
     for name, restart in RESTARTS.items():
@@ -97,6 +98,29 @@ def test_a_card_with_a_pending_remap_stays_out_whatever_restarts(
     cards.set_condition(sick, FakeCondition(remap_pending=0, remap_failed=0))
     node.wait(lambda: read_card_health(node) == {sick: True, other: True}, what="NVML says that it is repaired")
     node.wait(lambda: read_cards_condition(node) == "True CardsHealthy", what=lambda: read_cards_condition(node))
+    node.wait(lambda: read_allocatable(node) == 30, what=lambda: f"{read_allocatable(node)} units are left")
+
+
+def test_a_card_for_which_nvml_asks_a_reset_is_back_when_it_asks_for_none(
+    node: LiveNode, cards: FakeNvmlMachine, pair: tuple[StubGpu, ...]
+) -> None:
+    """Without any XID. To the agent that is started next NVML says nothing, which is no repair."""
+    sick, other = (gpu.uuid for gpu in pair)
+    cards.set_condition(sick, FakeCondition(recovery_action=1))
+    node.wait(lambda: read_card_health(node) == {sick: False, other: True}, what="its annotation says so")
+    (card,) = (each for each in read_annotated_cards(node) if each["uuid"] == sick)
+    assert card["reason"] == "NVML asks for recovery action 1: reset the GPU"
+    cards.set_condition(sick, FakeCondition())
+
+    old = node.kill_agent()
+    node.wait(lambda: (pids := node.agent_pids()) and old not in pids, what="the agent runs again")
+    node.wait_ready("app.kubernetes.io/name=vrampack-agent", namespace=NAMESPACE)
+    node.wait(lambda: read_allocatable(node) == 15, what=lambda: f"{read_allocatable(node)} units are left")
+    assert start(node, "after", 4) == other  # as a first pod it would get the card with the lower index
+    assert read_verdicts(node) == {sick: card["verdict"]}
+
+    cards.set_condition(sick, FakeCondition(recovery_action=0))
+    node.wait(lambda: read_card_health(node) == {sick: True, other: True}, what="NVML asks for none")
     node.wait(lambda: read_allocatable(node) == 30, what=lambda: f"{read_allocatable(node)} units are left")
 
 
@@ -139,7 +163,7 @@ def test_a_cordoned_card_gets_no_pods(node: LiveNode, pair: tuple[StubGpu, ...])
 
 def read_verdicts(node: LiveNode) -> dict[str, object]:
     """By uuid, as the node's own annotation has them."""
-    return {card["uuid"]: card["verdict"] for card in read_published_cards(node) if "verdict" in card}
+    return {card["uuid"]: card["verdict"] for card in read_annotated_cards(node) if "verdict" in card}
 
 
 def read_cards_condition(node: LiveNode) -> str:
