@@ -91,6 +91,7 @@ ATTACKS = {
     ),
     "env": Attack(set(), env={"NVIDIA_VISIBLE_DEVICES": "all"}),
     "env-class": Attack(ALL, env={"NVIDIA_VISIBLE_DEVICES": "all"}, runtime_class=CLASS),
+    "env-cuda": Attack(ALL, env={"CUDA_VERSION": "12.4.1"}, runtime_class=CLASS),
     "env-victims": Attack(UNKNOWN, env={"NVIDIA_VISIBLE_DEVICES": VICTIMS}, runtime_class=CLASS),
     "env-asking": Attack(
         {OWN},
@@ -187,10 +188,12 @@ def _is_refused(node: LiveNode, name: str, attack: Attack) -> bool:
 
 
 def _is_void(node: LiveNode, pods: Mapping[str, Json]) -> bool:
-    """Whether each of these pods would be given the word, whatever it says."""
+    """Whether each of these pods would be given the word, whatever it says, and in no other entry of that name."""
     told = node.kubectl("apply", "--dry-run=server", "-o", "json", "-f", "-", input=_as_list(pods)).stdout
     containers = [each["spec"]["containers"][0] for each in json.loads(told)["items"]]
-    return all(each["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}] for each in containers)
+    name = "NVIDIA_VISIBLE_DEVICES"
+    entries = [[entry for entry in each["env"] if entry["name"] == name] for each in containers]
+    return all(each == [{"name": name, "value": "void"}] for each in entries)
 
 
 def _start_victim(node: LiveNode) -> str:
