@@ -13,7 +13,7 @@ from tests.driver.nvidia_build import build_nvidia_modules
 from tests.driver.nvidia_packages import RELEASES
 from tests.fakes.driver.build import build_fake_driver
 from tests.machine.archive import Content
-from tests.machine.kernels import Kernel, prepare_kernel
+from tests.machine.kernels import prepare_kernel
 from tests.machine.machine import VirtualMachine
 from tests.machine.program import GuestStart
 from tests.machine.python import LIBRARIES, libraries, python_files
@@ -149,17 +149,13 @@ def boot_machine(
 ) -> VirtualMachine:
     """Where probes come and go while others run, processors take turns; races want them both."""
     return VirtualMachine(
-        _kernel_of(which),
+        prepare_kernel(which.kernel),
         programs=programs,
         files=files,
         memory_mib=OPENED_MEMORY_MIB if is_opened else MEMORY_MIB,
         is_parallel=is_opened,
         parameters=PARAMETERS,
     )
-
-
-def _kernel_of(which: DriverOnKernel) -> Kernel:
-    return prepare_kernel(which.kernel)
 
 
 def _fetched(which: DriverOnKernel) -> Path:
@@ -173,11 +169,10 @@ def _user_space(which: DriverOnKernel) -> dict[str, Content]:
     files: dict[str, Content] = {f"{LIBRARIES}/{name}": path for name, path in found.items()}
     for short in ("libcuda.so", "libnvidia-ml.so"):
         files[f"{LIBRARIES}/{short}.1"] = found[f"{short}.{which.version}"]
-    files[SMI] = next((_fetched(which) / "usr/lib/nvidia").rglob("nvidia-smi"))
-    files[STRACE] = Path("/usr/bin/strace")
-    for program in (*found.values(), Path(str(files[SMI])), Path("/usr/bin/strace")):
+    tools = {SMI: next((_fetched(which) / "usr/lib/nvidia").rglob("nvidia-smi")), STRACE: Path("/usr/bin/strace")}
+    for program in (*found.values(), *tools.values()):
         files |= libraries(program)
-    return files
+    return files | tools
 
 
 def _firmware(which: DriverOnKernel) -> dict[str, Content]:
