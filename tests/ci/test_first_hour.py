@@ -59,6 +59,18 @@ def test_the_readme_says_how_to_build_the_image_before_it_applies_it() -> None:
     assert "newName: localhost/vrampack," in text[: text.index("kubectl apply")]
 
 
+def test_the_readme_applies_the_file_of_the_manual_with_an_image_of_ones_own() -> None:
+    short = yaml.safe_load(read("README.md").partition("kustomization.yaml <<EOF\n")[2].partition("EOF")[0])
+    manual = yaml.safe_load(
+        read("docs/install.md").partition("## The file\n")[2].split("```")[1].removeprefix("yaml\n")
+    )
+    assert short["images"][0].pop("newName") == "localhost/vrampack"  # the name in the archive of `make image`
+    assert manual["images"][0].pop("newName").startswith("registry.example.com/")
+    same = ("resources", "components")
+    assert [manual[key] for key in same] == [short[key] for key in same]
+    assert manual["images"][:1] == short["images"]
+
+
 def test_the_picture_and_the_commands_are_on_the_first_screen() -> None:
     first = "\n".join(read("README.md").splitlines()[:45])
     assert [text for text in ("+----", "make demo", "make test", "## Install") if text not in first] == []

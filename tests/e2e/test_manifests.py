@@ -103,16 +103,6 @@ def test_every_answer_of_the_manual_is_a_file_that_an_api_server_takes(cluster: 
         cluster.kubectl("apply", "--warnings-as-errors", "--dry-run=server", "--validate=strict", "-k", tmp_path)
 
 
-def test_the_file_of_the_manual_is_the_one_of_the_readme_with_the_runtime_class() -> None:
-    manual = yaml.safe_load(_read_section("The file").partition("```yaml\n")[2].partition("```")[0])
-    readme = (REPOSITORY / "README.md").read_text().partition("kustomization.yaml <<EOF\n")[2].partition("EOF")[0]
-    short = yaml.safe_load(readme)
-    assert manual.pop("components") == ["../vrampack/manifests/agent/runtime-class"]
-    manual["images"][0].pop("newName")
-    assert short["images"][0].pop("newName") == "localhost/vrampack"  # the name in the archive of `make image`
-    assert (manual["resources"], manual["images"][:1]) == (short["resources"], short["images"])
-
-
 def test_what_the_manual_says_to_look_at_can_be_asked_for(cluster: ControlPlane) -> None:
     section = _read_section("What you should see")
     commands = re.findall(r"^kubectl (get .*)$", section, re.MULTILINE)
