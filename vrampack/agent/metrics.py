@@ -350,7 +350,7 @@ def _card_families(snapshot: AgentSnapshot, node: str) -> Iterable[Metric]:
     )
     total = GaugeMetricFamily("vrampack_agent_card_memory_bytes", "Memory of a card.", labels=CARD_LABELS)
     used = GaugeMetricFamily(
-        "vrampack_agent_card_memory_used_bytes", "Memory in use on a card, by whomever.", labels=CARD_LABELS
+        "vrampack_agent_card_memory_used_bytes", "Memory in use on a card, by all processes.", labels=CARD_LABELS
     )
     units = GaugeMetricFamily("vrampack_agent_card_units", "Units that a card has.", labels=CARD_LABELS)
     held = GaugeMetricFamily(
