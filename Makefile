@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-SOAK   := $(addprefix tests/e2e/,test_kills.py test_leader_change.py test_churn.py test_activator.py test_nominee.py test_soft_reservations.py test_rules.py soak_silence.py)
+SOAK   := $(addprefix tests/e2e/,test_kills.py test_leader_change.py test_churn.py test_activator.py test_nominee.py test_soft_reservations.py test_rules.py test_burst.py soak_silence.py)
 SIMULATED_SOAK := $(addprefix tests/,$(addprefix simulation/test_,long_run.py simulation.py outages.py) agent/test_fence_allocation_order.py agent/test_tenant_oddities.py extender/test_ledger_state_machine.py extender/test_reload_under_load.py)
 # Each core runs a part of the tests, and takes over from the others what they have not begun.
 ALL_CORES := -n logical --dist worksteal
@@ -14,7 +14,7 @@ OTHER_SUITES := $(addprefix --ignore=tests/,alerts driver e2e node shim machine)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format mutations alerts-test e2e smoke e2e-node shim-test driver-test recipes recipes-hpa recipes-node soak bench packing packing-final plugin hook preload kmod dashboards panel-pictures render image release release-test release-node release-twice arm64-test clean
+.PHONY: help setup demo test check format mutations alerts-test e2e smoke e2e-node shim-test driver-test recipes recipes-hpa recipes-node soak flakes bench packing packing-final plugin hook preload kmod dashboards panel-pictures render image release release-test release-node release-twice arm64-test clean
 
 help: ## What can be made
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,7 +36,7 @@ demo: setup ## The main job on a cluster in one process: no Kubernetes, no GPU, 
 	$(BIN)/vrampack demo
 
 test: setup ## Everything that needs no cluster and no Go; ARGS=... is for pytest: files, -k, -x
-	$(NO_AUTHORITIES) $(BIN)/python -m pytest $(ALL_CORES) -m "not e2e and not node and not image and not mutation and not shim and not driver and not recipes and not alerts and not release" $(OTHER_SUITES) $(or $(ARGS),tests)
+	$(NO_AUTHORITIES) $(if $(ARGS),,.ci/timed test) $(BIN)/python -m pytest $(ALL_CORES) -m "not e2e and not node and not image and not mutation and not shim and not driver and not recipes and not alerts and not release" $(OTHER_SUITES) $(or $(ARGS),tests)
 
 check: setup ## Format, lint, types, import rules
 	$(BIN)/ruff format --check .
@@ -50,19 +50,19 @@ format: setup ## Rewrite the code as `make check` wants it
 	$(BIN)/ruff check --fix .
 
 mutations: setup ## Lines of the product broken one at a time: each must make a named test fail; under two minutes of CPU
-	$(NO_AUTHORITIES) $(BIN)/python -m pytest $(ALL_CORES) -m mutation tests/mutations
+	$(NO_AUTHORITIES) .ci/timed mutations $(BIN)/python -m pytest $(ALL_CORES) -m mutation tests/mutations
 
 shim-test: needed-shim setup ## The C programs under sanitizers and a real runc, the kernel module in virtual machines; needs /dev/fuse, a Debian mirror and root
-	$(BIN)/python -m tests.shim
+	.ci/timed shim-test $(BIN)/python -m tests.shim
 
 driver-test: needed-driver setup ## NVIDIA's own kernel driver, built of Debian's packages, in virtual machines without a GPU; ARGS=... is for pytest
-	$(BIN)/python -m tests.driver $(ARGS)
+	$(if $(ARGS),,.ci/timed driver-test) $(BIN)/python -m tests.driver $(ARGS)
 
 alerts-test: needed-alerts setup ## Alerts and dashboards on the real product with a real Prometheus and Alertmanager, in fast time
 	$(BIN)/python -m pytest $(ALL_CORES) -m alerts tests/alerts
 
-e2e: needed-e2e setup ## Real etcd, API server, controller manager and scheduler on loopback
-	$(BIN)/python -m pytest -m e2e tests
+e2e: needed-e2e setup ## Real etcd, API server, controller manager and scheduler on loopback; ARGS=... is for pytest
+	$(if $(ARGS),,.ci/timed e2e) $(BIN)/python -m tests.e2e $(ARGS)
 
 smoke-%: needed-e2e setup
 	VRAMPACK_KUBERNETES=$* $(BIN)/python -m pytest -m smoke tests/e2e
@@ -70,7 +70,7 @@ smoke-%: needed-e2e setup
 smoke: smoke-1.34 smoke-1.35 smoke-1.36 ## The shortest of them on each supported release; smoke-1.34 is one; a first build of one takes minutes
 
 e2e-node: needed-node setup ## One whole node: kubelet, containerd and runc too, with our image and manifests on it; as root
-	$(BIN)/python -m tests.node $(TESTS)
+	$(if $(TESTS),,.ci/timed e2e-node) $(BIN)/python -m tests.node $(TESTS)
 
 recipes: needed-recipes setup ## What docs/recipes names, run beside that control plane: Kueue built of its module, NVIDIA's objects
 	$(BIN)/python -m tests.support.recipe_programs kueue argo-cd
@@ -87,9 +87,13 @@ soak: setup ## Nothing lost, the long way: 24 simulated hours, 300 deaths, 20 ch
 	VRAMPACK_SIMULATION_HOURS=24 VRAMPACK_SIMULATION_SEEDS=7200 VRAMPACK_SIMULATION_OUTAGES=3 \
 	VRAMPACK_SHUFFLED_STARTS=1000 VRAMPACK_ODDITIES=100000 VRAMPACK_LEDGER_RUNS=400 VRAMPACK_RELOADS=50 $(BIN)/python -m pytest -s $(SIMULATED_SOAK)
 	VRAMPACK_KILLS=300 VRAMPACK_LEADER_CHANGES=20 VRAMPACK_CHURN_SECONDS=60 \
-	VRAMPACK_KICK_ROUNDS=1000 VRAMPACK_NOMINEE_TRIALS=200 \
+	VRAMPACK_KICK_ROUNDS=1000 VRAMPACK_NOMINEE_TRIALS=200 VRAMPACK_BURST_PODS=1000 \
 	VRAMPACK_PROMISE_ROUNDS=20 VRAMPACK_GANG_ROUNDS=100 VRAMPACK_RULED_CLUSTERS=200 $(BIN)/python -m pytest -m e2e -s $(SOAK)
 	VRAMPACK_CARD_STARTS=1000 $(BIN)/python -m tests.node -s tests/node/test_starts_by_cdi.py -k every_start
+
+flakes: setup ## A suite several times over, every second time beside a busy loop; make flakes SUITE=e2e TIMES=5
+	$(if $(SUITE),,$(error say which: make flakes SUITE=test TIMES=10))
+	.ci/flakes $(SUITE) $(or $(TIMES),10)
 
 bench: setup ## The numbers of docs/benchmarks.md, each beside its goal and its floor; into build/bench.json too
 	$(BIN)/python -m benchmarks
@@ -127,8 +131,7 @@ render: needed-e2e setup ## What manifests/ holds, of charts/vrampack, by helm; 
 	$(BIN)/python -m tests.support.chart
 
 image: needed-image$(if $(BASE),,-base) setup ## The container image from the Dockerfile, built and tried; as root (BASE=... takes another base)
-	VENV=$(VENV) images/build $(BASE)
-	$(BIN)/python -m pytest -m image tests/images
+	.ci/timed image sh -c 'VENV=$(VENV) images/build $(BASE) && $(BIN)/python -m pytest -m image tests/images'
 
 release: needed-release setup ## Every file of a release of HEAD, in build/release/VERSION; VERSION=0.1.0, KEY=cosign.key, ARCH=amd64; as root
 	$(if $(VERSION),,$(error say which: make release VERSION=0.1.0))

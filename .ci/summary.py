@@ -1,10 +1,14 @@
 """Says what ran, suite by suite, and fails if one did not: no report, no tests, or tests that were skipped.
 
+    .ci/summary.py REPORTS SUITE..    times from REPORTS/times, which .ci/timed wrote
+
+A suite over its budget is named, and fails nothing: minutes say as much of the machine as of the change.
 What failed stands at the end, with its message: it would be lost among the tables and logs above.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -33,9 +37,20 @@ def main(folder: Path, suites: list[str]) -> int:
             complaints.append(f"{suite}: ran no test")
         if counts["skipped"]:
             complaints.append(f"{suite}: a skipped test is not a passed one")
-    sys.stdout.write("".join(f"{line}\n" for line in (*complaints, *failures)))
+    sys.stdout.write("".join(f"{line}\n" for line in (*_times(folder / "times"), *complaints, *failures)))
     sys.stdout.write(f"{passed} passed, {failed} failed\n")
     return 1 if failed or complaints else 0
+
+
+def _times(file: Path) -> list[str]:
+    """A table, with the word OVER in its rows of suites that took more than their budget."""
+    rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    lines = [
+        f"{row['suite']:12} {row['seconds']:6} {row['budget']:7} {row['built']:7} {row['cpu']:7} {row['speed']:6}"
+        f"{' OVER' if row['seconds'] > row['budget'] else ''}"
+        for row in rows
+    ]
+    return [f"{'suite':12} seconds budget  builds     CPU  speed", *lines] if lines else []
 
 
 def _counts(report: Path) -> dict[str, int]:

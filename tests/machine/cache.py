@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.support.build_cache import fingerprint_of
+from tests.support.build_times import timed_build
 
 UNUSED_SECONDS = 14 * 24 * 3600
 """Two checkouts may want different ones in turn: what one of them used this fortnight stays."""
@@ -27,7 +28,7 @@ def cached(kind: str, key: str, make: Callable[[Path], None]) -> Path:
     wanted = cache / f"{kind}-{key}"
     if not wanted.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
-        with (cache / f".{kind}.lock").open("w") as lock:
+        with timed_build(), (cache / f".{kind}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not wanted.is_dir():
                 _make(wanted, make)

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.build_times import timed_build
+
 BUILD_TIMEOUT_SECONDS = 1500
 """A cold build of the control plane takes about 4 minutes on 2 idle cores; the rest is for a busy machine."""
 
@@ -42,7 +44,8 @@ class GoModule:
             fcntl.flock(lock, fcntl.LOCK_EX)  # two suites starting together build once
             missing = [name for name in programs if not (made / name).exists()]
             if missing:
-                self._build(go, made, missing, environ)
+                with timed_build():
+                    self._build(go, made, missing, environ)
         return made
 
     def _key(self, go: str) -> str:
