@@ -1,7 +1,11 @@
-"""A thousand pods at once: all of them are bound, on no more cards than they fill, and it is said how long that took."""
+"""Hundreds of pods at once: all of them are bound, on no more cards than they fill, and it is said how long that took.
+
+`VRAMPACK_BURST_PODS` (200) says how many.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -12,14 +16,15 @@ import pytest
 from tests.support.control_plane.cluster import ControlPlane
 from tests.support.manifest_builders import PODS, cards_annotation, pod_manifest, published_card, read_allocation_record
 
-PODS_AT_ONCE, NODES, CARDS, UNITS_OF_A_CARD, UNITS = 1000, 200, 8, 16, 4
+PODS_AT_ONCE = int(os.environ.get("VRAMPACK_BURST_PODS", "200"))
+NODES, CARDS, UNITS_OF_A_CARD, UNITS = PODS_AT_ONCE // 5, 8, 16, 4
 FULL_CARDS = PODS_AT_ONCE * UNITS // UNITS_OF_A_CARD
 BOUND_SECONDS = 90
-"""On two busy cores; a quiet machine needs about ten."""
+"""For a thousand, on two busy cores; a quiet machine needs about ten."""
 
 
 @pytest.mark.timeout(240)
-def test_a_thousand_pods_fill_two_hundred_and_fifty_cards(
+def test_pods_that_come_at_once_fill_as_few_cards_as_hold_them(
     cluster: ControlPlane, extender: Callable[..., Any], scheduler: Callable[..., Any]
 ) -> None:
     for number in range(NODES):

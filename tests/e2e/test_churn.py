@@ -27,7 +27,7 @@ from tests.support.control_plane.cluster import ControlPlane
 from tests.support.manifest_builders import PODS, cards_annotation, pod_manifest, published_card
 from tests.support.processes import ManagedProcess
 
-SECONDS = float(os.environ.get("VRAMPACK_CHURN_SECONDS", "20"))
+SECONDS = float(os.environ.get("VRAMPACK_CHURN_SECONDS", "10"))
 NODES, CARDS, UNITS = 20, 8, 15
 OFFERED_UNITS = NODES * CARDS * UNITS * 13 // 10
 SIZES = ((2, 1), (3, 1), (4, 1), (5, 1), (7, 1), (8, 1), (10, 1), (12, 1), (15, 1), (8, 2), (20, 2), (24, 4), (60, 4))

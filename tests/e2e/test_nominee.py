@@ -28,7 +28,7 @@ from tests.support.control_plane.cluster import ControlPlane
 from tests.support.manifest_builders import PODS, cards_annotation, pod_manifest, published_card, read_allocation_record
 from tests.support.processes import LOOPBACK
 
-TRIALS = int(os.environ.get("VRAMPACK_NOMINEE_TRIALS", "20"))
+TRIALS = int(os.environ.get("VRAMPACK_NOMINEE_TRIALS", "8"))
 """200 for a figure that means something (6 minutes)."""
 LANES = 4
 """Nodes on which the same small pods race at once: as many trials are one round."""

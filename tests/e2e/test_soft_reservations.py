@@ -2,7 +2,7 @@
 
 The scheduler asks for the next pod before it binds this one. Here every bind is held up on its way to the extender, as
 volumes and permits hold it up; a slow API server would not do: what is being bound is reserved already.
-`VRAMPACK_PROMISE_ROUNDS` (5) and `VRAMPACK_GANG_ROUNDS` (20) say how often, `VRAMPACK_BIND_DELAY` (0.3 s) how late.
+`VRAMPACK_PROMISE_ROUNDS` (2) and `VRAMPACK_GANG_ROUNDS` (5) say how often, `VRAMPACK_BIND_DELAY` (0.3 s) how late.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from tests.support.control_plane.cluster import ControlPlane
 from tests.support.manifest_builders import PODS, cards_annotation, pod_manifest, published_card, read_allocation_record
 from tests.support.processes import choose_free_ports
 
-ROUNDS = int(os.environ.get("VRAMPACK_PROMISE_ROUNDS", "5"))
-GANG_ROUNDS = int(os.environ.get("VRAMPACK_GANG_ROUNDS", "20"))
+ROUNDS = int(os.environ.get("VRAMPACK_PROMISE_ROUNDS", "2"))
+GANG_ROUNDS = int(os.environ.get("VRAMPACK_GANG_ROUNDS", "5"))
 BIND_DELAY_SECONDS = float(os.environ.get("VRAMPACK_BIND_DELAY", "0.3"))
 NODES, CARDS, UNITS = 10, 8, 15
 FREE = (3,) * 5 + (2,) * 8 + (1,) * 29

@@ -76,6 +76,9 @@ CRITICAL_PODS_NEED_A_QUOTA = {
 }
 """Stricter than the default, as a managed cluster may be: what ships must get along with both."""
 
+SELDOM_COLLECTING = {"GOGC": "200"}
+"""A seventh of the API server's time was the collection of garbage; this halves it, for some memory."""
+
 
 def etcd(site: ControlPlaneSite, *, client_port: int, peer_port: int) -> ManagedProcess:
     client, peer = f"http://{LOOPBACK}:{client_port}", f"http://{LOOPBACK}:{peer_port}"
@@ -91,7 +94,7 @@ def etcd(site: ControlPlaneSite, *, client_port: int, peer_port: int) -> Managed
         "--unsafe-no-fsync",  # nothing here must survive the machine, only the process
         "--log-level=warn",
     ]
-    return ManagedProcess("etcd", command, directory=site.directory)
+    return ManagedProcess("etcd", command, directory=site.directory, environment=SELDOM_COLLECTING)
 
 
 def apiserver(site: ControlPlaneSite, *, etcd_port: int, emulated_version: str | None = None) -> ManagedProcess:
@@ -139,7 +142,7 @@ def apiserver(site: ControlPlaneSite, *, etcd_port: int, emulated_version: str |
     ]
     if emulated_version is not None:
         command.append(f"--emulated-version={emulated_version}")
-    return ManagedProcess("kube-apiserver", command, directory=site.directory)
+    return ManagedProcess("kube-apiserver", command, directory=site.directory, environment=SELDOM_COLLECTING)
 
 
 def controller_manager(
@@ -161,7 +164,7 @@ def controller_manager(
         "--leader-elect=false",
         *flags,
     ]
-    return ManagedProcess("kube-controller-manager", command, directory=site.directory)
+    return ManagedProcess("kube-controller-manager", command, directory=site.directory, environment=SELDOM_COLLECTING)
 
 
 def audit_log(site: ControlPlaneSite) -> Path:

@@ -1,0 +1,38 @@
+"""`make e2e`: two workers, each with a control plane and a network of its own, so that one waits while the other works.
+
+    python -m tests.e2e [pytest's options]
+
+Files are shared out whole. What Go builds is made before they start: their networks have loopback alone, and a cold build
+takes longer than a test may. Network namespaces need root; for anyone else one process runs all tests.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from tests.support.chart.gitops import locate_gitops_sync
+from tests.support.chart.helm import RELEASES, locate_helm
+from tests.support.chart.kubeconform import locate_kubeconform
+from tests.support.control_plane.binaries import IDLE_EXTENDER, PROGRAMS, locate_programs
+
+WORKERS = 3
+
+
+def main(options: Sequence[str]) -> int:
+    """The exit code of pytest."""
+    locate_programs(programs=(*PROGRAMS, IDLE_EXTENDER))
+    for release in RELEASES:
+        locate_helm(release)
+    locate_kubeconform()
+    locate_gitops_sync()
+    command = [sys.executable, "-m", "pytest", "-m", "e2e"]
+    if os.geteuid() == 0:
+        command += ["-p", "tests.e2e.own_network", "-n", str(WORKERS), "--dist", "loadfile"]
+    return subprocess.run([*command, *(options or ["tests"])], check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
