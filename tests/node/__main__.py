@@ -2,6 +2,8 @@
 
     prepare (programs, images) > look at the machine > namespaces: mounts, pytest > put back > look again, compare
 
+Without arguments two halves run side by side, each in namespaces of its own: the node of Debian's containerd, and those of
+the releases that are built. The output of the second is printed when the first is over.
 Everything that runs in there dies with the first process of the PID namespace, and that one with this process.
 """
 
@@ -13,22 +15,29 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import IO
 
 from tests.node import images
-from tests.node.containerd_release import PROGRAMS, RELEASES
+from tests.node.containerd_release import DEBIAN_1_6, PROGRAMS, RELEASES
 from tests.node.machine import HostState, processes_in
 from tests.node.node_site import BUILD, LOGS, VARIABLE, NodeSite
 from tests.node.nvidia_toolkit import TOOLKIT_PROGRAMS, build_toolkit
 from tests.support.chart import helm
 from tests.support.control_plane import binaries
+from tests.support.joined_reports import joined_reports
 from tests.support.polling import wait_until
 from tests.support.processes import REPOSITORY
 
 INSIDE = Path(__file__).with_name("inside.sh")
 NAMESPACES = ("--mount", "--propagation=private", "--net", "--pid", "--ipc", "--uts", "--fork", "--mount-proc")
+HALVES = tuple(
+    tuple(f"--containerd={release.name}" for release in RELEASES if (release == DEBIAN_1_6) == is_debians)
+    for is_debians in (True, False)
+)
 
 
 def main(arguments: Sequence[str], *, has_product: bool = True) -> int:
@@ -51,8 +60,11 @@ def _run(arguments: Sequence[str], *, has_product: bool) -> int:
     shutil.rmtree(LOGS, ignore_errors=True)
     LOGS.mkdir()
     before = HostState.read()
-    around = NodeSite(Path(tempfile.mkdtemp(prefix="vrampack-node-")))
-    try:
+    sites: list[NodeSite] = []
+
+    def make_site() -> NodeSite:
+        around = NodeSite(Path(tempfile.mkdtemp(prefix="vrampack-node-")))
+        sites.append(around)
         _link(around.programs, programs.values())
         for name in helm.RELEASES:
             (around.programs / name).symlink_to(helm.locate_helm(name))
@@ -60,13 +72,30 @@ def _run(arguments: Sequence[str], *, has_product: bool) -> int:
         _link(around.archives, archives)
         for name, folder in runtimes.items():
             _link(around.containerd(name), [folder / program for program in PROGRAMS])
-        code = _inside(around, arguments)
+        return around
+
+    try:
+        code = _inside(make_site(), arguments, os.environ) if arguments else _run_halves([make_site() for _ in HALVES])
     finally:
-        before.restore(cgroup=around.cgroup)
-        shutil.rmtree(around.site)
+        for around in sites:
+            before.restore(cgroup=around.cgroup)
+            shutil.rmtree(around.site)
     left = _left(before)
     sys.stdout.write("".join(f"{line}\n" for line in left) or "the machine is as it was\n")
     return code or (1 if left else 0)
+
+
+def _run_halves(sites: Sequence[NodeSite]) -> int:
+    """The greater of their exit codes."""
+    with ExitStack() as stack:
+        environments = stack.enter_context(joined_reports(len(HALVES)))
+        outputs = [None, *(stack.enter_context(tempfile.TemporaryFile("w+")) for _ in HALVES[1:])]
+        with ThreadPoolExecutor() as pool:
+            codes = list(pool.map(_inside, sites, HALVES, environments, outputs))
+        for said in filter(None, outputs):
+            said.seek(0)
+            sys.stdout.write(said.read())
+    return max(codes)
 
 
 def _left(before: HostState) -> list[str]:
@@ -88,9 +117,11 @@ def _link(folder: Path, files: Iterable[Path]) -> None:
         (folder / file.name).symlink_to(file)
 
 
-def _inside(around: NodeSite, arguments: Sequence[str]) -> int:
-    """Pytest as a child of the namespace's first process; returns when no process is left in there."""
-    environment = {**os.environ, VARIABLE: str(around.site)}
+def _inside(
+    around: NodeSite, arguments: Sequence[str], environ: Mapping[str, str], output: IO[str] | None = None
+) -> int:
+    """Pytest as a child of the namespace's first process; returns its exit code when no process is left in there."""
+    environment = {**environ, VARIABLE: str(around.site)}
     pytest = [sys.executable, "-m", "pytest", "-m", "node", "-p", "no:randomly", *arguments]
     if not any(argument.startswith("tests/") for argument in arguments):
         pytest.append("tests/node")
@@ -105,7 +136,7 @@ def _inside(around: NodeSite, arguments: Sequence[str]) -> int:
         str(INSIDE),
         *pytest,
     ]
-    started = subprocess.Popen(command, cwd=REPOSITORY, env=environment)
+    started = subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=output, stderr=output)
     namespace = _pid_namespace(started)
     try:
         return started.wait()

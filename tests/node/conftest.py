@@ -32,6 +32,15 @@ GPU_LABEL = "nvidia.com/gpu.present"
 """What NVIDIA's operator, or node feature discovery, says of a node; agents go where it says so."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--containerd",
+        action="append",
+        metavar="RELEASE",
+        help="only tests of the nodes with this containerd; may be given again",
+    )
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test of a node has one for each containerd of its mark, and Debian's without a mark."""
     if "release" in metafunc.fixturenames:
@@ -41,12 +50,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what lies in this folder, before `-m` looks at marks: no test can forget it.
 
     Of those that share a node the ones without the agent come first: a node that had a plugin is never again one that had
     none. Last come those that put another install in its place.
     """
+    wanted = config.getoption("containerd")
+    others = [item for item in items if wanted and _find_release(item) not in wanted]
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in set(others)]
     for item in items:
         if item.path.is_relative_to(HERE):
             of_others = [mark for folder, mark in SUITES.items() if item.path.is_relative_to(folder)]
@@ -54,6 +68,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
     items.sort(key=_node_order)
+
+
+def _find_release(item: pytest.Item) -> str | None:
+    """The containerd of the node that this test is on; Debian's for one that is on no node."""
+    if not isinstance(item, pytest.Function) or "release" not in item.fixturenames:
+        return DEBIAN_1_6.name
+    release = item.callspec.params["release"]
+    return release.name if isinstance(release, ContainerdRelease) else None
 
 
 def _node_order(item: pytest.Item) -> tuple[int, int]:

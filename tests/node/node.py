@@ -62,12 +62,14 @@ class LiveNode:
         self.driver = driver
         self._directory = around.site / release.name
         self._directory.mkdir()
+        logs = LOGS / release.name
+        logs.mkdir()
         self.cluster = NodeControlPlane.make(
-            self._directory / "cluster", around.programs, LOGS, emulated_version=release.kubernetes
+            self._directory / "cluster", around.programs, logs, emulated_version=release.kubernetes
         )
         self._reader = ApiReader(self.cluster)
         self.containerd = ContainerdNode(
-            release, self._directory / "containerd", LOGS, programs=around.containerd(release.name), driver=driver
+            release, self._directory / "containerd", logs, programs=around.containerd(release.name), driver=driver
         )
         self.kubelet = kubelet.kubelet(self.cluster, self._directory / "kubelet-files", cgroup=around.cgroup)
         self._control_plane: list[ManagedProcess] = []
