@@ -173,7 +173,7 @@ REFUSED_BUNDLES = {
     "larger than 16 MiB": (" " * (16 << 20) + "{}", "File too large"),
     "a pod that names another container of it": (
         runtime_config("NVIDIA_GPU_MEMORY_LIMIT=1", annotations={**CONTAINERD, "io.kubernetes.container.name": "big"}),
-        "differ: take out the one that is the pod's own",
+        "differ: remove the one that the pod sets",
     ),
     "more to say than fits": (
         runtime_config(

@@ -240,7 +240,7 @@ REFUSED = {
     "more than a card": (units("16"), "refused: ALIYUN_COM_GPU_MEM_CONTAINER=16 is more than the 15 units of a whole"),
     "text": (units("six"), "refused: ALIYUN_COM_GPU_MEM_CONTAINER='six': 'six' is not a quantity"),
     "half a limit": (units("6")[:1], "refused: ALIYUN_COM_GPU_MEM_DEV is not set"),
-    "two limits": ([*units("6"), *units("8")], "ALIYUN_COM_GPU_MEM_CONTAINER stands twice in the environment"),
+    "two limits": ([*units("6"), *units("8")], "ALIYUN_COM_GPU_MEM_CONTAINER is set twice in the environment"),
     "a value without end": (units("6" * 3000), "ALIYUN_COM_GPU_MEM_CONTAINER is longer than 2048 bytes"),
 }
 
@@ -337,7 +337,7 @@ async def test_no_link_and_no_volume_leads_the_mount_elsewhere(host: ShimHost) -
         for container, why in (
             (linked, "/etc of the container is a symbolic link"),
             (volume, "/etc of the container is a volume, and the library is needed there: mount the volume elsewhere"),
-            (odd, "/etc/ld.so.preload of the container is no plain file"),
+            (odd, "/etc/ld.so.preload of the container is not a plain file"),
         ):
             await container.start(host.mode)
             assert why in await container.end()
@@ -381,7 +381,7 @@ async def test_a_root_that_cannot_be_written_must_have_the_places(host: ShimHost
             container.storage = FROZEN
             await container.start(mode)
         assert (
-            "is missing in the container and cannot be made: Read-only file system; the image must" in await bare.end()
+            "is missing in the container and cannot be created: Read-only file system; the image must" in await bare.end()
         )
         assert await ready.ask("there /etc/ld.so.preload") == "read-only"
 
