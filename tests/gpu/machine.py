@@ -169,7 +169,7 @@ class GpuMachine:
             await process.communicate()
 
     async def card_used_mib(self) -> int:
-        """As the driver says to whoever is not limited."""
+        """As the driver tells a program without a limit."""
         query = ["nvidia-smi", "-i", "0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
         return int((await self.run(*query, is_limited=False)).out.split()[0])
 

@@ -1,4 +1,4 @@
-"""What in a kernel's log nobody may overlook."""
+"""Finds in a kernel's log what must not be overlooked."""
 
 from __future__ import annotations
 

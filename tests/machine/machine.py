@@ -249,7 +249,7 @@ class VirtualMachine:
             raise MachineError(f"{self.kernel.release} has gone away:\n{self._last_words()}") from error
 
     def _wait(self, is_so: Callable[[], bool], seconds: float, what: str) -> None:
-        """Take what the machine says until that is so. One that does not answer at all is ended: whoever comes next need not wait."""
+        """Read what the machine says until that is so. One that does not answer at all is ended, so that the next call need not wait."""
         try:
             self._take(is_so, seconds)
         except ClosedError as error:

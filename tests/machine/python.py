@@ -4,7 +4,7 @@
     with Machine(kernel, files=files, memory_mib=1024) as machine:
         machine.run(PYTHON, "-m", "vrampack.cli", "agent", "--standalone", start=Start(env=ENVIRONMENT))
 
-What is imported is found by importing it here. A module that nobody imports before he needs it must be named.
+The files are found by importing the modules here. A module that is imported only when it is needed must be named.
 """
 
 from __future__ import annotations

@@ -284,7 +284,7 @@ async def test_a_card_is_not_given_twice_and_what_ended_comes_back(host: ShimHos
 
 
 async def test_the_limit_of_a_running_container_survives_the_agent(host: ShimHost) -> None:
-    """What it holds is in the books, what it may hold in its file, and its neighbour's room stays its neighbour's."""
+    """Its use is in the journal, its limit in its file, and its neighbour's share stays the neighbour's."""
     running, other = host.container(*units("8")), host.container(*units("8"))
     async with container_removed(running, other):
         async with host.agent():
@@ -299,7 +299,7 @@ async def test_the_limit_of_a_running_container_survives_the_agent(host: ShimHos
 
 
 async def test_a_container_whose_file_is_lost_gets_nothing_more(host: ShimHost) -> None:
-    """It has the library, and nobody knows what it may hold."""
+    """It has the library, and its limit is not known."""
     container = host.container(*units("6"))
     async with container_removed(container):
         async with host.agent():

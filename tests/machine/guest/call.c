@@ -10,7 +10,7 @@
  *   call mknod PATH MAJOR MINOR
  *   call kill PID             by SIGKILL
  *   call stat PATH            inode number, mode in octal, user
- *   call list PATH            names in it, sorted by nobody
+ *   call list PATH            names in it, unsorted
  *   call log                  the kernel's, as far as it remembers
  */
 #include <dirent.h>
