@@ -2,7 +2,7 @@
 
     python -m tests.shim [pytest's options]
 
-What the others say is said when the module's are over. Of `--junitxml` in $PYTEST_ADDOPTS both make one file.
+The others' output is printed when the module's tests are over. Of `--junitxml` in $PYTEST_ADDOPTS both make one file.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def test_what_is_sent_is_what_the_agent_reads() -> None:
 
 
 def test_damaged_environments_never_read_past_the_end(built: Path) -> None:
-    """20,000 seeded damages: what is answered does not matter, the sanitizers do."""
+    """20,000 seeded corruptions: the answers do not matter, only the sanitizers do."""
     dice = random.Random(4)
     whole = runtime_config("A=1", *STANDALONE, root={"path": "rootfs"}).encode()
     texts = []

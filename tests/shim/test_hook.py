@@ -98,7 +98,7 @@ async def test_the_agent_hears_who_the_container_is(container: HookContainer, cg
 
 
 async def test_a_container_without_a_limit_starts_without_asking(container: HookContainer) -> None:
-    """No agent listens, and the process is gone: neither is looked at."""
+    """No agent listens, and the process is gone: neither is asked."""
     free = replace(container, pid=2**22).configured(runtime_config("A=1", "NVIDIA_GPU_MEMORY_LIMIT="))
     assert await free.start() == (0, "")
 

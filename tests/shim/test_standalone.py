@@ -346,7 +346,7 @@ async def test_no_link_and_no_volume_leads_the_mount_elsewhere(host: ShimHost) -
 
 
 async def test_an_image_s_layers_stay_as_they_are(host: ShimHost) -> None:
-    """What is missing is made in the container's own layer."""
+    """What is missing is created in the container's own layer."""
     container = host.container(*units("6"))
     (container.root / "etc").mkdir()
     container.storage = LAYERED

@@ -56,7 +56,7 @@ def test_what_io_uring_opens_is_caught(
 def test_what_io_uring_closes_is_not_seen_to_be_closed(
     container: PreloadedContainer, programs: FakeDriverPrograms, agent: ScriptedAgent
 ) -> None:
-    """Counted too long, never too short: the driver has the first 4000 MiB back, while the agent still counts them and has 301 left."""
+    """Counted too long, never too short: the driver has the first 4000 MiB back, for the agent 301 are left."""
     ended = container.run(programs.ring, "now", "4000", "close", "302", "300")
     opened = "opened by ring"
     assert ended.lines == [opened, "allocated 4000 MiB", opened, REFUSED, "allocated 300 MiB"]
