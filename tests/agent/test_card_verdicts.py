@@ -1,4 +1,4 @@
-"""Verdicts on cards: what a whole agent writes of them, reads back, and takes for a repair."""
+"""Verdicts on cards: what a whole agent writes of them, reads back, and accepts as a repair."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is published of the cards, and when: only what changed, and never a card less than pods may hold."""
+"""What is published about the cards, and when: only changes, and never fewer cards than pods may hold."""
 
 from __future__ import annotations
 

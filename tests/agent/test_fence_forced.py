@@ -1,4 +1,4 @@
-"""Two pods on the same room: one starts, the other is refused, told so and named on the Node; and who else is refused."""
+"""Two pods on the same room: one starts, the other is refused, told so and named on the Node; and which others are refused."""
 
 from __future__ import annotations
 

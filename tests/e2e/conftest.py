@@ -99,13 +99,13 @@ def transcript(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def excused() -> list[str]:
-    """What the auditor may not hold against the product in this test: objects that the test itself spoils."""
+    """Objects that the test itself spoils, which the auditor must not count as the product's fault."""
     return []
 
 
 @pytest.fixture(autouse=True)
 def _checked(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every test that touches the cluster is checked and cleaned up after: a promise kept for some tests is none."""
+    """Every test that touches the cluster is checked and cleaned up after: a promise must hold in all tests."""
     if "cluster" not in request.fixturenames:
         yield
         return

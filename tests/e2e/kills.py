@@ -1,4 +1,4 @@
-"""The moments at which an extender is killed, each brought about and not hoped for.
+"""The moments at which an extender is killed, each arranged and not left to chance.
 
     scheduler --bind--> front --> extender --POST--> proxy --> API server
                         3 stops                      1 stops   2 stops

@@ -1,4 +1,4 @@
-"""Causes of which the scheduler hears nothing, or too early, and which may let a waiting pod in: a kick brings it back.
+"""Changes that the scheduler does not see, or sees too early, and that may let a waiting pod in: an activation brings it back.
 
 Freed room and healed cards are in `test_kicks`. In each the scheduler is left without a reason of its own, or asks while our
 watch still shows the old state.

@@ -414,7 +414,7 @@ def test_a_pod_that_asks_for_nothing_is_bound_plainly(cluster: ControlPlane, our
 
 
 def test_a_pod_of_another_uid_cannot_be_freed_or_bound(cluster: ControlPlane, ours: ExtenderProgram) -> None:
-    """A call that names somebody's uid under a name that does not exist changes nothing of that pod."""
+    """A call with another pod's uid under a name that does not exist does not change that pod."""
     pod = made(cluster, ours)
     assert post_bind(ours, pod, "gpu-0") == ""
     cluster.wait_until(lambda: read_ledger_states(ours) == {"a on gpu-0/0": "bound, 4"})

@@ -1,4 +1,4 @@
-"""What the extender says of a real cluster around it: its scheduler's configuration, and who else has its resource.
+"""What the extender reports about a real cluster: its scheduler's configuration, and what else has its resource.
 
 That its own role lets it look is tried in `test_kubeadm.py`: here the account has the scheduler's roles as well.
 """

@@ -381,7 +381,8 @@ async def test_a_root_that_cannot_be_written_must_have_the_places(host: ShimHost
             container.storage = FROZEN
             await container.start(mode)
         assert (
-            "is missing in the container and cannot be created: Read-only file system; the image must" in await bare.end()
+            "is missing in the container and cannot be created: Read-only file system; the image must"
+            in await bare.end()
         )
         assert await ready.ask("there /etc/ld.so.preload") == "read-only"
 

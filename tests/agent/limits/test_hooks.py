@@ -1,4 +1,4 @@
-"""The socket that the hook asks: who may ask, whose container it is, and that only a clear yes is one."""
+"""The socket that the hook asks: who may ask, which container it is about, and that only a clear yes counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the environment of a container comes to on a host without Kubernetes: MiB by card, or a refusal with its fix."""
+"""What a container's environment means on a host without Kubernetes: MiB by card, or a refusal with its fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The back end before a simulated module: who is registered when, what a look sets right, what people are shown."""
+"""The back end with a simulated module: which pods are registered when, what a check corrects, and what people see."""
 
 from __future__ import annotations
 
