@@ -165,7 +165,7 @@ static void prepare(const struct wanted *wanted, const struct pipes *pipes)
 		become(wanted->uid);
 }
 
-/* Children are born in the namespace that was entered last; the caller himself stays where he is. */
+/* Children are born in the namespace that was entered last; the caller itself stays where it is. */
 static bool children_go_to(const char *pid)
 {
 	char path[64];
