@@ -1,4 +1,4 @@
-"""How much a container may use, as the back ends are told: by its pod's record, or not at all."""
+"""How much a container may use, as the back ends learn it: from its pod's record, or not at all."""
 
 from __future__ import annotations
 

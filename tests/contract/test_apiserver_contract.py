@@ -1403,7 +1403,7 @@ async def test_a_watch_by_field_tells_a_binding_as_a_deletion(server: ContractSe
         come = await bound.read_line()
 
     assert describe_events([added, gone, come]) == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "a")]
-    # it is told as it was, with the version at which it went
+    # it is reported as it was, with the version at which it was deleted
     assert "nodeName" not in gone["object"]["spec"]
     assert gone["object"]["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
 

@@ -147,7 +147,7 @@ def _before_the_api(cluster: ControlPlane) -> FaultProxyThread:
 def _let_settle(front: FaultProxyThread) -> None:
     """Let calls in flight end while the scheduler still listens; one that a test left hanging is cut afterwards.
 
-    A pod is bound a moment before the scheduler hears so: killed in between, the answer would count as unknown.
+    A pod is bound a moment before the scheduler learns of it: killed in between, the answer would count as unknown.
     """
     with suppress(TimeoutError):
         front.settled(within=2)

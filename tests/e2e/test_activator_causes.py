@@ -49,7 +49,7 @@ def ours(
 def test_the_place_of_a_refused_bind_is_used(
     cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
-    """The API server refuses a Binding of a pod with scheduling gates. No scheduler knows of that bind, so none hears of it."""
+    """The API server refuses a Binding of a pod with scheduling gates. No scheduler knows of that bind, so none gets an answer."""
     gated = pod_manifest("gated", 15)
     gated["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
     made = cluster.request_ok("POST", PODS, gated)

@@ -242,7 +242,7 @@ def test_a_node_that_vanished_gets_no_binding(
 
 
 def test_a_lost_reply_is_looked_up(cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread) -> None:
-    """The Binding was written, its reply was not heard: the pod itself says so within the same call."""
+    """The Binding was written and its reply lost: the pod itself shows it within the same call."""
     pod = made(cluster, ours)
     api_proxy.freeze_watches()
     api_proxy.when("POST", BINDING).cut_after_write(times=1)

@@ -1,4 +1,4 @@
-"""A thousand pods at once: all of them are bound, on no more cards than they fill, and it is said how long that took."""
+"""A thousand pods at once: all of them are bound, on no more cards than they fill, and the time is printed."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ LIBRARY_SOURCES = ["shim/core", "shim/preload"]
 
 
 def stages() -> list[list[tuple[str, str]]]:
-    """Instructions and their text, stage by stage; what stands before the first `FROM` comes first."""
+    """Instructions and their text, stage by stage; what precedes the first `FROM` comes first."""
     text = (REPOSITORY / "Dockerfile").read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     made: list[list[tuple[str, str]]] = [[]]

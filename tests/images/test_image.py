@@ -81,7 +81,7 @@ def test_it_has_the_pinned_packages_and_no_others(container: ImageContainer) -> 
 
 
 def test_starting_compiles_nothing(container: ImageContainer) -> None:
-    """Bytecode that is missing would be made again at every start, and thrown away: the root is read-only."""
+    """Missing bytecode would be recompiled at every start, and thrown away: the root is read-only."""
     assert ask(container, "python")["uncompiled"] == []
 
 

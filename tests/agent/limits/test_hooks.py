@@ -188,7 +188,7 @@ async def test_a_hundred_containers_at_once(path: Path, tree: Path) -> None:
 
 
 def opened_up(path: Path) -> int:
-    """Its rights, which are everybody's afterwards."""
+    """Its mode, which then allows every user."""
     rights = path.stat().st_mode & 0o777
     for opened in (path, *path.parents[:3]):
         opened.chmod(0o777)

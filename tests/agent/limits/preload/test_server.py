@@ -1,4 +1,4 @@
-"""Processes on real sockets: what they hold is counted, up to the limit, and comes back when they end."""
+"""Processes on real sockets: what they hold is counted, up to the limit, and is given back when they end."""
 
 from __future__ import annotations
 
