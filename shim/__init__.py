@@ -1,1 +1,1 @@
-"""The C programs that hold a limit on a node. Python here is what makes their sources, or checks them."""
+"""The C programs that enforce limits on a node. The Python here generates their sources, or checks them."""

@@ -1,4 +1,4 @@
-"""Who may import whom among the tests: what several rooms need is in tests/support, and no fast test loads a slow suite."""
+"""Which tests may import which: what several rooms need is in tests/support, and no fast test loads a slow suite."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0
-/* The calls that allocate: RM_ALLOC in both shapes, VID_HEAP_CONTROL, and the calls that would get round them. */
+/* The calls that allocate: RM_ALLOC in both shapes, VID_HEAP_CONTROL, and the calls that would get around them. */
 #include "internal.h"
 
 #define PAGE_64_KIB ((uint64_t)64 << 10)
@@ -7,11 +7,11 @@
 #define PAGE_2_MIB ((uint64_t)2 << 20)
 #define PAGE_512_MIB ((uint64_t)512 << 20)
 #define PAGE_256_GIB ((uint64_t)256 << 30)
-/* A charge that was corrected is at most this, more than any card has: a million of them do not make a sum wrap. */
+/* A charge that was corrected is at most this, more than any card has: a million of them cannot make a sum overflow. */
 #define MOST_CORRECTED ((uint64_t)16 << 40)
 #define CLASS_EXTENDED 0x42 /* memory of other hosts' GPUs; a class of the driver's own sources, not of its interface */
 
-/* What a request says about its memory. Both ways to allocate have these words. */
+/* What a request says about its memory. Both ways to allocate have these fields. */
 struct request {
 	uint64_t bytes;
 	uint32_t flags, first, second; /* the attributes */
@@ -22,10 +22,10 @@ struct request {
 #define ATTRIBUTE2_EGM (1u << 24)
 
 /*
- * Other ways to memory: a window on the whole card, lists of pages, other hosts' memory, compression tags; a page in which
- * the driver writes how much of the whole card is free, from 550 on; and objects for which the driver duplicates memory into
- * a client of its own (sem_surf.c, event_buffer.c, fla_mem.c, mem_export.c of 580.65.06), so that freeing its handle frees
- * nothing. No CUDA program makes them.
+ * Other ways to get memory: a window on the whole card, lists of pages, other hosts' memory, compression tags; a page
+ * in which the driver writes how much of the whole card is free, from 550 on; and objects for which the driver
+ * duplicates memory into a client of its own (sem_surf.c, event_buffer.c, fla_mem.c, mem_export.c of 580.65.06), so
+ * that freeing its handle frees nothing. No CUDA program makes them.
  */
 static bool is_refused_class(uint32_t class)
 {
@@ -76,8 +76,9 @@ static uint64_t page_of(const struct request *request)
 }
 
 /*
- * What the driver's allocator pins: whole pages, and with any compression whole lines of 256 KiB (the most of all cards,
- * mem_mgr_ga100.c). An alignment alone moves the memory and adds nothing. Nothing asked is a page: it can become one.
+ * What the driver's allocator pins: whole pages, and with any compression whole lines of 256 KiB (the most of all
+ * cards, mem_mgr_ga100.c). An alignment alone moves the memory and adds nothing. A request for nothing counts as a
+ * page: it can become one.
  */
 static uint64_t pinned_bytes(const struct request *request)
 {
@@ -89,9 +90,9 @@ static uint64_t pinned_bytes(const struct request *request)
 }
 
 /*
- * Charges first, so that two threads cannot both get the last free memory; then the driver is asked. At a fixed address it
- * would pin all up to the next multiple of the caller's alignment and write back the small size that was asked for
- * (_vidmemPmaAllocate in video_mem.c): no CUDA program asks for that.
+ * Charges first, so that two threads cannot both get the last free memory; then the driver is asked. At a fixed
+ * address it would pin everything up to the next multiple of the caller's alignment and write back the small size
+ * that was asked for (_vidmemPmaAllocate in video_mem.c): no CUDA program asks for that.
  */
 static enum core_verdict charge(struct core *core, struct core_file *file, struct core_call *call,
 				const struct request *request)
@@ -112,7 +113,7 @@ static enum core_verdict charge(struct core *core, struct core_file *file, struc
 	return call_refuse(core, call, STATUS_NO_MEMORY);
 }
 
-/* The parameters behind the struct, once. Where they are handed on to the driver, they are these. */
+/* Copies the parameters behind the struct, once. Where the driver is handed parameters, it gets this copy. */
 static bool copy_nested(const struct core *core, struct core_call *call, uint32_t size)
 {
 	if (size > CORE_NESTED_BYTES || !copy_in(core, call->nested, call->parameters, size))
@@ -169,8 +170,8 @@ static bool is_channel(uint32_t class)
 }
 
 /*
- * The memory that a channel's USERD is in lives as long as the channel (kernel_channel_gv100.c), although its handle goes. With
- * the lock held.
+ * The memory of a channel's USERD lives as long as the channel (kernel_channel_gv100.c), even after its handle was
+ * freed. With the lock held.
  */
 static bool hold_memories(struct core *core, struct core_call *call)
 {
@@ -249,7 +250,7 @@ enum core_verdict call_alloc_before(struct core *core, struct core_file *file, s
 	}
 }
 
-/* A call that names a class and no size: it must not make memory of the card. */
+/* A call that names a class and no size: it must not allocate card memory. */
 static enum core_verdict refuse_memory_class(const struct core *core, struct core_call *call, uint32_t bytes, uint32_t offset)
 {
 	uint32_t number;
@@ -270,7 +271,7 @@ enum core_verdict call_window_before(struct core *core, struct core_call *call)
 	return refuse_memory_class(core, call, core->layout->window_bytes, core->layout->window_class);
 }
 
-/* The driver makes an object of whatever class is named, and does not ask whether it is a context. */
+/* The driver makes an object of any class that is named, and does not check that it is a context DMA. */
 enum core_verdict call_context_before(struct core *core, struct core_call *call)
 {
 	call->status = core->layout->context_status;
@@ -323,8 +324,8 @@ enum core_verdict call_heap_before(struct core *core, struct core_file *file, st
 		call->kind = CALL_HEAP_REPORT;
 		return CORE_FORWARD;
 	/*
-	 * In no branch do these make video memory: compression of what is there, a question, a free (whose handle stays
-	 * charged: too long, not too short), and pages of the caller's own that the card may see.
+	 * In no branch do these allocate video memory: compression of existing memory, a query, a free (whose handle
+	 * stays charged: too long, not too short), and pages of the caller's own that the card may access.
 	 */
 	case HEAP_REACQUIRE:
 	case HEAP_RELEASE:
@@ -362,8 +363,8 @@ static bool read_size(const struct core *core, const struct core_call *call, uin
 }
 
 /*
- * It has happened: what was charged is used. The driver has written how big it became, in memory that the caller can write
- * too: so more than was charged is believed, and less never.
+ * The driver has allocated what was charged. It has written the size in memory that the caller can write too: so a
+ * larger size than was charged is believed, and a smaller one never.
  */
 static void settle_charge(struct core *core, struct core_file *file, struct core_call *call, bool is_certain)
 {

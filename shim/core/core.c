@@ -20,7 +20,7 @@ void core_end(struct core *core)
 	objects_end(core);
 }
 
-/* The wrapper carries any other call; inside another wrapper nothing, since the driver looks once. */
+/* The wrapper carries any call but another wrapper, since the driver unwraps once. */
 static bool unwrap(const struct core *core, struct core_call *call, uint32_t *number)
 {
 	unsigned char wrapper[WRAPPER_BYTES_MOST];

@@ -21,10 +21,11 @@
  * In doubt a charge stays: where the driver may have succeeded without being able to say so, and where one call frees a
  * handle before the call that makes it has ended. It is uncharged with the client or the file at the latest.
  *
- * What the driver copies is compared with what was decided where the caller of core_before can see that copy: core_call
- * has all that is needed for it. Where it cannot (`reply` stays CORE_REPLY_AT_CALLER), a caller that changes its struct
- * between our copy and the driver's is not seen. Nor is memory that lives on in a mapping of nvidia-uvm where core_hold is
- * not called, in a control file where core_meets_file is not, managed memory, and what the driver takes for itself.
+ * Where the caller of core_before can see what the driver copies, it compares that with what was checked: core_call
+ * has all that this needs. Where it cannot (`reply` stays CORE_REPLY_AT_CALLER), a program that changes its struct
+ * between our copy and the driver's goes unnoticed. So do memory that lives on in a mapping of nvidia-uvm where
+ * core_hold is not called, or in a control file where core_meets_file is not, managed memory, and what the driver
+ * takes for itself.
  */
 #ifndef CORE_H
 #define CORE_H
@@ -49,9 +50,10 @@ struct core_ops {
 	/* Like realloc, the new part zeroed; NULL when there is none and the old is kept; new_size 0 frees. */
 	void *(*grow)(void *context, void *memory, size_t old_size, size_t new_size);
 	/*
-	 * The budget of `owner`, a pointer that the core does not follow, on a card. try_charge comes before the driver;
-	 * false: it does not fit. Then settle_charge, the driver has done it and made it bigger than was charged by so
-	 * much (mostly 0), which is counted even above the limit; or uncharge, the driver has refused.
+	 * The budget of `owner`, a pointer that the core does not follow, on a card. try_charge comes before the
+	 * driver; false: it does not fit. Then comes settle_charge if the driver has done it, with the bytes by which
+	 * the result exceeds the charge (mostly 0), which count even above the limit; or uncharge if the driver has
+	 * refused.
 	 */
 	bool (*try_charge)(void *context, void *owner, uint32_t card, uint64_t bytes);
 	void (*settle_charge)(void *context, void *owner, uint32_t card, uint64_t more_bytes);
@@ -59,8 +61,8 @@ struct core_ops {
 	/* limit and used of the whole container on that card; false: nothing limits it there, reports stay as they are. */
 	bool (*usage)(void *context, void *owner, uint32_t card, uint64_t *limit, uint64_t *used);
 	/*
-	 * Every client that may be named to this core is one that it saw: a duplicate from any other is refused, as no
-	 * owner here would be charged for it. Not so where other processes have clients of their own.
+	 * True if this core has seen every client that a call can name: then a duplicate from any other is refused,
+	 * as no owner here would be charged for it. False where other processes have clients of their own.
 	 */
 	bool knows_all_clients;
 };
@@ -80,12 +82,15 @@ struct core_objects {
 	uint32_t object_room, object_free, object_count;
 	uint32_t charge_room, charge_free, charge_count;
 	uint32_t bucket_room; /* a power of two */
-	uint32_t reserved; /* of both, to calls that are with the driver */
+	uint32_t reserved; /* of both, for calls that the driver is working on */
 	uint32_t serial, seed;
-	uint32_t exports; /* calls that were one */
+	uint32_t exports; /* how many calls exported something */
 };
 
-/* What one owner's files have learned: zeroed at first. A reply that the caller forged misleads only the caller. */
+/*
+ * Which device is which card, as one owner's files have learned it; initially zero. A reply that the caller forged
+ * misleads only the caller.
+ */
 struct core_cards {
 	uint32_t gpu_id_of_minor[CORE_CARDS], gpu_id_of_instance[CORE_CARDS];
 	uint32_t known_minors, known_instances; /* one bit each */
@@ -103,7 +108,7 @@ struct core_file {
 	void *owner;
 	struct core_cards *cards;
 	int32_t pid;
-	uint32_t first; /* objects that no other object holds: the clients made through it, and what was exported to it */
+	uint32_t first; /* objects without a parent: the clients made through it, and what was exported to it */
 };
 
 /*
@@ -118,8 +123,8 @@ enum core_reply { CORE_REPLY_AT_CALLER, CORE_REPLY_AWAITED, CORE_REPLY_COPIED };
 /* Exporting and importing: between a client's objects and a control file that the parameters name by its descriptor. */
 struct core_transfer {
 	struct core_file *met; /* that file */
-	struct core_file waiting; /* what is exported, until it is met; of another call, what the new object will hold */
-	unsigned char *parameters; /* those that are too many for `nested`, or NULL */
+	struct core_file waiting; /* what is exported, until the file is met; for other calls, what the new object will hold */
+	unsigned char *parameters; /* where they do not fit in `nested`; else NULL */
 	uint32_t objects, count; /* where in them the handles are, and how many */
 	uint32_t index; /* their first place in the file */
 	uint32_t number; /* of the export */
@@ -142,10 +147,10 @@ struct core_call {
 	uint32_t last_serial; /* objects recorded before the call have a serial up to this one */
 	uint64_t charged_bytes;
 	uint32_t number; /* of the call, its wrapper taken off */
-	uint32_t copied_bytes, nested_bytes; /* of what was decided by: the struct, and the parameters that it points to */
+	uint32_t copied_bytes, nested_bytes; /* how much was checked: of the struct, and of what it points to */
 	enum core_reply reply;
 	unsigned char copy[CORE_COPY_BYTES], nested[CORE_NESTED_BYTES];
-	struct core_transfer transfer; /* of calls that are one: core_is_transfer */
+	struct core_transfer transfer; /* only of calls for which core_is_transfer is true */
 };
 
 enum core_verdict { CORE_FORWARD, CORE_ANSWERED };
@@ -166,22 +171,23 @@ void core_after(struct core *core, struct core_file *file, struct core_call *cal
  */
 bool core_watches_control(uint32_t command);
 /*
- * A transfer holds the charges of what it exports as long as its file is open, and those of what it imports with the new
- * objects. For that the file has to be met after core_before, at best where the driver finds it by the descriptor, and is not
- * released before core_after. NULL: it is none of this core's. False: the driver must not go on with it.
+ * A transfer keeps the charges of what it exports as long as its file is open, and those of what it imports as long
+ * as the new objects. For that the file has to be met after core_before, ideally where the driver finds it by the
+ * descriptor, and must not be released before core_after. NULL: it is not this core's. False: the driver must not go
+ * on with it.
  */
 bool core_is_transfer(const struct core_call *call);
 bool core_meets_file(struct core *core, struct core_call *call, struct core_file *file);
 
-/* What was decided by, of the parameters that a call points to: nested_bytes of it. */
+/* The parameters that were checked: nested_bytes of them. */
 static inline const unsigned char *core_nested(const struct core_call *call)
 {
 	return call->nested_bytes > CORE_NESTED_BYTES ? call->transfer.parameters : call->nested;
 }
 
 /*
- * One more holder of an object's charge, which is none of the calls: nvidia-uvm. False: no such client is known here.
- * *charge is 0 where the object carries none, and belongs to core_put_hold otherwise.
+ * Holds an object's charge for nvidia-uvm, which makes none of the watched calls. False: no such client is known
+ * here. *charge is 0 if the object carries none; otherwise pass it to core_put_hold.
  */
 bool core_hold(struct core *core, uint32_t client, uint32_t handle, uint32_t *charge);
 void core_put_hold(struct core *core, uint32_t charge);

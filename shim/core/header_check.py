@@ -1,6 +1,6 @@
 """Compiles every offset, size and number of layouts.csv against NVIDIA's published headers and compares.
 
-A function of VID_HEAP_CONTROL that has no row is a difference too: until somebody has read what it does, the core refuses it.
+A function of VID_HEAP_CONTROL that has no row is a difference too: the core refuses it until its row says what it does.
 
     python -m shim.core.header_check FOLDER ..                 checkouts of open-gpu-kernel-modules
     python -m shim.core.header_check --git REPOSITORY [TAG ..] a clone, bare or not; all its release tags unless some are named
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def find_differences(branch: int, folder: Path) -> list[str]:
-    """What a checkout says otherwise; empty when it agrees in everything."""
+    """Where a checkout differs; empty when it agrees in everything."""
     expected = [fact for fact in read_facts() if fact.is_valid_in(branch)]
     if not expected:
         return [f"branch {branch} is in no row"]
@@ -75,7 +75,7 @@ def find_differences(branch: int, folder: Path) -> list[str]:
 
 
 def find_unread_functions(branch: int, header: str) -> list[str]:
-    """What VID_HEAP_CONTROL can do by that nvos.h and has no row in this branch: it might make memory."""
+    """The functions of VID_HEAP_CONTROL in that nvos.h that have no row in this branch: they might allocate memory."""
     known = {fact.expression for fact in read_facts() if fact.is_valid_in(branch)}
     return [f"{name} is in no row" for name in HEAP_FUNCTION.findall(header) if name not in known]
 

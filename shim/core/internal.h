@@ -10,7 +10,7 @@
 #define CALL_EFAULT 14
 #define CALL_EINVAL 22
 
-/* What after has to do. */
+/* What core_after has to do. */
 enum call_kind {
 	CALL_PASSED,
 	CALL_CLIENT,
@@ -67,7 +67,10 @@ static inline bool copy_out(const struct core *core, uint64_t to, const void *fr
 	return core->ops->copy_out(core->context, to, from, size) == 0;
 }
 
-/* The caller's struct, once: what is decided, and later compared with the driver's copy. At most CORE_COPY_BYTES. */
+/*
+ * Copies the caller's struct, once: for the decision, and for comparing with the driver's copy. At most
+ * CORE_COPY_BYTES.
+ */
 static inline bool copy_struct(const struct core *core, struct core_call *call, size_t size)
 {
 	if (!copy_in(core, call->copy, call->at, size))
@@ -101,7 +104,7 @@ static inline enum core_verdict call_pass(struct core_call *call)
 	return CORE_FORWARD;
 }
 
-/* The status into the caller's struct, or an error where that cannot be written. The driver is not asked. */
+/* Writes the status into the caller's struct, or returns an error if it cannot. The driver is not asked. */
 enum core_verdict call_refuse(const struct core *core, struct core_call *call, uint32_t status);
 /* The error of the driver for a struct that it does not know, or cannot read. */
 enum core_verdict call_refuse_with(struct core_call *call, int error);
@@ -113,7 +116,7 @@ enum call_outcome call_outcome_of(const struct core *core, const struct core_cal
 void call_remember(struct core *core, struct core_file *file, struct core_call *call, uint32_t handle);
 /* Drops it and everything below it and uncharges them, unless the place is used by another object by now. */
 void call_drop(struct core *core, uint32_t object, uint32_t serial);
-/* Of that file. */
+/* All objects of that file. */
 void call_drop_all(struct core *core, struct core_file *file);
 
 enum core_verdict call_alloc_before(struct core *core, struct core_file *file, struct core_call *call);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0 */
-/* The calls that the core watches. Made of layouts.csv by `python -m shim.core.layout_generator`: change that. */
+/* The calls that the core watches. Generated from layouts.csv by `python -m shim.core.layout_generator`: edit that. */
 #ifndef IOCTLS_H
 #define IOCTLS_H
 

@@ -1,4 +1,4 @@
-"""The facts of layouts.csv and branches.csv, which every other file about layouts is made of or checked against."""
+"""The facts of layouts.csv and branches.csv, from which all other files about layouts are generated, or with which they are compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes ioctls.h and layouts.h of layouts.csv and branches.csv: `python -m shim.core.layout_generator`. A test compares them."""
+"""Generates ioctls.h and layouts.h from layouts.csv and branches.csv: `python -m shim.core.layout_generator`. A test compares them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from shim.core.layout_facts import FOLDER, IOCTL_STRUCT, NUMBER_STRUCT, LayoutFa
 
 IOCTLS_HEADER = """\
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0 */
-/* The calls that the core watches. Made of layouts.csv by `python -m shim.core.layout_generator`: change that. */
+/* The calls that the core watches. Generated from layouts.csv by `python -m shim.core.layout_generator`: edit that. */
 #ifndef IOCTLS_H
 #define IOCTLS_H
 
@@ -16,8 +16,8 @@ enum {
 LAYOUTS_HEADER = """\
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0 */
 /*
- * Where the driver keeps what, branch by branch. Made of layouts.csv and branches.csv by `python -m shim.core.layout_generator`:
- * change those. header_check.py compares them with NVIDIA's published headers.
+ * Where the driver keeps what, branch by branch. Generated from layouts.csv and branches.csv by
+ * `python -m shim.core.layout_generator`: edit those. header_check.py compares them with NVIDIA's published headers.
  */
 #ifndef LAYOUTS_H
 #define LAYOUTS_H
@@ -57,7 +57,7 @@ def render_layouts() -> str:
             f"\tX({branch}, {', '.join(f'.{name} = {values[name][branch]}' for name in names if name not in shared)})"
             for branch in known
         )
-        + "\n\n/* NULL when no headers are published of that version's branch. */\n"
+        + "\n\n/* NULL when no headers of that version's branch are published. */\n"
         + "const struct core_layout *layouts_find(const char *driver_version);\n\n#endif\n"
     )
 

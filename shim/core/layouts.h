@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0 */
 /*
- * Where the driver keeps what, branch by branch. Made of layouts.csv and branches.csv by `python -m shim.core.layout_generator`:
- * change those. header_check.py compares them with NVIDIA's published headers.
+ * Where the driver keeps what, branch by branch. Generated from layouts.csv and branches.csv by
+ * `python -m shim.core.layout_generator`: edit those. header_check.py compares them with NVIDIA's published headers.
  */
 #ifndef LAYOUTS_H
 #define LAYOUTS_H
@@ -310,7 +310,7 @@ struct core_layout {
 	X(590, .alloc_short_status = 28, .alloc_long_bytes = 48, .alloc_long_flags = 36, .alloc_long_status = 40, .report_inline_bytes = 1028) \
 	X(595, .alloc_short_status = 28, .alloc_long_bytes = 48, .alloc_long_flags = 36, .alloc_long_status = 40, .report_inline_bytes = 1028)
 
-/* NULL when no headers are published of that version's branch. */
+/* NULL when no headers of that version's branch are published. */
 const struct core_layout *layouts_find(const char *driver_version);
 
 #endif

@@ -45,7 +45,7 @@ void limit_settle_charge(struct limit_share *share, uint64_t more_bytes)
 
 void limit_uncharge(struct limit_share *share, uint64_t bytes)
 {
-	/* More than there is cannot come back: a number below zero would be a limit of exabytes. */
+	/* Never uncharges more than is used: an underflow would be a limit of exabytes. */
 	if (bytes > share->used_bytes)
 		bytes = share->used_bytes;
 	share->used_bytes -= bytes;

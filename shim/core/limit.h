@@ -28,7 +28,10 @@ void limit_join(struct limit *limit, struct limit_share *share, int32_t pid);
 void limit_leave(struct limit_share *share);
 
 bool limit_try_charge(struct limit_share *share, uint64_t bytes);
-/* What was charged has happened, and so much more, which is counted even above the limit. The peak is of what has happened. */
+/*
+ * What was charged is in use, and this much more, which counts even above the limit. The peak counts only what is in
+ * use.
+ */
 void limit_settle_charge(struct limit_share *share, uint64_t more_bytes);
 void limit_uncharge(struct limit_share *share, uint64_t bytes);
 

@@ -21,7 +21,7 @@ struct core_object {
 	uint32_t serial; /* changes whenever the place is used again; 0: it is free */
 	uint32_t card;
 	uint32_t charge;
-	uint32_t pending_frees; /* calls that free it and are with the driver */
+	uint32_t pending_frees; /* calls that free it and that the driver is working on */
 	uint32_t place, transfer; /* of what was exported: the place in its file, from 1, and the number of the call */
 	struct core_file *file; /* of one without parent */
 };
@@ -60,12 +60,12 @@ uint32_t objects_add(struct core_objects *objects, struct core_file *file, uint3
 /* One more holder of a charge, which no handle finds: it goes with the file, or with what it is moved below (0: nothing). */
 uint32_t objects_add_holder(struct core_objects *objects, struct core_file *file, uint32_t charge);
 void objects_move_all(struct core_objects *objects, struct core_file *from, struct core_file *to, uint32_t above);
-/* The first place of these that is taken, or 0; and the next one of that call, or 0. */
+/* The first object in one of these places, or 0; and the next object of that export, or 0. */
 uint32_t objects_find_export(const struct core_objects *objects, const struct core_file *file, uint32_t place,
 			     uint32_t count);
 uint32_t objects_find_transfer(const struct core_objects *objects, const struct core_file *file, uint32_t number);
 
-/* It is not found any more, and stays where it is in the tree. */
+/* It is no longer found by its handle, and stays where it is in the tree. */
 void objects_unhash(struct core_objects *objects, uint32_t index);
 uint32_t objects_add_charge(struct core_objects *objects, void *owner, uint32_t card, uint64_t bytes);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0
 /*
- * Rewrites the driver's reports of a card's memory for the container: its limit is the size, what it uses is used.
+ * Rewrites the driver's reports of a card's memory for the container: its limit is the size, and only its own use
+ * counts.
  *
  *      total     min(the driver's, limit)
  *      free      min(the driver's, limit - used)

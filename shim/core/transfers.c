@@ -26,11 +26,11 @@ static void end_transfer(struct core *core, struct core_call *call)
 	if (transfer->parameters)
 		core->ops->grow(core->context, transfer->parameters, call->nested_bytes, 0);
 	unlock(core);
-	/* What has met no file: the driver never did. */
+	/* What still waits has met no file, so the driver has not either. */
 	call_drop_all(core, &transfer->waiting);
 }
 
-/* What the driver is to go by; false: it cannot be read, or there is no memory. */
+/* Copies the parameters that the driver will use; false: they cannot be read, or there is no memory. */
 static bool copy_parameters(struct core *core, struct core_call *call, uint32_t size)
 {
 	unsigned char *to = call->nested;
@@ -175,7 +175,7 @@ bool core_meets_file(struct core *core, struct core_call *call, struct core_file
 	return is_well;
 }
 
-/* What the driver has refused is in no file. In doubt it is. */
+/* What the driver refused is in no file. What is in doubt counts as in the file. */
 void call_export_after(struct core *core, struct core_call *call, long result)
 {
 	bool has_failed = call_outcome_of(core, call, result) == CALL_FAILED;
@@ -195,7 +195,7 @@ void call_export_after(struct core *core, struct core_call *call, long result)
 	end_transfer(core, call);
 }
 
-/* One more holder; 0: nothing that carries a charge is in that place. */
+/* Takes a reference to the charge in that place; 0: nothing there carries one. */
 static uint32_t hold_place(struct core *core, struct core_call *call, uint32_t place)
 {
 	struct core_objects *objects = &core->objects;
@@ -212,7 +212,10 @@ static uint32_t hold_place(struct core *core, struct core_call *call, uint32_t p
 	return charge;
 }
 
-/* A handle that the driver has chosen is where the caller can write: by none, such an object is counted until its parent goes. */
+/*
+ * Where the driver chose the handle, it wrote it where the caller can write too: without one, the object is charged
+ * until its parent goes.
+ */
 void call_import_after(struct core *core, struct core_file *file, struct core_call *call, long result)
 {
 	enum call_outcome outcome = call_outcome_of(core, call, result);

@@ -102,7 +102,7 @@ static void make_printable(char *text)
 			*text = ' ';
 }
 
-/* False where it stands twice, or is no text that fits. */
+/* False if it occurs twice, or is not a string that fits. */
 static bool read_mount(struct json answer, char mount[MOUNT_SIZE])
 {
 	struct json member;

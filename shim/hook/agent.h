@@ -16,7 +16,9 @@ enum agent_answer { AGENT_YES, AGENT_NO, AGENT_ABSENT };
 
 #define MOUNT_SIZE 1024
 
-/* Says on standard error why it was no. After a yes `mount` is a folder to mount into the container, or empty. */
+/*
+ * Logs to standard error why the answer is no. After a yes `mount` is a folder to mount into the container, or empty.
+ */
 enum agent_answer agent_ask(const struct agent *agent, const char *line, size_t length, char mount[MOUNT_SIZE]);
 
 #endif

@@ -1,4 +1,4 @@
-/* A text that is put together in memory of a fixed size: the line for the agent, a config.json. */
+/* A text that is assembled in memory of a fixed size: the line for the agent, a config.json. */
 #ifndef BUFFER_H
 #define BUFFER_H
 

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* In this order: where the unified tree is used the v1 ones say `/`, and the reverse. */
+/* In this order: where the unified tree is used, the v1 ones say `/`, and vice versa. */
 #define HIERARCHIES(X) \
 	X("", "unified") \
 	X("memory", "memory") \

@@ -14,7 +14,7 @@ struct cgroup {
 	char path[CGROUP_PATH_SIZE];
 };
 
-/* False when the process is in the root everywhere, or a line is none: a limit needs a cgroup of its own. */
+/* False when the process is in the root everywhere, or a line is malformed: a limit needs a cgroup of its own. */
 bool cgroup_parse(const char *text, size_t length, struct cgroup *cgroup);
 
 #endif

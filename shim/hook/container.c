@@ -9,7 +9,7 @@
 	X("NVIDIA_GPU_MEMORY_LIMIT=") \
 	X("ALIYUN_COM_GPU_MEM_CONTAINER=")
 
-/* Who the container is, by the runtimes' own annotations: field, containerd's, CRI-O's. */
+/* What identifies the container in the runtimes' own annotations: field, containerd's, CRI-O's. */
 #define IDENTITY(X) \
 	X(namespace, "io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace") \
 	X(pod, "io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name") \
@@ -22,7 +22,7 @@ static bool member(struct json object, const char *name, struct json *value)
 {
 	*value = nothing;
 	if (json_member(object, name, value) == JSON_TWICE)
-		return log_error("\"%s\" stands twice in one object", name);
+		return log_error("\"%s\" occurs twice in one object", name);
 	return true;
 }
 
@@ -57,7 +57,7 @@ static bool is_mark(struct json entry)
 #undef OR_CONTINUES
 }
 
-/* The member of a member; `at` is NULL where either is missing. */
+/* A member of a member; `at` is NULL where either is missing. */
 static bool inner_member(struct json config, const char *outer, const char *inner, struct json *value)
 {
 	struct json object;
@@ -97,10 +97,10 @@ static bool read_field(struct json annotations, const char *names[static 2], str
 		if (!member(annotations, names[i], &found[i]))
 			return false;
 		if (found[i].at && !json_is_string(found[i]))
-			return log_error("annotation \"%s\" is no string", names[i]);
+			return log_error("annotation \"%s\" is not a string", names[i]);
 	}
 	if (found[0].at && found[1].at && !is_same(found[0], found[1]))
-		return log_error("annotations \"%s\" and \"%s\" differ: take out the one that is the pod's own",
+		return log_error("annotations \"%s\" and \"%s\" differ: remove the one that the pod sets",
 				 names[0], names[1]);
 	return true;
 }
@@ -128,12 +128,12 @@ static bool read_identity(struct container *container, struct json config)
 	IDENTITY(READ_FIELD)
 #undef READ_FIELD
 	if (alone[0] && alone[1])
-		return log_error("annotations of containerd and of CRI-O name one part of the container each: "
-				 "take out those that are the pod's own");
+		return log_error("annotations of containerd and of CRI-O each name a part of the container: "
+				 "remove those that the pod sets");
 	return true;
 }
 
-/* A pod's container is not asked: its record counts. */
+/* Skipped for a pod's container: its record counts. */
 static bool read_standalone(struct container *container, struct json config, struct json env)
 {
 	struct json root;
@@ -143,7 +143,7 @@ static bool read_standalone(struct container *container, struct json config, str
 	if (!inner_member(config, "root", "path", &root))
 		return false;
 	if (root.at && !json_copy(root, container->root, sizeof(container->root)))
-		return log_error("the root of the bundle is no path");
+		return log_error("the bundle's root is not a path");
 	return !env.at || variables_read(&container->variables, env);
 }
 

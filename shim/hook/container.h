@@ -17,7 +17,7 @@ struct container {
 	struct json id;
 	struct json namespace, pod, uid, name;
 	bool is_limited;
-	/* The runtime's annotations say something of a pod. */
+	/* The runtime's annotations name a pod. */
 	bool names_pod;
 	/* Of a container that names no pod. */
 	struct variables variables;
@@ -28,7 +28,7 @@ struct container {
 /* The OCI state: pid, id and bundle. Logs and returns false when one is missing. */
 bool container_read_state(struct container *container, const char *text, size_t length);
 
-/* The bundle's config.json: is there a limit of ours, whose container is it, and what does its environment say. */
+/* The bundle's config.json: is there a limit of ours, whose container is it, and what its environment says. */
 bool container_read_config(struct container *container, const char *text, size_t length);
 
 #endif

@@ -129,7 +129,7 @@ static uint32_t unit_at(const char *at)
 	return unit;
 }
 
-/* The bytes of the next plain byte or escape of a string; moves on behind it. */
+/* The bytes of the next plain byte or escape of a string; moves past it. */
 static size_t next_bytes(const char **at, char to[4])
 {
 	static const char from[] = "\"\\/bfnrt", into[] = "\"\\/\b\f\n\r\t";
@@ -160,7 +160,7 @@ bool json_is_string(struct json value)
 	return *value.at == '"';
 }
 
-/* How far the string says what `text` says: what is left of it, or NULL where they part. */
+/* What is left of the string after `text`, or NULL if it does not begin with that. */
 static const char *match(struct json value, const char *text)
 {
 	const char *at = value.at + 1, *last = value.end - 1;

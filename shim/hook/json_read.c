@@ -1,11 +1,11 @@
-/* json_read(): is a text exactly one JSON value. Written as the grammar of RFC 8259 is. */
+/* json_read(): is a text exactly one JSON value? Follows the grammar of RFC 8259. */
 #include "json.h"
 
 #include <string.h>
 
 #include "json_chars.h"
 
-/* What a runtime writes is 8 deep; a limit keeps the stack small whatever comes. */
+/* Runtimes write 8 levels; the limit keeps the stack small for any input. */
 #define DEEPEST 64
 
 struct reader {

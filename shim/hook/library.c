@@ -39,7 +39,7 @@ static struct self_path self_path(int fd)
 	return path;
 }
 
-/* Into the mount namespace of that process, which is not this one's. */
+/* Enters the mount namespace of that process, which must not be our own. */
 static bool enter_mount_namespace(long pid)
 {
 	struct stat there, here;
@@ -81,7 +81,7 @@ static long mount_of(int fd)
 	return line ? strtol(line + strlen("mnt_id:"), NULL, 10) : -1;
 }
 
-/* An empty file or folder, to be mounted over. One that is there already is as good. */
+/* Creates an empty file or folder to mount over. An existing one will do. */
 static bool make(const struct place *place, mode_t kind)
 {
 	int fd;
@@ -111,7 +111,7 @@ static bool is_good(const struct place *place, mode_t kind)
 	if (S_ISLNK(status.st_mode))
 		return log_error("%s of the container is a symbolic link, and the library is needed there", place->path);
 	if ((status.st_mode & S_IFMT) != kind)
-		return log_error("%s of the container is no %s, and the library needs one there", place->path,
+		return log_error("%s of the container is not a %s, and the library needs one there", place->path,
 				 kind == S_IFDIR ? "folder" : "plain file");
 	if (mount_of(place->fd) < 0 || mount_of(place->fd) != mount_of(place->parent))
 		return log_error("%s of the container is a volume, and the library is needed there: mount the volume elsewhere",
@@ -119,13 +119,13 @@ static bool is_good(const struct place *place, mode_t kind)
 	return true;
 }
 
-/* Sets `fd`; the caller closes it, whatever is said. `source` itself is good: two hooks may be there. */
+/* Sets `fd`, which the caller closes even after false. `source` itself is accepted: there may be two hooks. */
 static bool open_or_make(struct place *place, mode_t kind, int source)
 {
 	place->fd = openat(place->parent, place->name, PATH_ONLY);
 	if (place->fd < 0 && errno == ENOENT) {
 		if (!make(place, kind))
-			return log_error("%s is missing in the container and cannot be made: %s; the image must have it",
+			return log_error("%s is missing in the container and cannot be created: %s; the image must have it",
 					 place->path, strerror(errno));
 		place->fd = openat(place->parent, place->name, PATH_ONLY);
 	}
@@ -134,14 +134,16 @@ static bool open_or_make(struct place *place, mode_t kind, int source)
 	return is_same(place->fd, source) || is_good(place, kind);
 }
 
-/* `path` below `root`, step by step, for `source` of that kind. Sets what the caller closes: parent and fd. */
+/*
+ * Walks to `path` below `root`, step by step, for `source` of that kind. Sets parent and fd, which the caller closes.
+ */
 static bool walk_to(struct place *place, int root, const char *path, mode_t kind, int source)
 {
 	char *at = place->path;
 
 	*place = (struct place){ .parent = -1, .fd = dup(root) };
 	if (place->fd < 0 || path[0] != '/' || strlen(path) >= sizeof(place->path)) {
-		log_error("%s is no path to mount", path);
+		log_error("%s is not a path to mount", path);
 		return false;
 	}
 	strcpy(place->path, path);
@@ -152,7 +154,7 @@ static bool walk_to(struct place *place, int root, const char *path, mode_t kind
 			*slash = '\0';
 		place->name = at + 1;
 		if (!*place->name || strcmp(place->name, ".") == 0 || strcmp(place->name, "..") == 0)
-			return log_error("%s is no path to mount", path);
+			return log_error("%s is not a path to mount", path);
 		if (place->parent >= 0)
 			close(place->parent);
 		place->parent = place->fd;
@@ -165,7 +167,7 @@ static bool walk_to(struct place *place, int root, const char *path, mode_t kind
 	return true;
 }
 
-/* What is mounted there now is `source`, and cannot be written. */
+/* Makes what is mounted there read-only, if it is `source`. */
 static bool make_read_only(const struct place *place, int source)
 {
 	int fd = openat(place->parent, place->name, PATH_ONLY);
@@ -195,7 +197,7 @@ static bool bind_to(int source, int root, const char *path, mode_t kind)
 	return is_bound;
 }
 
-/* The folder's two halves: all of it, and the list that the dynamic linker reads. */
+/* Both mounts: the whole folder, and the list that the dynamic linker reads. */
 static bool bind_both(int source, int root, const char *folder)
 {
 	struct statvfs status;
@@ -204,7 +206,7 @@ static bool bind_both(int source, int root, const char *folder)
 	int list = openat(source, LIST_NAME, PATH_ONLY);
 
 	if (list < 0 || fstat(list, &kind) < 0 || !S_ISREG(kind.st_mode))
-		log_error("%s/%s of this host is no plain file: install the library again", folder, LIST_NAME);
+		log_error("%s/%s of this host is not a plain file: install the library again", folder, LIST_NAME);
 	else if (fstatvfs(source, &status) < 0 || (status.f_flag & ST_NOEXEC))
 		log_error("%s of this host is on a file system mounted noexec: no library is loaded from there", folder);
 	else

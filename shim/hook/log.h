@@ -1,4 +1,4 @@
-/* Errors on standard error, where the runtime picks them up. */
+/* Logs errors to standard error, where the runtime picks them up. */
 #ifndef LOG_H
 #define LOG_H
 

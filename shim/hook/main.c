@@ -2,11 +2,11 @@
  * vrampack-hook: an OCI createRuntime hook. No container with a GPU memory limit starts before the node agent has put
  * that limit in force on the container's own cgroup.
  *
- * The runtime calls it when the container's cgroup is there and its first process is not. It returns 0 at once for
- * containers without a limit; for the others it tells the agent who the container is and waits for yes. Everything
- * else, a refusal, silence, an agent that is not there, a text it cannot read, is exit 1 and the container does not
- * start. How much memory a pod's container may use is never taken from the container: the agent knows the pod's record.
- * On a host without Kubernetes the agent is told the container's environment, and may answer with a folder to mount.
+ * The runtime calls it when the container's cgroup exists and its first process does not. It returns 0 at once for
+ * containers without a limit; for the others it identifies the container to the agent and waits for a yes. Anything
+ * else (a refusal, silence, no agent, a text that it cannot read) is exit 1, and the container does not start. How
+ * much memory a pod's container may use is never read from the container: the agent knows the pod's record. On a host
+ * without Kubernetes the agent is told the container's environment, and may answer with a folder to mount.
  */
 #include <errno.h>
 #include <getopt.h>

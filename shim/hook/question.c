@@ -32,7 +32,7 @@ static void write_variables(struct buffer *buffer, const struct variables *varia
 	buffer_add_text(buffer, "]");
 }
 
-/* Strings go on as they were written: they were checked, and a checked string has no newline in it. */
+/* Strings are copied as they were written: they were checked, and a checked string has no newline in it. */
 bool question_write(struct buffer *buffer, const struct container *container, const struct cgroup *cgroup)
 {
 	char start[64];
@@ -51,5 +51,5 @@ bool question_write(struct buffer *buffer, const struct container *container, co
 	if (!container->names_pod)
 		write_variables(buffer, &container->variables);
 	buffer_add_text(buffer, "}\n");
-	return !buffer->is_full || log_error("what is to be said about the container does not fit in %zu bytes", buffer->size);
+	return !buffer->is_full || log_error("the question about the container does not fit in %zu bytes", buffer->size);
 }

@@ -9,9 +9,9 @@
 #include "container.h"
 
 /*
- * Version 1 where the runtime's annotations name a pod, without a word of its environment. Version 2 where they name
- * none, with the environment: an agent that only knows version 1 refuses it, and such a container could not have a
- * limit from it. Logs and returns false when the line does not fit.
+ * Version 1 where the runtime's annotations name a pod, without its environment. Version 2 where they name none, with
+ * the environment: an agent that only knows version 1 refuses it, and such a container could not have a limit from
+ * it. Logs and returns false when the line does not fit.
  */
 bool question_write(struct buffer *buffer, const struct container *container, const struct cgroup *cgroup);
 

@@ -1,8 +1,9 @@
 /*
  * vrampack-runtime: runc with vrampack-hook in every container, for engines that can name a runtime but no hook (Docker).
  *
- * It adds the hook that lies beside it to the config.json of a container that is made, and becomes the runtime; every
- * other command goes through untouched. `--then PROGRAM` in front of everything is a runtime other than runc.
+ * It adds the hook in its own folder to the config.json of a container that is created, and then executes the
+ * runtime; every other command is passed on unchanged. `--then PROGRAM`, before everything else, names a runtime
+ * other than runc.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +34,7 @@ static bool takes_value(const char *option)
 	return false;
 }
 
-/* The bundle of a container that is made: NULL for every other command. */
+/* The bundle of a container that is created; NULL for every other command. */
 static const char *bundle_of(char **arguments)
 {
 	const char *bundle = ".";
@@ -51,7 +52,7 @@ static const char *bundle_of(char **arguments)
 	return bundle;
 }
 
-/* Beside this program. */
+/* The hook is in this program's folder. */
 static bool find_hook(char *path, size_t size)
 {
 	ssize_t length = readlink("/proc/self/exe", path, size - sizeof(HOOK));
@@ -65,7 +66,7 @@ static bool find_hook(char *path, size_t size)
 	return access(path, X_OK) == 0 || log_error("%s: %s", path, strerror(errno));
 }
 
-/* Whole or not at all: beside it, then under its name, with its rights. */
+/* Atomically: writes a new file with the same owner and mode, then renames it. */
 static bool replace(const char *path, const struct buffer *buffer)
 {
 	char making[PATH_MAX + 8];
@@ -118,6 +119,6 @@ int main(int argc, char **argv)
 		return EXIT_FAILURE;
 	argv[0] = runtime;
 	execvp(runtime, argv);
-	log_error("becoming %s: %s", runtime, strerror(errno));
+	log_error("executing %s: %s", runtime, strerror(errno));
 	return 127;
 }

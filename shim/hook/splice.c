@@ -3,13 +3,13 @@
 #include "json.h"
 #include "log.h"
 
-/* Where the new text goes, and what of the old one it takes the place of. */
+/* Where the new text goes, and which part of the old one it replaces. */
 struct cut {
 	const char *from;
 	const char *to;
 	/* How deep it was found: 0 for config.json itself, 1 in its hooks, 2 in their createRuntime. */
 	int depth;
-	/* Something stands behind it in the same brackets. */
+	/* Something follows in the same brackets. */
 	bool has_more;
 };
 
@@ -21,7 +21,7 @@ static bool is_empty(struct json value)
 	return !json_walk(value, &walk) || !json_next(&walk, &name, &member);
 }
 
-/* Down as far as the names are there. A member that is null, as some engines write it, is as good as none. */
+/* Goes down as far as the names exist. A null member, as some engines write it, counts as missing. */
 static bool find_place(struct json at, struct cut *cut)
 {
 	static const char *const names[] = { "hooks", "createRuntime" };
@@ -51,7 +51,7 @@ static bool find_place(struct json at, struct cut *cut)
 
 bool splice_hook(struct buffer *buffer, const char *text, size_t length, const char *path)
 {
-	/* By depth: what stands around the hook where a member is missing, and where one is null. */
+	/* By depth: what goes around the hook where a member is missing or null. */
 	static const char *const before[] = { "\"hooks\":{\"createRuntime\":[", "\"createRuntime\":[", "" };
 	static const char *const after[] = { "]}", "]", "" };
 	struct json config;
@@ -59,7 +59,7 @@ bool splice_hook(struct buffer *buffer, const char *text, size_t length, const c
 	bool is_null;
 
 	if (!json_read(text, length, &config) || !find_place(config, &cut))
-		return log_error("config.json is no configuration of a container");
+		return log_error("config.json is not a container's configuration");
 	is_null = cut.from != cut.to;
 	buffer_add_bytes(buffer, text, (size_t)(cut.from - text));
 	if (is_null)

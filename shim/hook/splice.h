@@ -8,8 +8,8 @@
 #include "buffer.h"
 
 /*
- * `text` with one more createRuntime hook, the first of them: the program at `path`. What is there already stays. Logs and
- * returns false when the text is no configuration, or does not fit.
+ * `text` with one more createRuntime hook, the first of them: the program at `path`. The existing ones stay. Logs and
+ * returns false when the text is not a configuration, or does not fit.
  */
 bool splice_hook(struct buffer *buffer, const char *text, size_t length, const char *path);
 

@@ -9,7 +9,7 @@ static bool store(struct json *kept, struct json entry, const char *name)
 	int length = (int)strlen(name) - 1;
 
 	if (kept->at)
-		return log_error("%.*s stands twice in the environment: set it once", length, name);
+		return log_error("%.*s is set twice in the environment: set it once", length, name);
 	if (entry.end - entry.at > VARIABLE_SIZE)
 		return log_error("%.*s is longer than %d bytes", length, name, VARIABLE_SIZE);
 	*kept = entry;

@@ -1,4 +1,4 @@
-/* The environment that limits a container where there is no Kubernetes: found in a bundle, handed on as it is. */
+/* The environment that limits a container where there is no Kubernetes: found in a bundle, and passed on unchanged. */
 #ifndef VARIABLES_H
 #define VARIABLES_H
 
@@ -26,7 +26,7 @@ struct variables {
 	struct json entries[VARIABLES_COUNT];
 };
 
-/* Through the list of a process's environment. Logs and returns false when one stands twice or is too long. */
+/* Reads a process's environment. Logs and returns false when one is set twice or is too long. */
 bool variables_read(struct variables *variables, struct json env);
 
 #endif

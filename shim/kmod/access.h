@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
-/* Who may touch the files of /proc, beyond their modes. */
+/* Who may use the files of /proc, beyond their modes. */
 #ifndef ACCESS_H
 #define ACCESS_H
 

@@ -42,9 +42,9 @@ static int prepare_managed(const struct cdev *of)
 }
 
 /*
- * A kernel thread that opens files for a process (io_uring before 5.12, with the process's memory or without) may do so
- * for a managed one, which cannot be told: so it is refused. No kernel thread opens the driver on its own account but
- * ours in find_device, before the table is replaced.
+ * A kernel thread that opens files for a process (io_uring before 5.12, with the process's memory or without) may do
+ * so for a managed one, and nothing here can tell: so it is refused. No kernel thread opens the driver for itself,
+ * except ours in find_device, before the table is replaced.
  */
 static bool is_kernel_thread(void)
 {
@@ -52,11 +52,11 @@ static bool is_kernel_thread(void)
 }
 
 /*
- * The reference that came with our table is one on the driver's module, since that is its owner: it belongs to the
- * driver's table from here on. The kernel reads the table's address twice where it takes that reference (up to 6.1),
- * and so whatever it finds the second time, the module is the same.
+ * The reference that the kernel took with our table is on the driver's module, the table's owner; from here on it
+ * belongs to the driver's table. Up to 6.1 the kernel reads the table's address twice where it takes that reference:
+ * whichever table it finds the second time, the module is the same.
  *
- * Who was on the way here while the driver was detached is treated as if it came after that.
+ * An opener that was on its way here while we detached is treated as if it came after that.
  *
  * The driver's own open may take long, or never end: then this module is held, and detaching does not wait for it.
  */
@@ -98,11 +98,11 @@ static bool is_drivers(const struct file_operations *table)
 static int check_table(const struct inode *inode, const struct file_operations *table)
 {
 	if (!is_drivers(table)) {
-		pr_err("the device is not as the driver made it: something else stands in its place\n");
+		pr_err("the device's table is not the driver's own: another module has replaced it\n");
 		return -EBUSY;
 	}
 	if (!table->open || !table->release || !table->unlocked_ioctl || !table->owner->version) {
-		pr_err("the driver is not the one that is known\n");
+		pr_err("the driver's table is not one that is known\n");
 		return -EOPNOTSUPP;
 	}
 	return 0;
@@ -118,14 +118,14 @@ static int replace_table(struct inode *inode)
 		return error;
 	error = files_begin(table->owner->version);
 	if (error) {
-		pr_err("driver %s: its interface is not known here\n", table->owner->version);
+		pr_err("driver %s: the layouts of its interface are not known\n", table->owner->version);
 		return error;
 	}
 	if (!duplicates_are_watched()) {
 		pr_err("no probe on the driver's functions for nvidia-uvm's duplicates\n");
 		return -EOPNOTSUPP;
 	}
-	/* It is open, so its module is there. */
+	/* The device is open, so its module is loaded. */
 	__module_get(table->owner);
 	own = table;
 	standing = (struct file_operations){ .owner = table->owner, .open = open_control };
@@ -156,7 +156,7 @@ static long find_device(void *node)
 	return error;
 }
 
-/* By a thread of the kernel: paths mean what they mean to the machine, not to the container that gives the command. */
+/* A kernel thread looks up the path, so it is one of the host's, not of the container that sends the command. */
 int attach_begin(const char *control)
 {
 	long error;
@@ -165,7 +165,10 @@ int attach_begin(const char *control)
 		return 0;
 	if (!module_is_live(THIS_MODULE))
 		return -ENODEV;
-	/* Not in there: a probe wants the lock that work_on_cpu_safe holds. Without the driver it finds nothing. */
+	/*
+	 * Not inside find_device: setting a probe needs the lock that work_on_cpu_safe holds. Without the driver it
+	 * finds nothing.
+	 */
 	duplicates_watch();
 	error = work_on_cpu_safe(raw_smp_processor_id(), find_device, (void *)control);
 	if (!error) {

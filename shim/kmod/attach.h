@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * Standing in the driver's place: the character device behind the control node gets a table of ours, whose only name
- * is `open`. An opener that is not managed gets the driver's own table back before the driver's open runs; a managed
- * one gets a managed file.
+ * Standing in the driver's place: the character device behind the control node gets a table of ours, whose only
+ * operation is `open`. An opener that is not managed gets the driver's own table back before the driver's open runs;
+ * a managed one gets a managed file.
  *
  *      attached    the driver's module is held
  *      detached    open managed files stay limited, and hold the driver's module themselves
@@ -16,9 +16,9 @@
 #define CONTROL_MINOR 255
 
 /*
- * Under the commands' lock, both. The node is looked for in the initial mount namespace. -ENODEV: there is no such
- * node, or it is not the driver's; -EBUSY: another stands there; -EOPNOTSUPP: a driver whose layouts are not known. Not
- * any more when this module goes: -ENODEV.
+ * Both under the commands' lock. The node is looked up in the initial mount namespace. -ENODEV: there is no such
+ * node, it is not the driver's, or this module is being unloaded; -EBUSY: another module has replaced the table;
+ * -EOPNOTSUPP: the driver's layouts are not known.
  */
 int attach_begin(const char *control);
 /* Waits for opens that are in this module, not for the driver's part of them. Nothing to do when it is not attached. */

@@ -44,16 +44,16 @@ struct budget {
 	char name[BUDGET_NAME_MAX + 1];
 	struct owner_entry *owner; /* under the commands' lock; NULL: removed */
 
-	struct core core; /* nothing of one budget is found by what another's callers write */
-	struct core_cards cards; /* what its files have learned, the core's too */
-	struct mutex core_lock; /* what the core's ops lock, the innermost */
+	struct core core; /* one of its own, so no call finds another budget's objects */
+	struct core_cards cards; /* which device is which card, as its files have learned it */
+	struct mutex core_lock; /* taken by the core's ops; the innermost */
 
 	struct mutex lock; /* of all that follows */
-	u64 cgroup; /* what it is shown by: this, or the number of a pid namespace */
+	u64 cgroup; /* /proc shows this, or the number of a pid namespace */
 	u32 pidns_number;
 	u32 weight;
 	bool is_removed;
-	bool is_deny; /* for the unknown below its cgroup: also read without the lock */
+	bool is_deny; /* made by `deny`; also read without the lock */
 	struct list_head processes;
 	u32 process_count, file_count, hold_count;
 	struct card_budget card_budgets[CORE_CARDS];
@@ -69,13 +69,13 @@ struct budget_request {
 	bool is_deny;
 };
 
-/* Under the commands' lock: by name, of those that are not removed; NULL. */
+/* Under the commands' lock: the budget of that name that is not removed, or NULL. */
 struct budget *budgets_find(const char *name);
-/* Under the commands' lock: how many have a budget on that card; those of `deny` do not count. */
+/* Under the commands' lock: how many have a limit on that card; those that `deny` made do not count. */
 unsigned int budgets_count_on_card(u32 card);
-/* Those with a name. */
+/* How many are not removed. */
 u32 budgets_count(void);
-/* Is there one of `deny`? */
+/* Is there one that `deny` made? */
 bool budgets_deny_unknown(void);
 
 /*
@@ -84,36 +84,39 @@ bool budgets_deny_unknown(void);
  */
 struct budget *budgets_create(const char *name, const struct core_ops *ops, const char *driver_version);
 /*
- * Another driver may have come, and no file is opened now: those without files forget what they learned of the old one.
- * The others' files hold theirs, so for them it is the same.
+ * Another driver may have been loaded, and no file is being opened: budgets without files forget what they learned
+ * from the old one. Open files pin their driver, so for the others it is still the same.
  */
 void budgets_reset_idle(const char *driver_version);
 /*
  * Under the commands' lock: owner, limits and weight become those of the request; what is used stays. -EEXIST:
- * another has that owner. The request's namespace goes over to the budget unless that fails.
+ * another has that owner. On success the budget takes over the request's namespace.
  */
 int budgets_change(struct budget *budget, struct budget_request *request);
-/* Under the commands' lock: no new file is bound to it, and the name is free. Its folders are gone before. */
+/*
+ * Under the commands' lock: from now on no file is bound to it, and its name is free. Its folders must have been
+ * removed.
+ */
 void budgets_remove(struct budget *budget);
 
-/* A reference; false: it is about to go. Only of one found under RCU. */
+/* Takes a reference to a budget found under RCU; false: it is about to be freed. */
 static inline bool budgets_try_get(struct budget *budget)
 {
 	return refcount_inc_not_zero(&budget->references);
 }
 
 /*
- * A charge of its core is held by what is none of its files: with a reference, and the core stays as it is although no
- * file is open. Not under its lock, both.
+ * Something other than its files holds a charge of its core: that takes a reference, and keeps the core as it is
+ * while no file is open. Both are called without its lock.
  */
 void budgets_add_hold(struct budget *budget);
 void budgets_drop_hold(struct budget *budget);
 
-/* One more, for a holder of one. */
+/* Takes another reference; the caller has one. */
 void budgets_get(struct budget *budget);
 /* Not under its lock. */
 void budgets_put(struct budget *budget);
-/* The one with the smallest id above that one, removed ones too, with a reference; NULL. */
+/* The budget with the smallest id above this, even a removed one, with a reference; or NULL. */
 struct budget *budgets_next(u32 id);
 
 /* The minor of its card. */

@@ -86,7 +86,7 @@ static int read_weight(const char *number, struct budget_request *request)
 	u64 weight;
 
 	if (request->weight || !parse_number(number, &weight) || !weight || weight > BUDGET_WEIGHT_MAX)
-		return refuse(-EINVAL, request->name, "weight is said once, and is 1 to 16");
+		return refuse(-EINVAL, request->name, "weight may be given once, from 1 to 16");
 	request->weight = weight;
 	return 0;
 }
@@ -97,7 +97,7 @@ static int read_card(char *word, struct budget_request *request)
 	u64 card, bytes = request->is_deny ? 0 : commands_default_bytes();
 
 	if (!parse_number(number, &card) || card >= CORE_CARDS || request->cards >> card & 1)
-		return refuse(-EINVAL, request->name, "a card is a number below 32, and said once");
+		return refuse(-EINVAL, request->name, "a card is a number below 32, given once");
 	if (word && request->is_deny)
 		return refuse(-EINVAL, request->name, "deny takes cards without bytes");
 	if (word && !parse_number(word, &bytes))
@@ -139,9 +139,9 @@ static int check(const struct budget *old, const struct budget_request *request)
 		return refuse(-EIO, request->name, "managed memory cannot be refused");
 	if (old && old->is_deny != request->is_deny)
 		return refuse(-EEXIST, request->name, "an instance of another kind has that name");
-	/* Who may give commands is not held by a `deny`. */
+	/* `deny` never limits a task that may send commands. */
 	if (!request->is_deny && owners_include_current(&request->owner))
-		return refuse(-EINVAL, request->name, "who gives the command would be in it himself");
+		return refuse(-EINVAL, request->name, "the sender of the command would be in it");
 	if (holder && holder != old)
 		return refuse(-EEXIST, request->name, "another instance has that identity");
 	for (card = 0; card < CORE_CARDS; card++) {
@@ -246,18 +246,18 @@ static int run_cards(char *rest)
 			return refuse(-EINVAL, "cards", "a card is a number below 32");
 		cards |= 1u << card;
 	}
-	return cards ? proc_budgets_add_cards(cards) : refuse(-EINVAL, "cards", "none is named");
+	return cards ? proc_budgets_add_cards(cards) : refuse(-EINVAL, "cards", "no card is named");
 }
 
 static int run_attach(char *rest)
 {
-	return rest ? refuse(-EINVAL, "attach", "it takes no more") : attach_begin(control);
+	return rest ? refuse(-EINVAL, "attach", "it takes no arguments") : attach_begin(control);
 }
 
 static int run_detach(char *rest)
 {
 	if (rest)
-		return refuse(-EINVAL, "detach", "it takes no more");
+		return refuse(-EINVAL, "detach", "it takes no arguments");
 	attach_end();
 	return 0;
 }

@@ -14,7 +14,7 @@
 
 #include <linux/types.h>
 
-/* The commands' lock: what is there, attached or not, changes under it only. */
+/* Budgets, and whether we are attached, change only under the commands' lock. */
 void commands_lock(void);
 void commands_unlock(void);
 
@@ -23,10 +23,10 @@ void commands_begin(const char *control);
 /* Removes every budget, once there are no files and no more commands can come. */
 void commands_end(void);
 
-/* Text is changed. 0 or what refused it, which has been logged. */
+/* Changes the text. Returns 0, or the error, which has been logged. */
 int commands_run(char *text);
 
-/* For `add` without bytes; 0: none. */
+/* For a card that `add` names without bytes; 0: there is no default. */
 u64 commands_default_bytes(void);
 void commands_set_default_bytes(u64 bytes);
 

@@ -27,20 +27,23 @@
 #include "owners.h"
 
 #define DRIVER "nvidia"
-/* NV_STATUS, of nvstatuscodes.h in 515.43.04 to 595.45.04: for any of rm_ioctl's but 0 the call ends with EINVAL. */
+/*
+ * NV_STATUS, of nvstatuscodes.h in 515.43.04 to 595.45.04: if rm_ioctl returns anything but 0, the call ends with
+ * EINVAL.
+ */
 #define INVALID_ADDRESS 0x1E
 #define INVALID_ARGUMENT 0x1F
 
-/* A call that is with the driver. Looked up under RCU, as passages are: only its own task follows `call`. */
+/* A call that the driver is working on. Looked up under RCU, as passages are: only its own task follows `call`. */
 struct copy {
 	struct hlist_node node;
 	struct task_struct *task;
 	struct core *core;
 	struct core_file *(*find)(const struct file *file, const struct core *core);
 	struct core_call *call;
-	bool is_same; /* it was compared, and goes on to the driver's own function */
-	bool is_looking; /* for a file, and goes on likewise */
-	struct file *met; /* kept: nothing of it is released before core_after */
+	bool is_same; /* it was compared: the probe lets it through */
+	bool is_looking; /* the driver looks up a file: the probe lets it through */
+	struct file *met; /* referenced, so that it is not released before core_after */
 	struct rcu_head rcu;
 };
 
@@ -109,8 +112,8 @@ static bool is_as_decided(const struct core_call *call, u32 number, const void *
 }
 
 /*
- * In the driver's place, for calls on managed files: such a file holds this module. What has come back is read from the
- * driver's copy, which no other thread can write.
+ * Runs in place of the driver's function, for calls on managed files, which hold this module. The reply is read from
+ * the driver's copy, which no other thread can write.
  */
 static noinline u32 checked_ioctl(void *stack, void *card, void *file, u32 number, void *parameters, u32 size)
 {
@@ -131,7 +134,7 @@ static noinline u32 checked_ioctl(void *stack, void *card, void *file, u32 numbe
 	return status;
 }
 
-/* What was decided by comes first in the parameters; the rest is the caller's as it is now. */
+/* What was checked comes first in the parameters; the rest is as the caller has it now. */
 static noinline u32 checked_read(void *to, const void *from, u32 size)
 {
 	const struct core_call *call = current_copy()->call;
@@ -142,7 +145,9 @@ static noinline u32 checked_read(void *to, const void *from, u32 size)
 	return 0;
 }
 
-/* Another thread may lead the descriptor to another file at any time: this is the one that the driver goes on with. */
+/*
+ * Another thread may point the descriptor at another file at any time; this is the file that the driver goes on with.
+ */
 static bool meet(struct copy *copy, struct file *file)
 {
 	if (!core_meets_file(copy->core, copy->call, copy->find(file, copy->core)))
@@ -168,7 +173,7 @@ static noinline void *checked_file(s32 descriptor, u8 is_control, void **file)
 	return NULL;
 }
 
-/* As the driver answers on a kernel without dma-bufs: what they keep has no end that could be seen. */
+/* The driver's answer on a kernel without dma-bufs: nothing would tell when one releases its memory. */
 static noinline u32 refuse_dma_buf(void *card, void *parameters)
 {
 	return STATUS_NOT_SUPPORTED;
@@ -207,7 +212,7 @@ static int on_file(struct kprobe *unused, struct pt_regs *regs)
 }
 NOKPROBE_SYMBOL(on_file);
 
-/* By the card's file, which is not managed. */
+/* The call comes through a card's file, which is not managed. */
 static int on_dma_buf(struct kprobe *unused, struct pt_regs *regs)
 {
 	if (!owners_manage_current())
@@ -228,7 +233,7 @@ static const struct {
 	{ &dma_buf_probe, DRIVER ":nv_dma_buf_export", on_dma_buf },
 };
 
-/* A probe that has one is not turned into a jump, which could not change where the caller goes on. */
+/* A probe with a post handler is not optimised into a jump, which could not redirect the call. */
 static void after(struct kprobe *unused, struct pt_regs *regs, unsigned long flags)
 {
 }
@@ -284,7 +289,7 @@ static void rest(struct work_struct *unused)
 	mutex_unlock(&probes_lock);
 }
 
-/* Who lets the last budget go may hold locks that probes want. */
+/* The task that drops the last budget may hold locks that removing a probe needs. */
 static DECLARE_WORK(resting, rest);
 
 int copies_try(void)
@@ -324,7 +329,7 @@ bool copies_are_checked(void)
 	return READ_ONCE(is_on);
 }
 
-/* The driver's text goes after this, and a probe on it would stay in the kernel's lists: see guard.c. */
+/* The driver's code is freed after this, and a probe on it would stay in the kernel's lists: see guard.c. */
 static int on_module(struct notifier_block *unused, unsigned long event, void *data)
 {
 	struct module *module = data;

@@ -20,7 +20,7 @@
 
 #define DRIVER "nvidia"
 
-/* One that carries a charge, by what nvidia-uvm frees it by. */
+/* A duplicate that carries a charge, found by what nvidia-uvm names when it frees it. */
 struct duplicate {
 	struct hlist_node node;
 	void *device;
@@ -132,8 +132,8 @@ static u32 dup_held(struct budget *budget, void *device, u32 client, u32 memory,
 }
 
 /*
- * In the driver's place, for the calls that the handlers send here, and with the reference on this module that they
- * have taken. They sleep in the driver; before and after there are a few instructions, for which inflight_end waits.
+ * Runs in place of the driver's function, for the calls that the handlers redirect here, with the module reference
+ * that they took. The calls sleep in the driver; inflight_end waits for the few instructions before and after.
  */
 static noinline u32 dup_for_managed(void *device, u32 client, u32 memory, u32 *handle, void *info)
 {
@@ -150,7 +150,7 @@ static noinline u32 dup_for_managed(void *device, u32 client, u32 memory, u32 *h
 	return status;
 }
 
-/* It is out of the table while the driver frees it: the driver may give out the same handle at once. */
+/* The duplicate leaves the table before the driver frees it: the driver may give out the same handle at once. */
 static noinline u32 free_held(void *device, u32 handle)
 {
 	free_function *driver = (free_function *)free_probe.addr;
@@ -176,7 +176,7 @@ static int on_dup(struct kprobe *unused, struct pt_regs *regs)
 }
 NOKPROBE_SYMBOL(on_dup);
 
-/* By any task: the last to let a mapping go may be none of the container's. */
+/* Any task may come here: the last one to drop a mapping may not be the container's. */
 static int on_free(struct kprobe *unused, struct pt_regs *regs)
 {
 	const void *device = (const void *)regs_get_kernel_argument(regs, 0);
@@ -192,7 +192,7 @@ static int on_free(struct kprobe *unused, struct pt_regs *regs)
 }
 NOKPROBE_SYMBOL(on_free);
 
-/* A probe that has one is not turned into a jump, which could not change where the caller goes on. */
+/* A probe with a post handler is not optimised into a jump, which could not redirect the call. */
 static void after(struct kprobe *unused, struct pt_regs *regs, unsigned long flags)
 {
 }
@@ -224,7 +224,10 @@ bool duplicates_are_watched(void)
 	return READ_ONCE(is_on);
 }
 
-/* Nothing of nvidia-uvm runs any more, since it holds the driver; or this module goes, and no file is managed. */
+/*
+ * Called when the driver goes, so that nvidia-uvm, which holds it, is gone; or when this module goes, and no file is
+ * managed.
+ */
 static void stop(void)
 {
 	struct duplicate *one;
@@ -244,7 +247,7 @@ static void stop(void)
 	}
 }
 
-/* The driver's text goes after this, and a probe on it would stay in the kernel's lists: see guard.c. */
+/* The driver's code is freed after this, and a probe on it would stay in the kernel's lists: see guard.c. */
 static int on_module(struct notifier_block *unused, unsigned long event, void *data)
 {
 	struct module *module = data;

@@ -24,7 +24,7 @@ struct managed_file {
 	struct core_file file;
 };
 
-static struct core layouts; /* only what it knows of the driver: nothing is made through it */
+static struct core layouts; /* used only for its layout: no object is made through it */
 static atomic_t count;
 
 int files_begin(const char *driver_version)
@@ -96,7 +96,7 @@ static long managed_compat_ioctl(struct file *file, unsigned int request, unsign
 }
 #endif
 
-/* The file's table is the driver's again, and so what puts its module at the end is not ours. */
+/* The file gets the driver's table back, so the kernel's final put is on the driver's module, not on ours. */
 static void forget(struct file *file)
 {
 	struct managed_file *this = managed(file);
@@ -108,8 +108,8 @@ static void forget(struct file *file)
 }
 
 /*
- * The driver frees first: uncharged before that, another could get the memory while it is still in use. If the driver
- * gives out the same handle again meanwhile, the new object replaces the old one in the core.
+ * The driver frees first: if the memory were uncharged before, another task could be granted it while it is still in
+ * use. If the driver gives out the same handle again meanwhile, the new object replaces the old one in the core.
  */
 static int managed_release(struct inode *inode, struct file *file)
 {
@@ -195,7 +195,7 @@ bool files_refuse(unsigned int request, unsigned long argument, long *answer)
 
 	if (!layout)
 		return false;
-	/* Unwrapped once, here: what the core hears is one call, whatever another thread writes meanwhile. */
+	/* Unwrapped only here: the core then sees one call, whatever another thread writes meanwhile. */
 	if (number == ESC_XFER_CMD) {
 		if (!read_u32(argument + layout->wrapper_number, &number) ||
 		    !read_u32(argument + layout->wrapper_size, &size) ||

@@ -23,7 +23,7 @@ static struct kprobe probe;
 static enum guard_state state;
 static bool is_leaving;
 
-/* In the driver's place. */
+/* Runs in place of the driver's function. */
 static noinline int refuse(struct file *file, struct vm_area_struct *area)
 {
 	return -ENOMEM;
@@ -38,7 +38,7 @@ static int on_mmap(struct kprobe *unused, struct pt_regs *regs)
 }
 NOKPROBE_SYMBOL(on_mmap);
 
-/* A probe that has one is not turned into a jump, which could not change where the caller goes on. */
+/* A probe with a post handler is not optimised into a jump, which could not redirect the call. */
 static void after(struct kprobe *unused, struct pt_regs *regs, unsigned long flags)
 {
 }
@@ -55,14 +55,14 @@ static bool is_loaded(void)
 static void become(enum guard_state next, int error)
 {
 	if (next == GUARD_MISSING && state != GUARD_MISSING)
-		pr_err("no probe on uvm_mmap_entry (%d): while nvidia-uvm is there no managed task opens the driver, nor is any added\n",
+		pr_err("no probe on uvm_mmap_entry (%d): while nvidia-uvm is loaded, managed tasks cannot open the driver and no instance is added\n",
 		       error);
 	WRITE_ONCE(state, next);
 }
 
 /*
- * With the lock held. What was missing may have been so for a moment: memory was short, or that driver was on its way
- * out when this module was loaded.
+ * With the lock held. A probe that failed before may work now: memory was short, or nvidia-uvm was being unloaded
+ * when this module was loaded.
  */
 static void put_on(bool is_coming)
 {
@@ -89,8 +89,8 @@ static void take_off(void)
 }
 
 /*
- * With the lock held. The driver's functions are still found by name until its memory is freed, and a kernel that looks
- * at one of them while that happens warns. Nothing of them runs any more.
+ * With the lock held. The driver's functions are still found by name until its memory is freed, and a kernel that
+ * looks at one of them while that happens warns. None of them runs any more.
  */
 static void leave(void)
 {
@@ -99,8 +99,8 @@ static void leave(void)
 }
 
 /*
- * With the lock held. Managed tasks that have the driver open would map it: where there may be some, it does not load.
- * The kernel does not report that a driver goes to the one that refused it.
+ * With the lock held. Managed tasks that have the driver open could map nvidia-uvm: where there may be some, it must
+ * not load. The kernel does not report a module's end to a notifier that refused it.
  */
 static int come(void)
 {
@@ -108,12 +108,12 @@ static int come(void)
 	put_on(true);
 	if (state != GUARD_MISSING || !budgets_count())
 		return NOTIFY_OK;
-	pr_err("nvidia-uvm is not let in, as there are instances\n");
+	pr_err("nvidia-uvm may not load while there are instances\n");
 	leave();
 	return notifier_from_errno(-EIO);
 }
 
-/* It comes before its first function runs, and goes after its last one has. */
+/* COMING is reported before the module's first function runs, GOING after its last one. */
 static int on_module(struct notifier_block *unused, unsigned long event, void *data)
 {
 	struct module *module = data;
@@ -131,8 +131,8 @@ static int on_module(struct notifier_block *unused, unsigned long event, void *d
 }
 
 /*
- * Ahead of the kernel's own look at probes: one that it has given up already, because its module goes, can be taken
- * off no more by 5.10, and would stay in its lists.
+ * Runs before the kernel's own notifier for probes: 5.10 cannot remove a probe that it has already given up because
+ * its module goes, and would keep it in its lists.
  */
 static struct notifier_block modules = { .notifier_call = on_module, .priority = 1 };
 

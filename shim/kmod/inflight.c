@@ -25,8 +25,8 @@ void inflight_drain(void)
 
 /*
  * Before inflight_enter and after inflight_leave there are a few instructions that no lock covers. No task sleeps in
- * them, so they are over once every task has slept once by its own will. A thread of the kernel that never does keeps
- * this waiting, and this alone.
+ * them, so they are over once every task has slept once by its own will. A kernel thread that never does delays only
+ * this function.
  */
 void inflight_end(void)
 {

@@ -7,16 +7,16 @@
 #ifndef INFLIGHT_H
 #define INFLIGHT_H
 
-/* What it returns belongs to inflight_leave. */
+/* Pass what it returns to inflight_leave. */
 int inflight_enter(void);
 void inflight_leave(int index);
 
 /* Waits for all tasks that are inside. Those that come later see what was changed before. */
 void inflight_drain(void);
 /*
- * Before this module's code goes, once no more are sent here: waits for tasks that are on the way in, inside or on the
- * way out, and for those that a probe sent here while they have no reference yet, or none any more. Sleeps, for seconds
- * where many processes run.
+ * Called before this module's code is freed, once no more tasks are redirected here: waits for tasks that are
+ * entering, inside or leaving, and for those that a probe redirected here and that have no reference yet, or no
+ * longer. Sleeps, for seconds where many processes run.
  */
 void inflight_end(void);
 

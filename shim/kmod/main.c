@@ -49,7 +49,7 @@ end_guard:
 
 static void __exit vrampack_exit(void)
 {
-	/* First what others meet: readers of the files may keep us waiting as long as they like. */
+	/* Detach first: readers of the files may keep us waiting as long as they like. */
 	commands_lock();
 	attach_end();
 	commands_unlock();
@@ -57,7 +57,7 @@ static void __exit vrampack_exit(void)
 	duplicates_end();
 	copies_end();
 	proc_end();
-	/* Also for those who release the last files. */
+	/* Waits for tasks that release the last files, too. */
 	inflight_end();
 	commands_end();
 }

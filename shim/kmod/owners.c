@@ -118,8 +118,8 @@ void owners_remove(struct owner_entry *entry)
 	hash_del_rcu(&entry->node);
 	spin_unlock(&entries_lock);
 	/*
-	 * Those who still look at the entry compare the namespace's address, which is not used again before they have
-	 * ended.
+	 * Tasks that still look at the entry compare the namespace's address, which is not reused before they are
+	 * done.
 	 */
 	owners_release(&entry->key);
 	kfree_rcu(entry, rcu);
@@ -143,7 +143,7 @@ static struct budget *find_current(void)
 		entry = find(&(struct owner){ .pidns = pidns });
 	if (!entry)
 		return NULL;
-	/* The node's own programs are not told of: what could lift any limit is not among the unknown. */
+	/* The node's own programs are never added: `deny` spares tasks that could lift any limit anyway. */
 	if (entry->budget->is_deny && ns_capable_noaudit(&init_user_ns, CAP_SYS_ADMIN))
 		return NULL;
 	return entry->budget;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
  * Which budget a task belongs to: by its cgroup (v2) or the nearest of its ancestors that has a budget, else by its
- * pid namespace or the nearest of its ancestors. A budget of `deny` is not for tasks with CAP_SYS_ADMIN in the initial
- * user namespace. Looked up under RCU, so also in atomic context.
+ * pid namespace or the nearest of its ancestors. A budget that `deny` made does not apply to tasks with CAP_SYS_ADMIN
+ * in the initial user namespace. Looked up under RCU, so usable in atomic context.
  */
 #ifndef OWNERS_H
 #define OWNERS_H
@@ -12,7 +12,7 @@
 struct budget;
 struct pid_namespace;
 
-/* One of both. Ids of cgroups are never used again; numbers of namespaces are, so the namespace itself is held. */
+/* One of the two is set. Cgroup ids are never reused; namespace numbers are, so the namespace itself is held. */
 struct owner {
 	u64 cgroup;
 	struct pid_namespace *pidns;
@@ -25,7 +25,7 @@ bool owners_are_equal(const struct owner *one, const struct owner *other);
 /* Does it include the current task, or all tasks? Such an owner would lock out the task that sets it. */
 bool owners_include_current(const struct owner *owner);
 
-/* Its budget, or NULL. Under the commands' lock, which keeps it so. */
+/* The owner's budget, or NULL. Under the commands' lock, so that it stays valid. */
 struct budget *owners_find_budget(const struct owner *owner);
 /*
  * From now on tasks of `owner` belong to the budget, which takes over the reference on the namespace. -EEXIST: they

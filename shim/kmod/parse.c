@@ -40,7 +40,7 @@ bool parse_is_name(const char *word)
 {
 	const char *at;
 
-	/* They stand beside the budgets' folders. */
+	/* These two are files beside the budgets' folders. */
 	if (!isascii(*word) || !isalnum(*word) || !strcmp(word, "max_inst") || !strcmp(word, "policy"))
 		return false;
 	for (at = word; *at; at++)

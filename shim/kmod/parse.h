@@ -7,14 +7,14 @@
 
 #define PARSE_BYTES_MAX 4095
 
-/* The whole of one write(2) without its newline, to be freed; ERR_PTR. Its length has no zero byte in it. */
+/* The text of one write(2) without its newline, for the caller to free; or ERR_PTR. It has no zero byte inside. */
 char *parse_copy_line(const char __user *from, size_t size);
-/* Cuts the first field off; NULL: there is none any more. An empty one is none of the kinds below. */
+/* Cuts off the first field; NULL: none is left. An empty field is neither a number nor a name. */
 char *parse_next_field(char **rest);
 
-/* Digits and nothing else, and no more than fits. */
+/* Digits only, and a value that fits. */
 bool parse_number(const char *word, u64 *number);
-/* Of a budget: it names a folder beside the files of a card. */
+/* Can it name a budget, and so a folder beside the files of a card? */
 bool parse_is_name(const char *word);
 
 #endif

@@ -9,7 +9,8 @@
 #include <linux/spinlock.h>
 
 /*
- * Looked up under RCU, as a handler may take no lock: what it reads of the current task, only that has written.
+ * Looked up under RCU, as a handler may take no lock: only the current task itself has written the entries that it
+ * reads.
  */
 struct passage {
 	struct hlist_node node;

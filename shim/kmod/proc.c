@@ -87,7 +87,7 @@ PROC_FILE(major, may_read, show_major, NULL);
 PROC_FILE(state, may_read_all, show_state, NULL);
 PROC_FILE(default_memsize, may_read_all, show_default_memsize, set_default_memsize);
 
-/* Where a reader is: after the budget with the id *at. */
+/* A reader's position: after the budget with the id *at. */
 static void *start_budgets(struct seq_file *to, loff_t *at)
 {
 	return budgets_next(*at);

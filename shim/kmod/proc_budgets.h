@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
  * The folders of the cards and, below each, of the budgets that have a limit on it. All of it under the commands'
- * lock; a reader or writer of a file holds a budget's lock at most, so that a folder can be removed while they do.
+ * lock; readers and writers of a file hold a budget's lock at most, so that a folder can be removed meanwhile.
  */
 #ifndef PROC_BUDGETS_H
 #define PROC_BUDGETS_H
@@ -11,12 +11,12 @@
 struct budget;
 struct proc_dir_entry;
 
-/* There is no folder yet; all will stand in this one. */
+/* Creates no folder yet; all will be in this one. */
 void proc_budgets_begin(struct proc_dir_entry *root);
 
-/* One bit for each card. Those that are there stay. */
+/* One bit for each card. Existing folders stay. */
 int proc_budgets_add_cards(u32 cards);
-/* The budget's folders on these cards, and the cards' own; the budget is there until they are removed. */
+/* Creates the budget's folders on these cards, and the cards' own. The budget must exist until they are removed. */
 int proc_budgets_add(struct budget *budget, u32 cards);
 /* Waits for readers and writers. */
 void proc_budgets_remove(struct budget *budget);

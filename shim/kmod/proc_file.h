@@ -4,8 +4,8 @@
  *
  *      PROC_FILE(name, may_read, show, set)     defines `name_ops` for proc_create_data
  *
- * All get the data that the file was created with: show in seq_file's private. may_read is asked when it is opened, and
- * access_check_write both then and at every write. A set of NULL: nothing can be written.
+ * All get the data that the file was created with; show finds it in seq_file's private. Opening for reading asks
+ * may_read; opening for writing and every write ask access_check_write. With a `set` of NULL nothing can be written.
  */
 #ifndef PROC_FILE_H
 #define PROC_FILE_H

@@ -10,8 +10,8 @@
 #include <linux/slab.h>
 
 /*
- * Of one budget: opening a file and reading /proc search them all. More than that many contexts do not fit on the
- * cards of a machine.
+ * Per budget: opening a file and reading /proc search all of them. The cards of a machine have no room for more
+ * contexts.
  */
 #define PROCESSES_MAX 4096
 
@@ -20,10 +20,10 @@ struct process {
 	struct budget *budget;
 	pid_t pid;
 	u32 files;
-	bool is_inconsistent; /* its sums are not those of its charges: the core may still name it */
+	bool is_inconsistent; /* its sums do not match its charges: the core may still name it */
 	/*
-	 * By the card that the core said; the last is of CORE_ONLY_CARD. What is used was charged to that limit, and
-	 * is uncharged there.
+	 * By the card that the core names; the last is for CORE_ONLY_CARD. What is used was charged to the share's
+	 * limit, and is uncharged there.
 	 */
 	struct limit_share shares[CORE_CARDS + 1];
 };
@@ -38,7 +38,7 @@ static struct process *find(struct budget *budget, pid_t pid)
 	return NULL;
 }
 
-/* With the lock held. NULL: they are too many. */
+/* With the lock held. NULL: there are too many. */
 static struct process *add(struct budget *budget, struct process *process, pid_t pid)
 {
 	if (budget->process_count == PROCESSES_MAX)
@@ -81,7 +81,7 @@ struct process *processes_add_file(struct budget *budget, pid_t pid)
 	return process ? process : ERR_PTR(-EMFILE);
 }
 
-/* With a reference: what is done under the lock may drop the process, and with it the last one. */
+/* Takes a reference: what happens under the lock may free the process, and drop the last reference with it. */
 static struct budget *lock(struct process *process)
 {
 	struct budget *budget = process->budget;
@@ -159,7 +159,7 @@ static struct limit_share *get_share(struct process *process, u32 card)
 	return &process->shares[min_t(u32, card, CORE_CARDS)];
 }
 
-/* Joined to the card's limit as it is now; to where it was charged, while anything of that is used. */
+/* The process's share of the card's present limit; while it uses memory, of the limit to which that was charged. */
 static struct limit_share *find_share(struct process *process, u32 card)
 {
 	struct limit_share *share = get_share(process, card);
@@ -189,13 +189,13 @@ bool processes_try_charge(struct process *process, u32 card, u64 bytes)
 }
 
 /*
- * The core rejects what could make the sums wrong. Should they be wrong all the same, the process stays: using too much
- * memory is better than a charge whose owner has been freed.
+ * The core rejects what could make the sums wrong. Should they be wrong all the same, the process stays: a leak is
+ * better than a charge whose owner has been freed.
  */
 static void mark_inconsistent(struct process *process)
 {
 	if (!process->is_inconsistent)
-		pr_warn_ratelimited("%s: the sums of process %d are not those of its charges\n",
+		pr_warn_ratelimited("%s: the sums of process %d do not match its charges\n",
 				    process->budget->name, process->pid);
 	process->is_inconsistent = true;
 }

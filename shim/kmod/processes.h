@@ -14,11 +14,11 @@ struct process;
 struct seq_file;
 
 /*
- * One more file of that process (its number in the initial namespace), which takes over the reference on the budget.
+ * Adds a file of that process (by its pid in the initial namespace), which takes over the reference on the budget.
  * ERR_PTR: no memory, or -EMFILE: too many processes have files.
  */
 struct process *processes_add_file(struct budget *budget, pid_t pid);
-/* One file less, which may free the process. */
+/* Removes a file, which may free the process. */
 void processes_drop_file(struct process *process);
 
 /*
@@ -34,7 +34,7 @@ bool processes_usage(struct process *process, u32 card, u64 *limit, u64 *used);
 void processes_end(struct budget *budget);
 
 /*
- * Under the budget's lock: a line for each process that uses something of it; before its number, and before its
+ * Under the budget's lock: writes a line for each process that uses memory of it: `before`, its pid, `between`, its
  * bytes.
  */
 void processes_show(struct seq_file *to, const struct card_budget *card_budget, const char *before,

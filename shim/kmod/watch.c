@@ -35,9 +35,9 @@ static long call_driver(struct file *file, unsigned int request, unsigned long a
 }
 
 /*
- * In the driver's place, for the calls that the handler sends here. It sleeps as long as its caller's memory keeps it
- * waiting: so it holds this module meanwhile, and no task waits for it. It does not sleep before it does or after it
- * has done: for those instructions inflight_end waits.
+ * Runs in place of the driver's function, for the calls that the handler redirects here. It sleeps as long as its
+ * caller's memory keeps it waiting, so it holds this module, and no task waits for it. It does not sleep before it
+ * takes that reference or after it drops it: inflight_end waits for those instructions.
  */
 static noinline long redirected_ioctl(struct file *file, unsigned int request, unsigned long argument)
 {
@@ -66,7 +66,7 @@ static int on_ioctl(struct kprobe *unused, struct pt_regs *regs)
 }
 NOKPROBE_SYMBOL(on_ioctl);
 
-/* A probe that has one is not turned into a jump, which could not change where the caller goes on. */
+/* A probe with a post handler is not optimised into a jump, which could not redirect the call. */
 static void after(struct kprobe *unused, struct pt_regs *regs, unsigned long flags)
 {
 }

@@ -48,7 +48,7 @@ struct open_file *files_enter(struct files *files, int fd, int pid);
 /* True: no descriptor or call uses it any more; the caller releases it, then calls files_forget. */
 bool files_leave(struct files *files, struct open_file *file);
 void files_forget(struct files *files, struct open_file *file);
-/* Before close(2): the descriptor is not its any more. Entered; NULL when it was not known. */
+/* Before close(2): takes the descriptor from its open file. Returns that file, entered; NULL when it was not known. */
 struct open_file *files_detach(struct files *files, int fd, int pid);
 
 #endif

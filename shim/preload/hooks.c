@@ -1,11 +1,11 @@
 /*
- * The four names of libc that stand before the driver. What is not watched goes straight on: a few instructions.
+ * The four functions of libc that lead to the driver. What is not watched passes through in a few instructions.
  *
  *      ioctl   core decides about the watched numbers on the driver's files
  *      close   the last descriptor of a control file: the driver has freed what was made through it, and the quota is told
  *      mmap    of nvidia-uvm is refused: managed memory takes the card's memory without any call that could be counted
  *
- * `next` is what the name would have meant without this library; the system call itself where that is not known yet (before
+ * `next` is what the name would mean without this library; the system call itself where that is not known yet (before
  * the constructor, while dlsym runs) or never (no dlsym in the program).
  */
 #include <asm-generic/errno.h>
@@ -97,7 +97,10 @@ static int call_next_close(int fd)
 	return (int)from_raw(sys_close(fd));
 }
 
-/* Can it make memory, or the handles that memory hangs on? In a process that cannot be managed these are refused. */
+/*
+ * Can it allocate memory, or the handles that memory belongs to? In a process that cannot be managed these are
+ * refused.
+ */
 static bool can_allocate(unsigned long request)
 {
 	unsigned long number = request & 0xFF;
@@ -120,7 +123,7 @@ static void leave(struct process *process, struct open_file *file)
 	files_forget(&process->files, file);
 }
 
-/* The number stood for a control file, and something else was put there without close(2), e.g. by dup2(2). */
+/* The descriptor was a control file, and was replaced without close(2), e.g. by dup2(2). */
 static void forget_stale(int fd)
 {
 	struct process *process = process_here();
@@ -131,8 +134,8 @@ static void forget_stale(int fd)
 }
 
 /*
- * The file that the descriptor of a transfer leads to now; the driver has looked, or will. Entered; NULL: it is none of the
- * driver's, or one too many.
+ * The file that a transfer's descriptor refers to now; the driver has looked it up, or will. Entered; NULL: it is not
+ * the driver's, or there are too many.
  */
 static struct open_file *meet_file(struct process *process, struct core_call *call)
 {
@@ -247,7 +250,7 @@ static __attribute__((noinline)) int close_watched(struct process *process, int 
 
 	if (process_here() != process)
 		return call_next_close(fd);
-	/* Programs that close everything mean their own; they get the answer of a number that is not open. */
+	/* Programs that close everything mean their own descriptors; they are told that this one is not open. */
 	if (process_owns(process, fd))
 		return refuse(EBADF);
 	file = files_detach(&process->files, fd, sys_getpid());

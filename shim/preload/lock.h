@@ -1,4 +1,4 @@
-/* A mutex of one word: free of libc, all zeros is free, so that memory which a fork wiped is unlocked. */
+/* A mutex of one word, without libc. All zeros is unlocked, as in memory that a fork has wiped. */
 #ifndef LOCK_H
 #define LOCK_H
 

@@ -91,8 +91,8 @@ void *memory_grow(void *memory, size_t old_size, size_t new_size)
 }
 
 /*
- * The kernel copies, so that a wild pointer is an answer and no crash. Where these calls are forbidden (a seccomp profile)
- * the copy is a plain one: a wild pointer then crashes the process that passed it.
+ * The kernel copies, so that a wild pointer gives an error and no crash. Where these calls are forbidden (a seccomp
+ * profile) the copy is a plain one: a wild pointer then crashes the process that passed it.
  */
 static int copy(long number, void *ours, uint64_t theirs, size_t size)
 {

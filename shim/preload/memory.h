@@ -10,7 +10,7 @@ void *memory_wiped_on_fork(size_t size);
 void memory_free(void *memory, size_t size);
 /* Like realloc, the new part zeroed; NULL keeps the old; new_size 0 frees. A child of fork does not have it at all. */
 void *memory_grow(void *memory, size_t old_size, size_t new_size);
-/* Memory of the caller, wherever it points: 0, or it is not there. */
+/* Copies from or to any address of the caller: 0, or it is not mapped. */
 int memory_copy_in(void *to, uint64_t from, size_t size);
 int memory_copy_out(uint64_t to, const void *from, size_t size);
 

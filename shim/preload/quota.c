@@ -9,7 +9,7 @@
 #define ANSWER_MS 2000 /* guessed: an answer takes microseconds; asking again is harmless */
 #define BRIEF_MS 100 /* guessed: where a wait was for nothing already */
 
-/* The verdicts of the protocol, and that there was none. */
+/* Beside the verdicts of the protocol: there was none. */
 #define NO_ANSWER (-1)
 
 static struct balance *find(struct quota *quota, uint32_t card)
@@ -23,7 +23,10 @@ static struct balance *find(struct quota *quota, uint32_t card)
 	return &quota->balances[quota->count++];
 }
 
-/* Under `talk_lock` and `balances_lock`: no more than this is the process's from now on, because the agent hears so. */
+/*
+ * Under `talk_lock` and `balances_lock`: the process holds no more than it uses from now on, and the agent is told
+ * so.
+ */
 static struct protocol_holding lower(struct balance *balance, uint64_t *before)
 {
 	*before = balance->held;
@@ -31,7 +34,7 @@ static struct protocol_holding lower(struct balance *balance, uint64_t *before)
 	return (struct protocol_holding){ .minor = balance->card, .held_bytes = balance->used };
 }
 
-/* Under `balances_lock`: it has not heard so. */
+/* Under `balances_lock`: it could not be told. */
 static void restore(struct balance *balance, uint64_t before)
 {
 	if (balance->held < before)

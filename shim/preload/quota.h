@@ -28,7 +28,7 @@ struct balance {
 struct quota {
 	struct lock balances_lock, talk_lock;
 	struct connection connection;
-	bool is_greeted; /* this connection has heard HELLO, and nothing came out of step since */
+	bool is_greeted; /* HELLO was sent on this connection, and nothing got out of step since */
 	_Atomic bool is_away; /* the last wait was in vain: ask once, do not wait again */
 	_Atomic bool is_silent; /* it is asked, and has not answered yet */
 	_Atomic bool is_unlimited; /* for the life of the process */

@@ -168,7 +168,7 @@ class AgentHarness:
         self._running = asyncio.create_task(self.agent.run())
 
     async def kill_agent(self) -> None:
-        """As kill -9 does it, as far as one process can: nothing is said to anybody."""
+        """Like kill -9, as far as one process can simulate it: no peer is told anything."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait([self._running])
@@ -177,7 +177,7 @@ class AgentHarness:
         self._running = self._client = None
 
     async def stop_agent(self) -> None:
-        """As SIGTERM does it: everything is taken back in order."""
+        """Like SIGTERM: everything is withdrawn in order."""
         self.agent.stop()
         if self._running is not None:
             async with asyncio.timeout(10):
@@ -208,7 +208,7 @@ class AgentHarness:
         room: Node | None = None,
         **fields: Any,  # noqa: ANN401 - the builder's own
     ) -> KubeletPod:
-        """A pod that the extender bound to one card of this node; kubelet has not heard of it yet."""
+        """A pod that the extender bound to one card of this node; kubelet does not know it yet."""
         pod = kubelet_pod(name, units=units, **fields)
         pod.spec["spec"]["nodeName"] = NODE
         pod.annotations.update(self.records_of(pod, [card], room))
@@ -241,7 +241,7 @@ class AgentHarness:
         return {card["uuid"]: card["healthy"] for card in json.loads(self.read_annotation() or '{"cards":[]}')["cards"]}
 
     async def wait_until(self, is_so: Callable[[], bool], *, seconds: float = 10) -> None:
-        """Wait until something that the world shows is so."""
+        """Wait until a condition on the world holds."""
         async with asyncio.timeout(seconds):
             while not is_so():  # noqa: ASYNC110 - the API server's store has no bell
                 await asyncio.sleep(0.01)

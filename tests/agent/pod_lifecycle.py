@@ -130,7 +130,7 @@ def count_refusals(world: AgentHarness, reason: str) -> float:
 
 
 def change_limit(world: AgentHarness, pod: KubeletPod, mib: int, /, **more: object) -> None:
-    """As somebody does who may: the record, and the annotation that the environment is made of."""
+    """As an account with the right does: the record, and the annotation from which the environment is made."""
     record = json.loads(pod.annotations["vrampack.dev/allocation"])
     record["containers"]["main"][0] |= {"mib": mib, **more}
     changed = {"vrampack.dev/allocation": json.dumps(record), "limit-mib.vrampack.dev/main": str(mib)}

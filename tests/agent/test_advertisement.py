@@ -1,4 +1,4 @@
-"""What a node offers, through all the agent: to kubelet, on the Node, as an event and on the page of metrics."""
+"""What a node offers, through the whole agent: to kubelet, on the Node, as an event and on the metrics page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one connection may cost: a small head, so long, one request; and what is said to the rest."""
+"""What one connection may cost: a small head, so much time, one request; and how the rest are answered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts on cards: what a whole agent writes of them, reads back, and takes for a repair."""
+"""Verdicts on cards: what a whole agent writes of them, reads back, and accepts as a repair."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_a_card_with_a_pending_remap_stays_out_until_nvml_says_that_it_is_
 
 
 async def test_a_restarted_agent_never_offers_a_card_that_is_out() -> None:
-    """Not for one moment: kubelet is told of its devices as unhealthy from the first list on."""
+    """Not for one moment: kubelet gets its devices as unhealthy from the first list on."""
     async with agent_harness(*TWO) as world:
         world.driver.reports.put_nowait(Xid(119, "GPU-0"))
         await world.wait_until(lambda: not world.read_card_health()["GPU-0"])

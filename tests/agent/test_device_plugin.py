@@ -1,4 +1,4 @@
-"""What kubelet is answered: a hint that never fails, no card from Allocate, and MIG instances as cards of their own."""
+"""The answers to kubelet: a hint that never fails, no card from Allocate, and MIG instances as cards of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is published of the cards, and when: only what changed, and never a card less than pods may hold."""
+"""What is published about the cards, and when: only changes, and never fewer cards than pods may hold."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_which_cards_are_ours(looking: DiscoverySettings, uuids: list[str]
 
 
 async def test_no_driver_is_no_cards() -> None:
-    """A node without GPUs idles: it says so once, and looks again."""
+    """A node without GPUs idles: the agent logs that once, and keeps checking."""
     setting = DiscoveryHarness(ScriptedDriver(scripted_gpu()))
     setting.driver.error = NoDriverError("the list of cards: NVML Shared Library Not Found", 12)
     assert await setting.steps(3) == [True, False, False]
@@ -124,7 +124,7 @@ async def test_why_there_are_no_cards_is_said_again_when_it_changes() -> None:
 
 
 async def test_a_driver_that_does_not_answer_at_start_says_nothing_yet() -> None:
-    """What an earlier agent published stands for two looks; the third says that no card can be given out."""
+    """What an earlier agent published is kept for two looks; the third publishes that no card can be used."""
     setting = DiscoveryHarness(ScriptedDriver(scripted_gpu()))
     setting.driver.error = HUNG
     assert await setting.steps(4) == [False, False, True, False]

@@ -1,4 +1,4 @@
-"""Two pods on the same room: one starts, the other is refused, told so and named on the Node; and who else is refused."""
+"""Two pods on the same room: one starts, the other is refused, told so and named on the Node; and which others are refused."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_a_pod_for_which_room_came_free_is_named_no_longer() -> None:
 
 
 async def test_a_namesake_on_another_node_is_left_alone() -> None:
-    """Kubelet has not heard that its pod was deleted by force; the new pod of that name runs elsewhere, in good health."""
+    """Kubelet does not know yet that its pod was force-deleted; the new pod of that name runs elsewhere, healthy."""
     async with agent_harness(**SOON) as world:
         old = put_bound_pod(world, "web-0", uid="old")
         await run_pod(world, old)

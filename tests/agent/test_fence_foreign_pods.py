@@ -1,4 +1,4 @@
-"""Pods of before, pods past the admission policy, and records that somebody forged: who starts, and what others are told."""
+"""Older pods, pods that bypassed admission, and forged records: which start, and what the others are told."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def an_allocation(
     uuid: str = "GPU-0",
     init_mib: int = 4301,
 ) -> str:
-    """The text that a pod of 4 units on the first of two cards has, with what a forger would like to be so."""
+    """The text that a pod of 4 units on the first of two cards has, with what a forger would change."""
     own, init = ({"uuid": uuid, "units": container, "mib": each} for each in (mib, init_mib))
     cards = [{"uuid": uuid, "index": 0, "units": pod, "whole": False}]
     return json.dumps({"v": 1, "cards": cards, "containers": {"main": [own], "prepare": [init]}})

@@ -146,7 +146,7 @@ async def test_after_kubelets_restart_the_book_is_the_same_and_starts_are_judged
 
 
 async def test_a_container_that_started_while_nobody_was_asked_is_counted() -> None:
-    """Kubelet does not know after its restart that there is somebody to ask, until the plugin is registered again."""
+    """After its restart kubelet does not know the plugin, until that is registered again."""
     async with agent_harness(*TWO) as world:
         pod = put_bound_pod(world, "p", units=8)
         assert await world.kubelet.admit(pod)
@@ -183,7 +183,7 @@ async def test_after_a_reboot_allocate_is_not_repeated_and_every_start_is_judged
 
 
 async def test_an_agent_that_starts_before_the_api_server_waits_for_it(caplog: pytest.LogCaptureFixture) -> None:
-    """It does not register: an empty book would let anybody through. Nor does it look at a card, of which the Node may know more."""
+    """It does not register: an empty ledger would admit any pod. Nor does it check cards, about which the Node may know more."""
     async with agent_harness() as world:
         pod = put_bound_pod(world, "p", units=8)
         await run_pod(world, pod)

@@ -1,4 +1,4 @@
-"""What is checked in of the kubelet interfaces is what their `.proto` files make."""
+"""The committed kubelet interfaces are what their `.proto` files generate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes a card unhealthy, and what makes it well again."""
+"""What makes a card unhealthy, and what makes it healthy again."""
 
 from __future__ import annotations
 

@@ -271,7 +271,7 @@ async def test_a_back_end_that_holds_no_limit_ends_the_agent(
 async def test_a_measurement_that_fails_ends_no_later_one(
     host: HostAgentHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever it stumbles over."""
+    """Whatever the error."""
     monkeypatch.setattr("vrampack.agent.host.agent.MEASURE_SECONDS", 0.01)
     failures: list[Exception] = [UnicodeDecodeError("utf-8", b"\xff", 0, 1, "a cgroup's name"), DriverError("hung")]
 

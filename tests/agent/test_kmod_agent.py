@@ -1,4 +1,4 @@
-"""A whole agent that holds limits with the kernel module: what it is told, who may start, what people see."""
+"""A whole agent that enforces limits with the kernel module: what the module is told, what may start, what people see."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ async def test_a_node_without_the_module_offers_nothing_until_it_is_loaded(monke
 
 
 async def test_an_agent_that_comes_while_the_module_is_detached_takes_nothing_weaker() -> None:
-    """Somebody exchanges the driver; the library would be there."""
+    """The driver is being upgraded; the library would be available."""
     async with agent_harness(starts=False) as world:
         world.add_library()
         world.load_simulated_module()

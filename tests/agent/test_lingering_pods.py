@@ -1,4 +1,4 @@
-"""A pod that the API server has no more holds its cards while its cgroup stands on the node."""
+"""A pod that the API server no longer has holds its cards while its cgroup exists on the node."""
 
 from __future__ import annotations
 

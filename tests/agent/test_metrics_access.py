@@ -1,4 +1,4 @@
-"""Which tokens cost the API server a question, and for how long a verdict stands."""
+"""Which tokens cost the API server a question, and for how long its answer is kept."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ async def test_a_card_vanishes_and_comes_back(tmp_path: Path, simulate: Simulate
 
 
 async def test_a_hung_driver_holds_up_no_other_call(tmp_path: Path, simulate: Simulate) -> None:
-    """The loop goes on, the next call of the kind is refused at once, and one thread is all it costs."""
+    """The loop is not blocked, the next such call is refused at once, and it costs one thread only."""
     machine = simulate("v100x8")
     library = a_library(tmp_path, seconds=SHORT_SECONDS)
     await library.list_gpus()
@@ -376,7 +376,7 @@ def in_a_process(*, library: Path, state: Path | None = None, seconds: float = A
 
 
 def test_a_machine_without_the_library_says_so(tmp_path: Path) -> None:
-    """An empty file stands before any real one that the machine of the tests may have."""
+    """An empty file hides a real library that the tests' machine may have."""
     (tmp_path / LIBRARY).touch()
     assert in_a_process(library=tmp_path) == "NoDriverError the list of cards: NVML Shared Library Not Found"
 

@@ -36,7 +36,7 @@ class FakeOveruseEvents(EventRecorder):
 
 
 class OveruseHarness:
-    """One pod that is over, and who hears of it."""
+    """One pod that is over its limit, and where that is reported."""
 
     def __init__(self, over: OverLimit) -> None:
         self.over = over
@@ -81,7 +81,7 @@ async def test_one_that_is_gone_is_named_no_longer() -> None:
 
 
 async def test_a_look_that_fails_ends_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever it stumbles over."""
+    """Whatever the error."""
     monkeypatch.setattr(overuse_reporter, "CHECK_INTERVAL_SECONDS", 0.0)
     failures: list[Exception] = [UnicodeDecodeError("utf-8", b"\xff", 0, 1, "a cgroup's name"), DriverError("hung")]
     looked = asyncio.Event()

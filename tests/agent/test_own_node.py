@@ -1,4 +1,4 @@
-"""What the node's object says of us: written when it ought to say something else, and then once."""
+"""What the Node object says of us: written when it should change, and then once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much a container may use, as the back ends are told: by its pod's record, or not at all."""
+"""How much a container may use, as the back ends learn it: from its pod's record, or not at all."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ SHOWN = {
 def test_a_pod_that_passed_is_followed_in_its_limits_and_in_nothing_else(
     shown: LocalPod | None, want: Mapping[str, int]
 ) -> None:
-    """What passed the fence stands against a watch that lags behind it, and against a record that the fence refuses."""
+    """What passed the fence counts, whatever a lagging watch shows, and whatever record the fence refuses."""
     pods = {"uid": shown} if shown is not None else {}
     workload = a_workload(pods)
     workload.record_admitted(ADMITTED)

@@ -1,4 +1,4 @@
-"""A whole agent that holds limits with the library: what kubelet is told, what processes are answered, what people see."""
+"""A whole agent that enforces limits with the library: what kubelet is told, how processes are answered, what people see."""
 
 from __future__ import annotations
 

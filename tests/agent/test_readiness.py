@@ -1,4 +1,4 @@
-"""When the agent is ready: a new pod could start, or the node is not meant to have any."""
+"""When the agent is ready: a new pod could start, or the node should have none."""
 
 from __future__ import annotations
 

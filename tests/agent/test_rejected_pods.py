@@ -1,4 +1,4 @@
-"""Those who may not start, as they stand on the Node: when, which of them, and when no more."""
+"""Pods that may not start, as the Node lists them: when, which of them, and until when."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ async def test_other_drivers_are_no_rivals(node: SliceHarness) -> None:
 async def test_what_cannot_be_seen_leaves_the_node_as_it_was(
     node: SliceHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A refusal is said once; a cluster without the kind has no rival."""
+    """A refusal is logged once; a cluster without the kind has no conflict."""
     assert await node.check_slices(status=403) == ""
     blocked = await node.check_slices(a_device(uuid=GPU))
     assert await node.check_slices(status=403) == blocked

@@ -1,4 +1,4 @@
-"""The agent's file: what is good, and that every fault names file and path and says what to do."""
+"""The agent's file: what is valid, and that every error names file and path and says what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which pods are to leave a card that is out, and how fast."""
+"""Which pods are evicted from a card that is out, and how fast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of metrics: who uses how much of which card, with labels that join with dcgm-exporter's."""
+"""The metrics page: how much of which card each container uses, with labels that join with dcgm-exporter's."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_a_card_s_use_is_absent_while_the_driver_does_not_say(monkeypatch:
 
 
 async def test_a_measurement_that_fails_ends_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever it stumbles over: the agent goes on, and shows no use until the next one."""
+    """After any error the agent goes on, and shows no use until the next measurement."""
     monkeypatch.setattr(usage_collector, "MEASURE_SECONDS", 0.01)
     failures: list[Exception] = [UnicodeDecodeError("utf-8", b"\xff", 0, 1, "a cgroup's name"), DriverError("hung")]
 

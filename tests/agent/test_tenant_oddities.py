@@ -1,4 +1,4 @@
-"""Whatever a tenant can name, send or size reaches the agent as bytes of its own choice, and ends nothing.
+"""Whatever a tenant can name, send or size may be any bytes, and never ends the agent.
 
 One agent meets cgroup names, process names, lines to the hook's socket, packets to the library's, container ids and sizes that
 no honest program makes. `VRAMPACK_ODDITIES=100000` is the long form, a part of `make soak`.

@@ -15,7 +15,7 @@ KIND = "a call"
 
 @pytest.mark.parametrize("turns", range(5))
 async def test_a_call_that_is_answered_while_it_is_cancelled_is_cancelled(turns: int) -> None:
-    """So many turns of the loop after the answer. Of a cancellation that is dropped, an agent that stops never ends."""
+    """So many turns of the loop after the answer. If a cancellation were dropped, a stopping agent would never end."""
     calls, allowed = TimedCalls(timeout_seconds=10), threading.Event()
     call = asyncio.create_task(calls.run_call(KIND, allowed.wait))
     await asyncio.sleep(0)

@@ -156,7 +156,7 @@ class ContractServer:
 
 
 class WatchLines:
-    """What a watch tells, one event after the other."""
+    """What a watch reports, one event after the other."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response

@@ -156,7 +156,7 @@ async def test_a_continuation_takes_no_version_beside_it(server: ContractServer)
     assert_refused(answer, 400, "BadRequest", "not allowed when using continue")
 
 
-# A watch tells every change after its version, once, in order.
+# A watch reports every change after its version, once, in order.
 
 
 async def test_a_watch_tells_every_change_in_order(server: ContractServer) -> None:
@@ -1403,7 +1403,7 @@ async def test_a_watch_by_field_tells_a_binding_as_a_deletion(server: ContractSe
         come = await bound.read_line()
 
     assert describe_events([added, gone, come]) == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "a")]
-    # it is told as it was, with the version at which it went
+    # it is reported as it was, with the version at which it was deleted
     assert "nodeName" not in gone["object"]["spec"]
     assert gone["object"]["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
 
@@ -1456,7 +1456,7 @@ async def test_a_selector_is_refused(
     ids=["asked for", "no version", "version 0"],
 )
 async def test_a_watch_says_when_everything_is_told(server: ContractServer, query: dict[str, Json]) -> None:
-    """To who takes bookmarks. It is what client-go asks for instead of a list."""
+    """To clients that accept bookmarks. client-go asks for this instead of a list."""
     for name in ("a", "b"):
         await server.a_pod(name, labels={"app": "x"})
     await server.a_pod("c")

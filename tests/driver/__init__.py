@@ -1,4 +1,4 @@
-"""NVIDIA's own driver in virtual machines, beside a PCI function that is not there: what the simulated driver cannot prove.
+"""NVIDIA's own driver in virtual machines, beside a simulated PCI function: what the simulated driver cannot prove.
 
     make driver-test                     all of it; python -m tests.driver -k opened, pytest's options, for a part
 

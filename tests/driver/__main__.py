@@ -1,4 +1,4 @@
-"""`make driver-test`: kernels, modules and libraries are there before the first test needs them.
+"""`make driver-test`: prepares kernels, modules and libraries, then runs the tests.
 
     python -m tests.driver [pytest's options]
 
@@ -22,7 +22,7 @@ from tests.machine.packages import NoPackagesError
 
 HERE = Path(__file__).parent
 TIMEOUT_SECONDS = 400
-"""Of one test, its machine's boot included."""
+"""For one test, including its machine's boot."""
 
 
 def main(options: Sequence[str]) -> int:

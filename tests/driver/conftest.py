@@ -62,7 +62,7 @@ def _is_of_this_suite(item: pytest.Item) -> bool:
 
 @pytest.fixture(scope="session")
 def programs() -> list[Path]:
-    """Those of this folder, and the ones that the simulated driver has, all without a C library."""
+    """The programs of this folder and those of the simulated driver, all without a C library."""
     calls = [DRIVER_PROGRAMS / name for name in (*CALLS, "rm.h", "nv.h")]
     made_of = fingerprint_of(*sorted(PROGRAMS.glob("*.c")), *calls, Path(__file__))
     made = build_once(BUILT / f"driver-programs-{made_of}", compile_programs)
@@ -115,7 +115,7 @@ def driver(machine_with_driver: RealDriver) -> RealDriver:
 def opened_machine(
     request: pytest.FixtureRequest, programs: list[Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RealDriver]:
-    """A program keeps the card open meanwhile: each first open of it takes seconds."""
+    """A program keeps the card open meanwhile, since each first open takes seconds."""
     which: DriverOnKernel = request.param
     files = opened_files(which, tmp_path_factory.mktemp("library"))
     for program in programs:

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.machine import packages
 
 COMPONENTS = "contrib non-free non-free-firmware"
-"""Of a suite; `main` has nothing of NVIDIA's, and its list is the longest."""
+"""The components of a suite; `main` has nothing of NVIDIA's, and its list is the longest."""
 SOURCE_PACKAGE = "nvidia-open-kernel-source"
 USER_PACKAGES = ("libcuda1", "libnvidia-ml1", "nvidia-smi")
 FIRMWARE_PACKAGE = "firmware-nvidia-gsp"
@@ -35,7 +35,7 @@ RELEASES: Mapping[str, NvidiaRelease] = {
     "535": NvidiaRelease("535.261.03", "bookworm", "1"),
     "550": NvidiaRelease("550.163.01", "trixie", "2"),
 }
-"""By branch. Exact, since what the fake GSP answers lies at offsets of one release."""
+"""By branch. Exact versions, since the fake GSP answers at the offsets of one release."""
 
 
 def fetch_sources(branch: str, into: Path) -> None:

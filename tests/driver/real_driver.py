@@ -28,12 +28,12 @@ FILES_VARIABLE = "VRAMPACK_NVIDIA_FILES"
 """A folder: BRANCH/ has what nvidia_packages.py fetched."""
 WINDOW_BASE = 0x40000000
 PARAMETERS = f"memmap=352M$0x{WINDOW_BASE:x}"
-"""Memory that the kernel leaves alone: registers and windows of two functions, and a margin."""
+"""Memory that the kernel does not use: registers and windows of two functions, and a margin."""
 MEMORY_MIB, OPENED_MEMORY_MIB = 1536, 2048
 REAL = "real"
 """The folder of /lib with NVIDIA's modules."""
 OPENED_BRANCH = "535"
-"""Whose GSP `fakepci` knows."""
+"""The release whose GSP `fakepci` simulates."""
 AGENT = "tests.shim.preload.real_agent"
 SHIPPED_LIBRARY = "/lib/libvrampack.so"
 HOPPER = ("device=0x2330", "boot0=0x180000a1", "boot42=0x180a1000", "poke=0x200bc,0xff", "gsp=1")
@@ -64,7 +64,7 @@ class DriverOnKernel:
 
 
 CHOSEN = os.environ.get("VRAMPACK_DRIVERS", "535-5.10 535-6.1 550-6.1 550-6.12").split()
-"""Each is built for minutes the first time; a change is checked on fewer of them than a release."""
+"""Each takes minutes to build the first time; a change is tested on fewer of them than a release."""
 COMBINATIONS = tuple(DriverOnKernel(*each.split("-")) for each in CHOSEN)
 OPENED = tuple(each for each in COMBINATIONS if each.branch == OPENED_BRANCH)
 
@@ -98,7 +98,7 @@ class RealDriver:
             self.machine.rmmod("vrampack")
 
     def unload(self) -> None:
-        """All that is there, in order."""
+        """Unloads what is loaded, in order."""
         self.unload_shim()
         for name in [each for each in ("nvidia_uvm", "nvidia", "fakepci") if each in self.world.loaded()]:
             self.machine.rmmod(name)
@@ -129,7 +129,7 @@ def read_differences(before: str, after: str) -> list[str]:
 
 
 def opened_files(which: DriverOnKernel, folder: Path) -> dict[str, Content]:
-    """What an opened card wants beside the rest: firmware, and for the library an agent and a program linked to libc."""
+    """What an opened card needs besides: firmware, and for the library an agent and a program linked to libc."""
     program = build_fake_driver(BUILT).app
     files = machine_files(which) | _firmware(which) | python_files([AGENT]) | libraries(program)
     return files | {"/bin/app-linked": program, SHIPPED_LIBRARY: build_library(folder)}
@@ -147,7 +147,7 @@ def machine_files(which: DriverOnKernel) -> dict[str, Content]:
 def boot_machine(
     which: DriverOnKernel, programs: Sequence[Path], files: dict[str, Content], *, is_opened: bool = False
 ) -> VirtualMachine:
-    """Where probes come and go while others run, processors take turns; races want them both."""
+    """Where probes come and go while other programs run, processors take turns; races need both."""
     return VirtualMachine(
         prepare_kernel(which.kernel),
         programs=programs,

@@ -75,7 +75,7 @@ def test_s1_two_pods_share_the_card_and_nvidia_smi_says_so(card: RealDriver) -> 
 
 
 def test_s2_a_greedy_neighbour_harms_only_itself(card: RealDriver) -> None:
-    """It is refused whatever it tries, and killed; those beside it keep what they have."""
+    """Whatever it tries is refused, and it is killed; the others keep what they have."""
     before = read_lost_mib(card)
     with limited(card, "a").running("app", f"{APP_MIB}", "--hold") as neighbour:
         neighbour.says("holding")
@@ -118,7 +118,7 @@ def test_a_second_thread_that_changes_a_call_wins_nothing(card: RealDriver, kind
 
 
 def test_calls_without_sense_leave_nothing_behind(card: RealDriver) -> None:
-    """Random words in every call that the module looks into: the driver answers, and all is given back at the end."""
+    """Random words in every call that the module checks: the driver answers, and everything is freed at the end."""
     before = read_lost_mib(card)
     place = limited(card, "a")
     with place.running("malformed", "4000", f"{SEED}") as program:
@@ -131,7 +131,7 @@ def test_calls_without_sense_leave_nothing_behind(card: RealDriver) -> None:
 
 @pytest.mark.parametrize(("way", "kept_mib"), [("keep", 4000), ("many", 4250)])
 def test_exported_memory_stays_charged_until_its_file_is_closed(card: RealDriver, way: str, kept_mib: int) -> None:
-    """Its handles are freed, and the driver keeps it: a gigabyte to a file, or four quarters."""
+    """Its handles are freed, and the driver keeps the memory: a gigabyte in a file, or four quarters."""
     before = read_lost_mib(card)
     with limited(card, "a").running("export", way, "1000") as program:
         program.says("kept 4000 MiB, then 0x51")

@@ -1,4 +1,4 @@
-"""The library before NVIDIA's own allocator: programs that call through libc, and nvidia-smi, see a card of 4301 MiB."""
+"""The library in front of NVIDIA's own allocator: programs that call through libc, and nvidia-smi, see a card of 4301 MiB."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ APP, APP_MIB = "app-linked", 3193
 AGENT_FOLDER = "/var/lib/vrampack"
 LIBRARY = f"{AGENT_FOLDER}/preload/libvrampack.so"
 START_SECONDS = 120
-"""Of Python without KVM."""
+"""Python starts slowly without KVM."""
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +47,7 @@ def test_a_program_linked_to_libc_hears_what_it_hears_of_the_simulated_driver(
 
 
 def test_s1_and_s2_through_the_library(container: BudgetPlace, card: RealDriver) -> None:
-    """nvidia-smi inside has the limit, on the node the card; the greedy program is refused, the other one goes on."""
+    """nvidia-smi shows the limit inside, and the card on the node; the greedy program is refused, the other one goes on."""
     on_node = BudgetPlace(card.machine, GuestStart())
     at_rest, total = read_smi(on_node)
     with container.running(APP, f"{APP_MIB}", "--hold") as first:

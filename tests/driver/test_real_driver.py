@@ -1,4 +1,4 @@
-"""The module beside NVIDIA's driver: what it counts on is there, nothing changes for programs, and both come and go."""
+"""The module beside NVIDIA's driver: what it relies on exists, nothing changes for programs, and both can be loaded and unloaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asks the independent auditor about a cluster, through the command line that anybody else would use."""
+"""Asks the independent auditor about a cluster, through the public command line."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def bind_bench(
 def restart_extender(cluster: ControlPlane) -> None:
     """Start the API server that a test has ended, and wait until it serves as before.
 
-    Until it has read its roles it refuses everybody: that is not the shipped roles' fault.
+    Until it has read its roles it refuses every account: that is not the shipped roles' fault.
     """
     cluster.apiserver.start()
     cluster.apiserver.wait_ready(f"{cluster.api_url}/readyz", ca_file=cluster.ca_file)

@@ -99,13 +99,13 @@ def transcript(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def excused() -> list[str]:
-    """What the auditor may not hold against the product in this test: objects that the test itself spoils."""
+    """Objects that the test itself spoils, which the auditor must not count as the product's fault."""
     return []
 
 
 @pytest.fixture(autouse=True)
 def _checked(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every test that touches the cluster is checked and cleaned up after: a promise kept for some tests is none."""
+    """Every test that touches the cluster is checked and cleaned up after: a promise must hold in all tests."""
     if "cluster" not in request.fixturenames:
         yield
         return
@@ -147,7 +147,7 @@ def _before_the_api(cluster: ControlPlane) -> FaultProxyThread:
 def _let_settle(front: FaultProxyThread) -> None:
     """Let calls in flight end while the scheduler still listens; one that a test left hanging is cut afterwards.
 
-    A pod is bound a moment before the scheduler hears so: killed in between, the answer would count as unknown.
+    A pod is bound a moment before the scheduler learns of it: killed in between, the answer would count as unknown.
     """
     with suppress(TimeoutError):
         front.settled(within=2)

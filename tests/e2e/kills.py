@@ -1,4 +1,4 @@
-"""The moments at which an extender is killed, each brought about and not hoped for.
+"""The moments at which an extender is killed, each arranged and not left to chance.
 
     scheduler --bind--> front --> extender --POST--> proxy --> API server
                         3 stops                      1 stops   2 stops
@@ -51,7 +51,7 @@ Kill = Callable[[KillScene], None]
 
 
 def before_the_post_leaves(scene: KillScene) -> None:
-    """The place is reserved; the API server has not heard of it and never will."""
+    """The place is reserved; the API server does not know of it and never will."""
     held = scene.api.when("POST", BINDING).hold(times=1)
     _some_pods(scene)
     scene.api.reached(held, within=REACHED_SECONDS)

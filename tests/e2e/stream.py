@@ -1,4 +1,4 @@
-"""A stream of pods that come and go and always fit: whatever is left unbound is somebody's fault.
+"""A stream of pods that come and go and always fit: any pod left unbound is an error.
 
 No more than 100 of the 240 units are ever asked for at once, and no pod wants more than 6 units of each of two cards. For
 one to fit nowhere, three cards of each of the four nodes would have to hold 10 units or more: 120.

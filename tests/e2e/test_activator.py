@@ -1,4 +1,4 @@
-"""Room that the scheduler heard of before us, or that no event tells of: who waits for it is bound, and not by the flush.
+"""Capacity that the scheduler saw before us, or that no event reports: a pod that waits for it is bound, and not by the flush.
 
 The extender's watch comes late, as it may: the scheduler asks about the freed room first and is refused.
 """

@@ -1,4 +1,4 @@
-"""Causes of which the scheduler hears nothing, or too early, and which may let a waiting pod in: a kick brings it back.
+"""Changes that the scheduler does not see, or sees too early, and that may let a waiting pod in: an activation brings it back.
 
 Freed room and healed cards are in `test_kicks`. In each the scheduler is left without a reason of its own, or asks while our
 watch still shows the old state.
@@ -49,7 +49,7 @@ def ours(
 def test_the_place_of_a_refused_bind_is_used(
     cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
-    """The API server refuses a Binding of a pod with scheduling gates. No scheduler knows of that bind, so none hears of it."""
+    """The API server refuses a Binding of a pod with scheduling gates. No scheduler knows of that bind, so none gets an answer."""
     gated = pod_manifest("gated", 15)
     gated["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
     made = cluster.request_ok("POST", PODS, gated)

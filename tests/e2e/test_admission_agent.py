@@ -59,7 +59,7 @@ def writes_another_status(post: AgentAdmissionBench) -> bool:
 
 
 def writes_without_a_node(post: AgentAdmissionBench) -> bool:
-    """A token that names no node, as anybody gets who may create tokens."""
+    """A token that names no node, which any account that may create tokens can get."""
     token = post.cluster.token(SYSTEM, AGENT)
     body = {"metadata": {"annotations": {"vrampack.dev/cards": "{}"}}}
     return post.patch(post.own, body, token=token) == HTTPStatus.OK

@@ -72,7 +72,7 @@ def created_with(key: str, *, units: int | None = 4) -> Attack:
 
 
 def added_by(subresource: str, key: str = OF_ONE, *, units: int | None = 4) -> Attack:
-    """Before its sandbox is made, or made again."""
+    """Before its sandbox is created, or recreated."""
 
     def attack(bench: AdmissionBench) -> bool:
         name = bench.create_pod(admission_pod(admission_container(units=units)))

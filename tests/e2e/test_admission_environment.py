@@ -244,7 +244,7 @@ def test_the_refusal_of_an_ephemeral_container_names_field_and_cure(bench: Admis
 
 
 def test_a_mirror_pod_takes_no_ephemeral_container(bench: AdmissionBench) -> None:
-    """The API server says so itself, so the policies need no word about it."""
+    """The API server itself refuses it, so the policies need not."""
     bench.as_kubelet(bench.build_static_pod())
     status, answer = bench.add_debug_container("static", admission_container("debugger"))
     assert status == HTTPStatus.UNPROCESSABLE_ENTITY

@@ -164,7 +164,7 @@ def test_a_pod_with_records_is_replaced_by_what_was_read(bench: AdmissionBench) 
 
 
 def test_only_that_key_of_gpushares_domain_is_a_record(bench: AdmissionBench) -> None:
-    """What merely begins alike is not believed by anybody, so it stays free."""
+    """A name that merely begins alike is read by no program, so it stays free."""
     free = {"gpushare.alibabacloud.com/note": "seen", f"{GPUSHARE_V3}-note": "seen"}
     assert bench.annotations(bench.create_pod(admission_pod(annotations=free))) == free
 

@@ -1,4 +1,4 @@
-"""Requests that no card can ever meet are refused at once, naming the field and the cure."""
+"""Requests that no card can ever meet are refused at once, naming the field and the fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Containers that ask for no GPU are told `void`, whatever their image, `envFrom` or the pod says; NVIDIA's own are left alone."""
+"""Containers that ask for no GPU get `void`, whatever their image, `envFrom` or the pod says; NVIDIA's own are left alone."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_pods_that_look_after_the_cards_see_them(cluster: ControlPlane) -> None:
 
 
 def _shown_values(spec: Json) -> dict[str, str | None]:
-    """What each container is told of cards."""
+    """What each container's environment says of cards."""
     return {
         each["name"]: next((e["value"] for e in each.get("env", []) if e["name"] == "NVIDIA_VISIBLE_DEVICES"), None)
         for kind in ("containers", "initContainers")

@@ -260,7 +260,7 @@ OF_VOID_GUARD: dict[str, tuple[Edit, Attack]] = {
     ),
 }
 DEBUGGING_UNDER_VOID_GUARD: dict[str, tuple[Edit, Attack]] = {
-    # The pod is made as ever; the mutation leaves a container alone that names the variable.
+    # The pod is created as usual; the mutation leaves a container alone that names the variable.
     "resource pods/ephemeralcontainers": (
         without_resource("pods/ephemeralcontainers"),
         debugs_naming_cards_with(CARDS),

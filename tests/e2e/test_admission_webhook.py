@@ -144,7 +144,7 @@ def test_an_ended_certificate_is_refused_and_said(bench: AdmissionBench, webhook
     kept = ServingCertificate(good["ca.crt"], good["ca.key"], good["tls.crt"], good["tls.key"])
     ended = renew_if_due(kept, [NAME], timedelta(days=1), now - timedelta(days=2))
     webhook.mount({"tls.crt": ended.certificate, "tls.key": ended.key})
-    webhook.process.kill()  # a connection that stands is not asked again
+    webhook.process.kill()  # an open connection is not checked again
     webhook.start(wait=False)
     try:
         status, answer = bench.post_pod(admission_pod())

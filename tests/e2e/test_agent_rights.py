@@ -303,7 +303,7 @@ def test_metrics_by_token_take_two_questions_and_no_other_rule(stolen: StolenTok
 
 
 async def test_a_token_that_names_no_node_reads_nothing(stolen: StolenToken) -> None:
-    """As anybody gets who may create tokens of the account."""
+    """Which any account that may create tokens of this one can get."""
     kubeconfig = stolen.cluster.kubeconfig(SYSTEM, AGENT)
     api = NodeApi(
         await load_credentials(kubeconfig),

@@ -81,7 +81,7 @@ def test_a_pod_that_names_no_scheduler_is_told_the_name(bench: AdmissionBench) -
 
 
 def test_a_pod_that_asks_names_no_cards_itself(bench: AdmissionBench) -> None:
-    """The refusal names container, field and cure; `void` is what the node would say too."""
+    """The refusal names container, field and fix; the node would set `void` too."""
     pod = admission_pod(admission_container(units=4), admission_container("plain", env=[EVERY_CARD]))
     pod["spec"]["schedulerName"] = "vrampack"
     status, answer = bench.post_pod(pod)

@@ -242,7 +242,7 @@ def test_a_node_that_vanished_gets_no_binding(
 
 
 def test_a_lost_reply_is_looked_up(cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread) -> None:
-    """The Binding was written, its reply was not heard: the pod itself says so within the same call."""
+    """The Binding was written and its reply lost: the pod itself shows it within the same call."""
     pod = made(cluster, ours)
     api_proxy.freeze_watches()
     api_proxy.when("POST", BINDING).cut_after_write(times=1)
@@ -414,7 +414,7 @@ def test_a_pod_that_asks_for_nothing_is_bound_plainly(cluster: ControlPlane, our
 
 
 def test_a_pod_of_another_uid_cannot_be_freed_or_bound(cluster: ControlPlane, ours: ExtenderProgram) -> None:
-    """A call that names somebody's uid under a name that does not exist changes nothing of that pod."""
+    """A call with another pod's uid under a name that does not exist does not change that pod."""
     pod = made(cluster, ours)
     assert post_bind(ours, pod, "gpu-0") == ""
     cluster.wait_until(lambda: read_ledger_states(ours) == {"a on gpu-0/0": "bound, 4"})

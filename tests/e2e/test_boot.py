@@ -60,7 +60,7 @@ def test_each_side_of_the_extender_can_be_watched_and_broken(
 
     cluster.wait_until(lambda: _bound(cluster, "asks"))
     assert front is not None
-    front.settled()  # the pod is bound a moment before the scheduler hears so
+    front.settled()  # the pod is bound a moment before the scheduler learns of it
 
     binds = [line for line in map(json.loads, transcript.read_text().splitlines()) if line["verb"] == "bind"]
     assert cut.hits == 1
@@ -89,7 +89,7 @@ def test_the_scheduler_still_counts_gpu_memory_although_it_no_longer_scores_by_i
 
 
 def test_a_refused_request_of_our_account_is_noticed(cluster: ControlPlane) -> None:
-    """The check after each test is worth nothing if it cannot see."""
+    """The check after each test is worth nothing if it cannot find a fault."""
     status, _ = cluster.request("GET", "/api/v1/secrets", token=cluster.token(NAMESPACE, ACCOUNT))
 
     (refusal,) = cluster.wait_until(cluster.refusals.drain)

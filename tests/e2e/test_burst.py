@@ -1,4 +1,4 @@
-"""Hundreds of pods at once: all of them are bound, on no more cards than they fill, and it is said how long that took.
+"""Hundreds of pods at once: all of them are bound, on no more cards than they fill, and the time is printed.
 
 `VRAMPACK_BURST_PODS` (200) says how many.
 """

@@ -1,4 +1,4 @@
-"""The chart through the engine of Argo CD: what it has applied it finds as it should be, and it takes no file away."""
+"""The chart through the engine of Argo CD: what it has applied it finds in sync, and it prunes no file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OURS = ("--set", f"{CERTIFICATE}.source=secret,{CERTIFICATE}.secretName=ours,{CE
 """A Job that goes away when it has ended is a difference, so the certificate is from elsewhere; who signed it follows."""
 HOOK = ("mutatingwebhookconfiguration", "vrampack-environment")
 AS_IT_WAS = ("unchanged", "configured", "PruneSkipped")
-"""The second is said of every apply of what an API server writes otherwise: `1G` for its number."""
+"""The second comes with every apply of a value that an API server writes differently: `1G` for its number."""
 
 
 @pytest.fixture(scope="module")

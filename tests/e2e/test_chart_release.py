@@ -1,6 +1,6 @@
 """A release of the chart on a real API server, by Helm 3 and by Helm 4: installed, changed, taken back, removed.
 
-No kubelet runs here: whether a container would be started again is told by the pod templates and generations of workloads.
+No kubelet runs here: pod templates and generations of workloads show whether a container would be restarted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""More pods than there is room for, coming and going: no card is over at any moment, and who waits has no place.
+"""More pods than there is room for, coming and going: no card is ever over its capacity, and a pod that waits has no place.
 
 20 nodes of 8 cards are asked for 130 % of what they have. `VRAMPACK_CHURN_SECONDS` says for how long pods come and go (20),
 `VRAMPACK_SEED` repeats a run. At the end a waiting pod that would fit waits for the scheduler's five-minute flush: nothing

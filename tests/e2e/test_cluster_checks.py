@@ -1,4 +1,4 @@
-"""What the extender says of a real cluster around it: its scheduler's configuration, and who else has its resource.
+"""What the extender reports about a real cluster: its scheduler's configuration, and what else has its resource.
 
 That its own role lets it look is tried in `test_kubeadm.py`: here the account has the scheduler's roles as well.
 """
@@ -74,7 +74,7 @@ def test_why_such_a_class_is_a_fault(
     scheduler: Callable[..., ManagedProcess],
     device_class: str,
 ) -> None:
-    """A node that advertises the resource is filled as ever; a pod that only another could take waits, and we are not asked."""
+    """A node that advertises the resource is filled as usual; a pod that fits only another node waits, and we are not asked."""
     cluster.add_node("full", cards=cards_annotation(published_card(0, units=4)))
     cluster.add_node("agent-is-down", annotations={"vrampack.dev/cards": cards_annotation(published_card(0))})
     running = extender()

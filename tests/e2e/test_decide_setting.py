@@ -1,4 +1,4 @@
-"""`decide: auto` under the real scheduler: who is asked once, who is asked for scores too, and whose node stands."""
+"""`decide: auto` under the real scheduler: which pods get one call, which get scores too, and whose choice of node holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods and nodes that vanish while they are bound, or come back as others: nothing is held for them, nothing given away."""
+"""Pods and nodes that vanish during a bind, or come back as others: nothing stays held for them, and nothing is oversold."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_pod_deleted_during_its_bind_is_bound_nowhere_and_holds_nothing(
 def test_a_pod_deleted_before_its_bind_is_answered_leaves_its_place(
     bench: BindBench, thread: ThreadPoolExecutor
 ) -> None:
-    """The Binding was written, the pod is gone before the extender hears of either."""
+    """The Binding was written, and the pod is gone before the extender learns of either."""
     pod = bench.create_pod()
     held = bench.api.when("POST", BINDING).hold_reply(times=1)
     answer = thread.submit(bench.bind, pod)
@@ -63,7 +63,7 @@ def test_a_pod_deleted_before_its_bind_is_answered_leaves_its_place(
 def test_a_node_deleted_during_a_bind_takes_the_place_with_it(
     bench: BindBench, thread: ThreadPoolExecutor, excused: list[str]
 ) -> None:
-    """The API server binds to a node that is gone. That is said truly, and counts if the node comes back."""
+    """The API server binds to a node that is gone. The answer says so, and the pod counts if the node comes back."""
     excused.append("pod default/a")
     pod = bench.create_pod(units=9)
     held = bench.api.when("POST", BINDING).hold(times=1)

@@ -26,7 +26,7 @@ RULES = (
 
 @pytest.fixture
 def reader(cluster: ControlPlane) -> Iterator[Path]:
-    """The kubeconfig of somebody who may read pods and nodes, and nothing else."""
+    """The kubeconfig of a user who may read pods and nodes, and nothing else."""
     namespace = cluster.namespace("reader")
     subject = {"kind": "ServiceAccount", "name": "default", "namespace": namespace}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": namespace}

@@ -96,7 +96,7 @@ def test_the_check_of_the_manual_says_that_pods_are_wired(cluster: ControlPlane)
 
 
 def test_an_uninstall_leaves_nothing_and_takes_no_pod_along(cluster: ControlPlane) -> None:
-    """A namespace takes its time to go; whatever stands in it may be gone before kubectl asks."""
+    """A namespace takes time to go; its objects may be gone before kubectl asks."""
     cluster.request_ok("POST", PODS, pod_manifest("asks", 4))
     try:
         for folder in (EXACT, SHAPE):

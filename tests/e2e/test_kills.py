@@ -53,7 +53,7 @@ def test_nothing_is_lost_in_a_kill(
 
 
 def in_batches(count: int, random: Random) -> list[list[Callable[[KillScene], None]]]:
-    """So many deaths in all, each kind as often as any other, in an order of chance."""
+    """So many deaths in all, each kind equally often, in random order."""
     deaths = [KILLS[number % len(KILLS)] for number in range(count)]
     batches = [deaths[at : at + len(KILLS)] for at in range(0, count, len(KILLS))]
     for batch in batches:

@@ -37,7 +37,7 @@ def bench(
 def test_whatever_happens_to_bindings_every_pod_is_bound_once(
     bench: BindBench, scheduler: Callable[..., ManagedProcess]
 ) -> None:
-    """Throttled, failed, cut before and after the write, and slower than a bind may be: one each, then all is well."""
+    """Throttled, failed, cut before and after the write, and slower than a bind may be: one each, then no fault."""
     bindings = bench.api.when("POST", BINDING)
     bindings.answer(429, headers={"Retry-After": "1"}, times=1)
     bindings.answer(500, times=1)

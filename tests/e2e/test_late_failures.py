@@ -58,7 +58,7 @@ def test_pods_leave_a_node_on_which_every_bind_fails(
     sys.stdout.write(f"decide {decide}, {status}: binds that failed {failing.hits}, pods by attempts {attempts}\n")
     in_time = sum(pods for tried, pods in attempts.items() if tried <= MOST_ATTEMPTS[status])
     assert in_time >= LEAST_SHARE * COUNT
-    # After a 500 the place stays held until it is known what came of it: then no more pods fit there than there are cards.
+    # After a 500 the place stays held until the outcome is known: then no more pods fit there than there are cards.
     assert failing.hits >= CARDS, "hardly a pod tried the node"
     wait_until_recounted(cluster, ours)
 

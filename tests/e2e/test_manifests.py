@@ -48,7 +48,7 @@ def test_every_object_applies_without_a_warning(cluster: ControlPlane, folder: s
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_documented_patch_puts_the_api_servers_addresses_into_the_policy(tmp_path: Path, shape: str) -> None:
-    """As `docs/admission.md` has it, in a kustomization of somebody's own. That the policy is enforced is the network's work."""
+    """As `docs/admission.md` has it, in a user's own kustomization. Enforcing the policy is the network's task."""
     text = (REPOSITORY / "docs" / "admission.md").read_text().partition("**Addresses.**")[2]
     patches = yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0])
     folder = os.path.relpath(MANIFESTS / "webhook" / shape, tmp_path)

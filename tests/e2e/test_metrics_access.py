@@ -1,4 +1,4 @@
-"""The agent's metrics behind TLS and a token: who reads them is RBAC's word, asked with the rights that the chart gives for it."""
+"""The agent's metrics behind TLS and a token: RBAC decides who reads them, asked with the rights that the chart grants for it."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ BACK_SECONDS = 10
 
 @pytest.fixture
 def bench(cluster: ControlPlane, extender: Callable[..., ExtenderProgram], api_proxy: FaultProxyThread) -> BindBench:
-    """The proxy stands aside: these calls go to the API server itself."""
+    """The proxy is not involved: these calls go to the API server itself."""
     for name in NODES:
         cluster.add_node(name, cards=read_cards_of(name))
     return BindBench(cluster, extender(), api_proxy)
@@ -72,7 +72,7 @@ def test_an_extender_that_starts_before_the_api_server_waits_for_it(bench: BindB
 def test_a_store_that_hangs_keeps_places_until_it_has_spoken(
     bench: BindBench, scheduler: Callable[..., ManagedProcess]
 ) -> None:
-    """The API server takes the Binding and cannot say what became of it."""
+    """The API server accepts the Binding and cannot report the outcome."""
     waits, other = bench.create_pod("waits", 9), bench.create_pod("other", 9)
     with bench.cluster.etcd.paused():
         unknown_in_time(bench, waits, "gpu-0")

@@ -74,7 +74,7 @@ def wait_flagged(cluster: ControlPlane, both: Both, count: int) -> None:
 def test_a_card_that_both_sold_is_flagged_and_gets_no_further_pod(
     cluster: ControlPlane, both: Both, api_proxy: FaultProxyThread, excused: list[str]
 ) -> None:
-    """Neither hears of the other's bind, until both do."""
+    """Neither sees the other's bind, until both do."""
     excused.append("node gpu-0 card 0")
     cluster.add_node("gpu-0", cards=cards_annotation(published_card(0)))
     a, b, small, more = made(cluster, both, "a", "b", "small", "more", units=8)

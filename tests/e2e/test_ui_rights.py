@@ -24,7 +24,7 @@ API_GROUP = "rbac.authorization.k8s.io"
 
 @pytest.fixture
 def team(cluster: ControlPlane) -> Iterator[tuple[str, Path]]:
-    """A namespace, and the kubeconfig of somebody who may list its pods, all nodes, and nothing else."""
+    """A namespace, and the kubeconfig of a user who may list its pods, all nodes, and nothing else."""
     namespace = cluster.namespace("team")
     subjects = [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}]
     metadata = {"name": namespace}

@@ -46,7 +46,7 @@ def test_a_watch_that_is_cut_goes_on_with_what_it_missed(bench: BindBench) -> No
 
 
 def expired_watch(bench: BindBench) -> None:
-    """410 as an event on a watch that stands."""
+    """410 as an event on an open watch."""
     assert bench.api.expire_watches() == 2
 
 

@@ -29,7 +29,7 @@ sys.exit(main(sys.argv[1:]))
 def test_a_wrong_clock_changes_no_placement(
     cluster: ControlPlane, extender: Callable[..., ExtenderProgram], api_proxy: FaultProxyThread, seconds: int
 ) -> None:
-    """Only the time that gpushare's readers are told is wrong, and a successor with a right clock makes nothing of it."""
+    """Only the time shown to gpushare's readers is wrong, and a successor with a right clock ignores it."""
     wrong = (sys.executable, "-c", OTHER_CLOCK, str(seconds), "serve")
     with bind_bench(cluster, extender, api_proxy, command=wrong) as bench:
         bench.bound("first", 6)

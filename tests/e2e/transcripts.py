@@ -1,4 +1,4 @@
-"""Reads the transcript of verb calls: what the scheduler asked about one pod, in which order, and what it heard."""
+"""Reads the transcript of verb calls: what the scheduler asked about one pod, in which order, and the answers."""
 
 from __future__ import annotations
 

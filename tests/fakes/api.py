@@ -1,4 +1,4 @@
-"""An API server's door without a network: pods in memory, and Bindings as the real one takes them.
+"""An API client without a network: pods in memory, and Bindings as the real server takes them.
 
 For tests in which the network says nothing, run thousands of times over; faults belong to the cutting proxy.
 """
@@ -28,7 +28,7 @@ class FakeKubeApi(Api):
         """Pod uid and node of every Binding that was written."""
         self.gets: list[tuple[str, str]] = []
         self.bind_errors: list[Exception] = []
-        """What the next Bindings are answered; nothing is written."""
+        """The answers to the next Bindings; nothing is written."""
 
     async def close(self) -> None:
         pass

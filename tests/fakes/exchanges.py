@@ -1,4 +1,4 @@
-"""The book a proxy keeps: every request and what became of it, the rules in force, and who waits for what.
+"""The record that a proxy keeps: every request and what became of it, the rules in force, and the waiters.
 
 Everything here runs on the proxy's loop. Waiting is for a state, never for a time: whatever changes the book wakes all.
 """
@@ -63,7 +63,7 @@ class ExchangeLog:
         self._rules.append(rule)
 
     def clear(self) -> None:
-        """No rule is in force any more; what they hold goes on."""
+        """End all rules; requests that they hold go on."""
         for rule in self._rules:
             rule.stop()
             rule.released = True
@@ -88,7 +88,7 @@ class ExchangeLog:
         self.notify()
 
     def apply_fault(self, rule: ProxyRule) -> None:
-        """The rule's fault has come to pass once more."""
+        """The rule's fault has happened once more."""
         rule.hits += 1
         self.notify()
 
@@ -114,6 +114,6 @@ class ExchangeLog:
                 await self._changed.wait()
 
     def notify(self) -> None:
-        """Something has changed: everybody who waits looks again."""
+        """Something has changed: wake all waiters."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()

@@ -30,7 +30,7 @@ def _nothing() -> None:
 
 @dataclass(slots=True, eq=False)
 class ProxyRule:
-    """One fault, for the requests that match; `hits` counts the times it bit."""
+    """One fault, for the requests that match; `hits` counts how often it happened."""
 
     method: str
     pattern: re.Pattern[str]

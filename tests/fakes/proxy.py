@@ -122,7 +122,7 @@ class FaultProxy:
         return self._over(method, pattern)
 
     async def reached(self, rule: ProxyRule, times: int = 1, *, within: float = WITHIN_SECONDS) -> None:
-        """Wait until a fault has come to pass so many times: the request is held, answered or cut now."""
+        """Wait until a fault has happened so many times: the request is held, answered or cut now."""
         await self._expect(lambda: rule.hits >= times, f"{rule} to be reached {times} times", within)
 
     async def settled(self, *, within: float = WITHIN_SECONDS) -> None:

@@ -33,7 +33,7 @@ ANSWERED = "answered"
 
 
 class CutError(Exception):
-    """The caller's connection is to be closed without an answer; says why."""
+    """The caller's connection has to be closed without an answer; carries the reason."""
 
 
 class RelayConnection:

@@ -122,7 +122,7 @@ async def test_a_sidecar_keeps_its_ids_for_itself() -> None:
 
 
 async def test_an_unregistered_resource_is_admitted_without_a_call() -> None:
-    """Kubelet takes it for no device at all: the pod is admitted, and started, without plugin or fence."""
+    """Kubelet does not treat it as a device: the pod is admitted and started without plugin or fence."""
     async with kubelet_rig() as rig:
         pod = kubelet_pod(resource="example.com/other")
         assert await rig.kubelet.admit(pod)

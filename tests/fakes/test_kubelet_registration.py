@@ -1,4 +1,4 @@
-"""Registration and lists: what a device plugin meets at kubelet's own socket."""
+"""Registration and lists: how kubelet's own socket behaves towards a device plugin."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_a_list_over_four_mebibytes_ends_the_stream() -> None:
 
 
 async def test_an_older_stream_goes_on_pushing_into_the_same_resource() -> None:
-    """The newest registration gets the calls, but lists come from both, and the last one stands."""
+    """The newest registration gets the calls, but both send lists, and the last one counts."""
     async with kubelet_rig() as rig, rig.plugin_named("second.sock", ["other"]) as second:
         await second.register()
         await rig.kubelet.until(lambda: rig.kubelet.healthy_ids(MEMORY) == {"other"})

@@ -139,7 +139,7 @@ def plain_upstream() -> Iterator[int]:
             self.wfile.write(b"{}")
 
         def log_message(self, *_: object) -> None:
-            """Tests are quiet."""
+            """Keeps the tests' output quiet."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Routes) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))

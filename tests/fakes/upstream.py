@@ -1,4 +1,4 @@
-"""A little server to put a proxy in front of: it remembers what it was sent, byte for byte, and answers what it is told."""
+"""A small server behind a proxy: it records what it was sent, byte for byte, and answers as configured."""
 
 import asyncio
 import ssl

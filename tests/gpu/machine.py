@@ -22,7 +22,7 @@ from vrampack.agent.limits.workload import ResolvedContainer
 
 HERE = Path(__file__).parent
 EVERYBODY = CgroupOwner("gpu-test", "gpu-test")
-"""Every process that asks is of this one container: there is no kubelet here."""
+"""Every process that asks belongs to this one container: there is no kubelet here."""
 TIMEOUT_SECONDS = 120
 
 Json: TypeAlias = Any
@@ -53,7 +53,7 @@ class ProgramRun:
 
 
 def first_card() -> RealCard | None:
-    """As nvidia-smi says without any library of ours; None where there is no GPU."""
+    """What nvidia-smi reports without our library; None where there is no GPU."""
     if shutil.which("nvidia-smi") is None:
         return None
     query = "--query-gpu=uuid,name,driver_version,memory.total"
@@ -67,7 +67,7 @@ def first_card() -> RealCard | None:
 
 
 def interception() -> str:
-    """Which runtime stands between programs and the kernel, as far as it can be seen; empty for none."""
+    """Which sandbox is between programs and the kernel, as far as it shows; empty for none."""
     version = Path("/proc/version").read_text()
     return "gVisor" if "gVisor" in version or Path("/proc/sentry-meminfo").exists() else ""
 
@@ -129,7 +129,7 @@ class GpuMachine:
 
     @asynccontextmanager
     async def holding(self, mib: int) -> AsyncIterator[Json]:
-        """A process that has so much; what it said of itself."""
+        """Runs a process that holds so much, and returns what it reported."""
         process = await self._start([self.cuda, "hold", str(mib)], is_limited=True)
         try:
             assert process.stdout is not None
@@ -169,7 +169,7 @@ class GpuMachine:
             await process.communicate()
 
     async def card_used_mib(self) -> int:
-        """As the driver says to whoever is not limited."""
+        """As the driver tells a program without a limit."""
         query = ["nvidia-smi", "-i", "0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
         return int((await self.run(*query, is_limited=False)).out.split()[0])
 

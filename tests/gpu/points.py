@@ -56,7 +56,7 @@ async def refusal(machine: GpuMachine) -> ObservedRow:
 
 
 async def reports(machine: GpuMachine) -> ObservedRow:
-    """The card looks as big as the limit, and used is what is held."""
+    """The card looks as big as the limit, and its used memory is what is held."""
     async with machine.holding(TAKEN_MIB) as held:
         query = "--query-gpu=memory.total,memory.used,memory.free"
         ran = await machine.run("nvidia-smi", "-i", "0", query, "--format=csv,noheader,nounits")
@@ -69,7 +69,7 @@ async def reports(machine: GpuMachine) -> ObservedRow:
 
 
 async def per_process(machine: GpuMachine) -> ObservedRow:
-    """Our figure of a process is NVML's, but for the context, whose size is point 4."""
+    """Our figure for a process equals NVML's except for the context, whose size is point 4."""
     async with machine.holding(TAKEN_MIB) as held:
         theirs = await _nvml_mib(machine, held.get("pid", -1))
         ours = machine.held_bytes(held.get("pid", -1)) >> 20
@@ -157,7 +157,7 @@ async def gives_back(machine: GpuMachine) -> ObservedRow:
 
 
 def calls(*options: str, mib: int = 64, costs_mib: int | None = None) -> Point:
-    """The program that our simulated driver is tried with, on the real one: it is answered, and the card has less free."""
+    """The test program of our simulated driver, on the real one: its calls succeed, and the card has less free."""
 
     async def point(machine: GpuMachine) -> ObservedRow:
         before = await machine.card_used_mib()

@@ -1,4 +1,4 @@
-"""The rows D1, D2... of docs/gpu-verification.md: whole, and those that the code refers to are there."""
+"""The rows D1, D2... of docs/gpu-verification.md: none is missing, and those that the code refers to exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of the suite for GPUs can be said without one: that it says so, and that it is about what the document lists."""
+"""What can be tested of the GPU suite without a GPU: it says that there is none, and it covers what the document lists."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def serve() -> dict[str, object]:
 
 
 def _until(lines: IO[bytes] | None, word: bytes | None) -> bytes:
-    """What is said up to the line with this word, or to the end."""
+    """The output up to the line with this word, or to the end."""
     said = b""
     for line in lines or ():
         said += line

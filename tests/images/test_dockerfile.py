@@ -24,7 +24,7 @@ LIBRARY_SOURCES = ["shim/core", "shim/preload"]
 
 
 def stages() -> list[list[tuple[str, str]]]:
-    """Instructions and their text, stage by stage; what stands before the first `FROM` comes first."""
+    """Instructions and their text, stage by stage; what precedes the first `FROM` comes first."""
     text = (REPOSITORY / "Dockerfile").read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     made: list[list[tuple[str, str]]] = [[]]
@@ -117,7 +117,7 @@ def test_what_is_removed_is_there(pattern: str) -> None:
 
 
 def test_what_is_removed_is_never_loaded() -> None:
-    """Else the image would not build: better to hear it here, from the change that does it."""
+    """Otherwise the image would not build: this test finds it earlier, in the change that breaks it."""
     done = subprocess.run([sys.executable, "-c", LOADED], check=True, capture_output=True, text=True, cwd=REPOSITORY)
     loaded = {Path(line) for line in done.stdout.splitlines()}
     assert SITE / "kubernetes/aio/client/api_client.py" in loaded

@@ -81,7 +81,7 @@ def test_it_has_the_pinned_packages_and_no_others(container: ImageContainer) -> 
 
 
 def test_starting_compiles_nothing(container: ImageContainer) -> None:
-    """Bytecode that is missing would be made again at every start, and thrown away: the root is read-only."""
+    """Missing bytecode would be recompiled at every start, and thrown away: the root is read-only."""
     assert ask(container, "python")["uncompiled"] == []
 
 
@@ -124,7 +124,7 @@ def test_the_version_is_the_version(container: ImageContainer) -> None:
 
 
 def test_it_serves_and_stops(container: ImageContainer) -> None:
-    """Alive at once, not ready while the API server is away, and gone when told."""
+    """Alive at once, not ready while the API server is away, and it stops when told."""
     seen = ask(container, "serve")
     assert (seen["healthz"], seen["readyz"], seen["exit_code"]) == (200, 503, 0), seen["log"]
     assert "Traceback" not in seen["log"]

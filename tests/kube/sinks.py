@@ -1,4 +1,4 @@
-"""A sink that keeps what a reflector tells it, and lets a test wait for it."""
+"""A sink that keeps what a reflector reports, and lets a test wait for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The door to the API server: what each status means, what a cut or a time-out means, and the one Binding."""
+"""The client of the API server: what each status means, what a cut or a time-out means, and the one Binding."""
 
 from __future__ import annotations
 

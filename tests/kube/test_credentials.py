@@ -1,4 +1,4 @@
-"""A token that cannot be read again ends nothing, and one that was exchanged is used, whatever the clock on the wall says."""
+"""A token that cannot be reread stops nothing, and a replaced one is used, whatever the wall clock says."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ async def test_a_file_that_holds_no_token_leaves_the_last_one(
 
 
 async def test_a_401_is_one_look_into_the_file(setting: CredentialsHarness) -> None:
-    """The call that got it is not made again: what it was for may have a deadline."""
+    """The call that got it is not repeated: its caller may have a deadline."""
     setting.server.replies += [UNAUTHORIZED]
     async with open_client(setting.open_file()) as api:
         setting.file.write_text("second")

@@ -105,7 +105,7 @@ async def test_a_setting_is_kept_whatever_the_api_server_says(read_as: ReadAs) -
 
 
 async def test_a_write_that_is_refused_changes_nothing() -> None:
-    """A policy says no: that is not a matter of who reads."""
+    """A policy refuses: another identity would not help."""
     async with node_api("auto") as stage:
         stage.proxy.when("PATCH", "/nodes/n").answer(403)
         with pytest.raises(RefusedError):

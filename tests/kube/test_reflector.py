@@ -100,7 +100,7 @@ async def test_after_a_cut_it_goes_on_where_it_was(setting: ReflectorHarness) ->
 
 
 async def test_an_event_cut_in_the_middle_is_told_once_and_whole(setting: ReflectorHarness) -> None:
-    """The line breaks while the watch's second event is on its way; nothing is told of the half that came."""
+    """The connection breaks during the watch's second event; the half that arrived is not reported."""
     setting.create("a")
     async with run_reflector(setting.api, setting.sink):
         await setting.sink.told_of("a")
@@ -178,7 +178,7 @@ async def test_a_bookmark_is_a_word_and_advances_the_version(setting: ReflectorH
 
 
 async def test_every_kind_of_event_advances_the_version(setting: ReflectorHarness) -> None:
-    """A deletion too: the next watch would tell of it a second time, and of a namesake that came since a first time."""
+    """Even a deletion: otherwise the next watch would report it again, after a namesake that was created since."""
     async with run_reflector(setting.api, setting.sink):
         await setting.watching()
         wanted = []

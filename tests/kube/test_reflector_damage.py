@@ -15,7 +15,7 @@ from vrampack.kube.objects import PodObject
 
 
 class DamagedStreamHarness:
-    """A server that says what it is told, byte for byte."""
+    """A server that sends what a test gives it, byte for byte."""
 
     def __init__(self, server: FakeUpstream, api: Api) -> None:
         self.server, self.api = server, api

@@ -1,4 +1,4 @@
-"""When a reflector lists again, when it goes on where it was, and what counts as a word of the API server."""
+"""When a reflector lists again, when it resumes, and what counts as an answer of the API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that fails is asked ever more rarely, and one that flaps is not asked as if it had been well."""
+"""A failing server is asked ever more rarely, and a flapping one is not treated as healthy."""
 
 from __future__ import annotations
 

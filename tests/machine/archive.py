@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 Content = bytes | Path
-"""What is in a file, or the file of this machine that it is a copy of. A copy is as old: Python compares that."""
+"""The content of a file, or the file of this machine to copy. A copy keeps its time: Python compares that."""
 END = "TRAILER!!!"
 
 
 def write_archive(into: Path, files: Mapping[str, Content]) -> None:
-    """`files` by their path in the machine, with the folders that they need; runnable as they are here, bytes are not."""
+    """`files` by their path in the machine, with the folders that they need. Copies stay executable; bytes are not."""
     with into.open("wb") as archive:
         parents = (str(folder) for path in files for folder in reversed(PurePosixPath(path).parents))
         folders = [folder for folder in dict.fromkeys(parents) if folder != "/"]

@@ -1,4 +1,4 @@
-"""The first process of every machine: static, and made once per source."""
+"""The first process of every machine: static, and built once per source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What takes minutes to fetch or to make is kept outside the tree, under a name that says what it is made of."""
+"""Keeps what takes minutes to fetch or to build outside the tree, under a name derived from what it is built from."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tests.support.build_cache import fingerprint_of
 from tests.support.build_times import timed_build
 
 UNUSED_SECONDS = 14 * 24 * 3600
-"""Two checkouts may want different ones in turn: what one of them used this fortnight stays."""
+"""Two checkouts may need different ones in turn: what was used in the last fortnight stays."""
 
 
 def cache_key(*made_of: str | Path) -> str:
-    """Of texts, and of files by what is in them."""
+    """A hash of texts, and of the content of files."""
     return fingerprint_of(*made_of)
 
 
 def cached(kind: str, key: str, make: Callable[[Path], None]) -> Path:
-    """The folder KIND-KEY, made by `make` in a folder of another name if it is not there. Of two at once, one waits."""
+    """The folder KIND-KEY; if it is missing, `make` fills a temporary one. If two processes ask at once, one waits."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vrampack" / "kernels"
     wanted = cache / f"{kind}-{key}"
     if not wanted.is_dir():

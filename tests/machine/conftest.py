@@ -1,4 +1,4 @@
-"""The module that makes mistakes, for the kernels on which they are made."""
+"""The module that makes mistakes, for each kernel."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ HEAD = struct.Struct("<III")
 NUMBER = struct.Struct("<i")
 TAKEN = "T"
 MOST_BYTES = 1 << 14
-"""Of one frame. Longer input is more frames."""
+"""Of one frame. Longer input takes several."""
 WINDOW_BYTES = 1 << 15
-"""Sent before the machine said that it took them: its kernel drops what its buffers do not hold (640 KiB)."""
+"""Bytes sent before the machine acknowledges them: its kernel drops what its buffers do not hold (640 KiB)."""
 
 
 class ClosedError(Exception):
@@ -45,14 +45,14 @@ class SerialLine:
         self._untaken_bytes = 0
 
     def send(self, program: int, kind: str, content: bytes = b"") -> None:
-        """At once, or while somebody waits for an answer if the window is full. More than `MOST_BYTES` must be cut by the caller."""
+        """Sends at once, or, if the window is full, during the next wait. The caller must cut more than `MOST_BYTES`."""
         if len(content) > MOST_BYTES:
             raise ValueError(f"a frame of {len(content)} bytes, {MOST_BYTES} is the most")
         self._unsent += HEAD.pack(program, ord(kind), len(content)) + content
         self._send_now()
 
     def frames(self, seconds: float) -> Iterator[SerialFrame]:
-        """What the machine says, without an end of its own: after so long, `TimeoutError`."""
+        """What the machine says, endlessly: after so long, `TimeoutError`."""
         deadline = time.monotonic() + seconds
         while True:
             frame = self._next()

@@ -1,4 +1,4 @@
-"""A virtual machine with a kernel of one's choice: starts programs in it, in their own cgroups, users and namespaces.
+"""A virtual machine with a given kernel: starts programs in it, in their own cgroups, users and namespaces.
 
     with Machine(kernel, programs=[app]) as machine:
         machine.insmod("/lib/vrampack.ko")
@@ -39,13 +39,13 @@ BOOT_SECONDS = 90
 BOOT_ATTEMPTS = 3
 """An older kernel now and then hangs in its boot when its processors run at the same time (`is_parallel`), before anything of ours runs."""
 PING_SECONDS = 20
-"""For one system call of a machine that was late with something else: hundredths of a second are measured."""
+"""For one system call of a machine that is busy: hundredths of a second are measured."""
 LOCKS = "/proc/lockdep_stats"
 KMEMLEAK = "/sys/kernel/debug/kmemleak"
 KMEMLEAK_SECONDS = 6
 """Five is the age from which it reports."""
 CONSOLE_LINES = 60
-"""Shown of a machine that went wrong, beside the first complaint: a trace, and what came before it."""
+"""Shown for a machine that failed, beside the first complaint: a trace, and what came before it."""
 SYSRQ = "/proc/sysrq-trigger"
 DUMPS = "wld"
 """What the kernel is asked for where a program does not end: blocked tasks, what runs on each processor, locks that are held."""
@@ -53,7 +53,7 @@ DUMP_LINES = 600
 
 
 class MachineError(Exception):
-    """It does not answer any more, or its kernel has complained."""
+    """The machine no longer answers, or its kernel has complained."""
 
 
 class BootError(MachineError):
@@ -145,7 +145,7 @@ class VirtualMachine:
             started.kill()
 
     def start(self, program: Path | str, *arguments: str, start: GuestStart | None = None) -> GuestProgram:
-        """One of /bin is known by its name, and by the path that it has outside."""
+        """A program of /bin may be named by its name, or by its path outside."""
         path = f"/bin/{Path(program).name}" if isinstance(program, Path) or "/" not in program else program
         number = len(self._told) + 1
         told = self._told[number] = GuestOutput()
@@ -187,22 +187,22 @@ class VirtualMachine:
         return self.call("log")
 
     def assert_quiet(self) -> None:
-        """The kernel has had nothing to complain of, and looked to the end."""
+        """The kernel has complained of nothing, and its checks were on to the end."""
         if found := find_kernel_complaints(self.log()):
             raise MachineError(f"{self.kernel.release} complains:\n{found}")
         with suppress(FileNotFoundError):
-            # A module of another licence, say, ends the proof of locks without a word.
+            # A module with another licence, say, switches lock checking off silently.
             if not re.search(r"debug_locks: +1$", self.read(LOCKS), re.MULTILINE):
                 raise MachineError(f"{self.kernel.release} has stopped to prove its locks")
 
     def assert_no_leaks(self) -> None:
-        """Nothing in the kernel was forgotten, as far as it looks for that: on the debug kernel."""
+        """The debug kernel has found no leaked memory."""
         since = self._uptime()
         try:
             self.write(KMEMLEAK, "scan")
         except FileNotFoundError:
             return
-        # What is younger is not told, so whatever was there is let grow old enough; the second scan is the one that tells.
+        # Younger allocations are not reported, so wait until they are old enough; the second scan reports.
         wait_until(
             lambda: self._uptime() > since + KMEMLEAK_SECONDS, timeout_seconds=TIMEOUT_SECONDS, what="an old leak"
         )
@@ -249,7 +249,7 @@ class VirtualMachine:
             raise MachineError(f"{self.kernel.release} has gone away:\n{self._last_words()}") from error
 
     def _wait(self, is_so: Callable[[], bool], seconds: float, what: str) -> None:
-        """Take what the machine says until that is so. One that does not answer at all is ended: whoever comes next need not wait."""
+        """Read what the machine says until that is so. One that does not answer at all is ended, so that the next call need not wait."""
         try:
             self._take(is_so, seconds)
         except ClosedError as error:
@@ -279,7 +279,7 @@ class VirtualMachine:
             return False
 
     def _dump_tasks(self) -> str:
-        """What hangs, and where; empty where the machine does not say it in time. It goes to the kernel's log only."""
+        """What hangs, and where; empty if the machine does not say so in time. It is only in the kernel's log."""
         try:
             for key in DUMPS:
                 self._call_in_time("write", SYSRQ, stdin=key)

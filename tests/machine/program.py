@@ -1,4 +1,4 @@
-"""A program that runs in a machine, with the face that a container's program has (tests/shim/preload/container.py)."""
+"""A program that runs in a machine, with the interface of a container's program (tests/shim/preload/container.py)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STARTED, OUT, ERR, ENDED, CLOSED = "P", "O", "E", "X", "C"
 
 @dataclass(frozen=True, slots=True)
 class GuestStart:
-    """In what surroundings a program starts (guest/spawn.c)."""
+    """The surroundings in which a program starts (guest/spawn.c)."""
 
     cgroup: str = ""
     """Below the root of the cgroups, made if it is not there."""
@@ -64,7 +64,7 @@ class GuestOutput:
 
 
 Wait = Callable[[Callable[[], bool], float, str], None]
-"""Until that is so: what the machine says meanwhile is taken. Seconds, and what is waited for."""
+"""Waits until that is so, and reads what the machine says meanwhile. Takes seconds, and what is waited for."""
 Send = Callable[[int, str, bytes], None]
 """Number of a program, kind and content of a frame."""
 
@@ -85,7 +85,7 @@ class GuestProgram:
 
     @property
     def has_ended(self) -> bool:
-        """As far as anybody has waited for anything since."""
+        """As of the last wait for anything."""
         return self.told.code is not None
 
     @property
@@ -94,7 +94,7 @@ class GuestProgram:
         return self.told.err.decode(errors="replace")
 
     def says(self, line: str, timeout: float = TIMEOUT_SECONDS) -> None:
-        """Wait until it has said that line. It ends before: an error that shows what it said."""
+        """Wait until it has said that line. If it ends before, an error shows what it said."""
         said = []
         while (text := self._next_line(timeout)) is not None:
             said.append(text)
@@ -129,7 +129,7 @@ class GuestProgram:
         self.send(self.number, SIGNAL, bytes([number]))
 
     def ends(self, timeout: float = TIMEOUT_SECONDS) -> ProgramResult:
-        """With the rest of what it said, of its children too."""
+        """With the rest of its output, and its children's."""
         self.hears_no_more()
         told = self.told
         self.wait(lambda: told.code is not None and told.is_closed, timeout, f"end of {self.name}")

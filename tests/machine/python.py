@@ -4,7 +4,7 @@
     with Machine(kernel, files=files, memory_mib=1024) as machine:
         machine.run(PYTHON, "-m", "vrampack.cli", "agent", "--standalone", start=Start(env=ENVIRONMENT))
 
-What is imported is found by importing it here. A module that nobody imports before he needs it must be named.
+The files are found by importing the modules here. A module that is imported only when it is needed must be named.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ for name in sys.argv[1:]:
 print(json.dumps([module.__file__ for module in list(sys.modules.values()) if getattr(module, "__file__", None)]))
 """
 ALWAYS = ("encodings.idna", "encodings.latin_1", "runpy", "traceback", "concurrent.futures.thread")
-"""Imported by Python itself when somebody needs them."""
+"""Imported by Python itself on demand."""
 IMPORT_SECONDS = 60
 
 
 def python_files(modules: Sequence[str]) -> dict[str, Content]:
-    """For `Machine(files=..)`: by where they are there. A file of ours comes with all of its package."""
+    """For `Machine(files=..)`: by their path there. A file of ours comes with its whole package."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     places = {
         Path(sysconfig.get_path("purelib")): SITE,

@@ -15,7 +15,7 @@ for two minutes, it is stuck. The rest is what a boot need not spend its seconds
 def command(
     vmlinuz: Path, initramfs: Path, *, console: Path, line: int, memory_mib: int, is_parallel: bool, parameters: str
 ) -> list[str]:
-    """`line`: the descriptor of the socket that becomes ttyS1. Without KVM, and killed with whoever started it."""
+    """`line`: the descriptor of the socket that becomes ttyS1. Without KVM, and killed with the process that started it."""
     machine = [
         "-machine",
         "pc",

@@ -1,4 +1,4 @@
-"""The judgement at the end of `make shim-test`: of each kernel its own tests, and no kernel is forgotten."""
+"""The verdict at the end of `make shim-test`: each kernel has its own tests, and none is forgotten."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_a_program_is_killed_when_nobody_waits_for_it_any_more(machine: VirtualM
 
 
 def test_a_program_that_does_not_end_is_an_error_that_shows_what_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And a machine that stands still is ended: the next call fails at once."""
+    """A machine that hangs is ended, and the next call fails at once."""
     with VirtualMachine(prepare_kernel("6.1")) as frozen:
         program = frozen.start(CALL, "read", "/dev/kmsg")
         with pytest.raises(MachineError, match=r"no end of call(?s:.*)sysrq: Show Blocked State"):

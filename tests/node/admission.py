@@ -1,4 +1,4 @@
-"""The shipped policies, taken away for a while: pods that were made before them, or past them."""
+"""The shipped policies, removed for a while: for pods created before them, or in spite of them."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ def before_policies(node: LiveNode, files: list[Path], pod: Json) -> Iterator[No
 
 
 def dry_run_create(node: LiveNode, pod: Json) -> str:
-    """What the API server would make of it, as text; empty while it refuses it."""
+    """What the API server would store, as text; empty while it refuses it."""
     asked = ("create", "--dry-run=server", "-o", "json", "-f", "-")
     return node.kubectl(*asked, input=json.dumps(pod), check=False).stdout

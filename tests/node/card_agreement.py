@@ -1,4 +1,4 @@
-"""Whether everybody on the node tells the same about who holds which card: records, kubelet, and the containers themselves."""
+"""Whether all sources agree on which pod holds which card: records, kubelet, and the containers themselves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Held = dict[tuple[str, str], int]
 
 
 def inspect_holdings(node: LiveNode) -> Held:
-    """As `kubectl inspect cgpu` tells."""
+    """As `kubectl inspect cgpu` shows."""
     return {(pod["name"], card["uuid"]): pod["usedGPU"] for card in read_published_cards(node) for pod in card["pods"]}
 
 
@@ -34,7 +34,7 @@ def read_published_cards(node: LiveNode) -> list[Json]:
 
 
 def assert_environment_matches(node: LiveNode, name: str, *, namespace: str = "default") -> None:
-    """I7: equal in every container of the pod that asks, nothing corrected."""
+    """I7: equal in every container of the pod that asks, without correction."""
     pod = node.get("pod", name, "-n", namespace)
     for container in pod["spec"]["containers"]:
         if RESOURCE in container.get("resources", {}).get("limits", {}):

@@ -1,4 +1,4 @@
-"""A release of the chart on the node: what one Helm does to it, and what is waited for."""
+"""A release of the chart on the node: the commands of one Helm, and what to wait for."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class NodeChart:
         return {each["image"] for each in made if "/vrampack:" in each["image"]}
 
     def wait_until_images_are(self, *names: str) -> None:
-        """A rollout has succeeded before the pods that it replaced have ended."""
+        """A rollout can succeed before the pods that it replaced have ended."""
         self.node.wait(lambda: self.list_images() == {*names}, 120, what=lambda: f"images {self.list_images()}")
 
 

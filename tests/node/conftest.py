@@ -24,7 +24,7 @@ from tests.node.nvidia_spec import write_nvidia_spec
 
 HERE = Path(__file__).parent
 SUITES = {HERE / "recipes": pytest.mark.recipes, HERE / "release": pytest.mark.release}
-"""Of other suites, which need what recipes name, or the files of a release."""
+"""Folders of other suites, which need what recipes install, or the files of a release."""
 SHAPE, OLD_SHAPE, EXACT = "second-scheduler", "before-1.36", "admission/exact"
 TIMEOUT_SECONDS = 300
 """The first test of a node has its boot and the install in its time, and other programs may run beside it."""

@@ -1,4 +1,4 @@
-"""containerd with runc, told by a base specification what the NVIDIA runtime would do: put the driver into containers.
+"""containerd with runc, whose base specification does what the NVIDIA runtime would do: put the driver into containers.
 
 A container of the handler with the driver has the mounts of `DriverMounts` whether it asks for a card or not, and its hooks
 are called for every container. Which handler that is, and which containerd, is in `containerd_release.py`.

@@ -28,7 +28,7 @@ NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class NodeControlPlane:
-    """What its programs have in common."""
+    """The settings that its programs share."""
 
     directory: Path
     programs: Path

@@ -1,4 +1,4 @@
-"""The node's cards as the driver shows them, exchanged for others while a test runs."""
+"""The node's cards as the driver shows them, replaced by others during a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a container got by CDI: kubelet's checkpoint says by which name, the container itself what came of it."""
+"""What a container got by CDI: kubelet's checkpoint has the name, the container itself the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kubelet, configured for a machine that lends what it has: control groups of version 1, no swap, no spare disk."""
+"""kubelet, configured for the machine as it is: control groups of version 1, no swap, no spare disk."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def kubelet(cluster: NodeControlPlane, directory: Path, *, cgroup: str) -> Manag
 
 
 def static_pods(directory: Path) -> Path:
-    """The folder of manifests that kubelet runs without being told by anybody."""
+    """The folder of static pods' manifests."""
     return directory / "static"
 
 

@@ -50,7 +50,7 @@ class HostState:
                 path.write_text(value)
 
     def differences(self, later: HostState) -> list[str]:
-        """What is there later and was not before, or the other way round; empty is as it should be."""
+        """What was added or removed between the two; should be empty."""
         found = [f"mount {'left' if line in later.mounts else 'gone'}: {line}" for line in self.mounts ^ later.mounts]
         found += [f"folder left: {path}" for path in later.cgroups - self.cgroups if not _is_in_use(path)]
         found += [f"file left: {path}" for path in later.names - self.names]
@@ -95,7 +95,7 @@ def _mounts() -> Iterator[str]:
 
 
 def _is_in_use(cgroup: Path) -> bool:
-    """Somebody else's: whatever was ours has no process any more."""
+    """Somebody else's: ours have no process any more."""
     try:
         return bool((cgroup / "cgroup.procs").read_text().strip())
     except OSError:  # gone meanwhile

@@ -1,4 +1,4 @@
-"""One running node; tests hold it and do to it what happens to nodes.
+"""One running node, to which tests do what happens to nodes.
 
     with LiveNode.boot(NodeSite.inside_namespaces(), DEBIAN_1_6, DriverMounts({...})) as node:
         node.install("second-scheduler")
@@ -218,7 +218,7 @@ class LiveNode:
         return self.kubectl("describe", "pods", "-n", namespace, "-l", selector, check=False).stdout
 
     def events(self, name: str) -> str:
-        """What is told about an object of namespace `default`: every reason with its text."""
+        """The events of an object of namespace `default`: every reason with its text."""
         found = self.list_objects("events", "-n", "default", "--field-selector", f"involvedObject.name={name}")
         return " / ".join(f"{each['reason']}: {each['message']}" for each in found)
 
@@ -244,7 +244,7 @@ class LiveNode:
         self.containerd.start()
 
     def agent_pids(self) -> list[int]:
-        """Its process, as everybody on the node sees it; none while kubelet has not started its container again."""
+        """Its process's pid on the node; none while kubelet has not restarted its container."""
         return containers.pids_of(AGENT)
 
     def kill_agent(self) -> int:

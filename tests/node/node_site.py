@@ -1,4 +1,4 @@
-"""What the outside tells the tests inside: where the node's files lie, and what its control group is called."""
+"""What the tests inside need from outside: where the node's files are, and the name of its control group."""
 
 from __future__ import annotations
 

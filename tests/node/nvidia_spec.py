@@ -1,4 +1,4 @@
-"""The CDI spec that NVIDIA's tools leave on a node, simulated: every card by its uuid, and the driver for all of them.
+"""A simulated CDI spec as NVIDIA's tools leave it on a node: every card by its uuid, and the driver for all of them.
 
 The nodes have NVIDIA's own numbers and no driver behind them. The files of the fake driver lie over those of its one card.
 """

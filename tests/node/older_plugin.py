@@ -1,4 +1,4 @@
-"""gpushare's device plugin, simulated by this process: it offers ids in its own form and tells a container its card."""
+"""gpushare's device plugin, simulated by this process: it offers ids in its own form and sets a container's card."""
 
 from __future__ import annotations
 

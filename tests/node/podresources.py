@@ -1,4 +1,4 @@
-"""What kubelet says about who has which devices: the door that dcgm-exporter reads, too."""
+"""What kubelet says about which containers have which devices: the API that dcgm-exporter reads, too."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PodDevices:
 
 
 def list_pod_resources(resource: str) -> list[PodDevices]:
-    """Who has devices of this resource, in the order of names."""
+    """The containers with devices of this resource, sorted by name."""
     with grpc.insecure_channel(f"unix://{POD_RESOURCES}") as channel:
         answer = PodResourcesListerStub(channel).List(ListPodResourcesRequest(), timeout=TIMEOUT_SECONDS)
     found = [

@@ -1,4 +1,4 @@
-"""Pods of this suite: they run, wait and end when they are told."""
+"""Pods of this suite: they run, wait, and end when a test says so."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def a_pod(name: str, **units: int) -> dict[str, Any]:
 
 
 def a_set(name: str, **units: int) -> dict[str, Any]:
-    """A StatefulSet of one such pod, `NAME-0`: one that fails is made again, as people have it."""
+    """A StatefulSet of one such pod, `NAME-0`: one that fails is recreated, as in practice."""
     template = a_pod(name, **units)
     labels = {"name": name}
     spec = {

@@ -1,4 +1,4 @@
-"""Another extender, simulated: it binds with the shipped one's account and perfect records, and knows of no other pod."""
+"""A simulated second extender: it binds with the shipped one's account and perfect records, and knows no other pod."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SecondExtender:
         self.bind_with(name, self._record(name, uuid))
 
     def bind_with(self, name: str, annotations: Mapping[str, str]) -> None:
-        """With whatever record."""
+        """With any record."""
         pod = self._node.get("pod", name)
         body = {
             "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""Pods of one size that come all at once: `Allocate` cannot tell them apart, and no pod is given another one's card."""
+"""Pods of one size that arrive at once: `Allocate` cannot tell them apart, and still no pod gets another one's card."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def write_specification() -> None:
 
 
 def a_pod_with_device(name: str) -> dict[str, Any]:
-    """It says no itself, where the specification says yes."""
+    """It refuses, where the specification allows."""
     pod = a_pod(name, main=0)
     (container,) = pod["spec"]["containers"]
     container |= {"resources": {"limits": {RESOURCE: "1"}}, "env": [{"name": VARIABLE, "value": "no"}]}

@@ -1,4 +1,4 @@
-"""A containerd that knows CDI and has it off makes containers without their cards and says nothing: so none is made.
+"""A containerd that has CDI off would silently create containers without their cards: so none is created.
 
 Its cluster is of Kubernetes 1.33, where no policy changes a pod: pods name the scheduler.
 """

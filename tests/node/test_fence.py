@@ -1,4 +1,4 @@
-"""Two extenders gave away the same room: on the node one pod starts, and no pod waits for ever."""
+"""Two extenders allocated the same memory: on the node one pod starts, and no pod waits for ever."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ def have_extender_called(node: LiveNode) -> None:
 
 
 def names(node: LiveNode, label: str) -> list[str]:
-    """Of the pods that live."""
+    """Of the pods that exist."""
     pods = node.list_objects("pods", "-l", f"name={label}")
     return [pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]]
 
 
 def refused(node: LiveNode, name: str) -> str:
-    """What its container waits for; empty as long as it does not."""
+    """What its container waits for; empty if it does not wait."""
     pod = node.get("pod", name) or {"status": {}}
     for status in pod["status"].get("containerStatuses", []):
         waiting: Json = status["state"].get("waiting", {})

@@ -31,7 +31,7 @@ QUERY = ("nvidia-smi", "--query-gpu=memory.total,memory.used,memory.free", "--fo
 
 
 def largest_mib(driver: FakeDriver) -> float:
-    """What the one process has that has most."""
+    """The use of the process that uses most."""
     return max(driver.state().cards[0].by_process.values(), default=0) / MIB
 
 

@@ -1,4 +1,4 @@
-"""One of two cards is sick, or kept out of use: the other goes on, and who waited is bound when it is back."""
+"""One of two cards is sick, or kept out of use: the other goes on, and a waiting pod is bound when it is back."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def start(node: LiveNode, name: str, units: int) -> str:
 def test_a_card_with_an_error_gets_no_pods_until_it_is_clean(
     node: LiveNode, cards: FakeNvmlMachine, pair: tuple[StubGpu, ...]
 ) -> None:
-    """What runs on it is not disturbed, and the fuller card is not the better one any more."""
+    """What runs on it is not disturbed, and the fuller card is no longer the better one."""
     sick = start(node, "before", 4)
     (other,) = {gpu.uuid for gpu in pair} - {sick}
     was = list_container_starts(node, "before")
@@ -76,7 +76,7 @@ RESTARTS: dict[str, Callable[[LiveNode], object]] = {
 def test_a_card_with_a_pending_remap_stays_out_whatever_restarts(
     node: LiveNode, cards: FakeNvmlMachine, pair: tuple[StubGpu, ...]
 ) -> None:
-    """NVML says so once and then nothing: what keeps the card out is the node's own annotation. Its next word ends it."""
+    """NVML reports it once and then nothing: the node's annotation keeps the card out, until NVML reports again."""
     sick = start(node, "before", 4)
     (other,) = {gpu.uuid for gpu in pair} - {sick}
     cards.set_condition(sick, FakeCondition(remap_pending=1, remap_failed=0))
@@ -104,7 +104,7 @@ def test_a_card_with_a_pending_remap_stays_out_whatever_restarts(
 def test_a_card_for_which_nvml_asks_a_reset_is_back_when_it_asks_for_none(
     node: LiveNode, cards: FakeNvmlMachine, pair: tuple[StubGpu, ...]
 ) -> None:
-    """Without any XID. To the agent that is started next NVML says nothing, which is no repair."""
+    """Without any XID. To the next agent NVML reports nothing, which is no repair."""
     sick, other = (gpu.uuid for gpu in pair)
     cards.set_condition(sick, FakeCondition(recovery_action=1))
     node.wait(lambda: read_card_health(node) == {sick: False, other: True}, what="its annotation says so")

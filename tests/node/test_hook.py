@@ -22,7 +22,7 @@ SOCKET = Path("/run/vrampack/hook.sock")
 
 @pytest.fixture
 def hooked(node: LiveNode, around: NodeSite) -> Iterator[LiveNode]:
-    """A runtime that calls the hook for every container, and is as before afterwards."""
+    """A runtime that calls the hook for every container, and is restored afterwards."""
     folder = around.site / "hook"
     make = ["make", "--silent", "-C", str(REPOSITORY / "shim/hook"), "hook", f"OUT={folder}"]
     subprocess.run(make, check=True)

@@ -1,4 +1,4 @@
-"""The install page, step by step, on a node that could be anybody's."""
+"""The install page, step by step, on an ordinary node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mode belongs to the container: after a change, either way, containers of both kinds run and restart side by side."""
+"""The mode belongs to the container: after a change in either direction, containers of both modes run and restart side by side."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ RECORD_OF_TWO = {"ALIYUN_COM_GPU_MEM_IDX": "0", "ALIYUN_COM_GPU_MEM_POD": "4"}
 
 
 def run_founding_story(node: LiveNode) -> None:
-    """S1 on a node of that plugin, which says nothing but how many units and cards it has: the extender places both pods."""
+    """S1 on a node of that plugin, which advertises only its units and cards: the extender places both pods."""
     node.kubectl("annotate", "node", NODE_NAME, f"{well_known.NODE_CARDS}-")
     patch = '{"status":{"capacity":{"aliyun.com/gpu-count":%s}}}'
     node.kubectl("patch", "node", NODE_NAME, "--subresource=status", "--type=merge", "-p", patch % '"1"')

@@ -1,4 +1,4 @@
-"""Pods that no extender placed, or whose containers were not told their card: none starts, and each is told why."""
+"""Pods that no extender placed, or whose containers were given no card: none starts, and each gets the reason."""
 
 from __future__ import annotations
 

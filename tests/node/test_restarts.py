@@ -1,4 +1,4 @@
-"""Whatever dies on the node comes back, pods that run are not disturbed, and the next one is started as ever."""
+"""Whatever dies on the node comes back, running pods are not disturbed, and the next one starts as usual."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def start(node: LiveNode, name: str, **units: int) -> None:
 
 
 def agrees(node: LiveNode, cards: FakeNvmlMachine, names: dict[str, int]) -> None:
-    """Everybody tells of these pods, by units, and of no other."""
+    """All sources report these pods, by units, and no other."""
     (gpu,) = cards.gpus
     wanted = {(name, gpu.uuid): units for name, units in names.items()}
     node.wait(
@@ -58,7 +58,7 @@ FAULTS: dict[str, Callable[[LiveNode], object]] = {
 def test_running_pods_go_on_and_new_ones_start(
     node: LiveNode, cards: FakeNvmlMachine, fault: Callable[[LiveNode], object]
 ) -> None:
-    """A pod that kubelet is handed before it knows the plugin again fails for good; what made it makes another."""
+    """A pod that kubelet gets before it knows the plugin again fails for good; its controller makes another."""
     start(node, "before")
     was = list_container_starts(node, "before-0")
 

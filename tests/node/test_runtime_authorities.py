@@ -57,7 +57,7 @@ class Attack:
     env: Mapping[str, str] = field(default_factory=dict)
     runtime_class: str = ""
     refusal: str = ""
-    """What the API server says with the policies that are installed; empty: `void` alone is about it."""
+    """What the API server answers with the policies installed; empty: only `void` concerns it."""
 
     def build_pod(self, name: str, device: str) -> Json:
         made = a_pod(name, main=self.asks)

@@ -1,4 +1,4 @@
-"""The folder of specs cannot be written to: no container starts, its pod is told why, and it starts once that is over."""
+"""The folder of specs cannot be written to: no container starts, its pod gets the reason, and it starts once that is over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The founding story on a whole node: two pods of 4 units on one card of 15, and everybody tells the same."""
+"""The founding story on a whole node: two pods of 4 units on one card of 15, and all sources agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kubelet's hole: between its own restart and the plugin's next registration it starts containers without asking.
+"""kubelet's gap: between its own restart and the plugin's next registration it starts containers without asking.
 
 A container whose environment names its card starts then, past the fence. One whose card comes by CDI does not: its
 spec is not written. The agent is held back meanwhile, so that the moment lasts.

@@ -1,4 +1,4 @@
-"""The product taken off a node on which pods run: they run on, and find everything again when it comes back."""
+"""The product uninstalled from a node on which pods run: they run on, and everything works again when it is back."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ int main(void)
 }
 """
 V2 = 'mount -t cgroup2 cgroup2 /sys/fs/cgroup && exec "$@"'
-"""In a mount namespace of its own: runc takes /sys/fs/cgroup for unified when it is one cgroup2 mount."""
+"""In a mount namespace of its own: runc assumes cgroup v2 where /sys/fs/cgroup is one cgroup2 mount."""
 NAMESPACES = ("pid", "mount", "ipc", "uts", "network")
 
 

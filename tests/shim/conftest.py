@@ -39,7 +39,7 @@ def _is_long(item: pytest.Item) -> bool:
 
 @pytest.fixture(scope="session", autouse=True)
 def long_wait(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LongWait | None]:
-    """Begun with the first test of all, where the test that looks at it is among them."""
+    """Started with the very first test, if the test that checks it is selected."""
     if not any(map(_is_long, request.session.items)):
         yield None
         return

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def circle(objects: Sequence[Path]) -> set[str]:
-    """The files that need each other, or lie between such; empty where they stand in layers."""
+    """The files in a cycle of calls, or between cycles; empty where they form layers."""
     needs = {each.stem: _names(each, "--undefined-only") for each in objects}
     defined = {name: each.stem for each in objects for name in _names(each, "--defined-only")}
     calls = {file: {defined[name] for name in names & defined.keys()} for file, names in needs.items()}

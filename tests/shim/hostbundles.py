@@ -1,4 +1,4 @@
-"""OCI bundles as Docker and containerd make them without Kubernetes, with a first process that does as it is told."""
+"""OCI bundles as Docker and containerd make them without Kubernetes, with a first process that follows orders."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class HostBundleContainer:
         self._process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE)
 
     def attach(self, process: Process) -> None:
-        """Somebody else has started it."""
+        """It was started by another process."""
         self._process = process
 
     async def ask(self, order: str) -> str:
@@ -103,7 +103,7 @@ class HostBundleContainer:
         return line.decode().strip() if line else await self.end()
 
     async def end(self) -> str:
-        """No more orders: it ends. What runc complained of."""
+        """Ends it: no more orders come. Returns what runc complained of."""
         assert self._process is not None
         async with asyncio.timeout(SECONDS):
             said, complaint = await self._process.communicate(b"")

@@ -46,7 +46,7 @@ def test_the_container_s_own_cgroup_is_found(built: Path, text: str, want: str) 
 
 
 def test_damaged_lines_never_read_past_the_end(built: Path) -> None:
-    """Every cut, and 20,000 seeded damages: what is answered does not matter, the sanitizers do."""
+    """Every truncation, and 20,000 seeded corruptions: the answers do not matter, only the sanitizers do."""
     dice = random.Random(7)
     whole = f"9:name=systemd:{POD}\n3:cpu,memory:{POD}\n0::{SCOPE}\n".encode()
     texts = [whole[:at] for at in range(len(whole))]

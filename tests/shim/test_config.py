@@ -1,4 +1,4 @@
-"""What the hook takes from a bundle's config.json: is there a limit of ours, whose container is it, what does it say."""
+"""What the hook takes from a bundle's config.json: is there a limit of ours, whose container is it, and what it says."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ UNNAMED = "free - - - -"
 CASES = {
     "ours, containerd": (runtime_config("A=1", "NVIDIA_GPU_MEMORY_LIMIT=4301", annotations=CONTAINERD), NAMED),
     "ours, CRI-O": (runtime_config("ALIYUN_COM_GPU_MEM_CONTAINER=4", annotations=CRIO), NAMED),
-    "ours, nobody's": (
+    "ours, without a pod": (
         runtime_config("ALIYUN_COM_GPU_MEM_CONTAINER=4"),
         'limited - - - - "ALIYUN_COM_GPU_MEM_CONTAINER=4"',
     ),
@@ -65,7 +65,7 @@ CASES = {
     ),
     "a value that is too long": (runtime_config("ALIYUN_COM_GPU_MEM_CONTAINER=" + "9" * (2048 - 30)), "bad"),
     "a variable twice": (runtime_config(*STANDALONE, "CGPU_DISABLE=1"), "bad"),
-    "twice in Kubernetes is nobody's business": (
+    "twice in Kubernetes does not matter": (
         runtime_config(*STANDALONE, "CGPU_DISABLE=1", annotations=CRIO),
         NAMED,
     ),
@@ -146,7 +146,7 @@ def test_what_is_sent_is_what_the_agent_reads() -> None:
 
 
 def test_damaged_environments_never_read_past_the_end(built: Path) -> None:
-    """20,000 seeded damages: what is answered does not matter, the sanitizers do."""
+    """20,000 seeded corruptions: the answers do not matter, only the sanitizers do."""
     dice = random.Random(4)
     whole = runtime_config("A=1", *STANDALONE, root={"path": "rootfs"}).encode()
     texts = []

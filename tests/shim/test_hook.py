@@ -98,7 +98,7 @@ async def test_the_agent_hears_who_the_container_is(container: HookContainer, cg
 
 
 async def test_a_container_without_a_limit_starts_without_asking(container: HookContainer) -> None:
-    """No agent listens, and the process is gone: neither is looked at."""
+    """No agent listens, and the process is gone: neither is asked."""
     free = replace(container, pid=2**22).configured(runtime_config("A=1", "NVIDIA_GPU_MEMORY_LIMIT="))
     assert await free.start() == (0, "")
 
@@ -173,7 +173,7 @@ REFUSED_BUNDLES = {
     "larger than 16 MiB": (" " * (16 << 20) + "{}", "File too large"),
     "a pod that names another container of it": (
         runtime_config("NVIDIA_GPU_MEMORY_LIMIT=1", annotations={**CONTAINERD, "io.kubernetes.container.name": "big"}),
-        "differ: take out the one that is the pod's own",
+        "differ: remove the one that the pod sets",
     ),
     "more to say than fits": (
         runtime_config(

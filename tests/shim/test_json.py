@@ -1,6 +1,6 @@
 """The hook's JSON reader takes exactly what Python's takes, and reads the same from it.
 
-Documents are made, and then damaged, by a seeded generator; both readers get each. What Python takes beyond RFC 8259
+A seeded generator makes documents and corrupts them; both readers get each. What Python takes beyond RFC 8259
 (NaN, a lonely surrogate) and what the hook does not (more than 64 levels) is taken out of Python's answer.
 """
 
@@ -42,7 +42,7 @@ class Number(str):
 
 
 class Object(list[tuple[str, object]]):
-    """An object with its names in order, the ones that stand twice included."""
+    """An object with its names in order, including those that occur twice."""
 
 
 def a_string(dice: random.Random) -> str:

@@ -24,7 +24,7 @@ from vrampack.agent.limits.usage_meter import UsageMeter
 from vrampack.agent.nvml.driver import GpuUsage
 
 LIMITED = ["NVIDIA_GPU_MEMORY_LIMIT=999999", "ALIYUN_COM_GPU_MEM_CONTAINER=4"]
-"""What the container says of itself is far more than the agent knows it may use."""
+"""The container claims far more for itself than the agent knows it may use."""
 
 
 def processes_in(cgroup_path: str) -> int:
@@ -91,7 +91,7 @@ async def test_the_limit_is_on_the_cgroup_before_the_first_process_runs(
         (Path(bundle.cgroup).parts[1:], "GPU-a", 4301),
         (Path(bundle.cgroup).parts[1:], "GPU-b", 12),
     ]
-    assert driver.processes == [1, 1], "runc's init, which becomes the container's first process, and nobody else"
+    assert driver.processes == [1, 1], "runc's init, which becomes the container's first process, and no other"
     assert driver.had_run == [False, False]
     assert (server.allowed_count, server.refused_count) == (1, 0)
 

@@ -1,4 +1,4 @@
-"""vrampack-runtime: the hook is in every container that is made, and everything else goes to runc as it came."""
+"""vrampack-runtime: the hook is in every container that is created, and everything else is passed to runc unchanged."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_what_is_no_configuration_is_left_alone(built: Path, text: str) -> None:
 
 
 def test_damaged_configurations_never_read_past_the_end(built: Path) -> None:
-    """20,000 seeded damages: what is answered does not matter, the sanitizers do; what is spliced is JSON."""
+    """20,000 seeded corruptions: the answers do not matter, the sanitizers do; a spliced text is JSON."""
     dice = random.Random(9)
     whole = json.dumps({"hooks": {"createRuntime": [OTHER], **DOCKERS}, "process": {"env": ["A=1"]}}).encode()
     texts = []
@@ -70,7 +70,7 @@ def test_damaged_configurations_never_read_past_the_end(built: Path) -> None:
 
 @pytest.fixture
 def runtime(built: Path, tmp_path: Path) -> Path:
-    """As it is installed; what it becomes says what it was called with."""
+    """As it is installed; the program that it executes says how it was called."""
     for name in ("vrampack-runtime", "vrampack-hook"):
         subprocess.run(["cp", built / name, tmp_path / name], check=True, timeout=60)
     shown = tmp_path / "shown"

@@ -240,7 +240,7 @@ REFUSED = {
     "more than a card": (units("16"), "refused: ALIYUN_COM_GPU_MEM_CONTAINER=16 is more than the 15 units of a whole"),
     "text": (units("six"), "refused: ALIYUN_COM_GPU_MEM_CONTAINER='six': 'six' is not a quantity"),
     "half a limit": (units("6")[:1], "refused: ALIYUN_COM_GPU_MEM_DEV is not set"),
-    "two limits": ([*units("6"), *units("8")], "ALIYUN_COM_GPU_MEM_CONTAINER stands twice in the environment"),
+    "two limits": ([*units("6"), *units("8")], "ALIYUN_COM_GPU_MEM_CONTAINER is set twice in the environment"),
     "a value without end": (units("6" * 3000), "ALIYUN_COM_GPU_MEM_CONTAINER is longer than 2048 bytes"),
 }
 
@@ -284,7 +284,7 @@ async def test_a_card_is_not_given_twice_and_what_ended_comes_back(host: ShimHos
 
 
 async def test_the_limit_of_a_running_container_survives_the_agent(host: ShimHost) -> None:
-    """What it holds is in the books, what it may hold in its file, and its neighbour's room stays its neighbour's."""
+    """Its use is in the journal, its limit in its file, and its neighbour's share stays the neighbour's."""
     running, other = host.container(*units("8")), host.container(*units("8"))
     async with container_removed(running, other):
         async with host.agent():
@@ -299,7 +299,7 @@ async def test_the_limit_of_a_running_container_survives_the_agent(host: ShimHos
 
 
 async def test_a_container_whose_file_is_lost_gets_nothing_more(host: ShimHost) -> None:
-    """It has the library, and nobody knows what it may hold."""
+    """It has the library, and its limit is not known."""
     container = host.container(*units("6"))
     async with container_removed(container):
         async with host.agent():
@@ -337,7 +337,7 @@ async def test_no_link_and_no_volume_leads_the_mount_elsewhere(host: ShimHost) -
         for container, why in (
             (linked, "/etc of the container is a symbolic link"),
             (volume, "/etc of the container is a volume, and the library is needed there: mount the volume elsewhere"),
-            (odd, "/etc/ld.so.preload of the container is no plain file"),
+            (odd, "/etc/ld.so.preload of the container is not a plain file"),
         ):
             await container.start(host.mode)
             assert why in await container.end()
@@ -346,7 +346,7 @@ async def test_no_link_and_no_volume_leads_the_mount_elsewhere(host: ShimHost) -
 
 
 async def test_an_image_s_layers_stay_as_they_are(host: ShimHost) -> None:
-    """What is missing is made in the container's own layer."""
+    """What is missing is created in the container's own layer."""
     container = host.container(*units("6"))
     (container.root / "etc").mkdir()
     container.storage = LAYERED
@@ -381,7 +381,8 @@ async def test_a_root_that_cannot_be_written_must_have_the_places(host: ShimHost
             container.storage = FROZEN
             await container.start(mode)
         assert (
-            "is missing in the container and cannot be made: Read-only file system; the image must" in await bare.end()
+            "is missing in the container and cannot be created: Read-only file system; the image must"
+            in await bare.end()
         )
         assert await ready.ask("there /etc/ld.so.preload") == "read-only"
 

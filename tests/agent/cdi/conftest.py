@@ -1,4 +1,4 @@
-"""A probe of the runtime listens before it asks; here nothing else is to be heard."""
+"""A probe of the runtime first watches for other readers; in these tests there are none."""
 
 from __future__ import annotations
 

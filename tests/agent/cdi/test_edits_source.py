@@ -1,4 +1,4 @@
-"""The edits for one card, out of what NVIDIA's container toolkit really writes."""
+"""The edits for one card, from what NVIDIA's container toolkit really writes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def paths_of(found: CardEdits) -> set[str]:
 
 
 def words_of(found: CardEdits) -> list[str]:
-    """What the hooks are told to do."""
+    """The arguments of the hooks."""
     return [hook.args[1] for hook in found.edits.hooks]
 
 

@@ -258,7 +258,7 @@ async def test_a_folder_that_went_away_refuses_and_says_so() -> None:
 
 
 async def test_an_agent_whose_folder_was_removed_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its mount shows the removed folder for ever; a new container is given the one that the runtime reads."""
+    """Its mount keeps showing the removed folder; a new container gets the one that the runtime reads."""
     monkeypatch.setattr(injection, "FOLDER_SECONDS", 0.02)
     async with agent_harness(*TWO_CARDS, starts=False) as world:
         await world.add_runtime()

@@ -1,4 +1,4 @@
-"""Which mode a whole agent takes, where it shows it, and what makes it look again."""
+"""Which mode a whole agent takes, where it shows it, and what makes it check again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The self-check: the runtime's reading of the probe, and no other program's."""
+"""The self-check: it counts the runtime's reading of the probe, and no other program's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a spec: there when the runtime is asked, gone when its container exists, and no other program's is touched."""
+"""The life of a spec: present when the runtime is asked, removed when its container exists; other programs' are untouched."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ async def test_a_spec_that_is_not_used_goes_in_the_end(desk: PublisherDesk, runt
 async def test_a_spec_that_was_not_read_starts_no_container(
     desk: PublisherDesk, version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With CDI off a runtime makes the container without its card and says nothing. One that has read others may be slow."""
+    """With CDI off a runtime silently creates the container without its card. One that has read others may be slow."""
     monkeypatch.setattr(spec_publisher, "READ_SECONDS", 0.05)
     desk.publisher.runtime = parse_runtime(version)
     with pytest.raises(CdiError, match=r"containerd .* has read no CDI spec"):

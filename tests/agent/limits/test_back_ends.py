@@ -1,4 +1,4 @@
-"""What every back end does with a limit, and what is measured whichever back end holds it."""
+"""What every back end does with a limit, and what is measured with any of them."""
 
 from __future__ import annotations
 

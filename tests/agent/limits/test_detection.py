@@ -1,4 +1,4 @@
-"""What is read of the files that runtimes and NVIDIA's toolkit leave on a node."""
+"""What is read from the files that runtimes and NVIDIA's toolkit leave on a node."""
 
 from __future__ import annotations
 

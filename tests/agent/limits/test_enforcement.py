@@ -79,7 +79,7 @@ async def test_a_back_end_enforces_something_or_is_not_for_hosts(
 
 
 class FakeBackEnd(BackEnd):
-    """Notes what it is told; it does not start when told so."""
+    """Records what it is told; does not start if a test says so."""
 
     traits = Traits(Scope.POD, "at once", "nothing")
 
@@ -268,7 +268,7 @@ async def _refuse(_: HookQuestion) -> str:
 async def test_a_reconcile_that_fails_is_a_problem_until_one_succeeds(
     node: LimitNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever it stumbles over: it is tried again, and the agent goes on."""
+    """After any error it is tried again, and the agent goes on."""
     monkeypatch.setattr(enforcement, "RECONCILE_SECONDS", 0.01)
     back_end, problems = FakeBackEnd(), asyncio.Queue[str]()
     monkeypatch.setattr(back_end, "reconcile", _fail)

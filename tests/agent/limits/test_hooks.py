@@ -1,4 +1,4 @@
-"""The socket that the hook asks: who may ask, whose container it is, and that only a clear yes is one."""
+"""The socket that the hook asks: who may ask, which container it is about, and that only a clear yes counts."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ async def test_a_hundred_containers_at_once(path: Path, tree: Path) -> None:
 
 
 def opened_up(path: Path) -> int:
-    """Its rights, which are everybody's afterwards."""
+    """Its mode, which then allows every user."""
     rights = path.stat().st_mode & 0o777
     for opened in (path, *path.parents[:3]):
         opened.chmod(0o777)

@@ -1,4 +1,4 @@
-"""Who runs on a host without Kubernetes: known by cgroup, counted, written down for the next agent."""
+"""Containers on a host without Kubernetes: identified by cgroup, counted, recorded for the next agent."""
 
 from __future__ import annotations
 

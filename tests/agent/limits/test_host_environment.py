@@ -1,4 +1,4 @@
-"""What the environment of a container comes to on a host without Kubernetes: MiB by card, or a refusal with its fix."""
+"""What a container's environment means on a host without Kubernetes: MiB by card, or a refusal with its fix."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ REFUSED = {
     "a fraction": (an_env("6.5"), "is not a whole number of units"),
     "too many digits": (an_env("9" * 2000), f"'{'9' * 60}'..: "),
     "more than there is": (an_env("16"), "ALIYUN_COM_GPU_MEM_CONTAINER=16 is more than the 15 units of a whole card"),
-    "twice": ([*an_env(), "ALIYUN_COM_GPU_MEM_DEV=15"], "ALIYUN_COM_GPU_MEM_DEV stands twice in the environment"),
+    "twice": ([*an_env(), "ALIYUN_COM_GPU_MEM_DEV=15"], "ALIYUN_COM_GPU_MEM_DEV is set twice in the environment"),
     "no such index": (an_env(VISIBLE_DEVICES="7"), "VISIBLE_DEVICES: this host has no card '7'; it has 0 (GPU-a), 1 "),
     "no such UUID": (an_env(VISIBLE_DEVICES="GPU-z"), "this host has no card 'GPU-z'; it has 0 (GPU-a), 1 (GPU-b)"),
     "an index of two digits": (an_env(VISIBLE_DEVICES="00"), "no card '00'"),

@@ -1,4 +1,4 @@
-"""What the hook is answered without Kubernetes, and what is said of it once."""
+"""The hook's answers without Kubernetes, and what is logged once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOUNT = "/var/lib/vrampack/preload"
 
 
 class FakeBackEnd(BackEnd):
-    """A back end that notes what it is told, and refuses when told to."""
+    """A back end that records what it is told, and refuses if a test says so."""
 
     traits = Traits(Scope.CONTAINER, "at once", "nothing")
     hook_mount = MOUNT

@@ -1,4 +1,4 @@
-"""Who is over the limit, since when, and when an eviction is asked for."""
+"""Which pods are over their limit, since when, and when an eviction is requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which back end a node gets, and what people read when the one they named cannot be."""
+"""Which back end a node gets, and what people read when the named one cannot work."""
 
 from __future__ import annotations
 

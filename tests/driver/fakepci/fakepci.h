@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
-/* A PCI bus that is not there, and the GSP of its first function. */
+/* A simulated PCI bus, and the GSP of its first function. */
 #ifndef FAKEPCI_H
 #define FAKEPCI_H
 

@@ -40,7 +40,7 @@ enum {
  */
 enum { QUEUE_PAGES = 64, SLOTS = 63, MESSAGE_BYTES = 48, PROGRAM_AT = 48 };
 
-/* Functions of messages. Two of them are only notes, which want no answer. */
+/* Functions of messages. Two of them are only notes, which need no answer. */
 enum { UNLOADING = 47, STATIC_INFO = 65, FIRST_NOTE = 72, LAST_NOTE = 73, CONTROL = 76, INIT_DONE = 0x1001 };
 enum { CONTROL_BYTES = 24, CONTROL_COMMAND = 2, CONTROL_STATUS = 3, CONTROL_SIZE = 4 };
 
@@ -243,8 +243,8 @@ static void look_at_registers(u8 __iomem *registers)
 }
 
 /*
- * Sleeping between two looks is more than good manners: who takes a kprobe away waits until every task has slept once, and
- * a thread that never does would hold up `detach`.
+ * It has to sleep between two polls: removing a kprobe waits until every task has slept once, and a thread that never
+ * does would hold up `detach`.
  */
 static int run(void *registers)
 {

@@ -103,7 +103,7 @@ def build_static(folder: Path) -> Path:
 
 
 def build_server(into: Path, *, sources: Path = SERVER, flags: Sequence[str] = ()) -> None:
-    """The driver alone, perhaps of sources that somebody changed."""
+    """Only the driver, perhaps from changed sources."""
     _compile(into, sorted(sources.glob("*.c")), ("-O2", "-pthread", *flags))
 
 

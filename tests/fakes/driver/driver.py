@@ -1,4 +1,4 @@
-"""Starts the fake driver on a folder and takes it away again, whatever happened to it meanwhile."""
+"""Starts the fake driver on a folder and removes it again, whatever happened to it meanwhile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class FakeCard:
-    """A card as the driver is told of it. The default is the V100 of the founding scenario."""
+    """A card as it is described to the driver. The default is the V100 of the founding scenario."""
 
     uuid: str = "GPU-11111111-2222-3333-4444-555555555555"
     memory_mib: int = 16130
@@ -28,7 +28,7 @@ class FakeCard:
 
 @dataclass(frozen=True, slots=True)
 class FakeCardState:
-    """What the driver itself has given out of one card, by everyone's process."""
+    """What the driver itself has allocated on one card, for all processes."""
 
     uuid: str
     minor: int
@@ -52,7 +52,7 @@ class FakeDriverState:
 
 
 class FakeDriver:
-    """One driver for one machine; a context manager. `folder` is made if it is not there."""
+    """One driver for one machine; a context manager. Creates `folder` if it is missing."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class FakeDriver:
             raise RuntimeError(f"the fake driver ended with {code}, see its message above")
 
     def stop(self) -> None:
-        """Ends it and leaves a plain folder, also if it was killed before. Its end is no matter of judgement here."""
+        """Ends it and leaves a plain folder, even if it was killed before. How it ended is not judged here."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -137,7 +137,7 @@ class FakeDriver:
         return parse_state((self.folder / "state").read_text())
 
     def refuse(self, *, status: int, times: int = 1) -> None:
-        """The next so many allocations of memory end in that status, whatever room there is."""
+        """The next so many allocations of memory end with that status, however much is free."""
         (self.folder / "refuse").write_text(f"{status:x} {times}\n")
 
     def show_to(self, machine: FakeNvmlMachine) -> None:
@@ -172,6 +172,6 @@ def parse_state(text: str) -> FakeDriverState:
 
 
 def _unmount(folder: Path) -> None:
-    """EINVAL is well: it is no mount any more."""
+    """EINVAL is fine: it is no longer a mount."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.umount2(os.fsencode(folder), MNT_DETACH)

@@ -16,14 +16,14 @@ SHARED = ("behaviour.c", "alloc.c", "heap.c", "memory.c", "objects.c", "control.
 HEADERS = ("behaviour.h", "call.h", "layout.h", "memory.h", "objects.h")
 VERSION = "580.95.05"
 ONE_DEVICE_VERSION = "535.129.03"
-# Type information of the kernel's own kind wants a program that few machines have.
+# The kernel's type information (BTF) needs a program that few machines have.
 OPTIONS = ("W=1", "KCFLAGS=-Werror", "CONFIG_DEBUG_INFO_BTF_MODULES=")
 TIMEOUT_SECONDS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class FakeDriverModules:
-    """To be loaded in this order, unloaded in the other."""
+    """Loaded in this order, unloaded in the reverse."""
 
     folder: Path
 

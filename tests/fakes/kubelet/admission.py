@@ -87,7 +87,7 @@ class FakeAdmission:
         return await self._choose_free(resource, needed, reusable)
 
     def _check_health(self, resource: str, held: frozenset[str]) -> None:
-        """Looked at even when all devices are held already: this is what fails pods after a reboot."""
+        """Checked even when all devices are held already: this is what fails pods after a reboot."""
         healthy = self._books.healthy.get(resource)
         if healthy is None:
             raise DeviceError(f"cannot allocate unregistered device {resource}")

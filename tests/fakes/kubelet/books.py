@@ -1,4 +1,4 @@
-"""What the device manager knows: devices and their health, which are taken, and by which container.
+"""The device manager's state: devices and their health, which are taken, and by which container.
 
 `held` is the truth (it goes to the checkpoint); `taken` is what choosing ids looks at, marked before Allocate is
 called and rebuilt from `held` when that fails.

@@ -1,4 +1,4 @@
-"""Where a test stands in the way: a door lets calls pass, holds them, or turns them away."""
+"""Where a test can interfere: a door lets calls pass, holds them, or refuses them."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class FaultPoint:
         self._open.set()
 
     def refuse(self, text: str, *, code: grpc.StatusCode = grpc.StatusCode.UNKNOWN, times: int = 1) -> None:
-        """The next so many callers are turned away with this error."""
+        """The next so many callers are refused with this error."""
         self._refusal, self._refusals = (code, text), times
 
     async def reached(self, *, timeout_seconds: float = 10) -> None:
-        """Wait until a caller stands before the held door."""
+        """Wait until a caller is held at the door."""
         async with asyncio.timeout(timeout_seconds):
             await self._reached.wait()
 

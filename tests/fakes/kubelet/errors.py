@@ -10,7 +10,7 @@ class DeviceError(Exception):
 
 
 class KilledError(Exception):
-    """kubelet was killed in the middle of this: it is neither done nor refused, a new life begins it again."""
+    """kubelet was killed in the middle of this: it is neither done nor refused; the restarted kubelet begins it again."""
 
 
 def describe_error(error: grpc.aio.AioRpcError) -> str:

@@ -26,7 +26,7 @@ class PluginCall:
 
 @dataclass(frozen=True, slots=True)
 class KubeletHistory:
-    """Both in the order in which they were over."""
+    """Both in the order in which they ended."""
 
     registrations: list[PluginRegistration] = field(default_factory=list)
     calls: list[PluginCall] = field(default_factory=list)

@@ -102,7 +102,7 @@ class FakeKubelet:
         await self.readmit()
 
     async def reboot(self) -> None:
-        """The node restarts: nothing runs, sockets are gone, the checkpoint is there. Call `readmit` when it is time."""
+        """The node restarts: nothing runs, sockets are gone, the checkpoint remains. Call `readmit` when it is time."""
         await self.kill()
         for state in (state for pod in self.pods.values() for state in pod.states.values()):
             state.is_running = False
@@ -136,7 +136,7 @@ class FakeKubelet:
     async def try_start(
         self, pod: KubeletPod, container: str, *, image_env: Mapping[str, str] | None = None
     ) -> StartedContainer | WaitingContainer:
-        """Start a container and tell what came of it; a second try after a refusal is another call."""
+        """Start a container and return the result; a second try after a refusal is another call."""
         if not pod.is_active or pod.uid not in self.pods or pod.states[container].is_running:
             raise ValueError(f"pod {pod.name}: container {container} is not there to be started ({pod.phase})")
         return await self.life.starter.start(pod, pod.container(container), image_env or {})

@@ -1,6 +1,6 @@
 """Pod-resources v1 List, as kubelet answers it.
 
-Every active pod is there from the moment its admission begins, with or without devices; init containers only where
+Every active pod is listed from the moment its admission begins, with or without devices; init containers only where
 they are restartable; and each device id is an entry of its own.
 """
 

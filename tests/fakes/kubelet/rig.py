@@ -1,4 +1,4 @@
-"""A kubelet and a scripted plugin in one folder, registered; and what pod-resources says."""
+"""A kubelet and a scripted plugin in one folder, registered; and what pod-resources answers."""
 
 from __future__ import annotations
 

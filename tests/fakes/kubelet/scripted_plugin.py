@@ -1,4 +1,4 @@
-"""A small device plugin that does as it is told, to show what the kubelet does; not a pattern for a real one."""
+"""A small scripted device plugin that shows what the kubelet does; not a model for a real one."""
 
 from __future__ import annotations
 

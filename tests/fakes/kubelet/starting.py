@@ -43,7 +43,7 @@ class WaitingContainer:
 
 
 class StartRefusedError(Exception):
-    """`Kubelet.start` was to start a container, and it waits instead."""
+    """`Kubelet.start` could not start a container, which waits instead."""
 
     def __init__(self, waiting: WaitingContainer) -> None:
         super().__init__(f"{waiting.reason}: {waiting.message}")

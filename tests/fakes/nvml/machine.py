@@ -85,7 +85,7 @@ class FakeNvmlMachine:
         self._write()
 
     def add_sample(self, uuid: str, pid: int, *, timestamp: int, sm_percent: int) -> None:
-        """What the driver sampled of that process; percent and pid may be rubbish, as they were seen to be."""
+        """What the driver sampled of that process; percent and pid may be invalid, as seen on real drivers."""
         self._samples.append(f"sample {uuid} {pid} {timestamp} {sm_percent}")
         self._write()
 
@@ -94,7 +94,7 @@ class FakeNvmlMachine:
         self._write()
 
     def hang(self, function: str, uuid: str = "*") -> None:
-        """The next calls of that function (`*`: any) for that card do not come back until `heal`."""
+        """The next calls of that function (`*`: any) for that card hang until `heal`."""
         self._faults.append(_Fault(function, uuid, "hang"))
         self._write()
 
@@ -108,7 +108,7 @@ class FakeNvmlMachine:
         self.fail("*", GPU_IS_LOST, uuid)
 
     def heal(self) -> None:
-        """No faults from now on; what hung goes on."""
+        """No faults from now on; hanging calls go on."""
         self._faults.clear()
         self._write()
 

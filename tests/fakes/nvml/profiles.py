@@ -1,4 +1,4 @@
-"""Machines as they are sold: what NVML says of their cards. Memory is what such cards report, not what is printed on them."""
+"""Machines as they are sold: what NVML says of their cards. Memory is what such cards report, not what their data sheet says."""
 
 from __future__ import annotations
 

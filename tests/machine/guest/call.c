@@ -10,7 +10,7 @@
  *   call mknod PATH MAJOR MINOR
  *   call kill PID             by SIGKILL
  *   call stat PATH            inode number, mode in octal, user
- *   call list PATH            names in it, sorted by nobody
+ *   call list PATH            names in it, unsorted
  *   call log                  the kernel's, as far as it remembers
  */
 #include <dirent.h>
@@ -51,7 +51,7 @@ static int call_read(char **words)
 	return got < 0 ? errno : wrong;
 }
 
-/* Made if it is not there; a folder of the kernel's that makes no files says ENOENT then, as a reader hears it. */
+/* Created if missing; a folder of the kernel's that creates no files gives ENOENT then, as for a reader. */
 static int open_to_write(const char *path)
 {
 	int file = open(path, O_WRONLY | O_TRUNC);

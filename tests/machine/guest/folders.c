@@ -71,7 +71,7 @@ static bool mount_old(void)
 	return true;
 }
 
-/* In kernels that have no network it is not there, and nobody misses it. */
+/* Kernels without a network do not have it, and nothing needs it there. */
 static void raise_loopback(void)
 {
 	struct ifreq loopback = { .ifr_name = "lo" };

@@ -20,7 +20,7 @@ enum frame_kind {
 	FRAME_OUT = 'O',	/* what it said */
 	FRAME_ERR = 'E',	/* what it complained of */
 	FRAME_ENDED = 'X',	/* u32: exit code, or minus the signal that ended it */
-	FRAME_CLOSED = 'C',	/* nobody has its outputs open any more */
+	FRAME_CLOSED = 'C',	/* no process has its outputs open any more */
 	FRAME_TAKEN = 'T',	/* u32: so many bytes of the host's frames were read */
 };
 

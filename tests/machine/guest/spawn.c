@@ -31,7 +31,7 @@
 
 enum {
 	TEXTS_MOST = 256,
-	ROOM = 1 << 20,		/* of a pipe: a program that nobody reads yet says this much before it waits */
+	ROOM = 1 << 20,		/* of a pipe: a program writes this much before it waits for a reader */
 	NOT_STARTED = 127,	/* as a shell says it */
 };
 
@@ -149,7 +149,7 @@ static void prepare(const struct wanted *wanted, const struct pipes *pipes)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	if (dup2(pipes->input[0], 0) < 0 || dup2(pipes->output[1], 1) < 0 || dup2(pipes->errors[1], 2) < 0)
 		_exit(NOT_STARTED);
-	/* What nobody starts anew closes nothing by itself, and a child that has the other end of its input waits for ever. */
+	/* Without an exec nothing is closed, and a child that has the other end of its own input waits for ever. */
 	syscall(SYS_close_range, 3, ~0u, 0);
 	setsid();
 	if (wanted->cgroup && !folders_enter(wanted->cgroup))
@@ -165,7 +165,7 @@ static void prepare(const struct wanted *wanted, const struct pipes *pipes)
 		become(wanted->uid);
 }
 
-/* Children are born in the namespace that was entered last; the caller himself stays where he is. */
+/* Children are born in the namespace that was entered last; the caller itself stays where it is. */
 static bool children_go_to(const char *pid)
 {
 	char path[64];

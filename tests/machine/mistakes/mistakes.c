@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What nobody should do in a kernel, one at a time, when it is loaded: the machines' tests see that it is noticed.
+ * Mistakes that a kernel should catch, one at a time, when it is loaded: the machines' tests see that it does.
  */
 #include <linux/module.h>
 #include <linux/mutex.h>

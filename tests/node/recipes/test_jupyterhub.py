@@ -1,4 +1,4 @@
-"""The recipe of docs/recipes/jupyterhub.md: users get slices of one card, and an idle server makes room for who waits."""
+"""The recipe of docs/recipes/jupyterhub.md: users get slices of one card, and an idle server makes room for a user who waits."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A release as a platform team gets it: its files alone, on the whole node."""
+"""A release as a platform team gets it: only its files, on the whole node."""

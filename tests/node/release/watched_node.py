@@ -1,4 +1,4 @@
-"""Prometheus and Alertmanager beside the node, told what the chart has put into the cluster: monitors, rules, dashboards."""
+"""Prometheus and Alertmanager beside the node, configured by what the chart installed: monitors, rules, dashboards."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class WatchedNode:
         await self.monitoring.wait_until_notified(name, status)
 
     async def wait_for_panels(self) -> None:
-        """What nodes have given away, by the extenders, and what each pod was given, by the agent."""
+        """What is allocated on nodes, by the extenders' metrics, and what each pod got, by the agent's."""
         pods = [self.node.get("pod", name) for name in FOUNDING_PODS]
         nodes = [read_node(each, TERMS) for each in self.node.list_objects("nodes")]
         counted = ClusterRecount(nodes, [read_pod(pod, TERMS) for pod in pods])

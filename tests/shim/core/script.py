@@ -1,4 +1,4 @@
-"""Scripts for run_script.c: what a caller does, what the driver answers, and what must come of it."""
+"""Scripts for run_script.c: what a caller does, what the driver answers, and the expected result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ONLY_CARD = 4
 
 
 class NotSoError(AssertionError):
-    """The core did otherwise than the script says."""
+    """The core did not do what the script says."""
 
 
 class CoreScript:
@@ -34,7 +34,7 @@ class CoreScript:
         self._lines.append(f"O {file} {owner} {cards}")
 
     def knows_all_clients(self) -> None:
-        """No other process has clients of its own that the core did not see."""
+        """Whether the core has seen the clients of all processes."""
         self._lines.append("C")
 
     def close(self, file: int) -> None:
@@ -121,7 +121,7 @@ class CoreScript:
         self.asks("N", f"{objects} {charges} 0", "objects and charges kept")
 
     def check(self, runner: Path) -> None:
-        """Runs it all; NotSoError names the first line that came out otherwise."""
+        """Runs it all; NotSoError names the first line with another result."""
         text = "\n".join([*self._lines, "E", ""])
         done = subprocess.run([runner], input=text, text=True, capture_output=True, timeout=100, check=False)
         if done.returncode:

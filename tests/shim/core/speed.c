@@ -1,7 +1,7 @@
 /*
- * What the core costs on calls that are none of its business, best of many batches: a number it does not watch, and a
- * control that passes (core_watches, core_before with one copy of 32 bytes, core_after). Both in nanoseconds. The copy is
- * a plain one: what core_ops adds to be safe against wild pointers is not in it, nor is the system call.
+ * What the core costs on calls that do not concern it, best of many batches: a number it does not watch, and a
+ * control that passes (core_watches, core_before with one copy of 32 bytes, core_after). Both in nanoseconds. The
+ * copy is a plain one: what core_ops adds to be safe against wild pointers is not in it, nor is the system call.
  */
 #include <stdio.h>
 #include <string.h>

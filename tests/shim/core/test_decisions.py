@@ -91,7 +91,7 @@ def test_settles_to_what_the_driver_wrote(
 
 @pytest.mark.parametrize(("written", "used"), [(300 << 30, 300 << 30), ((1 << 64) - 1, 16 << 40)])
 def test_settles_by_any_growth_and_sums_do_not_wrap(script: CoreScript, runner: Path, written: int, used: int) -> None:
-    """It is counted above the limit; what no card has is cut, so that giving it back leaves what others use."""
+    """It is counted above the limit; a size that no card has is cut, so that freeing it leaves what others use."""
     hold_memory(script, 8 * MIB, 1)
     script.forwarded(0, script.wire.memory(ROOT, CARD, 0, 3 * MIB), handle=7, size=written)
     script.counted(0, ONLY_CARD, 8 * MIB + used, 8 * MIB + used, 0)
@@ -174,7 +174,7 @@ def test_the_heap_frees_too(script: CoreScript, runner: Path) -> None:
 
 
 def test_a_charge_lasts_as_long_as_its_last_name(script: CoreScript, runner: Path) -> None:
-    """A second name in another file and process, which outlives the file that paid."""
+    """A second name in another file and process, which outlives the file that was charged."""
     wire = script.wire
     begin_script(script, file=1, owner=1, client=OTHER_ROOT, device=OTHER_CARD)
     hold_memory(script, 8 * MIB, 1)
@@ -194,7 +194,7 @@ def test_a_charge_lasts_as_long_as_its_last_name(script: CoreScript, runner: Pat
 def test_a_duplicate_of_a_strangers_memory_is_refused_where_all_clients_are_known(
     script: CoreScript, runner: Path
 ) -> None:
-    """Nobody here would pay for it. Where other processes have clients of their own it is the driver's business."""
+    """No owner here would be charged for it. Where other processes have clients of their own, the driver decides."""
     wire = script.wire
     hold_memory(script, 8 * MIB, 1)
     script.forwarded(0, wire.dup(ROOT, CARD, 2, 0xC1D00099, 1), handle=2)
@@ -208,7 +208,7 @@ def test_a_duplicate_of_a_strangers_memory_is_refused_where_all_clients_are_know
 
 
 def test_a_call_that_may_have_happened_stays_charged(script: CoreScript, runner: Path) -> None:
-    """EFAULT comes after the deed when only the answer could not be written. The file's end settles it."""
+    """EFAULT comes after the allocation if only the reply could not be written. The file's end settles it."""
     wire = script.wire
     script.forwarded(0, wire.memory(ROOT, CARD, 1, 8 * MIB), handle=1, result=-EFAULT)
     script.forwarded(0, wire.memory(ROOT, CARD, 0, 8 * MIB), handle=0)
@@ -230,7 +230,7 @@ def test_a_call_that_may_have_happened_stays_charged(script: CoreScript, runner:
 
 
 def test_what_one_owner_learned_of_the_cards_misleads_no_other(wire: CoreWire, runner: Path) -> None:
-    """The first has forged the replies: instance 0 would be minor 1. The second's instance 0 is still what it is."""
+    """The first container has forged the replies: its instance 0 would be minor 1. The second's instance 0 is not affected."""
     script = CoreScript(wire)
     script.limit(0, 0, 4 * MIB)
     script.limit(0, 1, 4 * MIB)

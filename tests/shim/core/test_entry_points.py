@@ -1,4 +1,4 @@
-"""Which calls could make memory: those that the core does not charge for make none, or are refused."""
+"""Which calls could allocate memory: those that the core does not charge allocate none, or are refused."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_heap_does_what_makes_no_video_memory(script: CoreScript, runner: Pa
 
 
 def test_the_heap_refuses_every_other_function(script: CoreScript, runner: Path) -> None:
-    """By 1, 6 and 19 memory is made whose size stands elsewhere; a number of a driver to come may make some too."""
+    """1, 6 and 19 allocate memory whose size is elsewhere; a number of a future driver may allocate some too."""
     understood = {2, 3, 5, 14}
     for function in sorted({*range(64), 99, 0xFFFFFFFF} - understood - {*HEAP_FUNCTIONS_THAT_MAKE_NOTHING.values()}):
         script.refused(0, script.wire.heap_function(ROOT, CARD, function), NOT_SUPPORTED, say=f"function {function}")

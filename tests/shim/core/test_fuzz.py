@@ -17,7 +17,7 @@ def test_malformed_calls_neither_crash_nor_charge_wrongly(fuzzer: Path) -> None:
     said = dict(zip(words[::2], map(int, words[1::2]), strict=True))
     assert said["calls"] == CALLS
     assert said["used"] == 0
-    # Enough of them went through to have something to be wrong about, and enough did not.
+    # Enough of them succeeded for the accounts to be able to go wrong, and enough did not.
     assert said["made"] > CALLS / 200
     assert said["answered"] > CALLS / 20
     assert said["unreadable"] > CALLS / 50

@@ -1,4 +1,4 @@
-"""One source of offsets: what is generated is fresh, and a wrong one does not go unnoticed."""
+"""One source of offsets: the generated files are up to date, and a wrong offset is noticed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_function_of_the_heap_that_nobody_read_about_is_found() -> None:
 
 @pytest.mark.parametrize("branch", [515, 580])
 def test_no_field_can_be_wrong_unnoticed(runner: Path, branch: int) -> None:
-    """Every field of the layout in turn is four more than it is: a trace goes another way each time."""
+    """Each field of the layout in turn is off by four: the trace changes each time."""
     unnoticed = []
     for place, name in enumerate(FIELDS):
         traces = (
@@ -57,7 +57,7 @@ def test_no_field_can_be_wrong_unnoticed(runner: Path, branch: int) -> None:
         )
         if not any(_is_noticed(trace.check, runner) for trace in traces):
             unnoticed.append(name)
-    # The number of the branch is looked at once, at the start.
+    # The branch number is read once, at the start.
     assert unnoticed == ["branch"]
 
 

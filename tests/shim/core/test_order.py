@@ -17,7 +17,7 @@ from tests.shim.core.wire import (
 
 
 def test_a_handle_that_comes_back_replaces_what_stood_there(script: CoreScript, runner: Path) -> None:
-    """What hung below a device that is another now may be of either: it stays charged until the client goes."""
+    """An object below a device that was replaced may belong to either: it stays charged until the client goes."""
     wire = script.wire
     hold_memory(script, 8 * MIB, 1)
     hold_memory(script, 32 * MIB, 1)
@@ -31,7 +31,7 @@ def test_a_handle_that_comes_back_replaces_what_stood_there(script: CoreScript, 
 
 
 def test_two_replies_with_one_handle_are_both_charged(script: CoreScript, runner: Path) -> None:
-    """One was freed in between by a call that found nothing yet. Which one cannot be known; their client settles it."""
+    """One was freed in between by a call that found nothing yet. Which one is unknown; the end of the client settles it."""
     wire = script.wire
     small, big = wire.memory(ROOT, CARD, 1, 4 * MIB), wire.memory(ROOT, CARD, 1, 32 * MIB)
     script.before(0, small, slot=1)
@@ -77,7 +77,7 @@ def test_two_frees_of_one_handle_give_back_once(script: CoreScript, runner: Path
 
 
 def test_what_is_made_below_a_device_that_goes_is_not_lost_with_it(script: CoreScript, runner: Path) -> None:
-    """The device is freed and made again under its handle; memory of the new one ends before the device's own call."""
+    """The device is freed and recreated with its handle; an allocation in the new one ends before the device's own call."""
     wire = script.wire
     free, device, memory = wire.free(ROOT, CARD), wire.device(ROOT, CARD, 0), wire.memory(ROOT, CARD, 3, 8 * MIB)
     script.before(0, free, slot=1)

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 ROUNDS = 40_000
-"""Of each of four threads: some 40,000 pieces made, a fifth as many refused."""
+"""For each of four threads: some 40,000 allocations, a fifth as many refusals."""
 
 
 @pytest.mark.parametrize("manner", ["careful", "reckless"])
@@ -22,6 +22,6 @@ def test_threads_neither_lose_nor_double_a_charge(racer: Path, manner: str) -> N
     said = dict(zip(words[::2], map(int, words[1::2]), strict=True))
     assert said["used"] == 0
     assert said["peak"] <= 24 << 20
-    # What was never refused was never close to the limit, and showed nothing.
+    # Without refusals the limit was never close, and nothing was shown.
     assert said["made"] > ROUNDS / 2
     assert said["refused"] > ROUNDS / 40

@@ -38,7 +38,7 @@ def test_the_charge_is_never_below_what_is_pinned(sizes: Path) -> None:
     assert done.returncode == 0, f"seed {seed}: {done.stderr[-4000:]}"
     words = done.stdout.split()
     said = dict(zip(words[::2], map(int, words[1::2]), strict=True))
-    # Enough was given to be wrong about, and the limit was near.
+    # Enough was allocated for the charges to be able to go wrong, and the limit was near.
     assert said["granted"] > CASES / 10
     assert said["pinned"] > 60 << 10
 

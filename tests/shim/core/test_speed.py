@@ -1,4 +1,4 @@
-"""What a call costs that is none of the core's business (`-s` shows it)."""
+"""What a call costs that does not concern the core (`-s` shows it)."""
 
 from __future__ import annotations
 

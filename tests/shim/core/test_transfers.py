@@ -98,7 +98,7 @@ def test_what_is_imported_holds_the_charge_by_itself(script: CoreScript, runner:
 
 
 def test_of_a_stranger_s_file_nothing_is_imported_where_all_clients_are_known(script: CoreScript, runner: Path) -> None:
-    """Elsewhere it is, and whoever exported it is charged."""
+    """Elsewhere it is allowed, and the exporter is charged."""
     wire = script.wire
     script.transferred(0, wire.import_(ROOT, CARD, 7, 77), STRANGER, descriptor=77)
     script.knows_all_clients()
@@ -143,7 +143,7 @@ def test_a_channel_keeps_the_memory_of_its_userd(script: CoreScript, runner: Pat
     hold_memory(script, 8 * MIB, 1)
     script.forwarded(0, wire.channel(ROOT, CARD, 0, [1]), handle=0)
     script.forwarded(0, wire.free(ROOT, 1))
-    script.used(0, ONLY_CARD, 8 * MIB, "used by a channel of which nobody knows whether it is there")
+    script.used(0, ONLY_CARD, 8 * MIB, "used by a channel that may or may not exist")
     run_script(script, runner, 0, EXPORTED)
 
 

@@ -1,4 +1,4 @@
-"""The driver's structs as bytes, written down from its documentation a second time: nothing here reads layouts.csv."""
+"""The driver's structs as bytes, written from its documentation independently: nothing here reads layouts.csv."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def encode_request(number: int, size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class WireStruct:
-    """Bytes of one call, and where in them what comes back stands."""
+    """The bytes of one call, and where the reply is in them."""
 
     number: int
     size: int

@@ -1,4 +1,4 @@
-"""A model of the driver, with no idea of the core: who made what, below what, and how big it became."""
+"""A model of the driver, independent of the core: what each process made, below what, and how big it became."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False, slots=True)
 class ModelAllocation:
-    """Video memory, under as many names as `names` says; whoever had it made pays until the last has gone."""
+    """Video memory with as many names as `names` says; the owner that allocated it is charged until the last is gone."""
 
     size: int
     owner: int
@@ -40,7 +40,7 @@ class ModelObject:
 
 
 class CoreModel:
-    """What the driver knows. Handles it chooses itself are the lowest that are free, so they come again at once."""
+    """What the driver knows. Handles that it chooses are the lowest free ones, so they are reused at once."""
 
     def __init__(self) -> None:
         self.things: dict[tuple[int, int], ModelObject] = {}

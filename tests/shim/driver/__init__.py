@@ -1,1 +1,1 @@
-"""The fake driver by itself: what it does is what docs/gpu-verification.md says the real one does."""
+"""The fake driver by itself: it does what docs/gpu-verification.md says of the real one."""

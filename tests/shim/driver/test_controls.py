@@ -69,7 +69,7 @@ def test_a_control_without_command_does_nothing_well(driver: FakeDriver) -> None
 
 
 def refused(caller: DriverCaller) -> dict[str, tuple[int, int]]:
-    """What is asked wrongly: the status that comes, the status that should."""
+    """Malformed requests: the status that comes, and the status that should."""
     too_many = nv.FbListV2(count=129)
     unknown = nv.FbListV2(count=1)
     unknown.entries[0].index = 0x4000

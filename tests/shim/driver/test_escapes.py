@@ -41,7 +41,7 @@ def test_only_whole_structures_are_taken(driver: FakeDriver, escape: int, right:
 
 
 def xfer_sizes(caller: DriverCaller) -> set[int]:
-    """Those that are read as a wrapper: of a card list that lies nowhere, so that it is EFAULT."""
+    """Those that are read as a wrapper, of a card list at an invalid address: EFAULT."""
     wrapper = nv.Xfer(command=nv.CARD_INFO, size=72 * 32, pointer=NOWHERE)
     room = (c_uint8 * 256).from_buffer_copy(bytes(wrapper).ljust(256, b"\0"))
     return {

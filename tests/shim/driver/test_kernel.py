@@ -1,4 +1,4 @@
-"""The driver as kernel modules: it registers devices, and checks the files of its callers, as the published one does."""
+"""The driver as kernel modules: they register devices, and check the files of their callers, as the published ones do."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_it_can_be_told_to_refuse_and_to_forget_its_peak(driver: GuestDriver) ->
 
 
 def test_nothing_is_left_of_those_who_race_and_of_nonsense(driver: GuestDriver) -> None:
-    """Processes that end in all ways, and calls that nobody should make: the books are even at the end."""
+    """Processes that end in all ways, and invalid calls: the accounts are even at the end."""
     [line] = driver.says("race", "--workers", "4", "--cycles", "1000", "--most", "16000", "--minor", "1")
     assert line.endswith(" 0 failed")
     ended = driver.machine.run("malformed", "5000", "1", start=driver.start, stdin="\n" * 10)

@@ -65,7 +65,7 @@ def children_holding(control: Path) -> int:
                 return int(folder.name)
         except OSError:
             continue  # it ended meanwhile
-    raise LookupError(f"nobody has {control} open")
+    raise LookupError(f"no process has {control} open")
 
 
 def test_a_duplicate_descriptor_is_the_same_file(driver: FakeDriver) -> None:
@@ -126,7 +126,7 @@ def test_what_is_below_goes_too(driver: FakeDriver, top: Callable[[DriverCaller]
 
 
 def test_memory_lives_while_a_duplicate_does(driver: FakeDriver) -> None:
-    """Also one in another file; it is counted once, and for who has it."""
+    """Even one in another file; it is counted once, for a process that has it."""
     with DriverCaller(driver.control) as giver, DriverCaller(driver.control) as taker:
         memory = giver.allocate_memory(MIB)
         copy = taker.dup(giver, memory)

@@ -1,4 +1,4 @@
-"""Whatever comes, the driver stands, says something, and has given nothing away at the end."""
+"""Whatever comes, the driver keeps running and answers, and nothing is allocated at the end."""
 
 from __future__ import annotations
 

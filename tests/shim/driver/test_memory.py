@@ -85,7 +85,7 @@ def test_a_full_card_has_no_memory(driver: FakeDriver) -> None:
 
 
 def test_a_refusal_on_order(driver: FakeDriver) -> None:
-    """So that a test sees what is done when the driver says no to what a limit allowed."""
+    """So that a test sees what happens when the driver refuses what a limit allowed."""
     with DriverCaller(driver.control) as caller:
         driver.refuse(status=0x1A, times=2)
         tries = [caller.try_make(nv.VIDEO_MEMORY, nv.Memory(size=MIB)).status for _ in range(3)]

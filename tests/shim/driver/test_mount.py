@@ -1,4 +1,4 @@
-"""The driver leaves no mount behind, however it ends, and is a driver again when started anew."""
+"""The driver leaves no mount behind, however it ends, and works again when it is restarted."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def test_also_when_it_was_killed_with_files_open(programs: FakeDriverPrograms, t
         os.kill(driver.pid, 9)
         wait_until(lambda: driver.returncode() is not None)
         assert caller.call(nv.FREE, nv.Free()) in {errno.ENOTCONN, errno.ECONNABORTED}
-        with contextlib.suppress(OSError):  # there is nobody to be told
+        with contextlib.suppress(OSError):  # the driver is gone
             os.close(caller.file)
     assert not driver.folder.is_mount()
-    with driver, DriverCaller(driver.control) as anew:
-        assert anew.try_make(nv.VIDEO_MEMORY, nv.Memory(size=1)).status == nv.OK
+    with driver, DriverCaller(driver.control) as caller:
+        assert caller.try_make(nv.VIDEO_MEMORY, nv.Memory(size=1)).status == nv.OK
 
 
 def test_also_when_who_started_it_was_killed(programs: FakeDriverPrograms, tmp_path: Path) -> None:

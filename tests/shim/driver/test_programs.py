@@ -23,7 +23,7 @@ def run(program: Path, driver: FakeDriver, *words: str) -> subprocess.CompletedP
 
 
 def test_two_pods_of_the_founding_scenario(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
-    """3193 MiB each: the card shows 6386, of 16130 with 256 that nobody gets."""
+    """3193 MiB each: the card shows 6386, of 16130 with 256 reserved."""
     with hold_memory(programs.app, driver, "--minor", "1", "3193") as one:
         with hold_memory(programs.static_app, driver, "--minor", "1", "3193") as two:
             assert driver.state().cards[0].by_process == {one.pid: 3193 * MIB, two.pid: 3193 * MIB}

@@ -1,4 +1,4 @@
-"""nvidia-uvm: it can be mapped, it keeps memory alive by references of its own, and it wants to be initialised."""
+"""nvidia-uvm: it can be mapped, it keeps memory alive by references of its own, and it needs to be initialised."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_nothing_works_before_it_is_initialised(driver: FakeDriver) -> None:
 
 
 def test_what_uvm_maps_outlives_its_handle(driver: FakeDriver, uvm: int) -> None:
-    """The known way around a limit that looks at handles alone: nobody's process has it, the card does."""
+    """The known way around a limit that looks only at handles: it counts for no process, but for the card."""
     with DriverCaller(driver.control) as caller:
         memory = caller.allocate_memory(MIB)
         assert map_external(uvm, caller, memory) == nv.OK

@@ -18,7 +18,7 @@ TIMEOUT_SECONDS = 200
 
 @dataclass(frozen=True, slots=True)
 class KmodSource:
-    """One module: its own folder is the last, and sees those before it beside itself."""
+    """One module: its own folder is the last; the others are copied beside it."""
 
     name: str
     folders: Sequence[Path]

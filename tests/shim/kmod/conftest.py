@@ -24,7 +24,7 @@ from tests.shim.kmod.world import KmodWorld
 
 BUILT = Path(__file__).parents[3] / "build"
 UNKNOWN_VERSION = "470.1"
-"""Of a driver whose shapes nobody has written down."""
+"""The version of a driver whose layouts are not known."""
 
 
 RENAMED = "KCFLAGS=-Werror -Duvm_mmap_entry=uvm_mmap_elsewhere"
@@ -101,7 +101,7 @@ def machine(kernel: Kernel, modules: ModulesOfTests, programs: list[Path]) -> It
 
 @pytest.fixture
 def world(machine: VirtualMachine) -> KmodWorld:
-    """The newer driver, nvidia-uvm and the module are loaded, and nobody is limited."""
+    """The newer driver, nvidia-uvm and the module are loaded, and no container is limited."""
     found = KmodWorld(machine)
     found.load()
     return found

@@ -1,4 +1,4 @@
-"""How much of a long test a kernel gets: all of it one, the others parts."""
+"""How much of a long test a kernel runs: one kernel all of it, the others parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A second thread that changes a call's memory between our copy and the driver's: it wins nothing.
+"""A second thread that changes a call's memory between our copy and the driver's: it gains nothing.
 
 VRAMPACK_KMOD_SWAPS=1000000 is the long form: so many rounds of each kind.
 """
@@ -19,7 +19,7 @@ ROUNDS = int(os.environ.get("VRAMPACK_KMOD_SWAPS", "2000"))
 SECONDS_PER_ROUND = 0.005
 KINDS = ("size", "heap", "class", "wrapped", "status", "free")
 REFUSED_KINDS = ("heap", "class", "wrapped", "free")
-"""Where the call itself differs. What its pointer names is handed on as it was decided, and a reply is taken from the driver's copy."""
+"""Where the call itself differs. What its pointer names is handed on as it was checked, and a reply is taken from the driver's copy."""
 
 
 @pytest.mark.timeout(120 + ROUNDS * len(KINDS) * SECONDS_PER_ROUND)
@@ -50,4 +50,4 @@ def test_probes_stand_while_somebody_is_limited(empty: KmodWorld) -> None:
         program.says("holding")
         empty.forget()
         assert empty.state()["copies"] == "checked"
-    wait_until(lambda: empty.state()["copies"] == "unchecked", what="that nobody is limited any more")
+    wait_until(lambda: empty.state()["copies"] == "unchecked", what="that no container is limited any more")

@@ -1,4 +1,4 @@
-"""What the module adds to calls of a limited container, and what to others while it is there (`-s` shows the figures).
+"""What the module adds to calls of a limited container, and to others while it is loaded (`-s` shows the figures).
 
 A machine without KVM is some ten times slower than its processor and slow in its own way: only ratios say something, and
 only large ones. The figures of docs/enforcement.md are made by this.
@@ -17,7 +17,7 @@ from tests.support.polling import wait_until
 ROUNDS, BATCHES, CALLS = 5, 10, 300
 KINDS = ("unwatched", "control", "report", "allocation")
 PLACES = ("alone", "beside", "limited")
-"""Without a limit while nobody has one, without a limit beside a container that has one, and in that container."""
+"""Without a limit while no container has one, without a limit beside a container that has one, and in that container."""
 MOST = 4.0
 """Times as long as alone: far above what is seen, far below what a wait or a walk through a list would cost."""
 
@@ -26,7 +26,7 @@ def test_what_a_limit_costs(world: KmodWorld, kernel: Kernel) -> None:
     free = world.unlimited("free")
     taken: dict[str, list[list[float]]] = {name: [] for name in PLACES}
     for _ in range(ROUNDS):
-        wait_until(lambda: world.state()["copies"] == "unchecked", what="that nobody is limited any more")
+        wait_until(lambda: world.state()["copies"] == "unchecked", what="that no container is limited any more")
         taken["alone"].append(measured(free, scale_for_kernel(kernel, CALLS)))
         limited = world.limited("a", {0: 4301})
         taken["beside"].append(measured(free, scale_for_kernel(kernel, CALLS)))

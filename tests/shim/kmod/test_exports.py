@@ -30,7 +30,7 @@ def test_exported_memory_stays_charged_until_its_file_is_closed(empty: KmodWorld
     with place.running("export", way, "1000") as program:
         program.says("kept 4000 MiB, then 0x51")
         program.says("kept")
-        # 301 MiB are left: one more quarter of a file that is to have four.
+        # 301 MiB are left: room for one more quarter of a file that is to have four.
         kept = 4000 if way == "keep" else 4250
         assert empty.driver().cards[0].used == empty.card("a").used == kept * MIB
         program.goes_on()
@@ -81,7 +81,7 @@ def test_nobody_turns_a_descriptor_between_our_look_and_the_driver_s(world: Kmod
 
 
 def test_another_container_s_file_is_not_imported(world: KmodWorld) -> None:
-    """Nobody would pay for it; within the container it is one memory, charged once."""
+    """No container would be charged for it; within the container it is one memory, charged once."""
     places = [world.limited(name, LIMIT) for name in ("a", "b")]
     for borrower, answer in ((places[1], "0x3b"), (places[0], "0x0")):
         with places[0].running("export", "lend", "1000", SOCKET) as lender:
@@ -93,7 +93,7 @@ def test_another_container_s_file_is_not_imported(world: KmodWorld) -> None:
 
 
 def test_a_dma_buf_is_refused(world: KmodWorld) -> None:
-    """It is a descriptor of the kernel's own, whose end nobody tells us; with no limit it is the driver's business."""
+    """It is a descriptor of the kernel's own, whose end we do not see; without a limit the driver decides."""
     for place, answer in ((world.limited("a", LIMIT), "0x56"), (world.unlimited("b"), "0x0")):
         with place.running("export", "dmabuf", "64") as program:
             program.says(f"dma-buf: {answer}")

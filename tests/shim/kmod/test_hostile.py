@@ -1,4 +1,4 @@
-"""Tenants who mean harm: to whoever waits for them, or by a door that is not watched; and what comes at a bad moment."""
+"""Hostile tenants: they keep others waiting, or use a way in that is not watched; and events at a bad moment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ with_memory_that_never_comes = pytest.mark.parametrize("kernel", stock.NAMES, in
 
 @with_memory_that_never_comes
 def test_nobody_waits_for_a_call_that_never_ends(empty: KmodWorld) -> None:
-    """It sits in our code, since its parameters never come; detaching does not wait for it, and unloading is refused."""
+    """It is stuck in our code, since its parameters never arrive; detaching does not wait for it, and unloading is refused."""
     empty.load_driver()
     empty.load_shim()
     place = empty.limited("a", LIMIT)
@@ -48,7 +48,7 @@ def test_nobody_waits_for_a_call_that_never_ends(empty: KmodWorld) -> None:
 
 @with_memory_that_never_comes
 def test_a_call_that_never_ended_does_not_keep_the_module(empty: KmodWorld) -> None:
-    """Its process is killed, and all of it goes."""
+    """When its process is killed, everything goes."""
     empty.load_driver()
     empty.load_shim()
     with empty.limited("a", LIMIT).running("hostile", "call") as hostile:
@@ -62,7 +62,7 @@ def test_a_call_that_never_ended_does_not_keep_the_module(empty: KmodWorld) -> N
 
 @with_memory_that_never_comes
 def test_unloading_is_over_for_everybody_else_before_it_waits_for_a_reader(empty: KmodWorld) -> None:
-    """Everybody may read the version, into memory that never comes; the driver has its device back all the same."""
+    """Everyone may read the version, into memory that never arrives; the driver has its device back all the same."""
     empty.load_driver()
     empty.load_uvm()
     empty.load_shim()
@@ -81,7 +81,7 @@ def test_unloading_is_over_for_everybody_else_before_it_waits_for_a_reader(empty
 
 
 def test_a_driver_that_hangs_in_an_open_keeps_nobody_waiting(empty: KmodWorld) -> None:
-    """Neither `detach` nor who is added later; the module is not unloaded beneath those who wait."""
+    """Neither `detach` nor a container that is added later; the module is not unloaded beneath tasks that wait."""
     empty.load_driver()
     empty.load_shim()
     limited, free = empty.limited("a", LIMIT), empty.unlimited("b")
@@ -124,7 +124,7 @@ def test_memory_that_outlives_its_handle_in_a_mapping_stays_charged(empty: KmodW
 
 
 def test_a_program_that_was_there_before_its_limit_maps_as_before(empty: KmodWorld) -> None:
-    """Its file is not managed, so nothing of it is known: all of the card but what is the driver's own."""
+    """Its file is not managed, so its memory is not counted: all of the card but what the driver reserves."""
     empty.load_driver()
     empty.load_uvm()
     empty.load_shim()
@@ -139,7 +139,7 @@ def test_a_program_that_was_there_before_its_limit_maps_as_before(empty: KmodWor
 
 
 def test_another_container_s_memory_is_not_mapped(empty: KmodWorld) -> None:
-    """Nobody would pay for it when its owner has freed it."""
+    """No container would be charged for it once its owner has freed it."""
     empty.load_driver()
     empty.load_uvm()
     empty.load_shim()
@@ -154,7 +154,7 @@ def test_another_container_s_memory_is_not_mapped(empty: KmodWorld) -> None:
 
 
 def test_a_thread_of_the_kernel_opens_it_for_nobody(world: KmodWorld, modules: ModulesOfTests) -> None:
-    """Before 5.12 those of io_uring had no cgroup of the process's. A second module, which looks for the driver by one, is shown the door."""
+    """Before 5.12 those of io_uring had no cgroup of the process's. A second module, which looks for the driver by one, is refused."""
     second = modules.shim.read_bytes().replace(b"vrampack", b"vrampacl")
     assert world.machine.run("call", "write", SECOND, stdin=second).code == 0
     with fails_with(errno.ENODEV):
@@ -164,7 +164,7 @@ def test_a_thread_of_the_kernel_opens_it_for_nobody(world: KmodWorld, modules: M
 
 @pytest.mark.parametrize("kernel", ["6.1"], indirect=True)
 def test_a_container_has_so_many_processes_and_no_more(world: KmodWorld) -> None:
-    """All are gone through when one comes and whenever somebody reads; other containers are not in their way."""
+    """All are searched when one comes and at each read; other containers are not slowed down."""
     place, other = world.limited("a", LIMIT), world.limited("b", LIMIT)
     with place.running("hostile", "crowd", f"{MOST_PROCESSES + 1}") as hostile:
         hostile.says(f"{MOST_PROCESSES}, then {errno.EMFILE}", timeout=300)
@@ -179,7 +179,7 @@ def test_a_container_has_so_many_processes_and_no_more(world: KmodWorld) -> None
 
 
 def test_a_uvm_that_cannot_be_guarded_does_not_come_where_somebody_is_limited(empty: KmodWorld) -> None:
-    """Whoever has the driver open already would map it."""
+    """A process that has the driver open already could map it."""
     empty.load_driver()
     empty.load_shim()
     place = empty.limited("a", LIMIT)
@@ -195,7 +195,7 @@ def test_a_uvm_that_cannot_be_guarded_does_not_come_where_somebody_is_limited(em
 def test_a_uvm_that_goes_while_somebody_is_added_is_guarded_when_it_comes_again(
     empty: KmodWorld, kernel: Kernel
 ) -> None:
-    """While it goes it is there still, and cannot be probed: what was seen then does not stay so."""
+    """While it is unloaded it is still found, and cannot be probed: that state does not last."""
     empty.load_driver()
     empty.load_shim()
     empty.limited("a", LIMIT)

@@ -1,4 +1,4 @@
-"""Whose a file is: of the container in which it was opened, whoever has it later, and whatever becomes of the container."""
+"""A file belongs to the container in which it was opened, whichever process has it later, and whatever becomes of the container."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LIMIT = {0: 4301}
 EVERYTHING = (1 << 41) - 1
 """A mask of all capabilities there are."""
 ORDINARY = 0
-"""Of a container that nobody gave any."""
+"""Of a container that was given none."""
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def test_a_container_in_the_container_has_its_limit(world: KmodWorld) -> None:
 
 
 def test_the_nearest_of_two_limits_holds(world: KmodWorld) -> None:
-    """The pod's, and of one of its containers its own."""
+    """The pod has one, and one of its containers has its own."""
     world.limited("pod", {0: 4000})
     refined = world.limited("pod/one", {0: 1000})
     other = world.unlimited("pod/two")
@@ -74,7 +74,7 @@ def test_a_program_that_replaces_itself_starts_anew(world: KmodWorld) -> None:
 
 
 def test_a_file_that_is_carried_out_stays_limited(world: KmodWorld) -> None:
-    """By a socket, to a process of no container: what it takes by that file is the first one's still."""
+    """By a socket, to a process of no container: what it allocates through that file still counts for the first."""
     place = world.limited("a", LIMIT)
     with place.running("steps", "open", "take", "3000", "send", "/tmp/held", "wait") as giver:
         giver.says("listening")
@@ -113,7 +113,7 @@ def test_a_removed_instance_holds_who_is_there_and_takes_nobody(world: KmodWorld
 
 
 def test_a_name_given_anew_keeps_its_budget(world: KmodWorld) -> None:
-    """A container that is made again: the old one's files still count until they are closed."""
+    """A container that is recreated: the old one's files still count until they are closed."""
     first = world.limited("one", LIMIT)
     with first.running("app", "--hold", "4000") as app:
         app.says("holding")
@@ -127,7 +127,7 @@ def test_a_name_given_anew_keeps_its_budget(world: KmodWorld) -> None:
 
 
 def test_a_cgroup_of_the_same_name_is_another_one(world: KmodWorld) -> None:
-    """The id is 64 bits and not used again, though the folder's name is."""
+    """The id has 64 bits and is never reused, though the folder's name is."""
     world.limited("fleeting", LIMIT)
     before = world.machine.inode(f"{CGROUPS}/fleeting")
     world.machine.rmdir(f"{CGROUPS}/fleeting")
@@ -149,7 +149,7 @@ def test_an_honest_program_in_a_privileged_container_is_held(world: KmodWorld) -
 
 @pytest.mark.parametrize("kind", ["40", "C2"])
 def test_a_window_on_the_whole_card_is_refused_to_a_privileged_container(world: KmodWorld, kind: str) -> None:
-    """RM_ALLOC_MEMORY on /dev/nvidiaN: the driver would give it to an administrator. Other classes are none of ours."""
+    """RM_ALLOC_MEMORY on /dev/nvidiaN: the driver would give it to an administrator. Other classes are not our concern."""
     place = world.limited("a", LIMIT).inside(capabilities=EVERYTHING)
     given = world.host().run("steps", "open", "host", kind)
     refused = place.run("steps", "open", "host", kind)
@@ -175,7 +175,7 @@ def test_by_pid_namespace_on_old_cgroups(old_world: KmodWorld) -> None:
 
 
 def test_a_namespace_number_used_again_is_nobodys(old_world: KmodWorld) -> None:
-    """The numbers are given out again at once; the instance goes by the namespace itself."""
+    """The numbers are reused at once; the instance refers to the namespace itself."""
     machine = old_world.machine
     with machine.running("steps", "wait", start=GuestStart(is_pid_apart=True)) as first:
         first.says("waiting")
@@ -187,7 +187,7 @@ def test_a_namespace_number_used_again_is_nobodys(old_world: KmodWorld) -> None:
 
 @pytest.fixture
 def denied_root(world: KmodWorld) -> int:
-    """The id of a cgroup as kubelet's, below which what is not known has nothing."""
+    """The id of a cgroup like kubelet's, below which unknown containers get nothing."""
     world.unlimited("kubepods")
     identity = world.machine.inode(f"{CGROUPS}/kubepods")
     world.command(f"deny unknown cgroup={identity} 0 1 2")
@@ -195,7 +195,7 @@ def denied_root(world: KmodWorld) -> int:
 
 
 def test_an_unknown_container_below_a_denied_cgroup_gets_nothing(world: KmodWorld, denied_root: int) -> None:
-    """Before `deny` and after `remove` it passes; what is told of gets its limit, and what is elsewhere passes."""
+    """Before `deny` and after `remove` it passes; a container that is added gets its limit, and one elsewhere passes."""
     assert world.state()["unknown"] == "denied"
     assert world.instances()["unknown"].fields["deny"] == "1"
     unknown = world.unlimited("kubepods/pod-b").inside(capabilities=ORDINARY)
@@ -221,7 +221,7 @@ def test_a_container_that_is_told_of_later_gets_its_limit(world: KmodWorld) -> N
 
 @pytest.mark.usefixtures("denied_root")
 def test_who_could_lift_a_limit_is_not_unknown(world: KmodWorld) -> None:
-    """The agent, the driver's own pods: with CAP_SYS_ADMIN they pass, and may give commands, though the module was told of none."""
+    """The agent, the driver's own pods: with CAP_SYS_ADMIN they pass, and may send commands, though none of them was added."""
     agent = world.unlimited("kubepods/pod-agent").inside(capabilities=EVERYTHING)
     assert agent.run("app", "5000").lines == ["allocated 5000 MiB"]
     world.limited("kubepods/pod-a", LIMIT)

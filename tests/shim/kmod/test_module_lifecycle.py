@@ -1,4 +1,4 @@
-"""The module's own life: what it loads beside, what it leaves, and that nobody notices its coming and going."""
+"""The module's own life: what it loads beside, what it leaves behind, and that programs do not notice it come and go."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_load_detach_unload_again_and_again(modules: ModulesOfTests, programs: l
 
 
 def test_what_is_open_outlives_the_detaching(empty: KmodWorld) -> None:
-    """Still limited; the module cannot go while somebody needs it, and the driver cannot either."""
+    """Still limited; the module cannot go while it is needed, and neither can the driver."""
     empty.load_driver()
     empty.load_shim()
     place = empty.limited("a", LIMIT)
@@ -98,7 +98,7 @@ def test_what_is_open_outlives_the_detaching(empty: KmodWorld) -> None:
 
 
 def test_a_thread_of_the_kernel_that_never_sleeps_keeps_no_command_waiting(empty: KmodWorld) -> None:
-    """A driver's own thread may poll so. Unloading alone waits for it, since the module's code goes."""
+    """A driver's own thread may poll so. Only unloading waits for it, since the module's code goes."""
     empty.load_driver()
     empty.load_shim()
     place = empty.limited("a", LIMIT)
@@ -115,7 +115,7 @@ def test_a_thread_of_the_kernel_that_never_sleeps_keeps_no_command_waiting(empty
 
 
 def test_the_driver_is_exchanged_without_unloading_the_module(empty: KmodWorld) -> None:
-    """Detached, the old driver goes and the new one comes; attached again, its version is read anew."""
+    """Detached, the old driver goes and the new one comes; attached again, its version is read again."""
     empty.load_driver(OLD)
     empty.load_shim()
     with pytest.raises(OSError):  # noqa: PT011 - pinned, whatever the number
@@ -131,7 +131,7 @@ def test_the_driver_is_exchanged_without_unloading_the_module(empty: KmodWorld) 
 
 
 def test_an_unknown_driver_is_not_taken_on(empty: KmodWorld) -> None:
-    """Closed, not open: the module is not there, so the node's agent offers nothing."""
+    """It fails closed: the module is not loaded, so the node's agent offers nothing."""
     empty.load_driver(UNKNOWN)
     with fails_with(errno.EOPNOTSUPP):
         empty.load_shim()
@@ -165,7 +165,7 @@ def test_it_does_not_load_beside_another_interposer(empty: KmodWorld) -> None:
 
 
 def test_uvm_may_come_and_go(empty: KmodWorld) -> None:
-    """It is loaded by whoever first needs it, often after the module."""
+    """It is loaded when it is first needed, often after the module."""
     empty.load_driver()
     empty.load_shim()
     assert empty.state()["uvm"] == "absent"
@@ -179,7 +179,7 @@ def test_uvm_may_come_and_go(empty: KmodWorld) -> None:
 
 
 def test_a_uvm_that_cannot_be_guarded_closes_the_door(empty: KmodWorld) -> None:
-    """A later driver calls the function otherwise: nobody new is taken on, and who asks is told so."""
+    """A later driver gives the function another name: no container is added any more, and the command says so."""
     empty.load_driver()
     empty.load_shim()
     empty.machine.insmod("/lib/strange/nvidia-uvm.ko")

@@ -1,4 +1,4 @@
-"""/proc/cgpu_km: what stands there, who may read and write it, and what is refused, each with its own error."""
+"""/proc/cgpu_km: what it shows, who may read and write it, and what is refused, each with its own error."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_what_others_use_is_nobodys_business(world: KmodWorld) -> None:
 
 
 def test_nodes_that_are_read_while_their_instance_goes(world: KmodWorld) -> None:
-    """Nobody hangs, and nothing is read that is not there any more."""
+    """No task hangs, and nothing that is gone is read."""
     for _ in range(20):
         world.limited("a", {0: 4301})
         reading = [world.machine.start("call", "read", f"{NODE}/meminfo") for _ in range(3)]

@@ -1,4 +1,4 @@
-"""Everything at once: processes that race, fork and are killed, calls that nobody should make, instances that come and go."""
+"""Everything at once: processes that race, fork and are killed, invalid calls, instances that come and go."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_calls_that_nobody_should_make(world: KmodWorld, kernel: Kernel, seed: i
 
 @pytest.mark.timeout(SECONDS)
 def test_instances_that_come_and_go_under_load(world: KmodWorld, kernel: Kernel) -> None:
-    """Resized, removed, added anew and read while two containers race; nobody is ever above the largest limit there was."""
+    """Resized, removed, added again and read while two containers race; neither ever exceeds the largest limit there was."""
     places = [world.limited(name, {0: LIMIT_MIB}) for name in ("a", "b")]
     set_probe(places[0])
     racing = [

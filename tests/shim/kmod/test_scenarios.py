@@ -1,4 +1,4 @@
-"""The limit as programs meet it in a kernel: nothing in the container, and every program is a static one."""
+"""The limit as programs see it in a kernel: nothing is in the container, and every program is static."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IN_HAND_MIB = 3193
 
 @pytest.fixture(autouse=True)
 def ends_empty(world: KmodWorld) -> Iterator[None]:
-    """After every test nobody holds anything: not for the module, not for the driver."""
+    """After every test nothing is held: neither for the module nor for the driver."""
     world.new_peak()
     yield
     wait_until(lambda: world.driver().cards[0].used == 0, what="what the driver still has given out")
@@ -107,7 +107,7 @@ def test_a_process_that_ends_gives_everything_back(world: KmodWorld, number: sig
 
 
 def test_a_duplicate_of_another_containers_memory_is_refused(world: KmodWorld) -> None:
-    """Nobody would pay for it once the first has freed its own. Within one container it is as ever."""
+    """No container would be charged once the first has freed it. Within one container it works as usual."""
     giver, taker = world.limited("a", LIMIT), world.limited("b", LIMIT)
     with giver.running("app", "--share", "--hold", "4000") as app:
         app.says("allocated 4000 MiB")
@@ -125,7 +125,7 @@ def test_a_duplicate_of_another_containers_memory_is_refused(world: KmodWorld) -
 
 
 def test_managed_memory_is_refused_and_the_rest_of_uvm_is_not(world: KmodWorld) -> None:
-    """The second file that CUDA opens there is initialised as ever: the driver still knows its own files."""
+    """The second file that CUDA opens there is initialised as usual: the driver still recognises its own files."""
     place = world.limited("a", LIMIT)
     assert place.run("app", "--managed", "1").lines == [REFUSED]
     assert place.run("steps", "open", "uvm", "take", "100").lines[-1] == "allocated 100 MiB"
@@ -143,7 +143,7 @@ def test_the_driver_that_refuses_is_charged_nothing(world: KmodWorld) -> None:
 
 
 def test_a_limit_is_changed_while_it_is_used(world: KmodWorld) -> None:
-    """Both ways of saying it; below what is used nothing more is given, and nothing is taken."""
+    """Both ways of setting it; below what is used nothing more is granted, and nothing is taken away."""
     place = world.limited("a", LIMIT)
     with place.running("steps", "open", "take", "3000", "wait", "take", "500", "wait", "take", "500") as program:
         program.says("waiting")

@@ -1,4 +1,4 @@
-"""The module's sources as the kernel's own tools want them, and one version everywhere."""
+"""The module's sources pass the kernel's own tools, and one version is used everywhere."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def checked(stock: Kernel, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
 
 
 def test_sparse_is_content(checked: tuple[Path, str]) -> None:
-    """Addresses of callers are never taken for the kernel's, locks are opened where they were closed."""
+    """Callers' addresses are never taken for the kernel's, and locks are balanced."""
     assert checked[1] == ""
 
 
@@ -71,7 +71,7 @@ def test_no_two_files_call_each_other(checked: tuple[Path, str]) -> None:
 
 
 def test_sparse_reads_it(stock: Kernel, tmp_path: Path) -> None:
-    """That it is content says something: a caller's address that is read as the kernel's is found."""
+    """Its silence means something: it finds a caller's address that is read as the kernel's."""
     (tmp_path / "Kbuild").write_text("obj-m := broken.o\n")
     (tmp_path / "broken.c").write_text(
         "#include <linux/module.h>\n"
@@ -97,7 +97,7 @@ def test_the_kernels_style_is_kept(room: str, tmp_path: Path) -> None:
 
 
 def test_the_analyzer_is_content(checked: tuple[Path, str], stock: Kernel) -> None:
-    """With the kernel's own headers, and what it says of those left out: stores that nobody reads, which gcc looks for here."""
+    """With the kernel's headers, leaving out what it says of them: dead stores, which gcc looks for here."""
     folder, _ = checked
     command = [*ANALYZER, "-w", "-O2", "-Xanalyzer", "-analyzer-disable-checker", "-Xanalyzer", "deadcode.DeadStores"]
     sources = [source for room in ROOMS for source in sorted((folder / room).glob("*.c"))]

@@ -1,4 +1,4 @@
-"""Ways to a file of the driver beside open(2): the limit is there too, or the file is not."""
+"""Ways to a file of the driver other than open(2): either the limit holds there too, or they are refused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_what_io_uring_opens_is_limited_too(world: KmodWorld, kernel: Kernel, wa
 
 @pytest.mark.parametrize("way", THREADS)
 def test_by_pid_namespace_on_old_cgroups(old_world: KmodWorld, way: str) -> None:
-    """There a thread of the kernel's is known by the namespace of the program that it works for."""
+    """There a kernel thread is identified by the namespace of the program that it works for."""
     machine = old_world.machine
     with machine.running("steps", "wait", start=GuestStart(is_pid_apart=True)) as first:
         first.says("waiting")

@@ -27,7 +27,7 @@ MODULE = "/lib/vrampack.ko"
 MAJOR, CONTROL_MINOR = 195, 255
 CARDS = ",".join(f"GPU-{minor}1111111-2222-3333-4444-555555555555:16130:{minor}" for minor in range(3))
 NEW, OLD, UNKNOWN = "new", "old", "unknown"
-"""Folders of /lib with a driver's modules: two devices, one device, and a version that nobody knows."""
+"""Folders of /lib with a driver's modules: two devices, one device, and an unknown version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class KmodWorld:
         self.machine.insmod(MODULE, *parameters)
 
     def unload(self) -> None:
-        """Whatever is there, in order; first nobody may be limited any more."""
+        """Unloads what is there, in order; first no container may be limited any more."""
         loaded = self.loaded()
         if "vrampack" in loaded:
             self.forget()
@@ -132,7 +132,7 @@ class KmodWorld:
         return BudgetPlace(self.machine, GuestStart(cgroup=cgroup))
 
     def host(self) -> BudgetPlace:
-        """Nobody's container."""
+        """A container without a limit."""
         return BudgetPlace(self.machine, GuestStart())
 
     def add(self, cgroup: str, limits: Mapping[int, int], **fields: int) -> None:
@@ -155,7 +155,7 @@ class KmodWorld:
         return parse_state(self.machine.read(f"{DRIVER}/fake"))
 
     def new_peak(self) -> None:
-        """The driver's own peak starts anew from what is used."""
+        """The driver's own peak starts again from what is used."""
         self.machine.write(f"{DRIVER}/fake", "peak\n")
 
     def tables(self) -> set[tuple[str, str]]:

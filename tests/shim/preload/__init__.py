@@ -1,1 +1,1 @@
-"""The library in front of libc's ioctl, on the driver that is simulated in user space and an agent that does as it is told."""
+"""The library in front of libc's ioctl, on the driver that is simulated in user space and an agent that tests control."""

@@ -32,7 +32,7 @@ exec env "$@"
 
 @dataclass(frozen=True, slots=True)
 class PreloadedContainer:
-    """Programs in it are processes of this one: same limit, same agent, ended by whoever started them."""
+    """Programs in it are children of this process: same limit, same agent, ended by the test that started them."""
 
     site: Path
     """Becomes /var/lib/vrampack/preload."""

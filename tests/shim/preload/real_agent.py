@@ -1,4 +1,4 @@
-"""The agent's own books behind the library, in a process that can be killed: every caller is one container of 4301 MiB.
+"""The agent's own accounting behind the library, in a process that can be killed: every caller is one container of 4301 MiB.
 
 python -m tests.shim.preload.real_agent FOLDER LIBRARY [DRIVER]     says "begun" and serves FOLDER/preload
 """
@@ -44,7 +44,7 @@ class RealAgent:
                 process.send_signal(signal.SIGKILL)
 
     def books(self) -> tuple[ProcessUsage, ...]:
-        """As the next agent finds them. Nobody may be serving."""
+        """As the next agent finds them. No agent may be serving."""
 
         async def found() -> tuple[ProcessUsage, ...]:
             async with PreloadNode(self.folder, library=self.library.read_bytes()).run_back_end() as back_end:

@@ -1,4 +1,4 @@
-"""An agent that does as the test says: keeps one container's books truly, and is away, mute, old or generous on demand.
+"""An agent that the test controls: it keeps one container's accounts correctly, and is away, mute, old or generous on demand.
 
 It serves in a thread of its own, so that a test can wait for programs meanwhile.
 """
@@ -54,7 +54,7 @@ class ScriptedAgent:
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        """From here on it answers; afterwards it is away, as if killed: nobody is told, and the books stay."""
+        """It answers inside the block; afterwards it is gone, as if killed: no client is told, and the accounts stay."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.path.unlink(missing_ok=True)
         listener.bind(str(self.path))

@@ -24,7 +24,7 @@ def test_a_program_that_starts_before_the_agent_waits_for_it(
 def test_within_what_is_granted_a_program_goes_on_without_an_agent(
     container: PreloadedContainer, extra: PreloadTestPrograms, absent_agent: ScriptedAgent
 ) -> None:
-    """What it frees meanwhile is its credit, and no more than that is given without asking."""
+    """What it frees meanwhile is its credit, and only that is granted without asking."""
     with container.running(
         extra.steps, *build_script("open take 3000 wait free take 3000 free take 2000 wait")
     ) as program:

@@ -1,4 +1,4 @@
-"""Which descriptors are the driver's, and who has them: duplicates, closes, forks, new programs."""
+"""Which descriptors are the driver's, and which processes have them: duplicates, closes, forks, new programs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_closing_the_control_file_gives_everything_back(
 def test_memory_stays_counted_until_the_last_duplicate_is_closed(
     container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent, driver: FakeDriver
 ) -> None:
-    """The driver keeps it, so the books do: for a duplicate that was used, and for one that was not yet."""
+    """The driver keeps the memory, so it stays counted: for a duplicate that was used, and for one that was not yet."""
     said = steps(container, extra, "open take 3000 dup take 300 close take 1002 close open take 4200")
     used = ["allocated 3000 MiB", "allocated 300 MiB", "closed: 0", REFUSED, "closed: 0", "allocated 4200 MiB"]
     assert said == used
@@ -99,7 +99,7 @@ def test_threads_that_race_stay_within_the_limit(
 def test_where_seccomp_forbids_its_helpers_it_does_without(
     container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent
 ) -> None:
-    """Copies are plain ones then, and duplicates are told by where they lead."""
+    """The library then copies directly, and recognises duplicates by the file they refer to."""
     ended = container.run(
         extra.forbid, str(extra.steps), *build_script("open take 3000 dup close take 1302 close open take 4200")
     )

@@ -53,7 +53,7 @@ def test_imported_memory_is_counted_when_its_file_has_gone(
 def test_what_another_process_exported_is_the_giver_s(
     container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent, driver: FakeDriver
 ) -> None:
-    """Passed, and counted once while the giver has the file."""
+    """It is allowed, and counted once while the exporter has the file."""
     with container.running(extra.export, "lend", "1000", SOCKET) as lender:
         lender.wait_for_line("lends")
         assert container.run(extra.export, "borrow", SOCKET).lines == ["borrowed: 0x0"]

@@ -47,7 +47,7 @@ def test_a_static_program_is_not(
 def test_what_io_uring_opens_is_caught(
     container: PreloadedContainer, programs: FakeDriverPrograms, agent: ScriptedAgent
 ) -> None:
-    """Nobody looks at opens: the first call on a file says what it is."""
+    """Opens are not watched: the first call on a file shows what it is."""
     for way, thread in (("now", "ring"), ("worker", "iou-wrk-"), ("poller", "iou-sqp-")):
         ended = container.run(programs.ring, way, TOO_MUCH, "4300")
         assert ended.lines == [f"opened by {thread}", REFUSED, "allocated 4300 MiB"]
@@ -56,7 +56,7 @@ def test_what_io_uring_opens_is_caught(
 def test_what_io_uring_closes_is_not_seen_to_be_closed(
     container: PreloadedContainer, programs: FakeDriverPrograms, agent: ScriptedAgent
 ) -> None:
-    """Counted too long, never too short: the driver has the first 4000 MiB back, and 301 are left in the books."""
+    """Counted too long, never too short: the driver has the first 4000 MiB back, for the agent 301 are left."""
     ended = container.run(programs.ring, "now", "4000", "close", "302", "300")
     opened = "opened by ring"
     assert ended.lines == [opened, "allocated 4000 MiB", opened, REFUSED, "allocated 300 MiB"]

@@ -1,4 +1,4 @@
-"""The limit as programs meet it: what they are shown, what they are refused, and what comes back."""
+"""The limit as programs see it: what they are shown, what is refused, and what is given back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two minutes without an agent, and not one second less: then a program is refused, and nobody waits a second time."""
+"""Two minutes without an agent, and not one second less: then a program is refused, and does not wait a second time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATIENCE_SECONDS = 120
 
 @pytest.mark.timeout(150)
 def test_after_two_minutes_it_is_refused(long_wait: LongWait) -> None:
-    """One that holds something hears CUDA's own error; one that never met an agent cannot begin. Then nobody waits again."""
+    """One that holds something hears CUDA's own error; one that never met an agent cannot begin. Neither waits again."""
     if long_wait.holder.process.poll() is not None or long_wait.newcomer.process.poll() is not None:
         assert time.monotonic() - long_wait.since >= PATIENCE_SECONDS, "somebody did not wait"
     ended = long_wait.newcomer.wait_for_end(timeout=135)

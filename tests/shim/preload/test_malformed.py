@@ -1,4 +1,4 @@
-"""100,000 calls that nobody should make: the program does not crash, and is charged for what the driver gave it."""
+"""100,000 invalid calls: the program does not crash, and is charged for what the driver gave it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_nothing_crashes_and_nothing_is_charged_wrongly(
 
 
 def accounts_agree(agent: ScriptedAgent, driver: FakeDriver, pid: int) -> None:
-    """Of a program that has stopped. What it gave back last is told and not answered: it may still be on its way."""
+    """Of a program that has stopped. Its last release is sent and not answered, so it may still be on its way."""
 
     def given() -> dict[int, int]:
         return driver.state().cards[0].by_process

@@ -34,7 +34,7 @@ def test_of_older_drivers(
     driver: FakeDriver,
     case: LimitCase,
 ) -> None:
-    """What the driver has given out is what it was asked for in a way that is counted."""
+    """The driver has given out only what was asked for in a way that is counted."""
     agent.driver_version = driver.version
     ended = container.run(programs.folder / case.program, "--driver", str(driver.branch), *case.arguments)
     assert driver.state().cards[0].peak <= agent.peak_bytes <= case.limit_mib * MIB

@@ -9,7 +9,7 @@ import pytest
 
 EXPORTED = {"close", "ioctl", "mmap", "mmap64"}
 WANTED = {("dlsym", "w"), ("__errno_location", "w")}
-"""Weak: a program that has them not is served by plain system calls."""
+"""They are weak: in a program without them the library makes plain system calls."""
 
 
 @pytest.fixture(scope="module")

@@ -77,7 +77,7 @@ def _read_values(env: Sequence[str]) -> dict[str, str]:
     for entry in env:
         name, _, value = entry.partition("=")
         if name in values:
-            raise LimitError(f"{name} stands twice in the environment: set it once")
+            raise LimitError(f"{name} is set twice in the environment: set it once")
         if name in VARIABLES:
             values[name] = value
     return {name: value for name, value in values.items() if value}

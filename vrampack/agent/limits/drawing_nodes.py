@@ -1,4 +1,4 @@
-"""The driver's device nodes for drawing: memory that is taken through them passes no control file, so nobody counts it.
+"""The driver's device nodes for drawing: memory that is taken through them passes no control file, so it is not counted.
 
 `docs/enforcement.md` has what that lets a tenant do. What keeps it from happening is that containers get none of them.
 """

@@ -1,4 +1,4 @@
-"""The back end before a simulated module: who is registered when, what a look sets right, what people are shown."""
+"""The back end with a simulated module: which pods are registered when, what a check corrects, and what people see."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_a_module_that_holds_nobody_is_said_and_nobody_starts(
 async def test_cards_get_folders_and_room_for_as_many_as_the_module_takes(node: KmodNode) -> None:
     await node.back_end.reconcile()
     assert node.module.most == {0: 25, 1: 25}
-    node.module.most = {0: 7, 1: 25}  # somebody's choice
+    node.module.most = {0: 7, 1: 25}  # a person's choice
     await node.restarted().reconcile()
     assert node.module.most == {0: 7, 1: 25}
 
@@ -179,7 +179,7 @@ async def test_who_is_gone_is_forgotten_when_nothing_is_open_any_more(node: Kmod
     assert UID in node.module.instances  # its processes may run still
     node.gone.add(UID)
     await node.back_end.reconcile()
-    assert UID in node.module.instances  # a file was handed to somebody
+    assert UID in node.module.instances  # a file was passed to another process
     node.module.end_budget(UID)
     await node.back_end.reconcile()
     assert node.module.instances == {}

@@ -1,4 +1,4 @@
-"""On cgroup v1: which process stands for a container, and which containers cannot be told from others."""
+"""On cgroup v1: which process identifies a container, and which containers cannot be told apart."""
 
 from __future__ import annotations
 

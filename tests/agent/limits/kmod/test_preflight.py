@@ -1,4 +1,4 @@
-"""What is missing for the kernel module, each thing in one sentence, and all of them at once."""
+"""What is missing for the kernel module: each thing in one sentence, and all of them at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The door to /proc/cgpu_km: what is read becomes typed, and each refusal a sentence that names field and fix."""
+"""The client of /proc/cgpu_km: what it reads is typed, and each refusal becomes a sentence that names field and fix."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_instances_are_read_with_their_cards_and_processes(folder: Path) -> None:
-    """Lines of a kind that a newer module may have are passed over."""
+    """Unknown kinds of lines, from a newer module, are skipped."""
     found = KmodClient(ProcfsModuleFiles(folder)).list_budgets()
     assert found == READ
     assert found[0].limit_bytes_by_minor == {0: 4301 * MIB}

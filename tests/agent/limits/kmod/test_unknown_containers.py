@@ -1,4 +1,4 @@
-"""`kmod.unknown`: what the module is told of kubelet's cgroups, and what is said where it cannot hold."""
+"""`kmod.unknown`: what the module is told of kubelet's cgroups, and the message where it cannot hold."""
 
 from __future__ import annotations
 

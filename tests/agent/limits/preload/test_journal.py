@@ -1,4 +1,4 @@
-"""The file of the books: what it says after a kill at any moment, cut at any byte, and of other formats."""
+"""The journal: what it contains after a kill at any moment, cut at any byte, and in other formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens: what is taken at once, what fills with time, and what is owed."""
+"""Tokens: what can be taken at once, how they refill, and what is owed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_a_full_bucket_is_taken_at_once_and_then_by_time() -> None:
     clock = Clock()
     buckets = RateLimiter(per_second=8, capacity=4, clock=clock)
     assert [buckets.take_tokens("a") for _ in range(5)] == [0, 0, 0, 0, 0.125]
-    assert buckets.take_tokens("b") == 0  # everybody has his own
+    assert buckets.take_tokens("b") == 0  # each caller has its own
     clock.now += 0.375  # 3 tokens: one is owed, two are there
     assert [buckets.take_tokens("a") for _ in range(3)] == [0, 0, 0.125]
 

@@ -1,4 +1,4 @@
-"""Agents that die, are replaced, or are away for a while: who holds what is known afterwards, and no limit was passed."""
+"""Agents that die, are replaced, or are away for a while: holdings are known afterwards, and no limit was exceeded."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ async def an_agent_of_its_own(node: PreloadNode) -> asyncio.subprocess.Process:
 
 
 async def test_agents_that_are_killed_again_and_again_lose_nothing(node: PreloadNode) -> None:
-    """Processes hold, free, and say so again only when they like; after every kill the books are what they hold."""
+    """Processes hold, free, and say so again only when they like; after every kill the journal has what they hold."""
     random = Random(3)
     programs = [await PreloadClientProcess.started() for _ in range(3)]
     held = dict.fromkeys(programs, 0)

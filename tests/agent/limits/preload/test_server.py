@@ -1,4 +1,4 @@
-"""Processes on real sockets: what they hold is counted, up to the limit, and comes back when they end."""
+"""Processes on real sockets: what they hold is counted, up to the limit, and is given back when they end."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_what_is_not_understood_is_said_and_hung_up_on(node: PreloadNode, 
 
 
 async def test_who_is_hung_up_on_holds_what_it_held_until_it_ends(node: PreloadNode) -> None:
-    """Else garbage would be a way to hold twice."""
+    """Otherwise garbage would be a way to hold twice."""
     async with node.run_back_end() as back_end, node.start_client() as program:
         await program.open(node.path)
         await program.ask(MessageKind.HELLO)

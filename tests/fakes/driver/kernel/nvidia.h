@@ -25,7 +25,7 @@ struct nvidia {
 	struct rm_card cards[RM_CARDS];
 	u32 card_count;
 	unsigned int branch;
-	bool is_stalled;	/* as a driver that hangs: nobody's open ends */
+	bool is_stalled;	/* as a driver that hangs: no open returns */
 	wait_queue_head_t stall;
 };
 

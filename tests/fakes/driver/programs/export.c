@@ -6,7 +6,7 @@
  *      channel MIB       gives it to a channel for its USERD instead
  *      import MIB        exports so much, frees the handle, makes it its own again and closes the file
  *      race ROUNDS       exports 2 MiB to a descriptor that another thread leads to one of two files, and closes the first
- *      lend MIB PATH     exports so much and gives the file to whoever connects to that socket
+ *      lend MIB PATH     exports so much and passes the file to the process that connects to that socket
  *      borrow PATH       makes what it is given there its own
  *      dmabuf MIB        takes so much and exports it as a dma-buf, by the card's file
  *

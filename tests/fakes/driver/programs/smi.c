@@ -1,8 +1,8 @@
 /*
- * nvidia-smi's twin: the memory line of its table, or
- * --query-gpu=memory.total,memory.used,memory.free --format=csv,noheader,nounits in MiB. Computed as NVML's second memory
- * report does: what is neither free nor reserved is used. Where NVML reads what is reserved is not written anywhere: it is
- * the reserved figure here, and with --by-heap what the heap lacks of the total.
+ * nvidia-smi's twin: the memory line of its table, or --query-gpu=memory.total,memory.used,memory.free
+ * --format=csv,noheader,nounits in MiB. Computed as NVML's second memory report does: what is neither free nor
+ * reserved is used. Where NVML reads what is reserved is not documented: it is the reserved figure here, and with
+ * --by-heap what the heap lacks of the total.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -182,7 +182,7 @@ static void send_files(const char *path)
 	puts("sent");
 }
 
-/* What the sender was told of its own memory stays behind: `path` is a pointer of its. */
+/* What the sender was told of its own memory stays behind: `path` is one of its pointers. */
 static void receive_files(const char *path)
 {
 	struct sockaddr_un address = address_of(path);

@@ -251,7 +251,7 @@ void alloc_share(const struct call *call, unsigned char *at)
 	put32(at, SHARE_STATUS, status);
 }
 
-/* D11: to free what is not there is well, as long as the client is. */
+/* D11: freeing an unknown handle succeeds, as long as the client exists. */
 void alloc_free(const struct call *call, unsigned char *at)
 {
 	struct object *object;

@@ -1,4 +1,4 @@
-/* One call on its way through the driver's rooms: behaviour.c takes it in, and asks the others. */
+/* One call on its way through the driver's files: behaviour.c receives it, and calls the others. */
 #ifndef FAKE_CALL_H
 #define FAKE_CALL_H
 

@@ -1,5 +1,5 @@
 /*
- * Objects in control files. The driver's own client has a duplicate of each until that file is closed, and whoever has the file
+ * Objects in control files. The driver's own client has a duplicate of each until that file is closed, and any process with the file
  * makes another of it: os.c and rmobjexportimport.c, the same from 515.43.04 to 595.45.04. And dma-bufs, nv-dmabuf.c.
  */
 #include "call.h"

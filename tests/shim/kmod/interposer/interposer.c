@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* Stands in the place of the driver's operations table, as somebody else's module would, and passes every open on. */
+/* Replaces the driver's operations table, as a module of another vendor would, and passes every open on. */
 #include <linux/cdev.h>
 #include <linux/fs.h>
 #include <linux/module.h>

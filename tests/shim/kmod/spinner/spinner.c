@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* A thread of the kernel that lets others run and never sleeps by its own will, as one of a driver may that polls. */
+/* A kernel thread that lets others run and never sleeps voluntarily, as a driver's polling thread may do. */
 #include <linux/err.h>
 #include <linux/kthread.h>
 #include <linux/module.h>

@@ -1,5 +1,5 @@
 /*
- * around WAY MIB: the ways past a library that stands before libc's names.
+ * around WAY MIB: the ways around a library in front of libc's functions.
  *      plain     a library of its own that calls ioctl, as CUDA's does
  *      deepbind  the same library, told to look at its own dependencies first
  *      dlsym     libc's own ioctl, asked of libc's handle
