@@ -7,8 +7,8 @@
  *
  *      ioctl(file, request, argument)
  *        core_watches(request)?  no -> straight on to the driver
- *        core_before()           CORE_ANSWERED: the driver is not asked, the call returns call.answer: 0, the status is in
- *                                the caller's struct; or -errno where the struct cannot be written
+ *        core_before()           CORE_ANSWERED: the driver is not asked, and the call returns call.answer. That is 0 where the
+ *                                status was written to the caller's struct, and -errno where the struct cannot be written
  *        ... the driver ...      CORE_FORWARD
  *        core_after(result)      charges or uncharges, remembers, rewrites reports; result is 0 or -errno
  *
@@ -21,11 +21,11 @@
  * In doubt a charge stays: where the driver may have succeeded without being able to say so, and where one call frees a
  * handle before the call that makes it has ended. It is uncharged with the client or the file at the latest.
  *
- * Where the caller of core_before can see what the driver copies, it compares that with what was checked: core_call
- * has all that this needs. Where it cannot (`reply` stays CORE_REPLY_AT_CALLER), a program that changes its struct
- * between our copy and the driver's goes unnoticed. So do memory that lives on in a mapping of nvidia-uvm where
- * core_hold is not called, or in a control file where core_meets_file is not, managed memory, and what the driver
- * takes for itself.
+ * A caller of core_before that can see the driver's own copy of the call compares it with what was checked; core_call
+ * has all that this needs. Where the caller cannot (`reply` stays CORE_REPLY_AT_CALLER), a program that changes its
+ * struct between our copy and the driver's goes unnoticed. Also uncounted are memory that lives on in a mapping of
+ * nvidia-uvm where core_hold is not called, or in a control file where core_meets_file is not, managed memory, and
+ * what the driver takes for itself.
  */
 #ifndef CORE_H
 #define CORE_H
@@ -82,9 +82,9 @@ struct core_objects {
 	uint32_t object_room, object_free, object_count;
 	uint32_t charge_room, charge_free, charge_count;
 	uint32_t bucket_room; /* a power of two */
-	uint32_t reserved; /* of both, for calls that the driver is working on */
+	uint32_t reserved; /* object and charge slots promised to calls that the driver is working on */
 	uint32_t serial, seed;
-	uint32_t exports; /* how many calls exported something */
+	uint32_t exports; /* calls so far that exported something */
 };
 
 /*
@@ -120,9 +120,12 @@ enum core_reply { CORE_REPLY_AT_CALLER, CORE_REPLY_AWAITED, CORE_REPLY_COPIED };
 #define CORE_COPY_BYTES 184 /* HEAP_BYTES_MOST, the largest */
 #define CORE_NESTED_BYTES 72 /* of memory's parameters: up to the end of the size */
 
-/* Exporting and importing: between a client's objects and a control file that the parameters name by its descriptor. */
+/*
+ * Exporting and importing: between a client's objects and a control file that the parameters name by its descriptor. The
+ * call "meets" that file when the caller has looked up the descriptor and passes the file to core_meets_file.
+ */
 struct core_transfer {
-	struct core_file *met; /* that file */
+	struct core_file *met; /* that file; NULL before core_meets_file */
 	struct core_file waiting; /* what is exported, until the file is met; for other calls, what the new object will hold */
 	unsigned char *parameters; /* where they do not fit in `nested`; else NULL */
 	uint32_t objects, count; /* where in them the handles are, and how many */
@@ -186,7 +189,7 @@ static inline const unsigned char *core_nested(const struct core_call *call)
 }
 
 /*
- * Holds an object's charge for nvidia-uvm, which makes none of the watched calls. False: no such client is known
+ * Lets nvidia-uvm, which makes none of the watched calls, hold an object's charge. False: no such client is known
  * here. *charge is 0 if the object carries none; otherwise pass it to core_put_hold.
  */
 bool core_hold(struct core *core, uint32_t client, uint32_t handle, uint32_t *charge);

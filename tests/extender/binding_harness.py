@@ -45,7 +45,7 @@ Struct = TypeVar("Struct", PodObject, NodeObject)
 
 
 class BindingHarness:
-    """A binder over one node `n` of one card of 15 units, and the clock it believes."""
+    """A binder over one node `n` of one card of 15 units, and a clock that tests set."""
 
     def __init__(self, server: ApiServer, proxy: FaultProxy, api: Api, **settings: Any) -> None:  # noqa: ANN401 - fields of the configuration
         self.server = server
@@ -94,7 +94,7 @@ class BindingHarness:
         self.ledger.update_node(to_node(parsed, unit_mib=UNIT_MIB, **resources).facts)
 
     def add_pod(self, name: str, units: int = 4, *, wired: bool = True) -> Pod:
-        """A pod that the ledger has seen; `wired` as admission leaves it."""
+        """A pod that the ledger has seen; `wired`: with the environment that admission adds."""
         body = pod_manifest(name, units) | {"kind": "Pod"}
         if wired:
             reference = reference_env("main")

@@ -1,4 +1,4 @@
-"""What a proxy can be told to do to requests: which ones (`Rule`), and the words to say it (`When`).
+"""What a proxy can be told to do to requests: which ones (`ProxyRule`), and the words to say it (`FaultBuilder`).
 
     rule = proxy.when("POST", r"/binding$").cut_after_write(times=1)
     slow = proxy.when("GET", r"^/api/v1/pods").hold()      # until slow.release()

@@ -128,7 +128,7 @@ BINDINGS: Mapping[str, Mutation] = {
         "extender/scheduling/binding.py",
         "if seen.resource_version != pod.resource_version:",
         "if True:",
-        f"{FENCE}::test_a_conflict_at_the_version_of_the_binding_is_no_answer",
+        f"{FENCE}::test_a_409_for_an_unchanged_pod_keeps_the_reservation",
     ),
     "a look-up frees a place without a new version": Mutation(
         "extender/scheduling/binding_fence.py",
