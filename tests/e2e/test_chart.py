@@ -70,8 +70,7 @@ def test_an_api_server_takes_what_helm_makes(
 ) -> None:
     """Strictly, with every field known to it: no schema kept offline knows as much."""
     del resource, component
-    made = template_with(locate_helm())([APPLIED, *names])
-    cluster.kubectl("apply", "--warnings-as-errors", "--dry-run=server", "--validate=strict", "-f", "-", input=made)
+    cluster.check_manifests(template_with(locate_helm())([APPLIED, *names]))
 
 
 def test_a_release_in_another_namespace_is_wholly_there(helm: Path) -> None:

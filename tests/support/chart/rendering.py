@@ -20,7 +20,7 @@ from typing import TypeAlias
 import yaml
 
 from tests.support.chart.values import CHART, read_values
-from tests.support.manifests import MANIFESTS, SHAPES, Json
+from tests.support.manifests import MANIFESTS, SAFE_LOADER, SHAPES, Json
 
 ROOT = MANIFESTS.parent
 PAGE = ROOT / "docs" / "chart.md"
@@ -88,7 +88,7 @@ def value_flags(names: Sequence[str]) -> list[str]:
 
 
 def parse_objects(text: str) -> list[Json]:
-    return [document for document in yaml.safe_load_all(text) if document]
+    return [document for document in yaml.load_all(text, SAFE_LOADER) if document]
 
 
 def split_by_source(text: str) -> dict[str, str]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import secrets
 import select
 import ssl
@@ -73,6 +74,7 @@ class ControlPlane:
         self.tls = ssl.create_default_context(cafile=str(self.ca_file))
         self.tls.verify_flags |= ssl.VERIFY_X509_STRICT
         self._idle_connections: list[http.client.HTTPSConnection] = []
+        self._accepted_documents: set[str] = set()
 
     @classmethod
     def start(
@@ -178,6 +180,20 @@ class ControlPlane:
         if check and done.returncode:
             raise RuntimeError(f"kubectl {' '.join(map(str, arguments))}: {done.stderr}")
         return done
+
+    def check_manifests(self, manifests: str) -> None:
+        """A dry run of this YAML on the server, where an unknown field and a warning are errors.
+
+        Raises `RuntimeError` with what kubectl says. A document that this server has accepted before is not sent again.
+        """
+        documents = {document for document in re.split(r"^---\n", manifests, flags=re.MULTILINE) if document.strip()}
+        if not documents:
+            raise ValueError("no document to check")
+        unchecked = sorted(documents - self._accepted_documents)
+        if unchecked:
+            strictly = ("--warnings-as-errors", "--dry-run=server", "--validate=strict")
+            self.kubectl("apply", *strictly, "-f", "-", input="---\n".join(unchecked))
+        self._accepted_documents.update(unchecked)
 
     def token(self, namespace: str, service_account: str, *, pod: str | None = None, node: str | None = None) -> str:
         """A token as kubelet would fetch it; bound to a pod it names that pod's node too."""
