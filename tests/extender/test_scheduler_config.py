@@ -109,8 +109,8 @@ FINDINGS: dict[str, tuple[Change, str]] = {
     "not counted by the scheduler": (
         our(managedResources=[{"name": "aliyun.com/gpu-mem", "ignoredByScheduler": True}]),
         (
-            "extenders[0].managedResources: ignoredByScheduler is true for aliyun.com/gpu-mem: the totals of nodes protect "
-            "nothing any more, and preemption does not work; set it to false"
+            "extenders[0].managedResources: ignoredByScheduler is true for aliyun.com/gpu-mem: node totals no longer "
+            "protect anything, and preemption does not work; set it to false"
         ),
     ),
     "ignorable": (
