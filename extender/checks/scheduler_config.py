@@ -153,7 +153,7 @@ def _check_order(entries: list[_ExtenderEntry], at: int, *, decides_in_filter: b
     """Extenders filter in list order, and each is sent only the nodes that the one before let pass."""
     for behind in range(at + 1, len(entries)) if decides_in_filter else ():
         yield Finding(
-            f"extenders[{behind}] ({entries[behind].url_prefix}) stands behind the extender, which is to decide in filter: "
+            f"extenders[{behind}] ({entries[behind].url_prefix}) comes after the extender, which decides in filter: "
             f"it would be asked about one node only; move extenders[{at}] to the end, or set decide: prioritize",
             is_fatal=True,
         )
@@ -202,11 +202,11 @@ def _check_managed_resources(field: str, resources: list[_ManagedResource], reso
 def _check_timeout(field: str, text: str, bind_seconds: float) -> Iterator[Finding]:
     seconds = _parse_duration(text)
     if seconds is None:
-        yield Finding(f"{field} is {text!r}, which is no duration; set it to 5s")
+        yield Finding(f"{field} is {text!r}, which is not a duration; set it to 5s")
     elif seconds <= bind_seconds:
         yield Finding(
-            f"{field} is {text}, not more than deadlines.bind_seconds ({bind_seconds:g} s): the scheduler gives binds up "
-            "that succeed; raise it, or lower deadlines.bind_seconds"
+            f"{field} is {text}, not more than deadlines.bind_seconds ({bind_seconds:g} s): the scheduler gives up on "
+            "binds that succeed; raise it, or lower deadlines.bind_seconds"
         )
 
 
