@@ -1,6 +1,6 @@
 """`python -m benchmarks [GROUP ...]`: measures, prints the table, and writes it to `build/bench.json`.
 
-Exit 0: every row is there and meets its floor. Exit 1: not so. Exit 2: misuse.
+Exit 0: every row is present and meets its floor; 1: some row is not; 2: misuse.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MODULES = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the groups that are named, or all."""
+    """Run the named groups, or all."""
     given = build_parser().parse_args(arguments)
     groups = [group for group in EXPECTED_KEYS if group in given.groups] if given.groups else list(EXPECTED_KEYS)
     options = BenchmarkOptions(seed=given.seed, nodes=given.nodes, shrink=given.shrink)
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     _write_report(given.json, facts, rows, wrong)
     sys.stdout.write("".join(f"{name + ':':<13}{text}\n" for name, text in facts.items()) + "\n" + render(rows))
     if options.shrink > 1:
-        sys.stderr.write("with --shrink the figures say nothing\n")
+        sys.stderr.write("with --shrink the figures mean nothing\n")
     sys.stderr.write("".join(f"{line}\n" for line in wrong))
     return 1 if wrong else 0
 
@@ -67,25 +67,27 @@ def build_parser() -> argparse.ArgumentParser:
         nargs="*",
         metavar="GROUP",
         choices=[[], *EXPECTED_KEYS],
-        help=f"of {', '.join(EXPECTED_KEYS)}; all without one",
+        help=f"groups to run, of {', '.join(EXPECTED_KEYS)} (default: all)",
     )
     made.add_argument(
-        "--nodes", type=int, choices=(1000, 5000, 15000), help="of the group verbs, the rows of this size alone"
+        "--nodes", type=int, choices=(1000, 5000, 15000), help="only the rows of this size in the group verbs"
     )
-    made.add_argument("--seed", type=int, default=1, help="of whatever is drawn by chance (1)")
-    made.add_argument("--shrink", type=int, default=1, metavar="N", help="divide all sizes: to see that it runs")
+    made.add_argument("--seed", type=int, default=1, help="the seed of all random choices (1)")
+    made.add_argument(
+        "--shrink", type=int, default=1, metavar="N", help="divide all sizes, to check that everything runs"
+    )
     made.add_argument(
         "--json",
         type=Path,
         default=Path("build/bench.json"),
         metavar="FILE",
-        help="the same as JSON (build/bench.json)",
+        help="also write the table as JSON (build/bench.json)",
     )
     return made
 
 
 def measure_group(group: str, options: BenchmarkOptions, rows: list[BenchmarkRow]) -> bool:
-    """Add the group's rows, as far as it gets. One that fails is said, and does not take the others with it."""
+    """Add the group's rows, as far as it gets. Returns false if it fails, which does not stop the other groups."""
     sys.stderr.write(f"measuring {group}\n")
     try:
         measured = cast(
@@ -93,7 +95,7 @@ def measure_group(group: str, options: BenchmarkOptions, rows: list[BenchmarkRow
         )  # each has one
         rows.extend(measured(options))
     except Exception:
-        # The top of this group: the exit code tells of it.
+        # The top of this group: the exit code reports the failure.
         log.exception("benchmark group failed group=%s", group)
         return False
     return True

@@ -1,10 +1,10 @@
-"""What a tenant's pods cost everybody else: pods made to be expensive, on 5,000 nodes of eight cards.
+"""What a tenant's pods cost all others: pods made to be expensive, on 5,000 nodes with eight cards.
 
-A user that may create a pod writes its annotations, labels and containers, and may make a thousand of them. The service answers
-all schedulers on one event loop, so what one pod costs, every other pod waits for. Measured is the real `vrampack serve`: of
-each kind of pod the longest turn of its loop (CPU time, see `turn_clock.py`), while the watch shows the pods, a scheduler
-asks about them, and room that is gained makes the service look at those that wait; then ordinary pods alone and beside all of
-this, and the memory at the end. It does not tell how long a pod takes to be bound, nor what its API server takes.
+A user who may create a pod writes its annotations, labels and containers, and may create a thousand of them. The service answers
+all schedulers on one event loop, so every other pod waits for what one pod costs. It measures the real `vrampack serve`: for
+each kind of pod the longest turn of the loop (CPU time, see `turn_clock.py`) while the watch shows the pods, a scheduler asks
+about them, and gained room makes the service check the waiting ones; then ordinary pods alone and beside all of this, and the
+memory at the end. It does not tell how long a pod takes to be bound, nor what its API server takes.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ CROWDED_NODES = 500
 NOMINEE_COUNT = 500
 PREEMPT_CALLS = 6
 FILTER_CALLS = 20
-"""Of ordinary pods, while others are nominated."""
+"""Calls for ordinary pods while others are nominated."""
 SCRAPES = 5
 ROUND_SECONDS = 0.5
-"""Between room that is gained and the end of a look at the pods that wait: it begins 30 ms later."""
+"""Time from a gain of room to the end of the activation round for it, which begins 30 ms later."""
 MOST_SECONDS = 15.0
-"""Of one kind, and of ordinary pods beside all: a service that takes seconds for a call is measured by fewer calls."""
+"""For one kind, and for ordinary pods beside all: a service that takes seconds for a call gets fewer calls."""
 COMMAND = "python -m benchmarks adversarial"
 
 
@@ -74,7 +74,7 @@ class HostilePhase:
     ended: float = 0.0
     call_seconds: list[float] = field(default_factory=list)
     is_unanswered: bool = False
-    """A call had no answer in time: the service is stuck, and the rest was left out."""
+    """Whether a call had no answer in time: then the service is stuck, and the rest is left out."""
 
     def record_reply(self, reply: HttpReply) -> HttpReply:
         self.call_seconds.append(reply.seconds)
@@ -83,7 +83,7 @@ class HostilePhase:
 
 @dataclass(slots=True)
 class AdversarialFigures:
-    """What one service was seen to do."""
+    """The measurements of one service."""
 
     phases: list[HostilePhase] = field(default_factory=list)
     alone_seconds: list[float] = field(default_factory=list)
@@ -94,7 +94,7 @@ class AdversarialFigures:
 
 
 def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
-    """One service through all kinds."""
+    """Measure one service with all kinds."""
     cluster = BenchmarkCluster(
         options.scale_count(NODE_COUNT, 40),
         options.scale_count(POD_COUNT, 80),
@@ -115,7 +115,7 @@ def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
 
 
 class AdversarialRun:
-    """One scheduler's connection to one service, and a second one for what goes on beside it."""
+    """One scheduler's connection to one service, and a second connection for concurrent calls."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class AdversarialRun:
         self._figures = figures
 
     def measure_service(self) -> None:
-        """Ordinary pods, each kind of hostile ones alone, and ordinary pods beside all of them."""
+        """Measure ordinary pods, each kind of hostile pods alone, and ordinary pods beside all of them."""
         ordinary = SchedulerLoad(self._subject, self._cluster, self._options)
         self._send_first_call()
         with self._run_phase("none", "ordinary pods"):
@@ -153,7 +153,7 @@ class AdversarialRun:
         self._figures.peak_mb = self._subject.read_memory_mb("VmHWM")
 
     def _send_first_call(self) -> None:
-        """In it the service looks at every node for the first time since it was started."""
+        """Send a call, in which the service evaluates every node for the first time."""
         pod = encode_json(build_requesting_pod("first", 8))
         with HttpCaller(self._subject.port) as caller:
             caller.send_post(f"{URL_PREFIX}/filter", encode_args(pod, self._names))
@@ -177,7 +177,7 @@ class AdversarialRun:
                 self._push_pod(kind.build_pod(number))
 
     def _measure_victims(self) -> None:
-        """All pods of 500 nodes are proposed, or one of each, so that others have to be added."""
+        """Propose all pods of 500 nodes, or one of each, so that others have to be added."""
         nodes = self._cluster.list_crowded_nodes()
         what = f"{CROWD} victims on {len(nodes)} nodes"
         with self._run_phase("victims", what) as phase, HttpCaller(self._subject.port) as caller:
@@ -223,7 +223,7 @@ class AdversarialRun:
 
     @contextmanager
     def _run_scrapes_and_preemptions(self) -> Iterator[None]:
-        """Meanwhile one of each every second."""
+        """Inside the block, send a scrape and a preemption every second."""
         bodies = [
             _encode_preemption(build_preemptor(number), self._cluster.list_crowded_nodes(), CROWD)
             for number in range(PREEMPT_CALLS)
@@ -241,7 +241,7 @@ class AdversarialRun:
         self._subject.api.push_line("pods", encode_event(event, pod, next(self._versions)))
 
     def _gain_room(self) -> None:
-        """A pod of a full node goes and is back later: those that wait are looked at."""
+        """Remove a pod of a full node, and add it again later, so that the service checks the waiting pods."""
         node = next(at for at in reversed(range(self._cluster.nodes)) if self._cluster.is_full(at))
         pod = next(self._cluster.build_node_pods(node))
         for event in ("DELETED", "ADDED"):
@@ -259,7 +259,7 @@ class AdversarialRun:
 
 
 class HostileNeighbour:
-    """Between two ordinary pods the scheduler asks about a hostile one, of each kind in turn."""
+    """Makes the scheduler ask about a hostile pod between two ordinary ones, of each kind in turn."""
 
     def __init__(self, bodies: Sequence[bytes]) -> None:
         self._bodies = itertools.cycle(bodies)

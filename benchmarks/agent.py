@@ -1,8 +1,8 @@
 """What the agent costs a node: kubelet's time, memory, and a core's time while nothing happens.
 
-A real `vrampack agent` on a node of eight H200, which are 1,120 devices, with a simulated NVIDIA library in C, a kubelet that
-really speaks gRPC and an API server over loopback. It runs on every GPU node, all the time, beside what people pay for. It
-does not tell what the real driver takes for its answers.
+It measures a real `vrampack agent` on a node with eight H200, which are 1,120 devices, with a simulated NVIDIA library in C, a
+simulated kubelet that speaks real gRPC, and an API server over loopback. The agent runs on every GPU node, all the time, beside
+what people pay for. The figures do not tell how long the real driver takes to answer.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _AgentFigures:
 
 
 def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
-    """One agent, from its start to its end."""
+    """Measure one agent, from its start to its end."""
     pods, calls = options.scale_count(POD_COUNT), options.scale_count(ALLOCATIONS, 10)
     seconds = options.scale_count(IDLE_SECONDS, 1)
     found = asyncio.run(_measure_agent(pods, calls, seconds))
@@ -78,7 +78,7 @@ async def _measure_agent(pods: int, calls: int, seconds: int) -> _AgentFigures:
         return _AgentFigures(
             allocate_ms=allocate_ms,
             resident_mb=_resident_mb(pid),
-            # A figure of 0 would be taken for none: the kernel counts in steps of 10 ms.
+            # 0 would count as not measured: the kernel counts in steps of 10 ms.
             idle_percent=max(0.01, used.seconds_by_process["agent"]) / used.wall_seconds * 100,
             node_writes=_read_sample(page, "vrampack_agent_node_writes_total"),
             other_cores=used.other_cores,
@@ -86,7 +86,7 @@ async def _measure_agent(pods: int, calls: int, seconds: int) -> _AgentFigures:
 
 
 async def _start_pods(agent: AgentProcess, count: int) -> None:
-    """Pods that the extender bound, one card after the other, and kubelet started."""
+    """Start pods that the extender bound, one card after another, through kubelet."""
     gpus = PROFILES[PROFILE]
     node = _build_node(gpus)
     for number in range(count):
@@ -105,7 +105,7 @@ async def _admit_pod(agent: AgentProcess, pod: KubeletPod) -> None:
 
 
 async def _time_allocations(agent: AgentProcess, count: int) -> list[float]:
-    """Milliseconds of each call, at a client of the plugin's own socket."""
+    """The milliseconds of each call, at a client of the plugin's socket."""
     socket = agent.kubelet.plugins_folder / agent.kubelet.history.registrations[-1].endpoint
     ids = [f"{PROFILES[PROFILE][0].uuid}::{number}" for number in range(UNITS_PER_POD)]
     request = wire.AllocateRequest(container_requests=[wire.ContainerAllocateRequest(devices_ids=ids)])

@@ -7,27 +7,27 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkRow:
-    """One figure beside what it has to meet."""
+    """One figure, with its goal and floor."""
 
     key: str
     """Stable, e.g. `verbs-5000-p50`."""
     what: str
     command: str
-    """What shows this row alone, e.g. `python -m benchmarks verbs --nodes 5000`."""
+    """The command that reproduces this row, e.g. `python -m benchmarks verbs --nodes 5000`."""
     figure: float | None
     """None: not measured, and the table is incomplete."""
     unit: str
     """ms, us, s, MB, x, pods/s."""
     goal: float | None
     floor: float | None
-    """None: a row that is only shown."""
+    """None: the row is only shown."""
     larger_is_better: bool = False
     note: str = ""
-    """What belongs beside the figure, e.g. CPU per pod."""
+    """What to print beside the figure, e.g. CPU per pod."""
 
     @property
     def verdict(self) -> str:
-        """PASS: goal met. NOT REACHED: the floor alone. FAIL: not even that. MISSING: not measured. `-`: only shown."""
+        """PASS: goal met. NOT REACHED: only the floor. FAIL: not even that. MISSING: not measured. `-`: only shown."""
         if self.figure is None:
             return "MISSING"
         if self.floor is None:

@@ -1,7 +1,7 @@
 """A canned API server: it serves prebuilt bytes over loopback, and counts the calls it gets.
 
-What a benchmark measures is then the extender. Lists come in pages, watches stay open and carry the lines that `push_line`
-is given, every write is answered with success and changes nothing.
+So a benchmark measures the extender alone. Lists come in pages; watches stay open and carry the lines given to `push_line`;
+every write succeeds and changes nothing.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Self
 
 LOOPBACK = "127.0.0.1"
 BOOKMARK_SECONDS = 30.0
-"""The extender gives a watch up that is silent for 75 s."""
+"""The extender abandons a watch that is silent for 75 s."""
 WATCH_SECONDS = 10.0
-"""The watch follows the list at once; an extender may be ready a moment before."""
+"""The watch follows the list at once, but an extender may be ready a moment before it."""
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 _TOKEN = re.compile(r"continue=(\d+)")
 _CREATED = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}'
@@ -26,7 +26,7 @@ _WATCH_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-En
 
 
 class CannedApiServer:
-    """`with CannedApi({"pods": pages, "nodes": pages}) as api:`, in a thread of its own."""
+    """Runs in its own thread: `with CannedApiServer({"pods": pages, "nodes": pages}) as api:`."""
 
     def __init__(self, pages: Mapping[str, Sequence[bytes]]) -> None:
         self._pages = {resource: [_encode_response(200, page) for page in given] for resource, given in pages.items()}
@@ -35,9 +35,9 @@ class CannedApiServer:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="canned-api")
         self.calls: Counter[str] = Counter()
-        """Lists, watches and everything else by method and the last part of the path, e.g. `POST binding`."""
+        """Counts of lists, of watches, and of all else by method and last part of the path, e.g. `POST binding`."""
         self.first_call_at = 0.0
-        """When the first call had arrived, `time.monotonic`."""
+        """When the first call arrived, by `time.monotonic`."""
         self.url = ""
 
     def __enter__(self) -> Self:
@@ -52,7 +52,7 @@ class CannedApiServer:
         self._loop.close()
 
     def push_line(self, resource: str, line: bytes) -> None:
-        """Send a line on the watch of the resource, once there is one; it is on its way when this returns."""
+        """Send a line on the resource's watch, as soon as there is one; it has been sent when this returns."""
         asyncio.run_coroutine_threadsafe(self._push_line(resource, line), self._loop).result(WATCH_SECONDS)
 
     async def _start(self) -> None:

@@ -1,8 +1,8 @@
-"""Nodes, pods and watch events as an API server sends them: made once, before anything is measured.
+"""Nodes, pods and watch events as an API server sends them, built once, before anything is measured.
 
-Pods have the shape that a real scheduler sent (`tests/wire/recorded`) and are filled up with `managedFields`, as real
-ones are. Nodes have eight cards of 80 units. On a full node no card has more than `FULL_NODE_FREE_UNITS` units free, on any other
-node every card has `MAX_ASKED_UNITS` or more: a pod that requests an amount between the two fits exactly where a node is not full.
+Pods have the shape that a real scheduler sent (`tests/wire/recorded`) and are padded with `managedFields`, as real pods are. Nodes
+have eight cards of 80 units. On a full node no card has more than `FULL_NODE_FREE_UNITS` units free, on any other node every
+card has at least `MAX_ASKED_UNITS`: a pod that requests an amount between the two fits exactly on the nodes that are not full.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FULL_NODE_FREE_UNITS = 4
 MAX_ASKED_UNITS = 48
 POD_BYTES = 4500
 NODE_BYTES = 6000
-"""Guessed: labels, conditions, some images. The bytes of pods are the most of what a start reads."""
+"""Guessed: labels, conditions, some images. Most of the bytes that a start reads are pods anyway."""
 PAGE_SIZE = 500
 CROWD = 20
 """Our pods on a crowded node."""
@@ -45,14 +45,14 @@ class BenchmarkCluster:
 
     nodes: int
     pods: int
-    """Of ours and bound, as many on each node."""
+    """Our bound pods, seven of eight on full nodes."""
     others: int = 0
-    """Bound pods that ask for no card, strewn among ours."""
+    """Bound pods that ask for no card, spread among ours."""
     pending: int = 0
-    """Pods of ours that wait, `pending_pod(0)` and on."""
+    """Our waiting pods, numbered from 0 (`build_pending_pod`)."""
     full_share: float = 0.5
     crowded: int = 0
-    """The first of the full nodes, which have `CROWD` pods each, whatever `pods` is."""
+    """How many of the full nodes are crowded: the first ones, with `CROWD` pods each, whatever `pods` is."""
     seed: int = 1
 
     def list_node_names(self) -> list[str]:
@@ -75,7 +75,7 @@ class BenchmarkCluster:
         return _encode_pages("Pod", found)
 
     def build_node_pods(self, node_index: int) -> Iterator[Object]:
-        """Our pods on a node. Those on a full one cover all of its cards; on another they leave most of each card."""
+        """Our pods on a node. On a full node they cover all cards; on another they leave most of each card free."""
         is_full = self.is_full(node_index)
         count = self._count_pods(node_index)
         chance = random.Random(f"{self.seed} {node_index}")
@@ -113,7 +113,7 @@ def format_node_name(node_index: int) -> str:
 
 
 def build_node(node_index: int) -> Object:
-    """A node whose agent says that it has eight cards."""
+    """A node whose agent publishes eight cards."""
     card = {"model": "NVIDIA A100-SXM4-80GB", "memory_mib": 81_559, "units": CARD_UNITS, "healthy": True, "numa": 0}
     cards = [
         {"uuid": build_card_uuid(node_index, index), "index": index, **card, "mig_parent": None}
@@ -166,12 +166,12 @@ def build_other_pod(number: int, node: int) -> Object:
 
 
 def build_pending_pod(number: int) -> Object:
-    """A pod of ours that waits, and fits on every node that is not full."""
+    """A waiting pod of ours that fits on every node that is not full."""
     return _fill_with_managed_fields(build_requesting_pod(f"pending-{number}", 8), POD_BYTES)
 
 
 def build_requesting_pod(name: str, units: int, *, count: int = 1) -> Object:
-    """A pod as a scheduler sends it in a verb, with admission's wiring; 0 units for one that asks nothing of ours."""
+    """A pod as a scheduler sends it in a verb, as admission leaves it; 0 units: it asks for no card memory."""
     recorded = msgspec.json.decode(_read_recorded_pod())
     metadata, spec = recorded["metadata"], recorded["spec"]
     metadata |= {"name": name, "uid": f"uid-of-{name}", "creationTimestamp": _CREATED}
@@ -195,7 +195,7 @@ def encode_event(kind: str, obj: Object, version: int) -> bytes:
 
 @cache
 def _read_recorded_pod() -> bytes:
-    """The pod of a real filter call, as bytes: a copy of it is one decoding."""
+    """The pod of a real filter call as bytes, so that decoding it makes a copy."""
     return encode_json(recorded_requests.recorded_pod(RECORDED_FILTER_CALL))
 
 
@@ -204,7 +204,7 @@ def build_card_uuid(node: int, card: int) -> str:
 
 
 def _fill_with_managed_fields(obj: Object, size: int) -> Object:
-    """With `managedFields` that make it `size` bytes, a field more or less: small keys that a reader has to skip."""
+    """Add `managedFields`, small keys that a reader must skip, to make the object about `size` bytes."""
     obj["metadata"].pop("managedFields", None)
     missing = size - len(
         encode_json({**obj, "metadata": {**obj["metadata"], "managedFields": _encode_managed_fields(0)}})
@@ -229,7 +229,7 @@ def _encode_field(number: int) -> bytes:
 
 
 def _encode_pages(kind: str, objects: Iterable[Object]) -> list[bytes]:
-    """List answers of `PAGE` objects; the token that leads on is the number of the next page."""
+    """List answers of `PAGE` objects; the continue token is the number of the next page."""
     items = list(objects)
     starts = range(0, max(1, len(items)), PAGE_SIZE)
     meta = [{"resourceVersion": "1000000", "continue": str(number + 1)} for number in range(len(starts))]

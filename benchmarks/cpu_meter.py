@@ -1,4 +1,4 @@
-"""CPU time of processes, and of everything else on the machine: a figure from a machine that others use says less."""
+"""CPU time of processes, and of everything else on the machine: a figure says less if others use the machine."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Self
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 IDLE_FIELDS = (3, 4)
-"""Of the first line of /proc/stat: idle, and waiting for disks."""
+"""Fields in the first line of /proc/stat: idle, and waiting for disks."""
 COUNTED_FIELDS = 8
-"""user to steal; what follows is counted in user already."""
+"""user to steal; the fields after them are included in user."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpuUsage:
-    """What was used between two moments."""
+    """The CPU time used between two moments."""
 
     wall_seconds: float
     seconds_by_process: Mapping[str, float]
-    """Of each process by name."""
+    """The time of each process, by name."""
     other_seconds: float
-    """Of everybody else, this process left out."""
+    """The time of everything else, without this process."""
 
     @property
     def other_cores(self) -> float:
@@ -32,7 +32,7 @@ class CpuUsage:
 
 
 class CpuMeter:
-    """Counts from when it is made. `pids` are all processes that belong to what is measured, by name."""
+    """Counts from its creation. `pids` are the measured processes, by name."""
 
     def __init__(self, pids: Mapping[str, int]) -> None:
         self._pids = dict(pids)
@@ -60,7 +60,7 @@ class _CpuSample:
 
 
 def _read_process_seconds(pid: int) -> float:
-    """All its threads, user and system."""
+    """User and system time of all its threads."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
 

@@ -1,8 +1,8 @@
 """What the extender needs on clusters of 100, 1,000 and 5,000 nodes: memory, and a core's time while nothing happens.
 
-Ten pods a node, four of them ours, in pages as of `rebuild`. The webhook knows no cluster: it is measured at rest, and with as many of the
-largest bodies as it takes at once. From these figures come the requests and limits of the manifests and the
-table of docs/install.md. It does not tell what a busy cluster costs: that is CPU per pod, which `scheduler` measures.
+There are ten pods a node, four of them ours, in pages as in `rebuild`. The webhook knows no cluster: it is measured at rest, and
+with as many of the largest bodies as it takes at once. The requests and limits of the manifests and the table of
+docs/install.md come from these figures. They do not tell what a busy cluster costs: `scheduler` measures the CPU time per pod.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COMMAND = "python -m benchmarks footprint"
 
 
 def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
-    """Each size in a process of its own, from its start."""
+    """Measure each size in its own process, from its start."""
     for nodes in NODE_COUNTS:
         yield from _measure_size(nodes, options)
     yield from _measure_webhook(options)

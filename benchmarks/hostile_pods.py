@@ -1,4 +1,4 @@
-"""The pods with which a tenant costs other tenants most. An API server accepts each of them."""
+"""The pods with which a tenant costs other tenants the most. An API server accepts each of them."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from benchmarks.cluster_objects import (
 from benchmarks.options import BenchmarkOptions
 
 ANNOTATION_BYTES = 256 * 1024 - 1024
-"""The API server takes 256 KiB for all annotations of a pod."""
+"""The API server allows 256 KiB for all annotations of a pod."""
 CONTAINER_COUNT = 1500
-"""A pod of so many is 0.9 MB, of the 1.5 MiB that etcd takes."""
+"""A pod with this many is 0.9 MB, of the 1.5 MiB that etcd allows."""
 WISH_COUNT = 64
 POD_COUNT = 20
-"""Of each kind but one."""
+"""How many pods of each kind there are, except of one."""
 SHAPE_COUNT = 4096
 MODEL = "NVIDIA A100-SXM4-80GB"
 
 PodBuilder = Callable[[int], Object]
-"""The pod of this number."""
+"""Builds the pod with this number."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostileKind:
-    """Pods of one kind, each of them another one."""
+    """Pods of one kind, all different."""
 
     key: str
     what: str
@@ -41,11 +41,11 @@ class HostileKind:
     calls: int = 1
     """How often a scheduler asks about each of them."""
     sample_size: int | None = None
-    """How many nodes it names; all without one."""
+    """How many nodes a call names; None: all."""
 
 
 def list_hostile_kinds(cluster: BenchmarkCluster, options: BenchmarkOptions) -> list[HostileKind]:
-    """All kinds, for nodes of this cluster."""
+    """All kinds, for this cluster."""
     count, shapes = options.scale_count(POD_COUNT), options.scale_count(SHAPE_COUNT)
 
     def draw_uuids(number: int) -> list[str]:
@@ -74,21 +74,21 @@ def build_nominee(number: int, node: int) -> Object:
 
 
 def build_preemptor(number: int) -> Object:
-    """A pod that needs a whole card, and may have any."""
+    """A pod that needs any whole card."""
     pod = build_requesting_pod(f"preemptor-{number}", 80)
     pod["spec"]["priority"] = 1000
     return pod
 
 
 def _build_annotated_pod(number: int) -> Object:
-    """The names of cards that no node has, as many as there is room for."""
+    """A pod that names cards that no node has, as many as fit."""
     wish = f"GPU-{number:08x}-{{:012x}},"
     texts = (wish.format(each) for each in range(ANNOTATION_BYTES // len(wish.format(0))))
     return _annotate(build_requesting_pod(f"annotations-{number}", 8), "card-uuid", "".join(texts))
 
 
 def _build_mislabelled_pod(number: int) -> Object:
-    """In turn: a count that is none, one by which the units do not divide, and a placement that is unknown."""
+    """In turn: an invalid count, a count by which the units do not divide, and an unknown placement."""
     pod = build_requesting_pod(f"labels-{number}", 1009 + number)
     wrong = (
         {"aliyun.com/gpu-count": f"x{number}"},
@@ -114,7 +114,7 @@ def _build_crowded_pod(number: int) -> Object:
 
 
 def _build_shaped_pod(number: int) -> Object:
-    """80 sizes on one to eight cards, with seven lists of models; the first 4,480 are all different."""
+    """A pod with one of 80 sizes on one to eight cards, and one of seven lists of models; the first 4,480 are all different."""
     units, rest = number % 80 + 1, number // 80
     count, models = rest % 8 + 1, rest // 8
     pod = build_requesting_pod(f"shapes-{number}", units * count, count=count)

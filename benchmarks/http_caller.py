@@ -1,4 +1,4 @@
-"""A keep-alive HTTP/1.1 caller on a bare socket: what it measures is the other side, the kernel and little else."""
+"""A keep-alive HTTP/1.1 caller on a bare socket, which measures the other side, the kernel and little else."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class HttpReply:
 
     body: bytes
     seconds: float
-    """From before the first byte was sent until the last byte was here."""
+    """From before the first byte was sent until the last byte arrived."""
     read_count: int
     segment_count: int
 
 
 class HttpCaller:
-    """One connection. `with Caller(port) as caller: caller.post(path, body)`."""
+    """One connection: `with HttpCaller(port) as caller: caller.send_post(path, body)`."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=30)
@@ -46,7 +46,7 @@ class HttpCaller:
         self._socket.close()
 
     def send_post(self, path: str, body: bytes) -> HttpReply:
-        """One request and its whole answer. Raises `RuntimeError` for another status than 200."""
+        """Send one request and read its whole answer. Raises `RuntimeError` for any status but 200."""
         return self._send_request(path, _POST.format(path=path, length=len(body)).encode() + body)
 
     def send_get(self, path: str) -> HttpReply:
@@ -74,12 +74,12 @@ class HttpCaller:
         return HttpReply(answer[body_at:], seconds, reads, self._count_segments() - segments)
 
     def _find_expected_bytes(self, received: int) -> int | None:
-        """Bytes of head and body, once the head is there."""
+        """The bytes of head and body, once the head has arrived."""
         head, end, _ = bytes(self._buffer[: min(received, 4096)]).partition(b"\r\n\r\n")
         length = _LENGTH.search(head)
         return len(head) + len(end) + int(length[1]) if end and length else None
 
     def _count_segments(self) -> int:
-        """TCP segments with data that this end has received; the kernel counts."""
+        """The TCP segments with data that this end has received, as counted by the kernel."""
         text = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
         return int(struct.unpack_from("I", text, _DATA_SEGMENTS_IN)[0])

@@ -1,4 +1,4 @@
-"""A real control plane under load: many nodes and pods made at once, and the moments at which pods are bound.
+"""A real control plane under load: creates many nodes and pods at once, and records when pods are bound.
 
 The control plane, the programs and their rights are those of the end-to-end tests; `live_programs.py` starts the others.
 """
@@ -24,7 +24,7 @@ from tests.support.manifest_builders import PODS, cards_annotation, published_ca
 
 CARDS_PER_NODE, UNITS_PER_CARD = 8, 16
 CONNECTIONS = 4
-"""Over so many at once nodes and pods are made; more do not make it faster on two cores."""
+"""How many connections create nodes and pods; more are not faster on two cores."""
 CALL_SECONDS = 30
 IMMEDIATE_DELETION = {"gracePeriodSeconds": 0}
 
@@ -34,7 +34,7 @@ ApiCall = tuple[str, str, object]
 
 @contextmanager
 def run_control_plane() -> Iterator[ControlPlane]:
-    """A control plane with the recommended install, its pods left out; nothing of it is left afterwards."""
+    """Run a control plane with the recommended install, but without its pods; it leaves nothing behind."""
     with (
         TemporaryDirectory(prefix="vrampack-bench-") as folder,
         ControlPlane.start(Path(folder) / "cluster") as cluster,
@@ -49,19 +49,19 @@ def collect_pids(cluster: ControlPlane) -> dict[str, int]:
 
 
 def add_nodes(cluster: ControlPlane, count: int) -> None:
-    """GPU nodes of 8 cards of 16 units, with CPU and memory for whatever the benchmarks put there."""
+    """Add GPU nodes with 8 cards of 16 units, and enough CPU and memory for everything the benchmarks put there."""
     send_calls(cluster, [("POST", "/api/v1/nodes", _build_node(f"gpu-{number:04}")) for number in range(count)])
 
 
 def delete_pods(cluster: ControlPlane, *, label: str = "") -> None:
-    """Those with this label, or all, are gone afterwards."""
+    """Delete the pods with this label, or all, and wait until they are gone."""
     chosen = f"{PODS}?labelSelector={label}"
     cluster.request_ok("DELETE", chosen, IMMEDIATE_DELETION)
     cluster.wait_until(lambda: not cluster.request_ok("GET", f"{chosen}&limit=1")["items"], 60, what="no pod is left")
 
 
 def send_calls(cluster: ControlPlane, calls: Sequence[ApiCall]) -> None:
-    """All of these calls, several at a time; each must succeed."""
+    """Make these calls, several at a time; each must succeed."""
     shares = [calls[first::CONNECTIONS] for first in range(CONNECTIONS)]
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         for _ in pool.map(partial(_send_in_turn, cluster), shares):
@@ -69,7 +69,7 @@ def send_calls(cluster: ControlPlane, calls: Sequence[ApiCall]) -> None:
 
 
 class ApiServerClient:
-    """One connection to the API server as administrator, kept open: a call costs what the server takes."""
+    """One open connection to the API server as administrator, so that a call costs only what the server takes."""
 
     def __init__(self, cluster: ControlPlane, *, content_type: str = "application/json") -> None:
         self._connection = http.client.HTTPSConnection(
@@ -86,12 +86,12 @@ class ApiServerClient:
         return said
 
     def open_stream(self, path: str) -> http.client.HTTPResponse:
-        """An answer that goes on until it is silent for 30 s, or `shut_down` ends it."""
+        """A streaming answer, which ends after 30 s of silence, or by `shut_down`."""
         self._connection.request("GET", path, headers=self._headers)
         return self._connection.getresponse()
 
     def shut_down(self) -> None:
-        """From any thread: readers see the end."""
+        """End all answers; may be called from any thread."""
         if self._connection.sock is not None:
             with suppress(OSError):  # closed meanwhile
                 self._connection.sock.shutdown(socket.SHUT_RDWR)
@@ -101,10 +101,10 @@ class ApiServerClient:
 
 
 class BoundPodWatch:
-    """A context manager that sees pods being bound: when, by the clock of this process, as `time.monotonic` shows it.
+    """A context manager that records when pods are bound, by `time.monotonic` of this process.
 
-    It selects pods with a node, so a pod is added in its eyes when it is bound. Only the line and its time are kept
-    while pods come: reading them would take time from the programs that are measured.
+    It selects pods with a node, so the watch adds a pod when it is bound. While pods come it only stores each line with its
+    time, because parsing would take CPU time from the measured programs.
     """
 
     def __init__(self, cluster: ControlPlane) -> None:
@@ -137,7 +137,7 @@ class BoundPodWatch:
             self._reader.join(timeout=0.1)
 
     def _read_lines(self) -> None:
-        """Until it is over: a quiet watch ends, and so does one whose reader is late, as it is when all cores are busy."""
+        """Watch again and again until stopped: a quiet watch ends, and so does one with a late reader, as on busy cores."""
         while not self._is_stopped:
             with closing(self._caller):
                 self._read_once()

@@ -1,7 +1,7 @@
-"""Starts extenders and schedulers for the benchmarks: the shipped configurations, changed where it says so here.
+"""Starts extenders and schedulers for the benchmarks, with the shipped configurations except for the changes below.
 
-The scheduler's configuration names a free port instead of the usual one, and takes no part in an election, so that a
-fresh scheduler need not wait for the lease of the one before it. The scheduler logs errors only, the extender as shipped.
+The scheduler's configuration uses a free port instead of the usual one, and has no leader election, so that a fresh scheduler
+need not wait for the lease of the one before it. The scheduler logs only errors, the extender as shipped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.support.processes import ManagedProcess, choose_free_ports
 
 GPU_SCHEDULER, PLAIN_SCHEDULER = "vrampack", "default-scheduler"
 PLAIN_CONFIGURATION: Json = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
-"""A cluster's own scheduler that knows nothing of us."""
+"""A cluster's own scheduler that does not know the extender."""
 
 
 def read_second_scheduler_config(cluster: ControlPlane) -> Json:
@@ -32,7 +32,7 @@ def read_second_scheduler_config(cluster: ControlPlane) -> Json:
 def read_own_scheduler_config() -> Json:
     """The configuration for a cluster's own scheduler, as kubeadm's hosts get it.
 
-    It stands in for that scheduler under our scheduler's name and account, so that the admission policies can stay.
+    It runs under our scheduler's name and account in place of that scheduler, so that the admission policies can stay.
     """
     made = yaml.safe_load((kubeadm.ON_THE_HOST / "scheduler.yaml").read_text())
     del made["clientConnection"]["kubeconfig"]
@@ -43,7 +43,7 @@ def read_own_scheduler_config() -> Json:
 def run_our_extender(
     cluster: ControlPlane, *, decide: str = "prioritize", reads_usage: bool = False
 ) -> Iterator[ExtenderProgram]:
-    """As installed, except for `decide`, and for reading the agents' Leases where it `reads_usage`."""
+    """Run the extender as installed, except for `decide`, and for reading the agents' Leases if `reads_usage`."""
     shipped = yaml.safe_load(in_cluster.installed_configuration(cluster, in_cluster.EXTENDER))
     changed: Json = {"decide": decide} | ({"usage_leases": {"namespace": NAMESPACE}} if reads_usage else {})
     (port,) = choose_free_ports(1)
@@ -54,7 +54,7 @@ def run_our_extender(
 
 @contextmanager
 def run_idle_extender(cluster: ControlPlane, *flags: str) -> Iterator[ExtenderProgram]:
-    """The extender that does nothing; its flags are in its source."""
+    """Run the extender that does nothing; its source lists its flags."""
     (program,) = binaries.locate_programs(programs=(binaries.IDLE_EXTENDER,)).values()
     (port,) = choose_free_ports(1)
     made = in_cluster.start_extender(cluster, port=port, command=(program, *flags))
@@ -66,7 +66,7 @@ def run_idle_extender(cluster: ControlPlane, *flags: str) -> Iterator[ExtenderPr
 def run_scheduler(
     cluster: ControlPlane, configuration: Json, extender: ExtenderProgram | None = None
 ) -> Iterator[ManagedProcess]:
-    """A scheduler that is ready; without an extender it is told of none."""
+    """Run a scheduler, ready when the block begins; without `extender` its configuration has none."""
     made = copy.deepcopy(configuration) | {"leaderElection": {"leaderElect": False}}
     if extender is None:
         made.pop("extenders", None)
@@ -79,7 +79,7 @@ def run_scheduler(
 
 @contextmanager
 def _stop_afterwards(process: ManagedProcess) -> Iterator[None]:
-    """It ends with the block, and must not have ended before."""
+    """Stop the process at the end of the block; it must not have ended before."""
     try:
         yield
         if process.has_crashed:

@@ -1,4 +1,4 @@
-"""The machine the figures were taken on: they compare with figures of the same machine only."""
+"""The machine on which the figures were taken: they only compare with figures of the same machine."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ def describe_machine() -> dict[str, str]:
 
 
 def format_load_average() -> str:
-    """The load average of one, five and fifteen minutes. What else runs here is in every figure."""
+    """The load average of one, five and fifteen minutes, as other programs affect every figure."""
     return " ".join(f"{each:.2f}" for each in os.getloadavg())

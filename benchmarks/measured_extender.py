@@ -1,4 +1,4 @@
-"""The extender under measurement: `vrampack serve` as a process of its own, on a canned API server."""
+"""The extender under measurement: `vrampack serve` as a separate process, on a canned API server."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class MeasuredExtender:
     process: ManagedProcess
     port: int
     started_at: float
-    """`time.monotonic` of the start of the process, and of the moment it was ready."""
+    """When the process was started, and when it was ready, by `time.monotonic`."""
     ready_at: float
 
     def read_cpu_seconds(self) -> float:
-        """What the process has used so far, user and system; the kernel counts in steps of 10 ms."""
+        """The user and system time of the process so far; the kernel counts in steps of 10 ms."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -61,7 +61,7 @@ class MeasuredExtender:
 def run_measured_extender(
     pages: ListPages, *, command: Sequence[str] = SERVE_COMMAND, environment: Mapping[str, str] | None = None
 ) -> Iterator[MeasuredExtender]:
-    """`command serve ...` on a cluster of these lists, from its start to its clean end."""
+    """Run `command serve ...` on a cluster with these lists, from its start to its clean end."""
     lists = {"nodes": pages.nodes, "pods": pages.pods}
     with tempfile.TemporaryDirectory(prefix="vrampack-bench-") as name, CannedApiServer(lists) as api:
         folder = Path(name)

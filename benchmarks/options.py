@@ -1,4 +1,4 @@
-"""What `make bench` is asked for."""
+"""The options of `make bench`."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkOptions:
-    """The same for every group; a group reads what concerns it."""
+    """The options, the same for every group; each group reads those that concern it."""
 
     seed: int = 1
-    """Of everything that is drawn by chance."""
+    """The seed of all random choices."""
     nodes: int | None = None
-    """Only the rows of this size, where a group has several."""
+    """Only the rows of this size, if a group has several."""
     shrink: int = 1
-    """Divides every size and count. Above 1 the figures say nothing; the tests use it to see that everything runs."""
+    """Divides every size and count. Above 1 the figures mean nothing; the tests use it to check that everything runs."""
 
     def scale_count(self, count: int, minimum: int = 4) -> int:
-        """`count`, shrunk."""
+        """`count` divided by `shrink`, at least `minimum`."""
         return max(minimum, count // self.shrink) if self.shrink > 1 else count

@@ -1,9 +1,10 @@
-"""How many pods a second the policies, the engine and the ledger place together, and the memory that takes.
+"""How many pods a second the policies, the engine and the ledger place together, and how much memory that takes.
 
-A trace of a production cluster, tiled twelve times: 14,556 nodes with 74,544 cards, empty at the start, and 84,768 pods that ask for
-cards, in random order; the default policy is given their mix. Each decision ranks all nodes, chooses the cards, counts them in the
-ledger and takes CPU and memory of the host. Nodes are summarized ahead, as the service does before it is ready; no request has been
-seen. It does not tell what HTTP and JSON cost: that is the group `verbs`. CPU time of one process, its garbage collection included.
+The input is a trace of a production cluster, tiled twelve times: 14,556 nodes with 74,544 cards, empty at the start, and 84,768
+pods that ask for cards, in random order; the default policy is given their mix. Each decision ranks all nodes, chooses the cards,
+counts them in the ledger and takes CPU and memory of the host. Nodes are summarized ahead, as the service does before it is ready;
+no request has been seen before. The figure is the CPU time of one process, garbage collection included. It does not tell what HTTP
+and JSON cost: the group `verbs` does.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ TILES = 12
 POLICY = PolicyTuning().tuned_default
 DATA = Path(__file__).parent / "data" / "openb"
 DECISIONS_PER_PAUSE = 100
-"""The service looks whether to collect garbage every 20 ms."""
+"""The service checks every 20 ms whether to collect garbage."""
 COMMAND = "python -m benchmarks packing"
 
 
 def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
-    """Pace and memory, of a process of its own."""
+    """Measure pace and memory in a separate process."""
     arguments = [str(options.seed), str(options.shrink)]
-    told = subprocess.run(  # noqa: S603 - all of it stands here
+    told = subprocess.run(  # noqa: S603 - fixed arguments
         [sys.executable, "-m", "benchmarks.packing_rate", *arguments], stdout=subprocess.PIPE, check=True, text=True
     ).stdout
     figures = json.loads(told)

@@ -1,4 +1,4 @@
-"""From many measurements to one figure."""
+"""Reduces many measurements to one figure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def compute_percentile(values: Sequence[float], fraction: float) -> float:
-    """The smallest value that at least `share` of all do not exceed: the nearest rank, never between two values."""
+    """The smallest value that at least `fraction` of all do not exceed: the nearest rank, without interpolation."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(fraction * len(ordered)) - 1)]
 

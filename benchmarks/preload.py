@@ -1,9 +1,9 @@
 """What the library of shim/preload adds to a call that it passes on.
 
-CUDA makes thousands of ioctl calls a second when it is busy, and nearly all of them are none of the library's business. Both
-ways are taken in one process, in batches that take turns, so that the figure is a difference of neighbours: the name
-`ioctl`, which the library has, against libc's own function. On /dev/null, where a call is as cheap as can be. It does not
-tell what a watched call costs (the agent is asked then), nor what a container's other seccomp rules add.
+Busy CUDA programs make thousands of ioctl calls a second, and nearly all of them do not concern the library. One process calls
+both the name `ioctl`, which resolves to the library, and libc's own function, in alternating batches, so that the figure is a
+difference of neighbours. The calls go to /dev/null, where they are as cheap as possible. It does not tell what a watched call
+costs (the agent is asked then), nor what a container's other seccomp rules add.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GOAL_NS, FLOOR_NS = 20, 30
 
 
 def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
-    """An ioctl with a number that is not watched, and a control, as most calls of CUDA are."""
+    """Measure an ioctl whose number is not watched, and a control, as most calls of CUDA are."""
     pairs = _measure_pairs(options.scale_count(BATCHES, 5), options.scale_count(CALLS, 10))
     for key, what, column in (("preload-ioctl", "unwatched ioctl", 0), ("preload-control", "passed control", 2)):
         added = sorted(pair[column] - pair[column + 1] for pair in pairs)
@@ -48,7 +48,7 @@ def _measure_pairs(batches: int, calls: int) -> list[list[float]]:
 
 
 def _run_command(command: list[str], **environment: str) -> str:
-    done = subprocess.run(  # noqa: S603 - all of it stands above
+    done = subprocess.run(  # noqa: S603 - fixed arguments
         command, env={**os.environ, **environment}, check=True, stdout=subprocess.PIPE, text=True, timeout=300
     )
     return done.stdout

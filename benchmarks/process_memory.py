@@ -1,4 +1,4 @@
-"""What the kernel says of a process's memory."""
+"""A process's memory according to the kernel."""
 
 from __future__ import annotations
 

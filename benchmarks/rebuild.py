@@ -1,9 +1,9 @@
 """How long a restarted extender takes to become ready, on a cluster of 50,000 pods.
 
-Everything the extender knows is rebuilt from the API server at every start: 100 pages of 500 pods of 4.5 KB, two in five
-of them ours, and 5,000 nodes of 6 KB, all prebuilt bytes over loopback. Measured is the time from the first list call
-until `/readyz` is 200, in the middle of three starts, and the memory that the process then has. It does not tell how
-long a real API server takes to make those lists, which is longer.
+The extender rebuilds everything it knows from the API server at every start: 100 pages of 500 pods of 4.5 KB, two in five
+of them ours, and 5,000 nodes of 6 KB, all prebuilt bytes over loopback. It measures the time from the first list call
+until `/readyz` is 200, as the median of three starts, and the memory that the process then has. It does not tell how
+long a real API server takes to build those lists, which is longer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _StartFigures:
 
 
 def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
-    """Time and memory of a start."""
+    """Measure time and memory of a start."""
     cluster = BenchmarkCluster(
         options.scale_count(NODE_COUNT),
         options.scale_count(OUR_POD_COUNT),

@@ -1,11 +1,10 @@
 """The most frequent answer to a scheduler with a thousand pending pods: a repeated rejection.
 
-Every event of a cluster makes a scheduler retry refused pods, so a rejection has to be the cheapest answer there is, or the
-pods of everybody else wait behind ours. Measured is filter on 1,000 full nodes, the same pod each time, the names in
-another order each time, back to back, with nothing changed in between: from the moment the event loop hands over the
-last byte of the request until the reply is written to the socket, inside the real service (`stopwatch.py`); and beside
-it the round trip as the client sees it. It does not tell what a storm does to pods that could be bound: that is the
-group `storm`.
+Every event of a cluster makes a scheduler retry refused pods, so a rejection must be the cheapest answer of all, or other
+pods wait behind ours. It measures filter on 1,000 full nodes, with the same pod and the names in another order each time, back
+to back, with nothing changed in between: from the moment the event loop hands over the last byte of the request until the reply
+is written to the socket, inside the real service (`stopwatch.py`), and the round trip as the client sees it. It does not tell
+what a storm does to pods that could be bound: the group `storm` does.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ COMMAND = "python -m benchmarks no"
 
 
 def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
-    """The time in the service, and what the client sees."""
+    """Measure the time in the service, and what the client sees."""
     cluster = BenchmarkCluster(
         options.scale_count(NODES), options.scale_count(PODS), pending=1, full_share=1, seed=options.seed
     )

@@ -1,4 +1,4 @@
-"""A scheduler's calls: filter, then prioritize of what passed, pod after pod, with a change of the cluster in between."""
+"""A scheduler's calls: filter, then prioritize of the nodes that passed, pod after pod, with a cluster change in between."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from benchmarks.options import BenchmarkOptions
 
 PAIR_COUNT = 600
 WARM_UP = 60
-"""Pairs before the first that counts: every usual size has been asked for."""
+"""Pairs before the first that counts, so that every usual size has been requested once."""
 USUAL_SHAPES = ((8, 1), (10, 1), (12, 1), (16, 1), (20, 1), (24, 1), (16, 2), (40, 1))
-"""Units on each of so many cards: what a cluster asks for again and again, and has asked for before anything counts."""
+"""Units and number of cards of the usual requests, which have all been seen before anything counts."""
 NEW_SHAPE_EVERY = 20
 
 
@@ -39,10 +39,10 @@ class _FilterReply(msgspec.Struct):
 
 
 class NeighbourLoad(Protocol):
-    """What the same scheduler does between two of the pods that are measured."""
+    """What the same scheduler does between two measured pods."""
 
     def send_next_call(self, caller: HttpCaller) -> None:
-        """On the scheduler's own connection."""
+        """Send the next call, on the scheduler's connection."""
         ...
 
 
@@ -77,9 +77,9 @@ class SchedulerLoad:
     def run_calls(
         self, *, sample_size: int | None = None, neighbour: NeighbourLoad | None = None, until: float = math.inf
     ) -> PairTimes:
-        """Ask about pod after pod; all names are sent, or a sample of this size, drawn for each call.
+        """Ask about pod after pod; each call sends all names, or a random sample of this size.
 
-        Not beyond `until`, of `time.monotonic`.
+        It stops at `until`, by `time.monotonic`.
         """
         times = PairTimes()
         with HttpCaller(self._subject.port) as caller:
@@ -119,7 +119,7 @@ class SchedulerLoad:
         times.pair_seconds.append(asked.seconds + scored.seconds)
 
     def _change_cluster(self) -> None:
-        """A pod of a full node goes, which makes room there, or the one that went last is back."""
+        """Remove a pod of a full node, which makes room there, or add the one that was removed last."""
         if self._removed_pod is None:
             pods = list(self._cluster.build_node_pods(self._random.choice(self._full_nodes)))
             self._removed_pod = self._random.choice(pods)
@@ -130,5 +130,5 @@ class SchedulerLoad:
 
 
 def encode_args(pod: bytes, names: Sequence[bytes]) -> bytes:
-    """The body of filter and prioritize, of a pod and names that are JSON already."""
+    """The body of filter and prioritize, from a pod and names that are JSON already."""
     return b'{"Pod":%b,"Nodes":null,"NodeNames":[%b]}' % (pod, b",".join(names))

@@ -1,10 +1,10 @@
 """How many pods a second a real kube-scheduler binds on 1,000 nodes: with our extender, with one that does nothing, alone.
 
-A burst of pods is there before the scheduler starts; from the first pod bound to the last the pace is taken, by a watch
-of our own. All kinds take turns on one control plane, each time with a fresh scheduler and extender, so that what else
-the machine does falls on all of them. Kinds are compared within a round, and the median of the rounds is shown. Scheduler,
-extender and API server share the machine's cores, as they do on a control-plane host: the pace says which of them is in
-the way, CPU time per pod what each costs. It says nothing of pods that come one by one, nor of a full cluster.
+A burst of pods exists before the scheduler starts; a watch of our own measures the pace from the first bound pod to the last.
+All setups take turns on one control plane, each time with a fresh scheduler and extender, so that other load of the machine
+affects all of them. Setups are compared within a round, and the median of the rounds is shown. Scheduler, extender and API
+server share the machine's cores, as on a control-plane host: the pace shows which of them is the bottleneck, the CPU time per
+pod what each costs. It says nothing about pods that come one by one, nor about a full cluster.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ UNITS_PER_POD = 4
 NOT_SERVED = "this version of the extender does not serve that `decide`"
 NOT_COUNTED = "CPU time not counted: all pods were bound before that began"
 BURST_SECONDS = 180
-"""A burst takes 5 to 15 s; one that takes so long has lost a pod."""
+"""A burst takes 5 to 15 s; one that takes this long has lost a pod."""
 
 STALE_GOAL_PERCENT, STALE_FLOOR_PERCENT = 0.5, 0.75
 
@@ -45,30 +45,30 @@ StartExtender = Callable[[ControlPlane], AbstractContextManager[ExtenderProgram]
 
 @dataclass(frozen=True, slots=True)
 class SchedulerSetup:
-    """One set-up that takes its turn."""
+    """One setup in the comparison."""
 
     key: str
     description: str
     start_extender: StartExtender | None = None
     decide: str = ""
-    """Of our extender; empty where it is not ours."""
+    """The setting `decide` of our extender; empty if it is not ours."""
     runs_score_plugins: bool = True
     """Whether the scheduler's own score plugins run."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodBurst:
-    """One burst, all of it bound."""
+    """The result of one burst, all of whose pods were bound."""
 
     pods_per_second: float
     counted_pods: int
-    """Pods bound while CPU time was counted; none where a burst is over before that begins."""
+    """Pods bound while CPU time was counted; 0 if the burst ended before that began."""
     cpu_usage: CpuUsage
     stale_binding_percent: float | None = None
-    """Of our extender: Bindings sent once more because the pod had changed, for each hundred pods."""
+    """For our extender: Bindings sent again because the pod had changed, per hundred pods."""
 
     def cpu_ms_per_pod(self, program: str) -> float:
-        """CPU time per counted pod."""
+        """CPU time of a program per counted pod, in ms."""
         return 1000 * self.cpu_usage.seconds_by_process.get(program, 0.0) / self.counted_pods
 
 
@@ -88,7 +88,7 @@ SETUPS = (
 
 @dataclass(frozen=True, slots=True)
 class PaceRatio:
-    """One kind beside another, and what their ratio must reach."""
+    """The pace of one setup relative to another, and what the ratio must reach."""
 
     setup_key: str
     baseline_key: str
@@ -104,13 +104,13 @@ RATIOS = (
 
 
 def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
-    """On a control plane of its own."""
+    """Measure on a separate control plane."""
     with run_control_plane() as cluster:
         yield from measure_rows_on(cluster, options)
 
 
 def measure_rows_on(cluster: ControlPlane, options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
-    """Each kind's own pace, then the ratios. The cluster is empty at first."""
+    """Each setup's pace, then the ratios. The cluster must be empty at first."""
     add_nodes(cluster, options.scale_count(NODES))
     bursts = measure_bursts(
         cluster, pods=options.scale_count(PODS_IN_BURST), rounds=options.scale_count(ROUNDS, minimum=1)
@@ -124,7 +124,7 @@ def measure_rows_on(cluster: ControlPlane, options: BenchmarkOptions) -> Iterato
 
 
 def measure_bursts(cluster: ControlPlane, *, pods: int, rounds: int) -> Mapping[str, Sequence[PodBurst]]:
-    """By kind, one burst of each round. A kind that this version does not serve has none."""
+    """By setup, one burst of each round; none for a setup that this version does not serve."""
     bursts: dict[str, list[PodBurst]] = {kind.key: [] for kind in SETUPS}
     served = [kind for kind in SETUPS if _is_served(kind.decide)]
     for kind in served * rounds:
@@ -133,7 +133,7 @@ def measure_bursts(cluster: ControlPlane, *, pods: int, rounds: int) -> Mapping[
 
 
 def run_burst(cluster: ControlPlane, setup: SchedulerSetup, count: int) -> PodBurst:
-    """Make the pods, have them bound, see that it was done right, and take them away."""
+    """Create the pods, have them bound, check the result, and delete them."""
     send_calls(cluster, [("POST", PODS, pod_manifest(f"p{number}", UNITS_PER_POD)) for number in range(count)])
     with ExitStack() as stack:
         extender = stack.enter_context(setup.start_extender(cluster)) if setup.start_extender else None
@@ -154,12 +154,12 @@ def run_burst(cluster: ControlPlane, setup: SchedulerSetup, count: int) -> PodBu
 
 
 def read_stale_binding_percent(extender: ExtenderProgram, pods: int) -> float:
-    """Bindings that this extender sent once more because the pod had changed, for each hundred pods bound."""
+    """Bindings that this extender sent again because the pod had changed, per hundred bound pods."""
     return 100 * read_metric(extender, "vrampack_stale_bindings_total") / pods
 
 
 def build_stale_row(key: str, when: str, command: str, percents: Sequence[float]) -> BenchmarkRow:
-    """The worst of them."""
+    """A row with the highest of these percentages."""
     return BenchmarkRow(
         key,
         f"Bindings sent twice because the pod had changed, {when}",
@@ -172,7 +172,7 @@ def build_stale_row(key: str, when: str, command: str, percents: Sequence[float]
 
 
 def _compute_pace(watch: BoundPodWatch) -> float:
-    """The first pod bound starts the clock, so it does not count itself."""
+    """Pods bound per second; the first one starts the clock, so it does not count."""
     times = sorted(watch.read_bind_times().values())
     return (len(times) - 1) / (times[-1] - times[0])
 
@@ -185,7 +185,7 @@ def _build_configuration(cluster: ControlPlane, kind: SchedulerSetup) -> Json:
 
 
 def _check_cluster(cluster: ControlPlane, kind: SchedulerSetup) -> None:
-    """Fast and wrong is worth nothing: every pod has a record, no card is over."""
+    """Check that the pace is worth something: every pod has a record, and no card is overcommitted."""
     broken = audit_cluster(cluster, transcript=Path("none"))
     if broken:
         raise RuntimeError(f"{kind.key}: the auditor reports:\n{broken}")

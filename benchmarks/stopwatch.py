@@ -1,14 +1,14 @@
 """`vrampack` with a stopwatch in its listener: `python -m benchmarks.stopwatch FILE serve ...`.
 
-The service is the one that ships, wired as it is wired; only the class of its connections is another one, which notes
-three moments of every verb and writes them to FILE at the end:
+The service is the shipped one; only the class of its connections is replaced, by one that records three moments of every
+verb and writes them to FILE at the end:
 
     arrived   the event loop hands over the last piece of the request, just read
     writing   the last piece of the answer is given to the transport
-    written   the transport has it: uvloop writes at once where nothing waits, so it is in the socket, or counted as unsent
+    written   the transport has it: uvloop writes at once if nothing waits, so it is in the socket, or counted as unsent
 
 `written - arrived` is the time to a written reply. On a busy machine the writer may lose its core to the very client that
-it wakes, before it can note that it has written; `writing - arrived` is free of that.
+it wakes, before it can record the write; `writing - arrived` does not have this error.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from vrampack.cli.main import main
 
 @dataclass(slots=True)
 class VerbTiming:
-    """Moments in nanoseconds of one call, from its arrival on; and in how many pieces its answer went."""
+    """The moments of one call, in nanoseconds, and in how many pieces its answer was sent."""
 
     arrived: int = 0
     writing: int = 0
     written: int = 0
     writes: int = 0
     unsent_bytes: int = 0
-    """Left in the transport after the last write."""
+    """Bytes left in the transport after the last write."""
 
 
 class _TimedTransport:
-    """A transport that notes when something is written to it."""
+    """A transport that records when something is written to it."""
 
     def __init__(self, inner: asyncio.Transport, connection: StopwatchProtocol) -> None:
         self._inner = inner
@@ -60,17 +60,17 @@ class _TimedTransport:
 
 
 class StopwatchProtocol(DeadlineProtocol):
-    """A connection that notes when verbs arrive and when their answers leave."""
+    """A connection that records when verbs arrive and when their answers leave."""
 
     timings: list[VerbTiming]
-    """All of the service; `run` gives it."""
+    """All timings of the service; `run_service` sets it."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._timing: VerbTiming | None = None
         super().connection_made(_TimedTransport(transport, self))  # type: ignore[arg-type]
 
     def data_received(self, data: bytes) -> None:
-        """A call begins with its method; its last piece is when it has arrived."""
+        """Record the arrival: a call begins with its method, and its last piece counts."""
         if data.startswith((b"POST ", b"GET ")):
             self._timing = VerbTiming() if data.startswith(b"POST ") else None
         if self._timing is not None:
@@ -78,7 +78,7 @@ class StopwatchProtocol(DeadlineProtocol):
         super().data_received(data)
 
     def record_write(self, writing: int, written: int, unsent_bytes: int) -> None:
-        """A piece was written."""
+        """Record that a piece was written."""
         verb = self._timing
         if verb is None:
             return
@@ -90,13 +90,13 @@ class StopwatchProtocol(DeadlineProtocol):
 
 
 def run_service(arguments: list[str]) -> int:
-    """Serve as `vrampack` does, then write down what was seen."""
+    """Serve as `vrampack` does, then write the recorded moments to the file."""
     file, *command = arguments
 
     class RecordingProtocol(StopwatchProtocol):
         timings: list[VerbTiming] = []  # noqa: RUF012 - of this one service
 
-    # The service makes its connections of the class that stands there when it starts to listen.
+    # The service uses the class that it finds there when it starts to listen.
     setattr(extender.http.server, "DeadlineProtocol", RecordingProtocol)  # noqa: B010 - not the type that it was
     code = main(command)
     Path(file).write_text(json.dumps([asdict(verb) for verb in RecordingProtocol.timings]))

@@ -1,17 +1,17 @@
 """What 1,000 GPU pods that fit nowhere cost all other pods: CPU pods come 10 a second, and are timed until they are bound.
 
-A pod that an extender refused comes back with nearly every event, so each CPU pod that is bound sends all of them through
-the scheduler again. The refused pods fit by what the scheduler counts, node totals, and by nothing else: every card holds
-9 of 16 units, and they ask for 8.
+A pod that an extender refused comes back with nearly every event, so each bound CPU pod sends all of them through the
+scheduler again. The refused pods fit only by what the scheduler counts, node totals: every card holds 9 of 16 units, and
+they ask for 8.
 
-A scheduler holds a refused pod back for 1 s, twice as long each time, 10 s at most. As long as those times are short, a
-thousand pods stand before each CPU pod, whatever the extender does; that takes some seconds and is shown as the time in which
-it settles. Then the refused pods come only while no other pod waits, and a CPU pod waits for one of them: what the goal is
-about. It is shown beside the recommended install, where CPU pods have a scheduler of their own, and beside an extender
-that refuses at once without a thought, which is all that the scheduler itself makes of it.
+A scheduler holds a refused pod back for 1 s, twice as long each time, 10 s at most. While those times are short, a
+thousand pods come before each CPU pod, whatever the extender does; that takes some seconds and is shown as the time in which
+it settles. Then the refused pods come only while no other pod waits, and a CPU pod waits for one of them, which is what the
+goal is about. For comparison it shows the recommended install, where CPU pods have their own scheduler, and an extender that
+refuses at once without any work, which leaves only the scheduler's own cost.
 
-A pod's time starts when its creation is due: what holds the stream up counts as waiting, and a stream that falls a second behind
-is an error, not a smaller load. It tells nothing of a cluster whose cards come free meanwhile.
+A pod's time starts when its creation is due: delays of the stream count as waiting, and a stream that falls a second behind
+is an error, not a smaller load. It says nothing about a cluster in which cards become free meanwhile.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ COMMAND = "python -m benchmarks storm"
 NODE_COUNT, REFUSED_POD_COUNT, MEASURED_SECONDS = 50, 1000, 20
 CARDS_PER_NODE = 8
 HELD_UNITS, ASKED_UNITS = 9, 8
-"""Of 16 on every card: 7 are free, 56 on a node."""
+"""Units held of the 16 on every card: 7 stay free, 56 on a node."""
 CPU_PODS_PER_SECOND = 10
 INTERVAL_SECONDS = 1 / CPU_PODS_PER_SECOND
 LATE_SECONDS = 1.0
-"""A slow call is made up for, as the time counts from when a pod was due; ten pods behind is another load."""
+"""A slow call is no problem, as the time counts from when a pod was due; but ten pods behind is a different load."""
 REFUSALS_UNTIL_SETTLED = 6
-"""After 1, 2, 4 and 8 s the fifth refusal is the first to hold a pod back for 10 s; one more, as they are not in step."""
+"""After 1, 2, 4 and 8 s the fifth refusal is the first to hold a pod back for 10 s; one more, as pods are not in step."""
 MAX_STREAM_SECONDS = 120
 STORM_LABEL = "storm"
 OUR_REFUSALS = 'vrampack_extender_request_duration_seconds_count{result="no",verb="filter"}'
@@ -72,15 +72,15 @@ IDLE_REFUSALS = "idle_filtered_total"
 
 @dataclass(frozen=True, slots=True)
 class StormSetup:
-    """Who schedules, and who refuses."""
+    """One setup: what schedules, and what refuses."""
 
     key: str
     description: str
     start_extender: Callable[[ControlPlane], AbstractContextManager[ExtenderProgram]]
     refusal_metric: str
-    """The extender's counter of them."""
+    """The extender's counter of refusals."""
     has_cpu_scheduler: bool = False
-    """Whether CPU pods have a scheduler of their own."""
+    """Whether CPU pods have their own scheduler."""
     goal_ms: float | None = None
     floor_ms: float | None = None
 
@@ -98,7 +98,7 @@ SETUPS = (
 
 @dataclass(frozen=True, slots=True)
 class StormResult:
-    """How long CPU pods took, in ms, while it settled and afterwards; the rest is of afterwards."""
+    """How long CPU pods took, in ms, while it settled and afterwards; the other fields are about afterwards."""
 
     settling_ms: list[float]
     settled_ms: list[float]
@@ -107,13 +107,13 @@ class StormResult:
 
 
 def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
-    """On a control plane of its own."""
+    """Measure on a separate control plane."""
     with run_control_plane() as cluster:
         yield from measure_rows_on(cluster, options)
 
 
 def measure_rows_on(cluster: ControlPlane, options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
-    """All shapes, one after the other. The cluster is empty at first."""
+    """All setups, one after another. The cluster must be empty at first."""
     yield fill_cards(cluster, options.scale_count(NODE_COUNT))
     for shape in SETUPS:
         storm = measure_storm(
@@ -126,7 +126,7 @@ def measure_rows_on(cluster: ControlPlane, options: BenchmarkOptions) -> Iterato
 
 
 def fill_cards(cluster: ControlPlane, nodes: int) -> BenchmarkRow:
-    """Every card holds one pod, placed by the extender itself; how many of these Bindings had to be sent twice."""
+    """Fill every card with one pod, placed by the extender itself. The row says how many Bindings were sent twice."""
     add_nodes(cluster, nodes)
     count = nodes * CARDS_PER_NODE
     send_calls(cluster, [("POST", PODS, pod_manifest(f"holds-{number}", HELD_UNITS)) for number in range(count)])
@@ -143,7 +143,7 @@ def fill_cards(cluster: ControlPlane, nodes: int) -> BenchmarkRow:
 
 
 def measure_storm(cluster: ControlPlane, setup: StormSetup, *, refused: int, seconds: float) -> StormResult:
-    """Refused pods first, then CPU pods until it has settled, then those that count."""
+    """Create refused pods, then CPU pods until it has settled, then the CPU pods that count."""
     with ExitStack() as stack:
         extender = stack.enter_context(setup.start_extender(cluster))
         configuration = (
@@ -170,7 +170,7 @@ def measure_storm(cluster: ControlPlane, setup: StormSetup, *, refused: int, sec
 
 
 class CpuPodStream:
-    """CPU pods for one scheduler, at their pace whatever becomes of those before."""
+    """Creates CPU pods for one scheduler, at a fixed pace whatever happens to earlier ones."""
 
     def __init__(
         self, cluster: ControlPlane, caller: ApiServerClient, watch: BoundPodWatch, scheduler_name: str
@@ -182,9 +182,9 @@ class CpuPodStream:
         self._count = 0
 
     def run_stream(self, is_finished: Callable[[], bool]) -> list[float]:
-        """Until it is enough: how long each pod took to be bound, in ms, once all of them are.
+        """Run until `is_finished`. Returns how long each pod took to be bound, in ms, once all are bound.
 
-        Raises `TimeoutError` when it never is, or when the stream cannot keep its pace.
+        Raises `TimeoutError` if it is never finished, or if the stream cannot keep its pace.
         """
         began = time.monotonic()
         due: dict[str, float] = {}
@@ -203,7 +203,7 @@ class CpuPodStream:
 
 
 def _wait_until(due: float) -> None:
-    """Raises `TimeoutError` when that was long ago: the load would be less than the row says."""
+    """Sleep until `due`. Raises `TimeoutError` if that was long ago, as the load would be less than the row says."""
     ahead = due - time.monotonic()
     if ahead < -LATE_SECONDS:
         raise TimeoutError(
@@ -214,7 +214,7 @@ def _wait_until(due: float) -> None:
 
 
 def _create_refused_pods(cluster: ControlPlane, count: int) -> None:
-    """So many pods that the scheduler has refused once, and has said so: then it has nothing left to write."""
+    """Create pods and wait until the scheduler has refused each and written that, so that it has nothing left to write."""
     names = [f"waits-{number}" for number in range(count)]
     send_calls(cluster, [("POST", PODS, pod_manifest(name, ASKED_UNITS, labels={STORM_LABEL: ""})) for name in names])
     with closing(ApiServerClient(cluster)) as caller:

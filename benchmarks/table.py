@@ -1,7 +1,7 @@
-"""The whole table: which rows there have to be, how they are shown, and what the exit code says of them.
+"""The whole table: which rows must be present, how to print them, and what the exit code says about them.
 
-A benchmark that broke shows nothing, and nothing fails no floor. So every row is listed here by its key; one that is
-asked for and not there makes the table incomplete, which is a failure like a missed floor.
+A broken benchmark shows no row, and a missing row would miss no floor. So every row is listed here by its key; a requested row
+that is missing makes the table incomplete, which is a failure like a missed floor.
 """
 
 from __future__ import annotations
@@ -81,25 +81,25 @@ EXPECTED_KEYS = {
     "packing": ("packing-rate", "packing-rss", "packing-start"),
     "ui": ("ui-start", "ui-first-page", "ui-first-page-size", "ui-page", "ui-page-size"),
 }
-"""Group: the keys of its rows. The order is the one in which groups run."""
+"""The keys of each group's rows. Groups run in this order."""
 
 KEYS_BY_NODE_COUNT = {
     1000: ("filter-1000-p50", "bind-calls"),
     5000: EXPECTED_KEYS["verbs"][2:6],
     15000: EXPECTED_KEYS["verbs"][6:],
 }
-"""The rows of the group `verbs` that belong to one number of nodes: `--nodes` leaves the others out."""
+"""The rows of the group `verbs` by number of nodes; `--nodes` selects one."""
 
 
 def list_expected_keys(groups: Collection[str], nodes: int | None = None) -> list[str]:
-    """The rows that have to be there when these groups were asked for."""
+    """The keys of the rows that must be present if these groups were requested."""
     keys = [key for group in groups for key in EXPECTED_KEYS[group]]
     left_out = {key for size, of_size in KEYS_BY_NODE_COUNT.items() if nodes not in (None, size) for key in of_size}
     return [key for key in keys if key not in left_out]
 
 
 def find_complaints(rows: Sequence[BenchmarkRow], expected: Collection[str]) -> list[str]:
-    """Why this table is no success, one line each; none when every row is there and every floor is met."""
+    """Why this table is a failure, one line each; none if every row is present and every floor is met."""
     present = {row.key for row in rows}
     found = [f"{key}: the row is missing" for key in expected if key not in present]
     found += [f"{row.key}: not measured" for row in rows if row.verdict == "MISSING"]
@@ -110,7 +110,7 @@ def find_complaints(rows: Sequence[BenchmarkRow], expected: Collection[str]) -> 
 
 
 def render(rows: Sequence[BenchmarkRow]) -> str:
-    """The table as people read it."""
+    """The table as text."""
     heading = ("WHAT", "FIGURE", "UNIT", "GOAL", "FLOOR", "VERDICT", "COMMAND")
     cells = [
         (
@@ -128,13 +128,13 @@ def render(rows: Sequence[BenchmarkRow]) -> str:
 
 
 def _format_notes(rows: Sequence[BenchmarkRow]) -> str:
-    """Beside the figures: too long for a column."""
+    """The notes, which are too long for a column."""
     notes = [f"{row.what}: {row.note}\n" for row in rows if row.note]
     return "".join(["\n", *notes] if notes else [])
 
 
 def _format_figure(value: float | None) -> str:
-    """Three digits that matter; whole numbers as they are."""
+    """A figure with three significant digits; whole numbers as they are."""
     if value is None:
         return "-"
     if value == int(value) or value >= 100:

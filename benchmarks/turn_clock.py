@@ -1,8 +1,8 @@
-"""How long the event loop of another process is held: the CPU time of each of its turns, to the nanosecond.
+"""Measures how long the event loop of another process is held: the CPU time of each of its turns, in nanoseconds.
 
-What holds a turn holds every call that arrives meanwhile. A small library (`turn_clock.c`) in front of the process's own
-waiting sees each turn of the loop that ships, and nothing of the process is another one for it. It counts the CPU time of the
-loop's thread, so neither a busy machine nor another thread of the process makes a turn longer; garbage collection does.
+A long turn delays every call that arrives meanwhile. A small preloaded library (`turn_clock.c`) wraps the call in which the
+process waits, so it sees each turn of the shipped loop, without changing the process. It counts the CPU time of the loop's
+thread, so neither a busy machine nor another thread of the process makes a turn longer; garbage collection does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).with_suffix(".c")
 CAPACITY = 65_536
-"""Turns of half a millisecond and more; one megabyte of the process's memory."""
+"""The most turns of half a millisecond and more; they take one megabyte of the process's memory."""
 SHORTEST_SECONDS = 0.0005
 _TURN = struct.Struct("QQ")
 _COUNT = struct.Struct("Q")
@@ -26,23 +26,23 @@ class LoopTurn:
     """One turn of a loop."""
 
     began: float
-    """`time.monotonic` of the machine."""
+    """When it began, by `time.monotonic`."""
     cpu_seconds: float
 
 
 class TurnClock:
-    """Files in `folder`. Start the process in `environment`, and read its turns when it has ended."""
+    """Keeps its files in `folder`. Start the process with `environment`, and read its turns after it has ended."""
 
     def __init__(self, folder: Path) -> None:
         library, self._file = folder / "turn_clock.so", folder / "turns"
         flags = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
-        subprocess.run(["gcc", *flags, "-o", str(library), str(SOURCE), "-ldl"], check=True, timeout=100)  # noqa: S603, S607 - all of it stands here, and gcc is where the machine has it
+        subprocess.run(["gcc", *flags, "-o", str(library), str(SOURCE), "-ldl"], check=True, timeout=100)  # noqa: S603, S607 - fixed arguments, and gcc from PATH
         with self._file.open("wb") as file:
             file.truncate(_COUNT.size + CAPACITY * _TURN.size)
         self.environment: Mapping[str, str] = {"LD_PRELOAD": str(library), "TURN_CLOCK_FILE": str(self._file)}
 
     def read_turns(self) -> list[LoopTurn]:
-        """All turns of half a millisecond and more, in their order."""
+        """All turns of half a millisecond and more, in order."""
         record = self._file.read_bytes()
         (count,) = _COUNT.unpack_from(record)
         if count > CAPACITY:
@@ -54,6 +54,6 @@ class TurnClock:
 
 
 def find_longest_ms(turns: list[LoopTurn], began: float, ended: float) -> float:
-    """The longest of the turns that began between two moments; half a millisecond where none took as long."""
+    """The longest turn that began between two moments; half a millisecond if none took that long."""
     found = [turn.cpu_seconds for turn in turns if began <= turn.began <= ended]
     return 1000 * max(found, default=SHORTEST_SECONDS)

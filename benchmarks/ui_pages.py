@@ -1,7 +1,7 @@
 """What `vrampack ui` costs its reader on 5,000 nodes with 40,000 pods: the lists before the URL, and pages after it.
 
-The command is started as a program; nodes of 6 KB and pods of 4.5 KB are prebuilt bytes over loopback, so what an API server
-takes to make those lists is not in it. Pages are the first one and those after it, fifty at most.
+The command runs as a separate program; nodes of 6 KB and pods of 4.5 KB are prebuilt bytes over loopback, so the time in which an
+API server builds those lists is not included. The pages are the first one and up to fifty that follow.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NEXT_PAGE = re.compile(rb'rel="next" href="([^"]+)"')
 
 
 def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
-    """Time to the URL, time and size of the first page, and of the largest that follows."""
+    """Measure the time to the URL, time and size of the first page, and of the largest page that follows."""
     nodes = options.scale_count(NODE_COUNT)
     cluster = BenchmarkCluster(nodes, options.scale_count(POD_COUNT), others=0, full_share=0.5, seed=options.seed)
     lists = {"nodes": cluster.encode_node_pages(), "pods": cluster.encode_pod_pages()}
@@ -56,7 +56,7 @@ def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
 
 @contextmanager
 def _run_ui(api_url: str) -> Iterator[tuple[str, float]]:
-    """The printed URL, and how long it took."""
+    """Run the command; the printed URL, and how long it took."""
     with tempfile.TemporaryDirectory(prefix="vrampack-bench-") as name:
         folder = Path(name)
         kubeconfig = write_kubeconfig(folder, api_url)
@@ -79,7 +79,7 @@ def _run_ui(api_url: str) -> Iterator[tuple[str, float]]:
 
 
 def _read_pages(opener: urllib.request.OpenerDirector, site: str) -> Iterator[tuple[float, float]]:
-    """Seconds and kB of the first pages."""
+    """The seconds and kB of the first pages."""
     path = "/"
     for _ in range(PAGE_COUNT):
         started = time.monotonic()

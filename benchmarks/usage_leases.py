@@ -1,10 +1,10 @@
-"""What the agents' Leases cost a busy scheduler: the burst and the storm once without them and once with them, in turn.
+"""What the agents' Leases cost a busy scheduler: the burst and the storm, alternately without and with Leases.
 
-A thousand agents write what is really used of their cards, each its own Lease once a minute, all the time that the pods of
-the other two groups are placed; the extender lists and watches these Leases. The writes come evenly, from one
-connection of another process: agents spread theirs by chance. Rounds of off and on take turns on one control plane, so that what else the machine does falls on both,
-and the median of the rounds' ratios is shown. A ratio of paces says what a user feels, one of CPU time per pod what was spent.
-It says nothing of the agents' own cost, which is one request a minute.
+A thousand agents write the measured use of their cards, each to its own Lease once a minute, while the pods of the other two
+groups are placed; the extender lists and watches these Leases. The writes come evenly, from one connection of another process,
+because real agents spread theirs at random. Rounds without and with Leases alternate on one control plane, so that other load
+of the machine affects both, and the median of the rounds' ratios is shown. A ratio of paces says what a user notices, one of CPU
+time per pod what it costs. It says nothing about the agents' own cost, which is one request a minute.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ PROGRAMS = ("scheduler", "extender", "kube-apiserver")
 
 @dataclass(frozen=True, slots=True)
 class PairedFigures:
-    """The figures of one round, or of all rounds by turn."""
+    """The figures of one round, without and with Leases."""
 
     off: float
     on: float
@@ -82,10 +82,10 @@ class PairedFigures:
 
 
 class LeaseWriters:
-    """A context manager: the agents of so many nodes, each of which writes its Lease once in an interval.
+    """A context manager: the agents of `count` nodes, each of which writes its Lease once per interval.
 
-    They are a process of their own, as the agents are programs elsewhere: a thread of this one would take turns with
-    what makes the pods and sees them bound.
+    They run in a separate process, as real agents run elsewhere: a thread would compete with the code of this process that
+    creates the pods and watches them being bound.
     """
 
     def __init__(self, cluster: ControlPlane, count: int) -> None:
@@ -123,7 +123,7 @@ def _write_leases(cluster: ControlPlane, count: int, stopping: Event, written: S
 
 
 def build_lease(node_name: str, turn: int) -> Json:
-    """As an agent writes it, with figures that differ each time."""
+    """A Lease as an agent writes it, with figures that differ each time."""
     cards = {f"{node_name}-{at}": CardUsage(1000 + turn + at, 9000 + turn, turn % 100) for at in range(CARDS_PER_NODE)}
     now = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
     return {
@@ -135,13 +135,13 @@ def build_lease(node_name: str, turn: int) -> Json:
 
 
 def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
-    """On a control plane of its own."""
+    """Measure on a separate control plane."""
     with run_control_plane() as cluster:
         yield from measure_rows_on(cluster, options)
 
 
 def measure_rows_on(cluster: ControlPlane, options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
-    """The burst in turn, then the storm in turn. The cluster is empty at first."""
+    """The burst without and with Leases, then the storm. The cluster must be empty at first."""
     leases = options.scale_count(LEASE_COUNT)
     _create_leases(cluster, leases)
     yield _measure_writes(cluster, leases, seconds=options.scale_count(REST_SECONDS, minimum=2))
@@ -153,7 +153,7 @@ def measure_rows_on(cluster: ControlPlane, options: BenchmarkOptions) -> Iterato
 
 @contextmanager
 def run_reading_extender(cluster: ControlPlane) -> Iterator[ExtenderProgram]:
-    """Ours, told to read the Leases, and seen to have listed them."""
+    """Run our extender with the setting to read Leases; at the end, check that it has listed them."""
     with run_our_extender(cluster, reads_usage=True) as extender:
         yield extender
         if not read_metric(extender, LISTED):
@@ -165,7 +165,7 @@ def _create_leases(cluster: ControlPlane, count: int) -> None:
 
 
 def _measure_writes(cluster: ControlPlane, leases: int, *, seconds: int) -> BenchmarkRow:
-    """What a write costs all who handle it, while nothing else is asked for: so much with writes less so much without."""
+    """The CPU time that a write costs all programs together, on an idle cluster: the time with writes minus that without."""
     with run_reading_extender(cluster) as extender:
         pids = collect_pids(cluster) | {"extender": extender.process.pid}
         rest = CpuMeter(pids)
@@ -223,7 +223,7 @@ def _measure_storms(cluster: ControlPlane, options: BenchmarkOptions, leases: in
     )
 
     def run_storm(reads_usage: bool) -> StormResult:  # noqa: FBT001 - the turn
-        """Once more where the machine was too busy to keep up the stream of CPU pods."""
+        """Run a storm, once more if the machine was too busy to keep up the stream of CPU pods."""
         for _ in range(STORM_TRIES - 1):
             try:
                 return measure(on if reads_usage else off)
@@ -254,7 +254,7 @@ def _measure_storms(cluster: ControlPlane, options: BenchmarkOptions, leases: in
 def _run_in_turn(
     cluster: ControlPlane, leases: int, at: int, measure: Callable[[bool], Result]
 ) -> tuple[Result, Result]:
-    """Without and with, the first one first in every other round."""
+    """Measure without and with Leases, in alternating order from round to round."""
     results: dict[bool, Result] = {}
     for reads_usage in (False, True) if at % 2 == 0 else (True, False):
         writers: AbstractContextManager[LeaseWriters | None] = (

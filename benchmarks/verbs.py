@@ -1,11 +1,11 @@
 """What a scheduler waits for: filter and prioritize of one pod, as its client sees them.
 
-Measured is the real `vrampack serve` over loopback on one keep-alive connection: both calls, each from before its first
-byte is sent until its last byte has arrived. 20,000 pods are in the ledger, every name is in the body in another order
-each time, half of the nodes fit, prioritize names those that filter passed. Between two pods the API server's watch brings
+It measures the real `vrampack serve` over loopback on one keep-alive connection: both calls, each from before its first
+byte is sent until its last byte has arrived. 20,000 pods are in the ledger, the body has every name, in another order each
+time, half of the nodes fit, and prioritize names those that filter passed. Between two pods the API server's watch brings
 one change (a pod bound, or one gone). One pod in twenty asks for a size that no pod has asked for before.
 
-It matters because a scheduler places one pod after another: what these calls take, no pod gets back. The figures do not
+It matters because a scheduler places one pod after another, so every pod behind waits for these calls. The figures do not
 tell what a busy machine adds: client, extender and API server share its cores. The time of the scheduler itself, encoding
 and decoding, is in the group `scheduler`.
 """
@@ -26,7 +26,7 @@ from benchmarks.scheduler_load import PairTimes, SchedulerLoad
 
 POD_COUNT = 20_000
 SAMPLE_SIZE = 500
-"""What a scheduler with default settings names on a cluster of 5,000 nodes."""
+"""How many nodes a scheduler with default settings names on a cluster of 5,000 nodes."""
 BIND_COUNT = 50
 _COMMAND = "python -m benchmarks verbs --nodes {nodes}"
 
@@ -36,7 +36,7 @@ class _BindReply(msgspec.Struct):
 
 
 def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
-    """Every size, or the one that was asked for."""
+    """Measure every size, or the requested one."""
     if options.nodes in (None, 1000):
         yield from _measure_1000_nodes(options)
     if options.nodes in (None, 5000):
@@ -123,14 +123,14 @@ def _measure_15000_nodes(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
 
 
 def _build_cluster(nodes: int, options: BenchmarkOptions) -> BenchmarkCluster:
-    """No pod waits in it: what the extender does for waiting pods is not measured here."""
+    """A cluster without waiting pods, as what the extender does for these is not measured here."""
     return BenchmarkCluster(options.scale_count(nodes), options.scale_count(POD_COUNT), seed=options.seed)
 
 
 def _measure_calls_per_bind(options: BenchmarkOptions) -> BenchmarkRow:
-    """Bind the pods that wait, one by one. Whatever the API server is asked counts, but for lists (pods, nodes, device classes), watches and events.
+    """Bind the waiting pods, one by one. All API server calls count, except lists (pods, nodes, device classes), watches and events.
 
-    Events are written in the background, at most so many a second and not one for each bind.
+    Events are written in the background, at a limited rate and not one for each bind.
     """
     cluster = BenchmarkCluster(nodes=100, pods=400, pending=options.scale_count(BIND_COUNT), seed=options.seed)
     with run_measured_extender(ListPages.from_cluster(cluster)) as subject:

@@ -1,6 +1,6 @@
 """The service that kube-scheduler calls: filter, prioritize, bind and preempt over one in-memory ledger.
 
-`app.py` and `components.py` wire everything together. Three ways lead through the rooms:
+`app.py` and `components.py` wire everything together. Three paths lead through the packages:
 
     filter     http/protocol -> http/timed_verbs -> scheduling/verbs -> policies/engine -> a policy
     bind       http/protocol -> http/timed_verbs -> scheduling/verbs -> scheduling/binding -> the API server, state/ledger

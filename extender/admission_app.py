@@ -1,12 +1,12 @@
 """The admission webhook as a program of its own, wired together on one page.
 
-    cert watcher --another pair--> admission listener --> reviewer
+    cert watcher --new pair--> admission listener --> reviewer
                                    health listener --> metrics
 
-It shares only the image with the extender: a body from any client costs this process its time and memory, and
-no verb waits. It does not call the API server and needs no account.
+It shares only the image with the extender: a body from any client costs this process time and memory, and
+delays no verb. It does not call the API server and needs no account.
 
-On SIGTERM it reports that it is not ready, and answers until Services have noticed.
+On SIGTERM it reports that it is not ready, and keeps answering until Services have noticed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from vrampack.http.open_connections import ConnectionLimits
 log = logging.getLogger(__name__)
 
 CALLED_BY_API_SERVERS = ConnectionLimits(total=256, per_peer=128, keep_alive_seconds=120)
-"""One per pod that is being created; an API server's Go client closes an idle one after 90 s."""
+"""One connection per pod being created; an API server's Go client closes an idle one after 90 s."""
 
 
 class AdmissionWebhook:

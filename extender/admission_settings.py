@@ -1,4 +1,4 @@
-"""The admission webhook's configuration, a document of its own: it is a program of its own.
+"""The admission webhook's configuration: a separate file, because the webhook is a separate program.
 
 `docs/configuration.md` lists the fields; a test compares the two.
 """

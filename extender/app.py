@@ -5,8 +5,8 @@
                         LedgerReactions              |
                           |         '--> activator <-' rejections
                           '--> problem reporter --> events
-    config reloader --another policy--> engine, ledger
-    cert watcher --another pair--> verbs listener, where it has TLS
+    config reloader --new policy--> engine, ledger
+    cert watcher --new pair--> verbs listener, where it has TLS
 
 It answers health checks at once, and verbs when both lists are complete. On SIGTERM it reports that it is not ready, refuses
 new binds, waits for those in flight, and exits.
@@ -66,10 +66,10 @@ from vrampack.kube.reflector import Reflector
 log = logging.getLogger(__name__)
 
 NAMESPACES_LIST_SECONDS = 15.0
-"""For their first list after a change of the file: it is a few pages."""
+"""For the first list of namespaces after the file changed: a few pages."""
 THREAD_SWITCH_SECONDS = 0.0005
-"""How long the loop waits for a thread that renders a scrape, each time it is woken. A call is several wakings, and with
-Python's own 5 ms each of them took longer than the verb."""
+"""How long the loop waits, each time it wakes, for a thread that renders a scrape. A call wakes it several times, and with
+Python's default of 5 ms each wait took longer than the verb."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +82,11 @@ class ExtenderOptions:
     """None: the service account of this pod."""
     context: str | None = None
     scheduler_config: Path | None = None
-    """The configuration of our scheduler, to be checked; None: it is not checked."""
+    """The scheduler configuration to check; None: no check."""
     source: ConfigurationSource = NO_FILES
-    """Where the settings come from: its files are followed while the service runs."""
+    """Where the settings come from; the service watches its files while it runs."""
     pod: Pod | None = None
-    """The one that the service runs in, for events about its file; None: there are none."""
+    """The pod that the service runs in, which gets the events about the configuration file; None: no events."""
 
 
 class Extender:
@@ -242,9 +242,9 @@ class Extender:
         ]
 
     async def _follow_ledger(self) -> None:
-        """Once all is listed, summarize the nodes in slices and be ready: the first filter took 0.2 s for 5,000 of them.
+        """Once both lists are complete, summarize the nodes in slices: the first filter took 0.2 s for 5,000 of them.
 
-        Not before: each page of the lists changes most nodes again.
+        The service is ready afterwards. Not earlier: each page of the lists changes most nodes again.
         """
         for resource in RESOURCES:
             await self._freshness.wait_until_listed(resource)

@@ -56,7 +56,7 @@ class Components:
 
 
 class LedgerReactions:
-    """What follows a change of the ledger. A `LedgerListener`."""
+    """A `LedgerListener` that passes changes on to the other components."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
     now_ns: Callable[[], int],
     hosts: HostUsage | None = None,
 ) -> Components:
-    """All verbs over this ledger, which is new. `clock` counts seconds, `now_ns` is Unix time."""
+    """Build all verbs over this new ledger. `clock` counts seconds, `now_ns` is Unix time."""
     hosts = hosts or HostUsage(is_kept=False)
     soft_reservations = SoftReservations(clock)
     nominator = Nominator(ledger, PendingPreemptions(ledger, clock=clock))

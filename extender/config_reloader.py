@@ -36,9 +36,9 @@ class SettingsListener(Protocol):
     """Uses the settings while the service runs."""
 
     async def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
-        """At least one of `RELOADABLE_FIELDS` has another value; the other fields are as they were at the start.
+        """Apply settings in which at least one of `RELOADABLE_FIELDS` changed; the other fields are as at the start.
 
-        Raises `SettingsError` where they cannot take effect: nothing has changed then.
+        Raises `SettingsError` when they cannot take effect; then nothing has changed.
         """
 
 
@@ -62,7 +62,7 @@ NO_FILES = ConfigurationSource()
 
 
 class ConfigurationEvents:
-    """Events on the pod that the extender runs in; none where it was not told which one that is."""
+    """Writes events on the pod that the extender runs in; none when it was not told which pod that is."""
 
     def __init__(self, events: EventRecorder, pod: Pod | None) -> None:
         self._events = events
@@ -109,7 +109,7 @@ class ConfigReloader:
         self.generation = 1
 
     async def run(self) -> None:
-        """Look at the file again and again, until cancelled."""
+        """Check the file periodically, until cancelled."""
         for path in self._source.paths:
             if await asyncio.to_thread(_is_stream, path):
                 log.info("configuration not followed path=%s reason=%r", path, "not a file: changes need a restart")
@@ -119,7 +119,7 @@ class ConfigReloader:
             await self.reload_if_changed()
 
     async def reload_if_changed(self) -> None:
-        """Look once, and read the file if it is another one than at the last look."""
+        """Check once, and read the file if it changed since the last check."""
         await self._watcher.reload_if_changed()
 
     def load_files(self) -> ExtenderConfiguration:
@@ -160,7 +160,7 @@ class ConfigReloader:
         )
 
     def _can_reload(self, name: str, loaded: ExtenderConfiguration) -> bool:
-        """What names other labels cannot take effect: the pods are read already."""
+        """False for a change that names other labels: the pods have been read without them."""
         return name == "policy" or loaded.build_placement().list_label_keys() <= self._label_keys
 
 
@@ -174,7 +174,7 @@ def _list_differing_fields(old: BaseModel, new: BaseModel, within: str = "") -> 
     for name in type(old).model_fields:
         before, after = getattr(old, name), getattr(new, name)
         if isinstance(before, BaseModel) and isinstance(after, BaseModel):
-            if type(before) is type(after):  # the weights of another policy are another model: its name differs
+            if type(before) is type(after):  # another policy's weights are another model; the policy's name differs too
                 yield from _list_differing_fields(before, after, f"{within}{name}.")
         elif before != after:
             yield within + name

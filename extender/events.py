@@ -1,4 +1,4 @@
-"""The extender's events, by reason. How they are written, and how few: `vrampack/kube/events.py`."""
+"""The extender's events, by reason. `vrampack/kube/events.py` writes them and limits their number."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Loads files again when they change on disk: the configuration, and the certificate of the admission listener.
 
-    stat --the same--> nothing
-         --another--> load --good--> applied
+    stat --unchanged--> nothing
+         --changed--> load --good--> applied
                            --bad--> the failure is reported once, and what was loaded before stays
 
-Files are looked at by their paths: kubelet changes a ConfigMap or a Secret by swapping a symlink above the file, which the
-file itself does not notice. Looking and loading are done in a worker thread, because a file may lie on something slow.
+Files are checked by path: kubelet changes a ConfigMap or a Secret by swapping a symlink above the file, which leaves the
+file itself as it was. A worker thread checks and loads them, because a file may be on slow storage.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Generic, Protocol, TypeVar
 FileStamp = tuple[int, int, int]
 """Inode, time and size."""
 FilesStamp = tuple[FileStamp, ...] | None
-"""Of each file; None when one of them cannot be seen."""
+"""The stamp of each file; None when one of them cannot be read."""
 
 _Loaded = TypeVar("_Loaded")
 
@@ -44,18 +44,18 @@ class FileWatcher(Generic[_Loaded]):
         self._paths = paths
         self._files = files
         self._stamp: FilesStamp = ()
-        """Empty before the first look, which loads: a file may have changed since it was read at the start."""
+        """Empty before the first check, which loads: a file may have changed since it was read at the start."""
 
     def mark_loaded(self) -> None:
-        """The caller is about to load the files itself: the next look loads them only if they have changed since."""
+        """The caller is about to load the files itself: the next check loads them only if they changed since."""
         self._stamp = _read_stamp(self._paths)
 
     async def reload_if_changed(self) -> None:
-        """Look once, and load the files if one of them is another than at the last look."""
+        """Check once, and load the files if one of them changed since the last check."""
         stamp = await asyncio.to_thread(_read_stamp, self._paths)
         if stamp == self._stamp:
             return
-        self._stamp = stamp  # from before loading: what is written meanwhile is seen by the next look
+        self._stamp = stamp  # taken before loading: the next check sees what is written meanwhile
         try:
             loaded = await asyncio.to_thread(self._files.load_files)
         except (OSError, ValueError) as error:

@@ -1,7 +1,7 @@
-"""Collects cyclic garbage between the verbs: by itself Python does it in the middle of one, whenever objects are created.
+"""Collects cyclic garbage between verbs: left alone, Python collects in the middle of one, whenever objects are created.
 
 In the middle of a verb there are lists of thousands of names, and every collection of young objects visits each of them
-several times: that took up to 19 ms. Between two verbs only long-lived objects are left, which takes a millisecond.
+several times, which took up to 19 ms. Between two verbs only long-lived objects are left, and it takes a millisecond.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ import gc
 
 PAUSE_SECONDS = 0.02
 STARTING_THRESHOLDS = (10_000, 20, 50)
-"""Python's own, until all is listed. Nearly all our objects are freed by reference counts; with the usual threshold of 700 a
-fifth of a start was spent on walking pods that stay."""
+"""Of Python's own collector, until the lists are complete. Reference counts free nearly all our objects; with the usual
+threshold of 700 a fifth of the start went into walking pods that stay."""
 SERVING_THRESHOLDS = (100_000, 10, 1_000)
-"""Python's own, afterwards: only for a loop that never pauses."""
+"""Of Python's own collector afterwards: it only collects when the loop never pauses."""
 YOUNG_OBJECTS = 1_000
-"""More of them than before the last collection, before there is another."""
+"""How many new objects trigger a collection."""
 YOUNG_COLLECTIONS = 1
-"""Before the middle generation is collected as well."""
+"""Young collections before the middle generation is collected as well."""
 MIDDLE_COLLECTIONS = 2_000
-"""Before all generations are, which may take 0.1 s: after millions of objects that came and stayed for a while."""
+"""Middle collections before all generations are collected, which may take 0.1 s: after millions of objects."""
 
 
 def freeze_objects() -> None:
-    """Leave out of all collections what is there now: to walk the lists delayed a verb by 60 ms at 20,000 pods."""
+    """Exclude everything that exists now from all collections: walking the lists delayed a verb by 60 ms at 20,000 pods."""
     gc.freeze()
     gc.set_threshold(*SERVING_THRESHOLDS)
 
 
 async def collect_garbage() -> None:
-    """Collect whenever there is reason to, until cancelled."""
+    """Collect whenever `choose_generation` names a generation, until cancelled."""
     while True:
         await asyncio.sleep(PAUSE_SECONDS)
         generation = choose_generation(*gc.get_count())
@@ -39,7 +39,7 @@ async def collect_garbage() -> None:
 
 
 def choose_generation(young_objects: int, young_collections: int, middle_collections: int) -> int | None:
-    """The oldest generation to collect, by `gc.get_count`; None: it is too early."""
+    """The oldest generation to collect, given the counts of `gc.get_count`; None: none yet."""
     if young_objects < YOUNG_OBJECTS:
         return None
     if young_collections < YOUNG_COLLECTIONS:

@@ -33,18 +33,18 @@ _BUCKETS = tuple(0.0005 * 2**power for power in range(14))
 
 
 class CertificateMetrics:
-    """Of the listeners of one process that have TLS; the others have no series."""
+    """For the TLS listeners of one process; the other listeners have no series."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.expiry = Gauge(
             "vrampack_certificate_expiry_seconds",
-            "When the certificate that the listener shows ends, in Unix seconds.",
+            "When the listener's certificate expires, in Unix seconds.",
             ["listener"],
             registry=registry,
         )
         self.reload_failures = Counter(
             "vrampack_certificate_reload_failures_total",
-            "Changes of the listener's TLS files that could not be used; what was in force stayed.",
+            "Changes of the listener's TLS files that could not be used; the previous files stay in force.",
             ["listener"],
             registry=registry,
         )
@@ -96,7 +96,7 @@ class ExtenderMetrics:
         )
         self.bind_conflicts = Counter(
             "vrampack_bind_conflicts_total",
-            "Binds refused because the place that filter found was taken.",
+            "Binds refused because the place that filter found had been taken.",
             registry=self.registry,
         )
         self.stale_bindings = Counter(
@@ -112,19 +112,19 @@ class ExtenderMetrics:
         )
         self.activations = Counter(
             "vrampack_pod_activations_total",
-            "Waiting pods woken because room for them appeared, by what came of it.",
+            "Waiting pods activated because room for them appeared, by outcome.",
             ["result"],
             registry=self.registry,
         )
         self.evictions = Counter(
             "vrampack_evictions_total",
-            "Pods that the agents of their nodes refuse, by what came of evicting them: evicted, kept (no controller), budget, gone, failed.",
+            "Pods that the agents of their nodes refuse, by outcome of evicting them: evicted, kept (no controller), budget, gone, failed.",
             ["result"],
             registry=self.registry,
         )
         self.bound_after_flush = Counter(
             "vrampack_bound_after_flush_total",
-            "Refused pods let in more than 290 s after there was room for them, without an activation; must be 0.",
+            "Rejected pods that pass filter more than 290 s after there was room for them, without an activation; must be 0.",
             registry=self.registry,
         )
         self.annotation_violations = Counter(
@@ -141,14 +141,14 @@ class ExtenderMetrics:
         )
         self.api_seconds = Histogram(
             "vrampack_apiserver_request_duration_seconds",
-            "Time of calls to the API server, watches left out.",
+            "Time of calls to the API server, without watches.",
             ["verb", "resource"],
             buckets=_BUCKETS,
             registry=self.registry,
         )
         self.credential_failures = Counter(
             "vrampack_credential_failures_total",
-            "Times that the token for the API server could not be read again; the last one stayed.",
+            "Failures to read the token for the API server again; the last one stays in use.",
             registry=self.registry,
         )
         self.relists = Counter(
@@ -167,14 +167,14 @@ class ExtenderMetrics:
         )
         self.device_class_conflicts = Gauge(
             "vrampack_device_class_conflicts",
-            "Device classes that claim the resource that is ours, must be 0; -1 until that is known.",
+            "Device classes that claim the extender's resource; must be 0, and is -1 until that is known.",
             registry=self.registry,
         )
         for gauge in (self.scheduler_config_findings, self.device_class_conflicts):
             gauge.set(-1)
         self.shadow_decisions = Counter(
             "vrampack_shadow_decisions_total",
-            "Decisions shown to the shadow policy: it would take the same node or another, what it found was stale, or it was skipped.",
+            "Decisions shown to the shadow policy, by result: same or other node, stale (the ledger changed first), skipped.",
             ["result"],
             registry=self.registry,
         )
@@ -186,7 +186,7 @@ class ExtenderMetrics:
         self.config_generation.set(1)
         self.config_reload_failures = Counter(
             "vrampack_config_reload_failures_total",
-            "Changes of the configuration file that could not be read; what was in force stayed.",
+            "Changes of the configuration file that could not be used; the previous configuration stays in force.",
             registry=self.registry,
         )
         self.certificates = CertificateMetrics(self.registry)
@@ -211,11 +211,11 @@ class ExtenderMetrics:
             self.api_seconds.labels(verb, resource).observe(seconds)
 
     def render_page(self, ledger: Collector) -> bytes:
-        """The text of /metrics. Touches nothing that changes: call it in a thread, it may take 100 ms."""
+        """The text of /metrics. Safe in a thread, and meant for one: it may take 100 ms."""
         state = CollectorRegistry()
         state.register(ledger)
         return generate_latest(self.registry) + generate_latest(state)
 
 
 def _add_build_info(registry: CollectorRegistry, version: str) -> None:
-    Gauge("vrampack_build_info", "1, with the version.", ["version"], registry=registry).labels(version).set(1)
+    Gauge("vrampack_build_info", "1, labelled with the version.", ["version"], registry=registry).labels(version).set(1)

@@ -21,7 +21,7 @@ from vrampack.config.faults import InvalidFieldError
 from vrampack.config.strict import StrictModel, load_configuration
 
 PLACEMENT_FIELDS = ("policy", "profiles", "rules")
-"""Of the extender's configuration: what a policy file has, and what takes effect while the service runs."""
+"""The sections of the extender's configuration that a policy file has, and that take effect while the service runs."""
 
 
 class PlacementPolicy(StrictModel):
@@ -54,17 +54,17 @@ def check_profile_names(profiles: Sequence[ProfileSettings]) -> None:
 
 
 def load_placement_policy(path: Path) -> PlacementPolicy:
-    """The policy file of this path. Raises `SettingsError` naming file, line and path of every fault."""
+    """Read a policy file. Raises `SettingsError` naming file, line and field of every fault."""
     return load_configuration(PlacementPolicy, "PlacementPolicy", path)
 
 
 def list_presets() -> list[str]:
-    """The names of the files that are shipped, without their ending."""
+    """The names of the shipped policy files, without their extension."""
     return sorted(each.name.removesuffix(".yaml") for each in _PRESETS.iterdir() if each.name.endswith(".yaml"))
 
 
 def find_policy_file(text: str) -> Path:
-    """The path of a preset of this name, else the text as a path. Raises `SettingsError` for a word that is neither."""
+    """The path of the preset of this name, else the text as a path. Raises `SettingsError` when it is neither."""
     if text in list_presets():
         with as_file(_PRESETS / f"{text}.yaml") as path:
             return path

@@ -1,7 +1,7 @@
-"""A policy with the weights and the bound of a profile: the same functions as of its module.
+"""A policy with the weights and the bound of a profile: it has the same functions as the policy's module.
 
-weights: handed to the policy in the outlook
-bound:   cards that would be fuller after placing are hidden from the policy where enough others fit; where not, the
+weights: passed to the policy in the outlook
+bound:   cards that would be fuller after placing are hidden from the policy if enough others fit; if not, the
 policy sees all cards, and the node ranks after all nodes that have enough
 """
 
@@ -19,21 +19,21 @@ from vrampack.cards.request import CardRequest
 from vrampack.cards.tuned_policy import TunedPolicy
 
 OVER_BOUND = 1e9
-"""What a node loses by it: more than any policy scores, and so little that scores a millionth apart stay apart."""
+"""Subtracted from such a node's score: more than any score, but small enough that scores a millionth apart stay distinct."""
 OVER_BOUND_TERM = "fuller than the profile's bound"
 
 ScoreSummaries = Callable[[Iterable[tuple[str, NodeSummary]], CardRequest, Outlook], Iterator[tuple[str, float]]]
 
 
 def adjust_policy(policy: Policy, tuned: TunedPolicy) -> Policy:
-    """The policy itself where nothing is changed of it."""
+    """The policy with these numbers; the policy itself if none differs from its own."""
     if tuned.weights and policy.WEIGHTS is not None:
         policy = WeightedPolicy(policy, policy.WEIGHTS.model_validate(dict(tuned.weights)))
     return policy if tuned.card_use_percent is None else BoundedPolicy(policy, tuned.card_use_percent)
 
 
 class WeightedPolicy:
-    """Hands the weights on."""
+    """Passes the weights on to a policy."""
 
     def __init__(self, policy: Policy, weights: PolicyWeights) -> None:
         self.LOOKS_AHEAD = policy.LOOKS_AHEAD
@@ -65,7 +65,7 @@ class WeightedPolicy:
 
 
 class BoundedPolicy:
-    """Prefers cards that stay within a share of their memory. It refuses none, and lets whole cards be."""
+    """Prefers cards that stay within a share of their memory. It refuses none, and ignores requests for whole cards."""
 
     def __init__(self, policy: Policy, card_use_percent: int) -> None:
         self.LOOKS_AHEAD = policy.LOOKS_AHEAD
@@ -123,12 +123,12 @@ class BoundedPolicy:
         return request.whole or (used_units + request.units) * 100 <= self._percent * units
 
     def _hide_cards(self, node: Node, request: CardRequest) -> Node:
-        """The node without the cards that would be fuller; its sums stay those of all cards."""
+        """The node without the cards that would exceed the bound; its sums stay those of all cards."""
         cards = tuple(card for card in node.cards if self._stays_within(card.units, card.used_units, request))
         return node if len(cards) == len(node.cards) else replace(node, cards=cards)
 
     def _narrow_summary(self, summary: NodeSummary, request: CardRequest) -> NodeSummary | None:
-        """The same of a summary; None where too few cards are left."""
+        """The same for a summary; None if too few cards are left."""
         within = self._list_within(summary, request)
         if len(within) == len(summary.usable_cards):
             return summary
@@ -143,7 +143,7 @@ class BoundedPolicy:
     def _select_cards(
         self, summary: NodeSummary, cards: tuple[tuple[int, int], ...], request: CardRequest
     ) -> NodeSummary:
-        """The summary as policies read it: of these cards, as if there were no others."""
+        """The summary, as policies read it, as if the node had only these cards."""
         by_model = summary.by_model
         if by_model is not None:
             by_model = {

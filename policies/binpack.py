@@ -1,6 +1,6 @@
-"""Best fit over the cards of the whole cluster: take the card on which the least stays free.
+"""Best fit over the cards of the whole cluster: take the card on which the least memory stays free.
 
-The strongest simple default: small pods fill cards that are in use, and large cards stay whole for large pods.
+A strong, simple default: small pods fill cards that are in use, and large cards stay whole for large pods.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def choose_cards(_node: Node, fitting: tuple[Card, ...], request: CardRequest, _
 def list_terms(
     _node: Node, chosen: tuple[Card, ...], _request: CardRequest, _outlook: Outlook
 ) -> tuple[ScoreTerm, ...]:
-    """One for each card."""
+    """One term for each card."""
     return tuple(ScoreTerm(f"free on card {card.index}", -card.free_units) for card in chosen)
 
 
@@ -44,7 +44,7 @@ def score_nodes(
         yield from ((name, -sum(find_tightest_units(node, request))) for name, node in summaries)
         return
     units, whole = request.units, request.whole
-    for name, node in summaries:  # the scheduler waits for this loop when a size is new
+    for name, node in summaries:  # the scheduler waits for this loop at every new request size
         free = node.empty_card_units if whole else node.free_units
         yield name, -free[bisect_left(free, units)]
 

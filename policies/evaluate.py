@@ -20,7 +20,7 @@ Evaluation = ScoredCards | Unfit
 def evaluate_node(
     node: Node | None, request: CardRequest, policy: TunedPolicy, outlook: Outlook = NO_OUTLOOK
 ) -> Evaluation:
-    """Where the pod would go on the node, or why it cannot; None is a node that the ledger does not have."""
+    """Where the pod would go on the node, or why it cannot; `node` is None for a node that the ledger does not have."""
     return evaluate_under_policy(node, request, adjust_policy(POLICIES[policy.name], policy), outlook)
 
 
@@ -42,6 +42,6 @@ def list_score_terms(
 
 
 def sort_by_score(evaluations: Mapping[str, Evaluation]) -> list[str]:
-    """The names that fit, best first: a total order, ties end in the node name."""
+    """The names that fit, best first, in a total order: the node name breaks ties."""
     fitting = [(-scored.score, name) for name, scored in evaluations.items() if isinstance(scored, ScoredCards)]
     return [name for _, name in sorted(fitting)]

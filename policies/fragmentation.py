@@ -1,7 +1,7 @@
 """The card that leaves the least fragment: fragmentation gradient descent (FGD), as its artefact computes it.
 
-A fragment is what the typical requests cannot use of a node; see `policies.mix.fragments`. Scores are whole numbers of
-100: those of the artefact. Weng et al., "Beware of Fragmentation", USENIX ATC 2023.
+A fragment is the part of a node that typical requests cannot use; see `policies.mix.fragments`. Scores are whole numbers
+up to 100, as in the artefact. Weng et al., "Beware of Fragmentation", USENIX ATC 2023.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ WEIGHTS = None
 
 
 def choose_cards(node: Node, fitting: tuple[Card, ...], request: CardRequest, outlook: Outlook) -> ScoredCards:
-    """The cards that grow the fragment least; between nodes, the sigmoid of what it shrinks by."""
+    """The cards that grow the fragment least; between nodes, the sigmoid of the amount by which it shrinks."""
     open_cards = list_open_cards_of_node(node, request)
     score, chosen = _rate_node(node.name, open_cards, sorted(map(open_card, fitting)), request, outlook)
     return ScoredCards(score, pick_cards(fitting, chosen))
 
 
 def list_terms(node: Node, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook) -> tuple[ScoreTerm, ...]:
-    """What the fragment shrinks by is all there is."""
+    """A single term: the sigmoid of the amount by which the fragment shrinks."""
     open_cards = list_open_cards_of_node(node, request)
     score, _ = _rate_node(node.name, open_cards, sorted(map(open_card, chosen)), request, outlook)
     return (ScoreTerm("sigmoid of what the node's fragment shrinks by, times 100", score),)
@@ -54,7 +54,7 @@ bound_scores = score_nodes
 def _rate_node(
     name: str, open_cards: Sequence[OpenCard], fitting: Sequence[OpenCard], request: CardRequest, outlook: Outlook
 ) -> tuple[float, list[OpenCard]]:
-    """The score, and the cards that are taken. Cards are taken one by one, each time the best."""
+    """The score, and the cards taken one by one, each time the best."""
     tables, host = outlook.forecast.fragments, outlook.hosts.get(name)
     cpu_before = cpu_after = ALL_HOSTS
     if host is not None:
@@ -81,7 +81,7 @@ def _find_best_card(
     request: CardRequest,
     cpu_milli: int,
 ) -> OpenCard:
-    """Of equal ones, where several cards are asked for, one that is in use; else the order is the artefact's."""
+    """The best card. Of equal cards, a request for several takes one in use; otherwise the order is the artefact's."""
     distinct = list(dict.fromkeys(fitting))
     if len(distinct) == 1:
         return distinct[0]

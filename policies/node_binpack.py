@@ -18,14 +18,14 @@ WEIGHTS = None
 
 
 def choose_cards(node: Node, fitting: tuple[Card, ...], request: CardRequest, _outlook: Outlook) -> ScoredCards:
-    """The tightest cards; between nodes, the one whose memory is in use to the largest share after placing."""
+    """The tightest cards; between nodes, the one with the largest share of its memory in use after placing."""
     tightest = tuple(sorted(fitting, key=lambda card: (card.free_units, card.index))[: request.count])
     added = sum(card.units if request.whole else request.units for card in tightest)
     return ScoredCards((node.used_units + added) / node.total_units, settle_equal_cards(fitting, tightest))
 
 
 def list_terms(node: Node, chosen: tuple[Card, ...], request: CardRequest, _outlook: Outlook) -> tuple[ScoreTerm, ...]:
-    """What is in use, and what comes to it."""
+    """The share in use, and the share that the request adds."""
     added = sum(card.units if request.whole else request.units for card in chosen)
     return (
         ScoreTerm("share of the node in use", node.used_units / node.total_units),

@@ -1,4 +1,4 @@
-"""The usable cards of a node as a policy that looks ahead sees them: the same from a node and from its summary."""
+"""The usable cards of a node for policies that look ahead: the same from a node and from its summary."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vrampack.cards.ruled_view import list_permitted_cards
 
 
 class OpenCard(NamedTuple):
-    """One usable card of an allowed model. Equal cards are the same to every policy."""
+    """One usable card of an allowed model. Policies cannot tell equal cards apart."""
 
     model: str
     units: int
@@ -24,7 +24,7 @@ class OpenCard(NamedTuple):
         return max(0, self.units - self.used_units)
 
     def get_taken_units(self, request: CardRequest) -> int:
-        """Units that the request holds on this card, which it fits."""
+        """Units that the request would hold on this card; it must fit."""
         return self.units if request.whole else request.units
 
     def has_room_for(self, request: CardRequest) -> bool:
@@ -38,12 +38,12 @@ def open_card(card: Card) -> OpenCard:
 
 
 def list_open_cards_of_node(node: Node, request: CardRequest) -> list[OpenCard]:
-    """In a stable order, so that sums over them are the same to the last bit."""
+    """The cards in a stable order, so that floating-point sums over them are reproducible."""
     return sorted(open_card(card) for card in list_permitted_cards(node, request) if card.is_usable)
 
 
 def list_open_cards(summary: NodeSummary, request: CardRequest) -> list[OpenCard]:
-    """The same from the summary for the allowed models."""
+    """The same from the node's summary for the allowed models."""
     if summary.by_model is None:
         (model,) = summary.models
         return sorted([OpenCard(model, units, used) for units, used in summary.usable_cards])
@@ -56,12 +56,12 @@ def list_open_cards(summary: NodeSummary, request: CardRequest) -> list[OpenCard
 
 
 def settle_equal_cards(fitting: Sequence[Card], chosen: tuple[Card, ...]) -> tuple[Card, ...]:
-    """The chosen cards, or others that are equal to them and of one NUMA node."""
+    """The chosen cards, or equal ones on a single NUMA node."""
     return chosen if len(chosen) == 1 else pick_cards(fitting, [open_card(card) for card in chosen])
 
 
 def pick_cards(fitting: Sequence[Card], chosen: Sequence[OpenCard]) -> tuple[Card, ...]:
-    """The cards for which these stand. Of equal cards those of one NUMA node first, as far as it has them, then by index."""
+    """The node's cards for `chosen`. Of equal cards, those of one NUMA node come first, as far as it has them, then by index."""
     if len(chosen) == 1:
         return (next(card for card in fitting if open_card(card) == chosen[0]),)
     best_numa = _find_best_numa(fitting, chosen)
@@ -75,7 +75,7 @@ def pick_cards(fitting: Sequence[Card], chosen: Sequence[OpenCard]) -> tuple[Car
 
 
 def _find_best_numa(fitting: Sequence[Card], chosen: Sequence[OpenCard]) -> int | None:
-    """The NUMA node that has most of them."""
+    """The NUMA node that has most of the chosen cards."""
     by_numa: defaultdict[int | None, Counter[OpenCard]] = defaultdict(Counter)
     for card in fitting:
         by_numa[card.numa][open_card(card)] += 1

@@ -1,4 +1,4 @@
-"""What a policy may know beside the node and the request: the usual requests, and what hosts have left."""
+"""What a policy may know besides the node and the request: the usual requests, and what hosts have left."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from vrampack.cards.host_room import HostResources
 
 
 class Outlook(NamedTuple):
-    """For one request. Policies that look at nothing but cards ignore it."""
+    """The outlook for one request. Policies that only look at cards ignore it."""
 
     forecast: Forecast
     hosts: Mapping[str, HostResources]
-    """What hosts have left, by node name, rounded down; a node that is not here is one of which that is not known."""
+    """What hosts have left, by node name, rounded down; without the nodes of which it is unknown."""
     request_host: HostResources | None
-    """What the request takes of its host."""
+    """What the request takes of its host; None if unknown."""
     leftovers: Mapping[tuple[int, int], int] = MappingProxyType({})
-    """How many used cards there are, by their units and free units; a little behind what is on the nodes."""
+    """How many used cards there are, by their units and free units; may lag a little behind the nodes."""
     weights: PolicyWeights | None = None
-    """Those that a profile sets of the policy's; None: its own."""
+    """The policy's weights, if a profile changes them; None: its own."""
 
 
 NO_OUTLOOK = Outlook(Forecast(RequestMix(), {}), {}, None)
-"""Nothing is known."""
+"""The outlook when nothing is known."""

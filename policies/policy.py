@@ -1,4 +1,4 @@
-"""What a policy is: a module of pure functions that score nodes and choose cards. Every policy stands in `registry.py`."""
+"""What a policy is: a module of pure functions that score nodes and choose cards. `registry.py` lists every policy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vrampack.cards.request import CardRequest
 
 @dataclass(frozen=True, slots=True)
 class ScoredCards:
-    """How good a node is and which of its cards to take. Higher is better; equal scores end in the node name."""
+    """How good a node is and which of its cards to take. Higher is better; the node name breaks ties."""
 
     score: float
     cards: tuple[Card, ...]
@@ -33,15 +33,15 @@ class Policy(Protocol):
     """The functions of a policy's module."""
 
     LOOKS_AHEAD: bool
-    """Whether it reads the outlook. Where no policy does, nothing of that is computed."""
+    """Whether it reads the outlook. If no policy does, the outlook is not computed."""
     READS_HOSTS: bool
-    """Whether it reads what hosts have left. Where no policy does, CPU and memory are not counted."""
+    """Whether it reads what hosts have left. If no policy does, CPU and memory are not counted."""
     COUNTS_LEFTOVERS: bool
-    """Whether it reads `Outlook.leftovers`, too: its scores are computed again whenever those are."""
+    """Whether it also reads `Outlook.leftovers`: its scores are recomputed whenever these are."""
 
     @property
     def WEIGHTS(self) -> type[PolicyWeights] | None:  # noqa: N802 - a constant of a module
-        """Of which kind `Outlook.weights` is where a configuration changes them; None: the policy has no weights."""
+        """The type of `Outlook.weights`, if a configuration changes them; None: the policy has no weights."""
         ...
 
     def choose_cards(
@@ -49,7 +49,7 @@ class Policy(Protocol):
     ) -> ScoredCards:
         """Score a node that fits and choose among `fitting`, the cards that `vrampack.cards.fit` allows, by index.
 
-        The caller has those cards already, and a policy that is handed them cannot choose one that does not fit.
+        The caller has those cards already, and a policy that gets them cannot choose one that does not fit.
         """
         ...
 
@@ -58,21 +58,21 @@ class Policy(Protocol):
     ) -> Iterator[tuple[str, float]]:
         """The scores of `choose_cards` alone, by name, for a plain request on nodes that fit.
 
-        Ranking thousands of nodes needs no cards, and no call for each. A property test holds the two to the same scores.
+        Ranking thousands of nodes needs no cards, and no call for each node. A property test holds both to the same scores.
         """
         ...
 
     def list_terms(
         self, node: Node, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook, /
     ) -> tuple[ScoreTerm, ...]:
-        """What the score of a node is the sum of, once `choose_cards` has chosen these cards."""
+        """The terms that add up to the node's score, once `choose_cards` has chosen these cards."""
         ...
 
     def bound_scores(
         self, summaries: Iterable[tuple[str, NodeSummary]], request: CardRequest, outlook: Outlook, /
     ) -> Iterator[tuple[str, float]]:
-        """Figures that the scores are not above, and that take less time: only the nodes that may be best are scored.
+        """Upper bounds of the scores that are cheaper to compute, so that only nodes that may be best are scored.
 
-        `score_nodes` itself where there is nothing that is much cheaper.
+        `score_nodes` itself if nothing is much cheaper.
         """
         ...

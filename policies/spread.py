@@ -31,7 +31,7 @@ def _used_share(card: Card, request: CardRequest) -> float:
 
 
 def list_terms(_node: Node, chosen: tuple[Card, ...], request: CardRequest, _outlook: Outlook) -> tuple[ScoreTerm, ...]:
-    """The fullest of the cards decides."""
+    """A single term: the fullest of the cards decides."""
     fullest = max(chosen, key=lambda card: _used_share(card, request))
     return (ScoreTerm(f"share of card {fullest.index} in use after placing", -_used_share(fullest, request)),)
 
@@ -50,6 +50,6 @@ bound_scores = score_nodes
 
 
 def _used_shares(summary: NodeSummary, request: CardRequest) -> list[float]:
-    """In use on each card that takes the request after placing it, ascending."""
+    """The share in use after placing, on each card with room for the request, ascending."""
     units = request.units
     return sorted((used + units) / size for size, used in summary.usable_cards if size - used >= units)

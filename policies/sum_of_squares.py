@@ -1,6 +1,6 @@
-"""Keeps the counts of equal leftovers low, so that whatever comes finds a piece of its size: Sum-of-Squares.
+"""Keeps the counts of equal leftovers low, so that any later request finds a piece of its size: Sum-of-Squares.
 
-Takes the card for which the sum of squares of the numbers of used cards with equal free units grows least. It needs no
+Counts the used cards by free units, and takes the card for which the sum of the squared counts grows least. It needs no
 forecast. Csirik, Johnson, Kenyon, Orlin, Shor and Weber, "On the Sum-of-Squares Algorithm for Bin Packing", JACM 2006.
 """
 
@@ -22,13 +22,13 @@ WEIGHTS = None
 
 
 def choose_cards(_node: Node, fitting: tuple[Card, ...], request: CardRequest, outlook: Outlook) -> ScoredCards:
-    """The cards by which the sum of squares grows least; between nodes likewise, equal ones by what stays free."""
+    """The cards for which the sum of squares grows least; the same between nodes, and then by what stays free."""
     score, chosen = _rate_cards(sorted(map(open_card, fitting)), request, outlook.leftovers)
     return ScoredCards(score, pick_cards(fitting, chosen))
 
 
 def list_terms(_node: Node, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook) -> tuple[ScoreTerm, ...]:
-    """One for each card."""
+    """One term for each card."""
     growths = [(card.index, _measure_growth(open_card(card), request, outlook.leftovers)) for card in chosen]
     return tuple(ScoreTerm(f"growth of the squares by card {index}", -growth) for index, growth in growths)
 
@@ -48,7 +48,7 @@ bound_scores = score_nodes
 def _rate_cards(
     fitting: Sequence[OpenCard], request: CardRequest, leftovers: Mapping[tuple[int, int], int]
 ) -> tuple[float, list[OpenCard]]:
-    """The score, and the cards that are taken."""
+    """The score, and the cards to take."""
     costs = {card: _measure_growth(card, request, leftovers) for card in set(fitting)}
     chosen = sorted(fitting, key=lambda card: (costs[card], card))[: request.count]
     return -sum([costs[card] for card in chosen]), chosen

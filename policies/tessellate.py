@@ -1,15 +1,15 @@
-"""Cuts cards so that what is left can still be sold, and keeps cards whose hosts are full out of no one's reach.
+"""Cuts cards so that other requests can use the rest, and avoids free cards on hosts without free CPU or memory.
 
-The policy of this project. The cost of a place, in cards, is the sum of
+This project's own policy. The cost of a place, in cards, is the sum of
 
-* waste: what the cut takes of the card's worth (`policies.mix.cutting_stock`) beyond the size of the request, blended with
-  what stays free on the card, for the mix is never quite what it was;
-* opening: a price for a card that is not in use, so that cards stay whole while the used ones will do;
+* waste: the worth that the card loses by the cut (`policies.mix.cutting_stock`) beyond the size of the request, blended with
+  what stays free on the card, because the mix never stays quite the same;
+* opening: a price for a card that is not in use, so that cards stay whole while used ones are enough;
 * pressure: a price for cards of models on which other requests insist;
 * starvation: cards for which the host has no CPU or memory left.
 
-Costs are rounded to a coarse step. Places of one step are alike to within what a forecast can know, and there the tightest
-card wins, then the fuller node, then the fuller host.
+Costs are rounded to a coarse step. A forecast cannot tell places within one step apart, so there the tightest card wins, then
+the fuller node, then the fuller host.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from vrampack.cards.request import CardRequest
 class TessellateWeights(PolicyWeights):
     """Chosen on the openb traces and the mixes of the GiB benchmark, never on seeds 2001 to 2010; see docs/packing.md."""
 
-    # Waste is none of them: it is what the others are priced against.
+    # Waste is not a weight: the others are priced relative to it.
 
     opening: float = Field(default=1.18, ge=0, le=100)  # between 1.1 and 1.25 it parts two kinds of waste
     """Price, in cards, of taking a card that is empty. Raise it to keep more cards empty, for more leftovers that no pod can
@@ -49,7 +49,7 @@ class TessellateWeights(PolicyWeights):
     """Price of a free card for which the host keeps too little CPU or memory; 0 where hosts always have enough."""
 
     def list_prices(self) -> tuple[float, float, float, float]:
-        """In this order, read once for many nodes."""
+        """All weights in field order, to be read once for many nodes."""
         return self.opening, self.leftover_share, self.pressure, self.starvation
 
 
@@ -61,22 +61,22 @@ WEIGHTS = TessellateWeights
 OWN_PRICES = TessellateWeights().list_prices()
 WASTE = 8.0
 HOST_SHARE = 0.75
-"""Of what requests take of a host with each card: so much must stay for a card that is free."""
+"""The share of what requests usually take of a host per card that must stay available for each free card."""
 NO_ROOM = 1000.0
-"""For a host that has less than the pod asks for, as far as is known: kube-scheduler will not take it, so it comes last."""
+"""For a host that seems to have less than the pod asks for: kube-scheduler will not take it, so it comes last."""
 STEP = 0.1
-# The three parts of the tie: together less than a step.
+# The three parts of the tie-break: together less than a step.
 CARD_TIE = 0.6
 NODE_TIE = 0.2
 HOST_TIE = 0.2
 NO_HOST_RESOURCES = HostResources(0, 0)
 HALF_NODE_CARDS = 4.0
 HALF_HOST_CPU_MILLI = 64_000.0
-"""Where the ties of node and host reach half of their range."""
+"""Free cards and free CPU at which the tie-breaks of node and host reach half of their range."""
 
 
 def choose_cards(node: Node, fitting: tuple[Card, ...], request: CardRequest, outlook: Outlook) -> ScoredCards:
-    """The cheapest cards; between nodes, the least cost."""
+    """The cheapest cards; between nodes, the one with the least cost."""
     rating = _Rating(request, outlook)
     chosen = rating.choose_cards([open_card(card) for card in fitting])
     score = rating.score_node(node.name, node.total_units - node.used_units, chosen)
@@ -84,7 +84,7 @@ def choose_cards(node: Node, fitting: tuple[Card, ...], request: CardRequest, ou
 
 
 def list_terms(node: Node, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook) -> tuple[ScoreTerm, ...]:
-    """The costs in steps, those that are none left out, and what decides within a step."""
+    """The costs in steps, without those that are 0, and the tie-break within a step."""
     rating = _Rating(request, outlook)
     return rating.list_terms(node.name, node.total_units - node.used_units, [open_card(card) for card in chosen])
 
@@ -109,7 +109,7 @@ def score_nodes(
 def bound_scores(
     summaries: Iterable[tuple[str, NodeSummary]], request: CardRequest, outlook: Outlook
 ) -> Iterator[tuple[str, float]]:
-    """By the best card and the node. A host adds nothing but where cards starve already: there a request takes some of those."""
+    """Bounds by the best card and the node. A host can only raise a score if its cards starve already and the request takes some."""
     if request.count != 1 or request.whole:
         yield from score_nodes(summaries, request, outlook)
         return
@@ -133,7 +133,7 @@ CostedCard = tuple[float, OpenCard]
 
 
 class _Rating:
-    """What is the same for every node that one request may go to. Every change of a node is rated for many requests."""
+    """The numbers of one request that are the same for every node, computed once, as every change is rated for many requests."""
 
     def __init__(self, request: CardRequest, outlook: Outlook) -> None:
         forecast = outlook.forecast
@@ -150,7 +150,7 @@ class _Rating:
         self._opening, self._leftover_share, self._pressure_price, self._starvation = prices
 
     def choose_card(self, summary: NodeSummary) -> CostedCard:
-        """Of a summary with one model, for a request of one card, which it fits."""
+        """The cheapest card of a summary with one model, for a request for one card, which must fit."""
         (model,) = summary.models
         wanted, is_whole = self._request.units, self._request.whole
         cost, units, used = min(
@@ -163,7 +163,7 @@ class _Rating:
         return cost, OpenCard(model, units, used)
 
     def choose_cards(self, fitting: Sequence[OpenCard]) -> list[CostedCard]:
-        """The cheapest of these."""
+        """The cheapest of these cards."""
         costs = {card: self._cost_card(*card) for card in fitting}
         if self._request.count == 1:
             return [min(zip(costs.values(), costs, strict=True))]
@@ -188,7 +188,7 @@ class _Rating:
         return floor(-cost / STEP + 1e-9) - tie
 
     def list_terms(self, name: str, free_units: int, chosen: Sequence[OpenCard]) -> tuple[ScoreTerm, ...]:
-        """What `score_node` is the sum of."""
+        """The terms that add up to `score_node`."""
         request, mean, host = self._request, self._mean, self._rooms.get(name)
         costs = dict.fromkeys(("memory left unusable", "opening another card", "model that other pods need"), 0.0)
         taken_units = 0
@@ -209,7 +209,7 @@ class _Rating:
         )
 
     def bound_card(self, model: str, units: int, used: int) -> float:
-        """The best score of a node on which the request takes this card, but for the node's own tie; it needs not fit."""
+        """The best score of a node on which the request takes this card, without the node's tie-break; it need not fit."""
         taken = self._request.units
         if units - used < taken:
             return -inf
@@ -217,7 +217,7 @@ class _Rating:
         return floor(-cost / STEP + 1e-6) - CARD_TIE * (units - used - taken) / units + 1e-9
 
     def bound_host(self, name: str, free_units: int) -> float:
-        """What the host of a node with so much free adds to its score at most."""
+        """The most that the host of a node with `free_units` free adds to its score."""
         host, per_card = self._rooms.get(name), self._per_card
         if host is None or per_card is None:
             return 0.0
@@ -239,7 +239,7 @@ class _Rating:
         return cost if pressure is None else cost + self._pressure_price * pressure * taken / mean
 
     def _rate_host(self, host: HostResources, free_cards: float, taken_cards: float) -> tuple[float, float]:
-        """The cost, in cards, of what the request takes of the host's CPU and memory, and the tie of what it leaves."""
+        """The cost, in cards, of what the request takes of the host's CPU and memory, and the tie-break by what it leaves."""
         cpu_milli, memory_mib = host
         cpu_after, memory_after = cpu_milli - self._cpu_milli, memory_mib - self._memory_mib
         cost = 0.0
@@ -256,7 +256,7 @@ class _Rating:
 
 
 class _CardBounds(dict[tuple[int, int], float]):
-    """By units and used units of a card of one model: computed when a card is first seen, for many nodes have such cards."""
+    """Bounds by units and used units of a card of one model, computed when first needed, as many nodes have such cards."""
 
     def __init__(self, rating: _Rating, model: str) -> None:
         super().__init__()
@@ -269,7 +269,7 @@ class _CardBounds(dict[tuple[int, int], float]):
 
 
 def _count_starved_cards(free_cards: float, cpu_milli: int, memory_mib: int, per_card: HostResources) -> float:
-    """Free cards for which the host has too little left, by whatever it has least of."""
+    """How many free cards have too little of their host left, by its scarcer resource."""
     served, (cpu_per_card, memory_per_card) = free_cards, per_card
     if cpu_per_card:
         served = cpu_milli / (HOST_SHARE * cpu_per_card)

@@ -1,6 +1,6 @@
 """Places requests one after another on copies of nodes: what fits *together*, as the policies would place it.
 
-Pure: nodes in, placements out; the nodes that were given stay as they are.
+Pure: nodes in, placements out; the given nodes stay as they are.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Placement:
 
     @property
     def sort_key(self) -> tuple[float, str]:
-        """Smaller is better: by score, ties by node name, as everywhere."""
+        """A sort key, best first: by score, then by node name, as everywhere."""
         return -self.score, self.node_name
 
 
@@ -39,7 +39,7 @@ class TrialCluster:
     def find_placement(
         self, name: str, request: CardRequest, policy: TunedPolicy, outlook: Outlook = NO_OUTLOOK
     ) -> Placement | None:
-        """Where the request would go on this node as it is filled now, or None."""
+        """Where the request would go on this node with what it holds now, or None."""
         node = self._nodes[name]
         if node.largest_free_units < request.units:
             return None
@@ -49,7 +49,7 @@ class TrialCluster:
         return Placement(name, tuple(sorted(card.index for card in evaluation.cards)), evaluation.score)
 
     def hold_placement(self, placement: Placement, request: CardRequest) -> None:
-        """Count the request on these cards; a node or card that is not in the cluster counts nothing."""
+        """Count the request on these cards; unknown nodes and cards are ignored."""
         node = self._nodes.get(placement.node_name)
         if node is None:
             return
@@ -57,7 +57,7 @@ class TrialCluster:
 
 
 def hold_on_node(node: Node, indices: Collection[int], request: CardRequest) -> Node:
-    """The node with the request on these of its cards as well; indices that it does not have count nothing."""
+    """The node with the request on these cards as well; unknown indices are ignored."""
     cards = tuple(_hold_on_card(card, request) if card.index in indices else card for card in node.cards)
     free = [card.free_units for card in cards if card.is_usable]
     return replace(

@@ -1,4 +1,4 @@
-"""Which policy decides: the part of the configuration that people tune. No file is read here."""
+"""Which policy decides: the part of the configuration that people tune. Nothing here reads a file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from vrampack.cards.request import ProfileChoice
 from vrampack.cards.tuned_policy import TunedPolicy
 
 WEIGHT_MODELS = {name: policy.WEIGHTS for name, policy in POLICIES.items() if policy.WEIGHTS is not None}
-"""Of the policies that have weights."""
+"""The weight models of the policies that have weights."""
 NO_WEIGHTS = PolicyWeights()
 
 
@@ -41,7 +41,7 @@ PolicyName = Annotated[str, AfterValidator(_check_policy_name), Field(json_schem
 
 
 def _read_weights(given: object, info: ValidationInfo) -> PolicyWeights:
-    """Those of the policy that stands before them, each that is not given as the policy has it."""
+    """Read the weights of the policy that the field before names; those not given keep the policy's values."""
     name: str | None = info.data.get("policy", info.data.get("default"))
     model = None if name is None else WEIGHT_MODELS.get(name)
     if model is not None:
@@ -52,7 +52,7 @@ def _read_weights(given: object, info: ValidationInfo) -> PolicyWeights:
 
 
 def _describe_weights() -> dict[str, Any]:
-    """One mapping or the other."""
+    """The JSON schema: the weights of any one policy."""
     schemas = [model.model_json_schema() for model in WEIGHT_MODELS.values()]
     return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
 
@@ -60,7 +60,7 @@ def _describe_weights() -> dict[str, Any]:
 WeightSettings = Annotated[
     SerializeAsAny[PolicyWeights], BeforeValidator(_read_weights), WithJsonSchema(_describe_weights())
 ]
-"""A field of a model that has the policy's name before it, in `policy` or `default`."""
+"""The type of a field after the policy's name, which is in `policy` or `default` of the same model."""
 OWN_WEIGHTS: Any = Field(default={}, validate_default=True)
 """Its default."""
 
@@ -92,7 +92,7 @@ class ShadowPolicy(BaseModel):
     """What cards should not be past."""
 
     def build_tuning(self) -> PolicyTuning:
-        """The tuning under which it would be the default."""
+        """The tuning with this policy as the default."""
         return PolicyTuning(default=self.policy, weights=self.weights, bounds=self.bounds)
 
 
@@ -126,16 +126,16 @@ class PolicyTuning(BaseModel):
 
     @cached_property
     def _allowed_policies(self) -> Mapping[str, TunedPolicy]:
-        """Those of annotations, as they are by themselves."""
+        """The policies that annotations may name, with their own weights."""
         return {name: TunedPolicy(name) for name in self.allowed}
 
     def list_policies(self) -> tuple[TunedPolicy, ...]:
-        """Those that are asked about some pod, but for the ones of profiles."""
+        """All policies that may be asked about some pod, without those of profiles."""
         shadow = () if self.shadow is None else (self.shadow.build_tuning().tuned_default,)
         return (self.tuned_default, *self._allowed_policies.values(), *shadow)
 
     def choose_policy(self, wish: str | None, profile: ProfileChoice | None = None) -> TunedPolicy:
-        """A pod's wish within what is allowed, else that of its profile, else the default."""
+        """The policy that the pod names, if allowed; else that of its profile, else the default."""
         wished = None if wish is None else self._allowed_policies.get(wish)
         if wished is not None:
             return wished
@@ -143,7 +143,7 @@ class PolicyTuning(BaseModel):
 
 
 def tune_policy(name: PolicyName, weights: PolicyWeights, bounds: RankingBounds) -> TunedPolicy:
-    """Weights that are given as the policy has them anyway make no other policy of it."""
+    """The tuned policy; weights that equal the policy's own are left out, so they make no difference."""
     changed = weights.model_dump(exclude_defaults=True)
     return TunedPolicy(name, tuple(sorted(changed.items())), bounds.card_use_percent)
 
@@ -156,11 +156,11 @@ class PolicySelection:
     profile_policies: tuple[TunedPolicy, ...] = ()
 
     def choose_policy(self, wish: str | None, profile: ProfileChoice | None = None) -> TunedPolicy:
-        """As the tuning chooses."""
+        """Choose as the tuning does."""
         return self.tuning.choose_policy(wish, profile)
 
     def list_policies(self) -> tuple[TunedPolicy, ...]:
-        """Those that are asked about some pod."""
+        """All policies that may be asked about some pod."""
         return (*self.tuning.list_policies(), *self.profile_policies)
 
     @property

@@ -1,4 +1,4 @@
-"""What operators may change of a policy: each policy that has such numbers says them in a model of its own."""
+"""The numbers of a policy that operators may change: each policy that has some defines its own model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class PolicyWeights(BaseModel):
-    """Numbers with a bound and a sentence each. This one has none."""
+    """The base of these models: numbers, each with a bound and a sentence. This base has none."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True

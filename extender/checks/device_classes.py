@@ -21,11 +21,11 @@ log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_SECONDS = 300.0
 RETRY_SECONDS = 10.0
-"""After the first failure; each further one doubles it, up to the usual pause."""
+"""The pause after the first failure; each further failure doubles it, up to the usual interval."""
 PAGE_SIZE = 500
 PAGE_TIMEOUT_SECONDS = 10.0
 CHECK_TIMEOUT_SECONDS = 60.0
-"""For all pages: a list that does not end is given up."""
+"""For all pages together: a list that does not end is abandoned."""
 CONFLICT_PROBLEM = (
     "on nodes that do not advertise it the scheduler wants devices of that class, and pods wait without the extender being "
     "asked; delete the class or change its spec.extendedResourceName"
@@ -53,7 +53,7 @@ class DeviceClassCheck:
             await asyncio.sleep(self._get_pause_seconds() * random.uniform(0.8, 1))  # noqa: S311 - spreads load, hides nothing
 
     async def check_device_classes(self) -> None:
-        """Look once. Never raises: a failure is logged once and tried again."""
+        """Check once. Never raises: a failure is logged once, and the next check tries again."""
         try:
             async with asyncio.timeout(CHECK_TIMEOUT_SECONDS):
                 self._report_conflicts(await self._list_conflicts())
@@ -100,12 +100,12 @@ class DeviceClassCheck:
             self._report_failure(error)
 
     def _report_failure(self, error: Exception) -> None:
-        """The conflicts that are known stay known."""
+        """Log it; the conflicts found earlier stay known."""
         self._failures += 1
         self._warn_once("failed", str(error) or type(error).__name__)
 
     def _warn_once(self, cause: Literal["forbidden", "failed"], error: str) -> None:
-        """Once, until there is another cause or none."""
+        """Log the cause once, until it changes or goes away."""
         if cause != self._reported:
             log.warning("device classes not checked error=%s", error)
         self._reported = cause

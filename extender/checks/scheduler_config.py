@@ -1,7 +1,7 @@
-"""Checks the configuration of the scheduler beside us for what the extender needs: one sentence for every fault.
+"""Checks that the configuration of our scheduler has what the extender needs: one sentence for every fault.
 
 It reads only the fields that matter here, with the scheduler's own defaults; kube-scheduler itself refuses unknown
-ones. A finding is logged and the service runs, except for one: a decision in filter that another extender would spoil.
+fields. A finding is logged and the service runs, except for one: a decision in filter that another extender would spoil.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vrampack.config.addresses import parse_address
 from vrampack.config.errors import SettingsError
 
 MIN_WEIGHT = 10
-"""Of our scores, at least: 0-10 times 10 times this, against 100 times a small weight of each plugin."""
+"""The least weight for our scores: 0-10 times 10 times this, against 100 times a small weight of each plugin."""
 DEFAULT_TIMEOUT_SECONDS = 5.0
 """The scheduler's own `httpTimeout`."""
 ALL_NODES_PERCENT = 100
@@ -66,7 +66,7 @@ def check_scheduler_config(path: Path, settings: ExtenderConfiguration, *, decid
 
 
 class _SchedulerModel(BaseModel):
-    """Unknown fields are the scheduler's business; null is absent, as it is for the scheduler."""
+    """Ignores unknown fields, which the scheduler checks; null counts as absent, as it does for the scheduler."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True, alias_generator=to_camel)
 
@@ -124,7 +124,7 @@ def _read(path: Path) -> _SchedulerConfiguration:
 
 
 def _find_own_entry(entries: list[_ExtenderEntry], settings: ExtenderConfiguration) -> int | None:
-    """The position of our entry. Among several with our path the port decides, as there may be a proxy before one."""
+    """The position of our entry. Among several with our path the port decides; a single one may go through a proxy."""
     alike = _find_entries_with_prefix(entries, settings)
     if len(alike) > 1:
         alike = [at for at in alike if _path_and_port(entries[at])[1] == _port_of(settings)]
@@ -150,10 +150,10 @@ def _path_and_port(entry: _ExtenderEntry) -> tuple[str, int | None]:
 
 
 def _check_order(entries: list[_ExtenderEntry], at: int, *, decides_in_filter: bool) -> Iterator[Finding]:
-    """Extenders filter in the order of the list, each what the one before has left."""
+    """Extenders filter in list order, and each is sent only the nodes that the one before let pass."""
     for behind in range(at + 1, len(entries)) if decides_in_filter else ():
         yield Finding(
-            f"extenders[{behind}] ({entries[behind].url_prefix}) stands behind the extender, which is to decide in filter: "
+            f"extenders[{behind}] ({entries[behind].url_prefix}) comes after the extender, which decides in filter: "
             f"it would be asked about one node only; move extenders[{at}] to the end, or set decide: prioritize",
             is_fatal=True,
         )
@@ -194,7 +194,7 @@ def _check_managed_resources(field: str, resources: list[_ManagedResource], reso
         yield Finding(f"{field} does not contain {resource}: {sent} to the extender; add `- name: {resource}`")
     if any(managed.ignored_by_scheduler for managed in ours):
         yield Finding(
-            f"{field}: ignoredByScheduler is true for {resource}: the totals of nodes protect nothing any more, and "
+            f"{field}: ignoredByScheduler is true for {resource}: node totals no longer protect anything, and "
             "preemption does not work; set it to false"
         )
 
@@ -202,23 +202,23 @@ def _check_managed_resources(field: str, resources: list[_ManagedResource], reso
 def _check_timeout(field: str, text: str, bind_seconds: float) -> Iterator[Finding]:
     seconds = _parse_duration(text)
     if seconds is None:
-        yield Finding(f"{field} is {text!r}, which is no duration; set it to 5s")
+        yield Finding(f"{field} is {text!r}, which is not a duration; set it to 5s")
     elif seconds <= bind_seconds:
         yield Finding(
-            f"{field} is {text}, not more than deadlines.bind_seconds ({bind_seconds:g} s): the scheduler gives binds up "
-            "that succeed; raise it, or lower deadlines.bind_seconds"
+            f"{field} is {text}, not more than deadlines.bind_seconds ({bind_seconds:g} s): the scheduler gives up on "
+            "binds that succeed; raise it, or lower deadlines.bind_seconds"
         )
 
 
 def _parse_duration(text: str) -> float | None:
-    """A duration as Go writes it, None when it is none. Where it is 0 the scheduler takes its default."""
+    """Seconds of a Go duration, None when it is not one. The scheduler replaces 0 by its default."""
     if not _DURATION.fullmatch(text):
         return None
     return sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text)) or DEFAULT_TIMEOUT_SECONDS
 
 
 def _check_profiles(configuration: _SchedulerConfiguration) -> Iterator[Finding]:
-    """A configuration without profiles leaves the scheduler's defaults on purpose, and gets no finding."""
+    """A configuration without profiles keeps the scheduler's defaults on purpose, and gets no finding."""
     for at, profile in enumerate(configuration.profiles):
         own, common = profile.percentage_of_nodes_to_score, configuration.percentage_of_nodes_to_score
         percentage = common if own is None else own

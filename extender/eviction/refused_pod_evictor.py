@@ -33,18 +33,18 @@ log = logging.getLogger(__name__)
 CHECK_INTERVAL_SECONDS = 1.0
 CALL_SECONDS = 5.0
 STANDBY_SECONDS = 60.0
-"""How much longer one waits that no scheduler calls."""
+"""How much longer an extender waits that no scheduler calls."""
 NODE_INTERVAL_SECONDS = 5.0
-"""Between two evictions from one node, so that a node that lies empties slowly and is seen doing it."""
+"""Between two evictions from one node, so that a node with a lying agent empties slowly, and visibly."""
 PODS_PER_ROUND = 5
-"""Of all nodes together, so that a rollout of agents that refuse everything does not empty a whole cluster at once."""
+"""For all nodes together, so that a rollout of agents that refuse everything does not empty a whole cluster at once."""
 RETRY_SECONDS = (10.0, 300.0)
 """First and longest pause before the next try, doubled each time: a disruption budget may not allow it for hours."""
 TOO_MANY_REQUESTS = 429
 GONE_STATUSES = (404, 409)
 """The pod is gone, or another one has its name. Some conflicts pass, so it is checked once more, late."""
 FAILURES_BEFORE_EVENT = 3
-"""An API server that fails once or twice is not the pod's matter. One that always does is: two budgets of one pod, say."""
+"""One or two failures of the API server say nothing about the pod. Repeated ones may: a pod with two budgets, say."""
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class RefusedPodEvictor:
         self._next_of_node: dict[str, float] = {}
 
     async def run(self) -> None:
-        """Look after them, until cancelled."""
+        """Evict the pods that are due, once a second, until cancelled."""
         while True:
             await asyncio.sleep(CHECK_INTERVAL_SECONDS)
             await self.evict_due_pods()
@@ -109,7 +109,7 @@ class RefusedPodEvictor:
                 await self._consider_eviction(refusal, pod, attempt)
 
     def _find_pod(self, refusal: ReportedRefusal) -> Pod | None:
-        """The pod if it is one of ours and of that node: about all others the node has nothing to say."""
+        """The pod, if it asks for our memory and is on that node: the node has no say about other pods."""
         pod = self._ledger.get_pod(refusal.uid)
         if pod is None or pod.node_name != refusal.node_name or not pod.can_hold_memory:
             return None
@@ -129,7 +129,7 @@ class RefusedPodEvictor:
         except (RefusedError, NoAnswerError) as error:
             self._note_failure(refusal, pod, attempt, error)
             return
-        attempt.next_at = math.inf  # it may take its time to end
+        attempt.next_at = math.inf  # the pod may take a while to end
         self._metrics.evictions.labels("evicted").inc()
         log.warning("pod evicted cause=%s pod=%s uid=%s node=%s", refusal.reason, pod, pod.uid, refusal.node_name)
         self._events.record_pod_event(
@@ -139,7 +139,7 @@ class RefusedPodEvictor:
         )
 
     async def _fetch_pod(self, pod: Pod) -> OwnedPodObject | None:
-        """As the API server has it now, with its owners, which the ledger of a whole cluster spares itself."""
+        """The pod as the API server has it now, with its owners, which the ledger does not store."""
         body = await self._api.get_pod_bytes(pod.namespace, pod.name, timeout_seconds=CALL_SECONDS)
         try:
             return None if body is None else msgspec.json.decode(body, type=OwnedPodObject)
@@ -150,7 +150,7 @@ class RefusedPodEvictor:
         attempt.next_at = math.inf
         self._metrics.evictions.labels("kept").inc()
         log.warning("refused pod kept cause=%s pod=%s uid=%s node=%s", refusal.reason, pod, pod.uid, refusal.node_name)
-        text = "it has no controller that would create it again: delete it yourself"
+        text = "it has no controller that would recreate it: delete it yourself"
         self._record_not_evicted(refusal, pod, text)
 
     def _note_failure(

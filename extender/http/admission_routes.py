@@ -1,7 +1,7 @@
 """The paths of the admission webhook, and how much of a caller's body is read.
 
-Any client that reaches the port may call it: the answer depends on the call alone. So the cost of a call is bounded, and all large
-bodies share one bound: a flood of them is refused while pods of usual size are admitted.
+Any client that reaches the port may call it, as the answer depends on the call alone. So the cost of a call is bounded, and all large
+bodies share one budget: a flood of them is refused while pods of usual size are admitted.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 MAX_BODY_BYTES = 8 * 1024 * 1024
 """An API server takes objects of 3 MiB, and an update sends it before and after."""
 SMALL_BODY_BYTES = 128 * 1024
-"""Nearly every pod: such a body is always read."""
+"""Nearly every pod is smaller: such a body is always read."""
 MAX_LARGE_BODIES_BYTES = 3 * MAX_BODY_BYTES
-"""Of all larger bodies that are arriving."""
+"""For all larger bodies that are arriving, together."""
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -36,7 +36,7 @@ class TooLargeBodyError(Exception):
 
 
 class TooManyBodiesError(Exception):
-    """Large bodies that are arriving have used up what they may have together."""
+    """The large bodies that are arriving have used up their shared budget."""
 
 
 class BodyReader:
@@ -44,7 +44,7 @@ class BodyReader:
 
     def __init__(self) -> None:
         self._held_bytes = 0
-        """Of large bodies, until they have been answered."""
+        """Bytes of large bodies, until they have been answered."""
 
     @asynccontextmanager
     async def read_body(self, request: Request) -> AsyncIterator[bytes]:
@@ -80,12 +80,12 @@ def build_admission_app(reviewer: AdmissionReviewer) -> Starlette:
                 answer = reviewer.review_call(body)
         except ClientDisconnect:
             log.debug("caller hung up")
-            return Response(status_code=HTTPStatus.BAD_REQUEST)  # which goes nowhere
+            return Response(status_code=HTTPStatus.BAD_REQUEST)  # sent to a closed connection
         except TooLargeBodyError:
             text = f"the body is larger than {MAX_BODY_BYTES} bytes"
             return _build_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
         except TooManyBodiesError:
-            # An API server tries again by itself, within the webhook's `timeoutSeconds`.
+            # An API server retries by itself, within the webhook's `timeoutSeconds`.
             text = f"other bodies of more than {SMALL_BODY_BYTES} bytes are being read"
             return _build_error(HTTPStatus.SERVICE_UNAVAILABLE, text, {"Retry-After": "1"})
         return Response(answer.body, answer.status, media_type="application/json")

@@ -32,10 +32,10 @@ log = logging.getLogger(__name__)
 
 API_VERSION = "admission.k8s.io/v1"
 MAX_JSON_VALUES = 400_000
-"""What a call may consist of: each value costs up to 150 bytes once it is decoded. A usual pod has some hundred, and the
-256 KiB that annotations may have cannot look like so many."""
+"""The most JSON values in a call: each costs up to 150 bytes once it is decoded. A usual pod has about a hundred, and
+256 KiB of annotations, the API's limit, cannot be counted as so many."""
 MAX_CONTAINERS = 500
-"""Of a pod that is changed. Each is given about 1 KB of environment, and etcd stores 1.5 MiB."""
+"""The most containers of a pod that is changed. Each gets about 1 KB of environment, and etcd stores 1.5 MiB."""
 MAX_PATCH_BYTES = 2 * 1024 * 1024
 """More than any API server could store afterwards."""
 
@@ -50,7 +50,7 @@ class ReviewResponse:
 
 
 class AdmissionReviewer:
-    """Answers calls of the API server, timed; a fault of ours is an answer too, and refuses the pod."""
+    """Answers the API server's calls and times them; an internal error is an answer too, and refuses the pod."""
 
     def __init__(self, names: InjectionNames, metrics: AdmissionMetrics) -> None:
         self._names = names
@@ -69,7 +69,7 @@ class AdmissionReviewer:
 
 
 def review_admission(body: bytes, names: InjectionNames) -> ReviewResponse:
-    """The answer to one call; 400 with the reason for what is no review of a pod."""
+    """The answer to one call; 400 with the reason when it is not a review of a pod."""
     try:
         uid = msgspec.json.decode(body, type=_ReviewHead).request.uid
         if _count_values(body) > MAX_JSON_VALUES:
@@ -112,7 +112,7 @@ class _RequestHead(msgspec.Struct):
 
 
 class _ReviewHead(msgspec.Struct):
-    """What is read of any call, however large: the rest is passed over and makes no objects."""
+    """The part read from every call, however large: the decoder skips the rest and creates no objects for it."""
 
     request: _RequestHead
 
@@ -156,7 +156,7 @@ def _build_patch(request: _Request, names: InjectionNames) -> list[PatchOperatio
 
 
 def _count_values(body: bytes) -> int:
-    """Not less than the values in it, at the price of three looks at each byte."""
+    """An upper bound of the values in the body, found in three passes over its bytes."""
     return sum(body.count(mark) for mark in (b",", b"{", b"["))
 
 
@@ -180,6 +180,6 @@ def _build_review_response(
 
 
 def _build_error_response(text: str, result: Literal["malformed", "error"]) -> ReviewResponse:
-    """The API server takes any status but 200 for a webhook that failed, and refuses the pod."""
+    """The API server treats any status but 200 as a failed webhook, and refuses the pod."""
     status = HTTPStatus.BAD_REQUEST if result == "malformed" else HTTPStatus.INTERNAL_SERVER_ERROR
     return ReviewResponse(msgspec.json.encode({"error": text}), result, status)

@@ -2,7 +2,7 @@
 
     a body grows --one byte too many of all--> the body that has been arriving for longest is refused, until all fit
 
-A scheduler sends a body in a millisecond, so the body that has been arriving for longest was left half-sent: a
+A scheduler sends a body in a millisecond, so the body that has been arriving for longest is one whose sender stopped halfway: a
 flood of those cannot keep other calls out. A body counts until it is answered; one that has arrived whole is never refused.
 """
 
@@ -15,7 +15,7 @@ class RefusableBody(Protocol):
     """A connection on which a body arrives."""
 
     def refuse_body(self) -> None:
-        """Drop all of it. The budget has uncharged it."""
+        """Drop the whole body. The budget has uncharged it already."""
 
 
 class BodyBudget:

@@ -1,7 +1,7 @@
 """The TLS files of one listener, reloaded while the service runs: its certificate, its key, and its clients' authority.
 
 Every new connection gets the newest usable files; open connections keep theirs. New files are loaded into a separate
-context, never into the one in use: if a certificate arrived a moment before its key, that one would be left with neither.
+context, never into the one in use: if a certificate arrived a moment before its key, the listener would have no usable pair.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from vrampack.http.tls_context import TlsFiles, build_tls_context
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 2.0
-"""As the configuration. Kubelet brings a changed Secret within a minute or two; people who edit a file by hand wait for it."""
+"""As for the configuration. Kubelet updates a changed Secret within a minute or two; people who edit a file by hand wait for it."""
 REPEAT_WARNING_SECONDS = 3600.0
 EXPIRY_WARNING_DIVISOR = 6
-"""One sixth of its life left: it should have been renewed when a third was left."""
+"""Warn when a sixth of its life is left: it should have been renewed when a third was left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +55,22 @@ class CertWatcher:
             self.context = build_tls_context(files)
         except OSError as error:
             raise SettingsError(str(error)) from error
-        """For the listener. Its own certificate is never used: each handshake is given the newest one."""
+        """The context for the listener. Its own certificate is never used: each handshake gets the newest one."""
         self.context.sni_callback = self._select_context
 
     async def run(self) -> None:
-        """Look at the files again and again, until cancelled."""
+        """Check the files periodically, until cancelled."""
         while True:
             self.warn_of_expiry()
             await asyncio.sleep(POLL_SECONDS)
             await self.reload_if_changed()
 
     async def reload_if_changed(self) -> None:
-        """Look once, and load the files if one of them is another than at the last look."""
+        """Check once, and load the files if one of them changed since the last check."""
         await self._watcher.reload_if_changed()
 
     def load_files(self) -> CertificatePair:
-        from cryptography import x509  # noqa: PLC0415 - 16 MB and 40 ms, which an extender without TLS is spared
+        from cryptography import x509  # noqa: PLC0415 - 16 MB and 40 ms, which an extender without TLS need not spend
 
         context = build_tls_context(self._files)
         if self._files.cert_file is None:

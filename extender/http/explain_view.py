@@ -1,7 +1,7 @@
 """Explains one request with the running service's data, node by node and card by card, with the score term by term.
 
-It uses the ledger as it is now, as the pod would find it. Soft reservations of other pods only lower ranks, so they are not
-part of it (`/inspect` lists them).
+It uses the ledger as the pod would find it now. Soft reservations of other pods only lower ranks, so it leaves them out
+(`/inspect` lists them).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Json = dict[str, object]
 
 
 class UnknownSubjectError(Exception):
-    """What was asked about is no waiting pod and no request."""
+    """The query names neither a waiting pod nor a request."""
 
 
 class ExplainView:
@@ -38,7 +38,7 @@ class ExplainView:
         self._generations = generations
 
     def find_subject(self, query: Mapping[str, str]) -> Pod:
-        """The pod of `pod=NAMESPACE/NAME`, or one that asks `units` (`count`, `whole`, `namespace`).
+        """The pod of `pod=NAMESPACE/NAME`, or a made-up one that asks for `units` (`count`, `whole`, `namespace`).
 
         Raises `UnknownSubjectError`.
         """
@@ -59,7 +59,7 @@ class ExplainView:
         return self._ledger.in_force.settle_pod(pod)
 
     def describe_request(self, pod: Pod, pod_request: PodRequest) -> Json:
-        """By what it is ranked."""
+        """What the pod asks for, and the policy that ranks nodes for it."""
         request = pod_request.card_request
         return {
             "generation": self._generations.current,

@@ -1,9 +1,9 @@
-"""Back pressure: a connection is parsed no faster than its caller takes answers and its requests are served.
+"""Back pressure: a connection is parsed no faster than its requests are served and its caller reads the answers.
 
-uvicorn parses all that it reads and queues what is behind an unanswered request; it reads on after each answer, so a caller
-that sends short requests without end fills the queue without end. Here what was read is parsed in pieces: not while an answer
-waits to be taken, not while a parsed request waits for its turn, and not on after an answer in the same turn of the loop.
-Meanwhile nothing more is read: the caller's own sending stops.
+uvicorn parses everything that it reads and queues requests behind an unanswered one; it reads on after each answer, so a caller
+that sends short requests without end fills the queue without end. Here the bytes that were read are parsed in pieces. Parsing
+stops while the caller has an answer left to read, while a parsed request waits for its turn, and after an answer until the next
+turn of the loop. Meanwhile nothing more is read, so the caller's sending stalls.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from extender.http.server import DeadlineProtocol
 
 PIECE_BYTES = 4096
-"""The most that is parsed before it is asked again whether to go on: at most 230 of the shortest requests, 3 ms."""
+"""The most bytes parsed before checking again whether to go on: at most 230 of the shortest requests, 3 ms."""
 
 
 class PacedProtocol(DeadlineProtocol):
     """One connection."""
 
     _unparsed = b""
-    """Read, and waiting to be parsed."""
+    """Bytes read that wait to be parsed."""
     _has_answered = False
-    """Set while a request is answered during parsing: what is behind it waits for the next turn of the loop."""
+    """Set while a request is answered during parsing: the bytes behind it wait for the next turn of the loop."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -35,7 +35,7 @@ class PacedProtocol(DeadlineProtocol):
         self.parse_pieces()
 
     def pause_writing(self) -> None:
-        """Answers wait to be taken, more than the transport's high-water mark."""
+        """The unread answers exceed the transport's high-water mark."""
         super().pause_writing()
         self.flow.pause_reading()
 
@@ -44,7 +44,7 @@ class PacedProtocol(DeadlineProtocol):
         self.flow.resume_reading()
 
     def parse_pieces(self) -> None:
-        """Go on with what was read; with nothing left, read on."""
+        """Go on parsing the bytes that were read; when none are left, resume reading."""
         while self._unparsed and not self.flow.read_paused and not self.transport.is_closing():
             size = self._count_awaited_bytes() or PIECE_BYTES
             piece, self._unparsed = self._unparsed[:size], self._unparsed[size:]
@@ -58,7 +58,7 @@ class PacedProtocol(DeadlineProtocol):
             self._pace.resume_transport()
 
     def _count_awaited_bytes(self) -> int:
-        """How much is sure to be of the request that is arriving; 0 where that is not known."""
+        """How many further bytes certainly belong to the request that is arriving; 0 when that is not known."""
         return 0
 
 
@@ -77,13 +77,13 @@ class PacedFlowControl(FlowControl):
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """In the next turn, unless there is still a reason to wait; what ends that asks again."""
+        """Go on in the next turn, unless there is still a reason to wait; whatever ends that reason calls this again."""
         if self.read_paused and not self.write_paused and not self._protocol.pipeline:
             self.read_paused = False
             self._protocol.loop.call_soon(self._protocol.parse_pieces)
 
     def resume_transport(self) -> None:
-        """All that was read is parsed."""
+        """Read again: everything that was read is parsed."""
         if self._is_transport_paused and not self._transport.is_closing():
             self._is_transport_paused = False
             self._transport.resume_reading()

@@ -1,6 +1,6 @@
 """Reservations, soft reservations and nominated placements, for the inspect routes.
 
-They explain why a card has less room than its pods leave; an auditor checks that none of them stays for ever.
+They explain why a card has less room than its pods leave, and let an operator check that none of them stays for ever.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PlacementJson = dict[str, object]
 
 
 class PlacementsView:
-    """All places of pods that the API server does not show bound yet."""
+    """The places of all pods that the API server does not show as bound yet."""
 
     def __init__(self, ledger: Ledger, soft_reservations: SoftReservations, nominator: Nominator) -> None:
         self._ledger = ledger

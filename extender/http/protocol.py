@@ -1,10 +1,10 @@
-"""Verbs that are answered by the connection itself: from the parser to the decision to the wire, in one turn of the loop.
+"""Verbs that the connection itself answers: from the parser to the decision to the wire, in one turn of the loop.
 
 A route costs more than the decision that it carries (81 us against 28 us around an empty verb), ASGI alone makes a task for
 each request and wakes it for each part of its body (30 us of the 110 us of a repeated rejection), and a scheduler waits for
-each of them. A verb that has to wait is a task from its last byte on. Everything unusual (another path, an `Expect`, a
-connection that is to be closed, a request behind another one) goes to the routes, which answer it alike: of requests that
-arrive together, the first alone is answered in that turn of the loop.
+each of them. A verb that has to wait becomes a task at its last byte. Everything unusual (another path, an `Expect`, a
+connection that is to be closed, a request behind another one) goes to the routes, which give the same answers: of requests
+that arrive together, only the first is answered in that turn of the loop.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ class VerbProtocol(PacedProtocol):
     verbs: ClassVar[Mapping[bytes, SyncVerb | AsyncVerb]] = {}
     """By path."""
     body_budget: ClassVar[BodyBudget]
-    """Of this listener, the bodies that the routes read with them; `build_protocol` gives it."""
+    """The listener's budget, shared with the bodies that the routes read; `build_protocol` sets it."""
     _verb: SyncVerb | AsyncVerb | None = None
-    """Of the request that is arriving."""
+    """The verb of the request that is arriving."""
     _body_parts: list[bytes]
     _size = 0
     _announced_bytes = 0
-    """Of its body; 0 where that comes in chunks."""
+    """The length of its body; 0 when that comes in chunks."""
     _is_refused = False
-    """The body is, and was answered so: what is still to come of it is dropped."""
+    """The body was refused and answered so: the rest of it is dropped as it comes."""
     _closes_after_response = False
     """Close after this answer: the server is stopping, or the body was refused."""
 
@@ -81,7 +81,7 @@ class VerbProtocol(PacedProtocol):
             self.body_budget.charge_bytes(self, len(body))
 
     def refuse_body(self) -> None:
-        """Make room for later bodies. The routes have no way to be told, so that their caller is cut."""
+        """Make room for later bodies. The routes cannot be told, so their caller's connection is cut."""
         if self._verb is None:
             self.transport.abort()
         else:
@@ -128,7 +128,7 @@ class VerbProtocol(PacedProtocol):
             super().shutdown()
 
     async def _await_answer(self, answer: Awaitable[VerbResponse], cycle: RequestResponseCycle) -> None:
-        """The caller may be gone by then; what was begun for it is done all the same."""
+        """Send the answer when it is known. The caller may be gone by then; the verb is finished all the same."""
         response = await answer
         cycle.response_complete = True
         self.body_budget.uncharge_body(self)
@@ -137,7 +137,7 @@ class VerbProtocol(PacedProtocol):
             self._finish_response()
 
     def _refuse_body(self, answer: VerbResponse) -> None:
-        """The rest is read and dropped: to close with bytes unread would take the answer away as well."""
+        """Answer, then read and drop the rest: closing with bytes unread would destroy the answer as well."""
         self._body_parts = []
         self._is_refused = self._closes_after_response = True
         self._write_response(answer)
@@ -153,7 +153,7 @@ class VerbProtocol(PacedProtocol):
         return max(0, self._announced_bytes - self._size) if self._verb is not None else 0
 
     def _find_plain_length(self) -> int | None:
-        """The length that a usual call announces, 0 without one; None for an unusual request."""
+        """The length that a usual call announces, 0 if it announces none; None for an unusual request."""
         length = 0
         for name, value in self.headers:
             if name in _UNUSUAL_HEADERS:
@@ -172,12 +172,12 @@ class VerbProtocol(PacedProtocol):
         return length if is_plain else None
 
     def _is_first_in_pipeline(self) -> bool:
-        """No request before it on this connection waits for its answer."""
+        """Whether no earlier request on this connection waits for its answer."""
         earlier: RequestResponseCycle | None = self.cycle
         return earlier is None or earlier.response_complete
 
     def _write_response(self, answer: VerbResponse) -> None:
-        """At once, as one write of the kernel's, without a copy of the body."""
+        """Write the answer at once, with one system call and without copying the body."""
         self._has_answered = True
         lines = [_STATUS_LINES[answer.status]]
         lines += [b"%b: %b\r\n" % header for header in self.server_state.default_headers]
@@ -188,7 +188,7 @@ class VerbProtocol(PacedProtocol):
 
 
 class PendingCycle:
-    """Stands where uvicorn looks for the request that it serves, while a verb of ours is decided."""
+    """A placeholder for the request that uvicorn thinks it serves, while one of our verbs is decided."""
 
     response_complete = False
     disconnected = False

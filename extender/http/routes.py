@@ -1,7 +1,7 @@
 """HTTP: the paths of the service.
 
 Usual calls of a verb are answered by `VerbProtocol` before they get here; the routes of the verbs answer the others
-(a request behind another one, an `Expect`, `Connection: close`), byte for byte alike.
+(a request behind another one, an `Expect`, `Connection: close`) with the same bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from vrampack.cards.inspection import build_inspection
 log = logging.getLogger(__name__)
 
 INSPECT_NODES_PER_SLICE = 100
-"""Nodes shown before a verb gets its turn: about 5 ms."""
+"""Nodes rendered before a verb gets its turn: about 5 ms."""
 EXPLAIN_NODES_PER_SLICE = 25
 """The same for explained nodes: about 3 ms."""
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -39,7 +39,7 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class RouteDependencies:
-    """What the routes need of the running service."""
+    """What the routes need from the running service."""
 
     timed_verbs: TimedVerbs
     placements_view: PlacementsView
@@ -55,7 +55,7 @@ class RouteDependencies:
 
 def build_verbs_app(service: RouteDependencies, prefix: str) -> FastAPI:
     """The application of the verbs listener: verbs and inspect under the prefix, health beside them."""
-    # No limit of the framework's: it answers in plain text, and only the verbs read a body.
+    # Not the framework's limit: it answers in plain text, and only the verbs read a body.
     app = _build_bare_app(max_body_bytes=None)
     app.include_router(_verb_routes(service.timed_verbs), prefix=prefix)
     app.include_router(_inspect_routes(service), prefix=prefix)
@@ -80,14 +80,14 @@ def build_health_app(service: RouteDependencies) -> FastAPI:
 
 
 def _build_bare_app(*, max_body_bytes: int | None) -> FastAPI:
-    """No generated pages, which would tell strangers what to call, and no redirects to the Host that a caller names."""
+    """An app without generated pages, which tell strangers what to call, or redirects to the Host that a caller names."""
     return FastAPI(
         openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, max_body_size=max_body_bytes
     )
 
 
 def _complete_app(app: FastAPI) -> FastAPI:
-    """With its routes prepared: the first request would do that, and hold the loop for 10 ms."""
+    """Prepare its routes now: otherwise the first request would, and hold the loop for 10 ms."""
     app.middleware_stack = app.build_middleware_stack()
     return app
 
@@ -119,7 +119,7 @@ async def _answer_verb(verb: SyncVerb | AsyncVerb, request: Request) -> Response
         body = await _read_body(request)
     except ClientDisconnect:
         log.debug("caller hung up verb=%s", verb.name)
-        return Response(status_code=HTTPStatus.BAD_REQUEST)  # which goes nowhere
+        return Response(status_code=HTTPStatus.BAD_REQUEST)  # sent to a closed connection
     if body is None:
         return _to_http_response(TOO_LARGE)
     answer = verb.answer_call(body)
@@ -127,7 +127,7 @@ async def _answer_verb(verb: SyncVerb | AsyncVerb, request: Request) -> Response
 
 
 async def _read_body(request: Request) -> bytes | None:
-    """The whole body; None when it is too large, or announced to be."""
+    """The whole body; None when it is too large, or announced as too large."""
     if int(request.headers.get("content-length", 0)) > MAX_BODY_BYTES:
         return None
     chunks, size = [], 0
@@ -214,7 +214,7 @@ def _health_routes(service: RouteDependencies) -> APIRouter:
     @router.get("/metrics")
     async def metrics() -> Response:
         snapshot = await service.snapshot_taker.take_snapshot()
-        # What all these pods wait for takes longer to find than anything may hold the loop.
+        # To find out why all these pods wait takes longer than anything may hold the loop.
         page = await asyncio.to_thread(service.metrics.render_page, LedgerCollector(snapshot))
         return Response(page + snapshot.node_text, media_type=METRICS_TYPE)
 

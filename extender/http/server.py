@@ -1,8 +1,8 @@
-"""Listeners: uvicorn with the deadlines and the order among connections that it lacks.
+"""Listeners: uvicorn with the deadlines and the connection limits that it lacks.
 
 A scheduler keeps idle connections for 90 s and loses a request if the server closes them first, so ours stay open
-longer; but a request that has begun must arrive whole within a deadline, however slowly it trickles, and a crowd of
-connections locks no client out (`vrampack/http/open_connections.py`).
+longer; but a request that has begun must arrive whole within a deadline, and a crowd of connections locks no client
+out (`vrampack/http/open_connections.py`).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from vrampack.config.addresses import parse_address
 from vrampack.http.open_connections import ConnectionLimits, OpenConnections
 
 CALLED_BY_SCHEDULERS = ConnectionLimits(total=512, per_peer=512, keep_alive_seconds=120)
-"""A scheduler needs two and one per bind under way, and its Go client closes an idle one after 90 s."""
+"""A scheduler needs two connections and one per bind under way, and its Go client closes an idle one after 90 s."""
 CALLED_BY_PROBES = ConnectionLimits(total=64, per_peer=16, keep_alive_seconds=15)
-"""Kubelet opens a new one for each probe; a scraper that comes more seldom opens a new one too."""
+"""Kubelet opens a new connection for each probe, and so does a scraper that comes less often than this."""
 MAX_HEAD_BYTES = 65_536
-"""Request line and headers; the parser has no bound of its own. A scheduler sends 200 bytes."""
+"""For request line and headers; the parser has no limit of its own. A scheduler sends 200 bytes."""
 _HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class DeadlineServer(uvicorn.Server):
-    """One listener. Signals are the application's business, not the listener's."""
+    """One listener. It leaves signals to the application."""
 
     handshake_seconds = 10.0
     """A TLS handshake from its first byte to its last; asyncio would wait for 60 s."""
@@ -42,7 +42,7 @@ class DeadlineServer(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen on sockets that are there already. uvicorn's own has no deadline for handshakes."""
+        """Listen on sockets that exist already. uvicorn's own method sets no deadline for handshakes."""
         loop, config = asyncio.get_running_loop(), self.config
         deadline = self.handshake_seconds if config.ssl else None
         self.servers = [
@@ -82,7 +82,7 @@ def build_server(
     limits: ConnectionLimits = CALLED_BY_SCHEDULERS,
     protocol: type[DeadlineProtocol] | None = None,
 ) -> DeadlineServer:
-    """A server for `app` that is given its socket when it is served."""
+    """A server for `app`; it gets its socket when it starts to serve."""
 
     class Protocol(protocol or DeadlineProtocol):  # type: ignore[misc]  # the base is chosen by the caller
         receive_deadline_seconds = receive_seconds
@@ -94,7 +94,7 @@ def build_server(
         ws="none",
         lifespan="off",
         log_config=None,
-        # Its lines of every start and stop tell nothing that ours do not, and there are two of each with two listeners.
+        # Its start and stop lines say nothing that ours do not, and two listeners would log each of them twice.
         log_level=max(logging.WARNING, logging.getLogger().level),
         access_log=False,
         server_header=False,
@@ -109,14 +109,14 @@ def build_server(
 
 
 class DeadlineProtocol(HttpToolsProtocol):
-    """Cuts connections that have not sent a whole request in time, or headers without end, or that are no longer needed.
+    """Cuts connections that do not finish a request in time, send endless headers, or are no longer needed.
 
-    An idle connection between requests is left alone for as long as the limits say.
+    An idle connection between requests stays open for as long as the limits say.
     """
 
     receive_deadline_seconds = 10.0
     open_connections: ClassVar[OpenConnections]
-    """All of this listener; `build_server` gives it."""
+    """All connections of this listener; `build_server` sets it."""
     peer = ""
     _deadline: asyncio.TimerHandle | None = None
     _is_receiving = False
@@ -171,11 +171,11 @@ class DeadlineProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def close_for_room(self) -> None:
-        """Without waiting for a peer that may never read what it was sent."""
+        """Cut the connection without waiting for a peer that may never read what it was sent."""
         self.transport.abort()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Nothing was asked for long enough. A close would wait until the peer has read its last answer."""
+        """The connection was idle for too long: cut it. A close would wait until the peer has read its last answer."""
         self.transport.abort()
 
     def _start_deadline(self) -> None:

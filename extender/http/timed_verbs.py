@@ -19,7 +19,7 @@ from extender.wire.codec import BindingResult, FilterResult, VerbResponse, encod
 log = logging.getLogger(__name__)
 
 RESULTS = ("ok", "no", "error")
-"""Of `VerbResponse.result`."""
+"""The values of `VerbResponse.result`."""
 MAX_BODY_BYTES = 8 * 1024 * 1024
 """Names of 15,000 nodes are 0.4 MB; whole Node objects are refused anyway."""
 TOO_LARGE = VerbResponse(
@@ -28,7 +28,7 @@ TOO_LARGE = VerbResponse(
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
 )
 MAX_HELD_BYTES = 4 * MAX_BODY_BYTES
-"""Of all bodies of the listener together: a crowd of schedulers sends 0.5 MB each."""
+"""For all bodies of the listener together: many schedulers send 0.5 MB each."""
 TOO_MANY_BYTES = VerbResponse(
     encode_json({"error": f"the bodies that are arriving have more than {MAX_HELD_BYTES} bytes together; call again"}),
     "error",
@@ -61,11 +61,11 @@ class Preparation(Protocol):
         ...
 
     async def prepare_call(self, body: bytes) -> None:
-        """Do what takes long, in several turns of the loop. Raises nothing: the call itself says what is wrong with it."""
+        """Do the slow parts in several turns of the loop. Never raises: the call itself reports what is wrong with it."""
 
 
 class SyncVerb:
-    """A verb that never waits; a call that would hold the loop for long is prepared in turns before its own."""
+    """A verb that never waits; a call that would hold the loop for long is prepared in earlier turns."""
 
     def __init__(
         self, name: str, call: SyncCall, metrics: ExtenderMetrics, preparation: Preparation | None = None
@@ -90,7 +90,7 @@ class SyncVerb:
         try:
             answer = self._call(body)
         except Exception:
-            # The top of this request: a fault of ours must reach the scheduler as a text, not as a dropped connection.
+            # The top of this request: an internal error must reach the scheduler as text, not as a dropped connection.
             log.exception("verb failed verb=%s bytes=%d", self.name, len(body))
             answer = _build_internal_error(self.name)
         self._seconds[answer.result].observe(time.perf_counter() - started)

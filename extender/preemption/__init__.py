@@ -1,4 +1,4 @@
-"""Preempt: whether the victims kube-scheduler proposes free a card, and which ones to add when they do not.
+"""Preempt: whether the victims that kube-scheduler proposes free a card, and which pods to add when they do not.
 
 Start with `preempt.py`.
 """

@@ -1,11 +1,11 @@
-"""Preempt: the scheduler proposes victims by node totals, the answer has victims that free one card set.
+"""Preempt: the scheduler proposes victims by node totals; the answer names victims that free one card set.
 
 All proposed victims of a node are kept: only the scheduler knows which of them its own totals need. Further pods are added
 only where the proposed ones free no card set, and a node without such pods is dropped. Nothing is evicted here: the
-scheduler deletes the victims of the one node it chooses. From the answer on their cards are kept for the pod; cards that are
+scheduler deletes the victims of the one node it chooses. After the answer their cards are kept for the pod; cards that are
 kept for another pod do not count as free. docs/decisions has the reasons.
 
-A call names hundreds of nodes, so other verbs have their turn between two of them. The answer is still consistent: nodes that
+A call names hundreds of nodes, so other verbs may run between two of them. The answer is still consistent: nodes that
 changed meanwhile are evaluated again, and calls are answered one after the other.
 """
 
@@ -31,10 +31,10 @@ log = logging.getLogger(__name__)
 
 
 class EvictionListener(Protocol):
-    """Hears when pods may be evicted soon."""
+    """Is told when pods may be evicted soon."""
 
     def on_evictions_expected(self) -> None:
-        """A preemption is pending, and its end is announced by no event."""
+        """A preemption is pending. No event will announce its end."""
 
 
 class ConfigurationGeneration(Protocol):
@@ -45,7 +45,7 @@ class ConfigurationGeneration(Protocol):
 
 
 class Preemption:
-    """The verb preempt over one ledger. It changes nothing but the cards that are kept for the pod."""
+    """The verb preempt over one ledger. It only changes which cards are kept for the pod."""
 
     def __init__(  # noqa: PLR0913 - what an answer is made of
         self,
@@ -68,9 +68,9 @@ class Preemption:
         self._one_call = asyncio.Lock()
 
     async def preempt(self, body: bytes) -> VerbResponse:
-        """Victims for those of the proposed nodes where they would make room.
+        """Victims for each proposed node where evictions make room for the pod.
 
-        There is no place for an error: 400 malformed, 503 not ready. The scheduler then evicts no pod.
+        The answer has no field for an error: HTTP 400 when malformed, 503 when not ready. The scheduler then evicts no pod.
         """
         problem = self._readiness.find_unready_reason()
         if problem:
@@ -106,14 +106,14 @@ class Preemption:
         is_going: dict[str, bool] = {}
         names: Collection[str] = found if proposal.may_preempt else ()
         while names:
-            # Each pass is shorter than the one before: it takes up what changed meanwhile.
+            # Each pass is shorter than the one before: it evaluates only the nodes that changed meanwhile.
             generation = self._ledger.generation
             for name in names:
                 found[name] = victims = self._find_node_victims(name, proposal.victims[name], pod)
                 is_going[name] = victims is not None and self._nominator.is_any_going(each.uid for each in victims.pods)
                 await asyncio.sleep(0)
             names = self._list_changed_nodes(generation, found)
-        # The scheduler takes a node without a victim for an error of the whole answer: leave it out.
+        # The scheduler rejects the whole answer if a node has no victim: leave such nodes out.
         victims_by_node = {name: victims for name, victims in found.items() if victims is not None and victims.pods}
         if victims_by_node and pod.request is not None:
             self._nominator.add_preemption(
@@ -125,12 +125,12 @@ class Preemption:
         return victims_by_node
 
     def _list_changed_nodes(self, generation: int, names: Collection[str]) -> Collection[str]:
-        """Those that changed after this generation of the ledger."""
+        """The named nodes that changed after this generation of the ledger."""
         changed = self._ledger.list_nodes_changed_since(generation)
         return names if changed is None else [name for name in changed if name in names]
 
     def _find_node_victims(self, name: str, proposed: MetaVictims, pod: Pod) -> MetaVictims | None:
-        """The proposal and the victims that it lacks; None where no victims make room for the pod."""
+        """The proposed victims and those that must be added; None when no victims make room for the pod."""
         if pod.request is None or pod.node_name:
             return proposed
         uids = [each.uid for each in proposed.pods]

@@ -1,10 +1,10 @@
-"""Finds the pods that must leave a node, beside those that are leaving anyway, so that a request finds its cards there.
+"""Finds the pods that must leave a node, besides those that are leaving anyway, so that a request finds its cards there.
 
-Pure, and a total order: the fewest pods; of equally many those of the lowest priorities, the highest compared first;
-then those that hold the fewest units; then uids. A pod that holds units on several cards (one that asks for them, or
-one on no known card) makes this a covering problem, which no fast method solves, so the order is kept exactly within
-bounds: up to `MAX_SETS` sets of one card's pods and up to `MAX_SHARED_PODS` pods on several cards. Beyond the first bound
-count and priorities are still the least; beyond the second no victim can be spared, but a smaller set may exist.
+Pure, with a total order: the fewest pods; of equally many those of the lowest priorities, the highest compared first;
+then those that hold the fewest units; then uids. A pod that holds units on several cards (it asks for several, or its card
+is unknown) makes this a covering problem, which no fast method solves. So the result is the first in that order only
+within bounds: `MAX_SETS` sets of one card's pods and `MAX_SHARED_PODS` pods on several cards. Beyond the first bound
+count and priorities are still the least; beyond the second every victim is needed, but a smaller set may exist.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from vrampack.cards.request import CardRequest
 from vrampack.cards.rules import NO_RULES, PlacementRules
 
 MAX_SETS = 128
-"""Sets of one card's pods that are compared: of 9 pods, or any two of 16. At 3 us each they take 0.4 ms."""
+"""Sets of one card's pods to compare: of 9 pods, or any two of 16. At 3 us each they take 0.4 ms."""
 MAX_SHARED_PODS = 3
-"""Pods on several cards of which every set is tried: at most 8 times the work of one card after the other."""
+"""Pods on several cards of which to try every set: at most 8 times the work of one card after the other."""
 
 VictimOrder = tuple[int, list[int], int, list[str]]
 
@@ -37,7 +37,7 @@ def find_added_victims(
     leaving_uids: Collection[str],
     rules: PlacementRules = NO_RULES,
 ) -> list[Hold] | None:
-    """The holds to free beside those of the pods in `leaving_uids`, most important first, or None where no set would do.
+    """The holds to free besides those of `leaving_uids`, most important first; None when freeing all would not be enough.
 
     Only bound pods of a lower `priority` are taken: a place that is only reserved may never become a pod there.
     """
@@ -61,7 +61,7 @@ def find_added_victims(
 def _find_victims_under_rules(
     node: Node, staying: Sequence[Hold], request: CardRequest, priority: int, rules: PlacementRules
 ) -> list[Hold] | None:
-    """Who shares a card counts as much as what is free there, so the fit itself is asked: of these none can be spared."""
+    """Victims of which none can be spared. Rules say who may share a card, so free units do not decide: it checks the fit."""
 
     def is_fitting(holds: Iterable[Hold]) -> bool:
         return not isinstance(find_fitting_cards(refill_node(node, holds, rules=rules), request), Unfit)
@@ -80,14 +80,14 @@ def _find_victims_under_rules(
 
 
 def get_victim_order(victims: Collection[Hold]) -> VictimOrder:
-    """Smaller is better."""
+    """A sort key for sets of victims; the smallest is the best."""
     priorities = sorted((hold.pod.priority for hold in victims), reverse=True)
     units = sum(sum(hold.units.values()) for hold in victims)
     return len(victims), priorities, units, sorted(hold.pod.uid for hold in victims)
 
 
 def _count_missing_units(node: Node, staying: Iterable[Hold], request: CardRequest) -> dict[int, int]:
-    """Units that must leave each card that could serve the request if it were empty."""
+    """Units to free on each card, by index; only cards that could serve the request if they were empty."""
     if node.problem:
         return {}
     staying = list(staying)
@@ -101,14 +101,14 @@ def _count_missing_units(node: Node, staying: Iterable[Hold], request: CardReque
 
 
 def _list_missing_cards(hold: Hold, missing: Mapping[int, int]) -> list[int]:
-    """The cards that matter on which the pod holds anything."""
+    """The cards on which units are missing and the pod holds some."""
     return [index for index, units in hold.units.items() if units and missing.get(index)]
 
 
 def _find_smallest_set(lower: Sequence[Hold], missing: Mapping[int, int], count: int) -> list[Hold] | None:
-    """The first in the order: for each set of pods on several cards, one card after the other.
+    """The first set in the order: for each choice of pods on several cards, find the best set of each card.
 
-    With these chosen the cards no longer depend on one another, and the order adds up: the first `count` cards are it.
+    Once those pods are chosen the cards no longer depend on one another, so the best `count` cards give the answer.
     """
     on_cards = [(hold, _list_missing_cards(hold, missing)) for hold in lower]
     shared = [hold for hold, cards in on_cards if len(cards) > 1]
@@ -133,7 +133,7 @@ def _find_smallest_set(lower: Sequence[Hold], missing: Mapping[int, int], count:
 
 
 def _count_fewest(index: int, still: int, alone: Sequence[Hold]) -> int | None:
-    """How many of the card's own pods must go at least; None when all of them free too little."""
+    """The least number of the card's own pods that must go; None when all of them free too little."""
     sizes = range(len(alone) + 1)
     return next((size for size in sizes if _count_most_freeable(index, alone, size) >= still), None)
 
@@ -148,9 +148,9 @@ def _find_first_set(index: int, still: int, alone: Sequence[Hold], size: int) ->
 
 
 def _find_least_important(index: int, still: int, alone: Sequence[Hold], size: int) -> list[Hold]:
-    """`size` pods of the least priorities that free enough: spare every pod that the rest can do without.
+    """`size` pods of the lowest priorities that free enough: spare every pod that the others can do without.
 
-    The most important are spared first, of equals those that free least: then as few of each priority stay as can.
+    It spares the most important pods first, and of equals those that free least.
     """
     left = sorted(alone, key=lambda hold: (-hold.pod.priority, hold.units[index], hold.pod.uid))
     for hold in list(left):
@@ -161,7 +161,7 @@ def _find_least_important(index: int, still: int, alone: Sequence[Hold], size: i
 
 
 def _drop_needless(lower: Sequence[Hold], missing: Mapping[int, int], count: int) -> list[Hold] | None:
-    """All of them, less every one that can be spared, the most important first: as the scheduler itself does it."""
+    """All of them but those that can be spared, the most important spared first, as the scheduler itself does it."""
     freed = {index: _count_freed(index, lower) for index in missing}
     if not _is_enough(freed, missing, count):
         return None
@@ -189,5 +189,5 @@ def _count_freed(index: int, holds: Iterable[Hold]) -> int:
 
 
 def _get_importance(hold: Hold) -> tuple[int, int, str]:
-    """Most important first; of equals the one that holds most is spared last."""
+    """A sort key, most important first; of equal priorities the pod that holds most comes last."""
     return -hold.pod.priority, sum(hold.units.values()), hold.pod.uid

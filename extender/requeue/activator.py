@@ -1,4 +1,4 @@
-"""Activates pods that filter rejected and that fit now, where the scheduler has no reason to try them again.
+"""Activates pods that filter rejected and that fit now, when the scheduler has no reason to try them again.
 
     filter rejects --> waits --capacity it has not seen, and fits with the others--> activated --filter passes--> bound
                          ^                                                              |
@@ -7,8 +7,8 @@
 
 The event that frees capacity may reach the scheduler before us: it asks, we reject the pod, and nothing wakes it until the
 scheduler's flush after five minutes. The same goes for capacity that no event announces: a reservation that a failed bind
-gave back, a card that healed. An activation is one annotation through the pod's status: the scheduler tries this pod
-again. Pods that passed filter, or were never rejected, are left to the scheduler.
+gave back, a card that recovered. An activation writes one annotation through the pod's status, which makes the scheduler try
+the pod again. Pods that passed filter, or were never rejected, are left to the scheduler.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ from vrampack.kube.errors import NoAnswerError, RefusedError
 log = logging.getLogger(__name__)
 
 COALESCE_SECONDS = 0.03
-"""Several changes make one round; where the scheduler saw the change too, it asks within that time by itself."""
+"""Changes within this time share a round. If the scheduler saw the change too, it calls filter within it by itself."""
 REST_FACTOR = 4
-"""The pause after a round, in times of its length: with thousands of pods waiting, rounds take a fifth of a core."""
+"""The pause after a round, as a multiple of its length: with thousands of pods waiting, rounds take a fifth of a core."""
 ACTIVATION_SECONDS = 5.0
 SCHEDULER_SILENT_SECONDS = 300.0
-"""An extender that no scheduler called for so long is a standby: activations are left to the one that is called."""
+"""An extender that no scheduler called for this long is a standby: it leaves activations to the one that is called."""
 ADOPT_SECONDS = 5.0
 """How long a new process waits, after the last pod that passed filter, for the scheduler to ask about the other pods."""
 MAX_ADOPT_SECONDS = 60.0
 """The longest wait after the first call, even if the scheduler's queue is longer."""
 MAX_SCHEDULERS = 1024
-"""Names of schedulers that are remembered."""
+"""How many scheduler names are remembered."""
 API_PAUSE_SECONDS = 1.0
-"""The pause after an activation that the API server failed to take."""
+"""The pause after the API server failed to take an activation."""
 API_RETRY_SECONDS = 2.0
-"""How long the pod of such an activation lets others go first. Nothing is held against its node."""
+"""How long the pod of such an activation lets others go first. The failure does not count against its node."""
 PATCH_TIMEOUT_SECONDS = 1.0
 UNREADY_RETRY_SECONDS = 1.0
 PREEMPTION_POLL_SECONDS = 0.5
 """How often to check whether pending preemptions have ended, which no event announces."""
 MAX_ACTIVATED_PODS = 100
-"""Activated pods that the scheduler has not asked about yet: it tries one pod at a time anyway."""
+"""The most activated pods that the scheduler has not asked about yet: it tries one pod at a time anyway."""
 PODS_PER_SLICE = 200
 """Pods between two yields to the event loop: about 2 ms."""
 TOO_MANY_REQUESTS = 429
 POD_GONE_STATUSES = frozenset({404, 409, 422})
-"""No such pod, or another uid under its name."""
+"""The pod is gone, or another pod has its name."""
 
 Candidate = tuple[tuple[bool, int, bool, str, str], Pod, Rejection]
 """A sort key, most urgent first (no two are equal: the last field is the uid); the pod; its rejection."""
@@ -104,14 +104,14 @@ class PodActivator:
         self._wake_up = asyncio.Event()
         self._api_paused_until = 0.0
         self._schedulers: set[str] = set()
-        """Names of the schedulers that have called filter: no other one can be asked to try a pod."""
+        """Names of the schedulers that have called filter: only these can be made to try a pod."""
         self._filter_called_at: float | None = None
         self._adopt_at: float | None = None
         self._adopt_deadline = 0.0
         self._is_adopted = False
         self._has_pending_preemptions = False
         self.next_round_at: float | None = None
-        """When the next round is due if nothing changes; None: not before something changes."""
+        """When the next round is due if nothing changes; None: no round until something changes."""
 
     def on_capacity_gained(self) -> None:
         self._wake_up.set()
@@ -121,7 +121,7 @@ class PodActivator:
             self._wake_up.set()
 
     def on_evictions_expected(self) -> None:
-        """Preempt answered: pods that are rejected because of it must be activated when it ends."""
+        """Preempt was answered: pods that are rejected because of it must be activated when it ends."""
         self._wake_up.set()
 
     def on_filter_called(self, scheduler_name: str) -> None:
@@ -152,22 +152,22 @@ class PodActivator:
             return
         self._unschedulable_pods.reject_pod(uid, self._ledger.capacity_generation, now)
         if activation is not None:
-            # A node that the scheduler left out of its call is closed to the pod for other reasons than ours.
+            # The scheduler leaves a node out of its call for reasons of its own.
             self._end_activation(uid, "refused", backs_off=activation.placement.node_name not in names)
             self._wake_up.set()
 
     def is_called(self) -> bool:
-        """Whether a scheduler called filter in the last five minutes: another extender is a standby."""
+        """Whether a scheduler called filter in the last five minutes; if not, this extender is a standby."""
         return self._has_active_scheduler(self._clock())
 
     def measure_overdue_seconds(self) -> float:
-        """How long a rejected pod has had a place without being activated, at most; 0 where no scheduler calls us."""
+        """The longest time that a rejected pod has had a place without being activated; 0 when no scheduler calls us."""
         now = self._clock()
         since = self._unschedulable_pods.find_overdue_since(self._ledger.get_pod)
         return now - since if since is not None and self._has_active_scheduler(now) else 0.0
 
     async def run(self) -> None:
-        """Do a round whenever there is reason to, until cancelled."""
+        """Do a round whenever one is due, until cancelled."""
         while True:
             await self._wait()
             await asyncio.sleep(COALESCE_SECONDS)
@@ -194,7 +194,7 @@ class PodActivator:
         chosen: list[Activation] = []
         if now >= self._api_paused_until:
             chosen = await self._choose_candidates(await self._list_candidates(now), now)
-        # Verbs were answered meanwhile: a pod that passed filter needs no activation.
+        # Verbs ran meanwhile: a pod that passed filter needs no activation.
         chosen = [activation for activation in chosen if activation.pod.uid in self._unschedulable_pods]
         for activation in chosen:
             self._activations[activation.pod.uid] = activation
@@ -229,7 +229,7 @@ class PodActivator:
                 self._end_activation(uid, "expired", backs_off=True)
 
     async def _adopt_pods(self, now: float) -> None:
-        """Count pods that an earlier process may have rejected as rejected, before any capacity that this one has seen."""
+        """Count pods that an earlier process may have rejected as rejected before this one saw any capacity."""
         if self._is_adopted or self._adopt_at is None or now < self._adopt_at:
             return
         self._is_adopted = True
@@ -240,7 +240,7 @@ class PodActivator:
                 await asyncio.sleep(0)
 
     async def _list_candidates(self, now: float) -> list[list[Candidate]]:
-        """Rejected pods that have not seen all capacity yet, most urgent first: sorted lists, to be merged."""
+        """Rejected pods that have not seen all capacity yet: lists sorted by urgency, for the caller to merge."""
         binding = {each.pod.uid for each in self._ledger.list_reservations() if not each.is_unconfirmed}
         placed_uids = binding | self._activations.keys()
         newest = self._ledger.capacity_generation
@@ -355,7 +355,7 @@ class PodActivator:
             rejection.back_off_node(activation.placement.node_name, self._clock())
 
     def _set_next_round(self, now: float) -> None:
-        """A round is due without any change when an activation or a backoff ends, and when pods are adopted."""
+        """Even if nothing changes, a round is due when an activation or a backoff ends, and when pods are adopted."""
         newest = self._ledger.capacity_generation
         times = [activation.expires_at for activation in self._activations.values()]
         times += [

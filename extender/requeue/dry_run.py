@@ -19,7 +19,7 @@ from vrampack.cards.tuned_policy import TunedPolicy
 NODES_PER_SLICE = 50
 """Nodes between two yields to the event loop: about 2 ms."""
 MAX_NODE_VISITS = 50_000
-"""Nodes visited in one round for all pods: a second and a half of work at most; the rest is left to the next round."""
+"""Nodes to visit in one round for all pods: at most a second and a half of work; the next round does the rest."""
 
 RequestShape = tuple[CardRequest, TunedPolicy, HostResources | None]
 RankedPlacement = tuple[tuple[float, str], int, Placement]
@@ -27,19 +27,19 @@ RankedPlacement = tuple[tuple[float, str], int, Placement]
 
 
 class OutlookSource(Protocol):
-    """Says what policies know beside nodes and requests."""
+    """Gives what policies know besides nodes and requests."""
 
     def get_outlook(self, policy: TunedPolicy, host: HostResources | None) -> Outlook:
-        """For requests that take so much of their host, rounded up as it is in the answer."""
+        """The outlook for requests that take this much of their host; the answer has it rounded up."""
         ...
 
 
 class DryRun:
     """A copy of the nodes that gained capacity, filled pod by pod.
 
-    `nodes_gained` is in the order of the gains, the latest first, each node with the capacity generation of its gain.
-    `placements` are counted as held. The places of a request shape are found once and kept in order; filling a node makes
-    its old places stale and adds its new ones. Hosts are taken as they are at first: they only rank.
+    `nodes_gained` has the latest gain first, each node with the capacity generation of its gain. `placements` count as
+    held. The places of a request shape are found once and stay sorted; filling a node makes its old places stale and adds
+    new ones. CPU and memory of hosts are not updated: they only rank.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class DryRun:
         self._empty_trial = TrialCluster(node for _, node in nodes_gained)
         self._filled: defaultdict[str, int] = defaultdict(int)
         self._ranked_placements: dict[tuple[RequestShape, int], list[RankedPlacement]] = {}
-        """Heaps, by shape and by how many of the nodes, the latest first, they cover."""
+        """Heaps, by shape and by how many nodes, the latest first, they cover."""
         self._exhausted: dict[RequestShape, int] = {}
         """How many of the nodes, the latest first, have no place left for the shape."""
         self._unplaceable: dict[RequestShape, int] = {}
-        """The same if nothing were placed there; shapes in `_fits_alone` fit the node after these."""
+        """The same for nodes with nothing placed on them; shapes in `_fits_alone` fit the node after these."""
         self._fits_alone: set[RequestShape] = set()
         self._visits = 0
         for placement, request in placements:
@@ -93,7 +93,7 @@ class DryRun:
         return placement
 
     async def is_unplaceable(self, pod_request: PodRequest, policy: TunedPolicy, *, since: int) -> bool:
-        """Whether there would be no place for it there even if it were the only pod."""
+        """Whether it would find no place on those nodes even if it were the only waiting pod."""
         shape, count = self._get_shape(pod_request, policy), self._count_nodes_since(since)
         while (position := self._unplaceable.get(shape, 0)) < count:
             if (
@@ -107,7 +107,7 @@ class DryRun:
         return True
 
     def _get_shape(self, pod_request: PodRequest, policy: TunedPolicy) -> RequestShape:
-        """Pods of one shape have the same places; CPU and memory are in it where the policy reads them."""
+        """The pod's shape: pods of one shape have the same places. It has CPU and memory if the policy reads them."""
         return pod_request.card_request, policy, self._outlooks.get_outlook(policy, pod_request.host).request_host
 
     def _find_placement(self, name: str, shape: RequestShape) -> Placement | None:
@@ -128,7 +128,7 @@ class DryRun:
         return ranked
 
     def _take_best(self, ranked_placements: list[RankedPlacement], excluded_nodes: Collection[str]) -> Placement | None:
-        """The best place that is not stale; the heap keeps all but stale ones."""
+        """The best place that is not stale, which stays in the heap; stale ones are removed."""
         passed_over: list[RankedPlacement] = []
         best: Placement | None = None
         while ranked_placements and best is None:

@@ -1,7 +1,7 @@
-"""The pods that filter rejected: which capacity they have seen, and which nodes they were activated for without success.
+"""The pods that filter rejected: which capacity they have seen, and for which nodes their activation failed.
 
 A pod that was rejected at capacity generation 7 can only fit capacity gained after that. A pod that passes filter, is bound
-or is gone no longer waits; if its bind fails, the scheduler itself tries it again.
+or is gone no longer waits; if its bind fails, the scheduler itself retries it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_UNSCHEDULABLE_PODS = 65_536
 UNKNOWN_POD_SECONDS = 300.0
 """How long a rejected pod may be unknown to the ledger: longer than the ledger may be stale."""
 FLUSH_SECONDS = 290.0
-"""The scheduler flushes unschedulable pods after 300 s: a pod that waited longer than this was activated by nothing else."""
+"""The scheduler flushes unschedulable pods after 300 s: only that flush brings back a pod that waited longer than this."""
 
 
 @dataclass(slots=True)
@@ -36,10 +36,10 @@ class Rejection:
     """Activated since that rejection."""
     failures: int = 0
     backs_off_until: float = 0.0
-    """It backs off until then: it is not activated for a node of `avoided_nodes` before."""
+    """Until then it is not activated for a node of `avoided_nodes`."""
     avoided_nodes: frozenset[str] = frozenset()
     retry_at: float = 0.0
-    """The API server failed to take its activation: it is not tried again before."""
+    """The API server failed to take its activation, which is not retried before then."""
 
     def back_off_node(self, node_name: str, now: float) -> None:
         """It was activated for this node and not bound there."""
@@ -67,7 +67,7 @@ class UnschedulablePods:
         return self._rejections.get(uid)
 
     def reject_pod(self, uid: str, capacity_generation: int, now: float) -> None:
-        """Filter rejected it, knowing all capacity gained up to this generation."""
+        """Filter rejected the pod, knowing all capacity gained up to this generation."""
         known = self._rejections.pop(uid, None)
         self._rejections[uid] = rejection = Rejection(capacity_generation, now)
         if known is not None:
@@ -82,7 +82,7 @@ class UnschedulablePods:
             del self._rejections[next(iter(self._rejections))]
 
     def admit_pod(self, uid: str, now: float) -> bool:
-        """Filter let it pass. True when only the scheduler's flush can have made the scheduler ask."""
+        """The pod passed filter. True when only the scheduler's flush can have made the scheduler ask."""
         known = self._rejections.pop(uid, None)
         return (
             known is not None
@@ -92,7 +92,7 @@ class UnschedulablePods:
         )
 
     def find_overdue_since(self, get_pod: Callable[[str], Pod | None]) -> float | None:
-        """Since when the pod that waits longest for its activation has had a place; None where no pod does."""
+        """Since when the pod that has waited longest for its activation has had a place; None when no pod waits."""
         return min(
             (
                 rejection.placeable_since
@@ -106,7 +106,7 @@ class UnschedulablePods:
         )
 
     def drop_resolved_pods(self, get_pod: Callable[[str], Pod | None], now: float) -> Iterator[tuple[Pod, Rejection]]:
-        """The pods that the ledger shows unbound; those that are bound or gone are forgotten."""
+        """The pods that the ledger shows as unbound; forgets those that are bound or gone."""
         for uid, rejection in list(self._rejections.items()):
             pod = get_pod(uid)
             if pod is not None and is_waiting(pod):

@@ -1,18 +1,18 @@
 """One bind, from the call to a confirmed outcome: decide, reserve, one POST, and an answer that the API server backs.
 
-Whatever the POST answered decides what happens to the reservation:
+The answer to the POST decides what happens to the reservation:
 
     201                  bound; the watch will confirm it
     409                  GET: bound by us to this node is success. At another version than the Binding's the pod only
-                         changed meanwhile: once more for that version. At the same version nothing is known: an API
-                         server answers so for errors of its own store too
+                         changed meanwhile: send it again for that version. At the same version nothing is known: an
+                         API server answers 409 for errors of its own store too
     other 4xx, too large a refusal; the place is free again
     5xx, time-out, cut   the watch by now, or a GET: bound by us to this node is success, unbound at another version than
                          the Binding's is a refusal; otherwise the outcome is not known yet: the place stays held, and
                          the answer begins with `bind outcome unknown`. `BindingFence` ends that
 
 A pod has one place: a place that an earlier bind left on another node is fenced before this bind is decided.
-Of the call only the pod's identity is trusted: its request comes from the API server's own pod.
+Of the call only the pod's identity is trusted: its request is read from the pod that the API server has.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ CONFLICT = 409
 NOT_FOUND = 404
 TOO_MANY_REQUESTS = 429
 REFUSED_RESULTS = frozenset({"conflict", "pod_gone", "uid_mismatch", "refused", "not_written", "deadline"})
-"""Results after which a place just reserved is free again, unless an earlier Binding may still land there."""
+"""Results that free the place just reserved, unless an earlier Binding may still land there."""
 API_FAILURES = frozenset({"api_error", "not_written", "deadline", "unready"})
 """Results that say nothing against the node."""
 
@@ -75,7 +75,7 @@ class StaleBinding:
 
 
 class Binder:
-    """Binds pods. Binds of one pod to one node that overlap are one bind."""
+    """Binds pods. Overlapping binds of one pod to one node are merged."""
 
     def __init__(  # noqa: PLR0913 - what a bind needs
         self,
@@ -104,7 +104,7 @@ class Binder:
         self._clock = clock
         self._now_ns = now_ns
         self._binds_in_flight: dict[BindingArgs, asyncio.Task[BindOutcome]] = {}
-        """By the whole call: a call that names a pod wrongly must not be joined to the right one."""
+        """Keyed by the whole call: a call that names a pod wrongly must not be merged with a right one."""
         self._fence = BindingFence(ledger, pods, call_seconds=settings.deadlines.bind_seconds, clock=clock)
 
     async def bind(self, args: BindingArgs) -> BindOutcome:
@@ -177,7 +177,7 @@ class Binder:
         return await self._fence_other_place(pod, args.node, deadline)
 
     async def _fence_other_place(self, pod: Pod, node_name: str, deadline: float) -> Pod | BindOutcome:
-        """The pod, once an earlier Binding of it to another node, or to cards that are gone, has landed or never will."""
+        """The pod, once it is certain that its earlier Binding to another node or to lost cards landed or never will."""
         reservation = self._ledger.get_pod_reservation(pod.uid)
         if reservation is None:
             return pod
@@ -232,7 +232,7 @@ class Binder:
     async def _send_binding(
         self, pod: Pod, node_name: str, annotations: dict[str, str], deadline: float
     ) -> BindOutcome:
-        """The one POST, and a second one if the pod had merely changed since we heard of it."""
+        """Send the POST, and a second one if the pod had merely changed since the watch showed it."""
         outcome = await self._post_binding(pod, node_name, annotations, deadline)
         if isinstance(outcome, StaleBinding):
             self._metrics.stale_bindings.inc()
@@ -245,7 +245,7 @@ class Binder:
     async def _post_binding(
         self, pod: Pod, node_name: str, annotations: dict[str, str], deadline: float
     ) -> BindOutcome | StaleBinding:
-        """One POST, and what its answer means. A pod without memory of ours is bound at any version."""
+        """One POST, and what its answer means. A pod that asks for no card memory is bound at any version."""
         remaining = deadline - self._clock()
         if remaining <= 0:
             text = f"pod {pod}: the deadline passed before the Binding was sent; nothing was bound"
@@ -267,11 +267,11 @@ class Binder:
     async def _resolve_conflict(
         self, pod: Pod, node_name: str, refusal: RefusedError, deadline: float
     ) -> BindOutcome | StaleBinding:
-        """409 means that the pod is bound, was changed or recreated, or is being deleted, or that etcd failed: ask which."""
+        """409: the pod is bound, was changed or recreated, or is being deleted, or etcd failed. GET it to learn which."""
         try:
             seen = await self._pods.get_known_pod(pod, deadline)
         except (NoAnswerError, RefusedError) as error:
-            # An earlier Binding of ours may be what we collided with: keep the place until that is known.
+            # An earlier Binding of ours may have caused the conflict: keep the place until that is known.
             self._ledger.mark_unconfirmed(pod.uid, node_name)
             return BindOutcome("api_error", f"{OUTCOME_UNKNOWN}: pod {pod}: {refusal}; then {error}")
         if seen is None:
@@ -288,7 +288,7 @@ class Binder:
     async def _resolve_no_answer(
         self, pod: Pod, node_name: str, silence: NoAnswerError, deadline: float
     ) -> BindOutcome:
-        """The Binding may have been written: only the pod shows it, on the watch by now or when it is fetched."""
+        """The Binding may have been written: only the pod tells, as the watch shows it by now or when fetched."""
         self._ledger.mark_unconfirmed(pod.uid, node_name)
         shown = self._ledger.get_pod(pod.uid)
         if shown is not None and shown.node_name:
@@ -307,14 +307,14 @@ class Binder:
         return BindOutcome("api_error", f"{OUTCOME_UNKNOWN}: pod {pod}: {silence}; not bound yet, its place is kept")
 
     def _resolve_seen_bound(self, pod: Pod, node_name: str) -> BindOutcome:
-        """A pod that is bound elsewhere has no place here, whatever became of its Bindings."""
+        """The outcome for a pod shown as bound. One that is bound elsewhere loses its place here."""
         outcome = _resolve_already_bound(pod, node_name)
         if outcome.error:
             self._ledger.forget(pod.uid, node_name)
         return outcome
 
     async def _fetch_unknown_pod(self, args: BindingArgs, deadline: float) -> Pod | BindOutcome:
-        """The pod that the ledger does not know, or why there is none to bind."""
+        """Fetch a pod that the ledger does not know; or why there is none to bind."""
         named_pod = Pod(args.pod_uid, args.pod_namespace, args.pod_name)
         try:
             seen = await self._pods.get_pod(named_pod, deadline)
@@ -343,7 +343,7 @@ class Binder:
 
 
 def _has_cards(node: Node, allocation: Allocation) -> bool:
-    """Whether the cards of an earlier allocation are still there: the node's agent may report others by now."""
+    """Whether the node still has the cards of an earlier allocation: its agent may report other cards by now."""
     cards = {(card.index, card.uuid): card.units for card in node.cards}
     shares = [(share, cards.get((share.index, share.uuid), 0)) for share in allocation.cards]
     return all(share.units == units if share.whole else share.units <= units for share, units in shares)
@@ -356,7 +356,7 @@ def _name_refusal(error: RefusedError) -> str:
 
 
 def _resolve_already_bound(pod: Pod, node_name: str) -> BindOutcome:
-    """A pod is bound once: bound by us to this node is what the call asked for."""
+    """Success if we bound the pod to this node, which is what the call asked for; otherwise a conflict."""
     is_by_us = pod.request is None or (isinstance(pod.record, Record) and pod.record.is_ours)
     if pod.node_name == node_name and is_by_us:
         return BOUND_OUTCOME

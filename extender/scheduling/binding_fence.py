@@ -1,9 +1,9 @@
-"""Settles Bindings without an answer: makes sure that a Binding that was never answered can no longer land.
+"""Settles unanswered Bindings: finds out that they landed, or makes sure that they no longer can.
 
 A Binding carries the version of the pod that it is for, and the API server refuses it for any other version. So a pod that
 is seen unbound at another version proves that the Binding has not landed and never will: its place is free. If the pod
-still has that version, the fence gives it a new one. No place is released by the clock: while the API server accepts no
-write, the place stays, and it is the pod's only one.
+still has that version, the fence gives it a new one. No place is released by a timeout: while the API server accepts no
+write, the pod keeps its place and gets no other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CONFIRM_AFTER_SECONDS = 2.0
 """A reservation older than this is looked up: the watch shows a Binding within milliseconds."""
 CONFIRM_MAX_BACKOFF_SECONDS = 15.0
 CONFIRMS_AT_ONCE = 16
-"""Pods looked up at a time: an API server that does not answer must not make each wait for all others."""
+"""Pods looked up at a time: if the API server does not answer, each lookup must not wait for all others."""
 
 
 class BindingFence:
@@ -42,7 +42,7 @@ class BindingFence:
         """The pod once it is known that its Binding landed or never will; None when the pod is gone.
 
         Afterwards an unbound pod has no place here. Raises `NoAnswerError` or `RefusedError` when it is not known; the
-        place stays. The Binding must not be on its way at the same time: what it is answered would come after this.
+        place stays. The Binding must not be under way: its answer would come after this.
         """
         seen = await self._pods.get_known_pod(reservation.pod, deadline)
         if seen is not None and not seen.node_name and seen.resource_version == reservation.binding_version:
@@ -57,7 +57,7 @@ class BindingFence:
     async def confirm_reservations(self, excluded: Collection[tuple[str, str]] = ()) -> None:
         """Look up the pods of old reservations: each ends bound, fenced or gone, or is looked up again later.
 
-        `excluded` are those whose Bindings are on their way, by uid and node.
+        `excluded` are the reservations whose Bindings are under way, by uid and node.
         """
         now = self._clock()
         waits, due_now = {}, []

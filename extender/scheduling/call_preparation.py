@@ -1,8 +1,8 @@
-"""Does the slow parts of a call ahead of it, in short steps between which other verbs have their turn.
+"""Does the slow parts of a call ahead of it, in short steps between which other verbs may run.
 
-A call is answered in one turn of the loop, from its last byte on. That is cheapest for nearly all of them; but a pod may have a
+A call is answered in one turn of the loop after its last byte. That is cheapest for nearly all calls; but a pod may have a
 thousand containers, hundreds of nodes may have changed since the last call, and a new kind of request needs one computation
-of what rules leave of each node, or of the score of each state of nodes.
+of what the rules leave of each node, or of the score of each node state.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vrampack.cards.request import PodRequest
 
 
 class CallPreparation:
-    """For any verb. The call that follows finds its pod read and the nodes summarized."""
+    """For any verb. After it, the call finds its pod read and the nodes summarized."""
 
     def __init__(self, args: ArgsReader, follower: EngineFollower) -> None:
         self._args = args
@@ -28,7 +28,7 @@ class CallPreparation:
         return self._follower.is_behind or has_large_pod(body)
 
     async def prepare_call(self, body: bytes) -> None:
-        """Read the pod if it is large, and take up what changed. What is wrong with the call is left to the call."""
+        """Read the pod if it is large, and summarize changed nodes. Errors in the call are left to the call itself."""
         if has_large_pod(body):
             for _ in self._args.read_large_pod(body):
                 await asyncio.sleep(0)
@@ -37,7 +37,7 @@ class CallPreparation:
 
 
 class RankingPreparation(CallPreparation):
-    """For filter and prioritize: the call finds the verdicts and scores of its request, too."""
+    """For filter and prioritize: the call also finds the verdicts and scores of its request."""
 
     def __init__(self, args: ArgsReader, follower: EngineFollower, ledger: Ledger, engine: Engine) -> None:
         super().__init__(args, follower)
@@ -58,12 +58,12 @@ class RankingPreparation(CallPreparation):
 
     @property
     def _may_take_long(self) -> bool:
-        """Whether the answer to any request may: under rules, under a bound, or where nodes vary."""
+        """Whether some request may take long to answer: under rules, under a bound, or when nodes vary."""
         engine = self._engine
         return self._ledger.in_force.has_rules or engine.has_bounds or engine.ranks_many_states
 
     def _find_unprepared_request(self, body: bytes) -> tuple[PodRequest, str] | None:
-        """What the pod of the call asks for by the rules and profiles in force, and its uid; None if the verdicts are there."""
+        """The pod's request under the rules and profiles in force, and its uid; None if its verdicts exist already."""
         in_force = self._ledger.in_force
         try:
             pod = self._args.peek_args(body).pod

@@ -1,8 +1,8 @@
 """Learns which requests the cluster gets, and renews the forecast of the policies that look ahead.
 
 Every pod that asks for cards is counted once, when the watch first shows it. A forecast takes tens of milliseconds, so it is
-computed in steps between which the loop goes on, and so are the ranks of all requests that are known; until all of that is there,
-the engine ranks by the forecast before.
+computed in steps between which the loop runs, and so are the ranks of all known requests; until they are complete, the engine
+ranks by the previous forecast.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PODS_PER_SLICE = 500
 
 
 class MixLearner:
-    """One for each engine. `run` until cancelled, from when all pods are listed."""
+    """One for each engine. Start `run` when all pods are listed."""
 
     def __init__(self, ledger: Ledger, engine: Engine) -> None:
         self._ledger = ledger
@@ -36,11 +36,11 @@ class MixLearner:
                 self._wake_up.set()
 
     def on_policy_changed(self) -> None:
-        """Another policy may look ahead now."""
+        """Another policy is in force, which may look ahead."""
         self._wake_up.set()
 
     async def run(self) -> None:
-        """Count the pods there are, then renew the forecast whenever enough have come."""
+        """Count the existing pods, then renew the forecast whenever enough new ones have come, until cancelled."""
         self._learned = learned = LearnedMix()
         for position, uid in enumerate([pod.uid for pod in self._ledger.list_pods()], 1):
             self._count_pod(learned, uid)

@@ -1,8 +1,8 @@
-"""Remembers where each pod was sent last, so that it is not sent at once to a node on which it failed late.
+"""Remembers where each pod was sent last, so that it is not sent straight back to a node on which it failed late.
 
-Filter and prioritize name the best node, the same one every time. If the pod then fails there after we said yes (a
-volume, a permit, its Binding), it comes back to filter without having been bound, and would be sent there for ever. So
-a node on which the pod failed ranks behind all others for this pod for a while, longer each time.
+Filter and prioritize name the best node, the same one every time. If the pod then fails there after we accepted it (a
+volume, a permit, its Binding), it comes back to filter unbound, and would be sent there for ever. So a node on which
+the pod failed ranks behind all others for this pod for a while, longer each time.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class _NodeBackoffEntry:
 
     @property
     def forgotten_at(self) -> float:
-        """When its failures count no more."""
+        """When its failures no longer count."""
         return self.until + MAX_BACKOFF_SECONDS
 
 
 @dataclass(slots=True)
 class _PodBackoff:
     target_node: str = ""
-    """The node named last, until the outcome is known."""
+    """The node to which the pod was sent last, until the outcome is known."""
     excused_node: str = ""
     """The node for which the API server failed last."""
     excused_at: float = 0.0
@@ -50,7 +50,7 @@ class NodeBackoff:
         self._pods: LRUCache[str, _PodBackoff] = LRUCache(maxsize=MAX_PODS)
 
     def back_off_target(self, uid: str) -> None:
-        """Filter is called for the pod: it was not bound on the node that was named, or that bind was called for."""
+        """Filter is called for the pod again: it was not bound on its last target, so back off that node."""
         backoff = self._pods.get(uid)
         if backoff is None or not backoff.target_node:
             return
@@ -61,20 +61,20 @@ class NodeBackoff:
         backoff.target_node = ""
 
     def record_target(self, uid: str, node_name: str) -> None:
-        """The pod is sent to this node."""
+        """The pod is sent to this node, by an answer or by a bind call."""
         backoff = self._pods.get(uid)
         if backoff is None:
             backoff = self._pods[uid] = _PodBackoff()
         backoff.target_node = node_name
 
     def record_success(self) -> None:
-        """Some pod was bound: the API server takes Bindings."""
+        """Some pod was bound, so the API server takes Bindings."""
         self._succeeded_at = self._clock()
 
     def excuse_target(self, uid: str) -> None:
-        """The API server failed, which says nothing against the node.
+        """The API server failed, which does not count against the node.
 
-        Unless it took other Bindings since it failed for the same pod on the same node: then it fails for this node.
+        Unless it took other Bindings since it last failed for this pod on this node: then the node is the cause.
         """
         backoff = self._pods.get(uid)
         if backoff is None:

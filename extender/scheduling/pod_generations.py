@@ -20,7 +20,7 @@ MAX_PINNED_PODS = 10_000
 
 
 class GenerationPin(NamedTuple):
-    """What ranks for a pod."""
+    """The generation that ranks for a pod."""
 
     generation: int
     policy: TunedPolicy
@@ -35,17 +35,17 @@ class PodGenerations:
         self._pins: LRUCache[str, GenerationPin] = LRUCache(MAX_PINNED_PODS)
 
     def begin_generation(self) -> int:
-        """Another configuration is in force; its number."""
+        """Another configuration is in force. Returns its generation."""
         self.current += 1
         return self.current
 
     def pin_pod(self, uid: str, pod_request: PodRequest) -> int:
-        """Filter let the pod through: what is in force now ranks for it. The generation."""
+        """The pod passed filter: the configuration in force ranks for it. Returns its generation."""
         self._pins[uid] = GenerationPin(self.current, self._engine.choose_policy(pod_request))
         return self.current
 
     def get_generation(self, uid: str) -> int:
-        """The one that ranks for the pod."""
+        """The generation that ranks for the pod."""
         pin = self._pins.get(uid)
         return self.current if pin is None else pin.generation
 

@@ -2,8 +2,8 @@
 
 A node without room stays without room until some node gains some. So a rejection holds for the same set of names, in any
 order, until the ledger's capacity generation rises. The reason given for a name may be older than the node's last change,
-but never of another kind: whether a pod could fit after an eviction depends on the cards that nodes have, and with these
-the ledger's cards generation rises.
+but never of another kind: whether a pod could fit after an eviction depends only on the cards that nodes have, and when
+those change the ledger's cards generation rises.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from policies.engine.engine import VerdictKey
 from policies.engine.segmented_cache import SegmentedCache
 
 MAX_CACHED_BYTES = 24 * 1024 * 1024
-"""16 rejections by 8,000 nodes: few shapes at a time fit nowhere."""
+"""16 rejections by 8,000 nodes: few shapes fit nowhere at the same time."""
 BYTES_PER_NAME = 128
 """A name of 30 letters and its place in a set."""
 
 
 class RejectionGeneration(NamedTuple):
-    """Of the ledger, when the rejection was made."""
+    """The ledger's generations when the rejection was made."""
 
     capacity: int
     cards: int
@@ -30,7 +30,7 @@ class RejectionGeneration(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CachedRejection:
-    """An answer by which no name passes."""
+    """An answer in which no node passes."""
 
     names: frozenset[str]
     generation: RejectionGeneration
@@ -45,15 +45,15 @@ class CachedRejection:
     def matches_call(self, names: Sequence[str], generation: RejectionGeneration) -> bool:
         """Whether it is the answer for these names now.
 
-        A scheduler names no node twice, so as many names as these that are all among these are these. Making a set of
-        them first would cost a fifth of the whole answer.
+        A scheduler names no node twice, so equally many names that are all in `self.names` are the same set. Building a
+        set of them first would cost a fifth of the whole answer.
         """
         is_current = generation == self.generation
         return is_current and len(names) == len(self.names) and self.names.issuperset(names)
 
 
 class RejectionCache:
-    """For pods that find every node as other pods with an equal key do (see `Engine.find_verdict_key`)."""
+    """For pods whose verdict key (`Engine.find_verdict_key`) says that they get the same verdict on every node."""
 
     def __init__(self) -> None:
         self._rejections: SegmentedCache[VerdictKey, CachedRejection] = SegmentedCache(

@@ -1,11 +1,11 @@
 """Asks a second policy about the decisions of the one in force, to count how often it would choose another node. It never acts.
 
-    reply --> queue --> the ledger is still what the decision found: judged, same or other
+    reply --> queue --> the ledger is unchanged since the decision: judged, same or other
                   |     it has changed: stale
                   '--> resting, full, or a pod from which cards are kept: skipped
 
-After each judgement it rests nine times as long as that took, so it uses at most a tenth of the loop's time. It has tables of its
-own, so the cache of the policy in force is not affected.
+After each judgement it rests nine times as long as that took, so it uses at most a tenth of the loop's time. It has its own
+verdict tables, so the cache of the policy in force is not affected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vrampack.cards.request import PodRequest
 REST_FACTOR = 9.0
 """Seconds of rest for each second of work: a tenth of the time is work."""
 QUEUE_LENGTH = 8
-"""Decisions that wait: with more the ledger would have changed before their turn."""
+"""The most decisions that wait: the ledger would change before any more of them had their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class RankedPod:
 
 
 class ShadowJudge:
-    """`run` until cancelled; without a shadow policy it waits for nothing."""
+    """Judges decisions in `run`, until cancelled; without a shadow policy it stays idle."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class ShadowJudge:
     def note_decision(
         self, uid: str, pod_request: PodRequest, names: Sequence[str], best: str, avoided: frozenset[str]
     ) -> None:
-        """Of these nodes `best` was ranked first. Its reply is written before anything is judged."""
+        """`best` was ranked first among these nodes. The reply is written before anything is judged."""
         if self._policy is None:
             return
         if self._ledger.get_priority_floor(uid) is not None or self._is_resting or self._queue.full():

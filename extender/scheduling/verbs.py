@@ -1,4 +1,4 @@
-"""Filter, prioritize and bind: from a body to an answer. Nothing here changes the ledger but bind.
+"""Filter, prioritize and bind: from a body to an answer. Only bind changes the ledger.
 
 A rejection is an answer, with a reason for each node; `Error` and HTTP errors are for our own failures. Which verb chooses
 the node is set for each scheduler: prioritize by the highest score, or filter by letting only that node pass, so that the
@@ -44,7 +44,7 @@ SCORES = (MAX_SCORE, 5, 4, 3, 2, 1)
 
 
 class FilterListener(Protocol):
-    """Hears of every call of filter."""
+    """Is told of every call of filter."""
 
     def on_filter_called(self, scheduler_name: str) -> None:
         """A scheduler of this name asked about some pod, ours or not."""
@@ -90,7 +90,7 @@ class Verbs:
     def filter(self, body: bytes) -> VerbResponse:
         """Which of the named nodes can take the pod now; always HTTP 200.
 
-        A pod that runs already is asked about when it is resized in place: its memory is held where it is, and cannot
+        The scheduler also asks about a running pod that is resized in place: its card memory stays where it is, and cannot
         be resized.
         """
         problem = self._readiness.find_unready_reason()
@@ -116,10 +116,10 @@ class Verbs:
         return self._filter_unbound_pod(scheduling_request, pod_request, names)
 
     def prioritize(self, body: bytes) -> VerbResponse:
-        """Scores of the best nodes, best first. There is no place for an error: 400 malformed, 503 not ready.
+        """Scores of the best nodes, best first. The answer has no field for an error: 400 malformed, 503 not ready.
 
-        A node that is not in the answer scores 0, as the scheduler adds it up (`prioritizeNodes` in schedule_one.go of
-        kube-scheduler): a thousand zeros would only be written here and read there.
+        The scheduler gives 0 to a node that is not in the answer (`prioritizeNodes` in kube-scheduler's schedule_one.go),
+        so zeros are left out.
         """
         problem = self._readiness.find_unready_reason()
         if problem:
@@ -207,7 +207,7 @@ class Verbs:
     def _rank_nodes(
         self, scheduling_request: SchedulingRequest, pod_request: PodRequest, names: Sequence[str], count: int
     ) -> list[str]:
-        """The best nodes, best first. The node of a Binding that was not answered comes before all: bind ends it there."""
+        """The best nodes, best first. The node of an unanswered Binding comes first: another bind there settles it."""
         uid = scheduling_request.pod.uid
         avoided = self._node_backoff.list_avoided_nodes(uid)
         ranked = self._engine.rank_nodes(names, pod_request, uid, count, avoided)
@@ -219,7 +219,7 @@ class Verbs:
         return [reservation.node_name, *(name for name in ranked if name != reservation.node_name)][:count]
 
     def _reserve_node(self, scheduling_request: SchedulingRequest, pod_request: PodRequest, node_name: str) -> None:
-        """The scheduler is told this node: remember the place until it binds the pod."""
+        """The scheduler is about to be told this node: remember the place until it binds the pod."""
         uid = scheduling_request.pod.uid
         evaluation = self._engine.evaluate_node(node_name, pod_request, uid)
         if isinstance(evaluation, ScoredCards):

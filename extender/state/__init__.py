@@ -1,4 +1,4 @@
-"""The extender's state: the ledger, what keeps it in step with the API server, and what is kept for pods that are not bound yet.
+"""The extender's state: the ledger, its synchronization with the API server, and the places kept for unbound pods.
 
 Start with `ledger.py`; `sync.py` feeds it from the API server. Nothing here decides where a pod goes.
 """

@@ -23,18 +23,18 @@ from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import CardRequest
 
 MAX_EVALUATED_SHAPES = 64
-"""Request shapes of pending pods that a scrape evaluates, those of most pods first, at 1 ms each with 5,000 nodes."""
+"""How many request shapes of pending pods a scrape evaluates, the commonest first, at 1 ms each with 5,000 nodes."""
 PODS_PER_SLICE = 5_000
 """Pods between two yields to the event loop: about a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerSnapshot:
-    """The ledger as a scrape found it: values that never change, so that another thread may render them."""
+    """The ledger as a scrape found it: immutable values, so that another thread may render them."""
 
     nodes: tuple[Node, ...]
     pods: tuple[Pod, ...]
-    """Those that wait: unbound and not terminating."""
+    """The pods that wait: unbound and not terminating."""
     reservations: tuple[Reservation, ...]
     node_text: bytes
     """What `NodeSeries` rendered."""
@@ -44,9 +44,9 @@ class LedgerSnapshot:
     now: float
     """Seconds of the ledger's clock."""
     overdue_seconds: float = 0.0
-    """How long the pod that waits longest for its activation has had a place."""
+    """The longest time that a rejected pod has had a place without being activated."""
     summaries: ClusterSummaries = field(default_factory=ClusterSummaries)
-    """Of these nodes, or of what they were a while ago: the snapshot's own, to be brought up to date by its reader."""
+    """Of these nodes or of earlier states of them: a private copy, which its reader brings up to date."""
 
 
 class SnapshotTaker:
@@ -105,16 +105,16 @@ class LedgerCollector(Collector):
         over = sum(card.is_overcommitted for node in nodes for card in node.cards)
         yield _count_pending_pods(nodes, snapshot.pods, snapshot.summaries)
         yield GaugeMetricFamily(
-            "vrampack_reservations", "Places whose Binding is not yet seen.", len(snapshot.reservations)
+            "vrampack_reservations", "Places whose Binding the watch has not shown yet.", len(snapshot.reservations)
         )
-        yield GaugeMetricFamily("vrampack_reservation_oldest_age_seconds", "Age of the oldest of them.", oldest)
+        yield GaugeMetricFamily("vrampack_reservation_oldest_age_seconds", "Age of the oldest reservation.", oldest)
         yield GaugeMetricFamily("vrampack_overcommitted_cards", "Cards that hold more than they have; must be 0.", over)
         yield GaugeMetricFamily(
             "vrampack_cache_synced", "1 when the ledger is complete and fresh.", int(snapshot.is_synced)
         )
         yield GaugeMetricFamily(
             "vrampack_activation_overdue_seconds",
-            "How long a rejected pod has had a place without being activated for it, at most.",
+            "The longest time that a rejected pod has had a place without being activated for it.",
             snapshot.overdue_seconds,
         )
         legacy = GaugeMetricFamily(
@@ -128,7 +128,7 @@ class LedgerCollector(Collector):
         yield legacy
         activity = GaugeMetricFamily(
             "vrampack_watch_last_event_timestamp_seconds",
-            "When the last event, bookmark or end of a list came.",
+            "When the last event, bookmark or end of a list came, in Unix seconds.",
             labels=["resource"],
         )
         for resource, at in sorted(snapshot.last_activity_at.items()):
@@ -137,7 +137,7 @@ class LedgerCollector(Collector):
 
 
 def _count_pending_pods(nodes: list[Node], pods: Iterable[Pod], summaries: ClusterSummaries) -> Metric:
-    """Why pods wait: `fits` is the scheduler's turn, `fragmented` that a node's sum would do."""
+    """Why pods wait: `fits` means that it is the scheduler's turn, `fragmented` that some node's total is enough."""
     counts = {"fits": 0, "fragmented": 0, "full": 0, "never": 0, "other": 0}
     asked = Counter(pod.request.card_request for pod in pods if pod.request is not None)
     if asked:
@@ -146,7 +146,7 @@ def _count_pending_pods(nodes: list[Node], pods: Iterable[Pod], summaries: Clust
     pending = GaugeMetricFamily(
         "vrampack_pending_pods",
         "Unbound pods by what the ledger says of them: fits, fragmented (a node has enough, no card has), full, never; "
-        "other: of a shape that too few pods have to be evaluated.",
+        "other: a shape of too few pods to be evaluated.",
         labels=["reason"],
     )
     for reason, count in counts.items():
@@ -159,7 +159,7 @@ def _is_pending(pod: Pod) -> bool:
 
 
 class _PendingReasons:
-    """All nodes, summarized: what a request costs does not depend on what it says."""
+    """Finds the reason for a request in summaries of all nodes, at the same cost for every request."""
 
     def __init__(self, nodes: Collection[Node], summaries: ClusterSummaries) -> None:
         self._summaries = summaries
@@ -167,7 +167,7 @@ class _PendingReasons:
         self._most_free_units = max((node.free_units for node in nodes), default=0)
 
     def count_pods(self, asked: Mapping[CardRequest, int]) -> Iterable[tuple[str, int]]:
-        """Reasons, each with so many pods, some of them several times."""
+        """Pairs of a reason and a number of pods; a reason may come several times."""
         shapes: Counter[CardRequest] = Counter()
         for request, count in asked.items():
             shapes[self._summaries.hardware.narrow_request(request)] += count

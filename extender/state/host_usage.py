@@ -1,10 +1,10 @@
-"""How much CPU and main memory hosts have left, by what the API server shows. It is kept only while a policy in force needs it.
+"""How much CPU and main memory hosts have left, as the API server shows it. Kept only while a policy in force needs it.
 
     nodes: allocatable --.
     pods, ours or not ---+--> sums by node --> `HostRooms`, in steps --> ranks of policies that read them
 
-Only ranks depend on it: no verdict, no capacity generation. A pod counts from when the watch shows it bound. After a reload that
-first brings such a policy the sums are complete with the next lists; no host is known before.
+Only ranks depend on it: no verdict, no capacity generation. A pod counts once the watch shows it bound. After a reload that
+first brings such a policy, no host is known until the next lists make the sums complete.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class HostUsage:
         self._used: dict[str, HostResources] = {}
 
     def set_kept(self, *, is_kept: bool) -> bool:
-        """Whether a policy in force reads this from now on; true where both lists are needed before it can."""
+        """Set whether a policy in force reads this from now on. Returns true when both lists are needed before it can."""
         has_begun = is_kept and not self.is_kept
         if self.is_kept and not is_kept:
             for name in list(self.rooms.rooms):
@@ -43,7 +43,7 @@ class HostUsage:
         return has_begun
 
     def read_request(self, spec: PodSpec) -> HostResources | None:
-        """What a pod asks of its host; None where no policy asks for that."""
+        """What a pod asks of its host; None when no policy needs it."""
         return read_host_request(spec) if self.is_kept else None
 
     def update_node(self, node: NodeObject) -> None:
@@ -51,7 +51,7 @@ class HostUsage:
             self.update_host(node.metadata.name, read_allocatable_host(node))
 
     def update_host(self, name: str, allocatable: HostResources | None) -> None:
-        """What kubelet offers there; None where it does not say."""
+        """Set what kubelet offers there; None when it does not say."""
         if allocatable is None:
             self._allocatable.pop(name, None)
         else:
@@ -64,7 +64,7 @@ class HostUsage:
             self.rooms.changes.forget_removed_nodes(self._allocatable)
 
     def update_pod(self, pod: PodObject) -> HostResources | None:
-        """Count any pod: those without cards take CPU as well. Returns its request, as `read_request` does."""
+        """Count any pod, as pods without cards take CPU too. Returns its request, as `read_request` does."""
         if not self.is_kept:
             return None
         node_name, request = pod.spec.node_name or "", read_host_request(pod.spec)
@@ -90,11 +90,11 @@ class HostUsage:
             self._publish(known[0])
 
     def begin_list(self) -> frozenset[str] | None:
-        """A list of all pods begins: the uids of those that count, None where nothing is kept. Call `end_list` with it."""
+        """A list of all pods begins. Returns the uids counted so far, None when nothing is kept; pass it to `end_list`."""
         return frozenset(self._pods) if self.is_kept else None
 
     def end_list(self, known_before: Collection[str] | None, listed: Collection[str]) -> None:
-        """The list is complete, and so are the sums if they were kept from its beginning on."""
+        """The list is complete, and so are the sums if they were kept since it began."""
         if known_before is None or not self.is_kept:
             return
         for uid in known_before:

@@ -11,14 +11,14 @@ from vrampack.cards.pod import Pod
 
 
 class SettledPod(NamedTuple):
-    """A pod, and what it is by other settings."""
+    """A pod, and the same pod as other settings read it."""
 
     before: Pod
     after: Pod
 
 
 class KnownPods:
-    """The last that was seen of each pod."""
+    """The latest state seen of each pod."""
 
     def __init__(self) -> None:
         self._pods: dict[str, Pod] = {}
@@ -43,11 +43,11 @@ class KnownPods:
         return [self._pods[uid] for uid in self._bound.list_pods(name)]
 
     def select_pods(self, uids: Iterable[str]) -> list[Pod]:
-        """Those of these uids."""
+        """The pods with these uids, which must all be known."""
         return [self._pods[uid] for uid in uids]
 
     def settle_unbound(self, in_force: PlacementInForce, settled_pods: Mapping[str, SettledPod]) -> None:
-        """Read those that are bound to no node by these settings; `settled_pods` were read so already, by uid."""
+        """Apply these settings to the unbound pods; `settled_pods`, by uid, are those already read by them."""
         for uid in self._unbound:
             pod, settled = self._pods[uid], settled_pods.get(uid)
             if settled is not None and settled.before is pod and in_force.has_labels_of(settled.after):
@@ -56,13 +56,13 @@ class KnownPods:
                 self._pods[uid] = in_force.settle_pod(pod)
 
     def settle_namespace(self, name: str, in_force: PlacementInForce) -> None:
-        """Read those of this namespace again that are bound to no node."""
+        """Apply the settings again to the unbound pods of this namespace."""
         for pod in self.list_unbound():
             if pod.namespace == name:
                 self._pods[pod.uid] = in_force.settle_pod(pod)
 
     def put_pod(self, pod: Pod) -> Pod | None:
-        """Add or replace it. What was known of it."""
+        """Add or replace the pod. Returns what was known of it."""
         known = self._pods.get(pod.uid)
         self._pods[pod.uid] = pod
         if known is not None and known.node_name and known.node_name != pod.node_name:
@@ -75,7 +75,7 @@ class KnownPods:
         return known
 
     def remove_pod(self, uid: str) -> Pod | None:
-        """What was known of it."""
+        """Remove the pod. Returns what was known of it."""
         pod = self._pods.pop(uid, None)
         self._unbound.pop(uid, None)
         if pod is not None and pod.node_name:
@@ -84,5 +84,5 @@ class KnownPods:
 
 
 def get_holding_fields(pod: Pod) -> tuple[object, ...]:
-    """What decides what a bound pod holds, and for which tenant."""
+    """The fields that decide what a bound pod holds, and for which tenant."""
     return pod.node_name, pod.record, pod.request, pod.rule_labels

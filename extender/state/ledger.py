@@ -76,7 +76,7 @@ class Ledger:
 
     @property
     def generation(self) -> int:
-        """Rises with every change of any node."""
+        """Rises with every change to any node."""
         return self._changes.nodes.generation
 
     @property
@@ -86,7 +86,7 @@ class Ledger:
 
     @property
     def cards_generation(self) -> int:
-        """Rises when a node comes or goes, or has other cards: whatever they hold, a reason never to fit there may be another."""
+        """Rises when a node comes or goes, or has other cards: why a pod can never fit there may have changed."""
         return self._changes.cards_generation
 
     def add_listener(self, listener: LedgerListener) -> None:
@@ -112,9 +112,9 @@ class Ledger:
         rules: LedgerRules | None = None,
         nodes: dict[str, Node] | None = None,
     ) -> None:
-        """Read waiting pods by these settings, and have these nodes, built under `rules`. Call `apply_placement`.
+        """Put settings, and nodes built under `rules`, into force in one step. Only `apply_placement` calls this.
 
-        `settled_pods` are those that were read by them already, by uid.
+        `settled_pods` are the waiting pods, by uid, that these settings were applied to already.
         """
         self.in_force = in_force
         self._pods.settle_unbound(in_force, settled_pods)
@@ -123,19 +123,19 @@ class Ledger:
             self._changes.record_all_changed(len(nodes))
 
     def update_namespace(self, name: str) -> None:
-        """It has other labels: its waiting pods may be under other rules, and fit where they did not."""
+        """The namespace has other labels: other rules may apply to its waiting pods, which may fit where they did not."""
         self._pods.settle_namespace(name, self.in_force)
         self._changes.record_capacity_gains(self._nodes.keys())
 
     def list_nodes_gained_since(self, generation: int) -> list[tuple[int, Node]]:
-        """The nodes that gained room after this capacity generation, the latest first, each with its own."""
+        """The nodes that gained room after this capacity generation, the latest first, each with that of its gain."""
         return [(gained_at, self._nodes[name]) for name, gained_at in self._changes.list_gained_since(generation)]
 
     def get_node(self, name: str) -> Node | None:
         return self._nodes.get(name)
 
     def list_nodes(self) -> list[Node]:
-        """All nodes, those without cards too, by name."""
+        """All nodes by name, including those without cards."""
         return [self._nodes[name] for name in sorted(self._nodes)]
 
     def get_pod(self, uid: str) -> Pod | None:
@@ -163,7 +163,7 @@ class Ledger:
         return self._clock() - reservation.made_at
 
     def list_nodes_changed_since(self, generation: int) -> list[str] | None:
-        """The nodes that changed, were added or removed after that generation; None when that is forgotten: any may have."""
+        """The nodes that changed, came or went after that generation; None when it is too old to tell: assume all."""
         return self._changes.nodes.list_changed_since(generation)
 
     def list_nominees(self, name: str) -> list[Pod]:
@@ -172,7 +172,7 @@ class Ledger:
         return self._pods.select_pods(uid for uid in nominees if self.get_reservation(uid, name) is None)
 
     def mark_node_changed(self, name: str) -> None:
-        """Followers of changes must see the node again: what it holds will be gone, or what is kept on it is another."""
+        """Record a change that the node itself does not show: its pods are terminating, or other cards are kept on it."""
         if name in self._nodes:
             self._changes.record_node_change(name)
 
@@ -189,7 +189,7 @@ class Ledger:
         )
 
     def release_nominated_capacity(self, name: str) -> None:
-        """What was kept on the node for a nominated pod is room for others again."""
+        """Give the cards that were kept on the node for a nominated pod back to other pods."""
         if name in self._nodes:
             self._changes.record_capacity_gain(name)
 
@@ -217,7 +217,7 @@ class Ledger:
             self._rebuild_nodes(self._rules.put_node(facts.name, facts))
 
     def remove_node(self, name: str) -> None:
-        """Its pods are kept: they count again if the node comes back before they are gone."""
+        """Remove the node. Its pods stay known, and count again if the node comes back before they are gone."""
         if self._facts.pop(name, None) is not None:
             self._rebuild_nodes(self._rules.put_node(name, None))
 
@@ -228,7 +228,7 @@ class Ledger:
             self._put_pod(pod)
 
     def update_fetched_pod(self, pod: Pod) -> None:
-        """The API server was asked for this one pod: newer than a list that is under way."""
+        """The pod was fetched by itself: it is newer than a list that is under way."""
         self._fetched.add(pod.uid)
         self.update_pod(pod)
 
@@ -242,19 +242,19 @@ class Ledger:
         self._changes.tell_pod_resolved(uid)
 
     def begin_list(self) -> RelistBaseline:
-        """Call before the first page of a list of all pods is asked for."""
+        """Call before requesting the first page of a list of all pods."""
         self._fetched.clear()
         return RelistBaseline(frozenset(self._pods.list_uids()), frozenset(each.pod.uid for each in self._reservations))
 
     def update_listed_pod(self, pod: Pod) -> None:
-        """A list says more than the watch before it: it may take back even a binding (a restored backup)."""
+        """A list overrides the watch before it: it may even take back a binding (a restored backup)."""
         if pod.uid in self._fetched:
             self.update_pod(pod)
         else:
             self._put_pod(pod)
 
     def end_list(self, baseline: RelistBaseline, listed: set[str]) -> None:
-        """Release everything that was known before the list began and that is not in it: a uid never comes back.
+        """Release every pod that was known before the list began and is not in it: a uid never comes back.
 
         A pod that was fetched meanwhile is no exception: the answer may be older than the list's snapshot.
         """
@@ -292,7 +292,7 @@ class Ledger:
             self._reservations.put_reservation(replace(known, is_unconfirmed=True))
 
     def forget(self, uid: str, node_name: str) -> None:
-        """The Binding was refused for certain, or is fenced: the place is free again."""
+        """Free the place: its Binding was definitely refused, or is fenced."""
         if self.get_reservation(uid, node_name) is not None:
             self._release_reservation(uid)
 
@@ -327,7 +327,7 @@ class Ledger:
             self._changes.tell_pod_resolved(pod.uid)
 
     def _put_bound_pod(self, known: Pod | None, pod: Pod) -> set[str]:
-        """Its node, if that is to be rebuilt: what the pod holds there is another."""
+        """Returns the pod's node if it must be rebuilt because the pod now holds something else there."""
         if known is None or get_holding_fields(known) != get_holding_fields(pod):
             return {pod.node_name}
         if known.is_terminating != pod.is_terminating:
@@ -335,7 +335,7 @@ class Ledger:
         return set()
 
     def _update_nomination(self, known: Pod | None, pod: Pod | None) -> None:
-        """What was kept for the pod on the node of its former nomination is room for others again."""
+        """Follow a changed nomination: the cards kept on the former node are room for others again."""
         before, now = get_nomination(known), get_nomination(pod)
         if before == now and (not now or has_equal_claim(known, pod)):
             return
@@ -355,17 +355,17 @@ class Ledger:
             self._rebuild_node(name)
 
     def _drop_reservation(self, uid: str) -> set[str]:
-        """Remove the pod's reservation; the node to be rebuilt, if there was one."""
+        """Remove the pod's reservation. Returns the node to rebuild, if there was one."""
         name = self._reservations.remove_reservation(uid)
         return {name} if name else set()
 
     def _rebuild_nodes(self, names: Iterable[str]) -> None:
-        """Those that have other cards, or of which other cards are reserved."""
+        """Rebuild nodes that have other cards, or of which other cards are reserved."""
         for name in sorted(names):
             self._rebuild_node(name, has_other_cards=True)
 
     def _rebuild_node(self, name: str, *, has_other_cards: bool = False) -> None:
-        """Recompute one node, after any change of it."""
+        """Recompute one node after any change to it."""
         self._changes.record_node_change(name)
         facts = self._facts.get(name)
         if facts is None:

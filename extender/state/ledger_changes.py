@@ -1,4 +1,4 @@
-"""What changed in the ledger and when: generations for those who follow at their own pace, and calls for those who listen."""
+"""What changed in the ledger and when: generations for followers that poll, and calls for listeners."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class LedgerChanges:
         self.capacity_generation = 0
         """Rises with every change by which a node gains room, and with every change of the policy."""
         self.cards_generation = 0
-        """Rises when a node comes or goes, or has other cards: whatever they hold, a reason never to fit there may be another."""
+        """Rises when a node comes or goes, or has other cards: why a pod can never fit there may have changed."""
         self._capacity_gained_at: dict[str, int] = {}
         """The capacity generation of each node, the latest last."""
         self.nodes = NodeChangeLog()
@@ -27,7 +27,7 @@ class LedgerChanges:
         self._listeners.append(listener)
 
     def list_gained_since(self, generation: int) -> Iterator[tuple[str, int]]:
-        """The nodes that gained room after this capacity generation, the latest first, each with its own."""
+        """The nodes that gained room after this capacity generation, the latest first, each with that of its gain."""
         return takewhile(lambda each: each[1] > generation, reversed(self._capacity_gained_at.items()))
 
     def record_node_change(self, name: str) -> None:
@@ -50,7 +50,7 @@ class LedgerChanges:
         self._tell_capacity_gained()
 
     def record_capacity_gains(self, names: Collection[str]) -> None:
-        """All of these at once; no other node is known to have gained any."""
+        """Record that these nodes gained room, and drop the record of every other gain."""
         self.capacity_generation += 1
         self._capacity_gained_at = dict.fromkeys(names, self.capacity_generation)
         self._tell_capacity_gained()

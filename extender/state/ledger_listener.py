@@ -1,4 +1,4 @@
-"""What the ledger tells others."""
+"""The interface through which the ledger announces changes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class LedgerListener(Protocol):
         """Some node changed, came or went; `Ledger.generation` has risen."""
 
     def on_capacity_gained(self) -> None:
-        """Some node has room that it had not; `Ledger.capacity_generation` has risen."""
+        """Some node gained room; `Ledger.capacity_generation` has risen."""
 
     def on_pod_added(self, uid: str) -> None:
-        """An unbound pod is known that was not."""
+        """A new unbound pod is known."""
 
     def on_pod_resolved(self, uid: str) -> None:
         """The pod is bound or terminating, or is gone: it no longer needs a place."""
 
     def on_problem_found(self, problem: LedgerProblem) -> None:
-        """Something is wrong on a node that was not wrong at its last count."""
+        """A node has a problem that it did not have at its last count."""

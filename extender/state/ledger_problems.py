@@ -21,11 +21,11 @@ class LedgerProblem:
     text: str
     pod: Pod | None = None
     card: int | None = None
-    """The index of the card that it is about, if it is about one."""
+    """The index of the card concerned, if it concerns one."""
 
     @property
     def subject(self) -> str:
-        """With the kind, the same while the problem is the same: the uid of the pod, or the text."""
+        """Identifies the problem together with its kind: the uid of the pod, or the text."""
         return self.pod.uid if self.pod is not None else self.text
 
 
@@ -36,7 +36,7 @@ class ReportedProblems:
         self._reported: dict[str, frozenset[tuple[str, str]]] = {}
 
     def find_new_problems(self, node: Node, holds: Iterable[Hold]) -> list[LedgerProblem]:
-        """What is wrong on the node and was not before."""
+        """The problems of the node that it did not have at its last count."""
         found = {(problem.kind, problem.subject): problem for problem in find_problems(node, holds)}
         reported = self._reported.get(node.name, frozenset())
         self._reported[node.name] = frozenset(found)

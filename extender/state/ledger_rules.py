@@ -1,4 +1,4 @@
-"""The rules in force, as the ledger needs them: what they ask of pods, and which cards they reserve."""
+"""The rules in force, as the ledger needs them: what they demand of pods, and which cards they reserve."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from vrampack.cards.rules import PlacementRules, ReservedCardIndex
 
 
 class LedgerRules:
-    """Fed with every node that changes. Rules of another file are another object, fed with all nodes."""
+    """Is fed every node that changes. New rules are a new object, which is first fed all nodes."""
 
     def __init__(self, rules: PlacementRules) -> None:
         self.rules = rules
         self._reserved_cards = ReservedCardIndex(rules.reserves)
 
     def put_node(self, name: str, facts: NodeFacts | None) -> set[str]:
-        """Replace what is known of the node; None removes it. This node, and those of which other cards are reserved now."""
+        """Replace or, with None, remove a node. Returns it and the nodes whose reserved cards changed with it."""
         return {name} | self._reserved_cards.put_node(name, facts)
 
     def build_node(

@@ -1,7 +1,7 @@
-"""Labels of namespaces, where a selector of the configuration in force asks for them.
+"""Labels of namespaces, kept when a selector of the configuration in force needs them.
 
-    no selector asks --> nothing is watched
-    one asks         --> listed, then watched: the labels that selectors name, of every namespace
+    no selector needs any --> nothing is watched
+    one does              --> all namespaces are listed, then watched, for the labels that selectors name
 
 A pod of a namespace that has not been seen yet might get past a rule, so verbs answer that they are not ready for it.
 """
@@ -29,14 +29,14 @@ LabelPairs = tuple[tuple[str, str], ...]
 
 
 class NamespaceListener(Protocol):
-    """Hears of changes, inside the step that made them."""
+    """Is told of changes, inside the step that made them."""
 
     def update_namespace(self, name: str) -> None:
-        """The namespace has other labels than it had."""
+        """The labels of the namespace have changed."""
 
 
 class NamespaceLabels:
-    """The labels of these keys, by namespace."""
+    """The labels with these keys, by namespace."""
 
     def __init__(self, keys: Collection[str] = ()) -> None:
         self.keys = frozenset(keys)
@@ -49,7 +49,7 @@ class NamespaceLabels:
         return list(self._labels)
 
     def put_labels(self, name: str, labels: LabelPairs | None) -> bool:
-        """Replace what is known of it; None: it is gone. Whether that is something else."""
+        """Replace the labels of a namespace; None: it is gone. Returns whether that changed anything."""
         before = self._labels.pop(name, None)
         if labels is not None:
             self._labels[name] = labels
@@ -62,7 +62,7 @@ class NamespaceLabels:
 
 
 class PlacementInForce:
-    """What the configuration says of single pods, with what is known of their namespaces."""
+    """What the configuration says about single pods, given the labels of their namespaces."""
 
     def __init__(self, settings: PlacementSettings = NO_SETTINGS, namespaces: NamespaceLabels | None = None) -> None:
         self.settings = settings
@@ -83,14 +83,14 @@ class PlacementInForce:
         return self._namespaces.label_pod(pod) is pod
 
     def find_unready_reason(self, namespace: str) -> str:
-        """Why nothing can be said of pods of this namespace yet; empty when it can."""
+        """Why pods of this namespace cannot be judged yet; empty when they can."""
         if not self._reads_namespaces or namespace in self._namespaces:
             return ""
         return f"namespace {namespace} is not seen yet, and rules or profiles ask for its labels"
 
 
 class NamespaceSink:
-    """Namespaces of a reflector into the labels of these keys."""
+    """A reflector's sink: feeds namespaces into a `NamespaceLabels`."""
 
     def __init__(self, labels: NamespaceLabels, listener: NamespaceListener, metrics: ExtenderMetrics) -> None:
         self.labels = labels
@@ -131,16 +131,16 @@ class NamespaceSink:
         self._listed.add(reference.name)
 
     def on_contact(self) -> None:
-        """Labels change seldom, and nothing is refused for their age."""
+        """Ignored: labels change seldom, and nothing is refused for their age."""
 
     def _put_labels(self, name: str, labels: LabelPairs | None) -> None:
-        """What the first list says is not in force yet: who waited for it reads all pods by it."""
+        """The first list announces nothing: the caller that waits for it applies the labels to all pods."""
         if self.labels.put_labels(name, labels) and self._is_listed.is_set():
             self._listener.update_namespace(name)
 
 
 class NamespaceWatcher:
-    """Runs at most one reflector: that of the configuration in force. `run` until cancelled."""
+    """Runs at most one reflector: that of the configuration in force. `run` runs until cancelled."""
 
     def __init__(self, api: Api, listener: NamespaceListener, metrics: ExtenderMetrics) -> None:
         self._api = api
@@ -154,9 +154,9 @@ class NamespaceWatcher:
             await asyncio.Event().wait()
 
     async def watch_labels(self, keys: Collection[str], *, timeout_seconds: float | None) -> NamespaceLabels:
-        """The labels of these keys of all namespaces, listed, and followed from now on; `run` must run.
+        """The labels with these keys of all namespaces, listed, and followed from now on; `run` must be running.
 
-        Raises `SettingsError` where they cannot be read in time: what was followed before still is.
+        Raises `SettingsError` when they cannot be read in time; the labels followed before still are.
         """
         if self._running is not None and self._running[0].labels.keys >= set(keys):
             return self._running[0].labels
@@ -176,7 +176,7 @@ class NamespaceWatcher:
         return sink.labels
 
     def end_unused(self, keys: Collection[str]) -> None:
-        """Nothing in force asks for more than these keys."""
+        """Stop watching if nothing in force needs labels; these are the keys still needed."""
         if not keys:
             self._replace(None)
 

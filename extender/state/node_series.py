@@ -1,7 +1,7 @@
-"""The metrics that each node has, as text: it is kept until the node is another object.
+"""The metrics of each node, as text that is cached until the node changes.
 
-A scrape of 5,000 nodes has 20,000 such lines, and few of them change from one scrape to the next. A thread that rendered all of
-them kept the event loop waiting for the interpreter lock: 0.3 s in all, five milliseconds at a time.
+A scrape of 5,000 nodes has 20,000 such lines, and few of them change between scrapes. A thread that rendered all of them
+kept the event loop waiting for the interpreter lock: 0.3 s in all, five milliseconds at a time.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ NODE_METRICS = {
     "vrampack_fragmented_free_bytes": "Free GPU memory of the node that is not on its freest card.",
     "vrampack_ledger_drift_bytes": "Difference between the ledger and a fresh count; must be 0.",
 }
-"""Gauges with the label `node`: their help."""
+"""The help text of each gauge with the label `node`."""
 
 
 class _NodeLines(NamedTuple):
     node: Node
     drift_units: int
     lines: tuple[str, ...]
-    """One for each metric, in their order."""
+    """One line for each of `NODE_METRICS`, in their order."""
 
 
 class NodeSeries:
@@ -40,7 +40,7 @@ class NodeSeries:
         self._kept: dict[str, _NodeLines] = {}
 
     async def render_text(self, nodes: Sequence[Node], drift_units: Mapping[str, int]) -> bytes:
-        """The lines of these nodes, with their heads. Nodes without cards have none."""
+        """The lines of these nodes, with HELP and TYPE. Nodes without cards have none."""
         found: dict[str, _NodeLines] = {}
         for count, node in enumerate(nodes, start=1):
             if node.cards:

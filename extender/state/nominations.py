@@ -1,4 +1,4 @@
-"""Which unbound pods are nominated to which node: pods for which others were evicted there."""
+"""Which unbound pods are nominated to which node: the pods for which others were evicted there."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Nominations:
         return self._pods_by_node.list_pods(name)
 
     def list_priorities(self) -> KeysView[int]:
-        """Of all these pods; no counts of none."""
+        """The distinct priorities of all these pods."""
         return self._priorities.keys()
 
     def replace_pod(self, known: Pod | None, pod: Pod | None) -> None:
-        """The pod is shown in another state than before; None: it is not there."""
+        """Replace one state of a pod by another; None stands for no pod."""
         if known is not None and (before := get_nomination(known)):
             self._pods_by_node.remove_pod(before, known.uid)
             self._priorities -= Counter((known.priority,))
@@ -42,5 +42,5 @@ def get_nomination(pod: Pod | None) -> str:
 
 
 def has_equal_claim(known: Pod | None, pod: Pod | None) -> bool:
-    """Whether cards are kept for it as before, if it is nominated."""
+    """Whether both states of a pod, if nominated, have the same claim to kept cards."""
     return known is not None and pod is not None and (known.request, known.priority) == (pod.request, pod.priority)

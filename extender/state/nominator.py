@@ -1,7 +1,7 @@
 """The ledger as pods find it: cards kept for a nominated pod count as used for pods of lower or equal priority.
 
-The scheduler evicted others for the nominated pod and protects the sum of its node meanwhile; only we know which card that
-is. The kept cards are a function of the ledger: an answer of preempt counts as a nomination until the API shows the real one
+The scheduler evicted others for the nominated pod and meanwhile protects only the node's total; only we know the card.
+The kept cards are a function of the ledger: an answer of preempt counts as a nomination until the API shows the real one
 (`PendingPreemptions`). A nominee's cards are found on the node as it will be when the terminating pods, and the victims
 named for it, are gone; the most important nominee comes first, so that all kept cards fit together.
 
@@ -54,9 +54,9 @@ class KeptCards:
 
     placements: list[NominatedPlacement]
     node: Node | None
-    """Without them."""
+    """The node without the kept cards."""
     filled_nodes: dict[int, Node] = field(default_factory=dict)
-    """By how many of the placements are held."""
+    """The node with the first placements held, by their number."""
 
 
 class Nominator:
@@ -66,13 +66,13 @@ class Nominator:
         self._ledger = ledger
         self._pending_preemptions = pending_preemptions
         self._preemptors: Mapping[str, list[Pod]] = {}
-        """The pods with a pending preemption, by node, as they were last."""
+        """The pods with a pending preemption, by node, as of the last update."""
         self._kept: dict[str, KeptCards] = {}
         self._kept_generation = 0
         self._floors: list[int] = []
         """The priorities of all nominees, ascending."""
         self._generation = 0
-        """Of the ledger: what is kept is right up to it, but for `_stale_nodes`."""
+        """The generation of the ledger up to which `_kept` is right, except for `_stale_nodes`."""
         self._stale_nodes = StaleNodes()
 
     @property
@@ -91,7 +91,7 @@ class Nominator:
         return self._kept.keys()
 
     def get_priority_floor(self, uid: str) -> PriorityFloor:
-        """The least priority of a nominee from which the pod must keep away; None: no card is kept from it."""
+        """The least priority of the nominees whose kept cards the pod must leave; None: no card is kept from it."""
         self._follow_changes()
         position = bisect_left(self._floors, self._get_priority(uid))
         return self._floors[position] if position < len(self._floors) else None
@@ -101,7 +101,7 @@ class Nominator:
         return 0 if floor is None else self._kept_generation
 
     def get_node(self, name: str, floor: PriorityFloor = None) -> Node | None:
-        """The node with the cards counted as used that are kept for nominees of this priority or a higher one."""
+        """The node, counting as used the cards kept for nominees of this priority or a higher one."""
         node = self._ledger.get_node(name)
         if node is None or floor is None:
             return node
@@ -115,7 +115,7 @@ class Nominator:
         return kept.filled_nodes[count] if count else node
 
     def get_node_for_pod(self, name: str, uid: str) -> Node | None:
-        """The node without the pod's own reservation, and with the cards that are kept from it counted as used."""
+        """The node without the pod's own reservation, counting as used the cards that are kept from the pod."""
         node = self._ledger.get_node_for_pod(name, uid)
         return None if node is None else _hold_placements(node, self._list_placements_against(name, uid))
 
@@ -135,7 +135,7 @@ class Nominator:
         return bool(pod.nominated_node) or pod.uid in self._pending_preemptions
 
     def list_placements(self) -> Iterator[NominatedPlacement]:
-        """All that is kept, by node."""
+        """All kept cards, by node."""
         self._follow_changes()
         for name in sorted(self._kept):
             yield from self._kept[name].placements
@@ -163,14 +163,14 @@ class Nominator:
         return self._pending_preemptions.is_any_going(uids)
 
     def add_preemption(self, pod: Pod, victims: Mapping[str, Collection[str]], going_nodes: Iterable[str]) -> None:
-        """Preempt answered: the pod counts as nominated to all these nodes until the API shows its nomination.
+        """Preempt was answered: the pod counts as nominated to all these nodes until the API shows its nomination.
 
-        `going_nodes` are those of them where `is_any_going` now.
+        `going_nodes` are the nodes of which `is_any_going` is true for the victims.
         """
         self._pending_preemptions.add_preemption(pod, victims, going_nodes)
 
     def release_ended_preemptions(self) -> bool:
-        """Give capacity back where a preemption has ended; whether others are still pending."""
+        """Release what ended preemptions kept. Returns whether others are still pending."""
         for name in sorted(self._pending_preemptions.take_ended_nodes()):
             self._ledger.release_nominated_capacity(name)
         return bool(self._pending_preemptions)
@@ -181,9 +181,9 @@ class Nominator:
         return self._floors
 
     def follow_slice(self, limit: int) -> bool:
-        """Find again what is kept, on `limit` nodes at most; whether there are more.
+        """Recompute the kept cards of at most `limit` stale nodes; true when more are left.
 
-        Those where the node, its nominees or their victims are not what they were.
+        A node is stale when it, its nominees or their victims changed.
         """
         preemptors = self._pending_preemptions.list_pods_by_node()
         for name in self._pending_preemptions.take_changed_nodes():
@@ -198,7 +198,7 @@ class Nominator:
         return bool(self._stale_nodes)
 
     async def catch_up(self) -> None:
-        """Find again what is kept where it may have changed, slice by slice: other tasks have their turn in between."""
+        """Recompute the kept cards of all stale nodes, slice by slice, so that other tasks run in between."""
         has_more = True
         while has_more:
             has_more = self.follow_slice(NODES_PER_SLICE)
@@ -249,7 +249,7 @@ class Nominator:
         return [each for each in kept.placements if each.pod.uid != uid and each.pod.priority >= least]
 
     def _find_placements(self, name: str) -> list[NominatedPlacement]:
-        """The cards that are kept on this node. A nominee that will find no cards there keeps none from others."""
+        """The cards to keep on this node. A nominee that will find no cards there keeps none from others."""
         placements: list[NominatedPlacement] = []
         for pod in self._list_nominees(name):
             future = self._ledger.build_node_after_terminations(
@@ -264,7 +264,7 @@ class Nominator:
         return placements
 
     def _list_nominees(self, name: str) -> list[Pod]:
-        """Most important first."""
+        """The nominees of this node, most important first."""
         nominees = self._ledger.list_nominees(name)
         known = {pod.uid for pod in nominees}
         more = [

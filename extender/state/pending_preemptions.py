@@ -2,9 +2,9 @@
 
     preempt answers --> pending on all nodes --nomination--> on that node --bound, terminating, gone, or 5 s--> forgotten
 
-The scheduler goes on to its next pod at once. It writes the nomination beside the deletions of the victims, and the watch
-may show it after them: until then the cards of the victims would be free for any pod. Of an answer with many nodes those
-count where a victim is terminating. A restart forgets all this; the nominations then come from the API.
+The scheduler goes on to its next pod at once. It writes the nomination while it deletes the victims, and the watch may
+show it after the deletions: until then the victims' cards would be free for any pod. Of an answer with many nodes only
+those count where a victim is terminating. A restart forgets all this; the nominations then come from the API.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PENDING_SECONDS = 5.0
 MAX_PENDING = 64
 """Answers that are remembered: the scheduler tries one pod at a time, and preempts for fewer than 64 in 5 s."""
 MAX_IMMEDIATE_NODES = 32
-"""Nodes of all answers that count from the answer on: cards that are reserved although no pod is evicted are lost to others meanwhile."""
+"""How many nodes, of all answers, count at once: cards that are kept on a node without an eviction are lost to others meanwhile."""
 
 
 @dataclass(slots=True)
@@ -29,20 +29,20 @@ class PendingPreemption:
 
     pod: Pod
     victims: Mapping[str, tuple[str, ...]]
-    """Uids by node. Tuples: a collection of garbage looks at each of them once, and at sets of them always."""
+    """Uids by node. Tuples: the garbage collector stops tracking tuples of strings, but visits sets every time."""
     nominated_before: frozenset[str]
-    """Its nominations that scheduler and ledger knew before: they are no outcome of this answer."""
+    """The nominations that the scheduler and the ledger knew before: they do not result from this answer."""
     expires_at: float
     is_immediate: bool
-    """All its nodes count; else those where a victim is terminating."""
+    """Whether all its nodes count; if not, only those where a victim is terminating."""
     is_known: bool
-    """The ledger has shown the pod."""
+    """Whether the ledger has shown the pod."""
     shown: Pod | None
     """The pod as the ledger showed it last."""
     going_nodes: set[str]
-    """Where a victim is terminating."""
+    """The nodes where a victim is terminating."""
     generation: int
-    """Of the ledger: `going_nodes` is right up to it."""
+    """The generation of the ledger up to which `going_nodes` is right."""
 
 
 class PendingPreemptions:
@@ -54,17 +54,17 @@ class PendingPreemptions:
         self._pending: dict[str, PendingPreemption] = {}
         self._pods_by_node: dict[str, list[Pod]] = {}
         self._listed_at: int | None = None
-        """The generation of the ledger for which `_pods_by_node` is right; None: for none."""
+        """The generation of the ledger for which `_pods_by_node` is right, if any."""
         self._changed_nodes: set[str] = set()
-        """Nodes for which other pods are listed, or with other victims, than at the last `take_changed_nodes`."""
+        """Nodes whose listed pods, or their victims, changed since the last `take_changed_nodes`."""
         self._reported_nodes: set[str] = set()
-        """Nodes that were listed since the last `take_ended_nodes`."""
+        """Nodes listed since the last `take_ended_nodes`."""
 
     def add_preemption(self, pod: Pod, victims: Mapping[str, Collection[str]], going_nodes: Iterable[str]) -> None:
         """Preempt answered these uids, by node, for the pod as its call shows it.
 
-        `going_nodes` are those of them where `is_any_going` now: an answer has thousands of victims, and its author looked
-        at them slice by slice.
+        `going_nodes` are the nodes of which `is_any_going` is true for the victims: an answer has thousands of them, so
+        the caller checks them slice by slice.
         """
         self._forget_answer(pod.uid)
         known = self._ledger.get_pod(pod.uid)
@@ -110,7 +110,7 @@ class PendingPreemptions:
         return found
 
     def take_changed_nodes(self) -> set[str]:
-        """Nodes for which other pods are listed, or with other victims, than at the last call."""
+        """Return the nodes whose listed pods, or their victims, changed since the last call."""
         changed, self._changed_nodes = self._changed_nodes, set()
         return changed
 
@@ -120,7 +120,7 @@ class PendingPreemptions:
         return each.victims.get(node_name, ()) if each is not None else ()
 
     def take_ended_nodes(self) -> set[str]:
-        """Nodes that were listed since the last call and are pending no more."""
+        """Return the nodes that were listed since the last call and are no longer pending."""
         listed = self.list_pods_by_node().keys()
         before, self._reported_nodes = self._reported_nodes, set(listed)
         return before - listed
@@ -142,7 +142,7 @@ class PendingPreemptions:
         answer = self._pending.pop(uid, None)
         self._listed_at = None
         if answer is not None:
-            # Where the pod is listed again by its next answer, with other victims, the lists do not differ.
+            # If the pod's next answer lists it there again with other victims, comparing the lists shows no change.
             self._changed_nodes |= answer.victims.keys() & self._pods_by_node.keys()
 
     def _is_listing_current(self) -> bool:
@@ -166,7 +166,7 @@ class PendingPreemptions:
         return each.going_nodes
 
     def _follow_victims(self, each: PendingPreemption) -> None:
-        """Look again where a victim may have been evicted since the last time: an answer may name thousands."""
+        """Check again only the nodes that changed since the last check: an answer may name thousands of victims."""
         generation = self._ledger.generation
         if each.generation == generation:
             return

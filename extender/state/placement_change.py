@@ -1,4 +1,4 @@
-"""Puts new rules and profiles into force: counts all nodes under them slice by slice, then replaces them in one step.
+"""Puts new rules and profiles into force: builds all nodes under them slice by slice, then exchanges them in one step.
 
     draft: every node under the new rules  --a slice, other tasks, a slice..-->  those that changed meanwhile  --> exchange
 
@@ -29,9 +29,9 @@ _Item = TypeVar("_Item")
 async def apply_placement(
     ledger: Ledger, placement: PlacementSettings, namespaces: NamespaceLabels | None = None
 ) -> None:
-    """Count and read by these settings from now on. What is held stays held.
+    """Apply these settings to all nodes and pods. What is held stays held.
 
-    `namespaces` has the labels that they ask for.
+    `namespaces` has the labels that the settings ask for.
     """
     settled: dict[str, SettledPod] = {}
     in_force = PlacementInForce(placement, namespaces)
@@ -57,7 +57,7 @@ async def apply_placement(
 
 
 async def _settle_pods(ledger: Ledger, in_force: PlacementInForce, settled: dict[str, SettledPod]) -> None:
-    """What waiting pods are by these settings. Those that change until the exchange are settled there."""
+    """Apply the settings to waiting pods. The exchange settles those that change until then."""
     for slice_ in _slice_all(ledger.list_unbound_pods(), PODS_PER_SLICE):
         settled.update((pod.uid, SettledPod(pod, in_force.settle_pod(pod))) for pod in slice_)
         await asyncio.sleep(0)
@@ -77,12 +77,12 @@ class _DraftedNodes:
         self._ledger = ledger
 
     def read_nodes(self, names: Collection[str]) -> None:
-        """Learn their cards: which are reserved depends on all of them."""
+        """Read the cards of these nodes: which cards are reserved depends on all nodes."""
         for name in names:
             self.rules.put_node(name, self._ledger.get_facts(name))
 
     def build_nodes(self, names: Collection[str]) -> None:
-        """Count these nodes, and those of which other cards are reserved by what they have now."""
+        """Build these nodes, and those whose reserved cards change because of them."""
         for name in set(self._list_affected(names)):
             node = self._ledger.build_node_under(self.rules, name)
             if node is None:

@@ -43,9 +43,9 @@ class PodClient:
         return None if obj is None else self._learn_answer(pod, obj)
 
     async def get_known_pod(self, pod: Pod, deadline: float) -> Pod | None:
-        """`get_pod` for a pod that the API server itself showed before; None when that pod is gone, and released.
+        """`get_pod` for a pod that the API server itself showed before; a pod that is gone is released, and None returned.
 
-        Never for a pod that only a call names: a call that names another pod's uid must not free what that pod holds.
+        Never use it for a pod that only a call names: a call with another pod's uid must not free what that pod holds.
         """
         seen = await self.get_pod(pod, deadline)
         if seen is not None and seen.uid == pod.uid:
@@ -54,9 +54,9 @@ class PodClient:
         return None
 
     async def request_retry(self, pod: Pod, deadline: float) -> Pod:
-        """Give the pod a new version, which makes the scheduler try it again; the pod as it is then.
+        """Give the pod a new version, which makes the scheduler try it again. Returns the pod as it is then.
 
-        The annotation's value was never used before, so that every call makes a new version. Raises `RefusedError` when
+        The annotation's value was never used before, so every call makes a new version. Raises `RefusedError` when
         nothing was written, `NoAnswerError` when that is not known.
         """
         self._retries += 1
@@ -70,7 +70,7 @@ class PodClient:
         return self._learn_answer(pod, obj)
 
     def _learn_answer(self, pod: Pod, obj: PodObject) -> Pod:
-        """Update the ledger if it knows the pod still: an answer that a deletion overtook must not bring it back."""
+        """Update the ledger if it still knows the pod: an answer that a deletion overtook must not bring it back."""
         label_keys, host = self._ledger.label_keys, self._hosts.read_request(obj.spec)
         seen = self._ledger.in_force.settle_pod(to_pod(obj, resource=self._resource, label_keys=label_keys, host=host))
         if seen.uid == pod.uid and self._ledger.get_pod(pod.uid) is not None:

@@ -1,4 +1,4 @@
-"""Pod uids by the name of a node. A node without pods takes no room: names of nodes that are gone must not pile up."""
+"""Pod uids by node name. A node without pods has no entry: names of deleted nodes must not pile up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, KeysView
 
 
 class PodsByNode:
-    """Which pods are on each node, in whatever sense its owner gives that."""
+    """Which pods are on each node; the owner defines what *on* means."""
 
     def __init__(self) -> None:
         self._uids: dict[str, set[str]] = {}
@@ -25,7 +25,7 @@ class PodsByNode:
         self._uids.setdefault(node_name, set()).add(uid)
 
     def remove_pod(self, node_name: str, uid: str) -> None:
-        """Nothing happens if it is not there."""
+        """Remove the pod if it is there."""
         uids = self._uids.get(node_name)
         if uids is not None:
             uids.discard(uid)

@@ -1,4 +1,4 @@
-"""What the ledger must compare a list of all pods with."""
+"""The baseline with which the ledger compares a list of all pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pods that agents do not let start or go on: the annotation `vrampack.dev/refused`, as the watch shows it."""
+"""The pods that agents refuse to start or to keep running: the annotation `vrampack.dev/refused`, as the watch shows it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ReportedRefusal:
     uid: str
     reason: str
     seen_at: float
-    """When this process saw it first, by its own clock: that of a node may be wrong, or lie."""
+    """When this process first saw it, by its own clock: a node's clock may be wrong, and its agent may lie."""
 
 
 class ReportedRefusals:
@@ -29,7 +29,7 @@ class ReportedRefusals:
         self._by_node: dict[str, dict[str, ReportedRefusal]] = {}
 
     def update_node(self, name: str, text: str | None) -> tuple[str, ...]:
-        """The node has this annotation now; the problems of what it cannot say."""
+        """The node has this annotation now. Returns the problems of entries that cannot be read."""
         if text is None:
             self.remove_node(name)
             return ()

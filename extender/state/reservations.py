@@ -1,4 +1,4 @@
-"""Places whose Binding was sent and is not yet seen on the watch: at most one for each pod."""
+"""Places whose Binding was sent and has not been seen on the watch yet: at most one for each pod."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Reservation:
     """No answer came: the Binding may still land, as long as the pod has `binding_version`."""
 
     def is_fenced_by(self, pod: Pod) -> bool:
-        """Whether the watch's `pod` shows that the Binding did not land and never will."""
+        """Whether this state of the pod proves that the Binding did not land and never will."""
         return (
             self.is_unconfirmed
             and not pod.node_name
@@ -56,7 +56,7 @@ class Reservations:
         self._pods_by_node.add_pod(reservation.node_name, reservation.pod.uid)
 
     def remove_reservation(self, uid: str) -> str:
-        """Remove the pod's reservation, and say on which node it was; empty when it had none."""
+        """Remove the pod's reservation. Returns the node it was on; empty when it had none."""
         reservation = self._by_pod.pop(uid, None)
         if reservation is None:
             return ""

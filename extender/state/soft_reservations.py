@@ -1,10 +1,10 @@
-"""Places that were named to the scheduler and not bound yet: they lower the rank of their cards for other pods.
+"""Places named to the scheduler and not bound yet: they lower the rank of their cards for other pods.
 
     filter or prioritize names a place --> reserved --its bind, its next filter, its end, or 2 s--> released
 
 Filter for the next pod comes before bind for this one, so without soft reservations both pods are sent to the same card and
-one bind is refused. A soft reservation rejects no pod and is no part of the ledger: a pod that fits nowhere else may still
-have the place.
+one bind is refused. A soft reservation rejects no pod and is not in the ledger: a pod that fits nowhere else may still
+take the place.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SoftReservations:
         self._reservations: dict[str, SoftReservation] = {}
         """The oldest first."""
         self._cards_by_node: dict[str, tuple[ReservedCards, ...]] = {}
-        """By node. A change of a node makes a new tuple."""
+        """By node; each change to a node builds a new tuple."""
 
     def reserve_placement(self, uid: str, request: CardRequest, placement: Placement) -> None:
         """Remember the place that was just named for the pod."""
@@ -80,7 +80,7 @@ class SoftReservations:
         return {**others, node_name: tuple(reserved)} if reserved else others
 
     def list_active(self) -> list[SoftReservation]:
-        """All that hold now, the oldest first."""
+        """All that have not expired, the oldest first."""
         self._expire_old()
         return list(self._reservations.values())
 

@@ -1,7 +1,7 @@
 """Keeps the ledger in step with the API server, and knows how fresh it is.
 
-Two reflectors, pods and nodes, feed two sinks; the ledger is complete when both lists ended once. A third task recomputes
-every node, slice by slice, and reports where the ledger differs, which would be a bug.
+Two reflectors, of pods and of nodes, feed two sinks; the ledger is complete once both first lists ended. A third task
+recomputes every node, slice by slice, and reports where the ledger differs, which would be a bug.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _EVENT_REASONS = {
 
 
 class Freshness:
-    """When the API server last spoke of pods and of nodes, whether all of it was read, and whether both lists are complete."""
+    """When the API server last sent news of pods and of nodes, whether it is read on time, and whether both lists are complete."""
 
     def __init__(self, *, clock: Callable[[], float], now: Callable[[], float], stale_seconds: float) -> None:
         self._clock = clock
@@ -51,7 +51,7 @@ class Freshness:
         self._activity_at: dict[str, float] = {}
         self._listed = {resource: asyncio.Event() for resource in RESOURCES}
         self.lags = {resource: WatchLag(resource, clock=clock) for resource in RESOURCES}
-        """For the reflectors: whether their watches are read on time."""
+        """The reflectors record here whether they read their watches on time."""
         self.last_activity_at: dict[str, float] = {}
         """Unix seconds by resource, for people."""
 
@@ -86,17 +86,17 @@ class ReadinessCheck:
         self._freshness = freshness
         self._is_stopping = False
         self._preparation = ""
-        """What is still to be done; empty when nothing is."""
+        """Why the service is not ready yet; empty when nothing is left to prepare."""
 
     def mark_preparing(self, what: str = "the nodes are being summarized") -> None:
-        """Not ready until `mark_prepared`, even with complete lists."""
+        """Be unready until `mark_prepared`, even with complete lists."""
         self._preparation = what
 
     def mark_prepared(self) -> None:
         self._preparation = ""
 
     def mark_stopping(self) -> None:
-        """Not ready from now on."""
+        """Be unready from now on."""
         self._is_stopping = True
 
     def find_unready_reason(self) -> str:
@@ -107,7 +107,7 @@ class ReadinessCheck:
 
 
 class ProblemReporter:
-    """Makes a count, an event and a log line of each problem that the ledger or a sink finds."""
+    """Counts, logs and records an event for each problem that the ledger or a sink finds."""
 
     def __init__(self, metrics: ExtenderMetrics, events: ExtenderEventRecorder) -> None:
         self._metrics = metrics
@@ -129,7 +129,7 @@ class ProblemReporter:
             self._events.record_node_event(problem.node_name, reason, problem.text, card=problem.card)
 
     def report_invalid_request(self, pod: Pod, text: str) -> None:
-        """`text` names the wrong field and what to write; the reasons in answers to the scheduler are fixed texts."""
+        """`text` names the wrong field and what to write; reasons in answers to the scheduler are fixed and do not."""
         self._metrics.annotation_violations.labels("request_not_valid").inc()
         log.warning("request not valid pod=%s problem=%s", pod, text)
         self._events.record_pod_event(pod, EventReason.REQUEST_NOT_VALID, text)
@@ -150,7 +150,7 @@ class ProblemReporter:
 
 
 class PodSink:
-    """Pods of the reflector into the ledger."""
+    """A reflector's sink: feeds pods into the ledger."""
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ class PodSink:
 
 
 class NodeSink:
-    """Nodes of the reflector into the ledger."""
+    """A reflector's sink: feeds nodes into the ledger."""
 
     def __init__(  # noqa: PLR0913 - what a node changes
         self,
@@ -295,7 +295,7 @@ class NodeSink:
 
 
 class DriftCheck:
-    """Recomputes the ledger again and again, a slice at a time."""
+    """Recomputes the ledger continuously, a slice at a time."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -315,7 +315,7 @@ class DriftCheck:
 
 
 async def run_reflectors(pods: Reflector[PodObject], nodes: Reflector[NodeObject], freshness: Freshness) -> None:
-    """Feed the ledger, until cancelled. Nodes start after the first list of pods: each is then computed once, not per pod."""
+    """Feed the ledger until cancelled. Nodes start after the first list of pods, so each is computed once, not per pod."""
     async with asyncio.TaskGroup() as group:
         group.create_task(pods.run())
         await freshness.wait_until_listed("pods")
@@ -333,7 +333,7 @@ def build_reflectors(  # noqa: PLR0913 - what the two sinks are made of
     hosts: HostUsage | None = None,
     refusals: ReportedRefusals | None = None,
 ) -> tuple[Reflector[PodObject], Reflector[NodeObject]]:
-    """The two that feed the ledger."""
+    """Build the two reflectors that feed the ledger."""
     pods = PodSink(ledger, freshness, reporter, metrics, settings.resources.memory, hosts)
     nodes = NodeSink(ledger, freshness, reporter, metrics, settings, hosts=hosts, refusals=refusals)
     return (

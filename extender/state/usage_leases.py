@@ -1,8 +1,8 @@
-"""The measured use of cards: the Leases that agents write, kept by node for people and for policies that ask.
+"""The measured use of cards: the Leases that agents write, kept by node for `/inspect` to show.
 
-    Lease written --> kept --> not written again for its duration --> not shown any more
+    Lease written --> kept --> not renewed for its duration --> no longer shown
 
-Placement does not depend on it: without Leases, or while they cannot be read, every verb answers as it does otherwise.
+Placement does not depend on it: without Leases, or while they cannot be read, every verb answers as usual.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from vrampack.kube.reflector import ObjectReference
 log = logging.getLogger(__name__)
 
 DEFAULT_DURATION_SECONDS = 600
-"""Of a Lease that does not say for how long it is good."""
+"""For a Lease that does not give its duration."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeUsage:
-    """One node's Lease, as it was seen last."""
+    """One node's Lease as last seen."""
 
     cards: Mapping[str, CardUsage]
     good_until: float
-    """By our own clock, from when the write was seen: clocks of nodes differ."""
+    """By our own clock, counted from when we saw the write: clocks of nodes differ."""
     version: str
-    """Of the Lease: a list that shows the same write again renews nothing."""
+    """The renew time in the Lease: a list that shows the same write again renews nothing."""
 
 
 class UsageLeases:
@@ -45,7 +45,7 @@ class UsageLeases:
         self._listed: set[str] = set()
 
     def get_usage(self, node_name: str) -> Mapping[str, CardUsage]:
-        """By uuid of the card; empty where nothing is known, or nothing recent."""
+        """The usage by card uuid; empty when nothing, or nothing recent, is known."""
         known = self._usage_by_node.get(node_name)
         return known.cards if known is not None and self._clock() < known.good_until else {}
 
@@ -88,10 +88,10 @@ class UsageLeases:
         self._listed.add(reference.name)
 
     def on_contact(self) -> None:
-        """Each Lease says itself how long it is good."""
+        """Ignored: each Lease says how long it is valid."""
 
 
 def _find_node_name(obj: LeaseObject) -> str | None:
-    """None: a Lease of another program, such as the scheduler's, or one whose holder is not the node that it is named after."""
+    """The Lease's node. None for another program's Lease, such as the scheduler's, or if the holder is not the node in its name."""
     name, holder = obj.metadata.name, obj.spec.holder_identity
     return holder if holder and name == name_usage_lease(holder) else None

@@ -1,8 +1,8 @@
 """The arguments of filter and prioritize: one pod, as the scheduler has it, and the names of its candidates.
 
-A pod that was rejected comes back with nearly every event of the cluster, byte for byte the same, hundreds of them at a
-time. So each pod is decoded once and kept, whatever its author made of it: under a digest of its bytes, not under the bytes
-themselves, and within a bound that counts what is kept.
+Rejected pods come back with nearly every event of the cluster, hundreds at a time, byte for byte the same. So each pod is
+decoded once and cached. Its author controls its size, so the key is a digest of its bytes rather than the bytes, and the
+cache is bounded by an estimate of what it holds.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from vrampack.cards.pod import Pod
 from vrampack.kube.objects import PodObject, PodSpec, to_pod
 
 MAX_CACHE_BYTES = 8 * 1024 * 1024
-"""Of 5,000 usual pods, more than the schedulers of large clusters hold back at a time."""
+"""For 5,000 usual pods, more than wait in the schedulers of large clusters at a time."""
 LARGE_POD_BYTES = 128 * 1024
 """About 2 ms; a usual pod has 5 KB."""
 PLAIN_VOLUMES = frozenset(
     {"configMap", "downwardAPI", "emptyDir", "hostPath", "image", "name", "nfs", "projected", "secret"}
 )
-"""Kinds of volumes, and their name, by which no node is better than another. Every pod has a projected one."""
+"""Volume kinds, and the field `name`, that make no node better than another. Every pod has a projected volume."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,11 @@ class SchedulingRequest:
     pod: Pod
     scheduler_name: str
     prefers_nodes: bool
-    """The scheduler's own scores matter to it: volumes, resource claims, preferred affinity, soft spread."""
+    """Whether the scheduler's own scores matter to it: volumes, resource claims, preferred affinity, soft spread."""
 
 
 class HostRequestReader(Protocol):
-    """Reads what a pod asks of its host, where a policy asks for that."""
+    """Reads what a pod asks of its host, when a policy needs it."""
 
     def read_request(self, spec: PodSpec) -> HostResources | None: ...
 
@@ -63,7 +63,7 @@ class ArgsReader:
         self._label_keys = label_keys
         self._hosts = hosts
         self._peeked: tuple[bytes, tuple[SchedulingRequest, list[str]]] | None = None
-        """A body and what it says, until the next one is read."""
+        """The last peeked body and its decoded content, until `read_args` is called."""
         self._cache: LRUCache[bytes, SchedulingRequest] = LRUCache(MAX_CACHE_BYTES, getsizeof=estimate_kept_bytes)
 
     def read_args(self, body: bytes) -> tuple[SchedulingRequest, list[str]]:
@@ -72,19 +72,19 @@ class ArgsReader:
         return peeked[1] if peeked is not None and peeked[0] is body else read_guarded(self._read, body)
 
     def peek_args(self, body: bytes) -> SchedulingRequest:
-        """The pod of a call that is about to be read, which is not decoded again then. Raises as `read_args` does."""
+        """The pod of a call; a `read_args` that follows does not decode it again. Raises as `read_args` does."""
         args = read_guarded(self._read, body)
         self._peeked = body, args
         return args[0]
 
     def forget_pods(self) -> None:
-        """What is read of a pod is another from now on."""
+        """Drop the cache: other fields of pods are read from now on."""
         self._cache.clear()
 
     def read_large_pod(self, body: bytes) -> Iterator[None]:
-        """Read the pod of a call ahead of `read_args`, a step at a time: each takes a millisecond or two for a megabyte.
+        """Read the pod of a call ahead of `read_args`, step by step: each step takes 1 or 2 ms for a megabyte.
 
-        A pod that is known is left as it is, one with keys in another letter case or of a wrong type to `read_args`.
+        It skips a cached pod, and leaves one with keys in another letter case or of a wrong type to `read_args`.
         """
         with suppress(msgspec.MsgspecError, ValueError, RecursionError, OverflowError):
             raw = _ENVELOPE.decode(body).pod
@@ -139,7 +139,7 @@ def _compute_digest(raw: msgspec.Raw) -> bytes:
 
 
 def estimate_kept_bytes(scheduling_request: SchedulingRequest) -> int:
-    """About what it takes in memory, with its place in the cache: three times its text, measured with few containers and many."""
+    """About its size in memory, cache entry included: three times its text, measured with few containers and with many."""
     return 256 + 3 * len(encode_json(scheduling_request))
 
 
@@ -158,7 +158,7 @@ class _Spread(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SchedulingPodSpec(PodSpec, frozen=True, rename="camel"):
-    """A v1.PodSpec, with what a scheduler ranks nodes by."""
+    """A v1.PodSpec, with the fields by which a scheduler ranks nodes."""
 
     scheduler_name: str | None = None
     volumes: list[dict[str, msgspec.Raw]] | None = None

@@ -1,7 +1,7 @@
 """What kube-scheduler sends and reads: the extender protocol, as the scheduler's Go types spell it.
 
-Go reads keys in any letter case, so we do too: the fast way takes the exact names that every scheduler sends, and
-only a body with other spellings is folded and read again. Unknown fields are skipped, nulls are empty.
+Go reads keys in any letter case, so we do too: the fast path takes the exact names that every scheduler sends, and
+only a body with other spellings is folded and read again. Unknown fields are skipped, nulls count as empty.
 https://pkg.go.dev/k8s.io/kube-scheduler/extender/v1
 """
 
@@ -31,7 +31,7 @@ class VerbResponse:
     result: str = "ok"
     status: int = 200
     generation: int = 0
-    """Of the configuration that decided; 0: none did."""
+    """The generation of the configuration that decided; 0: none did."""
 
 
 class MalformedCallError(ValueError):
@@ -103,7 +103,7 @@ def _read_binding(body: bytes) -> BindingArgs:
 
 
 def try_decode(decoder: msgspec.json.Decoder[_Read], body: bytes | msgspec.Raw) -> _Read | None:
-    """None when a part has not the type it should have, e.g. null where a Go decoder reads nothing: fold it, then."""
+    """Decode, or None when some value has a wrong type, e.g. a null that a Go decoder accepts: the caller then folds."""
     try:
         return decoder.decode(body)
     except msgspec.ValidationError:
@@ -111,21 +111,21 @@ def try_decode(decoder: msgspec.json.Decoder[_Read], body: bytes | msgspec.Raw) 
 
 
 def decode_in_any_case(raw: msgspec.Raw, decoder: msgspec.json.Decoder[_Wire]) -> _Wire:
-    """A struct whose keys are nearly always spelled as its fields are. Keys of maps in it may look like fields."""
+    """Decode a struct whose keys are nearly always spelled like its fields. Keys of maps in it may look like fields."""
     kind = decoder.type
     value = try_decode(decoder, raw) if is_spelled_as_fields(raw, kind) else None
     return decode_folded(raw, kind) if value is None else value
 
 
 def is_spelled_as_fields(raw: msgspec.Raw, kind: type[msgspec.Struct]) -> bool:
-    """Whether every key that names a field of `kind` in some letter case is spelled as the field is."""
+    """Whether every key that matches a field of `kind` in any letter case is spelled exactly like it."""
     return _is_spelled_as_fields(raw, _plan_folding(kind))
 
 
 def decode_folded(body: bytes | msgspec.Raw, kind: type[_Wire]) -> _Wire:
     """Read the body with its keys in any letter case and its nulls left out.
 
-    Only what `kind` reads is taken apart: all else is skipped, or copied as it stands.
+    Only what `kind` reads is decoded: everything else is skipped, or copied unchanged.
     """
     return msgspec.json.decode(_fold_json(body, _plan_folding(kind)), type=kind)
 
@@ -136,7 +136,7 @@ class _StructFolding:
 
     fields: Mapping[str, tuple[str, _Folding]]
     structs: Mapping[str, _Folding]
-    """Those of the fields, as they are spelled, that have structs inside."""
+    """The fields that contain structs, by their exact spelling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ _Folding = _StructFolding | _MapFolding | _ListFolding | None
 
 @cache
 def _plan_folding(kind: Any) -> _Folding:  # noqa: ANN401 - any annotation of a field
-    """Once for each type: resolving the annotations of a struct takes longer than folding it."""
+    """Cached for each type: resolving the annotations of a struct takes longer than folding it."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         (kind,) = (choice for choice in inner if choice is not types.NoneType)
@@ -179,12 +179,12 @@ def _plan_folding(kind: Any) -> _Folding:  # noqa: ANN401 - any annotation of a 
 
 
 def _has_structs(folding: _Folding) -> bool:
-    """In it or in its items; no decoder of one struct reads maps of structs."""
+    """Whether it or its items are structs; no struct that is decoded this way has maps of structs."""
     return isinstance(folding, _StructFolding) or (isinstance(folding, _ListFolding) and _has_structs(folding.items))
 
 
 def _fold_json(raw: bytes | msgspec.Raw, folding: _Folding) -> bytes | msgspec.Raw:
-    """The same JSON with the keys of every struct spelled as its fields are; what is of another type is left to the decoder."""
+    """The same JSON with the keys of every struct spelled like its fields; values of a wrong type are left to the decoder."""
     if folding is None:
         return raw
     if isinstance(folding, _ListFolding):
@@ -205,9 +205,9 @@ def _fold_json(raw: bytes | msgspec.Raw, folding: _Folding) -> bytes | msgspec.R
 
 
 def _is_spelled_as_fields(value: msgspec.Raw, folding: _Folding) -> bool:
-    """As `is_spelled_as_fields`. What is of another type has no keys.
+    """Like `is_spelled_as_fields`; a value of a wrong type has no keys.
 
-    The first of a list speaks for all of them: no writer spells the keys of one type in two ways, and the API server,
+    The first item of a list stands for all: no writer spells the keys of one type in two ways, and the API server,
     not the author of the pod, wrote its JSON.
     """
     if isinstance(folding, _ListFolding):

@@ -1,7 +1,7 @@
 """What kube-scheduler sends and reads for preempt: victims by node, as uids or as whole Pods; the answer is uids.
 
-Keys are read in any letter case, as everywhere: uids by the decoder alone if they are spelled as schedulers do, whole Pods,
-which no scheduler sends that knows only names of nodes, by folding. https://pkg.go.dev/k8s.io/kube-scheduler/extender/v1#ExtenderPreemptionArgs
+Keys are read in any letter case, as everywhere. The decoder alone reads uids if the keys are spelled as schedulers do. Whole
+Pods, which a scheduler with nodeCacheCapable never sends, are folded. https://pkg.go.dev/k8s.io/kube-scheduler/extender/v1#ExtenderPreemptionArgs
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vrampack.kube.objects import PodObject, PodSpec, to_pod
 
 
 class MetaPod(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """A key that is no field may be one in another letter case: then all is folded, and what is unknown left out."""
+    """An unknown key may be a field in another letter case: then the body is folded, which drops unknown keys."""
 
     uid: str = msgspec.field(default="", name="UID")
 
@@ -42,7 +42,7 @@ class PreemptionProposal:
 
 
 def read_preemption_args(body: bytes, resource: str, label_keys: Collection[str] = ()) -> PreemptionProposal:
-    """Raises `MalformedCallError` saying what to send."""
+    """Read a preempt call. Raises `MalformedCallError` saying what to send."""
     return read_guarded(_read, body, resource, label_keys)
 
 
@@ -59,7 +59,7 @@ class _VictimMeta(msgspec.Struct, frozen=True):
 
 
 class _Victim(msgspec.Struct, frozen=True):
-    """A whole Pod, of which only the uid is believed."""
+    """A whole Pod, of which only the uid is used."""
 
     metadata: _VictimMeta = _VictimMeta()
 

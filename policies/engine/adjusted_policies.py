@@ -1,4 +1,4 @@
-"""The policies as profiles tune them, each made when it first ranks."""
+"""The policies as profiles tune them, each built when it first ranks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vrampack.cards.tuned_policy import TunedPolicy
 
 
 class AdjustedPolicies(dict[TunedPolicy, Policy]):
-    """By all that tells them apart. A look-up adds what is missing; only configurations name new ones."""
+    """Policies by name and numbers. A look-up adds a missing one; only configurations name new ones, so it stays small."""
 
     def __init__(self, policies: Mapping[str, Policy]) -> None:
         super().__init__()

@@ -1,11 +1,11 @@
-"""Which nodes changed since when, for readers that follow them at their own pace."""
+"""Which nodes changed since when, for readers that follow at their own pace."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
 REMOVED_NODES_KEPT = 256
-"""Names of removed nodes that are remembered in addition to as many as there are nodes: frequent readers miss none."""
+"""How many removed nodes are remembered beyond the number of existing nodes, so that frequent readers miss none."""
 
 
 class NodeChangeLog:
@@ -13,14 +13,14 @@ class NodeChangeLog:
 
     def __init__(self) -> None:
         self.generation = 0
-        """Rises with every change of any node."""
+        """Rises with every change to any node."""
         self._changed: dict[str, int] = {}
-        """The generation of each node's last change, in this order; removed nodes stay for a while."""
+        """The generation of each node's last change, in ascending order; removed nodes stay for a while."""
         self._forgotten_generation = 0
         """Changes up to this generation may be missing in `_changed`."""
 
     def record_any_change(self) -> None:
-        """Every node may be another one."""
+        """Any node may have changed."""
         self.generation += 1
         self._changed.clear()
         self._forgotten_generation = self.generation
@@ -28,11 +28,11 @@ class NodeChangeLog:
     def record_change(self, name: str) -> None:
         """The node changed, came or went."""
         self.generation += 1
-        self._changed.pop(name, None)  # so that it goes to the end
+        self._changed.pop(name, None)  # so that it moves to the end
         self._changed[name] = self.generation
 
     def list_changed_since(self, generation: int) -> list[str] | None:
-        """The nodes that changed, came or went after that generation; None when that is forgotten: any may have."""
+        """The nodes that changed, came or went after that generation; None when it is too old to tell: assume all."""
         if generation < self._forgotten_generation:
             return None
         changed = []
@@ -43,7 +43,7 @@ class NodeChangeLog:
         return changed
 
     def forget_removed_nodes(self, node_names: Collection[str]) -> None:
-        """Forget all but these nodes once others are most: an autoscaler adds and removes nodes without end."""
+        """Forget all but these nodes once the others are the majority: an autoscaler adds and removes nodes without end."""
         if len(self._changed) > 2 * len(node_names) + REMOVED_NODES_KEPT:
             self._changed = {name: generation for name, generation in self._changed.items() if name in node_names}
             self._forgotten_generation = self.generation

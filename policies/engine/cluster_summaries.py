@@ -1,4 +1,4 @@
-"""Nodes with their summaries and their hardware: what a verdict on any request is made of."""
+"""Nodes with their summaries and their hardware: the input of a verdict on any request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vrampack.cards.node_summary import NodeSummary, summarize_node
 
 
 class ClusterSummaries:
-    """A node is summarized again when it is another object."""
+    """Summarizes a node again when its object changes."""
 
     def __init__(self) -> None:
         self.index = NodeSummaryIndex()
@@ -39,7 +39,7 @@ class ClusterSummaries:
         self.index.put_summary(name, None if node is None else summarize_node(node))
 
     def replace_nodes(self, nodes: Iterable[Node]) -> None:
-        """Have these nodes and no others."""
+        """Replace all nodes by these."""
         by_name = {node.name: node for node in nodes}
         for name in self._nodes.keys() - by_name.keys():
             self.put_node(name, None)
@@ -51,7 +51,7 @@ class ClusterSummaries:
         return self._nodes.keys()
 
     def copy_summaries(self) -> ClusterSummaries:
-        """A copy that stays as it is, for another thread: 2 ms with 5,000 nodes."""
+        """A copy that does not change, for another thread; it takes 2 ms with 5,000 nodes."""
         copy = ClusterSummaries()
         copy.index.copy_from(self.index)
         copy.hardware.copy_from(self.hardware)

@@ -13,7 +13,7 @@ from vrampack.cards.node import Node
 from vrampack.cards.node_summary import summarize_node
 
 PriorityFloor = int | None
-"""Cards that are kept for nominated pods of this or a higher priority are used; None: no card is kept from these pods."""
+"""Cards that are kept for nominated pods of at least this priority count as used; None: no card is kept from these pods."""
 
 
 class LedgerView(Protocol):
@@ -21,23 +21,23 @@ class LedgerView(Protocol):
 
     @property
     def generation(self) -> int:
-        """Rises with every change of any node, and of what is kept on it."""
+        """Rises with every change to any node, or to what is kept on it."""
         ...
 
     def list_nodes_changed_since(self, generation: int) -> Collection[str] | None:
-        """The nodes that changed, came or went after that generation. None: no longer known, take all nodes."""
+        """The nodes that changed, came or went after that generation. None: no longer known, assume all nodes."""
         ...
 
     def list_node_names(self) -> Collection[str]: ...
 
     def list_nodes_with_kept_cards(self) -> Iterable[str]:
-        """The nodes that are not the same under every floor."""
+        """The nodes that differ between floors."""
         ...
 
     def get_priority_floor(self, uid: str) -> PriorityFloor: ...
 
     def get_kept_generation(self, floor: PriorityFloor) -> int:
-        """Rises whenever other cards are kept, on any node, under this floor."""
+        """Rises whenever the kept cards of any node change under this floor."""
         ...
 
     def get_node(self, name: str, floor: PriorityFloor) -> Node | None:
@@ -45,23 +45,23 @@ class LedgerView(Protocol):
         ...
 
     def get_node_for_pod(self, name: str, uid: str) -> Node | None:
-        """The node as the pod `uid` finds it: what is kept for it is free, what is kept for others is not."""
+        """The node as the pod `uid` finds it: cards kept for it are free, cards kept for others are not."""
         ...
 
     def list_pod_specific_nodes(self, uid: str) -> Collection[str]:
-        """The nodes that this pod finds in another state than other pods of its floor do."""
+        """The nodes that look different to this pod than to other pods of its floor."""
         ...
 
 
 class ClusterView:
-    """Without a floor: of the pods from which no card is kept."""
+    """The view without a floor: that of pods from which no card is kept."""
 
     def __init__(self, ledger: LedgerView) -> None:
         self.summaries = ClusterSummaries()
         self._ledger = ledger
         self._generation = 0
         self._stale_nodes = StaleNodes()
-        """Not summarized again since they changed, up to this generation."""
+        """Nodes that changed up to this generation and have not been summarized again."""
 
     @property
     def index(self) -> NodeSummaryIndex:
@@ -72,7 +72,7 @@ class ClusterView:
         self.follow_slice(maxsize)
 
     def follow_slice(self, limit: int) -> bool:
-        """The same for `limit` nodes at most; whether there are more."""
+        """The same for at most `limit` nodes; true when more are left."""
         generation = self._ledger.generation
         if generation != self._generation:
             changed = self._ledger.list_nodes_changed_since(self._generation)
@@ -87,7 +87,7 @@ class ClusterView:
 
 
 class FloorView:
-    """Of one floor: it shares the summaries of the view without a floor where no cards are kept."""
+    """The view of one floor: for nodes without kept cards it shares the summaries of the view without a floor."""
 
     def __init__(self, ledger: LedgerView, floor: int, base: ClusterView) -> None:
         self.index = NodeSummaryIndex()
@@ -96,13 +96,13 @@ class FloorView:
         self._base = base
         self._generation: int | None = None
         self._filled_nodes: dict[str, Node] = {}
-        """Those where cards are kept, as they were summarized."""
+        """The nodes with kept cards, as they were last summarized."""
         self._stale_nodes = StaleNodes()
-        """As those of `ClusterView`."""
+        """As in `ClusterView`."""
 
     @property
     def summaries(self) -> ClusterSummaries:
-        """Those of the view without a floor: the hardware is the same."""
+        """The summaries of the view without a floor, as the hardware is the same."""
         return self._base.summaries
 
     def follow_ledger(self) -> None:
@@ -110,7 +110,7 @@ class FloorView:
         self.follow_slice(maxsize)
 
     def follow_slice(self, limit: int) -> bool:
-        """The same for `limit` nodes at most; whether there are more."""
+        """The same for at most `limit` nodes; true when more are left."""
         if self._base.follow_slice(limit):
             return True
         generation = self._ledger.generation

@@ -7,9 +7,9 @@ Soft reservations of other pods lower the rank of their nodes, as if they were h
 All caching of the project's decisions is here. Summaries and tables catch up with the ledger, node by node, when they
 are next used; `policies.evaluate` gives the same verdicts without a cache: the oracle.
 
-Users choose what the caches are asked for by creating pods, so a request that was never seen must be cheap and must not
-push out what others use. It is narrowed to what the cluster's hardware can tell apart; summaries answer it; cards are
-looked at only where it names them.
+Users decide by their pods what the caches are asked for, so a new request must be cheap and must not push out what others
+use. It is narrowed to what the cluster's hardware can tell apart; summaries answer it; single cards are examined only if
+it names them.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from vrampack.cards.request import CardRequest, PodRequest, ProfileChoice
 from vrampack.cards.tuned_policy import TunedPolicy
 
 MAX_FLOOR_VIEWS = 4
-"""Nodes are summarized once more only where cards are kept; the names of 5,000 nodes and their groups take 1 MB a view."""
+"""A view has summaries of its own only for nodes with kept cards; the names and groups of 5,000 nodes take 1 MB a view."""
 NOTHING_RESERVED: Sequence[ReservedCards] = ()
 
 
 class VerdictKey(NamedTuple):
-    """What decides all verdicts for a pod, while no node gains capacity and none has other cards."""
+    """What decides all verdicts for a pod while no node gains capacity or changes its cards."""
 
     request: CardRequest
     floor: PriorityFloor
@@ -67,12 +67,12 @@ class PolicyChoice(Protocol):
     def choose_policy(self, wish: str | None, profile: ProfileChoice | None = None) -> TunedPolicy: ...
 
     def list_policies(self) -> Collection[TunedPolicy]:
-        """Those that it may choose."""
+        """All policies that `choose_policy` may return."""
         ...
 
 
 class Engine:
-    """Evaluates nodes for requests under one tuning. Same ledger, same request: same answer."""
+    """Evaluates nodes for requests under one tuning. The same ledger and request give the same answer."""
 
     def __init__(
         self,
@@ -103,17 +103,17 @@ class Engine:
         self._node_rankings.clear()
 
     def set_forecast(self, forecast: Forecast) -> None:
-        """Rank by this forecast from now on. What fits stays as it is."""
+        """Rank by this forecast from now on. It does not affect what fits."""
         for _ in self.adopt_forecast(forecast):
             pass
 
     def adopt_forecast(self, forecast: Forecast) -> Iterator[None]:
-        """The same in short steps, at the end of which it holds."""
+        """The same in short steps; the forecast is in force after the last."""
         yield from self._node_rankings.adopt_forecast(forecast)
         self._tables.drop_forecast()
 
     def build_shadow(self, tuning: PolicyChoice) -> Engine:
-        """An engine over the same nodes, under another tuning and with tables of its own, for pods from which no card is kept."""
+        """An engine over the same nodes, with another tuning and its own tables, for pods from which no card is kept."""
         shadow = Engine(self._ledger, tuning, self._soft_reservations, hosts=self._hosts, policies=self._registry)
         shadow._node_rankings = self._node_rankings.build_shadow(shadow._policies)
         shadow._base_view, shadow._floor_views = self._base_view, self._floor_views
@@ -134,30 +134,30 @@ class Engine:
         return any(self._policies[name].LOOKS_AHEAD for name in self._tuning.list_policies())
 
     def get_outlook(self, policy: TunedPolicy, host: HostResources | None) -> Outlook:
-        """What the policy knows now, for a request that takes so much of its host."""
+        """What the policy knows now, for a request that takes `host` of its host."""
         return self._node_rankings.get_outlook(self._policies[policy], host)
 
     def follow_outlook(self, pod_request: PodRequest, uid: str) -> Outlook:
-        """What ranks nodes for this pod now: a call that ranks counts leftovers again where many nodes have changed."""
+        """The outlook that ranks nodes for this pod now; counts leftovers again if many nodes have changed."""
         self._get_ranking(pod_request, uid)
         return self.get_outlook(self.choose_policy(pod_request), pod_request.host)
 
     @property
     def ranks_many_states(self) -> bool:
-        """Whether a policy that looks ahead takes long to score all states of nodes for a request that is new."""
+        """Whether a policy that looks ahead takes long to score all node states for a new request."""
         return self._node_rankings.has_many_states
 
     @property
     def forecast(self) -> Forecast:
-        """By which policies that look ahead rank."""
+        """The forecast by which policies that look ahead rank."""
         return self._node_rankings.forecast
 
     def count_cards(self) -> CardCounts:
-        """The cards of all nodes, as they were last needed."""
+        """The cards of all nodes, as of the last update."""
         return self._base_view.summaries.hardware.count_cards()
 
     def build_mixed_request(self, pod_request: PodRequest) -> MixedRequest:
-        """What the pod counts as in a mix: no more than the hardware can tell apart."""
+        """The request that the pod counts as in a mix, narrowed to what the hardware can tell apart."""
         return self._base_view.summaries.hardware.build_mixed_request(pod_request, self._hosts)
 
     def evaluate_node(self, name: str, pod_request: PodRequest, uid: str) -> Evaluation:
@@ -182,7 +182,7 @@ class Engine:
         return self._evaluate(node, pod_request)
 
     def find_verdict_key(self, pod_request: PodRequest, uid: str) -> VerdictKey | None:
-        """Pods with equal keys get equal verdicts. None: some node is to this pod what it is to no other."""
+        """The pod's key: pods with equal keys get equal verdicts. None: some node looks different to this pod alone."""
         if self._ledger.list_pod_specific_nodes(uid):
             return None
         floor = self._ledger.get_priority_floor(uid)
@@ -191,14 +191,14 @@ class Engine:
         return VerdictKey(request, floor, self._ledger.get_kept_generation(floor))
 
     def follow_slice(self, floors: Sequence[int], limit: int) -> bool:
-        """Take up `limit` changes of nodes at most, ahead of the next call; whether there are more.
+        """Apply at most `limit` node changes ahead of the next call; true when more are left.
 
-        Of these floors, the least first, as many are followed as have a view: their pods are the ones that will ask.
+        Follows the lowest of these floors, as many as there can be views: their pods will ask next.
         """
         return any(self._follow_floor(floor, limit) for floor in (None, *floors[:MAX_FLOOR_VIEWS]))
 
     def is_prepared(self, pod_request: PodRequest, uid: str) -> bool:
-        """Whether a verb finds the verdicts and scores for this request, but for a few nodes, or works them out in no time."""
+        """Whether a verb finds the verdicts and scores for this request, except for a few nodes, or can compute them at once."""
         is_quick = pod_request.card_request.rules is None and not self.ranks_many_states
         if is_quick and self.choose_policy(pod_request).card_use_percent is None:
             return True
@@ -209,15 +209,15 @@ class Engine:
         )
 
     def prepare_request(self, pod_request: PodRequest, uid: str) -> Iterator[None]:
-        """Work out verdicts and scores for a request, ahead of the verb that asks for them, with a pause at each step."""
+        """Compute verdicts and scores for a request ahead of the verb that needs them; yields after each step."""
         key, view = self._find_table_key(pod_request, uid)
         for _ in self._prepare_verdicts(key, view, pod_request):
             yield
             if key.floor is not None and self._floor_views.get(key.floor) is not view:
-                return  # pods of other floors had it dropped: its tables count changes that no view counts any more
+                return  # pods of other floors displaced this view, and its tables with it
 
     def copy_summaries(self) -> ClusterSummaries:
-        """The summaries as they were last needed, for a reader in another thread, who follows what changed by itself."""
+        """The summaries as of the last update, for a reader in another thread, which follows later changes itself."""
         return self._base_view.summaries.copy_summaries()
 
     def filter_nodes(self, names: Sequence[str], pod_request: PodRequest, uid: str) -> FilterOutcome:
@@ -227,9 +227,9 @@ class Engine:
     def rank_nodes(
         self, names: Iterable[str], pod_request: PodRequest, uid: str, count: int, avoided: Collection[str] = ()
     ) -> list[str]:
-        """The best of these nodes, best first: a total order, ties end in the node name.
+        """The best of these nodes, best first, in a total order: the node name breaks ties.
 
-        Nodes that have room only where it is softly reserved for others come after the rest, `avoided` ones last of all.
+        Nodes with room only in place of other pods' soft reservations come after the rest, `avoided` ones last of all.
         """
         table = self._get_table(pod_request, uid)
         ranking = self._get_ranking(pod_request, uid) or table
@@ -255,9 +255,9 @@ class Engine:
         return [name for _, _, name in sorted(ranked, key=lambda each: (each[0], -each[1], each[2]))[:count]]
 
     def find_best_node(self, candidates: Container[str], pod_request: PodRequest, uid: str) -> str | None:
-        """The best node that the pod fits and that is a candidate, as if nothing were reserved; None where there is none.
+        """The best candidate that the pod fits, as if nothing were reserved; None if there is none.
 
-        Candidates are asked best first and only as far as needed: what decides them may be computed then.
+        `candidates` is asked best first and only as far as needed, so it may be computed lazily.
         """
         ranking = self._get_ranking(pod_request, uid)
         if ranking is None:
@@ -276,9 +276,9 @@ class Engine:
         *,
         is_shared: bool,
     ) -> tuple[int, float]:
-        """0 and a score where the pod fits beside the reservations, 1 where only in place of them.
+        """A tier and a score: tier 0 if the pod fits beside the reservations, 1 if only in place of them.
 
-        The rank is cached only for a node that others find in the same state.
+        The rank is cached only for a node that looks the same to other pods.
         """
         if node is None:
             return 0, 0.0
@@ -295,7 +295,7 @@ class Engine:
         return rank
 
     def _score_alone(self, table: VerdictTable, node: Node, pod_request: PodRequest) -> float:
-        """The score of a node that fits, as if nothing were reserved there. Tables hold none of policies that look ahead."""
+        """The score of a node that fits, as if nothing were reserved there. Tables have no scores of policies that look ahead."""
         if not self._policies[self.choose_policy(pod_request)].LOOKS_AHEAD:
             return table.get_score(node.name)
         alone = self._evaluate(node, pod_request)
@@ -323,7 +323,7 @@ class Engine:
         return evaluate_under_policy(node, pod_request.card_request, policy, outlook)
 
     def _get_ranking(self, pod_request: PodRequest, uid: str) -> NodeRanking | None:
-        """The ranking of this request as the ledger is now; None where its table ranks the nodes."""
+        """The ranking of this request as the ledger is now; None if its table ranks the nodes."""
         name = self.choose_policy(pod_request)
         policy = self._policies[name]
         if not policy.LOOKS_AHEAD or pod_request.card_request.uuids is not None:
@@ -346,7 +346,7 @@ class Engine:
         return table.with_verdicts({name: self._find_pod_verdict(name, pod_request, uid) for name in special})
 
     def _find_table_key(self, pod_request: PodRequest, uid: str) -> tuple[TableKey, ClusterView | FloorView]:
-        """By what the view has followed so far."""
+        """The key and the view, as far as the view has followed the ledger."""
         floor = self._ledger.get_priority_floor(uid)
         view = self._get_view(floor)
         return self._build_key(pod_request, floor, view), view
@@ -381,7 +381,7 @@ class Engine:
         view = self._floor_views.get(floor)
         if view is None:
             view = self._floor_views[floor] = FloorView(self._ledger, floor, self._base_view)
-            self._tables.drop_floor(floor)  # those of an earlier view, which counted other changes
+            self._tables.drop_floor(floor)  # tables of an earlier view, which counted other changes
             self._node_rankings.drop_floor(floor)
         return view
 

@@ -1,7 +1,7 @@
-"""The cards of the cluster and their nodes: they decide which parts of a request can make a difference.
+"""The cards of the cluster and their nodes, which decide which parts of a request can make a difference.
 
-Pods may ask for anything: cards and models that no node has, sizes that no card has. Requests that differ only in that get
-equal verdicts everywhere, so they are narrowed to one before anything is cached for them.
+Pods may ask for anything: cards and models that no node has, sizes that no card has. Requests that differ only in such parts
+get equal verdicts everywhere, so they are narrowed to one before anything is cached for them.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _get_hardware: Callable[[Card], CardHardware] = attrgetter("uuid", "model", "uni
 
 
 class HardwareIndex:
-    """Fed with every node that changes; most changes of nodes are none of their hardware."""
+    """Is fed every node that changes; most changes leave the hardware as it is."""
 
     def __init__(self) -> None:
         self._hardware: dict[str, tuple[CardHardware, ...]] = {}
         self._names_by_uuid: dict[str, tuple[str, ...]] = {}
-        """Nearly always one name: two nodes with one card are two nodes that are mistaken."""
+        """Nodes by uuid, nearly always one: two nodes can only report the same card by mistake."""
         self._models: Counter[str] = Counter()
-        """Of how many cards."""
+        """How many cards have each model."""
         self._largest_units: Counter[int] = Counter()
-        """Units of the largest card, of how many nodes."""
+        """How many nodes have a largest card of this many units."""
         self._cards: Counter[tuple[str, int]] = Counter()
-        """By model and units."""
+        """How many cards there are by model and units."""
         self._card_counts: Counter[int] = Counter()
-        """Number of cards, of how many nodes."""
+        """How many nodes have this many cards."""
 
     def put_node(self, name: str, node: Node | None) -> None:
         """Replace what is known of the node; None removes it."""
@@ -55,7 +55,7 @@ class HardwareIndex:
             del self._hardware[name]
 
     def copy_from(self, other: HardwareIndex) -> None:
-        """Become what the other index is."""
+        """Become a copy of the other index."""
         self._hardware = dict(other._hardware)
         self._names_by_uuid = dict(other._names_by_uuid)
         self._cards = other._cards.copy()
@@ -66,7 +66,7 @@ class HardwareIndex:
         )
 
     def narrow_request(self, request: CardRequest) -> CardRequest:
-        """The one request of all those that no node can tell apart: equal verdicts and scores on every node."""
+        """The one request that stands for all that no node can tell apart: equal verdicts and scores on every node."""
         models, uuids = request.models, request.uuids
         units = min(request.units, max(self._largest_units, default=0) + 1)
         count = min(request.count, max(self._card_counts, default=0) + 1)
@@ -81,7 +81,7 @@ class HardwareIndex:
         return CardRequest(units, count, is_valid=False)
 
     def build_mixed_request(self, pod_request: PodRequest, hosts: HostRooms) -> MixedRequest:
-        """What the pod counts as in a mix."""
+        """The request that the pod counts as in a mix."""
         request = self.narrow_request(pod_request.card_request)
         cards = CardRequest(request.units, request.count, whole=request.whole, models=request.models)
         return MixedRequest(cards, None if pod_request.host is None else hosts.round_up(pod_request.host))

@@ -1,4 +1,4 @@
-"""What hosts have left of CPU and main memory, rounded down: small changes of no consequence change nothing here."""
+"""What hosts have left of CPU and main memory, rounded down, so that small changes have no effect."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from policies.engine.change_log import NodeChangeLog
 from vrampack.cards.host_room import HostResources
 
 DEFAULT_STEP = HostResources(cpu_milli=500, memory_mib=1024)
-"""Finer steps place no better, and make more nodes differ. Measured: docs/packing.md."""
+"""Finer steps do not place better, and make more nodes differ. Measured: docs/packing.md."""
 
 
 class HostRooms:
-    """By node name. It has a change log of its own: no verdict depends on it, only ranks do."""
+    """Rooms by node name. It has its own change log, because no verdict depends on it, only ranks do."""
 
     def __init__(self, step: HostResources = DEFAULT_STEP) -> None:
         self.rooms: dict[str, HostResources] = {}
@@ -35,7 +35,7 @@ class HostRooms:
         )
 
     def round_up(self, request: HostResources) -> HostResources:
-        """Of a request: what it takes of a rounded room at most."""
+        """Round a request up to the most that it takes of a rounded room."""
         step = self._step
         return HostResources(
             request.cpu_milli + -request.cpu_milli % step.cpu_milli,

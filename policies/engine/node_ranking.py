@@ -1,4 +1,4 @@
-"""The nodes that one request fits, best first, under a policy that looks ahead: states are scored, not nodes."""
+"""The nodes that one request fits, best first, under a policy that looks ahead: it scores states instead of nodes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from vrampack.cards.node_summary import NodeSummary, get_request_kind, select_vi
 from vrampack.cards.request import CardRequest
 
 MIN_BOUNDED_STATES = 48
-"""Fewer new states are scored at once."""
+"""Fewer new states than this are all scored at once, without bounds."""
 STATES_AT_A_TIME = 16
 
 
 class NodeRanking:
-    """For one request and one outlook. It follows the states when it is next asked."""
+    """The ranking for one request and one outlook. It follows the states when it is next asked."""
 
     def __init__(self, states: NodeStates, request: CardRequest, policy: Policy, outlook: Outlook) -> None:
         self.outlook = outlook
@@ -28,19 +28,19 @@ class NodeRanking:
         self._kind = get_request_kind(request)
         self._policy = policy
         self._last_number = 0
-        """Of the states that have been scored."""
+        """Buckets of the states that have been scored."""
         self._buckets: dict[float, list[NodeState]] = {}
         self._worst_scores: list[float] = []
-        """The scores of the buckets, negative: a heap whose first is the best."""
+        """The negated scores of the buckets: a heap whose first is the best."""
         self._bounded: list[tuple[float, int, NodeState]] = []
-        """States that are not scored yet, with what their score is not above, negative: a heap, too."""
+        """Unscored states with the negated upper bounds of their scores: a heap, too."""
 
     def follow_states(self) -> None:
-        """Score the states that are new."""
+        """Score the new states."""
         self.follow_slice(maxsize)
 
     def follow_slice(self, limit: int) -> bool:
-        """The same for `limit` states at most; whether there are more."""
+        """The same for at most `limit` states; true when more are left."""
         new_states = self.states.list_states_since(self._last_number)
         has_more = len(new_states) > limit
         if has_more:
@@ -86,13 +86,13 @@ class NodeRanking:
                 bucket.append(state)
 
     def _score_best_states(self) -> None:
-        """Score states until none that is left can be as good as the best of those that are."""
+        """Score states until no unscored one can be as good as the best scored one."""
         while self._bounded and (not self._worst_scores or self._bounded[0][0] <= self._worst_scores[0]):
             best = [heappop(self._bounded)[2] for _ in range(min(STATES_AT_A_TIME, len(self._bounded)))]
             self._put_scores([state for state in best if state.names])
 
     def _list_roomy_states(self, new_states: Sequence[NodeState]) -> list[NodeState]:
-        """Those that have enough free: most have too little, and no more is asked of them."""
+        """The states with enough free units: most have too little, and need no further check."""
         units, count = self._request.units, self._request.count
         if not count:
             return list(new_states)
@@ -107,7 +107,7 @@ class NodeRanking:
         ]
 
     def rank_nodes(self, candidates: Container[str], count: int) -> list[tuple[float, str]]:
-        """The best `count` of the candidates that fit, with scores, best first; equal scores in the order of names."""
+        """The best `count` of the candidates that fit, with scores, best first; equal scores sorted by name."""
         best: list[tuple[float, str]] = []
         passed: list[float] = []
         while len(best) < count:

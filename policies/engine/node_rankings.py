@@ -1,4 +1,4 @@
-"""What policies that look ahead need from the engine: the outlook, states of nodes, and a ranking for each request."""
+"""What policies that look ahead need from the engine: the outlook, node states, and a ranking for each request."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from vrampack.cards.request import CardRequest
 from vrampack.cards.tuned_policy import TunedPolicy
 
 MAX_RANKINGS = 256
-"""One for each card request and amount of CPU and memory. A ranking takes 0.1 KB a state."""
+"""The most rankings, one for each card request and amount of CPU and memory. A ranking takes 0.1 KB a state."""
 MAX_FLOORS = 5
-"""As many as there are views of the cluster, and the one without a floor."""
+"""As many as there are views of the cluster, including the one without a floor."""
 STATES_PER_SLICE = 200
 """States scored between two steps: 2 to 4 ms."""
 MANY_STATES = 200
-"""To score more of them for a request that is new takes over 5 ms where it is for several cards."""
+"""Scoring more states than this for a new request for several cards takes over 5 ms."""
 LEFTOVER_LAG = 64
 """Leftovers are counted again when one node in this many has changed."""
 
 
 class RankingKey(NamedTuple):
-    """Whose scores a ranking has. CPU and memory are here and in no key of verdicts."""
+    """Identifies a ranking. CPU and memory are in it, but in no key of verdicts."""
 
     request: CardRequest
     """Narrowed to what the hardware can tell apart."""
@@ -43,7 +43,7 @@ class RankingKey(NamedTuple):
 
 
 class _SeenCluster:
-    """What all rankings of one cluster are computed from."""
+    """The input of all rankings of one cluster."""
 
     def __init__(self) -> None:
         self.forecast = NO_OUTLOOK.forecast
@@ -53,7 +53,7 @@ class _SeenCluster:
 
 
 class NodeRankings:
-    """For all views of one engine. Nothing is kept until a policy that looks ahead is asked."""
+    """The rankings for all views of one engine. It stores nothing until a policy that looks ahead is asked."""
 
     def __init__(
         self, hosts: HostRooms, policies: Mapping[TunedPolicy, Policy], seen: _SeenCluster | None = None
@@ -62,7 +62,7 @@ class NodeRankings:
         self._policies = policies
         self._seen = seen or _SeenCluster()
         self._rankings: OrderedDict[RankingKey, NodeRanking] = OrderedDict()
-        """The least recently asked for first. No `LRUCache`: keys take long to hash, and it does that five times."""
+        """The least recently used first. Not an `LRUCache`: keys take long to hash, and it hashes them five times."""
 
     @property
     def forecast(self) -> Forecast:
@@ -73,11 +73,11 @@ class NodeRankings:
         return any(len(states) > MANY_STATES for states in self._seen.states.values())
 
     def build_shadow(self, policies: Mapping[TunedPolicy, Policy]) -> NodeRankings:
-        """Rankings of their own by the same states, forecast and leftovers."""
+        """Separate rankings by the same states, forecast and leftovers."""
         return NodeRankings(self._hosts, policies, self._seen)
 
     def adopt_forecast(self, forecast: Forecast) -> Iterator[None]:
-        """Build all rankings for this forecast in short steps, then rank by it; until then the forecast before holds."""
+        """Build all rankings for this forecast in short steps, then rank by it; until then the previous forecast holds."""
         renewed: dict[RankingKey, NodeRanking] = {}
         for key, ranking in list(self._rankings.items()):
             outlook = ranking.outlook._replace(forecast=forecast)
@@ -92,20 +92,20 @@ class NodeRankings:
         self._rankings.clear()
 
     def drop_floor(self, floor: PriorityFloor) -> None:
-        """Its view is another one."""
+        """Drop the rankings of a floor whose view was replaced."""
         self._seen.states.pop(floor, None)
         for key in [key for key in self._rankings if key.floor == floor]:
             del self._rankings[key]
 
     def get_outlook(self, policy: Policy, host: HostResources | None) -> Outlook:
-        """What the policy may know for a request that takes so much of its host."""
+        """What the policy may know for a request that takes `host` of its host."""
         if not policy.LOOKS_AHEAD:
             return NO_OUTLOOK
         request_host = None if host is None or not policy.READS_HOSTS else self._hosts.round_up(host)
         return Outlook(self._seen.forecast, self._hosts.rooms, request_host, self._seen.leftovers)
 
     def get_node_context(self, tuned: TunedPolicy, name: str, host: HostResources | None) -> object:
-        """What else a score on this node depends on: equal contexts, equal scores, while the forecast is the same."""
+        """What else a score on this node depends on: equal contexts give equal scores while the forecast is the same."""
         policy = self._policies[tuned]
         if not policy.LOOKS_AHEAD:
             return None
@@ -114,7 +114,7 @@ class NodeRankings:
         return self._hosts.rooms.get(name), request_host, counted_at
 
     def follow_slice(self, index: NodeSummaryIndex, floor: PriorityFloor, limit: int) -> bool:
-        """Group `limit` changed nodes at most, ahead of the next call; whether there are more."""
+        """Group at most `limit` changed nodes ahead of the next call; true when more are left."""
         return self._get_states(index, floor).follow_slice(limit)
 
     def is_prepared(self, index: NodeSummaryIndex, key: RankingKey, limit: int) -> bool:
@@ -126,7 +126,7 @@ class NodeRankings:
         return not states.has_more_changes_than(limit) and not ranking.has_more_states_than(limit)
 
     def prepare_slice(self, index: NodeSummaryIndex, key: RankingKey, limit: int) -> bool:
-        """Group so many nodes, then score so many states, ahead of `get_ranking`; whether there are more."""
+        """Group up to `limit` nodes, then score up to `limit` states, ahead of `get_ranking`; true when more are left."""
         if self._get_states(index, key.floor).follow_slice(limit):
             return True
         return self._find_ranking(index, key).follow_slice(limit)
@@ -139,7 +139,7 @@ class NodeRankings:
         return ranking
 
     def _find_ranking(self, index: NodeSummaryIndex, key: RankingKey) -> NodeRanking:
-        """Of states that have followed the index; what of them is new is not scored."""
+        """The ranking, with states that have followed the index but may not be scored yet."""
         policy, states = self._policies[key.policy], self._get_states(index, key.floor)
         self._refresh_leftovers(policy, states, len(index))
         ranking = self._rankings.get(key)
@@ -152,7 +152,7 @@ class NodeRankings:
         return ranking
 
     def _is_current(self, key: RankingKey, ranking: NodeRanking) -> bool:
-        """Whether it is by what is known now: rankings of states that were given up follow nothing any more."""
+        """Whether it uses the current states and outlook: rankings of dropped states no longer follow anything."""
         outlook, seen = ranking.outlook, self._seen
         return (
             outlook.forecast is seen.forecast
@@ -167,7 +167,7 @@ class NodeRankings:
         return states
 
     def _refresh_leftovers(self, policy: Policy, states: NodeStates, nodes: int) -> None:
-        """Count again once one node in so many may be another: all ranks under such a policy change with the counts."""
+        """Count again once enough nodes may have changed: all ranks under such a policy change with the counts."""
         if policy.COUNTS_LEFTOVERS and states.moves - self._seen.leftovers_counted_at > nodes / LEFTOVER_LAG:
             self._seen.leftovers_counted_at = states.moves
             self._seen.leftovers = states.count_leftovers()

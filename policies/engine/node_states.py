@@ -1,7 +1,7 @@
 """Nodes grouped by what a policy can see of them: nodes of one state have one score, whatever their names.
 
-A policy that packs leaves most nodes full or untouched, so thousands of nodes are in a few hundred states, and a state
-that comes into being is scored once for each request, not once for each node and change.
+A policy that packs leaves most nodes full or untouched, so thousands of nodes are in a few hundred states, and a new state
+is scored once for each request, not once for each node and change.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from vrampack.cards.host_room import HostResources
 from vrampack.cards.node_summary import EquivalenceClass, NodeSummary, RequestKind, find_equivalence_class
 
 MAX_KINDS = 8
-"""Of requests, whose classes are kept with a state: 0.1 KB each."""
+"""How many request kinds have their class stored with a state, at 0.1 KB each."""
 
 StateKey: TypeAlias = tuple[object, ...]
 
 
 class NodeState:
-    """The nodes that are alike. Without names it is gone: such nodes that come later are a new state."""
+    """The nodes that are alike. A state without names is gone: if such nodes come later, they form a new state."""
 
     __slots__ = ("_classes", "largest_free_units", "names", "number", "summary")
 
@@ -40,7 +40,7 @@ class NodeState:
         self._classes: dict[RequestKind, EquivalenceClass] = {}
 
     def find_equivalence_class(self, kind: RequestKind) -> EquivalenceClass:
-        """What matters of these nodes to requests of this kind: a state is compared with many requests of few kinds."""
+        """The class of these nodes for requests of this kind, cached: a state is compared with many requests of few kinds."""
         known = self._classes.get(kind)
         if known is None:
             known = self._classes[kind] = find_equivalence_class(self.summary, kind)
@@ -58,32 +58,32 @@ class NodeStates:
         self._index_generation = -1
         self._host_generation = -1
         self._stale_nodes = StaleNodes()
-        """Changed up to these generations, and not taken up yet."""
+        """Nodes that changed up to these generations and have not been grouped again."""
         self._states: dict[StateKey, NodeState] = {}
         self._by_name: dict[str, tuple[StateKey, NodeState]] = {}
         self._by_number: dict[int, NodeState] = {}
-        """The same states, in the order of their numbers."""
+        """The same states, sorted by number."""
         self.last_number = 0
-        """Of the state that came into being last."""
+        """The number of the newest state."""
         self.moves = 0
-        """Rises with every node that comes into another state."""
+        """Rises with every node that changes its state."""
 
     def __len__(self) -> int:
         return len(self._states)
 
     def follow_index(self) -> None:
-        """Take up what changed since the last call."""
+        """Group again the nodes that changed since the last call."""
         self.follow_slice(maxsize)
 
     def follow_slice(self, limit: int) -> bool:
-        """The same for `limit` nodes at most; whether there are more."""
+        """The same for at most `limit` nodes; true when more are left."""
         self._list_changes()
         for name in self._stale_nodes.take_slice(limit):
             self._put_node(name)
         return bool(self._stale_nodes)
 
     def has_more_changes_than(self, limit: int) -> bool:
-        """Whether more nodes than so many are to be taken up."""
+        """Whether more than `limit` nodes have to be grouped again."""
         self._list_changes()
         return len(self._stale_nodes) > limit
 
@@ -93,7 +93,7 @@ class NodeStates:
             self._stale_nodes |= dict.fromkeys(changed)
 
     def list_states_since(self, number: int) -> list[NodeState]:
-        """The states that came into being after this one, but for those that are gone."""
+        """The states created after this one, without those that are gone."""
         new_states = []
         for state in reversed(self._by_number.values()):
             if state.number <= number:
@@ -103,7 +103,7 @@ class NodeStates:
         return new_states
 
     def count_leftovers(self) -> Mapping[tuple[int, int], int]:
-        """How many used cards there are, by their units and free units: a pass over all states."""
+        """How many used cards there are, by their units and free units; takes a pass over all states."""
         leftovers: Counter[tuple[int, int]] = Counter()
         for state in self._states.values():
             for units, used in state.summary.usable_cards:
@@ -150,7 +150,7 @@ class NodeStates:
 
 
 def build_state_key(summary: NodeSummary, host: HostResources | None) -> StateKey:
-    """Equal keys: equal verdicts on every request that names no cards, and equal scores."""
+    """The key of a node's state: equal keys give equal scores, and equal verdicts on every request that names no cards."""
     parts = None
     if summary.by_model is not None:
         parts = tuple([(model, _get_numbers(part)) for model, part in sorted(summary.by_model.items())])
@@ -159,7 +159,7 @@ def build_state_key(summary: NodeSummary, host: HostResources | None) -> StateKe
 
 
 def _get_ruled_numbers(summary: NodeSummary) -> tuple[object, ...] | None:
-    """What rules know of the cards; None where they know nothing of any."""
+    """What rules know about the cards; None if they concern none of them."""
     cards = summary.node.placeable_cards
     if not any(card.is_ruled for card in cards):
         return None

@@ -1,4 +1,4 @@
-"""The summaries of all nodes by name, and the nodes by equivalence class: verdicts for a request not seen before."""
+"""The summaries of all nodes by name, and the nodes by equivalence class: gives verdicts for new requests."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from vrampack.cards.request import CardRequest
 from vrampack.cards.rules import LONER
 
 GROUPED_KINDS = 8
-"""Kinds of requests whose groups are kept: every change of a node is a change of each, and each takes 0.1 KB a node."""
+"""How many request kinds have groups: every change to a node changes all of them, and each takes 0.1 KB a node."""
 DRAFTED_KINDS = 4
-"""Kinds whose nodes are being grouped slice by slice."""
+"""How many kinds are grouped slice by slice at a time."""
 
 NodeGroups = dict[EquivalenceClass, dict[str, None]]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDraft:
-    """The groups of one kind, of which some nodes are still to come."""
+    """The groups of one kind while some nodes are still missing."""
 
     stale_nodes: StaleNodes
     groups: NodeGroups = field(default_factory=dict)
@@ -46,13 +46,13 @@ _Member = TypeVar("_Member")
 
 
 class NodeSummaryIndex:
-    """Nodes come and go one at a time; a grouping is built when a request of its kind is first seen, and then kept up to date."""
+    """Groups nodes. A grouping is built when a request of its kind is first seen, and then updated node by node."""
 
     def __init__(self) -> None:
         self._summaries: dict[str, NodeSummary] = {}
         self._by_traits: dict[NodeTraits, dict[str, NodeSummary]] = {}
         self.changes = NodeChangeLog()
-        """A node changes when its summary is another object."""
+        """A node counts as changed when its summary is another object."""
         self._groups: LRUCache[RequestKind, NodeGroups] = LRUCache(maxsize=GROUPED_KINDS)
         self._drafts: LRUCache[RequestKind, GroupDraft] = LRUCache(maxsize=DRAFTED_KINDS)
 
@@ -66,7 +66,7 @@ class NodeSummaryIndex:
         return self._summaries.get(name)
 
     def list_summaries(self, names: Iterable[str], request: CardRequest) -> Iterator[tuple[str, NodeSummary]]:
-        """Names that are in the index, with the summaries of the cards that models and rules leave the request."""
+        """The names that are in the index, with summaries of the cards that the request's models and rules allow."""
         names = list(names)
         summaries: Iterable[NodeSummary] = map(self._summaries.__getitem__, names)
         if request.models is not None or request.rules is not None:
@@ -74,17 +74,17 @@ class NodeSummaryIndex:
         return zip(names, summaries, strict=True)
 
     def list_nodes_with_tenant(self, request: CardRequest) -> list[str]:
-        """The nodes with pods of its tenant: on all others it finds what a tenant without pods finds."""
+        """The nodes with pods of its tenant: all others look the same to it as to a tenant without pods."""
         tenant = LONER if request.rules is None or request.rules.tenant is None else request.rules.tenant
         return [name for name, summary in self._summaries.items() if summary.get_ruled_node().views.has_tenant(tenant)]
 
     def drop_groups(self) -> None:
-        """Forget what nodes have in common: nearly all of them are about to change."""
+        """Forget all groups, because nearly all nodes are about to change."""
         self._groups.clear()
         self._drafts.clear()
 
     def copy_from(self, other: NodeSummaryIndex) -> None:
-        """Become what the other index is."""
+        """Become a copy of the other index."""
         self._summaries = dict(other._summaries)
         self._by_traits = {traits: dict(summaries) for traits, summaries in other._by_traits.items()}
         self.changes.record_any_change()
@@ -116,11 +116,11 @@ class NodeSummaryIndex:
                 del draft.stale_nodes[name]
 
     def find_obstacle(self, name: str, request: CardRequest) -> UnfitReason | None:
-        """Why the request does not fit on this node of the index, which has none of the cards that it names; None when it does."""
+        """Why the request does not fit on this node of the index, which has none of the cards it names; None when it does."""
         return find_equivalence_class(self._summaries[name], get_request_kind(request)).find_obstacle(request)
 
     def group_slice(self, request: CardRequest, limit: int) -> bool:
-        """Group `limit` nodes at most for requests of this kind; whether there are more."""
+        """Group at most `limit` nodes for requests of this kind; true when more are left."""
         kind = get_request_kind(request)
         if kind in self._groups:
             return False
@@ -135,7 +135,7 @@ class NodeSummaryIndex:
         return bool(draft.stale_nodes)
 
     def group_by_obstacle(self, request: CardRequest) -> Iterator[tuple[UnfitReason | None, Collection[str]]]:
-        """All nodes by why the request does not fit, if they have none of the cards that it names; a reason may come several times."""
+        """All nodes by the reason why the request does not fit, as if they had none of the cards it names; a reason may repeat."""
         kind = get_request_kind(request)
         groups = self._groups.get(kind)
         if groups is None:
@@ -153,7 +153,7 @@ class NodeSummaryIndex:
 def _move_node(
     groups: NodeGroups, kind: RequestKind, name: str, before: NodeSummary | None, summary: NodeSummary | None
 ) -> None:
-    """To the group of what it is now."""
+    """Move the node to the group of its new summary."""
     if before is not None:
         _remove_from_group(groups, find_equivalence_class(before, kind), name)
     if summary is not None:

@@ -1,4 +1,4 @@
-"""Nodes with every soft reservation counted as held: built once, and kept until the node or its reservations change."""
+"""Nodes with every soft reservation counted as held, cached until the node or its reservations change."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from vrampack.cards.node_summary import NodeSummary, summarize_node
 from vrampack.cards.request import CardRequest
 
 ReservedCards = tuple[Collection[int], CardRequest]
-"""Cards of a node by index, and the request that they are reserved for."""
+"""Cards of a node by index, and the request for which they are reserved."""
 MIN_NODES_KEPT = 64
-"""This many are kept however few nodes have reservations."""
+"""At least this many are cached, however few nodes have reservations."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReservedNode:
-    """Such a node, and what it was built from."""
+    """Such a node, with the values it was built from."""
 
     source: Node
     reserved: Sequence[ReservedCards]
@@ -27,7 +27,7 @@ class ReservedNode:
 
 
 class ReservedNodes:
-    """By node name. The reservations of one node are the same object until they change."""
+    """Reserved nodes by name. Callers pass the same reservations object until the reservations change."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, ReservedNode] = {}
@@ -44,6 +44,6 @@ class ReservedNodes:
         return built
 
     def drop_unreserved_nodes(self, reserved_by_node: Mapping[str, object]) -> None:
-        """Drop nodes without reservations, once they are most of what is kept."""
+        """Drop nodes without reservations once they are the majority."""
         if len(self._nodes) > 2 * len(reserved_by_node) + MIN_NODES_KEPT:
             self._nodes = {name: each for name, each in self._nodes.items() if name in reserved_by_node}

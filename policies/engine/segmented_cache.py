@@ -1,4 +1,4 @@
-"""A bounded cache in which entries that are used once do not push out entries that are used again and again."""
+"""A bounded cache in which entries that are used once do not push out entries that are used repeatedly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 PROTECTED_SHARE = 0.8
-"""Of the whole size: the rest is for entries on probation."""
+"""The share of the whole size for protected entries; the rest is for entries on probation."""
 
 
 class SegmentedCache(Generic[Key, Value]):
@@ -22,7 +22,7 @@ class SegmentedCache(Generic[Key, Value]):
                          '-- room is needed there       '-- room is needed there --> gone
 
     A stream of pods that each ask for something else passes through probation and leaves the rest as it is. `get_size` is
-    asked once for each entry, in the unit of `max_size`; one that is larger than its part of the cache takes all of that.
+    called once for each entry, in the unit of `max_size`; an entry that is larger than its part counts as the whole part.
     """
 
     def __init__(self, max_size: int, get_size: Callable[[Value], int]) -> None:
@@ -39,7 +39,7 @@ class SegmentedCache(Generic[Key, Value]):
 
     @property
     def size(self) -> int:
-        """Of all entries together."""
+        """The size of all entries together."""
         return int(self._probation.currsize + self._protected.currsize)
 
     def get_entry(self, key: Key) -> Value | None:
@@ -51,12 +51,12 @@ class SegmentedCache(Generic[Key, Value]):
         return value
 
     def peek_entry(self, key: Key) -> Value | None:
-        """The entry; it stays on probation where it is."""
+        """The entry, without moving it from probation."""
         value = self._protected.get(key)
         return self._probation.get(key) if value is None else value
 
     def put_entry(self, key: Key, value: Value) -> None:
-        """Add the entry, or replace the one that is there."""
+        """Add or replace the entry."""
         if key in self._protected:
             self._protected[key] = value
         else:

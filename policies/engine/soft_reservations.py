@@ -1,4 +1,4 @@
-"""What the engine asks of soft reservations: places that were named to the scheduler for pods that are not bound yet."""
+"""What the engine needs from soft reservations: places named to the scheduler for pods that are not bound yet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from policies.trial_placement import Placement
 
 
 class SoftReservationView(Protocol):
-    """Placements that were named to the scheduler and are not bound yet."""
+    """Places named to the scheduler for pods that are not bound yet."""
 
     def list_reserved_for_others(self, uid: str) -> Mapping[str, Sequence[ReservedCards]]:
         """Soft reservations of other pods, by node: the same object until they change."""

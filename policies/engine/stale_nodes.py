@@ -7,10 +7,10 @@ from itertools import islice
 
 
 class StaleNodes(dict[str, None]):
-    """Names in the order in which they were added; a dict because none is asked for far more often than any is there."""
+    """Names in the order in which they were added; a dict, because asking whether it is empty must be cheap."""
 
     def take_slice(self, limit: int) -> Iterator[str]:
-        """The first names, `limit` at most. Each is removed once the caller is done with it and asks for the next."""
+        """The first `limit` names at most. Each is removed when the caller asks for the next."""
         for name in list(islice(self, limit)):
             yield name
             del self[name]

@@ -19,16 +19,16 @@ from vrampack.cards.node import Node
 from vrampack.cards.reasons import UnfitReason
 
 NodeVerdict = float | UnfitReason | None
-"""A score, why not, or None: it fits, and its score has not been computed."""
+"""A score, a reason, or None: the node fits, but its score has not been computed."""
 
 Buckets = defaultdict[float, dict[str, None]]
-"""Names by score. No sets: a garbage collection looks at every member of a set, and at none of a dict of strings to None."""
+"""Names by score. Not sets: the garbage collector visits every member of a set, but skips a dict of strings to None."""
 
 ReservedRank = tuple[Node, object, object, tuple[int, float]]
-"""The node, the reservations and what else it holds for, and the tier and score."""
+"""The node, the reservations and the context for which it is valid; then the tier and score."""
 
 MIN_RANKS_KEPT = 64
-"""This many are kept however few nodes have reservations."""
+"""At least this many are cached, however few nodes have reservations."""
 _UNKNOWN_NODE = UnfitReason.NOT_SEEN.value
 _TEXTS = {reason: reason.value for reason in UnfitReason}
 _UNRESOLVABLE = frozenset(reason.value for reason in UnfitReason if reason.is_unresolvable)
@@ -36,15 +36,15 @@ _UNRESOLVABLE = frozenset(reason.value for reason in UnfitReason if reason.is_un
 
 @dataclass(frozen=True, slots=True)
 class FilterOutcome:
-    """Which of the given nodes fit, in the order given, and the reasons of the others."""
+    """Which of the given nodes fit, in the given order, and the reasons of the others."""
 
     passed: list[str]
     unschedulable: dict[str, str]
-    """Could fit after something changes."""
+    """Nodes that could fit after something changes."""
     unresolvable: dict[str, str]
 
     def with_node_passed(self, passed_name: str, names: Sequence[str]) -> FilterOutcome:
-        """The same, with this one of the names among those that fit."""
+        """The same outcome, with this node, one of `names`, among those that fit."""
         passing = {passed_name, *self.passed}
         return FilterOutcome(
             [name for name in dict.fromkeys(names) if name in passing],
@@ -54,13 +54,13 @@ class FilterOutcome:
 
 
 class VerdictTable:
-    """See the module. `score_nodes` scores nodes that fit."""
+    """The table that the module describes. `score_nodes` scores nodes that fit."""
 
     def __init__(self, score_nodes: Callable[[Iterable[str]], Iterable[tuple[str, float]]]) -> None:
         self.generation = 0
-        """Of the changes of its view: the table is right up to it."""
+        """The generation of its view's changes up to which the table is right."""
         self.reserved_ranks: dict[str, ReservedRank] = {}
-        """How good nodes are beside soft reservations, until either changes; kept by the engine."""
+        """The engine's cache of ranks of nodes with soft reservations, valid until either changes."""
         self._score_nodes = score_nodes
         self._fitting: dict[str, float | None] = {}
         self._unfit: dict[str, str] = {}
@@ -70,7 +70,7 @@ class VerdictTable:
         return len(self._fitting) + len(self._unfit)
 
     def drop_unreserved_ranks(self, reserved_by_node: Mapping[str, object]) -> None:
-        """Drop the ranks of nodes without reservations, once they are most of what is kept."""
+        """Drop the ranks of nodes without reservations once they are the majority."""
         if len(self.reserved_ranks) > 2 * len(reserved_by_node) + MIN_RANKS_KEPT:
             self.reserved_ranks = {name: rank for name, rank in self.reserved_ranks.items() if name in reserved_by_node}
 
@@ -86,7 +86,7 @@ class VerdictTable:
         self._fitting[name] = verdict
 
     def drop_node(self, name: str) -> None:
-        """Remove the node's verdict: it is deleted, or about to be put again."""
+        """Remove the node's verdict: the node is deleted, or the verdict is about to be put again."""
         if name in self._fitting:
             score = self._fitting.pop(name)
             if self._buckets is not None and score is not None:
@@ -95,7 +95,7 @@ class VerdictTable:
             self._unfit.pop(name, None)
 
     def put_verdicts(self, names: Iterable[str], reason: UnfitReason | None) -> None:
-        """The same for many nodes of a table that has none of them yet."""
+        """Put one verdict for many nodes that are not in the table yet; None: they fit."""
         if reason is None:
             self._fitting.update(dict.fromkeys(names))
         else:
@@ -105,12 +105,12 @@ class VerdictTable:
         return name in self._fitting
 
     def get_score(self, name: str) -> float:
-        """Of a node that fits."""
+        """The score of a node that fits."""
         known = self._fitting[name]
         return self._compute_score(name) if known is None else known
 
     def with_verdicts(self, verdicts: Mapping[str, NodeVerdict]) -> VerdictTable:
-        """A copy with other verdicts on these nodes: what one pod finds is no answer to another."""
+        """A copy with other verdicts on these nodes, for one pod: other pods must not get them."""
         copy = VerdictTable(self._score_nodes)
         copy.reserved_ranks = self.reserved_ranks
         copy._fitting, copy._unfit = dict(self._fitting), dict(self._unfit)
@@ -119,13 +119,13 @@ class VerdictTable:
         return copy
 
     def copy_verdicts(self, other: VerdictTable) -> None:
-        """Have the verdicts of another table, and its ranking, whose request finds most nodes as that of this one does."""
+        """Copy verdicts and ranking from the table of a request for which most nodes have the same verdict."""
         self._fitting, self._unfit = dict(other._fitting), dict(other._unfit)
         if other._buckets is not None:
             self._buckets = defaultdict(dict, {score: dict(names) for score, names in other._buckets.items()})
 
     def filter_nodes(self, names: Sequence[str]) -> FilterOutcome:
-        """Answer for these names, each once. In one pass: most of a verb's time goes into thousands of look-ups."""
+        """Answer for these distinct names in one pass: most of a verb's time goes into thousands of look-ups."""
         get_reason = self._unfit.get
         unschedulable: dict[str, str] = {}
         unresolvable: dict[str, str] = {}
@@ -147,7 +147,7 @@ class VerdictTable:
         return FilterOutcome(passed, unschedulable, unresolvable)
 
     def rank_nodes(self, candidates: AbstractSet[str], count: int) -> list[tuple[float, str]]:
-        """The best `count` of the candidates that fit, with scores, best first; equal scores in the order of names."""
+        """The best `count` of the candidates that fit, with scores, best first; equal scores sorted by name."""
         buckets = self._get_buckets()
         best: list[tuple[float, str]] = []
         for score in sorted(buckets, reverse=True):
@@ -157,7 +157,7 @@ class VerdictTable:
         return best
 
     def score_slice(self, limit: int) -> bool:
-        """Score `limit` nodes at most, ahead of `prepare_ranking`; whether there are more."""
+        """Score at most `limit` nodes ahead of `prepare_ranking`; true when more are left."""
         names = list(islice((name for name, score in self._fitting.items() if score is None), limit))
         self._fitting.update(self._score_nodes(names))
         return len(names) == limit
@@ -168,11 +168,11 @@ class VerdictTable:
 
     @property
     def is_ranked(self) -> bool:
-        """Whether the nodes are sorted by their scores, and are kept so."""
+        """Whether the nodes are sorted by their scores, and stay so."""
         return self._buckets is not None
 
     def _get_buckets(self) -> Mapping[float, dict[str, None]]:
-        """The buckets, built when they are first needed: many requests are filtered and never ranked."""
+        """The buckets, built when first needed: many requests are filtered and never ranked."""
         buckets = self._buckets
         if buckets is None:
             self._fitting.update(self._score_nodes([name for name, score in self._fitting.items() if score is None]))

@@ -1,4 +1,4 @@
-"""The tables of all requests that are asked for, each brought up to date when it is next needed."""
+"""The tables of all requests in use, each brought up to date when it is next needed."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from vrampack.cards.rules import build_new_tenant_request
 from vrampack.cards.tuned_policy import TunedPolicy
 
 MAX_CACHED_VERDICTS = 400_000
-"""Of all tables together: 80 tables of 5,000 nodes, for a cluster sees tens of sizes. A verdict takes 110 bytes: 44 MB."""
+"""In all tables together: 80 tables of 5,000 nodes, as a cluster has tens of request sizes. At 110 bytes each, 44 MB."""
 MAX_SHADOW_VERDICTS = 100_000
-"""The same of a shadow's: 11 MB."""
+"""The same for a shadow's tables: 11 MB."""
 TABLE_OVERHEAD = 256
-"""What a table takes beside its verdicts, in verdicts: those of a small cluster must end somewhere, too."""
+"""The overhead of a table, counted in verdicts, so that the number of tables is bounded in a small cluster, too."""
 REBUILD_SHARE = 4
-"""A table is built again if more than one in so many nodes has changed: that takes a fifth of the time for each node."""
+"""A table is rebuilt if more than one in this many nodes has changed: a rebuild takes a fifth of the time per node."""
 REBUILD_MIN_NODES = 64
-"""Nor is a small cluster's."""
+"""Added to the number of nodes, so that a few changes in a small cluster rebuild no table."""
 NODES_PER_STEP = 25
-"""Of `VerdictTables.prepare_table`: about 2 ms where each node has eight cards with pods on them."""
+"""Nodes in one step of `VerdictTables.prepare_table`: about 2 ms if each node has eight cards with pods on them."""
 
 
 class TableKey(NamedTuple):
-    """Whose verdicts a table has."""
+    """Identifies a table."""
 
     request: CardRequest
     """Narrowed to what the hardware can tell apart."""
@@ -40,7 +40,7 @@ class TableKey(NamedTuple):
 
 
 class VerdictTables:
-    """Of one engine. A view that is passed in is the one of the key's floor."""
+    """The tables of one engine. A view passed in must be that of the key's floor."""
 
     def __init__(
         self,
@@ -60,19 +60,19 @@ class VerdictTables:
         self.kept.clear()
 
     def drop_floor(self, floor: PriorityFloor) -> None:
-        """Its view is another one, which counts other changes."""
+        """Drop the tables of a floor whose view was replaced: the new one counts other changes."""
         self.kept.drop_entries(lambda key: key.floor == floor)
 
     def drop_forecast(self) -> None:
-        """Tables hold scores by a forecast that is no more."""
+        """Drop what holds scores by the previous forecast."""
         self.kept.drop_entries(lambda key: self._policies[key.policy].LOOKS_AHEAD)
 
     def is_ranked_by_states(self, key: TableKey) -> bool:
-        """Whether a `NodeRanking` ranks the nodes, and not the table."""
+        """Whether a `NodeRanking` ranks the nodes instead of the table."""
         return self._policies[key.policy].LOOKS_AHEAD and key.request.uuids is None
 
     def get_table(self, key: TableKey, view: ClusterView | FloorView) -> VerdictTable:
-        """The same for every pod, of a view that has followed the ledger."""
+        """The table that all pods share; the view must have followed the ledger."""
         table = self.kept.get_entry(key)
         names = None if table is None else _list_changes(table, view)
         if table is None or names is None:
@@ -83,7 +83,7 @@ class VerdictTables:
         return table
 
     def has_fresh_table(self, key: TableKey, view: ClusterView | FloorView) -> bool:
-        """Whether few nodes have changed since the table was right."""
+        """Whether there is a table, and few nodes have changed since it was right."""
         table = self.kept.peek_entry(key)
         if table is None or not (table.is_ranked or self.is_ranked_by_states(key)):
             return False
@@ -91,7 +91,7 @@ class VerdictTables:
         return changed is not None and len(changed) <= NODES_PER_STEP
 
     def prepare_table(self, key: TableKey, view: ClusterView | FloorView) -> Iterator[None]:
-        """Work the table out in steps, ahead of the verb that asks for it."""
+        """Compute the table in steps, ahead of the verb that needs it."""
         if self.has_fresh_table(key, view):
             return
         new_tenant_request = build_new_tenant_request(key.request)
@@ -120,7 +120,7 @@ class VerdictTables:
         yield
 
     def _begin_table(self, key: TableKey, view: ClusterView | FloorView) -> tuple[VerdictTable, Sequence[str]]:
-        """A table of all nodes, and those of which the verdict is another."""
+        """A table of all nodes, and the nodes whose verdicts must be replaced in it."""
         request, policy = key.request, self._policies[key.policy]
         outlook = self._rankings.get_outlook(policy, None)
         table = VerdictTable(
@@ -164,7 +164,7 @@ def to_verdict(evaluation: Evaluation) -> NodeVerdict:
 
 
 def _list_changes(table: VerdictTable, view: ClusterView | FloorView) -> Sequence[str] | None:
-    """The nodes that changed since the table was right; None where it is better built again."""
+    """The nodes that changed since the table was right; None if rebuilding it is better."""
     changed = view.index.changes.list_changed_since(table.generation)
     if changed is None or len(changed) * REBUILD_SHARE > len(view.index) + REBUILD_MIN_NODES:
         return None

@@ -1,8 +1,8 @@
 """What a piece of a card is worth: dual prices of the cutting-stock problem of a mix of sizes.
 
-The linear program asks for the fewest cards that hold the mix when cards may be cut in any pattern of sizes (Gilmore and
-Gomory 1961). Its dual gives every size a price such that no pattern of one card is worth more than the card. What is left of
-a card is worth the best pattern that still fits: 4 of 16 units are worth nothing where every request takes 5.
+The linear program finds the fewest cards that hold the mix when cards may be cut in any pattern of sizes (Gilmore and
+Gomory 1961). Its dual gives every size a price such that no pattern of one card is worth more than the card. The rest of
+a card is worth the best pattern that still fits: 4 of 16 units are worth nothing if every request takes 5.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import gcd
 
 MAX_COLUMNS = 400
-"""Patterns that are tried at most: with thirty sizes the optimum takes fewer than a hundred."""
+"""The most patterns to try: with thirty sizes the optimum takes fewer than a hundred."""
 TOLERANCE = 1e-7
-"""A pattern must be worth so much more than a card before it is taken."""
+"""By how much a pattern must be worth more than a card before it is taken."""
 
 
 def price_sizes(demand: Mapping[int, float], capacity: int) -> Mapping[int, float]:
-    """The price of each size in cards: `demand` is how often each is asked for, `capacity` the size of the card."""
+    """The price of each size, in cards. `demand` is how often each size is requested, `capacity` the size of the card."""
     *_, prices = price_in_steps(demand, capacity)
     return prices
 
@@ -48,7 +48,7 @@ def value_pieces(prices: Mapping[int, float], capacity: int) -> tuple[float, ...
 
 
 class _Program:
-    """Revised simplex over patterns. The basis begins with one size alone on each card."""
+    """Revised simplex over patterns. In the initial basis each card holds a single size."""
 
     def __init__(self, sizes: Sequence[int], demand: Sequence[float], capacity: int) -> None:
         step = gcd(*sizes)

@@ -1,4 +1,4 @@
-"""What follows from a mix of requests on the cards of one cluster. Policies that look ahead read it."""
+"""What follows from a mix of requests for the cards of one cluster. Policies that look ahead read it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ CardCounts = Mapping[tuple[str, int], int]
 """How many cards the cluster has of each model and number of units."""
 
 TYPICAL_COVERAGE = 0.95
-"""Of all requests: rarer ones are not typical. The share of the FGD study."""
+"""The share of all requests that counts as typical; rarer ones do not. It is that of the FGD study."""
 MAX_SIZES = 32
-"""The sizes that ask for most; pods choose their sizes, and each step of the prices must stay short."""
+"""How many sizes are priced, those with most demand: pods choose their sizes, and each pricing step must stay short."""
 MAX_PIECES = 1024
-"""Pieces into which a card is cut for the prices: where a unit is a MiB, sizes are rounded to a thousandth of the card."""
+"""The most pieces into which a card is cut for pricing: if a unit is a MiB, sizes are rounded to a thousandth of the card."""
 
 
 class PieceValues:
@@ -35,27 +35,27 @@ class PieceValues:
         return self._values[units // self._step]
 
     def value_cut(self, free_units: int, taken_units: int) -> float:
-        """What `free_units` lose in worth when `taken_units` of them are taken."""
+        """The worth that `free_units` lose when `taken_units` of them are taken."""
         values, step = self._values, self._step
         return values[free_units // step] - values[(free_units - taken_units) // step]
 
 
 class Forecast:
-    """Everything that the policies compute of the mix and the cluster, and not of a node."""
+    """Everything that policies need which depends on the mix and the cluster, but not on a node."""
 
     def __init__(self, mix: RequestMix, cards: CardCounts) -> None:
         self.mix = mix
         total, count = sum(units * many for (_, units), many in cards.items()), sum(cards.values())
         self.mean_card_units = total / count if count else 1.0
         self.pressure = _measure_pressure(mix, cards, self.mean_card_units)
-        """By model: the demand of requests that insist on some models, in cards, on each card of those models."""
+        """By model: the demand, in cards, of requests that insist on some models, per card of those models."""
         self.host_per_card = _measure_host_per_card(mix, self.mean_card_units)
-        """What the requests take of a host with each card; None where that is not known."""
+        """What the requests take of a host with each card; None if unknown."""
         self.piece_values: dict[int, PieceValues] = {}
-        """By the units of a card."""
+        """Piece values by the units of a card."""
 
     def price_cards(self, cards: CardCounts) -> Iterator[None]:
-        """Fill `piece_values`; between two steps the caller may do something else: each takes a few milliseconds."""
+        """Fill `piece_values` in steps of a few milliseconds, between which the caller may do other work."""
         for card_units in sorted({units for _, units in cards if units > 0}):
             step = -(-card_units // MAX_PIECES)
             asked: defaultdict[int, float] = defaultdict(float)
@@ -73,7 +73,7 @@ class Forecast:
 
     @cached_property
     def fragments(self) -> FragmentTables:
-        """Computed when a policy first asks: only one of them does."""
+        """The fragment tables, computed when first needed: only one policy uses them."""
         return FragmentTables(self.mix.list_typical_requests(TYPICAL_COVERAGE), self.mean_card_units)
 
 
@@ -109,7 +109,7 @@ def _measure_pressure(mix: RequestMix, cards: CardCounts, mean_card_units: float
 
 
 def _scale_to_cluster(mix: RequestMix, cards: CardCounts, mean_card_units: float) -> float:
-    """What makes the whole mix as large as the cluster: weights have no unit."""
+    """The factor that makes the whole mix as large as the cluster, as weights have no unit."""
     asked = sum(
         weight * request.cards.count * request.cards.units / mean_card_units
         for request, weight in mix.weights.items()

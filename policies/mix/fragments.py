@@ -1,8 +1,8 @@
 """How much of a node the typical requests cannot use: the fragmentation measure of FGD.
 
-For each typical request: the free units of the cards that it cannot use, all of them where the model, the CPU or the number
-of cards is not there; averaged over the requests by their shares, in cards. See Weng et al., "Beware of Fragmentation",
-USENIX ATC 2023, and `hkust-adsl/kubernetes-scheduler-simulator`, whose definition this is.
+For each typical request, count the free units of the cards that it cannot use: all of them if the model, the CPU or the
+number of cards is lacking. The fragment is their average over the requests, weighted by share, in cards. The definition is
+that of `hkust-adsl/kubernetes-scheduler-simulator`; see Weng et al., "Beware of Fragmentation", USENIX ATC 2023.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from policies.mix.request_mix import MixedRequest
 from vrampack.cards.host_room import HostResources
 
 ALL_HOSTS = 1 << 62
-"""The CPU of a host of which nothing is known: enough for every request."""
+"""The CPU of an unknown host: enough for every request."""
 
 
 class _CardTable:
-    """For one model and one step of CPU: the shares of the requests that cannot use a card of so many free units."""
+    """For one model and one CPU step: the share of requests that cannot use a card, by its free units."""
 
     def __init__(self, typical: Iterable[tuple[MixedRequest, float]], model: str, cpu_milli: int) -> None:
         self.never = 0.0
-        """The share of those that can use no card here."""
+        """The share of requests that can use no card here."""
         one: defaultdict[int, float] = defaultdict(float)
         several: defaultdict[int, list[tuple[int, float]]] = defaultdict(list)
         for request, share in typical:
@@ -39,13 +39,13 @@ class _CardTable:
             else:
                 several[cards.units].append((cards.count, share))
         self.several = tuple((units, tuple(wanted)) for units, wanted in sorted(several.items()))
-        """Requests for several cards: the units of each, then how many cards, and their share."""
+        """Requests for several cards: units of each card, number of cards, share."""
         self._sizes = sorted(one)
         self._shares = [self.never + sum(one[size] for size in self._sizes[at:]) for at in range(len(self._sizes) + 1)]
         self._by_free_units: dict[int, float] = {}
 
     def get_unusable_units(self, free_units: int) -> float:
-        """Of one card, without the requests for several."""
+        """The unusable units of one card, averaged over requests, without those for several cards."""
         known = self._by_free_units.get(free_units)
         if known is None:
             known = free_units * self._shares[bisect_right(self._sizes, free_units)]
@@ -67,7 +67,7 @@ class FragmentTables:
         self._tables: dict[tuple[str, int], _CardTable] = {}
 
     def measure_node(self, model: str, free_units: Iterable[int], cpu_milli: int = ALL_HOSTS) -> float:
-        """The fragment, in mean cards, of cards of one model with so many units free each."""
+        """The fragment, in mean cards, of cards of one model with these free units."""
         free_units = sorted(free_units)
         table = self._get_table(model, cpu_milli)
         unusable = sum(map(table.get_unusable_units, free_units))

@@ -11,11 +11,11 @@ from vrampack.cards.host_room import HostResources
 from vrampack.cards.request import CardRequest
 
 MAX_LEARNED_REQUESTS = 512
-"""Distinct requests that are remembered; the rarest are forgotten first."""
+"""How many distinct requests are remembered; the rarest are forgotten first."""
 LEARNING_WINDOW = 16_384
-"""After this many arrivals all counts are halved, so that old arrivals count less and less."""
+"""After this many arrivals all counts are halved, so that old arrivals lose weight."""
 FIRST_FORECAST = 32
-"""Arrivals after which the mix is first believed."""
+"""Arrivals after which the mix is first used."""
 FORECAST_GROWTH = 1.25
 """A forecast is recomputed when this many times as many arrivals have been seen .."""
 MAX_FORECAST_INTERVAL = 1024
@@ -26,7 +26,7 @@ class MixedRequest(NamedTuple):
     """What one pod asks for."""
 
     cards: CardRequest | None
-    """None: CPU and memory of a host alone."""
+    """None: it asks only for CPU and memory of a host."""
     host: HostResources | None = None
     """None: not known."""
 
@@ -38,10 +38,10 @@ class RequestMix:
     weights: Mapping[MixedRequest, float] = field(default_factory=dict)
 
     def list_typical_requests(self, coverage: float) -> list[tuple[MixedRequest, float]]:
-        """The most frequent requests that together are this share of all, with their shares among themselves.
+        """The most frequent requests that together make up this share of all, with their shares among themselves.
 
-        Requests that differ in main memory alone are one, as in the FGD study, and ask for none. Which of several equally frequent
-        ones are typical does not depend on the order in which they came.
+        Requests that differ only in main memory count as one, as in the FGD study, and as asking for none. Which of several
+        equally frequent requests are typical does not depend on the order in which they came.
         """
         merged: defaultdict[MixedRequest, float] = defaultdict(float)
         for request, weight in self.weights.items():
@@ -58,7 +58,7 @@ class RequestMix:
 
 
 def _list_sizes(request: MixedRequest) -> tuple[int, int, tuple[str, ...], int]:
-    """By which equally frequent requests are ordered."""
+    """The sort key for equally frequent requests."""
     cards, cpu_milli = request.cards, 0 if request.host is None else request.host.cpu_milli
     if cards is None:
         return 0, 0, (), cpu_milli
@@ -81,7 +81,7 @@ class LearnedMix:
 
     @property
     def is_forecast_due(self) -> bool:
-        """Whether so much has come since the mix was last taken that a new forecast is worth its time."""
+        """Whether enough requests came since the mix was last taken to make a new forecast worthwhile."""
         return self._arrivals >= self._next_forecast
 
     def count_request(self, request: MixedRequest) -> None:
@@ -96,7 +96,7 @@ class LearnedMix:
             self._forget_rare_requests()
 
     def take_mix(self) -> RequestMix:
-        """The mix as it is now, for a forecast: the next is due when enough more has come."""
+        """The current mix, for a forecast; the next forecast is due when enough more requests have come."""
         grown = round(self._arrivals * FORECAST_GROWTH)
         self._next_forecast = max(FIRST_FORECAST, min(grown, self._arrivals + MAX_FORECAST_INTERVAL))
         return RequestMix(dict(self._weights))

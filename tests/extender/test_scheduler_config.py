@@ -109,8 +109,8 @@ FINDINGS: dict[str, tuple[Change, str]] = {
     "not counted by the scheduler": (
         our(managedResources=[{"name": "aliyun.com/gpu-mem", "ignoredByScheduler": True}]),
         (
-            "extenders[0].managedResources: ignoredByScheduler is true for aliyun.com/gpu-mem: the totals of nodes protect "
-            "nothing any more, and preemption does not work; set it to false"
+            "extenders[0].managedResources: ignoredByScheduler is true for aliyun.com/gpu-mem: node totals no longer "
+            "protect anything, and preemption does not work; set it to false"
         ),
     ),
     "ignorable": (
@@ -124,15 +124,15 @@ FINDINGS: dict[str, tuple[Change, str]] = {
     "no time to spare": (
         our(httpTimeout="3s"),
         (
-            "extenders[0].httpTimeout is 3s, not more than deadlines.bind_seconds (3 s): the scheduler gives binds up that "
+            "extenders[0].httpTimeout is 3s, not more than deadlines.bind_seconds (3 s): the scheduler gives up on binds that "
             "succeed; raise it, or lower deadlines.bind_seconds"
         ),
     ),
     "too little time": (our(httpTimeout="2s999ms"), "extenders[0].httpTimeout is 2s999ms, not more than "),
     "too little time, in milliseconds": (our(httpTimeout="100ms"), "extenders[0].httpTimeout is 100ms, "),
-    "no duration": (our(httpTimeout="5 s"), "extenders[0].httpTimeout is '5 s', which is no duration; set it to 5s"),
-    "no unit": (our(httpTimeout="5"), "extenders[0].httpTimeout is '5', which is no duration"),
-    "an empty duration": (our(httpTimeout=""), "extenders[0].httpTimeout is '', which is no duration"),
+    "no duration": (our(httpTimeout="5 s"), "extenders[0].httpTimeout is '5 s', which is not a duration; set it to 5s"),
+    "no unit": (our(httpTimeout="5"), "extenders[0].httpTimeout is '5', which is not a duration"),
+    "an empty duration": (our(httpTimeout=""), "extenders[0].httpTimeout is '', which is not a duration"),
     "a small weight": (
         our(weight=9),
         "extenders[0].weight is 9: the scheduler's own scores outweigh packing; set it to 10 or more",
@@ -200,7 +200,7 @@ def test_a_decision_in_filter_must_be_the_last(tmp_path: Path) -> None:
     found = check(tmp_path, document, decides_in_filter=True)
     assert [finding.text.partition(" ")[0] for finding in found if finding.is_fatal] == ["extenders[2]", "extenders[3]"]
     assert found[0].text == (
-        "extenders[2] (http://127.0.0.1:9/other) stands behind the extender, which is to decide in filter: it would be "
+        "extenders[2] (http://127.0.0.1:9/other) comes after the extender, which decides in filter: it would be "
         "asked about one node only; move extenders[1] to the end, or set decide: prioritize"
     )
     assert check(tmp_path, shipped(extenders(OTHER, "ours")), decides_in_filter=True) == []

@@ -173,7 +173,7 @@ AGENT: Mapping[str, Mutation] = {
     ),
     "a namesake on another node is evicted": Mutation(
         "vrampack/agent/admission/prestart.py",
-        'if error.reason != "other_node":  # that is a namesake, which runs elsewhere and must not be evicted',
+        'if error.reason != "other_node":  # a pod of the same name, which runs elsewhere and must not be evicted',
         "if True:",
         f"{FORCED}::test_a_namesake_on_another_node_is_left_alone",
     ),

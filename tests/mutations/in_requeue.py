@@ -109,7 +109,7 @@ WAITING: Mapping[str, Mutation] = {
     ),
     "a leaving pod is evicted again and again": Mutation(
         "extender/eviction/refused_pod_evictor.py",
-        "attempt.next_at = math.inf  # it may take its time to end",
+        "attempt.next_at = math.inf  # the pod may take a while to end",
         "pass",
         f"{EVICTOR}::test_once_evicted_it_is_not_evicted_again_while_it_ends",
     ),

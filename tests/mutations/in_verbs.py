@@ -163,7 +163,7 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "an earlier view's tables are believed": Mutation(
         "policies/engine/engine.py",
-        "self._tables.drop_floor(floor)  # those of an earlier view, which counted other changes",
+        "self._tables.drop_floor(floor)  # tables of an earlier view, which counted other changes",
         "pass",
         f"{ENGINE}::test_a_view_that_is_made_again_is_not_answered_for_by_the_tables_of_the_earlier_one",
     ),

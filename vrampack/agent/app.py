@@ -4,8 +4,8 @@
     kubelet --PreStart--> prestart --> fence, enforcement ; rejected pods --> own Node, which the extender reads
     reflectors --> pod cache, own node
 
-It registers with kubelet when it knows its cards and which pods run on them, and not before: a start that it is asked
-about meanwhile waits in kubelet. Without cards it idles.
+It registers with kubelet only when it knows its cards and which pods run on them: until then starts wait in kubelet.
+Without cards it idles.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ from vrampack.kube.reflector import Reflector
 log = logging.getLogger(__name__)
 
 OBSERVE_INTERVAL_SECONDS = 30.0
-"""kubelet's device allocations give no notice when they change; a pod of another scheduler is seen within so long."""
+"""kubelet does not announce changed device allocations; a pod of another scheduler is noticed within this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +316,7 @@ class Agent:
         self._publish_injection()
         await self._pod_cache.wait_for_sync()
         await self._running_pods.restore_fence()
-        await self._observed_pods.publish_pods()  # their first look may have come before the cards were known
+        await self._observed_pods.publish_pods()  # the first check may have come before the cards were known
         await self._enforcement_starter.start_enforcement()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._registration.run())
@@ -330,7 +330,7 @@ class Agent:
         self._advertisement.block("limits", f"limits cannot be held: {problem}" if problem else "")
 
     def _publish_injection(self) -> None:
-        """The mode of new containers, everywhere where it is shown."""
+        """Show the mode of new containers in the log, an event and the Node; a problem keeps all cards from new pods."""
         mode, reason, problem = self._injection.mode, self._injection.reason, self._injection.problem
         log.log(logging.ERROR if problem else logging.INFO, "injection chosen mode=%s reason=%r", mode, reason)
         text = f"containers get their cards by {mode}: {problem or reason}"
@@ -344,7 +344,7 @@ class Agent:
         self.stop()
 
     async def _follow_pods(self) -> None:
-        """What kubelet alone knows of the pods is asked for at each change of theirs, and now and then."""
+        """Ask kubelet for what only it knows about the pods, at each change of them and periodically."""
         while True:
             try:
                 async with asyncio.timeout(OBSERVE_INTERVAL_SECONDS):

@@ -20,7 +20,7 @@ from vrampack.cards.node import CardFacts
 _BUCKETS = tuple(0.0005 * 2**power for power in range(14))
 """0.5 ms doubling to 4 s."""
 _START_BUCKETS = tuple(0.0005 * 2 ** (power / 2) for power in range(28))
-"""Two for each of those: the tail of a start is what a pod waits for."""
+"""Two for each of those: slow starts keep pods waiting, so their durations need finer buckets."""
 _MIB = 1024 * 1024
 CARD_LABELS = ("node", "UUID", "gpu")
 CONTAINER_LABELS = (*CARD_LABELS, "namespace", "pod", "container")
@@ -52,7 +52,7 @@ class ContainerSample:
     used_bytes: int | None
     peak_bytes: int | None = None
     refused: int | None = None
-    """Of those whose processes ask before they allocate."""
+    """For containers whose processes ask before they allocate."""
     sm_percent: int | None = None
     """None: the driver does not say."""
 
@@ -69,17 +69,17 @@ class ProcessSample:
 
 @dataclass(frozen=True, slots=True)
 class AgentSnapshot:
-    """What the page of metrics shows of cards and containers."""
+    """What the metrics page shows about cards and containers."""
 
     cards: tuple[CardSample, ...] = ()
     containers: tuple[ContainerSample, ...] = ()
     processes: tuple[ProcessSample, ...] = ()
     enforcement: str = ""
     is_unheld: bool = False
-    """Limits are not held although the settings ask for it."""
+    """Limits are not enforced although the settings ask for it."""
     problem: str = ""
     hook_answer_counts: tuple[int, int] = (0, 0)
-    """Let through, and refused."""
+    """How many containers were allowed, and how many refused."""
     lingering_pods: int = 0
 
 
@@ -94,12 +94,12 @@ class AgentMetrics:
         )
         self.start_seconds = self._histogram(
             "vrampack_agent_start_duration_seconds",
-            "Time of one PreStartContainer, whatever it ended in.",
+            "Time of one PreStartContainer, whatever its result.",
             _START_BUCKETS,
         )
         self._start_waits = Counter(
             "vrampack_agent_start_wait_seconds_total",
-            "Of the time of all PreStartContainer, what went by until kubelet, the API server or the runtime answered.",
+            "Time that PreStartContainer calls spent waiting for kubelet, the API server or the runtime.",
             ["on"],
             registry=self.registry,
         )
@@ -108,7 +108,7 @@ class AgentMetrics:
         )
         self.starts = Counter(
             "vrampack_agent_starts_total",
-            "Containers that were about to start: ok, older (of a previous plugin), or why they may not.",
+            "Containers that were about to start: ok, older (of a previous plugin), or the reason of the refusal.",
             ["result"],
             registry=self.registry,
         )
@@ -124,7 +124,7 @@ class AgentMetrics:
         )
         self.spec_read_seconds = self._histogram(
             "vrampack_agent_cdi_read_duration_seconds",
-            "Time from the specs of a start to their reading by the runtime.",
+            "Time from writing the specs of a start until the runtime has read them.",
             _START_BUCKETS,
         )
         self._injection = Gauge(
@@ -144,7 +144,7 @@ class AgentMetrics:
         )
         self.streams_closed = self._counter(
             "vrampack_agent_streams_closed_total",
-            "Streams that kubelet closed while it ran on; each led to another registration.",
+            "Streams that kubelet closed although it kept running; each led to another registration.",
         )
         self.unfenced_starts = self._counter(
             "vrampack_agent_unfenced_starts_total",
@@ -162,10 +162,10 @@ class AgentMetrics:
             registry=self.registry,
         )
         self.driver_errors = self._counter(
-            "vrampack_agent_driver_errors_total", "Looks at the cards that the driver did not answer, or not in time."
+            "vrampack_agent_driver_errors_total", "Checks of the cards that the driver did not answer, or not in time."
         )
         self.node_writes = self._counter(
-            "vrampack_agent_node_writes_total", "Writes of this node's object: one per change of what it says."
+            "vrampack_agent_node_writes_total", "Writes of this node's object: one per change."
         )
         self.condition_writes = self._counter(
             "vrampack_agent_condition_writes_total",
@@ -179,7 +179,7 @@ class AgentMetrics:
         )
         self.usage_lease_writes = Counter(
             "vrampack_agent_usage_lease_writes_total",
-            "Writes of the Lease that says what is really used here: ok or failed; at most one a minute.",
+            "Writes of the Lease with the measured use of the cards: ok or failed; at most one a minute.",
             ["result"],
             registry=self.registry,
         )
@@ -197,31 +197,31 @@ class AgentMetrics:
         )
         self.credential_failures = self._counter(
             "vrampack_agent_credential_failures_total",
-            "Times that the token for the API server could not be read again; the last one stayed.",
+            "Failures to read the token for the API server again; the last one stays in use.",
         )
         Gauge(
             "vrampack_agent_build_info", "Always 1; the version is the label.", ["version"], registry=self.registry
         ).labels(version).set(1)
 
     def register_snapshot(self, take_snapshot: Callable[[], AgentSnapshot]) -> None:
-        """Let the page show what `look` returns when it is asked for."""
+        """Let each page show what `take_snapshot` returns at that moment."""
         self.registry.register(_SnapshotCollector(take_snapshot, self._node))
 
     def render_page(self) -> bytes:
         return generate_latest(self.registry)
 
     def show_injection(self, mode: str) -> None:
-        """The mode of new containers from now on."""
+        """Set the mode of new containers from now on."""
         self._injection.clear()
         self._injection.labels(mode).set(1)
 
     def set_read_identity(self, identity: str) -> None:
-        """The identity that reads pods and nodes from now on."""
+        """Set the identity that reads pods and nodes from now on."""
         self._read_identity.clear()
         self._read_identity.labels(identity).set(1)
 
     def show_unhealthy_card_pods(self, counts: Mapping[CardFacts, int]) -> None:
-        """How many pods are on each card that is unhealthy now."""
+        """Set how many pods are on each card that is unhealthy now."""
         self._unhealthy_card_pods.clear()
         for card, count in counts.items():
             self._unhealthy_card_pods.labels(self._node, card.uuid or "", str(card.index)).set(count)
@@ -234,7 +234,7 @@ class AgentMetrics:
 
     @contextmanager
     def time_start_wait(self, on: Literal["kubelet", "api_server", "runtime"]) -> Iterator[None]:
-        """Around what a start waits for."""
+        """Time what a start waits for inside the block."""
         started = time.monotonic()
         try:
             yield
@@ -249,7 +249,7 @@ class AgentMetrics:
 
 
 class _SnapshotCollector(Collector):
-    """Cards and containers, made when the page is: series of what is gone are gone with it."""
+    """Series of cards and containers, built for each page, so series of what is gone disappear."""
 
     def __init__(self, take_snapshot: Callable[[], AgentSnapshot], node: str) -> None:
         self._take_snapshot = take_snapshot
@@ -266,14 +266,16 @@ def _build_families(snapshot: AgentSnapshot, node: str) -> Iterable[Metric]:
     yield from _card_families(snapshot, node)
     yield from _container_families(snapshot, node)
     enforcement = GaugeMetricFamily(
-        "vrampack_agent_enforcement_info", "Always 1; the label says who holds limits on this node.", labels=["mode"]
+        "vrampack_agent_enforcement_info",
+        "Always 1; the label says what enforces limits on this node.",
+        labels=["mode"],
     )
     if snapshot.enforcement:
         enforcement.add_metric([snapshot.enforcement], 1)
     yield enforcement
     unheld = GaugeMetricFamily(
         "vrampack_agent_limits_unheld",
-        "1 when no back end holds limits here although the settings leave the choice to us.",
+        "1 when no back end enforces limits here although the settings leave the choice to the agent.",
     )
     unheld.add_metric([], int(snapshot.is_unheld))
     yield unheld
@@ -348,17 +350,15 @@ def _card_families(snapshot: AgentSnapshot, node: str) -> Iterable[Metric]:
         "Always 1; model and parent are labels.",
         labels=[*CARD_LABELS, "model", "mig_parent"],
     )
-    total = GaugeMetricFamily("vrampack_agent_card_memory_bytes", "Memory of a card.", labels=CARD_LABELS)
+    total = GaugeMetricFamily("vrampack_agent_card_memory_bytes", "Total memory of a card.", labels=CARD_LABELS)
     used = GaugeMetricFamily(
-        "vrampack_agent_card_memory_used_bytes", "Memory in use on a card, by all processes.", labels=CARD_LABELS
+        "vrampack_agent_card_memory_used_bytes", "Memory in use on a card, by any process.", labels=CARD_LABELS
     )
     units = GaugeMetricFamily("vrampack_agent_card_units", "Units that a card has.", labels=CARD_LABELS)
     held = GaugeMetricFamily(
-        "vrampack_agent_card_held_units", "Units of a card that pods which may start hold.", labels=CARD_LABELS
+        "vrampack_agent_card_held_units", "Units of a card held by pods that may start.", labels=CARD_LABELS
     )
-    healthy = GaugeMetricFamily(
-        "vrampack_agent_card_healthy", "1 for a card in good health, else 0.", labels=CARD_LABELS
-    )
+    healthy = GaugeMetricFamily("vrampack_agent_card_healthy", "1 for a healthy card, else 0.", labels=CARD_LABELS)
     busy = GaugeMetricFamily(
         "vrampack_agent_card_sm_utilization_ratio",
         "How busy processes keep a card's multiprocessors, 0 to 1, as the driver sampled it; not of MIG instances.",

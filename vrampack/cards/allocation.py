@@ -25,7 +25,7 @@ class AllocatedCard:
 
 @dataclass(frozen=True, slots=True)
 class ContainerShare:
-    """One container's own units on one card, and its limit there; `mib` is None where none can be enforced."""
+    """One container's own units on one card, and its limit there; `mib` is None if none can be enforced."""
 
     index: int
     units: int
@@ -38,15 +38,15 @@ class Allocation:
     """What one pod gets on one node."""
 
     cards: tuple[AllocatedCard, ...]
-    """By card index."""
+    """The cards, sorted by index."""
     containers: tuple[tuple[str, tuple[ContainerShare, ...]], ...]
-    """Every asking container by name, init ones too, with its shares by card index."""
+    """The shares of every requesting container, init containers included, by name, each sorted by card index."""
 
 
 def allocate_cards(
     node: Node, chosen_cards: Sequence[Card], pod_request: PodRequest, *, reserve_mib: int = 0
 ) -> Allocation:
-    """The allocation of `pod_request` on exactly these cards of `node`. The caller makes sure that they fit."""
+    """The allocation of `pod_request` on exactly these cards of `node`. The caller makes sure that it fits there."""
     chosen_cards = sorted(chosen_cards, key=lambda card: card.index)
     request = pod_request.card_request
     allocated = tuple(

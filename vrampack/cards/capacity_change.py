@@ -1,4 +1,4 @@
-"""Decides how a change of a node may change verdicts on it: let a rejected pod fit, or give another kind of reason."""
+"""Decides how a change to a node may change verdicts: whether a rejected pod may fit now, or gets another kind of reason."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vrampack.cards.node import Card, Node
 def has_gained_capacity(before: Node | None, after: Node) -> bool:
     """Whether some request that did not fit on `before` may fit on `after`; never false when one does.
 
-    A card is the same if its index, uuid, model and units are: a replaced card is a new one, and its room is gained.
+    A card is the same if its index, uuid, model and units are: a replaced card counts as new, and its free memory as gained.
     """
     if after.problem:
         return False
@@ -16,14 +16,14 @@ def has_gained_capacity(before: Node | None, after: Node) -> bool:
         return any(_usable_free_units(card) for card in after.cards)
     if before.needs_references and not after.needs_references:
         return any(_usable_free_units(card) for card in after.cards)
-    taken_over = set(map(id, before.cards)).intersection(map(id, after.cards))  # cards that hold what they held
+    taken_over = set(map(id, before.cards)).intersection(map(id, after.cards))  # unchanged cards
     changed = [card for card in after.cards if id(card) not in taken_over]
     known = {_identity(card): card for card in before.cards if id(card) not in taken_over}
     return any(_has_card_gained(known.get(_identity(card)), card) for card in changed)
 
 
 def has_changed_cards(before: Node | None, after: Node | None) -> bool:
-    """Whether a reason never to place some request there may have come or gone: those ask what cards there are, not what they hold."""
+    """Whether an unresolvable reason may have come or gone there: these depend on which cards there are, not on what they hold."""
     if before is None or after is None:
         return before is not after
     return (

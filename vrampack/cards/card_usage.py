@@ -1,6 +1,6 @@
 """The measured use of a node's cards: the annotation `vrampack.dev/usage` of the node's Lease.
 
-A record says what a pod may use; this says what was measured. It never changes what a record or a limit is.
+A record says what a pod may use; this says what was measured. It never changes a record or a limit.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ FULL_PERCENT = 100
 
 @dataclass(frozen=True, slots=True)
 class CardUsage:
-    """One card, as it was measured last."""
+    """One card as last measured."""
 
     used_mib: int
-    """In use by any process, the driver's own share included."""
+    """Memory in use by any process, the driver's own share included."""
     peak_mib: int
-    """What would be in use if every container that is on the card now were at its own highest; never below `used_mib`."""
+    """The use if every container that is on the card now were at its own peak; never below `used_mib`."""
     sm_percent: int | None = None
-    """How busy its processes keep the multiprocessors. None: the driver does not say, as on MIG instances."""
+    """How busy its processes keep the multiprocessors. None: the driver does not say, as for MIG instances."""
 
 
 def name_usage_lease(node_name: str) -> str:
@@ -37,7 +37,7 @@ def name_usage_lease(node_name: str) -> str:
 
 
 def write_usage(cards: Mapping[str, CardUsage]) -> str:
-    """The annotation's value, by uuid; equal figures give equal texts. Cards beyond the bound are left out."""
+    """The annotation's value for cards by uuid; equal figures give equal texts. Cards beyond the bound are left out."""
     listed = {
         uuid: {"used_mib": card.used_mib, "peak_mib": card.peak_mib, "sm_percent": card.sm_percent}
         for uuid, card in sorted(cards.items())[:MAX_CARDS]
@@ -46,7 +46,7 @@ def write_usage(cards: Mapping[str, CardUsage]) -> str:
 
 
 def read_usage(text: str) -> dict[str, CardUsage]:
-    """By uuid. Raises `RecordError`, which says what is wrong with the text."""
+    """The usage by uuid. Raises `RecordError`, which says what is wrong with the text."""
     if len(text) > MAX_USAGE_BYTES:
         raise RecordError(f"{len(text)} characters, and {MAX_USAGE_BYTES} are the most")
     value = load_json(text)

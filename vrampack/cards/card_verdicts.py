@@ -1,6 +1,6 @@
 """Verdicts on cards as the Node's annotations have them, and the operators' heals that end them.
 
-Nothing here raises: a verdict or a heal that cannot be read is left out, and the card's `healthy` counts as it is.
+Nothing here raises: a verdict or a heal that cannot be read is left out, and the card's `healthy` decides alone.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ MAX_REASON_LENGTH = 200
 MAX_STORED = 256
 MAX_HEALS = 64
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-"""RFC 3339 in UTC, to the second: such texts compare as the moments do."""
+"""RFC 3339 in UTC, to the second: such texts sort by time."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredVerdict:
-    """A verdict with the card that it is about, also one that is not there now."""
+    """A verdict with its card, which need not exist now."""
 
     uuid: str
     gpu: str
-    """The GPU's uuid; of a MIG instance its parent's."""
+    """The GPU's uuid; for a MIG instance its parent's."""
     reason: str
     verdict: CardVerdict
 
@@ -61,13 +61,13 @@ def build_absent_object(stored: StoredVerdict) -> dict[str, object]:
 
 
 def read_reason(value: object) -> str:
-    """Short, on one line, and nothing in it that a terminal obeys."""
+    """The reason as short text on one line, without characters that control a terminal."""
     text = value[:MAX_REASON_LENGTH] if isinstance(value, str) else ""
     return "".join(char if char.isprintable() else " " for char in text)
 
 
 def read_verdict(value: object) -> CardVerdict | None:
-    """None where there is none that can be read."""
+    """The verdict; None if there is none or it cannot be read."""
     if not isinstance(value, dict):
         return None
     cause, action, since = value.get("cause"), value.get("action"), value.get("since")
@@ -84,14 +84,14 @@ def read_verdict(value: object) -> CardVerdict | None:
 
 
 def read_stored_verdicts(text: str | None) -> tuple[StoredVerdict, ...]:
-    """All of `vrampack.dev/cards`: of cards that it lists, and of those that were not there when it was written."""
+    """All verdicts in `vrampack.dev/cards`: those of listed cards, and those of cards absent when it was written."""
     document = _load_object(text)
     entries = [*_list_objects(document.get("cards")), *_list_objects(document.get("absent"))]
     return tuple(stored for entry in entries[: 2 * MAX_STORED] if (stored := _read_stored(entry)) is not None)
 
 
 def read_heals(text: str | None) -> dict[str, CardHeal]:
-    """The value of `vrampack.dev/healed-cards`, by uuid."""
+    """The heals in the value of `vrampack.dev/healed-cards`, by uuid."""
     heals = {}
     cards = _load_object(text).get("cards")
     for uuid, entry in list((cards if isinstance(cards, dict) else {}).items())[:MAX_HEALS]:
@@ -103,14 +103,14 @@ def read_heals(text: str | None) -> dict[str, CardHeal]:
 
 
 def write_heals(heals: Mapping[str, CardHeal]) -> str:
-    """The value of `vrampack.dev/healed-cards`. Of too many the oldest go."""
+    """The value of `vrampack.dev/healed-cards`. If there are too many, the oldest are dropped."""
     newest = sorted(heals.items(), key=lambda item: item[1].at, reverse=True)[:MAX_HEALS]
     cards = {uuid: {"at": heal.at, "waived": list(heal.waived)} for uuid, heal in sorted(newest)}
     return json.dumps({"v": 1, "cards": cards}, separators=(",", ":"))
 
 
 def sort_stored(verdicts: Iterable[StoredVerdict]) -> tuple[StoredVerdict, ...]:
-    """In the order in which they are written; of too many the oldest go."""
+    """The verdicts in the order in which they are written; if there are too many, the oldest are dropped."""
     newest = sorted(verdicts, key=lambda stored: (stored.verdict.since, stored.uuid), reverse=True)[:MAX_STORED]
     return tuple(sorted(newest, key=lambda stored: stored.uuid))
 

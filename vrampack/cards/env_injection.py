@@ -1,10 +1,10 @@
 """How admission changes a pod that requests GPU memory: every container's environment, as a JSON patch.
 
 The same transformation as the policies of `manifests/admission` (exact/environment-inject, exact/environment-ephemeral
-and second-scheduler/scheduler-set), for API servers that cannot run those. A change to one is a change to the other: one table of tests
+and second-scheduler/scheduler-set), for API servers that cannot run those. Change both together: one table of tests
 holds both to the same answers.
 
-Remove, then set: the pod's own list is never trusted, and doing it twice changes nothing.
+It removes variables, then sets them: the pod's own list is never trusted, and applying it twice changes nothing.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from vrampack.cards.units import parse_quantity
 
 VISIBLE_DEVICES_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 CONTAINER_UNITS_VARIABLE = "ALIYUN_COM_GPU_MEM_CONTAINER"
-"""The units of one container; on a host without Kubernetes it is what asks for a limit."""
+"""The units of one container; on a host without Kubernetes the container asks for its limit with it."""
 DISABLE_VARIABLE = "CGPU_DISABLE"
 GUARDED_VARIABLES = (VISIBLE_DEVICES_VARIABLE, "NVIDIA_GPU_MEMORY_LIMIT", "NVIDIA_GPU_MEMORY_REQUEST", DISABLE_VARIABLE)
 GUARDED_PREFIX = "ALIYUN_COM_GPU_"
-"""What a container sees and may use: set here and nowhere else."""
+"""The variables that decide what a container sees and may use: only set here."""
 CAPABILITIES_VARIABLE = "NVIDIA_DRIVER_CAPABILITIES"
 DEFAULT_CAPABILITIES = "compute,utility"
 ALLOWED_CAPABILITIES = re.compile(r"(compute|utility|video)(,(compute|utility|video))*")
-"""Those that bring libraries. `graphics`, `display` and `all` bring devices below /dev/dri too, which no limit covers."""
+"""The capabilities that bring only libraries. `graphics`, `display` and `all` also bring /dev/dri, which no limit covers."""
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 NODES_GROUP = "system:nodes"
 DEFAULT_SCHEDULER_NAMES = ("", "default-scheduler")
 MAX_QUANTITY = 2**63 - 1
-"""The largest quantity that is an integer to the policies; the API server refuses larger ones by itself."""
+"""The largest quantity that the admission policies read as an integer; the API server refuses larger ones by itself."""
 
 EnvEntry: TypeAlias = dict[str, object]
 """One entry of `env`; only its name is read."""
@@ -63,7 +63,7 @@ class InjectionNames:
 
     resource: str = well_known.MEMORY_RESOURCE
     scheduler_name: str = ""
-    """Given to pods that chose no scheduler; empty: they keep theirs."""
+    """The scheduler set for pods that chose none; empty: they keep the default."""
 
 
 def build_pod_patch(
@@ -73,7 +73,7 @@ def build_pod_patch(
     scheduler_name: str,
     names: InjectionNames,
 ) -> list[PatchOperation]:
-    """For a pod on creation. Empty for one that requests nothing. Raises `ValueError` for what is no quantity."""
+    """The patch for a pod at creation; empty if it requests nothing. Raises `ValueError` for an invalid quantity."""
     if not has_memory_request([*containers, *init_containers], names):
         return []
     operations = [
@@ -88,9 +88,9 @@ def build_pod_patch(
 def build_ephemeral_patch(
     ephemeral: Sequence[AdmissionContainer], existing: Sequence[AdmissionContainer]
 ) -> list[PatchOperation]:
-    """For ephemeral containers that join a pod with a memory request. Those in `existing` cannot be changed any more.
+    """The patch for ephemeral containers that join a pod with a memory request. Those in `existing` can no longer change.
 
-    One that names the variable itself stays as it is: `vrampack-environment-guard` refuses it unless it says void.
+    One that sets the variable itself stays as it is: `vrampack-environment-guard` refuses it unless the value is void.
     """
     old = {container.name for container in existing}
     return [
@@ -101,12 +101,12 @@ def build_ephemeral_patch(
 
 
 def has_memory_request(containers: Sequence[AdmissionContainer], names: InjectionNames) -> bool:
-    """Whether any of them requests GPU memory. Raises `ValueError` for what is no quantity."""
+    """Whether any of them requests GPU memory. Raises `ValueError` for an invalid quantity."""
     return any(parse_quantity(_quantity(container, names)) > 0 for container in containers)
 
 
 def is_mirror_pod(annotations: Mapping[str, str], groups: Sequence[str]) -> bool:
-    """Whether a node reports a static pod, which must stay as it is. Any user may write the annotation."""
+    """Whether it is a node's mirror of a static pod, which must stay as it is. Any user may write the annotation."""
     return MIRROR_ANNOTATION in annotations and NODES_GROUP in groups
 
 
@@ -125,7 +125,7 @@ def _build_env_operations(
 
 
 def _build_injected_env(container: AdmissionContainer, units: int) -> list[EnvEntry]:
-    """The values are not known yet: the Binding writes them into the pod's annotations, where kubelet reads them."""
+    """The variables to add. Their values come later: the Binding writes them as annotations, where kubelet reads them."""
     if not units:
         return [_hide_devices()]
     return [
@@ -141,14 +141,14 @@ def _build_injected_env(container: AdmissionContainer, units: int) -> list[EnvEn
 
 
 def _choose_capabilities(container: AdmissionContainer) -> str:
-    """What the container says last, as far as it may. A value that is read from elsewhere is not known yet."""
+    """The container's last value if it is allowed, else the default, also for a value from another source (`valueFrom`)."""
     said = [entry.get("value") for entry in container.env if _name(entry) == CAPABILITIES_VARIABLE]
     last = said[-1] if said else None
     return last if isinstance(last, str) and ALLOWED_CAPABILITIES.fullmatch(last) else DEFAULT_CAPABILITIES
 
 
 def _units(container: AdmissionContainer, names: InjectionNames) -> int:
-    """A quantity that is no whole number is refused right after this, by the API server."""
+    """The requested units. The API server itself refuses a quantity that is not a whole number later."""
     quantity = parse_quantity(_quantity(container, names))
     return quantity.numerator if quantity.denominator == 1 and 0 < quantity <= MAX_QUANTITY else 0
 
@@ -176,5 +176,5 @@ def _hide_devices() -> EnvEntry:
 
 
 def _build_add_operation(path: str, value: object) -> PatchOperation:
-    """`add` replaces a value that is there and creates one that is not."""
+    """`add` replaces an existing value and creates a missing one."""
     return {"op": "add", "path": path, "value": value}

@@ -1,4 +1,4 @@
-"""Which cards of a node a request may take, or why none: one answer for filter, bind, explain and policies.
+"""Which cards of a node a request may take, or why it may take none: one answer for filter, bind, explain and policies.
 
 Both verdicts here, a node's and a card's, walk the table of `vrampack.cards.reasons` from its first row to its last.
 """
@@ -37,18 +37,18 @@ def find_fitting_cards(node: Node, request: CardRequest) -> tuple[Card, ...] | U
 
 
 def find_card_obstacle(node: Node, card: Card, request: CardRequest) -> UnfitReason | None:
-    """Why the request may not take this one card of the node now, or None: the verdict on the card, asked for one card.
+    """Why the request may not take this one card of the node now, as if it asked for one card; None if it may.
 
     A node fits when at least `request.count` of its cards have no reason. Otherwise its reason is the first at which
-    fewer than so many are left, in the words of the request: a card says `no card with enough free memory` where its
-    node says `not enough cards with free memory`, and never `too few cards`.
+    fewer are left, worded for the request: a card says `no card with enough free memory` where its node says
+    `not enough cards with free memory`, and never `too few cards`.
     """
     cards = _check_cards(node, (card,), request, 1)
     return cards if isinstance(cards, UnfitReason) else None
 
 
 def list_unhindered_cards(node: Node, cards: Sequence[Card], request: CardRequest) -> Sequence[Card]:
-    """Those of the cards, each of the node but filled otherwise, that the request may take, however few."""
+    """Those of `cards`, which are the node's but filled differently, that the request may take, however few."""
     passed = _check_cards(node, cards, request, 1)
     return () if isinstance(passed, UnfitReason) else passed
 
@@ -56,7 +56,7 @@ def list_unhindered_cards(node: Node, cards: Sequence[Card], request: CardReques
 def count_missing_units(card: Card, request: CardRequest) -> int:
     """Units that must be freed on the card before the request has room there; 0 when it has.
 
-    On a card that is too small no freeing helps: see `find_card_obstacle`.
+    Freeing units does not help on a card that is too small: see `find_card_obstacle`.
     """
     if request.whole:
         return card.used_units
@@ -64,7 +64,7 @@ def count_missing_units(card: Card, request: CardRequest) -> int:
 
 
 _Check = tuple[UnfitReason, CardSelector, bool]
-"""A row as the loop needs it: the reason, which cards pass, and whether one of them is enough."""
+"""A row for the loop: the reason, the selector of the cards that pass, and whether one of them is enough."""
 
 
 def _list_checks(
@@ -85,11 +85,11 @@ _CHECKS: Mapping[tuple[RequestForm, bool, bool, CheckOccasion | None], tuple[_Ch
     for is_ruled in (True, False)
     for occasion in (None, *get_args(CheckOccasion))
 }
-"""The rows that can fail, by the form of the request, whether it is plain and under rules, and what of the node is in its way."""
+"""The rows that can fail, by the form of the request, the node's obstacle, and whether it is plain and under rules."""
 
 
 def _check_cards(node: Node, cards: Sequence[Card], request: CardRequest, count: int) -> Sequence[Card] | UnfitReason:
-    """Those of the cards that pass every check, or the first reason at which fewer than `count` are left."""
+    """The cards that pass every check, or the first reason at which fewer than `count` are left."""
     form, occasion = get_request_form(request, count), find_node_occasion(node, request)
     checks = _CHECKS[form, is_plain_request(request), request.rules is not None, occasion]
     for reason, select_cards, needs_one_card in checks:

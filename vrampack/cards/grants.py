@@ -1,7 +1,7 @@
-"""What one container may see and use, as the annotations of its pod say it: what a node's agent enforces.
+"""What one container may see and use, according to its pod's annotations: what the node's agent enforces.
 
-The container's environment comes from `visible-devices` and `limit-mib`, what the ledger counts from the allocation.
-A container starts only where the three agree.
+The container's environment comes from `visible-devices` and `limit-mib`, the ledger counts by the allocation.
+A container starts only if the three agree.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Grant:
     """One container's own share."""
 
     units: Mapping[str, int]
-    """By uuid of the card."""
+    """Units by uuid of the card."""
     limits_mib: Mapping[str, int]
-    """By uuid; what it may use of each card."""
+    """MiB that it may use, by uuid of the card."""
 
 
 def read_grant(annotations: Mapping[str, str], container: str) -> Grant:
@@ -42,7 +42,7 @@ def read_grant(annotations: Mapping[str, str], container: str) -> Grant:
 
 
 def read_pod_limits(annotations: Mapping[str, str], pod_request: PodRequest) -> dict[str, int]:
-    """MiB by uuid that all containers of the pod together may use: those that run side by side, or one that ran before.
+    """MiB by uuid that containers of the pod may use at the same time: the main ones, or an init container if that is more.
 
     Raises `RecordError` as `read_grant` does.
     """

@@ -1,7 +1,7 @@
-"""What pods hold on a node's cards: one reading for the ledger and for everything that shows it.
+"""What pods hold on a node's cards: one definition for the ledger and for everything that shows it.
 
-A bound pod holds what its record says. Without a record that can be read, or naming a card its node no longer has,
-it counts on every card of the node until the node's agent says where it is: no other pod is placed on top of it.
+A bound pod holds what its record says. If the record is missing or unreadable, or names a card that its node no longer has,
+the pod counts on every card of the node until the node's agent says where it is, so no other pod is placed on top of it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Hold:
     pod: Pod
     state: HoldState
     units: Mapping[int, int]
-    """By card index."""
+    """Units by card index."""
     unplaced_reason: str = ""
     """Why it counts on every card of the node; empty when its cards are known."""
 
@@ -58,7 +58,7 @@ def build_bound_hold(pod: Pod, facts: NodeFacts, indices: CardIndices) -> Hold:
 
 
 def list_holds(facts: NodeFacts, pods: Iterable[Pod]) -> list[Hold]:
-    """What these bound pods hold on their node, in the order in which it is shown."""
+    """What these bound pods hold on their node, in display order."""
     indices = index_cards(facts)
     return sorted((build_bound_hold(pod, facts, indices) for pod in pods), key=get_display_order)
 
@@ -70,7 +70,7 @@ def get_display_order(hold: Hold) -> tuple[str, str, str]:
 def build_reserved_hold(
     pod: Pod, cards: tuple[AllocatedCard, ...], facts: NodeFacts, indices: CardIndices, *, is_unconfirmed: bool
 ) -> Hold:
-    """What was decided for a pod whose Binding is not yet seen."""
+    """What is reserved for a pod whose Binding has not been seen yet."""
     state: HoldState = "unconfirmed" if is_unconfirmed else "reserved"
     units = _resolve(cards, facts, indices)
     if units is not None:
@@ -89,8 +89,8 @@ def build_node_from_holds(
 ) -> Node:
     """The node with everything that is held on it. `reserves` is the reserve of each card that has one, by card index.
 
-    `known_cards` are those of the same facts at another moment: where no rule says anything of a card that holds as much as
-    then, it is the same object.
+    `known_cards` are cards built earlier from the same facts: a card that no rule concerns and that holds as much as then
+    stays the same object.
     """
     holds = list(holds)
     used: defaultdict[int, int] = defaultdict(int)
@@ -132,7 +132,7 @@ def refill_node(node: Node, holds: Iterable[Hold], *, rules: PlacementRules) -> 
 def apply_rules_to_cards(
     cards: Iterable[Card], holds: Iterable[Hold], *, rules: PlacementRules, reserves: Mapping[int, int] = NO_RESERVES
 ) -> tuple[Card, ...]:
-    """The cards with what rules need to know of them, if these are the pods on them."""
+    """The cards, with what rules need to know about them, given the pods on them."""
     pods: defaultdict[int, int] = defaultdict(int)
     tenants: defaultdict[int, set[bytes]] = defaultdict(set)
     if rules.counts_pods:
@@ -181,7 +181,7 @@ def _resolve(shares: Iterable[Share | AllocatedCard], facts: NodeFacts, indices:
 
 
 def _count_on_every_card(pod: Pod, shares: Iterable[Share | AllocatedCard], facts: NodeFacts) -> dict[int, int]:
-    """The pod's units on every card: wherever it really is, no other pod is placed on top of it."""
+    """The pod's units on every card, so that no other pod is placed on top of it, wherever it is."""
     if pod.request is not None and pod.request.card_request.whole:
         return {card.index: card.units for card in facts.cards}
     asked = pod.request.card_request.units if pod.request is not None else 0

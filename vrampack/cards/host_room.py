@@ -1,6 +1,6 @@
-"""CPU and main memory beside the cards: what a pod asks of its host, and what a host has left.
+"""CPU and main memory besides the cards: what a pod asks of its host, and what a host has left.
 
-kube-scheduler checks both. Here they only help to rank nodes: a card whose host has no CPU left is worth nothing.
+kube-scheduler checks both. Here they only help to rank nodes: a card whose host has no CPU left is useless.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class HostResources(NamedTuple):
-    """An amount of both."""
+    """An amount of CPU and of memory."""
 
     cpu_milli: int
     """Thousandths of a CPU."""

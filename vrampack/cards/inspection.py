@@ -1,9 +1,9 @@
-"""Nodes as people and tools see them: gpushare's inspect JSON, extended by what that form cannot express.
+"""Nodes as people and tools see them: gpushare's inspect JSON, extended by what that format cannot express.
 
 `nodes[].devs[].pods[]` keep gpushare's names; uuid, model, health and the rest are additions that its readers skip.
-The extender's inspect routes and the command line show this form. `usedGPU` is what is not available to other pods: a pod
-on no known card counts on every card. `heldGPU` counts every pod once: on a card the pods that are known to be there,
-on a node all of them.
+The extender's inspect routes and the command line show this. `usedGPU` is what is not available to other pods: a pod
+on no known card counts on every card. `heldGPU` counts every pod once: for a card the pods known to be there, for a node
+all of them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from vrampack.cards.records import Record
 def build_inspection(
     node: Node, holds: Sequence[Hold], usage: Mapping[str, CardUsage] | None = None
 ) -> dict[str, object]:
-    """One node and who holds what there; `holds` in the order in which they are shown.
+    """One node and who holds what there; `holds` in display order.
 
-    With `usage`, by uuid, what is really used of each card; null where it is not known.
+    `usage`, by uuid, adds the measured use of each card; null if unknown.
     """
     return {
         "name": node.name,
@@ -38,19 +38,19 @@ def build_inspection(
 
 
 def count_held_units(node: Node, holds: Iterable[Hold]) -> int:
-    """Units of all these pods, each counted once."""
+    """The units of all these pods, each counted once."""
     return sum(count_unplaced_units(node, hold) if hold.unplaced_reason else sum(hold.units.values()) for hold in holds)
 
 
 def count_units_on_card(index: int, holds: Iterable[Hold]) -> int:
-    """Units of the pods that are known to be on this card."""
+    """The units of the pods known to be on this card."""
     return sum(hold.units.get(index, 0) for hold in holds if not hold.unplaced_reason)
 
 
 def count_unplaced_units(node: Node, hold: Hold) -> int:
     """Units of a pod on no known card: what its record says or what it requests, whichever is more.
 
-    One that requests whole cards holds, wherever it is, no more than the largest ones of its node.
+    A pod that requests whole cards counts with the largest cards of its node, as it cannot hold more.
     """
     record, pod_request = hold.pod.record, hold.pod.request
     recorded = sum(share.units for share in record.shares) if isinstance(record, Record) else 0

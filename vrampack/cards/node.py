@@ -1,6 +1,6 @@
 """Cards and nodes as the ledger shows them: frozen, with what is used on each.
 
-A `NodeFacts` is what the API server says of a node; a `Node` is the same plus what pods hold there.
+A `NodeFacts` is what the API server says about a node; a `Node` adds what pods hold there.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ from dataclasses import dataclass
 from typing import Literal
 
 InjectionMode = Literal["exact", "cdi"]
-"""`exact`: the pod's environment names its cards, by admission. `cdi`: the agent hands them over at the start."""
+"""`exact`: the pod's environment, set by admission, names its cards. `cdi`: the agent gives a container its cards at its start."""
 DeviceNaming = Literal["uuid", "cdi"]
 CardAction = Literal["drain", "drain_and_reset", "reset", "reboot", "human"]
-"""What is to be done with a card before it is given out again, from the lightest."""
+"""What must be done with a card before it is used again, lightest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class CardVerdict:
-    """Why a card stays out of use whatever restarts, until it is repaired or an operator heals it."""
+    """Why a card stays out of use, across restarts, until it is repaired or an operator heals it."""
 
     cause: str
     """`xid-48`, `remap-pending` and so on: `vrampack/agent/inventory/verdicts.py` lists them."""
     action: CardAction
     since: str
-    """RFC 3339, UTC, to the second."""
+    """When it began: RFC 3339, UTC, to the second."""
     boot: str = ""
     """The kernel's boot id at that time; empty when it was not known."""
     is_nvml_asked: bool = False
-    """Whether NVML's recovery action speaks of this cause, so that its "none" is an answer."""
+    """Whether NVML's recovery action follows this cause, so that its "none" is evidence of a repair."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +39,20 @@ class CardFacts:
     units: int
     memory_mib: int
     uuid: str | None = None
-    """NVML's whole string (`GPU-..`, `MIG-..`); None where a legacy plugin does not say."""
+    """NVML's whole string (`GPU-..`, `MIG-..`); None for the cards of a legacy plugin."""
     model: str = ""
     healthy: bool = True
     numa: int | None = None
     mig_parent: str | None = None
     reason: str = ""
-    """Why it is unhealthy, for people; empty where its agent does not say."""
+    """Why it is unhealthy, for people; empty if its agent does not say."""
     verdict: CardVerdict | None = None
-    """What lasts of that; None of a healthy card, and of one that heals by itself."""
+    """The lasting cause; None for a healthy card, and for one that heals by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Units held on one card. A card is named by uuid, or by index where there is no uuid."""
+    """Units held on one card, which is named by uuid, or by index if it has none."""
 
     units: int
     uuid: str | None = None
@@ -61,27 +61,27 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What the API server says of one node, decoded. An unreadable annotation is a `problem`, never an exception."""
+    """What the API server says about one node, decoded. An unreadable annotation is a `problem`, never an exception."""
 
     name: str
     cards: tuple[CardFacts, ...] = ()
     unit_mib: int | None = None
-    """The node's unit; None on legacy nodes, which have no way to say."""
+    """The node's unit; None for legacy nodes, which cannot say."""
     injection: InjectionMode | None = "exact"
     """None: a mode that this version does not know. Its cards are counted, and nothing new is placed on them."""
     devices: DeviceNaming = "uuid"
     legacy: bool = False
-    """Read from `allocatable`: equal cards are assumed."""
+    """Whether the cards are derived from `allocatable`, on the assumption that they are equal."""
     cordoned: frozenset[str] = frozenset()
     observed: Mapping[str, tuple[Share, ...]] | None = None
-    """What the node's agent says pods without a readable record hold, by pod uid."""
+    """What pods without a readable record hold, according to the node's agent, by pod uid."""
     problem: str = ""
     address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One card and what is held on it, in units. Never more than `units` unless someone forged or raced."""
+    """One card and what is held on it, in units: more than `units` only after a race or with a forged record."""
 
     index: int
     units: int
@@ -92,23 +92,23 @@ class Card:
     cordoned: bool = False
     used_units: int = 0
     free_pods: int | None = None
-    """How many more pods a rule lets on it; None: no rule says."""
+    """How many more pods a rule allows on it; None: no rule limits them."""
     tenants: frozenset[bytes] = frozenset()
-    """Whose pods are on it, as digests; empty where no rule asks."""
+    """The tenants of the pods on it, as digests; empty if no rule asks for them."""
     reserve: int | None = None
-    """The number of the reserve that it belongs to."""
+    """The number of the reserve to which it belongs."""
     numa: int | None = None
     reason: str = ""
-    """Why it is unhealthy, where its agent says so."""
+    """Why it is unhealthy, if its agent says so."""
 
     @property
     def is_ruled(self) -> bool:
-        """Whether rules know something of it that its memory does not tell."""
+        """Whether a rule may refuse it to a request for which it has memory."""
         return self.free_pods is not None or self.reserve is not None or bool(self.tenants)
 
     @property
     def free_units(self) -> int:
-        """Never below 0: an overcommitted card is full."""
+        """Free units, never below 0: an overcommitted card is full."""
         return max(0, self.units - self.used_units)
 
     @property
@@ -122,7 +122,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node at one moment: what fits there is a function of this value alone. Made by `build_node`."""
+    """One node at one moment: what fits there depends on this value alone. Built by `build_node`."""
 
     name: str
     cards: tuple[Card, ...]
@@ -135,7 +135,7 @@ class Node:
     """Why nothing is placed here, e.g. another unit than the cluster's; empty when all is well."""
     address: str
     largest_free_units: int
-    """Free units of the usable card that has most."""
+    """Free units of the usable card that has the most."""
     free_units: int
     """Free units of all usable cards."""
     total_units: int
@@ -143,12 +143,12 @@ class Node:
 
     @property
     def placeable_cards(self) -> tuple[Card, ...]:
-        """The cards that the checks of a request begin with: none of a node whose cards or unit are not to be trusted."""
+        """The cards with which the checks of a request begin: none if the node's cards or unit cannot be trusted."""
         return () if self.problem and self.injection is not None else self.cards
 
     @property
     def needs_references(self) -> bool:
-        """Whether a container gets cards only by its pod's annotations, to which admission wires its environment."""
+        """Whether containers get their cards only through environment variables that refer to their pod's annotations."""
         return self.injection == "exact" and not self.legacy
 
 

@@ -1,4 +1,4 @@
-"""What a node's annotations say: its cards, its cordoned cards, what its agent observed; and the legacy form.
+"""A node's annotations: its cards, its cordoned cards, what its agent observed; and nodes of a legacy plugin without them.
 
 `read_node` never raises: an annotation that cannot be read becomes the node's `problem` (cards) or is
 reported beside the facts (observed), and no other node is affected.
@@ -27,13 +27,13 @@ from vrampack.cards.units import MAX_UNITS, parse_units
 MAX_CARDS = 256
 """16 GPUs of 7 MIG instances are 112; a longer list is damaged."""
 RESERVED_NAMES = frozenset({"all", "none", "void"})
-"""What the runtime of a container does not take for the name of one card. Nor a number, which is an index to it."""
+"""Texts that a container runtime does not read as the name of one card. Neither is a number, which it reads as an index."""
 MAX_MEMORY_MIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)
 class NodeReading:
-    """The facts, and the problems of annotations that were left out of them."""
+    """The facts, and the problems of annotations that are missing from them."""
 
     facts: NodeFacts
     problems: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ def read_node(  # noqa: PLR0913 - the six parts of a Node object that count here
     resource: str = well_known.MEMORY_RESOURCE,
     count_resource: str = well_known.COUNT_RESOURCE,
 ) -> NodeReading:
-    """The node's facts from its annotations, or from `allocatable` where it has none of ours."""
+    """The node's facts from its annotations, or from `allocatable` if it has none of ours."""
     text = annotations.get(well_known.NODE_CARDS)
     if text is None:
         facts = _legacy_node(name, allocatable, resource, count_resource, unit_mib)
@@ -166,7 +166,7 @@ def _read_card(value: object, path: str) -> CardFacts:
 
 
 def _read_observed(text: str) -> tuple[dict[str, tuple[Share, ...]] | None, list[str]]:
-    """What can be read of it, pod by pod, and the problems of the rest: one pod never hides another."""
+    """The readable entries, and the problems of the others: one bad pod does not hide the rest."""
     observed: dict[str, tuple[Share, ...]] = {}
     problems: list[str] = []
     try:
@@ -195,7 +195,7 @@ def _observed_pods(text: str) -> dict[str, object]:
 def _legacy_node(
     name: str, allocatable: Mapping[str, str], resource: str, count_resource: str, unit_mib: int
 ) -> NodeFacts:
-    """Equal cards from a plugin that advertises only totals; a part card left by the division counts nowhere."""
+    """Equal cards from a plugin that advertises only totals; the remainder of the division is not counted."""
     try:
         units, cards = _advertised(allocatable, resource), _advertised(allocatable, count_resource)
     except RecordError as error:

@@ -1,8 +1,8 @@
 """A node's cards as sorted numbers: enough to decide whether a request fits, and why not, without its cards.
 
-Each new request needs a verdict on thousands of nodes. For one node a look at the right place of a sorted tuple
-gives the verdict that `vrampack.cards.fit` reaches card by card; a property test holds the two to the same answers.
-Only a request that names cards must go through the cards, and only where they are.
+Each new request needs a verdict on thousands of nodes. For one node, one element of a sorted tuple gives the verdict
+that `vrampack.cards.fit` reaches card by card; a property test holds the two to the same answers. Only a request that
+names cards must go through the cards, and only on the nodes that have them.
 """
 
 from __future__ import annotations
@@ -24,41 +24,41 @@ from vrampack.cards.ruled_view import RuledCards, ViewKey
 
 @dataclass(frozen=True, slots=True)
 class NodeSummary:
-    """What of a node matters to a request that names no cards. Made by `summarize_node` and `select_view`."""
+    """What a request that names no cards needs to know about a node. Built by `summarize_node` and `select_view`."""
 
     card_units: tuple[int, ...]
-    """Units of every card that has any, ascending; empty where the cards are not to be trusted."""
+    """Units of every card that has any, ascending; empty if the cards cannot be trusted."""
     allowed_card_units: tuple[int, ...]
-    """The same of the cards of selected models; all that follow but the sums of the node are theirs, too."""
+    """The same for the cards of the selected models, to which all fields below refer except the node's sums."""
     free_units: tuple[int, ...]
     """Free units of usable cards, ascending."""
     empty_card_units: tuple[int, ...]
     """Units of usable cards that no pod holds, ascending."""
     free_units_if_usable: tuple[int, ...]
-    """As `free_units`, of all cards: what would be free if every card were usable."""
+    """Like `free_units`, for all cards: what would be free if every card were usable."""
     empty_card_units_if_usable: tuple[int, ...]
     used_units: int
-    """Of the whole node."""
+    """Of the whole node, not only of selected models."""
     total_units: int
-    """Of the whole node."""
+    """Of the whole node, not only of selected models."""
     usable_cards: tuple[tuple[int, int], ...]
     """Units and used units of every usable card, by index."""
     is_open: bool
     """Whether this version knows how containers get cards there."""
     needs_references: bool
     models: frozenset[str]
-    """Of the cards that have units."""
+    """The models of the cards that have units."""
     node: Node = field(compare=False, repr=False)
     by_model: Mapping[str, NodeSummary] | None = None
-    """Of a node of several models: its summary for each."""
+    """For a node with several models, its summary for each."""
     ruled_node: RuledNode | None = field(default=None, compare=False, repr=False)
-    """What requests under rules find of it; made when the first of them asks."""
+    """The node for requests under rules; built when the first of them asks."""
 
     def get_ruled_node(self) -> RuledNode:
         ruled_node = self.ruled_node
         if ruled_node is None:
             ruled_node = RuledNode(self)
-            object.__setattr__(self, "ruled_node", ruled_node)  # of no effect on what the summary says
+            object.__setattr__(self, "ruled_node", ruled_node)  # a cache: the summary's value stays the same
         return ruled_node
 
 
@@ -87,7 +87,7 @@ def summarize_node(node: Node) -> NodeSummary:
 
 
 def _summarize_models(node: Node, card_units: tuple[int, ...], cards: Sequence[Card]) -> NodeSummary:
-    """The same of these cards alone; `card_units` as of `_summarize_cards`."""
+    """The same for these cards alone; `card_units` as for `_summarize_cards`."""
     summary = _summarize_cards(node, card_units, cards)
     if len(summary.models) <= 1:
         return summary
@@ -117,14 +117,14 @@ def select_models(summary: NodeSummary, models: frozenset[str] | None) -> NodeSu
 
 
 def select_view(summary: NodeSummary, request: CardRequest) -> NodeSummary:
-    """The summary of the cards that the models and rules of the request leave it."""
+    """The summary of the cards that the request's models and rules allow."""
     if request.rules is None:
         return select_models(summary, request.models)
     return summary.get_ruled_node().select_summary(request.models, request.rules)
 
 
 class NodeTraits(NamedTuple):
-    """What of a summary stays the same while pods come and go."""
+    """The part of a summary that stays the same while pods come and go."""
 
     card_units: tuple[int, ...]
     is_open: bool
@@ -137,7 +137,7 @@ def get_node_traits(summary: NodeSummary) -> NodeTraits:
 
 
 class RequestKind(NamedTuple):
-    """What of a request decides which numbers of a node it is compared with: all but its units and its cards."""
+    """The part of a request that decides with which numbers of a node it is compared: all but its units and its cards."""
 
     card_count: int
     whole: bool
@@ -151,15 +151,15 @@ def get_request_kind(request: CardRequest) -> RequestKind:
 
 
 class EquivalenceClass(NamedTuple):
-    """The numbers by which requests of one kind fit or do not.
+    """The numbers that decide whether requests of one kind fit.
 
-    Each is the most units that such a request may ask for and pass one check of `vrampack.cards.reasons`, -1 where none
-    does. They ascend, from the last check to the first: a request that passes one passes those above it.
+    Each is the most units that such a request may ask for and still pass one check of `vrampack.cards.reasons`, -1 if none
+    passes. They ascend, from the last check to the first: a request that passes one passes those after it here.
     Thousands of nodes have a few dozen classes between them, so a new size of request is answered class by class.
     """
 
     free_units: int
-    """Units that as many usable cards as requested have free, each."""
+    """Units that each of the requested number of usable cards has free."""
     uncrowded_units: int
     """The same if every card were usable."""
     shareable_units: int
@@ -167,26 +167,26 @@ class EquivalenceClass(NamedTuple):
     free_units_if_usable: int
     """The same if pods of all tenants shared cards."""
     wired_units: int
-    """As `unreserved_units`, where containers of such a pod get the cards of its annotations."""
+    """Like `unreserved_units`, if containers of such a pod get the cards of its annotations; else -1."""
     unreserved_units: int
-    """Units that as many cards of the permitted models have, each, which are not reserved for others."""
+    """Units of each of that many cards of the permitted models that are not reserved for others."""
     permitted_units: int
-    """Units that as many cards have, each, of models that are allowed and that a rule permits."""
+    """Units of each of that many cards of models that the request allows and rules permit."""
     allowed_card_units: int
-    """Units that as many cards of the allowed models have, each."""
+    """Units of each of that many cards of the models that the request allows."""
     card_units: int
-    """Units that as many cards have, each."""
+    """Units of each of that many cards."""
     largest_card_units: int
     """Units of the largest card."""
     open_units: int
-    """No limit where this version knows how containers get cards."""
+    """Unlimited if this version knows how containers get cards there."""
     any_units: int
-    """No limit where some card has memory."""
+    """Unlimited if some card has memory."""
 
     def find_obstacle(self, request: CardRequest) -> UnfitReason | None:
         """Why the request does not fit, None when it does: the answer of `vrampack.cards.fit.find_fitting_cards`.
 
-        Of a request that names cards it is the answer for a node that has none of them.
+        For a request that names cards it is the answer for a node that has none of them.
         """
         units = request.units
         if request.uuids is None and request.is_valid:
@@ -195,7 +195,7 @@ class EquivalenceClass(NamedTuple):
         elif self.allowed_card_units >= units:
             return UnfitReason.NOT_VALID if request.uuids is None else UnfitReason.UUID
         obstacles = _WHOLE_CARDS if request.whole else _ONE_CARD if request.count == 1 else _SEVERAL_CARDS
-        # The place of `units` among the numbers: most nodes that do not fit are full, and end at the first comparison.
+        # Find `units` among the numbers: most nodes that do not fit are full, and end at the first comparison.
         for obstacle, number in zip(obstacles, self[1:], strict=False):
             if number >= units:
                 return obstacle
@@ -203,19 +203,19 @@ class EquivalenceClass(NamedTuple):
 
 
 def _list_obstacles(form: RequestForm) -> tuple[UnfitReason, ...]:
-    """The reasons in the order of the numbers of a class: each is the verdict where its number is the last that is too small."""
+    """The reasons in the order of a class's numbers: each is the verdict if its number is the last that is too small."""
     reasons: dict[str | None, UnfitReason] = {check.class_number: reason for reason, check in list_checks(form)}
     return tuple(reasons[number] for number in EquivalenceClass._fields)
 
 
-# Three constants, not a mapping: with a call and a look-up of the form a verdict would take half as long again.
+# Three constants, not a mapping: with a call and a look-up of the form a verdict would take 50% longer.
 _ONE_CARD = _list_obstacles("one card")
 _SEVERAL_CARDS = _list_obstacles("several cards")
 _WHOLE_CARDS = _list_obstacles("whole cards")
 
 
 def find_equivalence_class(summary: NodeSummary, kind: RequestKind) -> EquivalenceClass:
-    """What matters of the node to requests of this kind."""
+    """The node's class for requests of this kind."""
     count, whole, has_references, models, rules = kind
     cards = summary.card_units
     if not (cards and summary.is_open):
@@ -245,7 +245,7 @@ def find_equivalence_class(summary: NodeSummary, kind: RequestKind) -> Equivalen
 
 
 def _find_ruled_class(summary: NodeSummary, kind: RequestKind, rules: RequestRules) -> EquivalenceClass:
-    """The same of a node that has cards and is open, for requests under rules."""
+    """The same for requests under rules, on a node that has cards and is open."""
     views = summary.get_ruled_node().views
     view = views.find_view(views.find_key(kind.models, rules))
     free, uncrowded, shareable, room, unreserved, *cards = view.get_numbers(kind.card_count, whole=kind.whole)
@@ -265,9 +265,9 @@ def _find_ruled_class(summary: NodeSummary, kind: RequestKind, rules: RequestRul
 def group_by_equivalence_class(
     summaries: Mapping[str, NodeSummary], kind: RequestKind
 ) -> dict[EquivalenceClass, dict[str, None]]:
-    """The names of nodes that are alike in their traits, one node at least, by class.
+    """The names of nodes by class. The nodes, at least one, must have equal traits.
 
-    A new kind of request asks this of thousands of nodes, of which only what is free differs.
+    A new kind of request needs this for thousands of nodes that differ only in what is free.
     """
     groups: defaultdict[EquivalenceClass, dict[str, None]] = defaultdict(dict)
     some = next(iter(summaries.values()))
@@ -289,7 +289,7 @@ def group_by_equivalence_class(
 
 
 def _list_free_numbers(summaries: Iterable[NodeSummary], kind: RequestKind) -> list[tuple[int, int]]:
-    """The two first numbers of each class, where a request may have any model."""
+    """The first two numbers of each class, for requests that allow any model."""
     count = kind.card_count
     if kind.whole:
         return [
@@ -308,14 +308,14 @@ _build_class: Callable[[tuple[int, ...]], EquivalenceClass] = partial(tuple.__ne
 
 
 def find_tightest_units(summary: NodeSummary, request: CardRequest) -> tuple[int, ...]:
-    """Free units of the fullest usable cards that take the request, one for each card asked for; it must fit."""
+    """Free units of the fullest usable cards with room for the request, as many as it asks for; it must fit."""
     free = summary.empty_card_units if request.whole else summary.free_units
     first = bisect_left(free, request.units)
     return free[first : first + request.count]
 
 
 def _summarize_cards(node: Node, card_units: tuple[int, ...], allowed: Sequence[Card]) -> NodeSummary:
-    """In one pass: every change of a node comes through here. `card_units` are those of all its cards, if these are not all."""
+    """Summarize in one pass, as it runs at every change to a node. `card_units` are those of all its cards, if `allowed` is a part."""
     usable = [(card.units, card.used_units) for card in allowed if card.healthy and not card.cordoned]
     free, empty = _list_free_units(usable)
     free_of_all, empty_of_all = free, empty
@@ -340,7 +340,7 @@ def _summarize_cards(node: Node, card_units: tuple[int, ...], allowed: Sequence[
 
 
 def _list_free_units(cards: Sequence[tuple[int, int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Ascending: what is free on each, and the units of those that are empty."""
+    """Two ascending tuples: the free units of each card, and the units of the empty cards."""
     free = [units - used if used < units else 0 for units, used in cards]
     empty = [units for units, used in cards if not used]
     return tuple(sorted(free)), tuple(sorted(empty))
@@ -351,5 +351,5 @@ def _merge(parts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def _nth(ascending: tuple[int, ...], count: int) -> int:
-    """The `count`-th largest, so that `count` of them are as large or larger; -1 where there are fewer."""
+    """The `count`-th largest, so that `count` of them are as large or larger; -1 if there are fewer."""
     return ascending[-count] if len(ascending) >= count else -1

@@ -20,31 +20,31 @@ class Pod:
     request: PodRequest | None = None
     record: Record | UnreadableRecord | None = None
     is_terminating: bool = False
-    """It has a deletionTimestamp; it holds its memory until it is deleted."""
+    """Whether it has a deletionTimestamp; it holds its memory until it is deleted."""
     is_finished: bool = False
-    """Succeeded or Failed: it no longer holds anything."""
+    """Whether it is Succeeded or Failed, and no longer holds anything."""
     priority: int = 0
     nominated_node: str = ""
-    """Where the scheduler evicted others for it; it is bound there or not at all."""
+    """The node where the scheduler evicted others for it; empty for none."""
     created_at: str = ""
-    """As the API server writes it (RFC 3339, UTC, whole seconds): texts in this form sort by time."""
+    """In the API server's form (RFC 3339, UTC, whole seconds): such texts sort by time."""
     resource_version: str = ""
     scheduler_name: str = ""
     rule_labels: tuple[tuple[str, str], ...] = ()
-    """Those of its labels that the cluster's rules name."""
+    """Its labels that the cluster's rules name."""
     namespace_labels: tuple[tuple[str, str], ...] = ()
-    """Those of its namespace's labels that rules or profiles name."""
+    """Its namespace's labels that rules or profiles name."""
     is_gated: bool = False
-    """It has schedulingGates: no scheduler tries it, and the API server refuses to bind it."""
+    """Whether it has schedulingGates: no scheduler tries it, and the API server refuses to bind it."""
 
     @property
     def can_hold_memory(self) -> bool:
-        """Whether it can hold memory of a card at all."""
+        """Whether it can hold card memory at all."""
         return self.request is not None or self.record is not None
 
     @property
     def holds_memory(self) -> bool:
-        """Bound, not finished, and with a request or record. A terminating pod still holds its memory."""
+        """Whether it is bound, not finished, and has a request or record. A terminating pod still holds its memory."""
         return bool(self.node_name) and self.can_hold_memory and not self.is_finished
 
     def is_older_than(self, known: Pod) -> bool:

@@ -20,7 +20,7 @@ class Profile:
     policy: TunedPolicy
     users: PodSelector
     schedulers: tuple[str, ...] = ()
-    """Of `spec.schedulerName`, names or patterns; empty: any."""
+    """Names or patterns of `spec.schedulerName`; empty: any."""
     by_annotation: bool = False
     """Whether a pod may choose it by name."""
 
@@ -34,18 +34,18 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class PlacementSettings:
-    """What the configuration says of single pods."""
+    """What the configuration says about single pods."""
 
     rules: PlacementRules = NO_RULES
     profiles: tuple[Profile, ...] = ()
 
     def list_label_keys(self) -> frozenset[str]:
-        """The labels of pods that decide anything."""
+        """The keys of pod labels that decide anything."""
         keys = {key for profile in self.profiles for key, _ in profile.users.labels}
         return self.rules.list_label_keys() | keys
 
     def list_namespace_label_keys(self) -> frozenset[str]:
-        """The labels of namespaces that decide anything."""
+        """The keys of namespace labels that decide anything."""
         selectors = self.rules.list_selectors() + [profile.users for profile in self.profiles]
         return frozenset(key for selector in selectors for key, _ in selector.namespace_labels)
 
@@ -64,7 +64,7 @@ class PlacementSettings:
 
 
 def choose_profile(profiles: Iterable[Profile], pod: Pod, wish: str | None) -> ProfileChoice | None:
-    """The one that the pod's annotation names, if pods may; else the first that matches. None: the cluster's default."""
+    """The profile that the pod's annotation names, if pods may; else the first that matches. None: the cluster's default."""
     matching = None
     for profile in profiles:
         if profile.by_annotation and profile.name == wish:

@@ -1,7 +1,7 @@
 """The one table of reasons for which a request does not fit, in the order in which they are checked.
 
-A row is a member of `UnfitReason`: the text, and what must hold. Three verdicts are the first row that does not hold:
-a node's and a card's (`vrampack.cards.fit`), and an equivalence class's (`vrampack.cards.node_summary`).
+A row is a member of `UnfitReason`: the text, and what must hold. The first row that does not hold is the verdict: of a
+node and of a card (`vrampack.cards.fit`), and of an equivalence class (`vrampack.cards.node_summary`).
 `docs/reasons.md` lists the texts; a test compares.
 """
 
@@ -16,7 +16,7 @@ from vrampack.cards.node import Card, Node
 from vrampack.cards.request import CardRequest
 
 RequestForm = Literal["one card", "several cards", "whole cards"]
-"""What a request wants of a node: each has its own text for a lack of room."""
+"""What a request wants from a node: each form has its own text for a lack of room."""
 
 ClassNumber = Literal[
     "free_units",
@@ -32,26 +32,26 @@ ClassNumber = Literal[
     "open_units",
     "any_units",
 ]
-"""A number of `vrampack.cards.node_summary.EquivalenceClass`."""
+"""The name of a number of `vrampack.cards.node_summary.EquivalenceClass`."""
 
 
 class CardSelector(Protocol):
-    """Those of the cards that pass a check."""
+    """Selects the cards that pass a check."""
 
     def __call__(self, cards: Sequence[Card], request: CardRequest, /) -> Sequence[Card]: ...
 
 
 CheckOccasion = Literal["request not plain", "injection not known", "references missing", "under rules"]
-"""When a row is checked that is not checked always: it could not fail otherwise."""
+"""When a row is checked that is not always checked: otherwise it could not fail."""
 
 
 @dataclass(frozen=True, slots=True)
 class FitCheck:
-    """What must hold of a node: enough of the cards that passed every row above pass this one as well."""
+    """What must hold for a node: enough of the cards that passed every row above pass this one as well."""
 
     select_cards: CardSelector
     class_number: ClassNumber | None
-    """The most units a request that names no cards may ask for and pass; None: that depends on the request alone."""
+    """The number of a class that bounds the units of a request that passes; None: only the request decides."""
     needs_one_card: bool = False
     """Whether one card is enough; otherwise as many must pass as the request asks for."""
     only_for: RequestForm | None = None
@@ -67,13 +67,13 @@ def _select_with_memory(cards: Sequence[Card], _request: CardRequest) -> Sequenc
 
 
 def _select_large_enough(cards: Sequence[Card], request: CardRequest) -> Sequence[Card]:
-    """Those that could hold the request if they were empty. A request of no units needs a card of some all the same."""
+    """The cards that could hold the request if they were empty. Even a request of no units needs a card that has units."""
     units = request.units or 1
     return [card for card in cards if card.units >= units]
 
 
 def _select_all(cards: Sequence[Card], _request: CardRequest) -> Sequence[Card]:
-    """The row above has made the selection; this row counts it."""
+    """All: the row above has selected the cards, this row counts them."""
     return cards
 
 
@@ -112,13 +112,13 @@ def _select_permitted(cards: Sequence[Card], request: CardRequest) -> Sequence[C
 
 
 def _select_unreserved(cards: Sequence[Card], request: CardRequest) -> Sequence[Card]:
-    """Those that belong to no reserve, or to one that the request may use."""
+    """The cards that belong to no reserve, or to one that the request may use."""
     reserves = () if request.rules is None else request.rules.reserves
     return [card for card in cards if card.reserve is None or card.reserve in reserves]
 
 
 def _select_shareable(cards: Sequence[Card], request: CardRequest) -> Sequence[Card]:
-    """Those without pods, and those of which all pods are of the request's own tenant."""
+    """The cards without pods, and those with pods of the request's own tenant only."""
     tenant = None if request.rules is None else request.rules.tenant
     if tenant is None:
         return cards
@@ -189,12 +189,12 @@ class UnfitReason(Enum):
     )
     UNHEALTHY = "card unhealthy or cordoned", FitCheck(_select_usable, "free_units")
     NOT_SEEN = "node not seen yet"
-    """No check of cards: the verdict on a node that the ledger does not have."""
+    """The verdict on a node that the ledger does not have; it has no check."""
 
     _value_: str
     check: FitCheck | None
     is_unresolvable: bool
-    """Whether the empty, healthy node would be refused as well. Every other reason may go away by itself."""
+    """Whether the node would be refused even if it were empty and healthy. Every other reason may go away by itself."""
 
     def __new__(cls, text: str, check: FitCheck | None = None) -> Self:
         reason = object.__new__(cls)
@@ -203,24 +203,24 @@ class UnfitReason(Enum):
         reason.is_unresolvable = check is not None and check.is_unresolvable
         return reason
 
-    # Members are the same objects everywhere. Enum's own hash is a Python function, and these are looked up by the thousand.
+    # Identity is enough for members. Enum's own hash is a Python function, and these are looked up by the thousand.
     __hash__ = object.__hash__
 
 
 def get_request_form(request: CardRequest, count: int) -> RequestForm:
-    """The form of the request if it asked for `count` cards."""
+    """The form that the request would have if it asked for `count` cards."""
     if request.whole:
         return "whole cards"
     return "one card" if count == 1 else "several cards"
 
 
 def is_plain_request(request: CardRequest) -> bool:
-    """A valid request that names neither models nor cards: only numbers decide."""
+    """Whether it is a valid request that names neither models nor cards, so that only numbers decide."""
     return request.models is None and request.uuids is None and request.is_valid
 
 
 def find_node_occasion(node: Node, request: CardRequest) -> CheckOccasion | None:
-    """What keeps the request from all cards of the node, whatever they are; None where nothing does."""
+    """What keeps the request from all cards of the node, whatever they are; None if nothing does."""
     if node.injection is None:
         return "injection not known"
     return "references missing" if node.needs_references and not request.has_references else None

@@ -1,7 +1,7 @@
 """Records: the annotation strings in which allocations are written, ours and gpushare's.
 
-`write_record` gives everything one Binding carries. `read_record` accepts four generations: ours, then
-gpushare v3, v2 and v1; the first that is there wins, and what cannot be read is a value, not an exception.
+`write_record` gives every annotation of a Binding. `read_record` accepts four generations: ours, then
+gpushare v3, v2 and v1; the first that is present wins, and an unreadable record is a value, not an exception.
 `docs/records.md` lists every key.
 """
 
@@ -18,14 +18,14 @@ from vrampack.cards.request import PodRequest
 from vrampack.cards.units import MAX_UNITS
 
 MAX_INDEX = 4096
-"""No node has as many cards; a larger index is a damaged record."""
+"""No node has this many cards; a larger index means a damaged record."""
 MAX_FRACTION_NAME = 63 - len("container.") - len(".gpu-memory.request")
-"""An annotation's name ends at 63 characters, and the API server takes no update of a pod that has a longer one."""
+"""An annotation's name has at most 63 characters, and the API server refuses updates of a pod that has a longer one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a pod holds, as its annotations say."""
+    """What a pod holds, according to its annotations."""
 
     generation: str
     """`vrampack`, `gpushare-v3`, `gpushare-v2` or `gpushare-v1`."""
@@ -47,11 +47,11 @@ class UnreadableRecord:
 
 
 class RecordError(ValueError):
-    """An annotation's text is not what it should be; the message names the path inside it."""
+    """An annotation's text is invalid; the message names the path inside it."""
 
 
 def write_record(allocation: Allocation, pod_request: PodRequest, node: Node, *, now_ns: int) -> dict[str, str]:
-    """Every annotation of the Binding that puts the pod on `node` with this allocation."""
+    """Every annotation of the Binding that binds the pod to `node` with this allocation."""
     record = {well_known.ALLOCATION: _allocation_json(allocation)}
     for name, shares in allocation.containers:
         record[well_known.VISIBLE_DEVICES_PREFIX + name] = ",".join(
@@ -66,7 +66,7 @@ def write_record(allocation: Allocation, pod_request: PodRequest, node: Node, *,
 def write_fraction_annotations(allocation: Allocation) -> dict[str, str]:
     """The annotations that NVIDIA's fractiond reads, for clusters where it runs; a setting adds them.
 
-    A container whose name leaves no room for its keys has none.
+    A container whose name is too long for the keys gets none.
     """
     record: dict[str, str] = {}
     for name, shares in allocation.containers:
@@ -81,7 +81,7 @@ def write_fraction_annotations(allocation: Allocation) -> dict[str, str]:
 def read_record(annotations: Mapping[str, str], pod_request: PodRequest | None) -> Record | UnreadableRecord | None:
     """The pod's record, or why it cannot be read, or None when there is none.
 
-    `pod_request` serves gpushare v1 records without a size: the pod's whole request is then on its card.
+    `pod_request` is for gpushare v1 records without a size: the pod's whole request is then on its card.
     """
     found: Record | None = None
     for key, (generation, read) in _RECORD_READERS.items():
@@ -104,10 +104,10 @@ def read_record(annotations: Mapping[str, str], pod_request: PodRequest | None) 
 
 
 def load_json(text: str) -> object:
-    """JSON in which no key appears twice, and whose texts can be written again. Raises `RecordError`."""
+    """Parse JSON in which no key appears twice, and whose texts can be encoded again. Raises `RecordError`."""
     try:
         value: object = _JSON.decode(text)
-        if "\\u" in text:  # half a surrogate pair is JSON, but nothing that shows it could encode it
+        if "\\u" in text:  # half a surrogate pair is valid JSON, but cannot be encoded to be shown
             json.dumps(value, ensure_ascii=False).encode()
     except RecordError:
         raise
@@ -230,7 +230,7 @@ def _gpushare_record(allocation: Allocation, pod_request: PodRequest, node: Node
 
 
 def _gpushare_shares(allocation: Allocation, pod_request: PodRequest) -> dict[str, dict[str, int]]:
-    """Per container and card, summing to what is held: what init containers or a whole card add goes to one container."""
+    """Units per container and card that add up to what is held: one container gets what init containers or a whole card add."""
     main = [container for container in pod_request.containers if container.kind == "main"]
     shares = {
         str(container.index): {
@@ -253,12 +253,12 @@ def _device(uuid: str | None, index: int, node: Node) -> str:
 
 
 def _with_disagreement(record: Record, text: str) -> Record:
-    """The first disagreement is the one that is reported."""
+    """Add a disagreement, unless there is one already: only the first is reported."""
     return record if record.disagreement else Record(record.generation, record.shares, text)
 
 
 def _name_other_cards(shares: tuple[Share, ...], others: tuple[Share, ...]) -> bool:
-    """Whether they name other cards. One that names a card by uuid alone says nothing about indices."""
+    """Whether they name different cards. Shares that name cards by uuid alone say nothing about indices."""
     if len(shares) == len(others) == 1 and shares[0].index == others[0].index:
         return False
     mine, theirs = _indices(shares), _indices(others)

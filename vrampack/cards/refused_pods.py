@@ -1,4 +1,4 @@
-"""`vrampack.dev/refused` of a Node: the pods that its agent does not let start or go on, and why.
+"""`vrampack.dev/refused` of a Node: the pods that its agent refuses to start or to keep running, and why.
 
 Agents write it and have no right to evict anything; the extender reads it and evicts. The extender evicts only pods of that Node, so
 one Node's annotation reaches no other Node's pods.
@@ -14,7 +14,7 @@ from itertools import islice
 from vrampack.cards.records import RecordError, load_json, read_int
 
 MAX_REFUSED_PODS = 32
-"""Every component that watches Nodes holds the annotation in memory; 32 are less than 4 KiB."""
+"""Every component that watches Nodes holds the annotation in memory; 32 pods take less than 4 KiB."""
 _UID = re.compile(r"[0-9A-Za-z-]{1,64}")
 _REASON = re.compile(r"[a-z][a-z_]{0,39}")
 
@@ -26,7 +26,7 @@ def write_refused(reasons: Mapping[str, str]) -> str:
 
 
 def read_refused(text: str) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The reason by uid, and the problems of what cannot be read: one pod never hides another."""
+    """The reason by uid, and the problems of unreadable entries: one bad pod does not hide the rest."""
     try:
         pods = _read_pods(text)
     except RecordError as error:

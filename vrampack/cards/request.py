@@ -2,8 +2,8 @@
 
 `PodRequest` keeps every container, because limits and records are per container; `CardRequest` is the part that
 decides where the pod fits, and equal card requests share every cached answer. So a `CardRequest` is small whatever the
-pod says: no text of a pod is in it but a bounded number of names, and pods that ask for the same thing in other words
-have equal ones.
+pod says: of the pod's texts it has only a bounded number of names, and pods that ask for the same thing in different
+ways have equal card requests.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from vrampack.cards.units import MAX_UNITS, parse_units
 
 ContainerKind = Literal["main", "init", "sidecar"]
 MAX_REQUESTING_CONTAINERS = 256
-"""Of one pod, init containers with them; `gpu-mem: 0` counts. More than a pod can need, and few enough to read each of them."""
+"""For one pod, init containers and `gpu-mem: 0` included. More than a pod can need, and few enough to read each of them."""
 MAX_COUNT_DIGITS = 4
 """No node has 10,000 cards."""
 MAX_WISHES = 64
-"""Entries of a list of models or of cards: more cards than any node has, and few enough to look each of them up."""
+"""The most entries in a list of models or of cards: more cards than any node has, and few enough to look up each."""
 MAX_WISH_LENGTH = 128
-"""NVML's names and uuids end at 96 characters."""
+"""NVML's names and uuids have at most 96 characters."""
 MAX_POLICY_LENGTH = 63
-"""A longer name is no policy's, and would be kept with the pod."""
+"""No policy has a longer name, and it would be stored with the pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,10 @@ class ContainerSpec:
 
 
 class RequestRules(NamedTuple):
-    """What the cluster's rules say of a pod, in a form in which pods that they treat alike are equal."""
+    """What the cluster's rules say about a pod; equal for pods that they treat alike."""
 
     tenant: bytes | None = None
-    """The digest of the pods that it shares cards with; empty: with no other pod. None: with any pod."""
+    """The digest of the tenant with whose pods it may share cards; empty: no other pod's. None: any pod's."""
     reserves: frozenset[int] = frozenset()
     """The reserves that it may use."""
     models: frozenset[str] | None = None
@@ -73,11 +73,11 @@ class CardRequest:
     uuids: frozenset[str] | None = None
     """Only these cards; None: any."""
     is_valid: bool = True
-    """Whether it can be served at all. An invalid one names neither models nor cards; `PodRequest.problem` says why."""
+    """Whether it can be served at all. An invalid request names neither models nor cards; `PodRequest.problem` says why."""
     has_references: bool = True
     """Whether admission wired every requesting container to its annotation."""
     rules: RequestRules | None = None
-    """None where the cluster has no rules. `PlacementRules.constrain_request` sets it."""
+    """None if the cluster has no rules. `PlacementRules.constrain_request` sets it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +103,16 @@ class PodRequest:
 
     card_request: CardRequest
     containers: tuple[ContainerRequest, ...]
-    """Those that request memory, init containers first, in the order of the spec."""
+    """The containers that request memory, init containers first, in the order of the spec."""
     policy: str | None = None
-    """The policy or profile that the pod wishes for."""
+    """The policy or profile that the pod asks for."""
     problem: str = ""
     """Field, value and fix when the request can never be served; empty when it is valid."""
     host: HostResources | None = None
-    """What it takes of its host beside the cards; None where that is not known. It helps to rank nodes and decides no fit."""
+    """What it takes of its host besides the cards; None if unknown. It only helps to rank nodes."""
 
     profile: ProfileChoice | None = None
-    """None: the cluster's default ranks for it."""
+    """The profile that ranks for it; None: the cluster's default."""
 
     @property
     def has_references(self) -> bool:
@@ -129,8 +129,8 @@ def read_pod_request(
 ) -> PodRequest | None:
     """What the pod requests, or None when it requests no GPU memory (`gpu-mem: 0` is nothing).
 
-    `containers` may end with the first that is one too many (`take_requesting_containers`); those before it are read and counted.
-    `host` is what it takes of its host beside the cards. Never raises: what cannot be read becomes `PodRequest.problem`.
+    `containers` may end with the first excess one (`take_requesting_containers`); those before it are read and counted.
+    `host` is what it takes of its host besides the cards. Never raises: what cannot be read becomes `PodRequest.problem`.
     """
     container_requests, problem = _read_container_requests(containers, resource)
     if not container_requests and not problem:
@@ -156,13 +156,13 @@ def read_pod_request(
 
 
 def take_requesting_containers(containers: Iterable[ContainerSpec | None]) -> list[ContainerSpec]:
-    """Those that name the resource, in their order: no more than `read_pod_request` needs to see that there are too many."""
+    """The containers that name the resource, in order: at most one more than allowed, so that `read_pod_request` notices."""
     requesting = (each for each in containers if each is not None and each.quantity is not None)
     return list(islice(requesting, MAX_REQUESTING_CONTAINERS + 1))
 
 
 def sum_container_units(containers: Sequence[ContainerRequest]) -> int:
-    """Units a pod holds for life: the scheduler's own sum.
+    """Units that a pod holds from start to end: the scheduler's own sum.
 
     `max(sum(main) + sum(sidecars), max over init i of (own + sidecars declared before it))`, see
     https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
@@ -205,7 +205,7 @@ def _read_container_requests(containers: Sequence[ContainerSpec], resource: str)
 
 
 def _read_card_count(labels: Mapping[str, str], containers: Sequence[ContainerRequest]) -> tuple[int, str]:
-    """The number of cards and what is wrong with it. A count that cannot be used counts as one card."""
+    """The number of cards, and what is wrong with it. An unusable number counts as one card."""
     text = labels.get(well_known.COUNT_LABEL)
     if text is None:
         return 1, ""
@@ -232,7 +232,7 @@ def _read_whole_device(labels: Mapping[str, str]) -> tuple[bool, str]:
 
 
 def _read_wishes(annotations: Mapping[str, str], key: str) -> tuple[frozenset[str] | None, str]:
-    """The names of a comma list, None where it has none, and what is wrong with it."""
+    """The names in a comma-separated list, None if there are none, and what is wrong with it."""
     text = annotations.get(key, "")
     field = f'metadata.annotations["{key}"]'
     entries = text.count(",") + 1

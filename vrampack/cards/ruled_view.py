@@ -1,6 +1,6 @@
-"""A node's cards as requests under rules find them, as sorted numbers: what `vrampack.cards.node_summary` is without rules.
+"""A node's cards, as sorted numbers, for requests under rules; `vrampack.cards.node_summary` is the same without rules.
 
-A set of rules is narrowed to what the node can tell apart, so a node has a view for each of its tenants and one for all others.
+Rules are narrowed to what the node can tell apart, so a node has a view for each of its tenants and one for all others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from vrampack.cards.node import Card, Node
 from vrampack.cards.request import CardRequest, RequestRules
 
 ViewKey: TypeAlias = tuple[frozenset[str] | None, frozenset[str] | None, bytes | None, frozenset[int]]
-"""Of a request what the node can tell apart: models it asks for, models it may use, tenant, reserves."""
+"""The part of a request that the node can tell apart: models it asks for, models it may use, tenant, reserves."""
 Units: TypeAlias = tuple[int, ...]
 """Ascending."""
 RuledNumbers: TypeAlias = tuple[int, int, int, int, int, int, int]
@@ -21,21 +21,21 @@ RuledNumbers: TypeAlias = tuple[int, int, int, int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class RuledView:
-    """The units of the cards that pass one check after the other; what is free, and what is free if a card is empty."""
+    """The units of the cards that pass one check after another: free units, and the units of empty cards."""
 
     cards: tuple[Card, ...]
-    """Those that pass every rule."""
+    """The cards that pass every rule."""
     allowed: Units
     permitted: Units
     unreserved: Units
     free: tuple[Units, Units, Units, Units]
-    """Free units: of usable cards, of those that take one more pod, of those that may be shared, of all that are unreserved."""
+    """Free units of the usable cards, of those that take one more pod, of those that may be shared, of all unreserved ones."""
     empty: tuple[Units, Units, Units, Units]
-    """The same of cards without pods: units."""
+    """The same stages for cards without pods: their units."""
     _numbers: dict[tuple[int, bool], RuledNumbers] = field(default_factory=dict, compare=False)
 
     def get_numbers(self, count: int, *, whole: bool) -> RuledNumbers:
-        """The first numbers of an `EquivalenceClass`, for requests of so many cards: four of free units, then of cards."""
+        """The first numbers of an `EquivalenceClass`, for requests for `count` cards: four of free units, then those of cards."""
         known = self._numbers.get((count, whole))
         if known is None:
             lists = (*(self.empty if whole else self.free), self.unreserved, self.permitted, self.allowed)
@@ -45,7 +45,7 @@ class RuledView:
 
 
 class RuledCards:
-    """The views of one node, each made when a request first asks for it."""
+    """The views of one node, each built when a request first asks for it."""
 
     __slots__ = ("_models", "_node", "_reserves", "_tenants", "_views")
 
@@ -61,7 +61,7 @@ class RuledCards:
         return tenant in self._tenants
 
     def find_key(self, models: frozenset[str] | None, rules: RequestRules) -> ViewKey:
-        """What of these wishes and rules the node can tell apart."""
+        """The part of these models and rules that the node can tell apart."""
         tenant = rules.tenant if self._tenants else None
         return (
             self._narrow(models),
@@ -81,7 +81,7 @@ class RuledCards:
 
 
 def list_permitted_cards(node: Node, request: CardRequest) -> Sequence[Card]:
-    """The cards that the models and rules of the request leave it, whatever they hold and whether they are usable or not."""
+    """The cards that the request's models and rules allow, whatever they hold, usable or not."""
     cards = [card for card in node.placeable_cards if card.units]
     if request.rules is None:
         return [card for card in cards if request.models is None or card.model in request.models]
@@ -117,7 +117,7 @@ def _get_units(card: Card) -> int:
 
 
 def _sort_stages(stages: Iterable[Sequence[Card]], get_units: Callable[[Card], int]) -> list[Units]:
-    """The units of each stage, of which each is part of the one before: most are the same, and are sorted once."""
+    """The sorted units of each stage, each a subset of the one before: most stages are equal, and are sorted once."""
     sorted_units: list[Units] = []
     for cards in stages:
         is_same = sorted_units and len(sorted_units[-1]) == len(cards)

@@ -1,7 +1,7 @@
 """The cluster's rules: which pods may share a card, and which cards they may use. They hold whatever a policy prefers.
 
-What a rule needs of a pod goes into its `CardRequest`, what it needs of a card into the `Card`: `vrampack.cards.fit`
-compares the two. A changed rule never touches a pod that runs.
+What a rule must know about a pod is in its `CardRequest`, what it must know about a card in the `Card`:
+`vrampack.cards.fit` compares the two. A changed rule never affects a running pod.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vrampack.cards.request import CardRequest, PodRequest, RequestRules
 
 Sharing = Literal["anybody", "same-namespace", "same-label"]
 LONER = b""
-"""The tenancy of a pod that shares a card with no other pod: it lacks the label by which pods share."""
+"""The tenant of a pod that shares a card with no other pod, because it lacks the label by which pods share."""
 DIGEST_BYTES = 16
 
 
@@ -35,7 +35,7 @@ class PodSelector:
     labels: tuple[tuple[str, str], ...] = ()
     """All of them."""
     namespace_labels: tuple[tuple[str, str], ...] = ()
-    """All of them, of its namespace."""
+    """Labels of its namespace, all of which must match."""
 
     def matches_pod(self, pod: Pod) -> bool:
         return (
@@ -53,7 +53,7 @@ class CardReserve:
     cards: int
     users: PodSelector
     min_units: int = 0
-    """Units per card that a request must ask for at least; one for whole cards always does."""
+    """The least units per card that a request must ask for; a request for whole cards always qualifies."""
 
     def admits_pod(self, pod: Pod, request: CardRequest) -> bool:
         return (request.whole or request.units >= self.min_units) and self.users.matches_pod(pod)
@@ -69,12 +69,12 @@ class ModelPermit:
 
 @dataclass(frozen=True, slots=True)
 class PlacementRules:
-    """All rules; without any, nothing is counted for them and no request carries them."""
+    """All rules. If there are none, nothing is counted for them and no request carries them."""
 
     max_pods_per_card: int | None = None
     share_with: Sharing = "anybody"
     label_key: str = ""
-    """Of `same-label`."""
+    """The label key of `same-label`."""
     reserves: tuple[CardReserve, ...] = ()
     permits: tuple[ModelPermit, ...] = ()
 
@@ -84,11 +84,11 @@ class PlacementRules:
 
     @property
     def counts_pods(self) -> bool:
-        """Whether a card must know what pods are on it."""
+        """Whether a card must know which pods are on it."""
         return self.max_pods_per_card is not None or self.share_with != "anybody"
 
     def list_label_keys(self) -> frozenset[str]:
-        """The labels of pods that decide anything."""
+        """The keys of pod labels that decide anything."""
         keys = {key for selector in self.list_selectors() for key, _ in selector.labels}
         return frozenset(keys | ({self.label_key} if self.share_with == "same-label" else set()))
 
@@ -96,7 +96,7 @@ class PlacementRules:
         return [reserve.users for reserve in self.reserves] + [permit.users for permit in self.permits]
 
     def find_tenant(self, pod: Pod) -> bytes | None:
-        """The digest by which the pod shares cards; None: with any pod."""
+        """The digest of the tenant whose pods may share cards with it; None: any pod may."""
         if self.share_with == "anybody":
             return None
         if self.share_with == "same-namespace":
@@ -105,7 +105,7 @@ class PlacementRules:
         return LONER if value is None else hash_tenancy(value)
 
     def constrain_request(self, pod: Pod, pod_request: PodRequest) -> PodRequest:
-        """The pod's request under these rules, and no others that it was read under."""
+        """The pod's request under these rules, which replace those that it was read under."""
         request = pod_request.card_request
         rules = self._build_request_rules(pod, request) if self.has_any else None
         if request.rules == rules:
@@ -124,7 +124,7 @@ NO_RULES = PlacementRules()
 
 
 def build_new_tenant_request(request: CardRequest) -> CardRequest | None:
-    """The same request of a tenant that has no pod yet; None where no rule asks for a tenant, or the request has none."""
+    """The same request for a tenant without pods; None if no rule asks for tenants, or the request has none."""
     if request.rules is None or not request.rules.tenant:
         return None
     return replace(request, rules=request.rules._replace(tenant=LONER))
@@ -132,7 +132,7 @@ def build_new_tenant_request(request: CardRequest) -> CardRequest | None:
 
 @lru_cache(maxsize=4096)
 def hash_tenancy(text: str) -> bytes:
-    """A digest of fixed size: what pods say of themselves is kept nowhere."""
+    """A digest of fixed size, so that no text of a pod is stored."""
     return sha256(text.encode(), usedforsecurity=False).digest()[:DIGEST_BYTES]
 
 
@@ -141,11 +141,11 @@ class ReservedCardIndex:
 
     def __init__(self, reserves: Iterable[CardReserve]) -> None:
         self._wanted: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-        """By model: the number of each reserve, in the order of the rules, and its cards."""
+        """By model: the reserves in the order of the rules, each as its number and how many cards it wants."""
         for at, reserve in enumerate(reserves):
             self._wanted[reserve.model].append((at, reserve.cards))
         self._candidates: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
-        """By model: node and index of every usable card, in this order."""
+        """By model: node and index of every usable card, sorted by both."""
         self._usable: dict[tuple[str, str], list[int]] = {}
         """The same by model and node."""
         self._reserved: dict[str, dict[str, dict[int, int]]] = {}
@@ -156,7 +156,7 @@ class ReservedCardIndex:
         return {index: at for by_node in self._reserved.values() for index, at in by_node.get(name, {}).items()}
 
     def put_node(self, name: str, facts: NodeFacts | None) -> set[str]:
-        """Replace what is known of the node; None removes it. The nodes of which other cards are reserved now."""
+        """Replace or, with None, remove a node. Returns the nodes whose reserved cards changed with it."""
         changed: set[str] = set()
         for model in self._wanted:
             cards = [] if facts is None else _list_usable_cards(facts, model)
@@ -186,7 +186,7 @@ class ReservedCardIndex:
 def assign_reserved_cards(
     nodes: Iterable[NodeFacts], reserves: Iterable[CardReserve]
 ) -> Mapping[str, Mapping[int, int]]:
-    """The reserve of each card that has one, by node and card index, of a whole cluster."""
+    """The reserve of each card of a whole cluster that has one, by node and card index."""
     index = ReservedCardIndex(reserves)
     names = [facts.name for facts in nodes if index.put_node(facts.name, facts) is not None]
     return {name: reserved for name in names if (reserved := index.list_reserves(name))}

@@ -6,17 +6,17 @@ from typing import NamedTuple
 
 
 class TunedPolicy(NamedTuple):
-    """Equal ones rank alike and share what is computed; two of one policy with other numbers share nothing."""
+    """A policy with its numbers. Equal values rank alike and share caches; the same policy with other numbers does not."""
 
     name: str
-    """Of the policy."""
+    """The name of the policy."""
     weights: tuple[tuple[str, float], ...] = ()
-    """Those that are not the policy's own, by name in order."""
+    """The weights that differ from the policy's own, sorted by name."""
     card_use_percent: int | None = None
-    """Cards that would be fuller rank after all others; None: no card does."""
+    """Cards that would be fuller than this rank after all others; None: no bound."""
 
     @property
     def label(self) -> str:
-        """The name, and what is not as the policy has it."""
+        """The name, with the numbers that differ from the policy's own."""
         bound = () if self.card_use_percent is None else (("card_use_percent", self.card_use_percent),)
         return " ".join([self.name, *(f"{key}={value:g}" for key, value in (*self.weights, *bound))])

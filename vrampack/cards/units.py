@@ -26,14 +26,14 @@ _SCALES = {
 
 
 FAST_PATH_DIGITS = 18
-"""A plain number of at most so many digits fits 64 bits and needs no parsing."""
+"""A plain number of at most this many digits fits 64 bits and needs no further parsing."""
 
 
 def parse_quantity(text: str) -> Fraction:
-    """A Kubernetes quantity, exactly. Raises `ValueError` when it is none.
+    """The exact value of a Kubernetes quantity. Raises `ValueError` when the text is not one.
 
     The grammar is https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/ ; numbers of more
-    than 40 digits are no quantities to us, so that a hostile text cannot cost time.
+    than 40 digits are rejected, so that a hostile text cannot cost time.
     """
     match = _QUANTITY.fullmatch(text)
     if match is None:
@@ -46,7 +46,7 @@ def parse_quantity(text: str) -> Fraction:
 def parse_units(text: str) -> int:
     """A quantity as a whole, non-negative number of units. Raises `ValueError` with what is wrong otherwise."""
     if len(text) <= FAST_PATH_DIGITS and text.isascii() and text.isdecimal():
-        return int(text)  # what nearly every pod says; fractions take a fifth of the time of decoding a pod
+        return int(text)  # the usual case; fractions take a fifth of the time of decoding a pod
     value = parse_quantity(text)
     if value < 0:
         raise ValueError(f"{text[:60]!r} is negative")
@@ -63,7 +63,7 @@ def count_card_units(memory_mib: int, unit_mib: int) -> int:
 def compute_limit_mib(memory_mib: int, given_units: int, card_units: int, reserve_mib: int = 0) -> int:
     """What a container with `given_units` of a card's `card_units` may use, in MiB.
 
-    The share is taken of the card's real memory, so nothing of it is lost to rounding units:
+    The share is of the card's real memory, so none of it is lost to rounding units:
     4 of 15 units of a 16130 MiB card are 4301 MiB. `reserve_mib` is kept back from every card first.
     """
     return max(0, memory_mib - reserve_mib) * given_units // card_units

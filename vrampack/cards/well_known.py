@@ -1,4 +1,4 @@
-"""Every name that we use in a cluster: resources, labels, annotations. Each is written here once."""
+"""Every name that we use in a cluster: resources, labels, annotations. Each is defined here once."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ NODE_OBSERVED = "vrampack.dev/observed"
 NODE_REFUSED = "vrampack.dev/refused"
 CORDONED_CARDS = "vrampack.dev/cordoned-cards"
 HEALED_CARDS = "vrampack.dev/healed-cards"
-"""The operators' word that a card is repaired; the agent never writes it."""
+"""By it operators say that a card is repaired; the agent never writes it."""
 CARDS_CONDITION = "VrampackCardsHealthy"
 """The Node condition that the agent writes."""
 ENFORCEMENT = "vrampack.dev/enforcement"
-"""Node label: who holds limits there."""
+"""Node label: what enforces limits there."""
 INJECTION = "vrampack.dev/injection"
 """Node label: how containers get their cards there."""
 
 USAGE = "vrampack.dev/usage"
-"""On the Lease `vrampack-usage-<node>`: what is really used of the node's cards."""
+"""On the Lease `vrampack-usage-<node>`: the measured use of the node's cards."""
 USAGE_LEASE_PREFIX = "vrampack-usage-"
 
 ALLOCATION = "vrampack.dev/allocation"
@@ -36,7 +36,7 @@ VISIBLE_DEVICES_PREFIX = "visible-devices.vrampack.dev/"
 LIMIT_MIB_PREFIX = "limit-mib.vrampack.dev/"
 
 RETRY_ANNOTATION = "vrampack.dev/retry"
-"""On a pending pod, no record: a new value makes the scheduler try the pod again."""
+"""On a pending pod; not part of a record. A new value makes the scheduler try the pod again."""
 
 GPUSHARE_ALLOCATION = "scheduler.framework.gpushare.allocation"
 GPUSHARE_V3_MEMORY = "gpushare.alibabacloud.com/gpumemory"

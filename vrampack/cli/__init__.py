@@ -1,1 +1,1 @@
-"""The command line: composes the other rooms and dispatches. Terminals, arguments and exit codes live here."""
+"""The command line: combines the other packages and dispatches commands. Terminals, arguments and exit codes belong here."""

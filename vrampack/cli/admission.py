@@ -1,4 +1,4 @@
-"""`vrampack admission`: the admission webhook, for API servers that have no policies which change pods."""
+"""`vrampack admission`: the admission webhook, for API servers without mutating admission policies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The flags of this command."""
     made = argparse.ArgumentParser(prog="vrampack admission", description="Run the admission webhook until SIGTERM.")
     made.add_argument("--config", type=Path, metavar="FILE", required=True, help="AdmissionWebhookConfiguration")
-    made.add_argument("--listen", metavar="HOST:PORT", help="the API server's calls (0.0.0.0:12348)")
+    made.add_argument("--listen", metavar="HOST:PORT", help="where the API server calls (0.0.0.0:12348)")
     made.add_argument("--health-listen", metavar="HOST:PORT", help="health and metrics (127.0.0.1:12349)")
     made.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     made.add_argument(

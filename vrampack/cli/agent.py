@@ -23,7 +23,7 @@ from vrampack.config.errors import SettingsError
 from vrampack.kube.errors import CredentialsError
 
 MAX_DESCRIPTORS = 65_536
-"""Far above what the agent needs; more would only let a fault take the node's."""
+"""Far more than the agent needs; a higher limit would only let a fault use up the node's descriptors."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -39,7 +39,9 @@ def main(arguments: Sequence[str]) -> int:
             text = "--node-name or $NODE_NAME: the name of this node; the DaemonSet takes it from spec.nodeName"
             return report_error(f"{text}. On a host without Kubernetes: --standalone", 2)
         if is_standalone and settings.metrics.authorization == "token":
-            return report_error("metrics.authorization: token asks an API server, which a standalone agent has not", 2)
+            return report_error(
+                "metrics.authorization: token asks an API server, which a standalone agent does not have", 2
+            )
         raise_descriptor_limit()
         asyncio.run(_standalone(settings, options) if is_standalone else _in_kubernetes(settings, options))
     except SettingsError as error:
@@ -50,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def raise_descriptor_limit() -> None:
-    """As far as this process may: each start opens some, and a container runtime may give no more than 1,024."""
+    """Raise the limit as far as this process may: each start opens some, and a container runtime may allow only 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -58,7 +60,7 @@ def raise_descriptor_limit() -> None:
 
 
 async def _in_kubernetes(settings: AgentConfiguration, options: argparse.Namespace) -> None:
-    from vrampack.agent.app import AgentOptions  # noqa: PLC0415 - with it the Kubernetes client, which other hosts are spared
+    from vrampack.agent.app import AgentOptions  # noqa: PLC0415 - imports the Kubernetes client, which other hosts do not need
     from vrampack.agent.process import run_agent  # noqa: PLC0415 - likewise
 
     started = AgentOptions(settings, VERSION, options.node_name, options.kubeconfig, options.context)
@@ -77,24 +79,22 @@ def _library(settings: AgentConfiguration) -> NvmlDriver:
 def build_parser() -> argparse.ArgumentParser:
     """The flags of this command."""
     made = argparse.ArgumentParser(prog="vrampack agent", description="Run the node's agent until SIGTERM.")
-    made.add_argument(
-        "--standalone", action="store_true", help="no Kubernetes: containers state their limits themselves"
-    )
-    made.add_argument("--config", type=Path, metavar="FILE", help="AgentConfiguration; defaults without it")
+    made.add_argument("--standalone", action="store_true", help="without Kubernetes: containers set their own limits")
+    made.add_argument("--config", type=Path, metavar="FILE", help="an AgentConfiguration (default: all defaults)")
     made.add_argument(
         "--node-name",
         metavar="NAME",
         default=os.environ.get("NODE_NAME", ""),
-        help="this node, as the API server calls it; $NODE_NAME without it, and standalone the host's name",
+        help="this node's name in the API server (default: $NODE_NAME; standalone: the host's name)",
     )
     made.add_argument(
         "--kubeconfig",
         type=Path,
         metavar="FILE",
         default=os.environ.get("KUBECONFIG") or None,
-        help="instead of the pod's service account; $KUBECONFIG without it",
+        help="used instead of the pod's service account (default: $KUBECONFIG)",
     )
-    made.add_argument("--context", metavar="NAME", help="of the kubeconfig; its current one without it")
+    made.add_argument("--context", metavar="NAME", help="a context of the kubeconfig (default: its current one)")
     made.add_argument("--health-listen", metavar="HOST:PORT", help="health and metrics (0.0.0.0:12347)")
     made.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     made.add_argument(

@@ -1,4 +1,4 @@
-"""`vrampack inspect`: the plugin's own command, read without kubectl. So it works inside the extender's pod.
+"""`vrampack inspect`: the plugin's command without kubectl, so it works inside the extender's pod.
 
 The API server is that of --kubeconfig, else of `$KUBECONFIG`, else ~/.kube/config, else the one this pod runs under.
 """
@@ -25,7 +25,7 @@ from vrampack.kube.credentials import load_credentials
 from vrampack.kube.errors import CredentialsError
 
 PAGE_SIZE = 500
-"""As the extender reads them: here a page costs one request on a connection that stays open."""
+"""The same as the extender's: here a page costs one request on an open connection."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,9 +36,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--kubeconfig", type=Path, metavar="FILE", help="$KUBECONFIG, ~/.kube/config or this pod's account without it"
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="the kubeconfig (default: $KUBECONFIG, ~/.kube/config or this pod's account)",
     )
-    parser.add_argument("--context", metavar="NAME", help="of the kubeconfig; its current one without it")
+    parser.add_argument("--context", metavar="NAME", help="a context of the kubeconfig (default: its current one)")
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def find_kubeconfig(given: Path | None) -> Path | None:
-    """As kubectl looks for it: the one that is given, `$KUBECONFIG`, ~/.kube/config. None: the account of this pod."""
+    """Find the kubeconfig as kubectl does: the given one, `$KUBECONFIG`, ~/.kube/config. None: use this pod's account."""
     if given is not None:
         return given
     if named := os.environ.get("KUBECONFIG"):

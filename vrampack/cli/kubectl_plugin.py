@@ -1,6 +1,6 @@
 """Makes the kubectl plugin: `python -m vrampack.cli.kubectl_plugin build/kubectl-inspect-cgpu` writes one executable file.
 
-It holds `cards`, `vrampack/cli/inspect` and what they import, and runs on any Python 3.11. The same sources make the same bytes.
+It contains `cards`, `vrampack/cli/inspect` and their imports, and runs on Python 3.11 or newer. The same sources give the same bytes.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from vrampack.cli.inspect.main import run_as_plugin
 
 sys.exit(run_as_plugin("{VERSION}"))
 """
-"""Where it starts. Up to the check it is what old Pythons can read as well."""
+"""The plugin's entry point. Old Pythons can parse it, at least up to the version check."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the plugin to the path that is given."""
+    """Write the plugin to the given path."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     if len(given) != 1:
         sys.stderr.write("usage: python -m vrampack.cli.kubectl_plugin FILE\n")
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def build_plugin(target: Path) -> None:
-    """The whole plugin, in one step: who runs it meanwhile sees the old one or the new one."""
+    """Write the plugin atomically: anyone who runs it meanwhile gets the old one or the new one."""
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.partial")
     with partial.open("wb") as file:

@@ -1,4 +1,4 @@
-"""How a program that runs for long writes its log: lines for people, or JSON for collectors."""
+"""How a long-running program writes its log: lines for people, or JSON for collectors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def start_logging(level: str, log_format: LogFormat) -> None:
-    """Everything from `level` up to stderr."""
+    """Log to stderr, from `level` up."""
     stream = logging.StreamHandler(sys.stderr)
     if log_format == "json":
         stream.setFormatter(JsonFormatter())

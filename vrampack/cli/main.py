@@ -1,7 +1,7 @@
-"""`vrampack`: finds the command that was asked for. Exit 0: success, 1: failure, 2: misuse.
+"""`vrampack`: runs the command that was asked for. Exit 0: success, 1: failure, 2: misuse.
 
-Each command is a module with `main(arguments)`, imported only when it is asked for: `inspect` must not wait for the
-web framework that `serve` needs.
+Each command is a module with `main(arguments)`, imported only when needed: `inspect` must not wait for the web framework
+that `serve` needs.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from vrampack.cli.version import VERSION
 COMMANDS = {
     "admission": ("vrampack.cli.admission", "run the webhook that API servers before 1.36 call"),
     "agent": ("vrampack.cli.agent", "run the agent of a GPU node"),
-    "card": ("vrampack.cli.card.main", "take one card of a node out of use, or back"),
+    "card": ("vrampack.cli.card.main", "take one card of a node out of use, or put it back"),
     "certificates": ("vrampack.cli.certificates.main", "make or renew the certificate of the admission webhook"),
     "config": ("vrampack.cli.config.main", "check a configuration file, or print its JSON Schema"),
     "demo": ("vrampack.cli.demo.main", "show the product at work on a cluster in this process; needs nothing"),
     "explain": ("vrampack.cli.explain.main", "say why a pod is pending, node by node and card by card"),
     "inspect": ("vrampack.cli.inspect_direct", "show who holds how much of which card"),
-    "limits": ("vrampack.cli.limits.main", "show who holds what of this node's cards, process by process"),
+    "limits": ("vrampack.cli.limits.main", "show who holds what on this node's cards, process by process"),
     "policy": ("vrampack.cli.policy.main", "show the policy and rules in force, or how they decide about a pod"),
     "serve": ("vrampack.cli.serve", "run the extender that kube-scheduler calls"),
     "simulate": (
         "vrampack.cli.simulate.main",
-        "measure how tight policies pack, on a trace or on a cluster's snapshot",
+        "measure how tightly policies pack, on a trace or on a cluster's snapshot",
     ),
     "snapshot": ("vrampack.cli.snapshot", "write what the packing of a cluster depends on into one file"),
     "support-bundle": (
@@ -37,7 +37,7 @@ COMMANDS = {
     ),
     "ui": ("vrampack.cli.ui.main", "show the cluster, pending pods and simulations in a browser on this machine"),
 }
-"""Name: module, one line of help."""
+"""By name: the module, and one line of help."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""What `--policy NAME|FILE` stands for where it replaces a whole configuration, with rules and profiles."""
+"""What `--policy NAME|FILE` means in commands where it may replace a whole configuration, with rules and profiles."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from vrampack.config.strict import read_document
 
 @dataclass(frozen=True, slots=True)
 class NamedPolicy:
-    """Settings, and what they were called on the command line."""
+    """Settings, with their name on the command line."""
 
     name: str
     settings: ExtenderConfiguration
 
 
 def load_named_policy(text: str, base: ExtenderConfiguration) -> NamedPolicy:
-    """A policy under the rules of `base`; a preset or PlacementPolicy in their place; or an ExtenderConfiguration as it is.
+    """Load a policy, under the rules of `base`; a preset or PlacementPolicy, replacing these; or an ExtenderConfiguration.
 
     Raises `SettingsError`.
     """

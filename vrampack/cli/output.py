@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable
 
 INTERRUPTED_EXIT_CODE = 130
-"""What shells make of Ctrl-C: 128 and the number of SIGINT."""
+"""The exit code that shells use for Ctrl-C: 128 plus the number of SIGINT."""
 
 
 class OutputError(Exception):
-    """Stdout takes no more text; the message says why."""
+    """Writing to stdout failed; the message says why."""
 
 
 class ReaderGoneError(OutputError):
@@ -19,13 +19,13 @@ class ReaderGoneError(OutputError):
 
 
 def write_output(text: str) -> None:
-    """Write to stdout at once. Raises `OutputError`; from then on stdout is thrown away."""
+    """Write to stdout at once. Raises `OutputError`; later output is discarded."""
     encoding = sys.stdout.encoding or "utf-8"
     try:
         sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
         sys.stdout.flush()
     except OSError as error:
-        # What is left in the buffer would be complained about once more when the interpreter flushes at its end.
+        # Otherwise the interpreter would report the rest of the buffer again when it flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             raise ReaderGoneError("the reader of the output is gone") from error
@@ -38,7 +38,7 @@ def run_command(command: Callable[[], int], *, prog: str) -> int:
         try:
             return command()
         finally:
-            write_output("")  # a help text may lie in the buffer still
+            write_output("")  # a help text may still be in the buffer
     except ReaderGoneError:
         return 0
     except OutputError as error:

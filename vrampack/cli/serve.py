@@ -1,4 +1,4 @@
-"""`vrampack serve`: the extender, beside a scheduler, or on a file of objects."""
+"""`vrampack serve`: the extender, for a scheduler, or on the objects in a file."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         if options.embedded is None:
             uvloop.run(run_extender(started))
         else:
-            from vrampack.cli.serve_embedded import run_embedded_extender  # noqa: PLC0415 - with it the simulator, which a cluster is spared
+            from vrampack.cli.serve_embedded import run_embedded_extender  # noqa: PLC0415 - imports the simulator, which a cluster does not need
 
             run_embedded_extender(options.embedded, started)
     except SettingsError as error:
@@ -58,17 +58,17 @@ def main(arguments: Sequence[str]) -> int:
 def build_parser() -> argparse.ArgumentParser:
     """The flags of this command."""
     made = argparse.ArgumentParser(prog="vrampack serve", description="Run the extender until SIGTERM.")
-    made.add_argument("--config", type=Path, metavar="FILE", help="ExtenderConfiguration; defaults without it")
+    made.add_argument("--config", type=Path, metavar="FILE", help="an ExtenderConfiguration (default: all defaults)")
     made.add_argument(
         "--policy",
         metavar="NAME|FILE",
-        help="a preset or a PlacementPolicy, instead of policy, profiles and rules in --config",
+        help="a preset or a PlacementPolicy, used instead of policy, profiles and rules in --config",
     )
     made.add_argument(
         "--scheduler-config",
         type=Path,
         metavar="FILE",
-        help="KubeSchedulerConfiguration of the scheduler beside it, to be checked at the start",
+        help="the scheduler's KubeSchedulerConfiguration, to check at the start",
     )
     made.add_argument(
         "--embedded",
@@ -81,9 +81,9 @@ def build_parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="FILE",
         default=os.environ.get("KUBECONFIG") or None,
-        help="instead of the pod's service account; $KUBECONFIG without it",
+        help="used instead of the pod's service account (default: $KUBECONFIG)",
     )
-    made.add_argument("--context", metavar="NAME", help="of the kubeconfig; its current one without it")
+    made.add_argument("--context", metavar="NAME", help="a context of the kubeconfig (default: its current one)")
     made.add_argument("--listen", metavar="HOST:PORT", help="verbs, inspect and health (127.0.0.1:12345)")
     made.add_argument("--health-listen", metavar="HOST:PORT", help="health and metrics only (127.0.0.1:12346)")
     made.add_argument("--url-prefix", metavar="PATH", help="path of the verbs (/gpushare-scheduler)")
@@ -91,7 +91,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--pod",
         type=_read_pod,
         metavar="NAMESPACE/NAME/UID",
-        help="the pod that this runs in: events about --config are written on it; none without it",
+        help="the pod that this runs in, which gets the events about --config (default: no events)",
     )
     made.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     return made

@@ -1,6 +1,6 @@
-"""`vrampack serve --embedded FILE`: the extender on an API server of its own, in the same process.
+"""`vrampack serve --embedded FILE`: the extender with its own API server, in the same process.
 
-The only part of the command that needs the simulator: `serve` imports it when the flag is given.
+Only this part of the command needs the simulator: `serve` imports it when the flag is given.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def run_embedded_extender(file: Path, options: ExtenderOptions) -> None:
     Raises `SettingsError` when the file cannot be used, and what `run_extender` raises.
     """
     try:
-        # Namespaces exist there by being named: their labels are not served.
+        # There a namespace exists as soon as an object names it, so it has no labels.
         objects = [item for item in read_objects(file) if item["kind"] != "Namespace"]
     except ObjectFileError as error:
         raise SettingsError(str(error)) from error

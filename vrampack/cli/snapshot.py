@@ -1,4 +1,4 @@
-"""`vrampack snapshot`: what the packing of a live cluster needs, in one file that holds nothing else."""
+"""`vrampack snapshot`: everything that the packing of a live cluster depends on, and nothing else, in one file."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def build_parser() -> argparse.ArgumentParser:
     """The flags of this command."""
     made = argparse.ArgumentParser(
         prog="vrampack snapshot",
-        description="Write the nodes with cards and the pods that bear on them as a v1 List, without anything that placement "
+        description="Write the nodes with cards and the pods that matter to them as a v1 List, without anything that placement "
         "does not read: for `vrampack simulate replay` and `vrampack serve --embedded`.",
         epilog="Exit 0: written; 1: the cluster cannot be read, or the file not written; 2: misuse.",
     )
-    made.add_argument("--output", type=Path, metavar="FILE", help="where to; stdout without it")
+    made.add_argument("--output", type=Path, metavar="FILE", help="the file to write (default: stdout)")
     made.add_argument(
-        "--anonymous", action="store_true", help="other names of namespaces, nodes and pods, in the same order"
+        "--anonymous", action="store_true", help="replace the names of namespaces, nodes and pods, in the same order"
     )
     made.add_argument("--config", type=Path, metavar="FILE", help="the extender's ExtenderConfiguration, if it has one")
     made.add_argument(
@@ -71,20 +71,23 @@ def build_parser() -> argparse.ArgumentParser:
         help="also keep the labels that its rules and profiles name; may be given several times",
     )
     made.add_argument(
-        "--kubeconfig", type=Path, metavar="FILE", help="$KUBECONFIG, ~/.kube/config or this pod's account without it"
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="the kubeconfig (default: $KUBECONFIG, ~/.kube/config or this pod's account)",
     )
-    made.add_argument("--context", metavar="NAME", help="of the kubeconfig; its current one without it")
+    made.add_argument("--context", metavar="NAME", help="a context of the kubeconfig (default: its current one)")
     return made
 
 
 def format_snapshot(objects: Sequence[Object]) -> str:
-    """A v1 List as JSON, which is YAML too; an object a line, so that snapshots can be compared."""
+    """A v1 List as JSON, which is YAML too, with one object a line, so that snapshots can be compared."""
     lines = ",\n".join(json.dumps(each, separators=(",", ":"), ensure_ascii=False) for each in objects)
     return f'{{"apiVersion":"v1","kind":"List","metadata":{{}},"items":[\n{lines}\n]}}\n'
 
 
 def build_scope(base: ExtenderConfiguration, all_settings: Sequence[ExtenderConfiguration]) -> SnapshotScope:
-    """What placement reads under any of these settings."""
+    """The scope of a snapshot: what placement reads under any of these settings."""
     placements = [each.build_placement() for each in all_settings]
     return SnapshotScope(
         base.resources.memory,
@@ -106,7 +109,7 @@ async def _take_snapshot(options: argparse.Namespace, scope: SnapshotScope) -> T
 
 
 async def list_objects(api: Api, resource: Resource) -> list[Object]:
-    """All of them. A list that expires half-way is read again, once."""
+    """All objects of a resource. A list that expires half-way is read again, once."""
     try:
         return await _list_objects_once(api, resource)
     except ResourceExpiredError:

@@ -1,4 +1,4 @@
-"""The version, once for the code; `pyproject.toml` carries the same, and a test compares the two."""
+"""The version for the code; `pyproject.toml` has the same one, and a test compares the two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the files that people write: strictly, once, with a fault that names its line and path.
+"""Reads the files that people write: strictly, once, with faults that name line and path.
 
-The models themselves are in the packages whose settings they are. Read `strict.py`.
+The models are in the packages to which the settings belong. Read `strict.py`.
 """

@@ -1,4 +1,4 @@
-"""Where to listen, as people write it, and other fields that several configurations have."""
+"""Listen addresses as people write them, and other fields that several configurations have."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pydantic import AfterValidator, Field
 
 MAX_PORT = 65535
 MAX_SOCKET_PATH_BYTES = 100
-"""Linux takes 107; the socket is made beside its name, with four more."""
+"""Linux allows 107; the socket is created under a temporary name that is four bytes longer."""
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`HOST:PORT` or `[HOST]:PORT`, HOST an IP address or `localhost`. Raises `ValueError` with the fix."""
+    """Parse `HOST:PORT` or `[HOST]:PORT`, HOST an IP address or `localhost`. Raises `ValueError` with the fix."""
     host, separator, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not separator or not (

@@ -1,4 +1,4 @@
-"""What can be wrong with a file that people write."""
+"""The error of a file that people write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a field of a file that people write: the line, the path, what was found and what is allowed."""
+"""Faults in a field of a file that people write: the line, the path, what was found and what is allowed."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from vrampack.config.json_schema import (
 
 FieldPath = tuple[str | int, ...]
 MAX_SHOWN_FAULTS = 50
-"""A file of another kind, or one shifted by an indentation, has a fault in every line."""
+"""A file of another kind, or with a wrong indentation, has a fault in every line."""
 MAX_QUOTED_LENGTH = 60
 KEY_MARK = "[key]"
-"""How pydantic ends the path of a key that is wrong itself."""
+"""How pydantic ends the path if the key itself is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldFault:
-    """One fault; `line` is None where no line can be named."""
+    """One fault; `line` is None if no line can be named."""
 
     line: int | None
     path: FieldPath
@@ -42,7 +42,7 @@ class UnreadableDocumentError(ValueError):
 
 
 class InvalidFieldError(ValueError):
-    """For a validator that sees more than one field: which of them is wrong."""
+    """Raised by a validator that sees several fields, to say which of them is wrong."""
 
     def __init__(self, path: FieldPath, text: str) -> None:
         super().__init__(text)
@@ -50,7 +50,7 @@ class InvalidFieldError(ValueError):
 
 
 def get_fault_path(error: Mapping[str, Any]) -> FieldPath:
-    """Where one of pydantic's errors is: it names the place of the validator, which may know better."""
+    """The path of one of pydantic's errors: that of the validator's field, unless an `InvalidFieldError` names a better one."""
     loc: FieldPath = error["loc"]
     raised = error.get("ctx", {}).get("error")
     if isinstance(raised, InvalidFieldError):
@@ -59,7 +59,7 @@ def get_fault_path(error: Mapping[str, Any]) -> FieldPath:
 
 
 def describe_fault(error: Mapping[str, Any], schema: JsonSchema) -> str:
-    """What was found, what is allowed and what was probably meant, of one of pydantic's errors."""
+    """One of pydantic's errors in words: what was found, what is allowed and what was probably meant."""
     path: FieldPath = error["loc"]
     if error["type"] in ("extra_forbidden", "invalid_key"):
         return _describe_unknown_key(path, schema)
@@ -76,7 +76,7 @@ def describe_fault(error: Mapping[str, Any], schema: JsonSchema) -> str:
 
 
 def describe_value(value: object) -> str:
-    """A value of a YAML document as its writer sees it: a text is told from a number."""
+    """A value of a YAML document as its writer sees it, with texts distinct from numbers."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -112,5 +112,5 @@ def _suggest_value(value: object, field: JsonSchema | None) -> str:
 
 
 def format_path(path: FieldPath) -> str:
-    """`listen.verbs`, `policy.allowed.1`."""
+    """Format a path, such as `listen.verbs` or `policy.allowed.1`."""
     return ".".join(map(str, path))

@@ -1,4 +1,4 @@
-"""The JSON Schema of a file that people write: made of its model, shipped for editors, and read for the texts of faults.
+"""The JSON Schema of a file that people write: built from its model, shipped for editors, and used for the texts of faults.
 
 https://json-schema.org/draft/2020-12
 """
@@ -17,12 +17,12 @@ JsonSchema = Mapping[str, Any]
 
 @lru_cache(maxsize=8)
 def get_model_schema(model: type[BaseModel]) -> JsonSchema:
-    """The schema of a model, made once: it takes 20 ms, and a reload asks for it again for every bad file."""
+    """The schema of a model, cached: it takes 20 ms, and a reload needs it again for every bad file."""
     return model.model_json_schema()
 
 
 def build_file_schema(model: type[BaseModel], file_name: str) -> str:
-    """The text of the file under docs/schemas that describes this model."""
+    """The content of the file under docs/schemas that describes this model."""
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"https://vrampack.dev/schemas/{file_name}",
@@ -43,12 +43,12 @@ def find_field_schema(schema: JsonSchema, path: Sequence[str | int]) -> JsonSche
 
 
 def list_field_names(field: JsonSchema, schema: JsonSchema) -> list[str]:
-    """The keys of a mapping, in the order in which its model lists them."""
+    """The keys of a mapping, in the order of its model."""
     return [name for each in _list_choices(field, schema) for name in each.get("properties", ())]
 
 
 def find_enclosing_field(schema: JsonSchema, name: str) -> str | None:
-    """The path of the outermost mapping that has a field of this name, empty for the document; None if none or several are it."""
+    """The path of the outermost mapping with a field of this name, empty for the document; None if there are none or several."""
     found = sorted(_list_enclosing_fields(schema, name, schema, ()), key=len)
     is_clear = found and (len(found) == 1 or len(found[0]) < len(found[1]))
     return ".".join(found[0]) if is_clear else None
@@ -65,7 +65,7 @@ def _list_enclosing_fields(
 
 
 def describe_allowed_values(field: JsonSchema, schema: JsonSchema) -> str:
-    """In words: `a whole number from 1 to 1048576`."""
+    """What a field may be, in words: `a whole number from 1 to 1048576`."""
     choices = _list_choices(field, schema)
     if len(choices) > 1:
         return ", or ".join(describe_allowed_values(each, schema) for each in choices)
@@ -128,7 +128,7 @@ def _describe_text(field: JsonSchema) -> str:
 
 
 def _list_choices(field: JsonSchema, schema: JsonSchema) -> list[JsonSchema]:
-    """What a value may be, one or the other. Null is left out: leaving the field out is the same."""
+    """The alternatives for a value, without null, which means the same as leaving the field out."""
     field = _resolve_reference(field, schema)
     choices = [_resolve_reference(each, schema) for each in field.get("anyOf", [field])]
     return [each for each in choices if each.get("type") != "null"]
@@ -148,6 +148,6 @@ def _get_inner(field: JsonSchema, part: str | int) -> JsonSchema | None:
 
 
 def _get_value_schema(field: JsonSchema) -> JsonSchema | None:
-    """Of a mapping with keys of any name, or of a pattern."""
+    """The schema of the values of a mapping whose keys may have any name, or match a pattern."""
     values = next(iter(field.get("patternProperties", {}).values()), field.get("additionalProperties"))
     return values if isinstance(values, Mapping) else None

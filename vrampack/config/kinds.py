@@ -1,4 +1,4 @@
-"""The kinds of files that people mistake for one another, and the program that each is for."""
+"""The kinds of files that people mistake for one another, with the program that reads each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FILE_OWNERS = {
 
 
 def find_wrong_kind(found: object, expected: str) -> str | None:
-    """What to say of a file of another known kind, of which every line would be a fault; None for any other."""
+    """A text about a file of another known kind, in which every line would be a fault; None for other files."""
     owner = FILE_OWNERS.get(found) if isinstance(found, str) and found != expected else None
     if owner is None:
         return None

@@ -1,4 +1,4 @@
-"""Strict YAML: unknown and doubled keys are errors, and every fault names its line and what is allowed there."""
+"""Strict YAML: unknown and duplicate keys are errors, and every fault names its line and what is allowed there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COMMAND_LINE = "command line"
 
 
 class StrictModel(BaseModel):
-    """A mapping of which every key is known."""
+    """A mapping that allows only known keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
 
@@ -37,7 +37,7 @@ _Model = TypeVar("_Model", bound=StrictModel)
 def load_configuration(
     model: type[_Model], kind: str, path: Path | None, overrides: Mapping[str, str] | None = None
 ) -> _Model:
-    """The configuration of `path`, or the defaults of `kind` without one. `overrides` are fields of `listen`.
+    """Read the configuration in `path`, or use the defaults of `kind` without one. `overrides` are fields of `listen`.
 
     Raises `SettingsError` naming file, line and path of every fault.
     """
@@ -46,7 +46,7 @@ def load_configuration(
 
 
 def read_document(path: Path) -> YamlDocument:
-    """The one mapping of this file. Raises `SettingsError` naming the line if it is none."""
+    """The single mapping in this file. Raises `SettingsError` naming the line if the file is not one."""
     try:
         return read_yaml_document(path)
     except UnreadableDocumentError as error:
@@ -56,7 +56,7 @@ def read_document(path: Path) -> YamlDocument:
 def validate_configuration(
     model: type[_Model], kind: str, document: YamlDocument | None, where: str, overrides: Mapping[str, str]
 ) -> _Model:
-    """The configuration of a document that was read from `where`, or the defaults without one.
+    """The configuration in a document that was read from `where`, or the defaults without one.
 
     Raises `SettingsError` as `load_configuration` does.
     """
@@ -84,7 +84,7 @@ def validate_configuration(
 def _list_faults(
     error: ValidationError, model: type[BaseModel], document: YamlDocument | None, overrides: Mapping[str, str]
 ) -> Iterator[FieldFault]:
-    """Sorted. Those that are not shown have no text: what was probably meant takes a while to find out."""
+    """The faults, sorted. Those beyond the number shown get no text, because suggestions take a while to compute."""
     schema = get_model_schema(model)
     found = [(*_find_place(get_fault_path(each), document, overrides), each) for each in error.errors()]
     found.sort(key=lambda fault: _get_order(fault[0], fault[1]))
@@ -104,7 +104,7 @@ def _get_order(line: int | None, path: FieldPath) -> tuple[int, str]:
 
 
 def _format_faults(where: str, faults: list[FieldFault]) -> str:
-    """A line for each fault, in the order of the file; without a line of the file it is one of the command line."""
+    """One line for each fault, in the order of the file; a fault without a line number is on the command line."""
     ordered = sorted(faults, key=lambda fault: _get_order(fault.line, fault.path))
     shown = [_format_fault(where, fault) for fault in ordered[:MAX_SHOWN_FAULTS]]
     if len(ordered) > MAX_SHOWN_FAULTS:

@@ -1,6 +1,6 @@
-"""One YAML mapping with the line of every field: what a fault in a file that people write has to name.
+"""One YAML mapping with the line of every field, so that faults in files that people write can name lines.
 
-Doubled keys are found here, since YAML's own reader lets the last one win without a word.
+It finds duplicate keys, because the YAML reader silently lets the last one win.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from yaml.reader import ReaderError
 from vrampack.config.faults import FieldFault, FieldPath, UnreadableDocumentError
 
 INDENTATION_PROBLEMS = ("mapping values are not allowed here", "expected <block end>", "could not find expected ':'")
-"""How PyYAML says that a line begins in a column where it cannot."""
+"""PyYAML's messages for a line with a wrong indentation."""
 
 
 class YamlDocument:
-    """A mapping, the faults that only its text shows, and the lines of its fields."""
+    """A mapping, with the faults that only its text shows, and the lines of its fields."""
 
     def __init__(self, values: Mapping[str, Any], root: yaml.Node) -> None:
         self.values = values
         self._root = root
         self._fields: dict[int, dict[str, tuple[int, yaml.Node]]] = {}
-        """Of the mappings that were asked about, by the identity of the node: thousands of faults may lie in one."""
+        """A cache of the fields of mappings, by the identity of the node: one mapping may have thousands of faults."""
 
     def find_line(self, path: FieldPath) -> int:
-        """The line of the field, counted from 1: of its key, or of the entry of a list; of what encloses it if it is not there."""
+        """The line, from 1, of the field's key or list entry; of the nearest enclosing field if it is missing."""
         node, line = self._root, self._root.start_mark.line + 1
         for part in path:
             found = self._find_child(node, part)
@@ -39,7 +39,7 @@ class YamlDocument:
         return line
 
     def list_doubled_keys(self) -> list[FieldFault]:
-        """Repeated keys: if the last one silently won, settings would get lost."""
+        """The duplicate keys: if the last one silently won, settings would get lost."""
         return list(_list_doubled_keys(self._root, (), set()))
 
     def _find_child(self, node: yaml.Node, part: str | int) -> tuple[int, yaml.Node] | None:
@@ -54,7 +54,7 @@ class YamlDocument:
 
 
 def read_yaml_document(path: Path) -> YamlDocument:
-    """The one mapping of this file. Raises `UnreadableDocumentError` naming the line if it is none."""
+    """The single mapping in this file. Raises `UnreadableDocumentError` naming the line if the file is not one."""
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -67,7 +67,7 @@ def read_yaml_document(path: Path) -> YamlDocument:
 
 
 def parse_yaml_document(text: str) -> YamlDocument:
-    """The one mapping of this text. Raises `UnreadableDocumentError` naming the line if it is none."""
+    """The single mapping in this text. Raises `UnreadableDocumentError` naming the line if the text is not one."""
     try:
         loader = _CheckedLoader(text)
         root = loader.get_single_node()
@@ -91,7 +91,7 @@ def parse_yaml_document(text: str) -> YamlDocument:
 
 
 class _CheckedLoader(yaml.SafeLoader):
-    """PyYAML's own readers of dates, numbers and bools let whatever they stumble over out, and name no line."""
+    """Adds the line to errors of PyYAML's own readers of dates, numbers and bools, which raise any exception without it."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: ANN401, FBT001, FBT002 - PyYAML's own signature
         try:
@@ -105,14 +105,14 @@ def _build_error(line: int | None, path: FieldPath, problem: str) -> UnreadableD
 
 
 def _list_fields(node: yaml.MappingNode) -> dict[str, tuple[int, yaml.Node]]:
-    """The line and the value of each; of a key that appears twice, of the last one, which YAML takes."""
+    """The line and the value of each field; for a duplicate key those of the last one, which YAML takes."""
     return {
         key.value: (key.start_mark.line + 1, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)
     }
 
 
 def _list_doubled_keys(node: yaml.Node, path: FieldPath, visited: set[int]) -> Iterator[FieldFault]:
-    if id(node) in visited:  # an alias: its anchor has been here
+    if id(node) in visited:  # an alias of a node that was visited already
         return
     visited.add(id(node))
     if isinstance(node, yaml.SequenceNode):
@@ -132,7 +132,7 @@ def _list_doubled_keys(node: yaml.Node, path: FieldPath, visited: set[int]) -> I
 
 
 def _find_open_path(text: str, end: int) -> FieldPath:
-    """The last field that was begun before this place of the text, or before YAML's reader gave up."""
+    """The last field that began before this position, or before the YAML reader gave up."""
     frames: list[_Frame] = []
     try:
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
@@ -146,12 +146,12 @@ def _find_open_path(text: str, end: int) -> FieldPath:
                 if isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
                     frames.append(_Frame(is_mapping=isinstance(event, yaml.MappingStartEvent)))
     except (yaml.YAMLError, RecursionError):
-        pass  # the caller has it already: this is how far the text can be read
+        pass  # the caller has this error already: the text can be read only up to here
     return tuple(frame.part for frame in frames if frame.part is not None)
 
 
 class _Frame:
-    """A mapping or list that was begun, and which of its fields is being read."""
+    """An open mapping or list, and which of its fields is being read."""
 
     def __init__(self, *, is_mapping: bool) -> None:
         self.part: str | int | None = None

@@ -33,9 +33,9 @@ class ConnectionLimits:
 
     total: int
     per_peer: int
-    """Of one address. Several clients may stand behind one, so this bounds the cost of an address and refuses no client."""
+    """The most for one address. Several clients may share one, so this bounds the cost of an address and refuses no client."""
     keep_alive_seconds: int
-    """How long one may stay without a request."""
+    """How long a connection may stay without a request."""
 
 
 class OpenConnections:
@@ -50,7 +50,7 @@ class OpenConnections:
         return len(self._all)
 
     def add_connection(self, new: ClosableConnection) -> None:
-        """Take it in. It is itself closed when all others wait for an answer."""
+        """Add a connection. If all others wait for an answer, it is closed itself."""
         of_peer = self._by_peer.setdefault(new.peer, {})
         of_peer[new] = self._all[new] = None
         if len(of_peer) > self._limits.per_peer:
@@ -59,7 +59,7 @@ class OpenConnections:
             self._close_oldest(self._all)
 
     def note_request(self, connection: ClosableConnection) -> None:
-        """It begins a request: all others are older now."""
+        """The connection begins a request, so it is the newest now."""
         if connection not in self._all:
             return
         for crowd in (self._all, self._by_peer[connection.peer]):
@@ -67,7 +67,7 @@ class OpenConnections:
             crowd[connection] = None
 
     def remove_connection(self, connection: ClosableConnection) -> None:
-        """It is gone, or about to go. A second call changes nothing."""
+        """The connection is closed, or about to be. A second call changes nothing."""
         if connection not in self._all:
             return
         del self._all[connection]

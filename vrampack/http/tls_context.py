@@ -1,4 +1,4 @@
-"""TLS of a listener, from the files that its settings name, with or without client certificates."""
+"""The TLS context of a listener, from the files that its settings name, with or without client certificates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class TlsFiles(Protocol):
 
     @property
     def key_file(self) -> Path | None:
-        """PEM key of it."""
+        """PEM key of that certificate."""
 
     @property
     def client_ca_file(self) -> Path | None:
@@ -24,7 +24,7 @@ class TlsFiles(Protocol):
 
 
 def build_tls_context(files: TlsFiles) -> ssl.SSLContext:
-    """TLS 1.2 or newer with these files; 1.3 where clients are checked. Raises `OSError` naming an unusable file."""
+    """TLS 1.2 or newer with these files; 1.3 if clients are checked. Raises `OSError` naming an unusable file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:

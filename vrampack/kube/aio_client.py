@@ -1,8 +1,7 @@
 """The asyncio half of the Kubernetes client, imported without the other half.
 
-`kubernetes/__init__.py` imports the client for threads too, with requests, oauthlib and websocket: a fifth of what all
-imports of the extender cost at each start, for what is never called. So its body is not run. Its submodules can be
-imported as ever.
+`kubernetes/__init__.py` also imports the blocking client, with requests, oauthlib and websocket: a fifth of the extender's
+import time at each start, for code that is never called. So its body is not run. Its submodules can be imported as usual.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ PACKAGE = "kubernetes"
 if PACKAGE not in sys.modules and (_spec := find_spec(PACKAGE)) is not None:
     sys.modules[PACKAGE] = module_from_spec(_spec)
 
-from kubernetes.aio import config as kube_config  # noqa: E402 - after its package is there
+from kubernetes.aio import config as kube_config  # noqa: E402 - after its package exists
 from kubernetes.aio.client import ApiClient, Configuration  # noqa: E402 - as above
 from kubernetes.aio.config import incluster_config  # noqa: E402 - as above
 

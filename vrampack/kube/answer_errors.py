@@ -1,4 +1,4 @@
-"""Which error an answer of the API server stands for."""
+"""Maps an answer of the API server to an error."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from vrampack.kube.errors import NoAnswerError, RefusedError, ResourceExpiredErr
 from vrampack.kube.objects import UNDECODABLE, Status
 
 TOO_LARGE_FOR_ETCD = ("etcdserver: request is too large", "trying to send message larger than max")
-"""What etcd, and the API server's client of it, say of an object that they do not take, whatever the status is then."""
+"""The messages of etcd, and of the API server's etcd client, for an object that is too large; the status varies."""
 
 
 def build_answer_error(code: int, body: bytes) -> Exception:
-    """Refused, expired, or no answer that settles anything: by the HTTP status and the Status in the body."""
+    """The error for an HTTP status and the Status in the body: refused, expired, or no definite answer."""
     try:
         status = msgspec.json.decode(body, type=Status)
     except UNDECODABLE:

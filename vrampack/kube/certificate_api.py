@@ -1,4 +1,4 @@
-"""The API server as `vrampack certificates` calls it: one Secret, and the authority in one webhook configuration."""
+"""The API server calls of `vrampack certificates`: one Secret, and the CA bundle in one webhook configuration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TLS_SECRET = "kubernetes.io/tls"  # noqa: S105 - a type of Secret
 
 
 class CertificateApi(Api):
-    """`Api`, with the three calls by which a certificate is read, renewed and trusted."""
+    """`Api`, with the three calls that read, renew and trust a certificate."""
 
     async def get_secret(self, namespace: str, name: str, *, timeout_seconds: float) -> SecretObject | None:
         """One Secret; None when there is none."""
@@ -31,7 +31,7 @@ class CertificateApi(Api):
     async def write_secret(
         self, namespace: str, name: str, data: Mapping[str, bytes], *, version: str, timeout_seconds: float
     ) -> None:
-        """Replace the Secret of this resourceVersion, or create it where `version` is empty. 409: it was changed or created meanwhile."""
+        """Replace the Secret of this resourceVersion, or create it if `version` is empty. 409: it was changed or created meanwhile."""
         metadata = {"name": name, "namespace": namespace} | ({"resourceVersion": version} if version else {})
         encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
         body = {"apiVersion": "v1", "kind": "Secret", "type": TLS_SECRET, "metadata": metadata, "data": encoded}

@@ -39,17 +39,17 @@ CONNECT_TIMEOUT_SECONDS = 3.0
 DEFAULT_TIMEOUT_SECONDS = 30.0
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
-"""Lists are merged by name, so that one condition or webhook of several can be changed."""
+"""Merges lists by name or type, so that one condition or webhook of several can be changed."""
 
 
 class CallObserver(Protocol):
-    """Told of every finished call; `code` is the HTTP status, or `0` when there was no answer."""
+    """Called after every call; `code` is the HTTP status, or `0` when there was no answer."""
 
     def __call__(self, *, verb: str, resource: str, code: int, seconds: float) -> None: ...
 
 
 def ignore_call(*, verb: str, resource: str, code: int, seconds: float) -> None:
-    """For programs that count nothing: a command asks a few times and ends."""
+    """For programs without metrics, such as commands that make a few calls and end."""
 
 
 class Api:
@@ -71,23 +71,23 @@ class Api:
     async def list_page(
         self, resource: Resource, *, limit: int, token: str = "", field_selector: str = "", namespace: str = ""
     ) -> bytes:
-        """One page of all objects of the cluster, or of a namespace, or of those selected.
+        """One page of all objects of the cluster, of a namespace, or of those selected.
 
-        It is read from the store itself, never from a stale cache.
+        The API server reads it from its store, never from a stale cache.
         """
         query = {"limit": str(limit)} | ({"continue": token} if token else {}) | _build_selector_query(field_selector)
         path = _collection_path(resource, namespace)
         return await self._call("GET", path, verb="list", resource=resource, query=query)
 
     async def list_device_classes(self, *, limit: int, token: str, timeout_seconds: float) -> DeviceClassList:
-        """One page of the cluster's device classes. 404: this API server has no such kind."""
+        """One page of the cluster's device classes. `RefusedError` with 404: this API server has no such kind."""
         query = {"limit": str(limit)} | ({"continue": token} if token else {})
         return await self._list_resources("deviceclasses", query, DeviceClassList, timeout_seconds)
 
     async def list_resource_slices(
         self, *, node: str, driver: str, timeout_seconds: float
     ) -> list[ResourceSliceObject]:
-        """Those of one DRA driver on one node, as the API server's cache has them. 404: this API server has no such kind."""
+        """The slices of one DRA driver on one node, from the API server's cache. 404: this API server has no such kind."""
         query = {"resourceVersion": "0"} | _build_selector_query(f"spec.nodeName={node},spec.driver={driver}")
         found = await self._list_resources("resourceslices", query, ResourceSliceList, timeout_seconds)
         return found.items or []
@@ -103,11 +103,11 @@ class Api:
         field_selector: str = "",
         namespace: str = "",
     ) -> AsyncIterator[aiohttp.StreamReader]:
-        """A watch from `resource_version`; the reader gives one JSON event per line, bookmarks among them.
+        """A watch from `resource_version`; the reader gives one JSON event per line, bookmarks included.
 
-        The server ends it after `server_seconds`; a line that is silent for `silence_seconds` is given up,
-        because a half-open connection looks exactly like a quiet one. That is a `SilentWatchError`. One that was
-        open and is cut is a `BrokenWatchError`, one where nothing listened an `UnreachableError`.
+        The server ends it after `server_seconds`. A watch that is silent for `silence_seconds` is abandoned with a
+        `SilentWatchError`, because a half-open connection looks exactly like a quiet one. An open watch that is cut raises
+        `BrokenWatchError`, a refused connection `UnreachableError`.
         """
         query = {
             "watch": "true",
@@ -163,14 +163,14 @@ class Api:
             raise NoAnswerError(f"get node {name}: {error}") from error
 
     async def patch_node(self, name: str, body: Mapping[str, object], *, timeout_seconds: float) -> None:
-        """Merge `body` into the node; a `metadata.resourceVersion` in it makes a 409 of a node that changed since.
+        """Merge `body` into the node; with a `metadata.resourceVersion` in it, a node that changed since gives a 409.
 
         Raises `RefusedError` when nothing was written, `NoAnswerError` when that is not known.
         """
         await self._call("PATCH", _node_path(name), verb="patch", resource="nodes", body=body, seconds=timeout_seconds)
 
     async def patch_node_condition(self, name: str, condition: Mapping[str, object], *, timeout_seconds: float) -> None:
-        """Set one condition of the node, known by its `type`; the others stay.
+        """Set the condition of the node with this `type`; the others stay.
 
         Raises `RefusedError` when nothing was written, `NoAnswerError` when that is not known.
         """
@@ -197,9 +197,9 @@ class Api:
     ) -> None:
         """Bind the pod of this uid to the node and give it these annotations, in one step or not at all.
 
-        With a `version` only if it is the pod's resourceVersion still. Raises `RefusedError`, `NoAnswerError` when it is
-        not known whether anything was written. A 409 is not definite: an API server answers so for errors of its store
-        too (`assignPod` in pkg/registry/core/pod/storage/storage.go of Kubernetes).
+        With a `version`, only if that is still the pod's resourceVersion. Raises `RefusedError`, or `NoAnswerError` when it is
+        not known whether anything was written. A 409 is not definite: an API server also answers 409 for errors of its
+        store (`assignPod` in pkg/registry/core/pod/storage/storage.go of Kubernetes).
         """
         metadata: dict[str, object] = {"name": name, "namespace": namespace, "uid": uid}
         if version:
@@ -218,10 +218,10 @@ class Api:
     async def patch_pod_status(
         self, namespace: str, name: str, uid: str, annotations: Mapping[str, str], *, timeout_seconds: float
     ) -> PodObject:
-        """Set annotations of the pod of this uid through its status, which needs no right on the pod itself.
+        """Set annotations of the pod with this uid through its status, which needs no right on the pod itself.
 
-        The answer is the pod as it is then. Raises `RefusedError` when nothing was written (422 for a pod of another
-        uid), `NoAnswerError` when that is not known.
+        Returns the pod as it is then. Raises `RefusedError` when nothing was written (422 if the pod has another uid),
+        `NoAnswerError` when that is not known.
         """
         body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
         path = _pod_path(namespace, name) + "/status"
@@ -234,9 +234,9 @@ class Api:
             raise NoAnswerError(f"patch pod {namespace}/{name}: {error}") from error
 
     async def evict(self, namespace: str, name: str, uid: str, *, timeout_seconds: float) -> None:
-        """Ask for the pod of this uid to be evicted; 429 when a disruption budget does not allow it now.
+        """Request the eviction of the pod with this uid; 429 when a disruption budget does not allow it now.
 
-        Raises `RefusedError` when nothing was written (409 for a pod of another uid), `NoAnswerError` when that is
+        Raises `RefusedError` when nothing was written (409 if the pod has another uid), `NoAnswerError` when that is
         not known.
         """
         eviction = {
@@ -255,7 +255,7 @@ class Api:
     async def create_review(
         self, group: str, kind: str, resource: str, spec: Mapping[str, object], *, timeout_seconds: float
     ) -> bytes:
-        """A question in the form of an object, of which nothing is kept; the answer is the same object with its status."""
+        """Create a review, which the API server does not store; returns the object with its status, undecoded."""
         body = {"apiVersion": f"{group}/v1", "kind": kind, "spec": spec}
         path = f"/apis/{group}/v1/{resource}"
         return await self._call("POST", path, verb="create", resource=resource, body=body, seconds=timeout_seconds)
@@ -263,7 +263,7 @@ class Api:
     async def write_lease(
         self, namespace: str, name: str, body: Mapping[str, object], *, timeout_seconds: float
     ) -> None:
-        """Merge `body`, a whole Lease, into the one of that name, or create it.
+        """Merge `body`, a whole Lease, into the Lease of that name, or create it.
 
         Raises `RefusedError` when nothing was written, `NoAnswerError` when that is not known.
         """
@@ -277,13 +277,13 @@ class Api:
             await self._call("POST", path, verb="create", resource="leases", body=body, seconds=timeout_seconds)
 
     def _build_headers(self, method: str, path: str) -> dict[str, str]:  # noqa: ARG002 - for `NodeApi`
-        """What a call has beside what every call has."""
+        """The additional headers of a call."""
         return {}
 
     async def _list_resources(
         self, resource: str, query: Mapping[str, str], kind: type[ListObject], timeout_seconds: float
     ) -> ListObject:
-        """A list of what dynamic resource allocation (DRA) keeps."""
+        """A list of objects of dynamic resource allocation (DRA)."""
         path = f"/apis/resource.k8s.io/v1/{resource}"
         body = await self._call("GET", path, verb="list", resource=resource, query=query, seconds=timeout_seconds)
         try:
@@ -383,5 +383,5 @@ def _node_path(name: str) -> str:
 
 
 def _describe_error(error: BaseException) -> str:
-    """Time-outs have no text of their own."""
+    """The text of an error; time-outs have none of their own."""
     return str(error) or type(error).__name__

@@ -1,7 +1,7 @@
 """The API server's address and our identity there: from a kubeconfig, or the service account of this pod.
 
-Tokens expire and are replaced while we run. If one cannot be read again, the last good one stays in use, and the failure
-is counted, and logged once. Time is monotonic: a clock that is set back must not keep an expired token in use.
+Tokens expire and are replaced while we run. If a token cannot be read again, the last good one stays in use; the failure is
+counted, and logged once. Time is monotonic: a clock that is set back must not keep an expired token in use.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from vrampack.kube.errors import CredentialsError
 log = logging.getLogger(__name__)
 
 TOKEN_FILE_SECONDS = 60.0
-"""kubelet exchanges a token when a fifth of its life, ten minutes at least, is left."""
+"""kubelet replaces a token when a fifth of its life is left, at least ten minutes."""
 RELOAD_SECONDS = 30.0
-"""Between two runs of an exec plugin, however often the API server refuses; also the longest that one may take."""
+"""Between two runs of an exec plugin, however often the API server answers 401; also the time limit of a run."""
 REFRESH_SHARE = 0.8
-"""Of a token's life, after which the exec plugin is asked for the next one."""
+"""The share of a token's life after which the exec plugin is asked for the next one."""
 
 _HEADER_TEXT = re.compile(r"[ -~]+")
 _KUBECONFIG_ERRORS = (
@@ -43,24 +43,24 @@ _KUBECONFIG_ERRORS = (
     KeyError,
     AttributeError,
 )
-"""What the client's loader raises; the last four where a kubeconfig has another form than it takes for granted."""
+"""What the client's loader raises; the last four if a kubeconfig has an unexpected structure."""
 
 
 class RefreshFailureObserver(Protocol):
-    """Told of every failure to read a token again."""
+    """Called on every failure to read a token again."""
 
     def __call__(self) -> None: ...
 
 
 def ignore_failure() -> None:
-    """For programs that count nothing."""
+    """For programs without metrics."""
 
 
 class TokenSource(Protocol):
-    """What is sent as `Authorization`."""
+    """Gives the value of the `Authorization` header."""
 
     def get_authorization(self) -> str | None:
-        """The header's value as it is now; None: none is sent."""
+        """The header's current value; None: send no header."""
         ...
 
     def note_unauthorized(self, authorization: str) -> None:
@@ -72,7 +72,7 @@ class TokenSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FixedToken:
-    """A value that stays."""
+    """A value that never changes."""
 
     authorization: str | None = None
 
@@ -80,10 +80,10 @@ class FixedToken:
         return self.authorization
 
     def note_unauthorized(self, authorization: str) -> None:
-        """There is no other."""
+        """Ignored: there is no other value."""
 
     async def close(self) -> None:
-        """Nothing runs."""
+        """Nothing to stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Credentials:
 
 
 class TokenFile:
-    """A file that somebody else exchanges, read once a minute and after a 401."""
+    """A token file that another program replaces, read once a minute and after a 401."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class TokenFile:
             self._read_token()
 
     async def close(self) -> None:
-        """Nothing runs."""
+        """Nothing to stop."""
 
     def _read_token(self) -> None:
         self._read_at = self._clock()
@@ -143,7 +143,7 @@ class TokenFile:
 class _LoadedKubeconfig:
     configuration: Configuration
     life_seconds: float | None
-    """Of the token that an exec plugin gave, if it said so."""
+    """When the token expires, if the exec plugin said so."""
 
     @property
     def authorization(self) -> str | None:
@@ -152,9 +152,9 @@ class _LoadedKubeconfig:
 
 
 class KubeconfigToken:
-    """The token of a kubeconfig's user, loaded again before it ends and after a 401.
+    """The token of a kubeconfig's user, loaded again before it expires and after a 401.
 
-    That happens in the background: an exec plugin may take seconds, and a call must not wait for it.
+    It is loaded in the background: an exec plugin may take seconds, and a call must not wait for it.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class KubeconfigToken:
         try:
             async with asyncio.timeout(RELOAD_SECONDS):
                 loaded = await _load_kubeconfig(self._kubeconfig, self._context)
-            _check_token(loaded.authorization)  # a plugin that fails is logged by the client, and leaves none
+            _check_token(loaded.authorization)  # the client logs a failed plugin, and returns no token
         except _KUBECONFIG_ERRORS as error:
             self._on_failure()
             if not self._is_failing:
@@ -222,9 +222,9 @@ async def load_credentials(
     clock: Callable[[], float] = time.monotonic,
     on_failure: RefreshFailureObserver = ignore_failure,
 ) -> Credentials:
-    """A kubeconfig's current context (several files, as kubectl separates them), or the pod's own service account.
+    """Load a kubeconfig's current context (several files, separated as for kubectl), or the pod's service account.
 
-    Raises `CredentialsError`. `on_failure` is told of every later failure to read the token again.
+    Raises `CredentialsError`. `on_failure` is called on every later failure to read the token again.
     """
     if kubeconfig is not None and not _exists(kubeconfig):
         raise CredentialsError(f"kubeconfig {kubeconfig}: no such file")
@@ -245,7 +245,7 @@ async def load_credentials(
 
 
 def _check_token(text: str | None) -> str:
-    """The same text. Raises `ValueError` for one that no header can carry."""
+    """Return the text. Raises `ValueError` if no header can carry it."""
     if text is None or not _HEADER_TEXT.fullmatch(text):
         raise ValueError("there is no token in it")
     return text
@@ -259,7 +259,7 @@ async def _load_kubeconfig(kubeconfig: Path, context: str | None) -> _LoadedKube
 
 
 def _apply_proxy(configuration: Configuration) -> Configuration:
-    """Read the environment's proxy once: the session would read it, and ~/.netrc, in a thread for every call, 0.3 ms each."""
+    """Read the proxy from the environment once: the session would read it, and ~/.netrc, for every call, at 0.3 ms each."""
     host = urlsplit(configuration.host)
     if configuration.proxy is None and not proxy_bypass(host.hostname or ""):
         configuration.proxy = getproxies().get(host.scheme)
@@ -268,5 +268,5 @@ def _apply_proxy(configuration: Configuration) -> Configuration:
 
 
 def _exists(kubeconfig: Path) -> bool:
-    """Whether any of the files is there: `$KUBECONFIG` may name several."""
+    """Whether any of the files exists: `$KUBECONFIG` may name several."""
     return any(Path(part).exists() for part in str(kubeconfig).split(os.pathsep))

@@ -1,4 +1,4 @@
-"""The calls of `vrampack support-bundle` that no running program makes: any path, and what an account may do."""
+"""The calls that only `vrampack support-bundle` makes: reading any path, and checking what an account may do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vrampack.kube.objects import UNDECODABLE, AccessReview
 
 
 class DiagnosticApi(Api):
-    """One API server, read by a person who looks for a fault."""
+    """One API server, for diagnosis by a person."""
 
     async def read_path(
         self,
@@ -23,16 +23,16 @@ class DiagnosticApi(Api):
         timeout_seconds: float,
         max_bytes: int,
     ) -> bytes:
-        """Whatever lies there, of which at most `max_bytes` are read: a list of any kind, a log, a page that a pod serves.
+        """At most `max_bytes` of what the path serves: a list of any kind, a log, a page that a pod serves.
 
-        `resource` is what errors call it. Raises `RefusedError` or `NoAnswerError`.
+        Errors call it `resource`. Raises `RefusedError` or `NoAnswerError`.
         """
         return await self._call(
             "GET", path, verb="get", resource=resource, query=query, seconds=timeout_seconds, max_bytes=max_bytes
         )
 
     async def review_access(self, user: str, groups: Sequence[str], *, attributes: Mapping[str, str]) -> bool:
-        """Whether this user may do what the attributes of a SubjectAccessReview name. Nothing is done.
+        """Whether this user may do what the attributes of a SubjectAccessReview name.
 
         Raises `RefusedError` or `NoAnswerError`.
         """

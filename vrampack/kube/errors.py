@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class RefusedError(Exception):
-    """A definite no (4xx): nothing was written."""
+    """The API server refused the call (4xx): nothing was written."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(f"{status} {reason}: {message}" if reason else f"{status}: {message}")
@@ -18,7 +18,7 @@ class ResourceExpiredError(RefusedError):
 
 
 class NoAnswerError(Exception):
-    """5xx, a time-out or a cut line: whether anything was written is not known."""
+    """5xx, a time-out or a lost connection: it is not known whether anything was written."""
 
 
 class UnreachableError(NoAnswerError):
@@ -30,8 +30,8 @@ class SilentWatchError(NoAnswerError):
 
 
 class BrokenWatchError(NoAnswerError):
-    """An open watch that was cut, or ended without a word: the server said nothing against its version."""
+    """An open watch that was cut, or ended without an event: the server did not reject its version."""
 
 
 class CredentialsError(Exception):
-    """No way in: neither a kubeconfig nor a service account."""
+    """Neither a kubeconfig nor a service account gives usable credentials."""

@@ -1,7 +1,7 @@
 """Events on pods and nodes: few, not repeated soon, and written without delaying the caller.
 
-Recording an event puts it into a queue; a task writes it. There is one per object and reason in five minutes (and per card,
-if it is about one), at most ten a second in all; those that are left out are counted.
+Recording an event puts it into a queue; a task writes it. There is at most one per object and reason in five minutes (and per
+card, if it is about one), and at most ten a second in all; dropped events are counted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 REPEAT_SECONDS = 300
 EVENTS_PER_SECOND = 10
 TOKENS_FOR_WARNINGS = 5
-"""Of those ten: a burst of successful binds must not drown the one that failed."""
+"""How many of those ten are for warnings: a burst of successful binds must not drown out the one that failed."""
 QUEUE_LENGTH = 1000
 RECENT_EVENTS_KEPT = 50_000
 WRITE_TIMEOUT_SECONDS = 5.0
@@ -40,11 +40,11 @@ class _Event:
     text: str
     is_warning: bool
     about: int | str | None = None
-    """The card that it is about, or what it says where that makes it another event."""
+    """Distinguishes events of one reason: the card that it is about, or its text."""
 
     @property
     def key(self) -> tuple[str, str, int | str | None]:
-        """Two events of one key are the same event, even if their texts differ."""
+        """Two events with one key are the same event, even if their texts differ."""
         return self.uid, self.reason, self.about
 
 
@@ -60,7 +60,7 @@ class EventRecorder:
         clock: Callable[[], float],
         now: Callable[[], float],
     ) -> None:
-        """`on_dropped` is told the cause of each event that is left out: `failed`, `repeated` or `rate`."""
+        """`on_dropped` is called with the cause of each dropped event: `failed`, `repeated` or `rate`."""
         self._api = api
         self._component = component
         self._on_dropped = on_dropped
@@ -78,7 +78,7 @@ class EventRecorder:
         self._enqueue(_Event("Pod", pod.namespace, pod.name, pod.uid, reason, text, is_warning))
 
     def record_own_event(self, pod: Pod, reason: str, text: str, *, is_warning: bool) -> None:
-        """On the pod that this program runs in; another text is another event."""
+        """Record an event on the pod that this program runs in; another text is another event."""
         self._enqueue(_Event("Pod", pod.namespace, pod.name, pod.uid, reason, text, is_warning, about=text))
 
     def record_node_event(
@@ -107,7 +107,7 @@ class EventRecorder:
                 self._queue.task_done()
 
     async def wait_until_written(self) -> None:
-        """Wait until everything queued so far is written or given up; needs `run` to run."""
+        """Wait until everything queued so far is written or dropped; `run` must be running."""
         await self._queue.join()
 
     def _enqueue(self, event: _Event) -> None:
@@ -120,7 +120,7 @@ class EventRecorder:
             self._queue.put_nowait(event)
 
     def _take_token(self, *, held_back: int) -> bool:
-        """A bucket of one second's worth, of which `held_back` are for warnings; a full queue is an empty bucket."""
+        """Take from a bucket of one second's events, leaving `held_back` for warnings; false if that fails or the queue is full."""
         now = self._clock()
         self._tokens = min(float(EVENTS_PER_SECOND), self._tokens + (now - self._filled_at) * EVENTS_PER_SECOND)
         self._filled_at = now

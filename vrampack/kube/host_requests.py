@@ -1,4 +1,4 @@
-"""CPU and main memory as API objects write them: what a pod asks of its host, and what a host has to give.
+"""Reads CPU and main memory from API objects: what a pod asks of its host, and what a host offers.
 
 The sums are the scheduler's own: https://kubernetes.io/docs/concepts/workloads/pods/init-containers/#resource-sharing-within-containers
 Most pods of a cluster write the same few quantities, so each pair is parsed once.
@@ -23,7 +23,7 @@ _NO_QUANTITY = msgspec.Raw(b"null")
 
 
 def read_host_request(spec: PodSpec) -> HostResources:
-    """What the pod takes of a node from its binding on. A quantity that cannot be read counts as none."""
+    """What the pod takes of its node once it is bound. An unreadable quantity counts as 0."""
     containers = spec.containers or ()
     if len(containers) == 1 and not spec.init_containers and not spec.overhead:
         return _read_container(containers[0])
@@ -40,7 +40,7 @@ def read_host_request(spec: PodSpec) -> HostResources:
 
 
 def read_allocatable_host(node: NodeObject) -> HostResources | None:
-    """What kubelet offers to pods; None where it does not say."""
+    """What kubelet offers to pods; None if it does not say."""
     allocatable = node.status.allocatable or {}
     if "cpu" not in allocatable or "memory" not in allocatable:
         return None
@@ -72,7 +72,7 @@ def _parse_both(cpu: bytes, memory: bytes) -> HostResources:
 
 @lru_cache(MAX_PARSED_QUANTITIES)
 def _parse(raw: bytes) -> tuple[int, int]:
-    """A quantity in thousandths and in ones, both rounded up; (0, 0) for what is none."""
+    """A quantity in thousandths and in ones, both rounded up; (0, 0) for an invalid one."""
     try:
         text = msgspec.json.decode(raw)
         value = parse_quantity(text if isinstance(text, str) else str(text))

@@ -1,8 +1,8 @@
-"""The API server as an agent calls it: pods and nodes are read as its own node, where that is allowed.
+"""The API server for an agent, which reads pods and nodes as its own node if that is allowed.
 
-From Kubernetes 1.36 on an account whose token is bound to a pod may be let read as the node of that pod
-(`impersonate:associated-node`, KEP-5284), and the API server's Node authorizer then shows it that node's pods and that
-Node, and nothing else. Where that cannot be had the account itself has the right to read all of them.
+From Kubernetes 1.36 on, an account whose token is bound to a pod may be allowed to read as the node of that pod
+(`impersonate:associated-node`, KEP-5284). The API server's Node authorizer then shows it only that node's pods and that
+Node. If that is not available, the account itself needs the right to read all of them.
 
 Only reads do this. The agent writes as its own account, because admission policies check that account.
 """
@@ -28,14 +28,14 @@ log = logging.getLogger(__name__)
 ReadAs = Literal["auto", "node", "account"]
 READER_HEADER = "Impersonate-User"
 CORE_PATH = "/api/v1/"
-"""Pods and nodes; a Lease is read by the account itself."""
+"""Paths of pods and nodes; the account itself reads Leases."""
 
 
 class ReadIdentity:
     """The identity with which an agent reads. With `auto` it changes to the other one when the API server answers 403."""
 
     def __init__(self, node: str, read_as: ReadAs, *, on_change: Callable[[str], None]) -> None:
-        """`on_change` is told the identity: `node` or `account`."""
+        """`on_change` is called with the new identity: `node` or `account`."""
         self.node = node
         self.is_node = read_as != "account"
         self._may_change = read_as == "auto"
@@ -43,7 +43,7 @@ class ReadIdentity:
         on_change(_NAMES[self.is_node])
 
     def turn_after_refusal(self, *, was_node: bool) -> bool:
-        """A read was answered 403: whether to send it again with the other identity."""
+        """A read was answered 403. Returns whether to send it again with the other identity."""
         if self._may_change and self.is_node == was_node:
             self.is_node = not was_node
             log.warning("reads refused refused_as=%s trying_as=%s", _NAMES[was_node], _NAMES[self.is_node])
@@ -61,9 +61,9 @@ class NodeApi(Api):
         self._reads = reads
 
     async def get_pod_bytes(self, namespace: str, name: str, *, timeout_seconds: float) -> bytes | None:
-        """As `Api` has it, of this node alone where it is read as the node.
+        """Like `Api.get_pod_bytes`, but only for pods of this node if it reads as the node.
 
-        By its name a node is refused a pod that is gone, or that its authorizer has not seen yet; by a selector it is not.
+        A node may not get by name a pod that is gone, or that its authorizer has not seen yet; a list by selector works.
         """
         if not self._reads.is_node:
             return await super().get_pod_bytes(namespace, name, timeout_seconds=timeout_seconds)

@@ -1,7 +1,7 @@
-"""The fields we read of API objects, and how they become values of `cards`.
+"""The fields that we read from API objects, and their conversion to values of `cards`.
 
-Unknown fields are skipped, missing ones and nulls are empty. Quantities and environments stay undecoded until a
-container turns out to name our resource.
+Unknown fields are skipped, missing ones and nulls are empty. Quantities and environments stay undecoded unless a
+container names our resource.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vrampack.cards.records import read_record
 from vrampack.cards.request import ContainerKind, ContainerSpec, read_pod_request, take_requesting_containers
 
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding may raise: bytes that are no UTF-8, and nesting without end, come as Python's own errors."""
+"""What decoding may raise: invalid UTF-8 and endless nesting raise Python's own errors."""
 
 _NULL = msgspec.Raw(b"null")
 
@@ -101,7 +101,7 @@ class ContainerState(msgspec.Struct, frozen=True):
 class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     container_id: str = msgspec.field(default="", name="containerID")
-    """Empty until the container was made; from then on that of the last one."""
+    """Empty until the container is created; then the id of the last one."""
     state: ContainerState | None = None
 
 
@@ -117,7 +117,7 @@ class OwnedPodObject(PodObject, frozen=True):
 
     @property
     def is_static(self) -> bool:
-        """Of a file of its node; the API server has its mirror."""
+        """Whether it comes from a file on its node; the API server has its mirror."""
         owners = self.metadata.owner_references or ()
         return MIRROR_ANNOTATION in (self.metadata.annotations or {}) or any(owner.kind == "Node" for owner in owners)
 
@@ -132,7 +132,7 @@ class LocalPodSpec(PodSpec, frozen=True, rename="camel"):
 
 
 class LocalPodObject(OwnedPodObject, frozen=True):
-    """A v1.Pod as its own node wants it: with owners and containers, which the ledger of a whole cluster spares itself."""
+    """A v1.Pod for the agent of its node: with owners and containers, which the ledger of a whole cluster does not need."""
 
     spec: LocalPodSpec = LocalPodSpec()
     status: LocalPodStatus = LocalPodStatus()
@@ -203,7 +203,7 @@ class LocalNodeStatus(NodeStatus, frozen=True, rename="camel"):
 
 
 class LocalNodeObject(NodeObject, frozen=True):
-    """A v1.Node as its own agent wants it: with what every plugin on it offers."""
+    """A v1.Node for its own agent: with what every plugin on it offers."""
 
     status: LocalNodeStatus = LocalNodeStatus()
 
@@ -231,7 +231,7 @@ class DeviceClassObject(msgspec.Struct, frozen=True):
 
 
 class DeviceClassList(msgspec.Struct, frozen=True):
-    """A page of them."""
+    """A page of DeviceClasses."""
 
     metadata: ListMeta = ListMeta()
     items: list[DeviceClassObject] | None = None
@@ -258,13 +258,13 @@ class ResourceSliceObject(msgspec.Struct, frozen=True):
 
 
 class ResourceSliceList(msgspec.Struct, frozen=True):
-    """All of one node."""
+    """A list of ResourceSlices."""
 
     items: list[ResourceSliceObject] | None = None
 
 
 class Status(msgspec.Struct, frozen=True):
-    """A v1.Status, the API server's answer to what it refuses."""
+    """A v1.Status, the API server's answer when it refuses a call."""
 
     code: int | None = None
     reason: str = ""
@@ -304,7 +304,7 @@ def to_pod(
 ) -> Pod:
     """The pod as the ledger sees it.
 
-    `label_keys` are the labels that the cluster's rules name; `host` is what it takes of its host, where that is read
+    `label_keys` are the labels that the cluster's rules name; `host` is what it takes of its host, if that is read
     (`kube.host_requests`).
     """
     annotations = pod.metadata.annotations or {}
@@ -335,7 +335,7 @@ def _select_labels(labels: Mapping[str, str], keys: Collection[str]) -> tuple[tu
 
 
 def to_node(node: NodeObject, *, unit_mib: int, resource: str, count_resource: str) -> NodeReading:
-    """The node's facts and what could not be read of them."""
+    """The node's facts, and the problems of what could not be read."""
     allocatable = node.status.allocatable or {}
     addresses = node.status.addresses or []
     return read_node(
@@ -376,9 +376,9 @@ def _build_container_spec(
 
 
 def _has_reference(container: ContainerObject) -> bool:
-    """Whether admission set the container's visible devices from the pod's annotation of its name.
+    """Whether admission set the container's visible devices from the pod's annotation for that container.
 
-    Of several entries of one name the last is the one that the container gets.
+    Of several entries with one name the container gets the last.
     """
     try:
         env = _ENV.decode(container.env) or []
@@ -393,7 +393,7 @@ def _has_reference(container: ContainerObject) -> bool:
 
 
 def _text(quantity: msgspec.Raw) -> str:
-    """A quantity as written: a text, or a number as older writers send it. Anything else will be no quantity."""
+    """A quantity as written: a text, or a number from older writers. Anything else will not parse as a quantity."""
     try:
         return _TEXT.decode(quantity)
     except UNDECODABLE:

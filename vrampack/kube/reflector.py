@@ -3,12 +3,12 @@
     list (pages of 500) --> watch --> event, bookmark --> watch ...
          ^                    |  ended by the server, cut, or silent after an event: watch again from the last version
          |                    |  429, or conn. refused: back off, watch again from the last version
-         '--------------------'  any other error, silence from the start, or three watches in a row without a word
+         '--------------------'  any other error, silence from the start, or three watches in a row without an event
 
-Nothing is lost between the list and the watch, because the watch begins at the list's resourceVersion. A server that
-answers a watch with an error, or with nothing, is not trusted with that version: it may have been restored from a backup
-and not have reached it yet, or it fails for as long as it is asked for this version. A list is what it always has. Each
-costs the API server much, so all of them wait for one back-off (`retry_backoff.py`). client-go does the same.
+Nothing is lost between the list and the watch, because the watch begins at the list's resourceVersion. If a server
+answers a watch with an error, or with nothing, that version is dropped: the server may have been restored from a backup
+and not have reached it yet, or fail whenever it is asked for this version. A list always works, but is expensive for the
+API server, so all lists share one back-off (`retry_backoff.py`). client-go does the same.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ PAGE_SIZE = 500
 SERVER_SECONDS = (240, 300)
 """The server ends a watch after a random time in this range, as client-go asks it to."""
 SILENCE_SECONDS = 75.0
-"""The API server sends a bookmark a minute; longer silence is a dead line. Stale is 120 s."""
+"""The API server sends a bookmark a minute; longer silence means a dead connection. The ledger counts as stale after 120 s."""
 WORDLESS_WATCHES = 3
-"""Watches in a row that end without a word, after which everything is listed. client-go lists after the first; a server
-that stops ends all its watches, and its successor can go on with them."""
+"""After this many watches in a row that end without an event, everything is listed. client-go lists after the first; but a
+server that stops ends all its watches, and its successor can continue them."""
 RECONNECT_SECONDS = 5.0
-"""Longest wait while connections are refused: trying costs the server nothing, and its return is noticed soon."""
+"""The longest wait while connections are refused: trying costs the server nothing, and its return is noticed soon."""
 SHORT_WATCH_SECONDS = 1.0
 SHORT_WATCH_PAUSE_SECONDS = 0.1
-"""Before the next watch after one that spoke and was shorter than that, so that no server can make this a busy loop."""
+"""The pause after a watch that had events and was shorter than this, so that no server can cause a busy loop."""
 EVENT_SLICE_SECONDS = 0.002
-"""A burst of events is worked off in slices of this, so that a verb never waits for all of it."""
+"""A burst of events is processed in slices of this many, so that a verb never waits for all of it."""
 
 _EVENT = msgspec.json.Decoder(WatchEvent)
 _STATUS = msgspec.json.Decoder(Status)
@@ -78,7 +78,7 @@ class _Bookmark(msgspec.Struct):
 
 
 class _RawPage(msgspec.Struct):
-    """A page with something in it that cannot be decoded: object by object, the others count."""
+    """A page with an object that cannot be decoded: decoding it object by object saves the others."""
 
     metadata: ListMeta
     items: list[msgspec.Raw] | None = None
@@ -94,7 +94,7 @@ class _Page(msgspec.Struct, Generic[_Object]):
 
 
 class ObjectReference(msgspec.Struct, frozen=True):
-    """Which object it is, as far as that can still be read of one that cannot be decoded."""
+    """The name of an object that cannot be decoded, as far as it can still be read."""
 
     namespace: str = ""
     name: str = ""
@@ -109,10 +109,10 @@ class _ObjectWithReference(msgspec.Struct):
 
 
 class Sink(Protocol[_Object_contra]):
-    """Hears what the API server shows. Methods do not await: each is one step."""
+    """Receives what the API server shows. Methods do not await: each is one step."""
 
     def on_list_started(self, reason: str) -> None:
-        """A list of everything is about to be asked for: `start`, `expired`, `error`, `silent`, `no_progress`, `restart`, `requested`."""
+        """A list of everything is about to be requested; `reason` is `start`, `expired`, `error`, `silent`, `no_progress`, `restart`, `requested`."""
         ...
 
     def on_page(self, objects: Sequence[_Object_contra]) -> None: ...
@@ -120,16 +120,16 @@ class Sink(Protocol[_Object_contra]):
     def on_changed(self, obj: _Object_contra) -> None: ...
     def on_deleted(self, obj: _Object_contra) -> None: ...
     def on_contact(self) -> None:
-        """An event, a bookmark or the end of a list came: what is known here was true then."""
+        """An event, a bookmark or the end of a list came: the sink's state was true at that moment."""
         ...
 
     def on_malformed(self, reference: ObjectReference, text: str) -> None:
-        """An object could not be decoded. It still exists, so what is known of it must stay."""
+        """An object could not be decoded. It still exists, so keep what is known of it."""
         ...
 
 
 class Reflector(Generic[_Object]):
-    """One kind of object, all of them or those of a field selector. `run` until cancelled."""
+    """Lists and watches one kind of object, all of them or those of a field selector."""
 
     def __init__(  # noqa: PLR0913 - which objects, and who is told
         self,
@@ -142,7 +142,7 @@ class Reflector(Generic[_Object]):
         namespace: str = "",
         lag: WatchLag | None = None,
     ) -> None:
-        """`lag` is for who asks whether the watch is read on time. Without a `namespace`, objects of all of them."""
+        """`lag` records whether the watch is read on time. Without a `namespace`, objects of all namespaces."""
         self._api = api
         self._lag = lag or WatchLag(resource, clock=time.monotonic)
         self._field_selector = field_selector
@@ -158,10 +158,10 @@ class Reflector(Generic[_Object]):
         self._is_list_requested = False
         self._watch_started = 0.0
         self._has_activity = False
-        """Whether the present watch said anything yet."""
+        """Whether the current watch has sent anything yet."""
 
     def request_list(self) -> None:
-        """List everything once this watch ends, which takes five minutes at most: more is read of each object from now on."""
+        """List everything when this watch ends, within five minutes, because more fields of each object are read now."""
         self._is_list_requested = True
 
     async def run(self) -> None:
@@ -189,7 +189,7 @@ class Reflector(Generic[_Object]):
         return min(pause, RECONNECT_SECONDS) if isinstance(error, UnreachableError) else pause
 
     def _note_failure(self, error: Exception) -> str:
-        """Log a failure, and forget the version where it is not to be trusted; the reason for the next list."""
+        """Log a failure, and forget a version that cannot be trusted. Returns the reason for the next list."""
         reason = self._find_relist_reason(error)
         log.log(
             logging.INFO if reason == "expired" else logging.WARNING,
@@ -206,7 +206,7 @@ class Reflector(Generic[_Object]):
         return reason
 
     def _find_relist_reason(self, error: Exception) -> str:
-        """Why everything is to be listed after this failure; empty: the watch can go on where it was."""
+        """Why everything must be listed after this failure; empty: the watch can go on where it was."""
         if isinstance(error, ResourceExpiredError):
             return "expired"
         if not self._version:
@@ -221,18 +221,18 @@ class Reflector(Generic[_Object]):
         return "silent" if isinstance(error, SilentWatchError) else "error"
 
     def _is_good_until(self, error: Exception) -> bool:
-        """Whether the watch spoke, and then its connection was lost: the version is as good as its last word."""
+        """Whether the watch sent something before its connection was lost, so that its last version is good."""
         return self._has_activity and isinstance(error, BrokenWatchError | SilentWatchError)
 
     async def _list(self, reason: str) -> None:
-        """The next page is asked for before this one is worked off: the server makes it meanwhile."""
+        """List all pages. Each next page is requested before this one is processed, so that the server works meanwhile."""
         self._is_list_requested = False
         self._sink.on_list_started(reason)
         page = await self._fetch_page("")
         while True:
             meta, objects = self._decode_page(page)
             following = asyncio.create_task(self._fetch_page(meta.continue_)) if meta.continue_ else None
-            await asyncio.sleep(0)  # so that the call leaves
+            await asyncio.sleep(0)  # so that the call is sent
             self._sink.on_page(objects)
             if following is None:
                 break
@@ -275,7 +275,7 @@ class Reflector(Generic[_Object]):
             return None
 
     async def _watch(self) -> None:
-        """One watch, to its end. Raises `BrokenWatchError` where it ends without a word."""
+        """One watch, to its end. Raises `BrokenWatchError` if it ends without an event."""
         self._watch_started = time.monotonic()
         self._has_activity = False
         seconds = random.randint(*SERVER_SECONDS)  # noqa: S311 - spreads load, hides nothing
@@ -305,7 +305,7 @@ class Reflector(Generic[_Object]):
             event = _EVENT.decode(line)
             status = _STATUS.decode(event.object) if event.type == "ERROR" else None
         except UNDECODABLE as error:
-            # What follows may be as damaged, and the same line comes again from this version.
+            # Later lines may be damaged too, and the same line would come again from this version.
             raise NoAnswerError(f"watch {self._resource}: not an event: {error}") from error
         if status is not None:
             raise _build_event_error(self._resource, status)
@@ -323,7 +323,7 @@ def _is_throttled(error: Exception) -> bool:
 
 
 def _build_event_error(resource: Resource, status: Status) -> Exception:
-    """What an ERROR event says: 410 and 429 as if the request to watch had been answered so, any other is no answer."""
+    """The error of an ERROR event: 410 and 429 as if the watch request had been answered so, any other is no answer."""
     if status.code == HTTPStatus.GONE:
         return ResourceExpiredError(status.code, status.reason, status.message)
     if status.code == HTTPStatus.TOO_MANY_REQUESTS:

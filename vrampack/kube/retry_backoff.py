@@ -8,20 +8,20 @@ import time
 FIRST_SECONDS = 0.8
 LONGEST_SECONDS = 30.0
 RESET_SECONDS = 120.0
-"""Of peace, after which the next failure is a first one again. One event in between is none: a server that answers and
-fails again and again must not be listed each time."""
+"""After this long without a failure, the next one counts as the first. A single event in between does not reset the count: a
+server that keeps answering and failing must not be listed each time."""
 
 
 class RetryBackoff:
-    """A wait that doubles with each failure; half of it is chance, so that the agents of a cluster do not ask as one."""
+    """A wait that doubles with each failure; half of it is random, so that the agents of a cluster do not ask at once."""
 
     def __init__(self) -> None:
         self.failures = 0
-        """In a row, with less than `RESET_SECONDS` between two."""
+        """Failures in a row, with less than `RESET_SECONDS` between two."""
         self._asked_at = 0.0
 
     def next_seconds(self) -> float:
-        """Count one more failure; how long to wait after it."""
+        """Count one more failure. Returns how long to wait after it."""
         now = time.monotonic()
         if now - self._asked_at > RESET_SECONDS:
             self.failures = 0

@@ -1,4 +1,4 @@
-"""TokenReview and SubjectAccessReview: which account a token is of, and whether RBAC lets it read a page."""
+"""TokenReview and SubjectAccessReview: to which account a token belongs, and whether RBAC lets it read a page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ReviewedUser(msgspec.Struct, frozen=True):
 
 
 class TokenReviewStatus(msgspec.Struct, frozen=True):
-    """What became of a TokenReview."""
+    """The result of a TokenReview."""
 
     is_authenticated: bool = msgspec.field(name="authenticated", default=False)
     user: ReviewedUser = ReviewedUser()
@@ -34,9 +34,9 @@ class TokenReviewAnswer(msgspec.Struct, frozen=True):
 
 
 async def may_token_read_page(api: Api, token: str, path: str, *, timeout_seconds: float) -> bool | None:
-    """Whether the holder of this token may `get` this path of no resource; None for a token that the API server does not know.
+    """Whether the holder of this token may `get` this non-resource URL; None for a token that the API server does not know.
 
-    Raises `RefusedError` where this account may not ask, and `NoAnswerError`.
+    Raises `RefusedError` if this account may not create reviews, and `NoAnswerError`.
     """
     answer = await api.create_review(
         "authentication.k8s.io", "TokenReview", "tokenreviews", {"token": token}, timeout_seconds=timeout_seconds

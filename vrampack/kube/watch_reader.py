@@ -10,14 +10,14 @@ from vrampack.kube.errors import BrokenWatchError, NoAnswerError
 from vrampack.kube.watch_lag import WAIT_SECONDS, WatchLag
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
-"""etcd takes objects of 1.5 MiB, and JSON may escape every byte of one as six."""
+"""etcd accepts objects of 1.5 MiB, and JSON may escape every byte of one as six."""
 
 
 class ByteStream(Protocol):
-    """What is used of `aiohttp.StreamReader`."""
+    """The methods used of `aiohttp.StreamReader`."""
 
     def read_nowait(self, n: int = -1) -> bytes:
-        """Everything that has come; empty where that is nothing."""
+        """Everything that has come; empty if that is nothing."""
         ...
 
     async def readany(self) -> bytes:
@@ -26,14 +26,14 @@ class ByteStream(Protocol):
 
 
 class WatchReader:
-    """The lines of one watch, one event each. A context manager: outside of it nothing is told."""
+    """The lines of one watch, one event each. A context manager: it reports waits only inside the block."""
 
     def __init__(self, stream: ByteStream, lag: WatchLag) -> None:
         self._stream = stream
         self._lag = lag
         self._lines: deque[bytes] = deque()
         self._begun: list[bytes] = []
-        """Pieces of a line whose end has not come."""
+        """Pieces of a line whose end has not come yet."""
         self._begun_bytes = 0
         self._is_waiting = False
         self._next_piece: asyncio.TimerHandle | None = None
@@ -48,9 +48,9 @@ class WatchReader:
         self._lag.note_watch_ended()
 
     async def read_line(self) -> bytes | None:
-        """The next line without its end; None when the server ended the watch.
+        """The next line without its line end; None when the server ended the watch.
 
-        Raises `BrokenWatchError` where the end comes within a line, `NoAnswerError` for a line without end, and what
+        Raises `BrokenWatchError` if the watch ends within a line, `NoAnswerError` for a line that is too long, and what
         the stream raises.
         """
         while not self._lines:
@@ -63,7 +63,7 @@ class WatchReader:
         return self._lines.popleft()
 
     async def _wait(self) -> bytes:
-        """What comes next; empty at the end."""
+        """Wait for the next bytes; empty at the end."""
         self._lag.note_wait_started()
         self._is_waiting = True
         try:

@@ -1,12 +1,12 @@
-"""The embedded API server: a real HTTP server on loopback for `vrampack/kube/` and for kubectl, and for tests a handle.
+"""The embedded API server: a real HTTP server on loopback for `vrampack/kube/` and kubectl, and an object to control in tests.
 
     async with ApiServer() as api:
         api.create({"kind": "Node", "metadata": {"name": "gpu-0"}, "status": {...}})
         ...  # point a client, or kubectl --server, at api.url
 
 Pods, nodes, events, StatefulSets and Deployments: `endpoints.py` lists every call, `tests/contract` says what each
-answers, here and on the real API server. No login, no namespaces to create. What is not served is refused, never
-ignored. It starts no controller itself: `workload_controller.py` and `kubelet.py` run on its `store` when started.
+answers, here and on the real API server. It has no login, and namespaces need not be created. Unsupported requests are refused,
+never ignored. It starts no controllers: `workload_controller.py` and `kubelet.py` run on its `store` when started.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ LOOPBACK = "127.0.0.1"
 
 
 class ApiServer:
-    """One API server and its state. Given a clock and a source of uids, the same calls make the same objects.
+    """One API server and its state. With the same clock and source of uids, the same calls create the same objects.
 
-    Entered again after it was left, it is the same cluster at the same address: an API server that was restarted.
+    Entered again after it was left, it is the same cluster at the same address, like a restarted API server.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ApiServer:
 
     @property
     def store(self) -> ObjectStore:
-        """For controllers that live in this process: `vrampack.simulator.workload_controller`, `vrampack.simulator.kubelet`."""
+        """For controllers in this process: `vrampack.simulator.workload_controller`, `vrampack.simulator.kubelet`."""
         return self._store
 
     @property
@@ -80,12 +80,12 @@ class ApiServer:
         return self._store.version
 
     def create(self, body: Object) -> Object:
-        """As POST does; `kind` says what it is, the namespace is `default` where metadata names none."""
+        """Create an object as POST does; the namespace is `default` if the metadata names none."""
         kind = _find_kind(body)
         return self._copy_object(kind, self._store.create(kind, _read_namespace(body), copy.deepcopy(body)))
 
     def restore(self, body: Object) -> Object:
-        """Put in an object as it is, with uid, nodeName and status: a recorded one, or one from before a restart."""
+        """Store an object unchanged, with uid, nodeName and status: a recorded one, or one from before a restart."""
         kind = _find_kind(body)
         return self._copy_object(kind, self._store.restore(kind, _read_namespace(body), copy.deepcopy(body)))
 
@@ -95,13 +95,13 @@ class ApiServer:
     def patch(
         self, plural: str, name: str, patch: Object, *, namespace: str = "default", is_status: bool = False
     ) -> Object:
-        """A merge patch of the object, or of its status."""
+        """Apply a merge patch to the object, or to its status."""
         kind, change = KINDS_BY_PLURAL[plural], copy.deepcopy(patch)
         new = self._store.patch(kind, namespace, name, change, apply_patch=apply_merge_patch, is_status=is_status)
         return self._copy_object(kind, new)
 
     def delete(self, plural: str, name: str, *, namespace: str = "default", grace_seconds: int | None = None) -> None:
-        """As DELETE does: a bound pod lingers unless `grace_seconds` is 0."""
+        """Delete an object as DELETE does: a bound pod lingers unless `grace_seconds` is 0."""
         self._store.delete(KINDS_BY_PLURAL[plural], namespace, name, {"gracePeriodSeconds": grace_seconds})
 
     def list_pods(self) -> list[Object]:
@@ -118,7 +118,7 @@ class ApiServer:
         self._store.compact()
 
     def cut_watches(self) -> None:
-        """Tear the connection of every open watch."""
+        """Cut the connection of every open watch."""
         self._watches.abort_all()
 
     def freeze_watches(self) -> None:
@@ -129,14 +129,14 @@ class ApiServer:
         self._watches.thaw_all()
 
     def send_bookmarks(self) -> None:
-        """Send one to every watch that asked for them, now."""
+        """Send a bookmark now to every watch that asked for them."""
         self._watches.send_bookmarks()
 
     def _list_objects(self, kind: ResourceKind) -> list[Object]:
         return [self._copy_object(kind, item) for item in self._store.read_page(kind, None).items]
 
     def _copy_object(self, kind: ResourceKind, item: Object) -> Object:
-        """A copy: what the store holds is shared with every reader and never changes."""
+        """A copy, because all readers share the store's objects, which must not change."""
         return kind.add_type_meta(copy.deepcopy(item))
 
 

@@ -1,7 +1,7 @@
 """Content negotiation: an answer is the object itself, or a row of the table that kubectl prints.
 
-A client says what it takes in `Accept`, best first; the first form that is served is used. That is JSON alone: a
-client that prefers protobuf takes JSON too.
+A client lists what it accepts in `Accept`, best first; the first supported form is used. Only JSON is supported: clients that
+prefer protobuf accept JSON too.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class TableRepresentation:
 def negotiate_representation(
     kind: ResourceKind, accept_header: str, *, include: str, now: Callable[[], datetime]
 ) -> Representation:
-    """The form for `Accept` and `includeObject`, either may be empty."""
+    """The representation for `Accept` and `includeObject`, either of which may be empty."""
     if not wants_table(accept_header):
         return ObjectRepresentation(kind)
     for known in ("None", "Metadata", "Object"):
@@ -96,7 +96,7 @@ def negotiate_representation(
 
 
 def wants_table(accept_header: str) -> bool:
-    """Whether `Accept` asks for a table rather than for objects; 406 where it asks for neither."""
+    """Whether `Accept` asks for a table rather than objects; raises 406 if it asks for neither."""
     for choice in (accept_header or "*/*").split(","):
         media_type, *pairs = (part.strip() for part in choice.split(";"))
         parameters = dict(pair.split("=", 1) for pair in pairs if "=" in pair)

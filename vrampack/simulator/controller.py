@@ -1,4 +1,4 @@
-"""A controller: woken by every change of the store, it reconciles and waits for the next change."""
+"""A controller: woken by every change to the store, it reconciles and waits for the next change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vrampack.simulator.object_store import ObjectStore
 
 
 class Controller(ABC):
-    """One loop over one store, which it reads and writes through alone."""
+    """One loop over one store, which is all that it reads and writes."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -19,7 +19,7 @@ class Controller(ABC):
         store.subscribe(self._wake_event.set)
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """Reconcile after every change, until cancelled."""
         while True:
             self._wake_event.clear()
             self.reconcile()
@@ -27,4 +27,4 @@ class Controller(ABC):
 
     @abstractmethod
     def reconcile(self) -> None:
-        """Do everything there is to do now. The changes this makes are reconciled in the next call."""
+        """Do everything that is due now. The next call reconciles the changes that this one makes."""

@@ -1,7 +1,7 @@
-"""The plan of a Deployment: which pods to create and delete, so that enough run the newest template.
+"""The plan of a Deployment: which pods to create and delete, so that enough pods run with the newest template.
 
-The real one has a ReplicaSet make them; here it owns them itself, and after a change of the template it deletes
-all old pods before it makes new ones, as `strategy: Recreate` does.
+A real Deployment's pods belong to a ReplicaSet; here they belong to the Deployment itself. After a change to the template it
+deletes all old pods before it creates new ones, as `strategy: Recreate` does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HASH_LABEL = "pod-template-hash"
 
 
 def plan_deployment(deployment: Object, pods: Sequence[Object], *, now: str) -> WorkloadPlan:
-    """What to create and delete now, of the pods that the deployment owns. `now` dates its conditions."""
+    """What to create and delete now; `pods` are those that the deployment owns, `now` is the time for its conditions."""
     revision = hash_template(deployment)
     live = [pod for pod in pods if not is_finished(pod)]
     updated = [pod for pod in live if get_label(pod, HASH_LABEL) == revision and not is_terminating(pod)]
@@ -44,7 +44,7 @@ def plan_deployment(deployment: Object, pods: Sequence[Object], *, now: str) -> 
 
 
 def _sort_by_deletion_cost(pods: Sequence[Object]) -> list[Object]:
-    """Unbound before bound, not ready before ready, then the newest."""
+    """Sort: unbound before bound, not ready before ready, then the newest first."""
     newest = sorted(pods, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]), reverse=True)
     return sorted(newest, key=lambda pod: (bool(pod["spec"].get("nodeName")), is_ready(pod)))
 
@@ -87,7 +87,7 @@ def _build_conditions(owner: Object, *, is_complete: bool, ready: int, now: str)
 
 
 def _build_condition(owner: Object, kind: str, content: tuple[str, str, str], now: str) -> Object:
-    """Dated by the last change, and by the last change of its status."""
+    """A condition, with the times of its last change and of the last change of its status."""
     status, reason, message = content
     known = next((each for each in owner["status"].get("conditions") or [] if each["type"] == kind), None)
     since = known["lastTransitionTime"] if known and known["status"] == status else now
@@ -103,7 +103,7 @@ def _build_condition(owner: Object, kind: str, content: tuple[str, str, str], no
 
 
 def _compute_max_unavailable(owner: Object) -> int:
-    """`maxUnavailable`, a number or a share rounded down; nothing may be missing under `Recreate`."""
+    """`maxUnavailable`, a number or a share rounded down; 0 under `Recreate`."""
     share = (owner["spec"]["strategy"].get("rollingUpdate") or {}).get("maxUnavailable", 0)
     if isinstance(share, str):
         return int(owner["spec"]["replicas"] * int(share.rstrip("%") or 0) // 100)

@@ -1,7 +1,7 @@
 """Discovery: the server's version, its kinds, and as much of a schema as kubectl needs.
 
-Discovery is served in its plain form; clients that ask for the aggregated one also accept this. The schema names no
-field of any object: it says that the server checks them itself (`fieldValidation`), so that kubectl does not.
+Discovery is served in its plain form, which clients that ask for the aggregated one also accept. The schema names no fields
+of objects: it says that the server validates them itself (`fieldValidation`), so that kubectl does not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REPLICA_SETS: Object = {
     "verbs": [],
     "shortNames": ["rs"],
 }
-"""Named so that kubectl asks, and is told why there are none; it can do nothing with a kind without verbs."""
+"""Listed so that kubectl asks for them and learns why they are missing; it can do nothing with a kind without verbs."""
 VERBS = ("create", "delete", "get", "list", "patch", "watch")
 WRITE_OPTIONS = ("dryRun", "fieldManager", "fieldValidation")
 """Query parameters of writes that kubectl looks for in the schema before it sends them."""
@@ -56,7 +56,7 @@ def build_api_resource_list(path_prefix: str) -> Object:
 
 
 def build_openapi_index() -> Object:
-    """Where the schema of each group lies."""
+    """The location of each group's schema."""
     roots = sorted({kind.path_prefix for kind in KINDS_BY_PLURAL.values()})
     return {"paths": {root.lstrip("/"): {"serverRelativeURL": f"/openapi/v3{root}"} for root in roots}}
 

@@ -1,6 +1,6 @@
-"""Everything the embedded API server serves, as one list: what `vrampack/kube/` calls, and what people with kubectl need.
+"""Everything that the embedded API server serves, as one list: what `vrampack/kube/` calls, and what people with kubectl need.
 
-`routes.py` registers exactly this and docs/embedded-cluster.md prints it; a test compares the three.
+`routes.py` registers exactly these endpoints and docs/embedded-cluster.md lists them; a test compares the three.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from vrampack.simulator.resource_kinds import KINDS_BY_PLURAL, POD, ResourceKind
 ObjectHandlerName: TypeAlias = Literal[
     "list_or_watch", "create", "get", "patch", "delete", "patch_status", "get_scale", "patch_scale", "bind", "evict"
 ]
-"""What is done to an object of a kind."""
+"""The operations on an object of a kind."""
 ServerPageName: TypeAlias = Literal["probe", "version", "versions", "groups", "group", "resources", "schemas", "schema"]
-"""What the server says about itself."""
+"""Pages about the server itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiEndpoint:
-    """One method of one path, and what answers it; `kind` for calls only."""
+    """One method of one path, and the name of its handler; `kind` is only for calls on objects."""
 
     method: Literal["GET", "POST", "PATCH", "DELETE"]
     path: str
@@ -56,11 +56,11 @@ ABSENCES = (
         "the embedded cluster has no ReplicaSets, a Deployment makes its pods itself: kubectl get deployments,pods",
     ),
 )
-"""What a real server has at these paths and this one has not, and why: people with kubectl ask for it first."""
+"""What a real server has at these paths, and why this one lacks it: people with kubectl ask for these first."""
 
 
 def explain_absence(path: str) -> str:
-    """Why there is nothing at a path of the real API; empty where nothing is to be said."""
+    """Why a path of the real API is missing; empty if there is nothing to say."""
     return next((reason for paths, reason in ABSENCES if paths.fullmatch(path)), "")
 
 
@@ -69,7 +69,7 @@ def list_endpoints() -> tuple[ApiEndpoint, ...]:
 
 
 def build_collection_path(kind: ResourceKind) -> str:
-    """The path of a kind's objects; of one namespace where it has them."""
+    """The path of a kind's objects, within a namespace if the kind has namespaces."""
     return (
         f"{kind.path_prefix}/namespaces/{{namespace}}/{kind.plural}"
         if kind.is_namespaced

@@ -1,7 +1,7 @@
-"""What the API server refuses with: one exception, and one function per form the real server uses.
+"""The API server's refusals: one exception, and one function for each form that the real server uses.
 
-Messages follow the real ones (1.36) where a person or a program reads them; the contract tests hold `code`,
-`reason` and `details` to it.
+Messages follow the real ones (1.36) if a person or a program reads them; the contract tests check `code`, `reason` and
+`details` against the real server.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from vrampack.simulator.resource_kinds import Object, ResourceKind
 
 
 class StatusError(Exception):
-    """A refusal, as the body that goes over the wire."""
+    """A refusal, with the fields of its response body."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class StatusError(Exception):
         self._metadata = dict(metadata or {})
 
     def build_status(self) -> Object:
-        """The body, its keys in the real server's order; what is not there is left out, not null."""
+        """The body, with keys in the real server's order; missing fields are left out, not null."""
         body: Object = {"kind": "Status", "apiVersion": "v1", "metadata": self._metadata, "status": "Failure"}
         body["message"] = self.message
         if self.reason:
@@ -48,7 +48,7 @@ def not_found(kind: ResourceKind, name: str) -> StatusError:
 
 
 def no_such_resource(reason: str = "") -> StatusError:
-    """`reason` is why the embedded server has not got what a real one would have."""
+    """`reason` says why the embedded server lacks what a real one has."""
     message = reason or "the server could not find the requested resource"
     return StatusError(HTTPStatus.NOT_FOUND, "NotFound", message, details={})
 
@@ -87,7 +87,7 @@ def already_exists(kind: ResourceKind, name: str) -> StatusError:
 
 
 def conflict(resource: str, name: str, reason: str, *, group: str = "") -> StatusError:
-    """`what` is `pods`, `pods/binding` or, for a delete, `Pod`: the real server is not of one mind either."""
+    """`resource` is `pods`, `pods/binding` or, for a delete, `Pod`, as inconsistent as in the real server."""
     message = f'Operation cannot be fulfilled on {resource}{"." * bool(group)}{group} "{name}": {reason}'
     details = {"name": name, "group": group, "kind": resource} if group else {"name": name, "kind": resource}
     return StatusError(HTTPStatus.CONFLICT, "Conflict", message, details=details)
@@ -111,7 +111,7 @@ def invalid(kind: ResourceKind, name: str, causes: Sequence[tuple[str, str, str]
 
 
 def invalid_option(options: str, field: str, value: str, supported: str) -> StatusError:
-    """Of the query or of the body, of the kinds `CreateOptions`, `ListOptions`, ..."""
+    """An unsupported value of an option in the query or body; `options` is `CreateOptions`, `ListOptions`, ..."""
     return _invalid_list_option(
         options, field, "FieldValueNotSupported", f"Unsupported value: {value}: supported values: {supported}"
     )
@@ -136,7 +136,7 @@ def expired(message: str) -> StatusError:
 
 
 def version_too_large(asked: int, current: int) -> StatusError:
-    """A list that must be at least as new as a version that does not exist yet."""
+    """For a list that must be at least as new as a version that does not exist yet."""
     causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
     return StatusError(
         HTTPStatus.GATEWAY_TIMEOUT,
@@ -147,11 +147,11 @@ def version_too_large(asked: int, current: int) -> StatusError:
 
 
 def internal(message: str) -> StatusError:
-    """The real server's answer where a validation error was not wrapped: 500 without a reason."""
+    """The real server's answer for a validation error that it does not wrap: 500 without a reason."""
     return StatusError(HTTPStatus.INTERNAL_SERVER_ERROR, "", message)
 
 
 def _build_details(kind: ResourceKind, name: str, kind_name: str) -> Object:
-    """The core group is left out, as everywhere."""
+    """The details, without the core group's name, as everywhere."""
     group = {"group": kind.group} if kind.group else {}
     return {"name": name, **group, "kind": kind_name}

@@ -21,11 +21,11 @@ PRECISION_STEPS = (
     (2 * YEAR, DAY, 0),
     (8 * YEAR, YEAR, DAY),
 )
-"""Below so many seconds: the unit, and the smaller one for what is left over. They are kubectl's."""
+"""Below this many seconds: the unit, and the smaller unit for the rest, as in kubectl."""
 
 
 def format_age(timestamp: str | None, now: datetime) -> str:
-    """`moment` is a time as the API server writes it."""
+    """The age of a time in the API server's form; None gives `<unknown>`."""
     if not timestamp:
         return UNKNOWN
     seconds = (now - datetime.fromisoformat(timestamp)) // timedelta(seconds=1)

@@ -1,4 +1,4 @@
-"""The way to an embedded API server, as kubectl and every other client read it."""
+"""A kubeconfig for an embedded API server, for kubectl and every other client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ENTRY_NAME = "vrampack-embedded"
 
 
 def write_kubeconfig(folder: Path, url: str) -> Path:
-    """A kubeconfig in `folder` for the server at `url`; there is no login."""
+    """Write a kubeconfig in `folder` for the server at `url`, which has no login."""
     path = folder / "kubeconfig"
     document = {
         "apiVersion": "v1",

@@ -2,8 +2,8 @@
 
     bound, Pending -> Running and ready        bound, being deleted -> gone at once
 
-No process runs anywhere: a container starts as soon as its pod is bound, never fails, never restarts, and stops
-the moment it is told to. A pod on a node that does not exist stays as it is, as in a real cluster.
+No processes run: a container starts as soon as its pod is bound, never fails, never restarts, and stops at once when told
+to. A pod on a node that does not exist stays as it is, as in a real cluster.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vrampack.simulator.patches import apply_strategic_merge_patch
 from vrampack.simulator.resource_kinds import NODE, POD, Object
 
 POD_NETWORK = "10.244"
-"""Made up; pods get its addresses in the order in which they start."""
+"""A made-up network, whose addresses pods get in the order in which they start."""
 HOSTS_PER_BLOCK = 254
 
 
@@ -38,7 +38,7 @@ class SimulatedKubelet(Controller):
                 self._reconcile_pod(current)
 
     def _list_changed_pods(self) -> list[Object]:
-        """Those that have changed; all of them at first, after a node has come, and when history was forgotten."""
+        """The pods that changed; all pods at first, after a new node, and when the log no longer goes back far enough."""
         seen, self._observed_version = self._observed_version, self._store.version
         try:
             has_new_node = any(
@@ -104,7 +104,7 @@ def _build_running_container(container: Object, now: str) -> Object:
 
 
 def _build_init_container(container: Object, now: str) -> Object:
-    """An init container is over, unless it is a sidecar."""
+    """The status of an init container, which has finished unless it is a sidecar."""
     if container.get("restartPolicy") == "Always":
         return _build_running_container(container, now)
     over = {"exitCode": 0, "reason": "Completed", "startedAt": now, "finishedAt": now}

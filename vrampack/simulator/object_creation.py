@@ -1,4 +1,4 @@
-"""From the body of a POST to the object that is stored: checks, what the server sets itself, defaults per kind."""
+"""Turns the body of a POST into the stored object: checks, fields that the server sets itself, defaults for each kind."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from vrampack.simulator import errors, pod_strategy, workload_strategy
 from vrampack.simulator.resource_kinds import EVENT, NODE, POD, WORKLOAD_KINDS, Object, ResourceKind
 
 CLIENT_METADATA_FIELDS = ("name", "generateName", "labels", "annotations", "finalizers", "ownerReferences")
-"""What a client may say about a new object; everything else in metadata is the server's and is dropped."""
+"""The metadata that a client may set on a new object; everything else belongs to the server and is dropped."""
 
 DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 SUFFIX_LENGTH = 5
 
 
 def build_object(kind: ResourceKind, namespace: str, body: Object, *, uid: str, timestamp: str) -> Object:
-    """The new object, complete but for its resourceVersion. Namespaces exist by being named."""
+    """The new object, complete except for its resourceVersion. A namespace exists as soon as an object names it."""
     check_body(kind.name, body, version=kind.group_version)
     given = body.get("metadata") or {}
     if kind.is_namespaced and given.get("namespace", namespace) != namespace:
@@ -35,7 +35,7 @@ def build_object(kind: ResourceKind, namespace: str, body: Object, *, uid: str, 
 
 
 def check_body(name: str, body: Object, *, version: str = "v1") -> None:
-    """What decoding finds. Kind and apiVersion may be left out, as the URL says both; another one is refused."""
+    """Check a body as decoding does. Kind and apiVersion may be missing, as the URL has both; wrong ones are refused."""
     given = body.get("kind") or name, body.get("apiVersion") or version
     if given != (name, version):
         raise errors.bad_request(f'{given[0]} in version "{given[1]}" cannot be handled as a {name}')
@@ -44,13 +44,13 @@ def check_body(name: str, body: Object, *, version: str = "v1") -> None:
 
 
 def check_patched_metadata(kind: ResourceKind, metadata: Object) -> None:
-    """The same after a patch, where the real server calls it a validation error."""
+    """The same check after a patch, for which the real server reports a validation error."""
     if wrong := _find_invalid_entry(metadata):
         raise errors.invalid(kind, metadata["name"], [("FieldValueInvalid", "Invalid value: no string", wrong)])
 
 
 def _find_invalid_entry(metadata: Object) -> str | None:
-    """Annotations and labels are strings by strings: where one is not."""
+    """The path of an annotation or label that is not a string; None if all are strings."""
     for field in ("annotations", "labels"):
         for key, value in (metadata.get(field) or {}).items():
             if not isinstance(value, str):
@@ -84,7 +84,7 @@ def _build_content(kind: ResourceKind, namespace: str, body: Object, name: str) 
 
 
 def _build_node(body: Object) -> Object:
-    """A node keeps the status it is created with, so that one request makes a schedulable one."""
+    """A new node. It keeps the status in its body, so that one request creates a schedulable node."""
     status = dict(body.get("status") or {})
     for amounts in ("capacity", "allocatable"):
         if amounts in status:
@@ -96,7 +96,7 @@ def _build_node(body: Object) -> Object:
 
 def _build_event(namespace: str, body: Object) -> Object:
     about = (body.get("involvedObject") or {}).get("namespace", "")
-    # What has no namespace, as a node, has its events in `default`.
+    # Objects without a namespace, such as nodes, have their events in `default`.
     if namespace != (about or "default"):
         why = f'Invalid value: "{about}": does not match event.namespace'
         name = (body.get("metadata") or {}).get("name", "")

@@ -21,7 +21,7 @@ class ObjectFileError(ValueError):
 
 
 class _Loader(yaml.SafeLoader):
-    """Times stay the text they are in JSON."""
+    """Leaves times as text, as in JSON."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -56,12 +56,12 @@ def read_objects(file: Path) -> list[Object]:
 
 
 def _read_documents(text: str) -> list[Any]:  # any JSON
-    """JSON is YAML, but a large list of it takes a hundred times as long to read so."""
+    """Parse as JSON if possible: JSON is YAML too, but a large list takes the YAML reader a hundred times as long."""
     if text.lstrip().startswith("{"):
         try:
             return [msgspec.json.decode(text)]
         except msgspec.DecodeError:
-            pass  # YAML may begin so as well
+            pass  # YAML may begin the same way
     return list(yaml.load_all(text, Loader=_Loader))
 
 
@@ -69,7 +69,7 @@ def _iterate_items(document: Any, place: str) -> Iterator[tuple[str, Any]]:  # n
     if isinstance(document, dict) and document.get("kind") in LIST_KINDS:
         kind = TYPED_LISTS.get(document["kind"])
         for at, item in enumerate(document.get("items") or []):
-            # Inside a typed list the items carry no kind.
+            # Items of a typed list have no kind.
             is_bare = kind is not None and isinstance(item, dict) and "kind" not in item
             yield f"{place}.items[{at}]", {"kind": kind, **item} if is_bare else item
     else:

@@ -1,10 +1,10 @@
-"""The object store of the embedded API server: objects, one version counter, and the log of changes that watches read.
+"""The object store of the embedded API server: objects, one version counter, and the change log that watches read.
 
     create / patch / delete / bind --> version + 1 --> objects, log --> listeners
 
 Every change is one step of the counter, so the log is addressed by version; objects are values that are replaced,
-so a list of many pages is a snapshot kept by reference. `compact` and the limits below forget old versions: who
-still asks for one is told so (410), as by the real server. No network, no clock of its own, no await.
+so a list of many pages is a snapshot kept by reference. `compact` and the limits below forget old versions: requests for
+these get 410, as from the real server. No network, no clock of its own, no await.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Clock: TypeAlias = Callable[[], datetime]
 ChangeType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
 
 LOG_LENGTH = 100_000
-"""Changes kept for watches; more than any test makes, about 100 MB when every one is a whole pod."""
+"""Changes kept for watches; more than any test makes, and about 100 MB if each is a whole pod."""
 BACKGROUND_POLICY = "Background"
 PROPAGATION_FINALIZERS = {BACKGROUND_POLICY: "", "Orphan": "orphan", "Foreground": "foregroundDeletion"}
-"""The finalizer by which a deletion's `propagationPolicy` waits for a controller."""
+"""The finalizer through which a deletion's `propagationPolicy` waits for a controller."""
 MAX_SNAPSHOTS = 64
-"""Lists that may be paged on at the same time; a client holds one or two."""
+"""Paged lists that may be open at the same time; a client has one or two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ObjectStore:
         self._objects: dict[str, dict[str, Object]] = {plural: {} for plural in KINDS_BY_PLURAL}
         self._snapshots: dict[tuple[str, int], ListSnapshot] = {}
         self._log: list[StoreChange] = []
-        self._compacted = 1  # version 0 means "any" on the wire: the first list must not answer it
+        self._compacted = 1  # version 0 means "any" in requests, so the first list must not return it
         self._listeners: list[Callable[[], None]] = []
         self._is_dry_run = False
 
@@ -68,7 +68,7 @@ class ObjectStore:
 
     @contextmanager
     def dry_run(self) -> Iterator[None]:
-        """Within it, changes are checked and answered as usual, but not made (`dryRun`). Do not await in it."""
+        """Inside the block, changes are checked and answered as usual, but not made (`dryRun`). Do not await in it."""
         self._is_dry_run = True
         try:
             yield
@@ -108,7 +108,7 @@ class ObjectStore:
         return page
 
     def read_changes_since(self, version: int, kind: ResourceKind, namespace: str | None) -> list[StoreChange]:
-        """What a watch that has seen `version` has yet to be told, in order."""
+        """The changes after `version`, in order, for a watch that has seen it."""
         if version < self._compacted:
             raise errors.expired(f"too old resource version: {version} ({self._compacted})")
         return [
@@ -124,7 +124,7 @@ class ObjectStore:
         return self._add_object(kind, item)
 
     def restore(self, kind: ResourceKind, namespace: str, body: Object) -> Object:
-        """Put back an object that lived before (uid, status, nodeName and all), as a backup of etcd would."""
+        """Put back an object that existed before, with uid, status and nodeName, as a restored backup of etcd does."""
         given = body.get("metadata") or {}
         fresh = {"uid": self._new_uid(), "creationTimestamp": format_rfc3339(self._now())}
         place = {"namespace": namespace} if kind.is_namespaced else {}
@@ -141,7 +141,7 @@ class ObjectStore:
         apply_patch: PatchFunction,
         is_status: bool,
     ) -> Object:
-        """Apply a patch to the object or to its `status` half. What changes nothing takes no version."""
+        """Apply a patch to the object or to its `status`. A patch that changes nothing uses no version."""
         old = self.get(kind, namespace, name)
         new = apply_patch(old, {key: value for key, value in patch.items() if key not in ("kind", "apiVersion")})
         wanted = new.get("metadata") or {}
@@ -163,14 +163,14 @@ class ObjectStore:
         return self._commit("DELETED" if is_gone else "MODIFIED", kind, new)
 
     def bind(self, namespace: str, name: str, binding: Object) -> None:
-        """Node, annotations and labels in one version. Whether the node exists is not looked at, as in the real one."""
+        """Set node, annotations and labels in one version. Does not check that the node exists, like the real server."""
         object_creation.check_body("Binding", binding)
         pod_strategy.validate_binding(binding, namespace=namespace, name=name)
         pod = self.get(POD, namespace, name)
         self._commit("MODIFIED", POD, pod_strategy.apply_binding(pod, binding, timestamp=format_rfc3339(self._now())))
 
     def evict(self, namespace: str, name: str, eviction: Object) -> None:
-        """Say in the pod's status that it is disrupted, and delete it. There are no disruption budgets here."""
+        """Add the disruption condition to the pod's status, and delete it. There are no disruption budgets here."""
         object_creation.check_body("Eviction", eviction, version="policy/v1")
         pod_strategy.validate_eviction(eviction, name=name)
         pod, options = self.get(POD, namespace, name), eviction.get("deleteOptions") or {}
@@ -179,7 +179,7 @@ class ObjectStore:
         self.delete(POD, namespace, name, options)
 
     def delete(self, kind: ResourceKind, namespace: str, name: str, options: Object) -> Object | None:
-        """Delete, or mark as leaving. The object as it is now; None where nothing but the name is worth telling.
+        """Delete the object or mark it as terminating. Returns it as it is now; None if the answer has only the name.
 
         No kubelet runs here: a bound pod with grace stays until it is deleted again with `gracePeriodSeconds` 0.
         """
@@ -190,7 +190,7 @@ class ObjectStore:
         is_held = bool(item["metadata"].get("finalizers"))
         left = _read_grace_seconds(item["metadata"])
         if "deletionTimestamp" in item["metadata"] and (left or is_held) and left <= grace:
-            return item  # leaving already, and no sooner by this call
+            return item  # already terminating, and this call does not end it sooner
         if kind is POD or is_held:
             item = self._commit("MODIFIED", kind, self._mark_terminating(item, grace))
             if grace or is_held:
@@ -199,7 +199,7 @@ class ObjectStore:
         return gone if kind is POD else None
 
     def compact(self) -> None:
-        """Forget everything older than now: watches and pages from before get 410."""
+        """Forget all older versions: watches and pages of these get 410."""
         self._compacted = self.version
         self._log.clear()
         self._snapshots = {key: kept for key, kept in self._snapshots.items() if key[1] >= self._compacted}
@@ -273,7 +273,7 @@ def _check_identity(kind: ResourceKind, old: Object, new: Object) -> None:
 
 
 def _merge_metadata(old: Object, new: Object) -> Object:
-    """Only these are a client's to patch, and an empty one is no field at all."""
+    """Take over the metadata that a client may patch; empty fields are removed."""
     changeable = ("labels", "annotations", "finalizers", "ownerReferences")
     kept = {key: value for key, value in old.items() if key not in changeable}
     return kept | {key: new[key] for key in changeable if new.get(key)}
@@ -291,7 +291,7 @@ def _check_delete_preconditions(kind: ResourceKind, metadata: Object, wanted: Ob
 
 
 def _add_propagation_finalizer(kind: ResourceKind, item: Object, policy: str | None) -> Object:
-    """With the finalizer that has a controller look after the pods of a workload first; nothing else has any."""
+    """Add the finalizer that makes a controller handle a workload's pods first; other kinds get none."""
     finalizer = PROPAGATION_FINALIZERS.get(policy or BACKGROUND_POLICY)
     if finalizer is None:
         supported = ", ".join(f'"{each}"' for each in ("Foreground", BACKGROUND_POLICY, "Orphan", "nil"))

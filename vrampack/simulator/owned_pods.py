@@ -1,4 +1,4 @@
-"""Pods owned by a workload: how one is built from its template, and what a controller reads of it."""
+"""Pods owned by a workload: how to build one from the template, and what a controller reads from it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import msgspec
 from vrampack.simulator.resource_kinds import WORKLOAD_KINDS, Object, ResourceKind
 
 SAFE_HASH_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
-"""The real server's: no vowels and nothing that looks like one, so that no words come out."""
+"""The real server's alphabet: without vowels and similar characters, so that names contain no words."""
 HASH_LENGTH = 10
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadPlan:
-    """What to create and delete for one workload now; its status describes the state before that."""
+    """What to create and delete now for one workload; its status describes the state before that."""
 
     status: Object
     pods_to_create: list[Object] = field(default_factory=list)
@@ -25,13 +25,13 @@ class WorkloadPlan:
 
 
 def hash_template(owner: Object) -> str:
-    """The same for the same template, in every run. The real server's differs: it hashes its own memory layout."""
+    """A hash that is stable across runs. The real server's hash differs, because it hashes its own memory layout."""
     digest = hashlib.sha256(msgspec.json.encode(owner["spec"]["template"], order="deterministic")).digest()
     return "".join(SAFE_HASH_LETTERS[byte % len(SAFE_HASH_LETTERS)] for byte in digest[:HASH_LENGTH])
 
 
 def build_pod(kind: ResourceKind, owner: Object, prefix: str, labels: Mapping[str, str]) -> Object:
-    """A pod of the owner's template with these labels more, its name left to the server."""
+    """A pod from the owner's template with these additional labels; the server chooses its name."""
     template = owner["spec"]["template"]
     given = template["metadata"]
     metadata = {
@@ -55,13 +55,13 @@ def build_owner_reference(kind: ResourceKind, owner: Object) -> Object:
 
 
 def find_controller(pod: Object) -> Object | None:
-    """The one owner that looks after the pod."""
+    """The owner that controls the pod, if any."""
     references = pod["metadata"].get("ownerReferences") or []
     return next((each for each in references if each.get("controller")), None)
 
 
 def is_workload_reference(owner: Object) -> bool:
-    """Whether a reference is to a kind whose objects we would know."""
+    """Whether an owner reference is to a workload kind of this server."""
     return any(
         (owner.get("apiVersion"), owner.get("kind")) == (kind.group_version, kind.name) for kind in WORKLOAD_KINDS
     )
@@ -80,7 +80,7 @@ def is_finished(pod: Object) -> bool:
 
 
 def is_ready(pod: Object) -> bool:
-    """Running and ready; it may be leaving all the same."""
+    """Whether it is running and ready; it may be terminating too."""
     conditions = pod["status"].get("conditions") or []
     has_condition = any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
     return has_condition and pod["status"].get("phase") == "Running"

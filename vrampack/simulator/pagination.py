@@ -17,7 +17,7 @@ from vrampack.simulator.selectors import ObjectSelector
 
 
 class ContinueToken(msgspec.Struct, frozen=True):
-    """What the opaque `continue` says: which snapshot, and the first key of the next page."""
+    """The content of the opaque `continue`: which snapshot, and the first key of the next page."""
 
     version: int = msgspec.field(name="rv")
     start: str
@@ -37,7 +37,7 @@ class ContinueToken(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ObjectPage:
-    """Some objects of the state at `version`; `token` and `remaining` are there when more follow."""
+    """Some objects of the state at `version`; `token` and `remaining` are set when more follow."""
 
     version: int
     items: Sequence[Object]
@@ -59,7 +59,7 @@ class ListSnapshot:
         return cls(version, keys, [objects[key] for key in keys])
 
     def read_page(self, prefix: str, *, limit: int, start: str, selector: ObjectSelector) -> ObjectPage:
-        """The objects whose key begins with `prefix`, from `start` on, that the selector takes."""
+        """The objects whose key begins with `prefix`, from `start` on, that the selector matches."""
         first = bisect_left(self.keys, max(prefix, start))
         # The key range of a prefix ends before the prefix with its last character's successor.
         last = bisect_left(self.keys, prefix[:-1] + chr(ord(prefix[-1]) + 1)) if prefix else len(self.keys)
@@ -71,7 +71,7 @@ class ListSnapshot:
         return ObjectPage(self.version, self.items[first:cut], ContinueToken(self.version, self.keys[cut]), last - cut)
 
     def _read_selected_page(self, places: range, *, limit: int, selector: ObjectSelector) -> ObjectPage:
-        """The remaining count is left out: the rest was not matched."""
+        """A page of matching objects, without the remaining count, as the rest was not matched."""
         found = [place for place in places if selector.matches(self.items[place])]
         if not limit or len(found) <= limit:
             return ObjectPage(self.version, [self.items[place] for place in found])

@@ -1,4 +1,4 @@
-"""The two patch forms that clients send. Both build a new object and leave the old one alone.
+"""The two patch forms that clients send. Both build a new object and leave the old one unchanged.
 
 The directives of a strategic patch are those that kubectl writes: `$patch`, `$retainKeys`, `$setElementOrder/...`
 and `$deleteFromPrimitiveList/...`.
@@ -31,7 +31,7 @@ MERGE_KEYS = {
     "volumeMounts": "mountPath",
     "volumes": "name",
 }
-"""Lists whose items a strategic merge joins by this field."""
+"""Lists whose items a strategic merge joins, by the key field of their items."""
 MERGED_PRIMITIVE_LISTS = ("finalizers",)
 """Lists of plain values that a strategic merge joins. Every other list is replaced as a whole."""
 
@@ -39,7 +39,7 @@ ORDER_DIRECTIVE, DELETE_DIRECTIVE = "$setElementOrder/", "$deleteFromPrimitiveLi
 
 
 def apply_merge_patch(old: Object, patch: Object) -> Object:
-    """A JSON merge patch (RFC 7386): null takes a key away, objects are merged, all else replaces."""
+    """Apply a JSON merge patch (RFC 7386): null removes a key, objects are merged, everything else replaces."""
     result = dict(old)
     for key, value in patch.items():
         if value is None:
@@ -52,7 +52,7 @@ def apply_merge_patch(old: Object, patch: Object) -> Object:
 
 
 def apply_strategic_merge_patch(old: Object, patch: Object) -> Object:
-    """As `merge`, but the items of some lists are joined, and directives say what else to do."""
+    """Like `apply_merge_patch`, but joins the items of some lists, and follows directives."""
     if patch.get("$patch") in ("replace", "delete"):
         old = {}
     result = _keep_retained_keys(old, patch)
@@ -114,7 +114,7 @@ def _merge_list(key: str, old: Items, patch: Items) -> list[Any]:
 
 
 def _sort_items(key: str, items: Items, *, listed: Items, before: Items) -> list[Any]:
-    """Listed items in the order of the list; each other one ahead of the first listed one that it was ahead of."""
+    """Listed items in the order of the list; each other item stays before the first listed one that it preceded."""
     wanted = [_read_merge_key(key, item) for item in listed]
     known = [_read_merge_key(key, item) for item in before]
     mine = sorted(

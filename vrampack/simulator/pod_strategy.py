@@ -1,4 +1,4 @@
-"""What the API server itself does to pods: defaults at creation, binding, grace at deletion, what may change."""
+"""What the API server itself does to pods: defaults at creation, binding, grace at deletion, checks of updates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MUTABLE_SPEC_FIELDS = ("activeDeadlineSeconds", "terminationGracePeriodSeconds",
 
 
 def prepare_for_create(body: Object) -> Object:
-    """Spec and status of a new pod: status sent by the client is dropped, quantities become strings."""
+    """Spec and status of a new pod: a status sent by the client is dropped, quantities become strings."""
     spec = {**SPEC_DEFAULTS, **(body.get("spec") or {})}
     if not spec.get("containers"):
         name = (body.get("metadata") or {}).get("name", "")
@@ -31,7 +31,7 @@ def prepare_for_create(body: Object) -> Object:
 
 
 def set_container_defaults(spec: Object, *, has_requests: bool) -> None:
-    """Quantities as strings and, in a pod but not in a template of one, requests where only limits are given."""
+    """Turn quantities into strings and, in a pod but not in a pod template, set missing requests from limits."""
     for group in ("containers", "initContainers"):
         if group in spec:
             spec[group] = [
@@ -57,7 +57,7 @@ def apply_binding(pod: Object, binding: Object, *, timestamp: str) -> Object:
 
 
 def validate_binding(binding: Object, *, namespace: str, name: str) -> None:
-    """What is wrong with a Binding before the pod is looked at."""
+    """Check a Binding before looking at the pod."""
     metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
     if metadata.get("name") != name:
         raise errors.bad_request("name in URL does not match name in Binding object")
@@ -74,13 +74,13 @@ def validate_binding(binding: Object, *, namespace: str, name: str) -> None:
 
 
 def validate_eviction(eviction: Object, *, name: str) -> None:
-    """What is wrong with an Eviction before the pod is looked at."""
+    """Check an Eviction before looking at the pod."""
     if (eviction.get("metadata") or {}).get("name") != name:
         raise errors.bad_request("name in URL does not match name in Eviction object")
 
 
 def add_disruption_condition(pod: Object, *, timestamp: str) -> Object:
-    """The pod with the condition that an eviction leaves in it."""
+    """The pod with the condition that an eviction adds."""
     condition = {
         "type": "DisruptionTarget",
         "status": "True",
@@ -94,7 +94,7 @@ def add_disruption_condition(pod: Object, *, timestamp: str) -> Object:
 
 
 def resolve_grace_seconds(pod: Object, requested_seconds: int | None) -> int:
-    """How long the pod may still run after a delete: not at all where no kubelet would have to stop it."""
+    """How long the pod may still run after a delete: 0 if no kubelet has to stop it."""
     if not pod["spec"].get("nodeName") or pod["status"].get("phase") in ("Succeeded", "Failed"):
         return 0
     grace = (
@@ -106,7 +106,7 @@ def resolve_grace_seconds(pod: Object, requested_seconds: int | None) -> int:
 
 
 def prepare_for_update(old: Object, new: Object) -> Object:
-    """The pod after a patch of it, which may change few fields; nodeName is not one of them, only a Binding writes it."""
+    """The pod after a patch, which may change only a few fields; nodeName is not among them, only a Binding sets it."""
     if new.get("spec") == old["spec"]:
         return new
     before, spec = dict(old["spec"]), dict(new.get("spec") or {})
@@ -127,7 +127,7 @@ def _set_resource_defaults(container: Object, *, has_requests: bool) -> Object:
 
 
 def _to_quantity_texts(amounts: Mapping[str, object]) -> dict[str, str]:
-    """Numbers are written as strings; the real server brings strings to their shortest form as well."""
+    """Quantities as strings; unlike the real server it does not shorten them."""
     return {name: str(amount) for name, amount in amounts.items()}
 
 

@@ -16,11 +16,11 @@ PATCH_TYPES: dict[str, PatchFunction] = {
     "application/strategic-merge-patch+json": apply_strategic_merge_patch,
 }
 BODY_CONTENT_TYPES = ("application/json", "application/octet-stream", "")
-"""JSON, and what a client says that says nothing."""
+"""JSON, and what clients send that do not choose a type."""
 
 
 def parse_namespaced_name(request: web.Request) -> tuple[str, str]:
-    """Namespace (empty for what has none) and name."""
+    """The namespace, empty for kinds without one, and the name."""
     return request.match_info.get("namespace", ""), request.match_info["name"]
 
 
@@ -40,7 +40,7 @@ def parse_resource_version(request: web.Request) -> int:
 
 
 def parse_send_initial_events(query: Mapping[str, str]) -> bool:
-    """`sendInitialEvents`: begin with what is there, whatever the version."""
+    """`sendInitialEvents`: whether to begin with all existing objects, whatever the version."""
     is_given, match = "sendInitialEvents" in query, query.get("resourceVersionMatch")
     if match and not is_given:
         why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"

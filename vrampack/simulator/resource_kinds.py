@@ -1,4 +1,4 @@
-"""The kinds of object the embedded API server keeps, and their place in its URLs."""
+"""The kinds of objects in the embedded API server, and their place in its URLs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class ResourceKind:
     """Empty for the core group, whose URLs and texts leave it out."""
     is_namespaced: bool = True
     is_in_category_all: bool = False
-    """Whether `kubectl get all` means it too."""
+    """Whether `kubectl get all` includes it."""
     subresources: tuple[Literal["status", "scale"], ...] = ("status",)
     selectable_fields: tuple[str, ...] = ()
-    """What a field selector may ask for, beside name and namespace."""
+    """The fields that a field selector may use, besides name and namespace."""
 
     @property
     def group_version(self) -> str:
@@ -36,7 +36,7 @@ class ResourceKind:
 
     @property
     def qualified_plural(self) -> str:
-        """As refusals name it: `pods`, `statefulsets.apps`."""
+        """The name in refusals: `pods`, `statefulsets.apps`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
@@ -48,11 +48,11 @@ class ResourceKind:
         return "status" in self.subresources
 
     def add_type_meta(self, item: Object) -> Object:
-        """The object as it is answered alone or in a watch; inside a list it carries no kind."""
+        """The object as it is returned alone or in a watch; inside a list it has no kind."""
         return {"kind": self.name, "apiVersion": self.group_version} | item
 
     def build_key(self, namespace: str, name: str) -> str:
-        """Objects are listed in this order, which is etcd's: `a-b/c` comes before `a/b`."""
+        """The key by which objects are listed, in etcd's order: `a-b/c` comes before `a/b`."""
         return f"{namespace}/{name}" if self.is_namespaced else name
 
 
@@ -100,4 +100,4 @@ DEPLOYMENT = ResourceKind(
 WORKLOAD_KINDS = (DEPLOYMENT, STATEFUL_SET)
 
 KINDS_BY_PLURAL = {kind.plural: kind for kind in (POD, NODE, EVENT, DEPLOYMENT, STATEFUL_SET)}
-"""By the word in the URL."""
+"""Kinds by their name in URLs."""

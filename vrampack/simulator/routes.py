@@ -26,15 +26,15 @@ MAX_BODY_BYTES = 3 * 1024 * 1024
 WATCH_SECONDS = 1800.0
 """For a watch without `timeoutSeconds`; the real server draws from 30 to 60 minutes."""
 UNSUPPORTED_LIST_PARAMETERS = ("resourceVersionMatch", "sendInitialEvents")
-"""Of a list. Ignored, they would answer something else than was asked."""
+"""Parameters of a list that are refused, because ignoring them would give a wrong answer."""
 KNOWN_ROOTS = ("/api/", "/apis/apps/")
-"""Below these the real server refuses with a Status, elsewhere in plain text."""
+"""Below these paths the real server refuses with a Status, elsewhere in plain text."""
 
 RequestHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def build_application(store: ObjectStore, watches: WatchStreams) -> web.Application:
-    """Everything the embedded API server serves; nothing else is there."""
+    """The application with everything that the embedded API server serves."""
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_convert_errors])
     face = _ObjectHandlers(store, watches)
     pages = _build_server_handlers()
@@ -66,7 +66,7 @@ class _ObjectHandlers:
         )
 
     async def create(self, kind: ResourceKind, request: web.Request) -> web.Response:
-        form = self._negotiate(kind, request)  # first: what cannot be answered is not done
+        form = self._negotiate(kind, request)  # first, so that nothing is created if it cannot be answered
         body = await request_decoding.read_body(request, kind.name)
         with self._open_dry_run(request, "CreateOptions"):
             item = self._store.create(kind, request.match_info.get("namespace", ""), body)
@@ -142,7 +142,7 @@ class _ObjectHandlers:
             )
         if version > self._store.version:
             raise errors.version_too_large(version, self._store.version)
-        # Asked for any version at all, the real server answers from its cache, whole.
+        # If any version is acceptable, the real server answers from its cache, without pages.
         is_any = request.query.get("resourceVersion") == "0"
         return self._store.read_page(kind, namespace, limit=0 if is_any else limit, selector=selector)
 
@@ -177,7 +177,7 @@ class _ObjectHandlers:
             if request.transport is not None:
                 request.transport.abort()
 
-        with contextlib.suppress(ConnectionResetError):  # the client went away while a line was on its way
+        with contextlib.suppress(ConnectionResetError):  # the client disconnected while a line was being sent
             await self._watches.serve_watch(WatchStream(wish, write, abort))
         return response
 
@@ -188,7 +188,7 @@ class _ObjectHandlers:
     def _open_dry_run(
         self, request: web.Request, options: str, body_option: object = None
     ) -> contextlib.AbstractContextManager[None]:
-        """A dry run where `dryRun` is given in the query or the body's options: check and answer, but do not write."""
+        """A dry run if `dryRun` is in the query or the body's options: check and answer, but do not write."""
         asked = [*request.query.getall("dryRun", []), *(body_option if isinstance(body_option, list) else [])]
         wrong = [each for each in asked if each != "All"]
         if wrong:
@@ -201,7 +201,7 @@ def _build_server_handlers() -> Mapping[str, RequestHandler]:
 
     def page(body: Callable[[str], object]) -> RequestHandler:
         async def answer(request: web.Request) -> web.Response:
-            wants_table(request.headers.get(hdrs.ACCEPT, ""))  # refused where JSON is not taken
+            wants_table(request.headers.get(hdrs.ACCEPT, ""))  # refuses if JSON is not accepted
             return _build_json_response(body(request.path))
 
         return answer
@@ -220,7 +220,7 @@ def _build_server_handlers() -> Mapping[str, RequestHandler]:
 
 @web.middleware
 async def _convert_errors(request: web.Request, handler: RequestHandler) -> web.StreamResponse:
-    """Every refusal leaves as a Status object; below no known root the real server answers plain text."""
+    """Send every refusal as a Status object; outside the known roots the real server answers in plain text."""
     try:
         return await handler(request)
     except StatusError as refusal:

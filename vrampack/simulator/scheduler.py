@@ -1,15 +1,15 @@
-"""The embedded scheduler: follows the store, and asks a real extender over real HTTP as a kube-scheduler would.
+"""The embedded scheduler: follows the store, and asks a real extender over HTTP as a kube-scheduler would.
 
     scheduler = Scheduler(store, SchedulerSettings.from_yaml(text, url_prefix=extender_url))
     task = asyncio.create_task(scheduler.run())
 
-One cycle at a time: own filters, one filter call with the nodes left, prioritize when two or more are left, the
-highest total wins and among equals the first name. The pod is then assumed and bound in the background while the
-next cycle runs. What the real one does with each failure, and when a pod is tried again, is done here too
-(`scheduling/extender_client.py`, `scheduling/scheduling_queue.py`); tests/simulator/recorded holds both to the same recordings.
+One cycle at a time: own filters, one filter call with the remaining nodes, prioritize if two or more remain; the
+highest total wins, and among equals the first name. The pod is then assumed and bound in the background while the
+next cycle runs. It handles each failure and retries pods like the real scheduler
+(`scheduling/extender_client.py`, `scheduling/scheduling_queue.py`); tests/simulator/recorded checks both against the same recordings.
 
-Not modelled: preemption and nominated nodes, more than one extender, and scores of plugins, which are taken as
-equal on all nodes; what a pod may state that bears on those is refused by name (`scheduling/filters.py`).
+Not modelled: preemption and nominated nodes, more than one extender, and scores of plugins, which count as equal on all
+nodes; pods with fields that affect these are refused, with the name of the field (`scheduling/filters.py`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class NoFit:
 
 
 class Scheduler:
-    """One scheduler process. `now` dates what it writes and counts back-off; `sleep` waits by the same clock."""
+    """One scheduler process. `now` is for timestamps and back-off; `sleep` waits by the same clock."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Scheduler:
         store.subscribe(self._changed.set)
 
     async def run(self) -> None:
-        """Schedule until cancelled. Started again, it knows nothing but what the store holds: a restart."""
+        """Schedule until cancelled. When run again it knows only what the store has, as after a restart."""
         self._queue = SchedulingQueue()
         self._cache = SchedulerCache()
         self._reporter = PodReporter(self._store, now=self._now)
@@ -82,7 +82,7 @@ class Scheduler:
                     await self._wait_for_change(self._queue.next_attempt_at())
                 else:
                     await self._schedule_one(entry)
-                    await asyncio.sleep(0)  # a refusal of its own took no await: others on this loop have their turn
+                    await asyncio.sleep(0)  # a refusal by its own filters does not await: let other tasks run
 
     async def _schedule_one(self, entry: QueuedPod) -> None:
         """One attempt to place one pod, up to the start of its bind."""
@@ -102,7 +102,7 @@ class Scheduler:
 
     async def _select_node(self, pod: Object) -> str | NoFit:
         """The node for this pod. Raises `ExtenderError`."""
-        nodes = tuple(self._cache.nodes)  # as they are now: they may change while the extender thinks
+        nodes = tuple(self._cache.nodes)  # a copy, as they may change while the extender answers
         if not nodes:
             return NoFit("no nodes available to schedule pods")
         if name := find_unmodelled_field(pod):
@@ -145,7 +145,7 @@ class Scheduler:
         self._changed.set()
 
     def _bind_in_store(self, pod: Object, node: str) -> None:
-        """The scheduler's own binder, for pods that the extender does not see."""
+        """Bind by the scheduler's own binder, for pods that are not sent to the extender."""
         metadata = pod["metadata"]
         binding = {
             "metadata": {key: metadata[key] for key in ("name", "namespace", "uid")},
@@ -162,7 +162,7 @@ class Scheduler:
         self._report(entry, reason=SCHEDULER_ERROR, message=message)
 
     def _report(self, entry: QueuedPod, *, reason: str, message: str) -> None:
-        """Also of a pod that was bound after all: its condition then lies, as it does by the real scheduler."""
+        """Report a failure, even for a pod that was bound after all: its condition is then wrong, as in the real scheduler."""
         log.info("pod not scheduled pod=%s/%s reason=%s message=%s", entry.namespace, entry.name, reason, message)
         pod = self._get_current_pod(entry)
         if pod is not None:
@@ -177,7 +177,7 @@ class Scheduler:
         return pod if pod["metadata"]["uid"] == entry.uid else None
 
     async def _wait_for_change(self, deadline: float | None) -> None:
-        """Until something changes or, by our clock, it is `at`."""
+        """Wait until something changes or, by our clock, the deadline is reached."""
         waits: list[asyncio.Task[object]] = [asyncio.create_task(self._changed.wait())]
         if deadline is not None:
             waits.append(asyncio.create_task(self._sleep(max(0.0, deadline - self._now_seconds()))))

@@ -1,9 +1,9 @@
-"""Label and field selectors: what a client asks to see of a list or a watch.
+"""Label and field selectors: which objects of a list or a watch a client asks for.
 
     app=web,tier in (a,b),!canary          a label selector
     spec.nodeName=gpu-0,status.phase!=Failed   a field selector
 
-A selector that cannot be read, and a field that its kind does not offer, are refused as by the real server.
+An unreadable selector, or a field that the kind does not offer, is refused as by the real server.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EXISTENCE = re.compile(rf"\s*(!?)\s*({KEY_PATTERN})\s*")
 EQUALITY = re.compile(rf"\s*({KEY_PATTERN})\s*(==|=|!=)\s*({VALUE_PATTERN})\s*")
 MEMBERSHIP = re.compile(rf"\s*({KEY_PATTERN})\s+(in|notin)\s*\(([^()]*)\)\s*")
 TERMS = re.compile(r"(?:[^,()]|\([^()]*\))+")
-"""Commas part terms, but not inside the parentheses of a set."""
+"""Commas separate terms, but not inside the parentheses of a set."""
 FIELD_TERM = re.compile(r"([^=!]*)(==|=|!=)(.*)")
 
 LabelRequirement = Callable[[Mapping[str, str]], bool]
@@ -56,7 +56,7 @@ SELECT_EVERYTHING = ObjectSelector()
 
 
 def matches_selector(selector: Object, labels: Mapping[str, str]) -> bool:
-    """Whether a workload's `spec.selector` takes a pod of these labels."""
+    """Whether a workload's `spec.selector` matches a pod with these labels."""
     wanted = selector.get("matchLabels") or {}
     return all(labels.get(key) == value for key, value in wanted.items()) and all(
         _expression_holds(expression, labels) for expression in selector.get("matchExpressions") or []
@@ -124,7 +124,7 @@ def _check_field(kind: ResourceKind, path: str) -> None:
 
 
 def _read_field(item: Object, path: str) -> str:
-    """As the real server compares it: a text, empty where there is none, booleans in small letters."""
+    """The field as the real server compares it: a text, empty if missing, booleans in lower case."""
     value: object = item
     for word in path.split("."):
         value = value.get(word) if isinstance(value, dict) else None
@@ -134,7 +134,7 @@ def _read_field(item: Object, path: str) -> str:
 
 
 def format_selector(selector: Object) -> str:
-    """A workload's selector as people and `scale` read it."""
+    """A workload's selector in the text form of kubectl and `scale`."""
     equal = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
     others = [_format_expression(each) for each in selector.get("matchExpressions") or []]
     return ",".join(sorted(equal + others))

@@ -1,6 +1,6 @@
 """The plan of a StatefulSet: which of its pods `<name>-0`, `<name>-1`, ... to create and delete.
 
-`OrderedReady` makes a pod only when all before it are ready, and takes them away one by one from the end;
+`OrderedReady` creates a pod only when all before it are ready, and deletes pods one by one from the end;
 `Parallel` does everything at once.
 """
 
@@ -24,7 +24,7 @@ REVISION_LABEL = "controller-revision-hash"
 
 
 def plan_stateful_set(stateful_set: Object, pods: Sequence[Object]) -> WorkloadPlan:
-    """What to create and delete now, of the pods that the set owns."""
+    """What to create and delete now; `pods` are those that the set owns."""
     revision = f"{stateful_set['metadata']['name']}-{hash_template(stateful_set)}"
     made = WorkloadPlan(_build_status(stateful_set, pods, revision))
     if outdated := [pod for pod in pods if _is_outdated(stateful_set, pod, revision)]:
@@ -37,7 +37,7 @@ def plan_stateful_set(stateful_set: Object, pods: Sequence[Object]) -> WorkloadP
 
 
 def parse_ordinal(owner: Object, pod: Object) -> int | None:
-    """The pod's place by its name; None for a name that no pod of the set has."""
+    """The pod's ordinal by its name; None for a name that no pod of the set has."""
     found = re.fullmatch(re.escape(owner["metadata"]["name"]) + r"-(0|[1-9]\d*)", pod["metadata"]["name"])
     return int(found.group(1)) if found else None
 
@@ -52,7 +52,7 @@ def _is_ordered(owner: Object) -> bool:
 
 
 def _is_outdated(owner: Object, pod: Object, revision: str) -> bool:
-    """Of an old template, and one that the strategy would have replaced."""
+    """Whether it has an old template that the update strategy replaces."""
     strategy = owner["spec"]["updateStrategy"]
     partition = (strategy.get("rollingUpdate") or {}).get("partition", 0)
     is_replaced = strategy["type"] == "RollingUpdate" and (parse_ordinal(owner, pod) or 0) >= partition
@@ -60,7 +60,7 @@ def _is_outdated(owner: Object, pod: Object, revision: str) -> bool:
 
 
 def _plan_missing_pods(owner: Object, places: dict[int | None, Object], revision: str, made: WorkloadPlan) -> bool:
-    """Make what is missing; false while an ordered set must wait for one of its pods."""
+    """Plan the missing pods; false while an ordered set must wait for one of its pods."""
     for place in _list_wanted_ordinals(owner):
         pod = places.get(place)
         if pod is None:

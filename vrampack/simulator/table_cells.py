@@ -1,7 +1,7 @@
 """The text of every cell of the tables that `kubectl get` prints, in the real server's words.
 
-Of a pod whose init containers have not passed, the phase is shown instead of how far they are: no kubelet of ours
-leaves one in that state.
+For a pod whose init containers have not finished, the phase is shown instead of their progress: our kubelet leaves no pod in
+that state.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vrampack.simulator.resource_kinds import Object
 from vrampack.simulator.selectors import format_selector
 
 CellFormatter: TypeAlias = Callable[[Object, datetime], str | int]
-"""Gets the object, and the time that ages are counted to."""
+"""Takes the object, and the time up to which ages are counted."""
 
 NONE = "<none>"
 ROLE_LABEL_PREFIX, LEGACY_ROLE_LABEL = "node-role.kubernetes.io/", "kubernetes.io/role"
@@ -55,7 +55,7 @@ def format_pod_status(pod: Object, _: datetime) -> str:
     if _find_condition(pod, "PodScheduled").get("reason") == "SchedulingGated":
         reason = "SchedulingGated"
     states = [each.get("state") or {} for each in status.get("containerStatuses") or []]
-    for state in reversed(states):  # the first container has the last word
+    for state in reversed(states):  # reversed, so that the first container decides
         reason = _describe_container_state(state) or reason
     if reason == "Completed" and any("running" in state for state in states):
         reason = "Running" if _find_condition(pod, "Ready").get("status") == "True" else "NotReady"

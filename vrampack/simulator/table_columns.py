@@ -89,4 +89,4 @@ COLUMNS_BY_PLURAL: dict[str, tuple[TableColumn, ...]] = {
         TableColumn("Selector", table_cells.format_workload_selector, 1),
     ),
 }
-"""By the kind's plural; in the real server's order."""
+"""Columns by the kind's plural, in the real server's order."""

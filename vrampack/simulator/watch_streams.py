@@ -3,7 +3,7 @@
     log --changes since--> [frozen?] --> line --> client        ends: time-out, cut, 410 as an ERROR line
                      bookmark due  -^
 
-A watch that falls behind what the log still holds is told 410 and ended, as by the real server.
+A watch that falls behind the oldest change in the log gets 410 and is ended, as by the real server.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from vrampack.simulator.resource_kinds import Object, ResourceKind
 from vrampack.simulator.selectors import ObjectSelector
 
 BOOKMARK_SECONDS = 60.0
-"""The real server's period. It tells the version of all kinds together, so a quiet kind has bookmarks too."""
+"""The real server's period. Bookmarks have the version over all kinds, so a quiet kind gets them too."""
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
-"""The annotation of the bookmark after which a watch tells changes."""
+"""The annotation of the bookmark that ends the initial events."""
 LAST_BOOKMARK_SECONDS = 2.0
 """How long before its end a watch gets a last bookmark, as from the real server."""
 
@@ -38,7 +38,7 @@ class WatchRequest:
     timeout_seconds: float
     wants_bookmarks: bool
     wants_initial_events: bool
-    """Whether it begins with everything that is there, and then says so, whatever its version."""
+    """Whether it begins with all existing objects and a bookmark after them, whatever its version."""
     selector: ObjectSelector
     representation: Representation
 
@@ -57,7 +57,7 @@ class WatchRequest:
 
 
 class WatchStream:
-    """One open watch. `write` sends bytes to its client, `abort_connection` tears its connection."""
+    """One open watch. `write` sends bytes to its client, `abort_connection` cuts its connection."""
 
     def __init__(
         self, request: WatchRequest, write: Callable[[bytes], Awaitable[None]], abort_connection: Callable[[], None]
@@ -97,25 +97,25 @@ class WatchStreams:
         store.subscribe(self._wake_all)
 
     def freeze_all(self) -> None:
-        """Keep the connections and send nothing, not even their end: a stalled network."""
+        """Keep the connections but send nothing, not even their end, like a stalled network."""
         self._thawed.clear()
 
     def thaw_all(self) -> None:
         self._thawed.set()
 
     def abort_all(self) -> None:
-        """Tear every connection in the middle of its answer."""
+        """Cut every connection in the middle of its answer."""
         for watch in list(self._open_streams):
             watch.abort_connection()
 
     def send_bookmarks(self) -> None:
-        """Have every watch that wants bookmarks told the newest version of all, as after a progress report of etcd."""
+        """Send the newest version to every watch that wants bookmarks, as after a progress notification of etcd."""
         for watch in self._open_streams:
             watch.is_bookmark_due = watch.request.wants_bookmarks
         self._wake_all()
 
     async def serve_watch(self, watch: WatchStream) -> None:
-        """Serve `watch` until its time is over. Cancelled when its client goes away."""
+        """Serve `watch` until its time is over. It is cancelled when its client disconnects."""
         self._open_streams.add(watch)
         try:
             await self._send_present_objects(watch)

@@ -1,10 +1,10 @@
-"""The workloads' controllers of the embedded cluster: StatefulSets and Deployments unfold into pods.
+"""The workload controllers of the embedded cluster: they create the pods of StatefulSets and Deployments.
 
     an owner and its pods -> plan (`stateful_set_plan.py`, `deployment_plan.py`) -> create, delete, or status
 
-Simpler than the real ones, on purpose: a Deployment owns its pods itself, without a ReplicaSet between them, and a
-change of the template deletes all old pods at once instead of rolling. The garbage collection of what the owners
-leave behind is here too. It writes through the store alone, and reconciles from the objects after every change.
+They are simpler than the real ones on purpose: a Deployment owns its pods directly, without a ReplicaSet, and a change to
+the template deletes all old pods at once instead of rolling. The controller also collects what deleted owners leave behind.
+It writes only through the store, and reconciles from the objects after every change.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vrampack.simulator.resource_kinds import DEPLOYMENT, POD, STATEFUL_SET, WOR
 from vrampack.simulator.selectors import matches_selector
 
 MAX_NAME_ATTEMPTS = 8
-"""As often as the real server looks for a name that is free."""
+"""As often as the real server tries to find a free name."""
 
 
 class WorkloadController(Controller):
@@ -47,12 +47,12 @@ class WorkloadController(Controller):
             )
 
     def _has_changes(self) -> bool:
-        """Whether a pod or a workload has changed; an event or a node alone means nothing here."""
+        """Whether a pod or a workload has changed; events and nodes do not matter here."""
         seen, self._observed_version = self._observed_version, self._store.version
         try:
             return any(self._store.read_changes_since(seen, kind, None) for kind in (POD, *WORKLOAD_KINDS))
         except StatusError:
-            return True  # so long ago that it is forgotten, or never
+            return True  # too long ago for the log, or never reconciled
 
     def _reconcile_owner(
         self, kind: ResourceKind, owner: Object, pods: Sequence[Object], orphans: list[Object]
@@ -68,7 +68,7 @@ class WorkloadController(Controller):
         return deployment_plan.plan_deployment(owner, pods, now=format_rfc3339(self._store.current_time()))
 
     def _apply_plan(self, kind: ResourceKind, owner: Object, plan: WorkloadPlan) -> None:
-        """The status is written when there is nothing else to do, so that it is written once."""
+        """Apply a plan. The status is written only when nothing else is left to do, so that it is written once."""
         has_made = [self._create_pod(owner["metadata"]["namespace"], body) for body in plan.pods_to_create]
         has_deleted = [self._delete_pod(pod) for pod in plan.pods_to_delete]
         if not any(has_made + has_deleted) and plan.status != owner["status"]:
@@ -76,7 +76,7 @@ class WorkloadController(Controller):
             self._patch_object(kind, owner, {"status": {**gone, **plan.status}}, is_status=True)
 
     def _create_pod(self, namespace: str, body: Object) -> bool:
-        """False where the pod is refused: its name is taken, or the template makes no valid pod."""
+        """Create a pod; False if it is refused, because its name is taken or the template is invalid."""
         for _ in range(1 if "name" in body["metadata"] else MAX_NAME_ATTEMPTS):
             with suppress(StatusError):
                 self._store.create(POD, namespace, body)
@@ -84,7 +84,7 @@ class WorkloadController(Controller):
         return False
 
     def _delete_pod(self, pod: Object) -> bool:
-        """False where that changes nothing, because the pod is leaving already."""
+        """Delete a pod; False if it is terminating already."""
         metadata, before = pod["metadata"], self._store.version
         with suppress(StatusError):
             self._store.delete(
@@ -93,7 +93,7 @@ class WorkloadController(Controller):
         return self._store.version != before
 
     def _adopt_orphans(self, kind: ResourceKind, owner: Object, orphans: list[Object]) -> bool:
-        """Take in pods that are the owner's by labels and name, that have no owner reference, and set one."""
+        """Adopt pods without an owner reference that belong to the owner by labels and name: set the reference."""
         found = [pod for pod in orphans if _belongs_to(kind, owner, pod) and not owned_pods.is_terminating(pod)]
         for pod in found:
             orphans.remove(pod)
@@ -104,7 +104,7 @@ class WorkloadController(Controller):
         return bool(found)
 
     def _finalize_owner(self, kind: ResourceKind, owner: Object, pods: Sequence[Object]) -> None:
-        """What a deletion with `Orphan` or `Foreground` waits for."""
+        """Do what a deletion with `Orphan` or `Foreground` waits for."""
         finalizers = owner["metadata"].get("finalizers") or []
         if "orphan" in finalizers:
             for pod in pods:
@@ -126,7 +126,7 @@ class WorkloadController(Controller):
 
 
 def _build_orphan_key(namespace: str) -> str:
-    """The key under which a namespace's pods without owner are kept: no uid has a slash."""
+    """The key for a namespace's pods without an owner; it has a slash, which no uid has."""
     return f"{namespace}/"
 
 

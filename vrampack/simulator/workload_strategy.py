@@ -1,6 +1,6 @@
-"""What the API server itself does to StatefulSets and Deployments: defaults, checks, and their `scale` half.
+"""What the API server itself does to StatefulSets and Deployments: defaults, checks, and their `scale` subresource.
 
-It makes no pods: that is a controller's work (`workload_controller.py`), as in the real cluster.
+It creates no pods: a controller does (`workload_controller.py`), as in a real cluster.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vrampack.simulator.resource_kinds import STATEFUL_SET, Object, ResourceKind
 from vrampack.simulator.selectors import format_selector, matches_selector
 
 Cause = tuple[str, str, str]
-"""Reason, message, field: as `errors.invalid` wants them."""
+"""Reason, message, field, for `errors.invalid`."""
 
 TEMPLATE_DEFAULTS: Mapping[str, object] = {
     "restartPolicy": "Always",
@@ -54,7 +54,7 @@ DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 def prepare_for_create(kind: ResourceKind, name: str, body: Object) -> Object:
-    """Spec and status of a new one; a status sent by the client is dropped."""
+    """Spec and status of a new workload; a status sent by the client is dropped."""
     spec = _set_defaults(kind, body.get("spec") or {})
     if causes := [*_check_name(kind, name), *_check_spec(kind, spec)]:
         raise errors.invalid(kind, name, causes)
@@ -62,7 +62,7 @@ def prepare_for_create(kind: ResourceKind, name: str, body: Object) -> Object:
 
 
 def prepare_for_update(kind: ResourceKind, old: Object, new: Object) -> Object:
-    """The object after a patch of it, complete again, and a generation further if its spec has changed."""
+    """The object after a patch, with defaults filled in, and with a new generation if its spec changed."""
     spec = _set_defaults(kind, new.get("spec") or {})
     if causes := [*_check_spec(kind, spec), *_check_immutable_fields(kind, old["spec"], spec)]:
         raise errors.invalid(kind, old["metadata"]["name"], causes)
@@ -71,7 +71,7 @@ def prepare_for_update(kind: ResourceKind, old: Object, new: Object) -> Object:
 
 
 def build_scale(item: Object) -> Object:
-    """The `scale` half, as an object of its own kind."""
+    """The `scale` subresource, as an object of its own kind."""
     shown = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     metadata = {key: item["metadata"][key] for key in shown if key in item["metadata"]}
     return {
@@ -87,7 +87,7 @@ def build_scale(item: Object) -> Object:
 
 
 def build_scale_patch(scale: Object) -> Object:
-    """The patch of the workload that makes its `scale` half this one."""
+    """The patch of the workload for this `scale`."""
     metadata, replicas = scale["metadata"], (scale.get("spec") or {}).get("replicas", 0)
     if not isinstance(replicas, int) or replicas < 0:
         why = f"Invalid value: {replicas}: must be greater than or equal to 0"
@@ -97,7 +97,7 @@ def build_scale_patch(scale: Object) -> Object:
 
 
 def _set_defaults(kind: ResourceKind, given: Object) -> Object:
-    """With the defaults in place of what is missing or null, quantities as strings."""
+    """The spec with defaults for what is missing or null, and quantities as strings."""
     defaults = STATEFUL_SET_DEFAULTS if kind is STATEFUL_SET else DEPLOYMENT_DEFAULTS
     spec = {**defaults, **{key: value for key, value in given.items() if value is not None}}
     strategy = "updateStrategy" if kind is STATEFUL_SET else "strategy"
@@ -111,7 +111,7 @@ def _set_defaults(kind: ResourceKind, given: Object) -> Object:
 
 
 def _check_name(kind: ResourceKind, name: str) -> list[Cause]:
-    """Pods of a StatefulSet have its name as their host's."""
+    """Check the name, as pods of a StatefulSet have it in their host name."""
     if kind is not STATEFUL_SET or DNS_LABEL.fullmatch(name):
         return []
     why = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-'"

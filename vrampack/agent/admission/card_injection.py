@@ -1,8 +1,8 @@
-"""Gives a container that may start its cards: writes the specs of its pod's CDI devices and waits until the runtime has read them.
+"""Gives an admitted container its cards: writes the specs of its CDI devices and waits until the runtime has read them.
 
-Everything that the container needs travels in one spec: NVIDIA's edits for the cards, the limits, the variables that
-programs written for gpushare read, the files of the limit back end, and the hook. The edits of a spec win over what the pod
-or its image says, so nothing that admission puts into a pod is needed.
+Everything that the container needs is in one spec: NVIDIA's edits for the cards, the limits, the variables that
+programs written for gpushare read, the files of the limit back end, and the hook. The edits of a spec override what the pod
+or its image says, so the pod needs nothing from admission.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from vrampack.cards.grants import Grant, read_grant
 from vrampack.cards.records import RecordError
 
 DRIVER_CAPABILITIES_VARIABLE = "NVIDIA_DRIVER_CAPABILITIES"
-"""`graphics`, `display` and `all` let a runtime of NVIDIA's add nodes of `/dev/dri`."""
+"""With `graphics`, `display` or `all`, NVIDIA's runtime adds nodes of `/dev/dri`."""
 MOUNT_OPTIONS = ("ro", "nosuid", "nodev", "rbind", "rprivate")
 
 
@@ -52,7 +52,7 @@ class EditsFinder(Protocol):
 
 
 class CardInjection:
-    """What `PreStartContainer` does for containers whose card comes by CDI."""
+    """What `PreStartContainer` does for containers that get their card by CDI."""
 
     def __init__(  # noqa: PLR0913 - what a spec is made of, each named
         self,
@@ -65,9 +65,9 @@ class CardInjection:
         needs_limit_hook: Callable[[], bool],
         driver_capabilities: Sequence[str],
     ) -> None:
-        """`get_hook` is where the node has our createRuntime hook, None where no limit needs it.
+        """`get_hook` returns the path of our createRuntime hook on the node, None when no limit needs it.
 
-        `needs_limit_hook`: whether NVIDIA's own is the only one that puts limits in force.
+        `needs_limit_hook`: whether only NVIDIA's own hook puts limits in force.
         """
         self._publisher = publisher
         self._edits = edits
@@ -124,12 +124,12 @@ class CardInjection:
 
 
 def list_device_names(entry: CheckpointAllocation) -> list[str]:
-    """Our own CDI devices in what `Allocate` answered for the container; none where it got its devices in another mode."""
+    """Our own CDI devices in `Allocate`'s answer for the container; none if it got its devices in another mode."""
     return [name for each in entry.cdi_devices if (name := parse_qualified_name(each)) is not None]
 
 
 def _build_variables(pod: LocalPod, grant: Grant) -> dict[str, str]:
-    """The same as admission wires up; no NVIDIA runtime behind this one is to add anything by itself."""
+    """The variables that admission would wire up; they also keep an NVIDIA runtime from adding anything by itself."""
     limits = list(grant.limits_mib.values())
     variables = {
         VISIBLE_DEVICES_VARIABLE: "void",

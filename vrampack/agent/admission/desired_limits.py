@@ -1,7 +1,7 @@
-"""The limits that the pods of this node ought to have, as pods or container by container.
+"""The limits that the pods of this node ought to have, per pod or per container.
 
-On cgroup v2 a pod has one limit for all its containers together; the hook adds those of the containers of a pod with several.
-On v1 only a container can be told from others, by its PID namespace.
+On cgroup v2 a pod has one limit for all its containers together; if it has several, the hook adds a limit for each of them.
+On v1 only containers can be told apart, by their PID namespaces.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vrampack.cards.request import PodRequest
 
 
 def list_desired_limits(pods: Iterable[LocalPod], cgroups: CgroupTree) -> Iterator[DesiredLimit]:
-    """In the order of `pods`. One whose record cannot be read keeps what it has."""
+    """The limits in the order of `pods`. A pod whose record cannot be read keeps the limit it has."""
     for pod in pods:
         record, request = pod.pod.record, pod.pod.request
         if request is None or not isinstance(record, Record) or not record.is_ours:
@@ -30,7 +30,7 @@ def list_desired_limits(pods: Iterable[LocalPod], cgroups: CgroupTree) -> Iterat
 
 
 def find_only_requester(pod: LocalPod) -> str | None:
-    """The name of the only container that asks, init containers too: until the status names one, no other can have a card."""
+    """The name of the only container, init containers included, that asks for cards; None when several do."""
     names = [each.name for each in pod.pod.request.containers] if pod.pod.request is not None else []
     return names[0] if len(names) == 1 else None
 

@@ -5,8 +5,8 @@
       | passed before          v
       '-------------------> passed: its pod holds its cards until it is gone from the node (`lingering_pods.py`)
 
-A pod that passed once passes at every later start, however cards were partitioned since: it runs, and what it has is counted.
-Only what passed pods hold counts, so of two pods that were given the same room exactly one starts.
+A pod that passed once passes at every later start, however the cards were partitioned since: it runs, and its memory is counted.
+Only pods that passed count, so of two pods that were given the same memory exactly one starts.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ContainerStart:
 
 @dataclass(frozen=True, slots=True)
 class AdmittedStart:
-    """Leave to start."""
+    """Permission for one container to start."""
 
     pod_uid: str
     grant: Grant | None
@@ -67,7 +67,7 @@ class AdmittedStart:
 
 
 class Fence:
-    """The book of one node."""
+    """The starts and the held units of one node."""
 
     def __init__(self, node: str, *, is_class_allowed: Callable[[str], bool] = lambda _name: True) -> None:
         """`is_class_allowed`: whether containers of this runtime class may start."""
@@ -92,7 +92,7 @@ class Fence:
         return len(self._lingering_names)
 
     def find_admitted(self, allocation: DeviceAllocation) -> AdmittedStart | None:
-        """The leave that this very container was given before. An init container's name may be left open."""
+        """The earlier permission of this very container. An init container's name may be empty."""
         if allocation.container:
             return self._admitted_starts.get(allocation)
         return next(
@@ -100,7 +100,7 @@ class Fence:
         )
 
     def release_ids(self, ids: Iterable[str]) -> None:
-        """Kubelet hands these ids to a container that it has not started yet: the container that had them before is not meant."""
+        """Kubelet gives these ids to a container that has not started yet: forget what earlier containers did with them."""
         handed = set(ids)
         for held in [each for each in self._admitted_starts if not handed.isdisjoint(each.device_ids)]:
             del self._admitted_starts[held]
@@ -113,7 +113,7 @@ class Fence:
         return uid in self._units_by_pod
 
     def hold_units(self, uid: str, units: Mapping[str, int]) -> None:
-        """A pod of which no more is known than its units by card."""
+        """Count a pod of which only its units by card are known."""
         self._units_by_pod.setdefault(uid, Counter(units))
 
     def release_pod(self, uid: str) -> None:
@@ -123,7 +123,7 @@ class Fence:
         self._lingering_names.pop(uid, None)
 
     def evaluate_start(self, start: ContainerStart, cards: Iterable[CardFacts]) -> AdmittedStart:
-        """Whether it may start on these cards of the node; changes nothing. Raises `RefusedStartError`."""
+        """Permit the start on these cards of the node, without recording it. Raises `RefusedStartError`."""
         pod, by_uuid = start.pod, {card.uuid or "": card for card in cards}
         _check_origin(pod, self._node)
         if pod.pod.uid in self._units_by_pod:
@@ -150,7 +150,7 @@ class Fence:
         return AdmittedStart(pod.pod.uid, grant, has_id_mismatch=ids != dict(grant.units))
 
     def record_start(self, start: ContainerStart, admitted: AdmittedStart, cards: Iterable[CardFacts]) -> None:
-        """Write into the book what `evaluate_start` allowed, in the same turn of the loop."""
+        """Record what `evaluate_start` permitted, in the same turn of the loop."""
         if admitted.pod_uid not in self._units_by_pod:
             units = _resolve_units(_read_shares(start.pod), {card.uuid or "": card for card in cards})
             self._units_by_pod[admitted.pod_uid] = Counter(units)
@@ -163,7 +163,7 @@ class Fence:
             self._units_by_pod.pop(admitted.pod_uid, None)
 
     def find_unadmitted_pods(self, pods: Iterable[LocalPod]) -> list[LocalPod]:
-        """Those of which an asking container was made and that never passed: it started without asking."""
+        """The pods of which a requesting container was created although they never passed: it started unasked."""
         return [
             pod
             for pod in pods
@@ -173,11 +173,11 @@ class Fence:
     def restore_pods(
         self, pods: Iterable[LocalPod], allocations: Iterable[DeviceAllocation], cards: Iterable[CardFacts]
     ) -> list[LocalPod]:
-        """Enter what runs already: pods of which an asking container was made have passed, this agent's fence or another's.
+        """Count what runs already: if a requesting container was created, its pod has passed this fence or an earlier one.
 
-        Returns those that were not known.
+        Returns the pods that were not known.
 
-        What such a pod holds is what its record says, or what its device ids stand for where that cannot be read.
+        Such a pod holds what its record says or, when that cannot be read, what its device ids stand for.
         """
         by_uuid = {card.uuid or "": card for card in cards}
         of_pod: dict[tuple[str, str], list[DeviceAllocation]] = {}
@@ -199,7 +199,7 @@ class Fence:
             del self._admitted_starts[held]
 
     def _check_capacity(self, units: Mapping[str, int], cards: Mapping[str, CardFacts]) -> None:
-        """Raises unless the cards have room for it beside all others that passed."""
+        """Raises unless the cards have room for it besides all pods that passed."""
         held = self.count_held_units()
         for uuid, asked in units.items():
             if held[uuid] + asked > cards[uuid].units:
@@ -250,7 +250,7 @@ def _checked_grant(pod: LocalPod, container: str, shares: tuple[Share, ...], car
 def _check_request(
     pod: LocalPod, container: str, grant: Grant, shares: tuple[Share, ...], cards: Mapping[str, CardFacts]
 ) -> None:
-    """What the record gives is what the pod asked: a forged one may say less, to fit, or more."""
+    """The record must give what the pod asks for: a forged one may say less, in order to fit, or more."""
     ask = pod.pod.request
     if ask is None:
         raise RefusedStartError("record", "has a record but asks for nothing; recreate the pod")
@@ -268,7 +268,7 @@ def _check_request(
 
 
 def check_limits(grant: Grant, cards: Mapping[str, CardFacts], *, is_whole: bool) -> None:
-    """No limit above what the units stand for, and none missing. Raises `RefusedStartError`."""
+    """Check that each card has a limit, and none above what its units stand for. Raises `RefusedStartError`."""
     for uuid, units in grant.units.items():
         card = cards[uuid]
         most = compute_limit_mib(card.memory_mib, card.units if is_whole else units, max(card.units, 1))
@@ -278,7 +278,7 @@ def check_limits(grant: Grant, cards: Mapping[str, CardFacts], *, is_whole: bool
 
 
 def _readmit(pod: LocalPod, allocation: DeviceAllocation) -> AdmittedStart:
-    """Leave for a container of a pod that passed, whatever became of the node's cards since."""
+    """The permission for a container of a pod that passed, whatever happened to the node's cards since."""
     ids = count_units_by_card(allocation.device_ids)
     try:
         grant = read_grant(pod.annotations, allocation.container)

@@ -1,7 +1,7 @@
-"""Gets cards into containers on this node: puts the parts of `cdi/` together, and has the mode that was chosen.
+"""Gets cards into containers on this node: wires the parts of `cdi/` together, and knows the mode that was chosen.
 
-The mode belongs to the container. kubelet repeats what `Allocate` answered for as long as a pod lives, so containers of both
-modes run and restart side by side after a change: what `Allocate` answered tells them apart.
+The mode belongs to the container. kubelet repeats `Allocate`'s answer for as long as a pod lives, so after a change containers
+of both modes run and restart side by side: that answer tells them apart.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from vrampack.cards import well_known
 from vrampack.kube.objects import NodeSystemInfo
 
 NO_CARD_ENV: Final = {"NVIDIA_VISIBLE_DEVICES": "void"}
-"""What NVIDIA's runtime takes for: no card, and none of the driver's files. The pod's own environment wins over it."""
+"""Makes NVIDIA's runtime add no card and no driver files. The pod's own environment overrides it."""
 FOLDER_SECONDS = 5.0
-"""Between two looks whether the folder of specs is still the node's: no container with a card starts until it is."""
+"""How often to check that the spec folder is still the node's: while it is not, no container with a card starts."""
 REVIEW_SECONDS = 60.0
-"""Between two looks at a node whose runtime does not read specs yet."""
+"""How often to check again a node whose runtime does not read specs yet."""
 FAULT_REVIEW_SECONDS = 5.0
-"""The same while nothing is offered."""
+"""The same while the node offers no cards."""
 
 
 class PodFinder(Protocol):
@@ -99,7 +99,7 @@ class Injection:
 
     @property
     def mode(self) -> ChosenMode:
-        """Of containers that kubelet allocates devices for now."""
+        """The mode of containers that kubelet allocates devices for from now on."""
         return self._choice.mode
 
     @property
@@ -112,7 +112,7 @@ class Injection:
         return self._choice.problem
 
     def extend_capabilities(self, found: NodeCapabilities) -> NodeCapabilities:
-        """With what specs carry: our createRuntime hook, and NVIDIA's own where the edits of every card have it."""
+        """Add what specs carry: our createRuntime hook, and NVIDIA's own if the edits of every card have it."""
         if self.mode != "cdi":
             return found
         no_toolkit = ToolkitState.OLD if found.toolkit is ToolkitState.READY else found.toolkit
@@ -133,9 +133,9 @@ class Injection:
         await self._choose()
 
     async def run(self, on_changed: Callable[[], None], on_folder_removed: Callable[[], None]) -> None:
-        """Delete specs that were used, and those that an earlier agent left; look again at a node that is not settled.
+        """Delete used specs and those of an earlier agent, and review the mode while it is not settled, until cancelled.
 
-        Until cancelled. `on_folder_removed`: this process sees a folder of specs that the node has no more, and can do nothing about it.
+        `on_folder_removed`: the node's spec folder was removed, and this process still sees the removed one and cannot change that.
         """
         self._publisher.remove_all_specs()
         async with asyncio.TaskGroup() as tasks:
@@ -144,16 +144,16 @@ class Injection:
             tasks.create_task(self._watch_folder(on_folder_removed))
 
     def forget_pod(self, uid: str) -> None:
-        """The pod has ended: its specs go."""
+        """The pod has ended: delete its specs."""
         self._publisher.forget_pod(uid)
 
     def stop(self) -> None:
-        """Without this agent nothing is to start: no spec stays behind."""
+        """Delete all specs: without this agent nothing may start."""
         self._publisher.remove_all_specs()
         self._watch.close()
 
     def build_answer(self) -> api.ContainerAllocateResponse:
-        """What `Allocate` answers for one container. Its card is not in it, in neither mode."""
+        """`Allocate`'s answer for one container. In neither mode does it contain the card."""
         if self.mode == "cdi":
             device = api.CDIDevice(name=qualify_name(make_device_name()))
             return api.ContainerAllocateResponse(envs=NO_CARD_ENV, cdi_devices=[device])
@@ -164,7 +164,7 @@ class Injection:
         return api.ContainerAllocateResponse(envs=NO_CARD_ENV, mounts=mounts)
 
     async def inject_cards(self, pod: LocalPod, entries: Iterable[CheckpointAllocation]) -> None:
-        """Before a container of `pod` starts that has one of these allocations. Raises `RefusedStartError`."""
+        """Call before a container of `pod` with one of these allocations starts. Raises `RefusedStartError`."""
         try:
             await self._cards.inject_cards(pod, entries)
         except RefusedStartError as error:
@@ -210,5 +210,5 @@ class Injection:
 
 
 def select_injected(entries: Iterable[CheckpointAllocation], pod_uid: str) -> list[CheckpointAllocation]:
-    """Those of the pod whose card comes by CDI."""
+    """The pod's allocations that get their card by CDI."""
     return [each for each in entries if each.pod_uid == pod_uid and list_device_names(each)]

@@ -1,8 +1,8 @@
 """Decides whether changed limits that the watch shows for a running pod may replace those that the fence admitted.
 
 The fence admitted one allocation: these cards, this many units, no limit above what they stand for. The watch may lag behind
-it, or show an old version of a record that was corrected since; later it shows changes. The agent follows it only
-where it has the same cards and units, so that only the limits can differ, and where the fence would admit them.
+it, or show an old version of a record that was corrected since; later it shows changes. The agent follows it only if it has
+the same cards and units, so that only the limits can differ, and if the fence would admit those.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vrampack.cards.records import RecordError
 
 
 def is_limit_change_accepted(current: LocalPod, admitted: LocalPod, cards: Iterable[CardFacts]) -> bool:
-    """Whether every container has its cards and units as it was admitted, and limits that it may have."""
+    """Whether every container still has the cards and units with which it was admitted, and limits that it may have."""
     ask = admitted.pod.request
     if ask is None:
         return False

@@ -4,7 +4,7 @@
 
 When a pod is deleted by force, the API server forgets it at once; its processes end later, if they can, and hold the card's
 memory until then. So the pod's cards are free when kubelet has removed its cgroup, which it does last. A cgroup that stays
-without a process holds no memory, and the agent waits for it only for a while. Where the agent does not see the node's
+without a process holds no memory, and the agent waits for it only for a while. If the agent does not see the node's
 cgroups, or kubelet creates none for pods, there is nothing to wait for, and only the API server's view counts.
 """
 
@@ -23,9 +23,9 @@ from vrampack.agent.limits.cgroups import has_processes
 log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 0.5
-"""Between two looks while some pod lingers: a few `stat` calls for each."""
+"""How often to check while some pod lingers: a few `stat` calls for each."""
 EMPTY_SECONDS = 60.0
-"""A cgroup without a process counts as gone after so long. Not at once: kubelet may be about to make a container in it."""
+"""A cgroup without a process counts as gone after this. Not at once: kubelet may be about to create a container in it."""
 OVERDUE_SECONDS = 60.0
 """A pod that lingers longer is reported. kubelet removes a cgroup within seconds of the last process."""
 
@@ -47,19 +47,19 @@ class _LingeringPod:
 
 @dataclass(frozen=True, slots=True)
 class _PodRemains:
-    """What is on the node of a pod."""
+    """What is left of a pod on the node."""
 
     cgroup: Path | None
     has_processes: bool
 
 
 class LingeringPods:
-    """Those of one node. `run` until cancelled."""
+    """The lingering pods of one node. `run` runs until cancelled."""
 
     def __init__(
         self, fence: Fence, cgroups: PodCgroups, *, on_overdue: Callable[[str], None], clock: Callable[[], float]
     ) -> None:
-        """`on_overdue` is told once of each pod that lingers for long."""
+        """`on_overdue` is called once, with a text, for each pod that lingers too long."""
         self._fence = fence
         self._cgroups = cgroups
         self._on_overdue = on_overdue
@@ -78,7 +78,7 @@ class LingeringPods:
             self._added.set()
 
     async def restore_pods(self, units_by_pod: Mapping[str, Mapping[str, int]]) -> None:
-        """Pods that kubelet had and the API server has not, with their units by card, as far as they are still there."""
+        """Adopt pods that kubelet had and the API server lacks, with their units by card, if they are still on the node."""
         if not await asyncio.to_thread(self._cgroups.has_pods_folder):
             log.warning(
                 "pod cgroups not visible effect=%r", "a deleted pod's cards are free when the API server says so"
@@ -90,7 +90,7 @@ class LingeringPods:
                 log.warning("deleted pod still on the node uid=%s cgroup=%s", uid, remains.cgroup)
 
     async def run(self) -> None:
-        """Look for their cgroups, and release what is gone; until cancelled."""
+        """Check their cgroups and release the pods that are gone, until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(CHECK_SECONDS if self._lingering else None):
@@ -101,10 +101,10 @@ class LingeringPods:
             await self.check_pods()
 
     async def check_pods(self) -> None:
-        """One look at all of them."""
+        """Check all of them once."""
         try:
             found = await asyncio.to_thread(self._find_remains, tuple(self._lingering))
-        except OSError as error:  # what cannot be looked at is not gone
+        except OSError as error:  # a cgroup that cannot be read is not gone
             log.warning("lingering pods not checked error=%s", error)
             return
         for uid, remains in found.items():
@@ -114,7 +114,7 @@ class LingeringPods:
                 self._tell_if_overdue(self._lingering[uid], remains)
 
     async def wait_for_release(self, seconds: float) -> bool:
-        """Wait until one of them is gone; False where that takes longer, or none is left."""
+        """Wait until one of them is gone; False if that takes longer, or if there are none."""
         if not self._lingering or seconds <= 0:
             return False
         self.waiting_count += 1

@@ -1,7 +1,7 @@
 """The pods of this node, as the back ends see them: which limits they should have, and which pod a process belongs to.
 
-How much a container may use comes from its pod's record, whichever caller asks. The record is that of the pod as the fence admitted it;
-where only its limits were changed since, it is the one that the watch shows (`limit_changes.py`).
+How much a container may use comes from its pod's record as the fence admitted it or, if only its limits changed since, as the
+watch shows it (`limit_changes.py`).
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class PodWorkload:
         self._cgroups = cgroup_tree
         self._find_owner = find_owner
         self._admitted: dict[str, LocalPod] = {}
-        """By uid, as the fence admitted them: the watch may not show them yet, or not what was corrected."""
+        """By uid, as the fence admitted them: the watch may not show them yet, or still show what was corrected."""
         self._limit_changes: dict[str, tuple[LocalPod, LocalPod, bool]] = {}
-        """By uid: the pod as watched, as admitted, and whether the one replaces the other."""
+        """By uid: the pod as watched, as admitted, and whether the watched one replaces the admitted one."""
         self._resolved: dict[CgroupOwner, tuple[LocalPod, LocalPod | None, ResolvedContainer | Unresolved]] = {}
-        """Answers of `resolve_container`, and the pods as they were read for them."""
+        """Answers of `resolve_container`, with the pods that they were computed from."""
 
     def record_admitted(self, pod: LocalPod) -> None:
-        """The fence admitted this pod, as it is here."""
+        """The fence admitted this version of the pod."""
         self._admitted[pod.pod.uid] = pod
 
     def forget_pod(self, uid: str) -> None:
@@ -60,7 +60,7 @@ class PodWorkload:
             del self._resolved[owner]
 
     def find_pod(self, uid: str) -> LocalPod | None:
-        """As it was admitted, or as the watch shows it where only its limits differ."""
+        """The pod as it was admitted, or as the watch shows it if only its limits differ."""
         admitted, watched = self._admitted.get(uid), self._watched_pods.find_pod(uid)
         if admitted is None or watched is None:
             return admitted or watched
@@ -71,7 +71,7 @@ class PodWorkload:
         return watched if known[2] else admitted
 
     def list_desired(self) -> Iterator[DesiredLimit]:
-        """Of pods that were admitted, or that run since before this agent."""
+        """The limits of pods that were admitted, or that have run since before this agent started."""
         uids = {pod.pod.uid for pod in self._watched_pods.list_pods() if pod.started_containers} | self._admitted.keys()
         pods = (pod for uid in sorted(uids) if (pod := self.find_pod(uid)) is not None)
         return list_desired_limits(pods, self._cgroups)
@@ -98,9 +98,9 @@ class PodWorkload:
         return ids.get(container_id)
 
     def resolve_container(self, owner: CgroupOwner | None) -> ResolvedContainer | Unresolved:
-        """Read again when its pod has changed.
+        """The container and its limits, computed again when its pod has changed.
 
-        Only containers that may use a card get the library, so a process whose pod is not known is not the host's.
+        Only containers that may use a card get the library, so a process of an unknown pod is not a host process.
         """
         pod = self.find_pod(owner.pod_uid) if owner is not None else None
         if pod is None or owner is None:

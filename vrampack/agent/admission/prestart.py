@@ -1,6 +1,6 @@
 """Handles a container that is about to start: finds out which one it is, decides whether it may, and applies its pod's limit first.
 
-kubelet names only device ids. By then its own lists (pod-resources) say which container has them, and the API server says what
+kubelet names only device ids. By then its own list (pod-resources) says which container has them, and the API server says what
 that pod was given. A container that was admitted before needs no call to the API server.
 """
 
@@ -34,7 +34,7 @@ from vrampack.kube.errors import NoAnswerError, RefusedError
 log = logging.getLogger(__name__)
 
 RELEASE_WAIT_SECONDS = 5.0
-"""Of the 30 s that kubelet waits: a pod that has ended is gone from the node within so long, unless something hangs."""
+"""Part of the 30 s that kubelet waits: a pod that has ended is gone from the node by then, unless something hangs."""
 
 
 class AllocationSource(Protocol):
@@ -52,7 +52,7 @@ class PodSource(Protocol):
 
 
 class CardInjector(Protocol):
-    """What hands cards over by CDI, see `admission/injection.py`."""
+    """Gives containers their cards by CDI, see `admission/injection.py`."""
 
     async def inject_cards(self, pod: LocalPod, entries: Iterable[CheckpointAllocation]) -> None: ...
 
@@ -75,7 +75,7 @@ class PreStart:
         injector: CardInjector,
     ) -> None:
         for result in ("ok", "older", *REJECTION_REASONS):
-            metrics.starts.labels(result)  # from 0 on: the first refusal of a reason is an increase too
+            metrics.starts.labels(result)  # starts at 0, so that the first refusal of a reason shows as an increase
         self._injector = injector
         self._fence = fence
         self._allocations = allocations
@@ -107,7 +107,7 @@ class PreStart:
         return admitted
 
     async def _admit_first(self, start: ContainerStart, injected: Sequence[CheckpointAllocation]) -> AdmittedStart:
-        """`injected`: the allocations of these ids and this pod whose card comes by CDI. None: it comes by the environment."""
+        """`injected`: the pod's allocations of these ids that get their card by CDI; if empty, the environment names it."""
         start, admitted = await self._record_start(start)
         try:
             self._workload.record_admitted(start.pod)
@@ -130,7 +130,7 @@ class PreStart:
         return admitted
 
     async def _record_start(self, start: ContainerStart) -> tuple[ContainerStart, AdmittedStart]:
-        """What a pod holds that has ended is free in a moment: it is waited for, since kubelet asks again after 10 s."""
+        """Units of a pod that has ended are free in a moment: wait for them, as kubelet asks again only after 10 s."""
         ends_at = time.monotonic() + RELEASE_WAIT_SECONDS
         while True:
             cards = self._advertisement.current.cards
@@ -142,20 +142,20 @@ class PreStart:
                 if await self._lingering_pods.wait_for_release(seconds):
                     start = await self._fetch_again(start)
                     continue
-                if error.reason != "other_node":  # that is a namesake, which runs elsewhere and must not be evicted
+                if error.reason != "other_node":  # a pod of the same name, which runs elsewhere and must not be evicted
                     self._rejected_pods.record_rejection(start, error)
                 raise
             return start, admitted
 
     async def _fetch_again(self, start: ContainerStart) -> ContainerStart:
-        """With the pod as it is now: it may have been deleted meanwhile."""
+        """The start with the pod as it is now: it may have been deleted meanwhile."""
         pod = await self._fetch_pod(start.allocation)
         if pod.pod.uid != start.pod.pod.uid:
             raise RefusedStartError("unknown_pod", f"the API server has another pod {pod.pod}")
         return replace(start, pod=pod)
 
     async def _apply_limit(self, allocation: DeviceAllocation, admitted: AdmittedStart) -> None:
-        """Of the whole pod, as its record has it now. A pod of a previous plugin has none."""
+        """Apply the limit of the whole pod, as its record says now. A pod of a previous plugin has none."""
         pod = self._workload.find_pod(admitted.pod_uid)
         if admitted.grant is None or pod is None or pod.pod.request is None:
             return
@@ -170,7 +170,7 @@ class PreStart:
     async def _inject_again(
         self, allocation: DeviceAllocation, admitted: AdmittedStart, injected: Sequence[CheckpointAllocation]
     ) -> None:
-        """For a container that was admitted before, with the limits that its pod has now."""
+        """Inject the cards of a container that was admitted before, with the limits that its pod has now."""
         if injected:
             pod = self._workload.find_pod(admitted.pod_uid) or await self._fetch_pod(allocation)
             await self._inject(pod, injected)
@@ -180,10 +180,10 @@ class PreStart:
             await self._injector.inject_cards(pod, injected)
 
     async def _find_allocation(self, ids: frozenset[str]) -> tuple[DeviceAllocation, tuple[CheckpointAllocation, ...]]:
-        """Whose ids these are, and what the checkpoint has of them.
+        """Which container has these ids, and their entries in kubelet's checkpoint.
 
-        A plain init container is in no public list, but it shares its ids with the pod's others. One that shares them with
-        no other stands in kubelet's checkpoint only, and so does what `Allocate` answered.
+        pod-resources does not list a plain init container, but it usually shares its ids with other containers of the pod. If
+        it shares them with none, only the checkpoint has it. `Allocate`'s answer is in the checkpoint only, too.
         """
         try:
             with self._metrics.time_start_wait("kubelet"):
@@ -227,7 +227,7 @@ class PreStart:
 
 
 def _find_sharing_pod(ids: frozenset[str], allocations: Iterable[DeviceAllocation]) -> DeviceAllocation | None:
-    """The one pod that has some of these ids; its container is none of those that are listed."""
+    """The one pod that has some of these ids; the container itself is not listed."""
     pods = {(each.namespace, each.pod_name) for each in allocations if not each.device_ids.isdisjoint(ids)}
     if len(pods) != 1:
         return None
@@ -236,7 +236,7 @@ def _find_sharing_pod(ids: frozenset[str], allocations: Iterable[DeviceAllocatio
 
 
 def _with_container_name(start: ContainerStart) -> ContainerStart:
-    """With the name of the init container, where only its pod was known: one that asks for so many units."""
+    """The start with the name of its init container, if only the pod was known: one that asks for this many units."""
     allocation, request = start.allocation, start.pod.pod.request
     if allocation.container or request is None:
         return start

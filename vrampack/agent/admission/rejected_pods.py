@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 CHECK_INTERVAL_SECONDS = 1.0
 
 REASONS_BEYOND_FENCE = frozenset({"limit", "cdi", "api"})
-"""Refusals that the fence did not make, so that asking it again says nothing about them."""
+"""Refusals that the fence did not make, so evaluating the start again does not show whether they still hold."""
 REJECTION_VALID_SECONDS = 330.0
-"""kubelet asks again within five minutes: what it was refused so long ago may be over."""
+"""kubelet asks again within five minutes: an older refusal may be over."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class _RejectedPod:
 
 
 class RejectedPods:
-    """The pods that wait behind the fence."""
+    """The pods that the fence keeps waiting."""
 
     def __init__(  # noqa: PLR0913 - what it needs, each named
         self,
@@ -62,7 +62,7 @@ class RejectedPods:
         self._rejected: dict[str, _RejectedPod] = {}
 
     def record_rejection(self, start: ContainerStart, error: RefusedStartError) -> None:
-        """A pod of the API server was refused; the first time of several counts."""
+        """A pod was refused; of several refusals the time of the first counts."""
         pod, now = start.pod.pod, self._clock()
         if pod.uid not in self._rejected:
             self._rejected[pod.uid] = _RejectedPod(start, now)
@@ -78,13 +78,13 @@ class RejectedPods:
             self.publish_pods()
 
     async def run(self) -> None:
-        """Look after them, until cancelled."""
+        """Publish them periodically, until cancelled."""
         while True:
             self.publish_pods()
             await asyncio.sleep(CHECK_INTERVAL_SECONDS)
 
     def publish_pods(self) -> None:
-        """Name on the Node those that have waited long enough and still may not start, and no other."""
+        """Name on the Node exactly those pods that have waited long enough and still may not start."""
         if self._action == "keep":
             self._publisher.set_reasons("start", {})
             return
@@ -98,7 +98,7 @@ class RejectedPods:
         self._publisher.set_reasons("start", {uid: refusal.reason for uid, refusal in due})
 
     def _is_due(self, rejected: _RejectedPod) -> bool:
-        """Room may be free by now: then kubelet's next attempt succeeds. Other refusals last while kubelet keeps asking."""
+        """False if its cards are free by now: kubelet's next attempt succeeds. Other refusals last while kubelet keeps asking."""
         now = self._clock()
         if now - rejected.first_rejected_at < self._publish_after_seconds:
             return False

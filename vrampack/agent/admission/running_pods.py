@@ -1,4 +1,4 @@
-"""Enters what already runs on the node in the fence: when the agent starts, and after a time in which kubelet could not ask it.
+"""Tells the fence what already runs on the node: when the agent starts, and after a time in which kubelet could not ask it.
 
 If a requesting container of a pod was created, the pod has passed this agent's fence or an earlier one's. Pods that the API server
 no longer has are still in kubelet's checkpoint, and their cgroup is still on the node.
@@ -55,12 +55,12 @@ class RunningPods:
         return uuid in recorded or self._fence.count_held_units()[uuid] > 0
 
     async def restore_fence(self) -> None:
-        """Enter all of them, once the pods are known. Waits for kubelet."""
+        """Restore the fence, once the pods are known. Waits for kubelet."""
         self._fence.restore_pods(self._pod_cache.list_pods(), await self._list_allocations(), self._get_cards())
         await self._restore_lingering_pods()
 
     async def count_unfenced_starts(self) -> None:
-        """Until a moment ago kubelet could not ask: count what started meanwhile."""
+        """Count what started while kubelet could not ask, right after it can again."""
         if not self._fence.find_unadmitted_pods(self._pod_cache.list_pods()):
             return
         allocations = await self._list_allocations()
@@ -78,7 +78,7 @@ class RunningPods:
         await self._lingering_pods.restore_pods({uid: count_readable_units(found) for uid, found in ids.items()})
 
     async def _read_checkpoint(self) -> tuple[CheckpointAllocation, ...]:
-        """Nothing where it cannot be read: no start is admitted then either."""
+        """The checkpoint; empty when it cannot be read, as no start is admitted then either."""
         try:
             return await self._pod_resources.read_checkpoint()
         except KubeletError as error:

@@ -5,7 +5,7 @@
 
 The hook asks before a container's first process runs, and kubelet reports the id afterwards. So a container that a status shows
 as started and that has no answer never passed the hook. This agent does not know what the agent before it answered, so it leaves
-out containers that started until shortly after it began to look.
+out containers that started before, or shortly after, it began to listen.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from vrampack.cards.pod import Pod
 log = logging.getLogger(__name__)
 
 PREDECESSOR_SECONDS = 6.0
-"""A hook waits 5 s for its answer, and kubelet rounds down to a second: so long the agent before this one may have given it."""
+"""A hook waits 5 s for its answer, and kubelet rounds down to a second: until then the previous agent may have answered."""
 GetLimits: TypeAlias = Callable[[str, str], Mapping[str, int] | None]
-"""Of a container, by uid of its pod and by name: MiB by card; None for one that is not known."""
+"""From a pod's uid and a container's name to MiB by card; None for an unknown container."""
 MAX_UNSHOWN = 1000
 """Answers that are kept for containers that no status has shown yet: about twice as many as a node runs containers."""
 MAX_ANSWERS = 10_000
@@ -82,11 +82,11 @@ class UnguardedStarts:
             del self._allowed_ids[next(iter(self._allowed_ids))]
 
     def list_containers(self) -> tuple[UnguardedContainer, ...]:
-        """Those that run now, as of the last check."""
+        """The unguarded containers that ran at the last check."""
         return tuple(self._found.values())
 
     def check_containers(self, pods: Iterable[LocalPod], get_limits_mib: GetLimits) -> None:
-        """Compare what runs with what was answered; each that is found is reported once."""
+        """Compare what runs with what was answered; each unguarded container is reported once."""
         self._found = self._find_unguarded(pods, get_limits_mib) if self._needs_hook() else {}
         self._metrics.unguarded_containers.set(len(self._found))
 
@@ -106,7 +106,7 @@ class UnguardedStarts:
         return found
 
     def _forget_answers(self, running: AbstractSet[str]) -> None:
-        """Of containers that were shown and are gone; and the oldest, of containers that never came to life."""
+        """Forget answers for containers that were shown and are gone, and the oldest for containers that never started."""
         for each in [each for each, was_shown in self._allowed_ids.items() if was_shown and each not in running]:
             del self._allowed_ids[each]
         self._allowed_ids.update(dict.fromkeys(self._allowed_ids.keys() & running, True))
@@ -119,7 +119,7 @@ class UnguardedStarts:
         if container.container_id in self._allowed_ids:
             return False
         started_at = container.pod.started_at.get(container.container)
-        # Without a time it waits, for its first start or its next one: the id is that of a container that is gone.
+        # Without a start time it waits for its first start or the next one: the id is that of a container that is gone.
         if started_at is None or started_at < self._first_judged:
             return False
         return bool(get_limits_mib(container.pod.pod.uid, container.container))

@@ -1,14 +1,14 @@
 """Finds what a container needs for one card in the specs that NVIDIA's tools left on the node. Pure.
 
-Three ways, the first that gives this very card:
+Three ways; the first that gives this very card counts:
 
 1. the card's own device in a spec of NVIDIA's device plugin, or of `nvidia-ctk cdi generate`;
 2. the common edits of such a spec, and the card's own nodes: a MIG instance that was cut after the spec was made;
 3. the common edits of the management spec (libraries and their hooks) and the card's own nodes: what a GPU Operator without
    NVIDIA's device plugin leaves.
 
-A device is used only if its nodes are the card's: a spec that is older than the driver's numbering would give the container
-another card.
+A device is used only if its nodes are the card's: with a spec older than the driver's current numbering, the container would
+get another card.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from vrampack.agent.nvml.driver import Gpu
 from vrampack.cards.well_known import CDI_KIND
 
 CARD_KINDS: Final = (CDI_KIND, "nvidia.com/gpu")
-"""The device plugin's, and the toolkit's own."""
+"""The kinds of NVIDIA's device plugin and of its toolkit."""
 MANAGEMENT_KIND: Final = "management.nvidia.com/gpu"
 MODESET_NODE: Final = "/dev/nvidia-modeset"
 CONTROL_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", MODESET_NODE)
@@ -34,9 +34,9 @@ CAPABILITIES: Final = "/dev/nvidia-caps/nvidia-cap"
 DRIVERS: Final = {"/dev/nvidia-uvm": "nvidia-uvm", "/dev/nvidia-caps/": "nvidia-caps"}
 DRM_FOLDER: Final = "/dev/dri"
 DRM_MAJOR: Final = 226
-"""Of every node of the kernel's graphics drivers, whatever it is called (DRM_MAJOR in include/drm/drm_drv.h)."""
+"""The major number of every DRM node, whatever its name (DRM_MAJOR in include/drm/drm_drv.h)."""
 LIMIT_HOOK: Final = "apply-cuda-memory-limits"
-"""What NVIDIA's hook is told where it is to put `NVIDIA_GPU_MEMORY_LIMIT` in force (toolkit 1.20.1, driver 615)."""
+"""The argument that makes NVIDIA's hook enforce `NVIDIA_GPU_MEMORY_LIMIT` (toolkit 1.20.1, driver 615)."""
 _CARD_NODE: Final = re.compile(r"/dev/nvidia[0-9]+")
 
 
@@ -58,7 +58,7 @@ def find_own_edits(specs: Sequence[CdiSpec], gpu: Gpu, minors: Mapping[str, int]
 
 
 def build_edits(specs: Sequence[CdiSpec], gpu: Gpu, minors: Mapping[str, int]) -> CardEdits | None:
-    """Ways 2 and 3. None where no spec says how a container gets at the driver."""
+    """Ways 2 and 3. None when no spec says how a container reaches the driver."""
     own = list_card_nodes(gpu, minors)
     if own is None:
         return None
@@ -78,7 +78,7 @@ def build_edits(specs: Sequence[CdiSpec], gpu: Gpu, minors: Mapping[str, int]) -
 
 
 def drop_drm_nodes(found: CardEdits) -> CardEdits:
-    """Without `/dev/dri` and `/dev/nvidia-modeset`: through them a program reaches the card past what counts its memory."""
+    """The edits without `/dev/dri` and `/dev/nvidia-modeset`, through which a program could use uncounted memory."""
     edits = found.edits
     return CardEdits(
         CdiEdits(
@@ -93,7 +93,7 @@ def drop_drm_nodes(found: CardEdits) -> CardEdits:
 
 
 def renumber_nodes(found: CardEdits, majors: Mapping[str, int]) -> CardEdits:
-    """With the numbers that the kernel gave these drivers this time: a spec from before a boot may have others."""
+    """The edits with the major numbers of this boot: a spec from before it may have others."""
     nodes = tuple(
         msgspec.structs.replace(node, major=majors[driver])
         if node.major and (driver := _find_driver(node.path)) in majors
@@ -104,7 +104,7 @@ def renumber_nodes(found: CardEdits, majors: Mapping[str, int]) -> CardEdits:
 
 
 def _find_driver(path: str) -> str:
-    """As `/proc/devices` names it, of drivers whose number is not always the same; empty for others."""
+    """The driver's name in `/proc/devices`, if its major number may change; empty for other drivers."""
     return next((driver for start, driver in DRIVERS.items() if path.startswith(start)), "")
 
 
@@ -134,7 +134,7 @@ def list_card_nodes(gpu: Gpu, minors: Mapping[str, int]) -> tuple[str, ...] | No
 
 
 def _list_of_kinds(specs: Iterable[CdiSpec], kinds: Sequence[str]) -> list[CdiSpec]:
-    """In the order of the kinds."""
+    """The specs of these kinds, in the order of the kinds."""
     return sorted((spec for spec in specs if spec.kind in kinds), key=lambda spec: kinds.index(spec.kind))
 
 
@@ -168,11 +168,11 @@ def _is_for_drawing(node: CdiDeviceNode) -> bool:
 
 
 def _is_of_drm(*paths: str) -> bool:
-    """Whether one of these is that folder, or in it: a node may have another name inside the container."""
+    """Whether a path is `/dev/dri` or below it: a node may have another name inside the container."""
     return any(PurePosixPath(DRM_FOLDER) in (each := PurePosixPath(path), *each.parents) for path in paths)
 
 
 def _is_about_drm(hook: CdiHook) -> bool:
-    """A hook that links or opens what is in that folder, and does nothing else."""
+    """Whether the hook only links or opens what is in `/dev/dri`."""
     operands = [each for each in hook.args[2:] if "/" in each]
     return bool(operands) and all(DRM_FOLDER in each for each in operands)

@@ -1,6 +1,6 @@
-"""The names of our CDI devices: 128 random bits each, answered by `Allocate` once and never derived from anything.
+"""The names of our CDI devices: 128 random bits each, given out by `Allocate` once.
 
-The next pod uses a device id again, but never a name. Because names cannot be guessed, a pod gains nothing by writing one
+The next pod reuses a device id, but never a name. Because names cannot be guessed, a pod gains nothing by writing one
 into its own environment. kubelet's checkpoint has each container's name, with the rest of `Allocate`'s answer.
 """
 
@@ -20,7 +20,7 @@ def make_device_name() -> str:
 
 
 def qualify_name(name: str) -> str:
-    """As the runtime is told it: `vrampack.dev/card=0f..`."""
+    """The qualified name for the runtime: `vrampack.dev/card=0f..`."""
     return f"{CARD_KIND}={name}"
 
 

@@ -1,7 +1,7 @@
-"""Where the edits for a card come from on this node: the specs in its folders, else what the host's `nvidia-ctk` makes.
+"""Finds the edits for a card on this node: in the specs of its folders, else in the output of the host's `nvidia-ctk`.
 
-Files are read again when they have changed, one by one: beside ours a folder may hold hundreds that have nothing to do with
-cards. Ours are never read: the folder's reader that `read_watch.py` waits for is the runtime, not this process.
+Only changed files are read again: a folder may hold hundreds of specs that have nothing to do with cards. Our own specs are
+never read: `read_watch.py` waits until the runtime reads them, and would mistake this process for it.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ log = logging.getLogger(__name__)
 GENERATE_SECONDS = 20.0
 """nvidia-ctk asks the driver about every card; it takes about a second."""
 GENERATE_AGAIN_SECONDS = 30.0
-"""After a run that failed, or that did not know the card."""
+"""The pause after a run that failed, or that did not know the card."""
 MIG_MINORS: Final = Path("driver/nvidia-caps/mig-minors")
-"""Below /proc. The same in every mount of it."""
+"""Path below /proc, with the same content in every mount of it."""
 
 FileState: TypeAlias = tuple[int, int, int]
 """Inode, size and time of the last change, in ns."""
@@ -50,13 +50,13 @@ FileState: TypeAlias = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class CdiHostPaths:
-    """Where things of CDI are on the node, as the agent sees them."""
+    """The CDI files and programs of the node, as the agent sees them."""
 
     folders: Sequence[Path]
     """The folders that the runtime reads, the one that wins last."""
     proc: Path
     generator: Path | None = None
-    """Where `nvidia-ctk` of the host is, if it can be run from here."""
+    """The host's `nvidia-ctk`, if it can be run from here."""
     driver_root: str = "/"
 
 
@@ -67,16 +67,16 @@ class EditsSource:
         self._paths = paths
         self._has_drm_nodes = has_drm_nodes
         self._states: Mapping[str, FileState] = {}
-        """All files as they were when they were last read."""
+        """The state of each file when it was last read."""
         self._specs: Mapping[str, CdiSpec] = {}
-        """Those about cards, by path; first those of the folder that wins."""
+        """The specs about cards, by path; those of the folder with precedence come first."""
         self._generated: tuple[CdiSpec, ...] = ()
         self._generate_lock = asyncio.Lock()
         self._generate_again_at: dict[str, float] = {}
-        """By uuid, for cards that `nvidia-ctk` was asked for, in seconds of the monotonic clock."""
+        """When `nvidia-ctk` may run again for a card, by uuid, in seconds of the monotonic clock."""
 
     async def find_edits(self, gpu: Gpu) -> CardEdits:
-        """For one card. Raises `CdiError` where nothing on the node says how a container gets at the driver."""
+        """The edits for one card. Raises `CdiError` if nothing on the node says how a container reaches the driver."""
         await self._read_changed_files()
         minors = _read_mig_minors(self._paths.proc)
         found = find_own_edits(self._list_specs(), gpu, minors)
@@ -106,7 +106,7 @@ class EditsSource:
         self._states = states
 
     async def _generate_spec(self, generator: Path, gpu: Gpu) -> None:
-        """Once for each card that no spec knows, and again after a while: a toolkit may be on its way."""
+        """Run `nvidia-ctk` once for each card that no spec has, and again after a while: a toolkit may be installed later."""
         if time.monotonic() < self._generate_again_at.get(gpu.uuid, 0) or not _is_program(generator):
             return
         arguments = ("cdi", "generate", "--format=json", "--device-name-strategy=uuid")
@@ -119,7 +119,7 @@ class EditsSource:
 
 
 def _list_files(folders: Sequence[Path]) -> dict[str, FileState]:
-    """Specs that are not ours, the folder that wins last first. At every start, so no path is made of each of hundreds."""
+    """Specs that are not ours, those of the folder with precedence first. Builds no `Path`s, as it runs at every start."""
     states: dict[str, FileState] = {}
     for folder in reversed(folders):
         with suppress(OSError), os.scandir(folder) as entries:
@@ -128,7 +128,7 @@ def _list_files(folders: Sequence[Path]) -> dict[str, FileState]:
                     try:
                         found = entry.stat()
                     except FileNotFoundError:
-                        continue  # it went meanwhile
+                        continue  # deleted meanwhile
                     states[entry.path] = found.st_ino, found.st_size, found.st_mtime_ns
     return states
 
@@ -138,7 +138,7 @@ def _read_specs(paths: Sequence[str]) -> dict[str, CdiSpec | None]:
 
 
 def _read_spec(path: Path) -> CdiSpec | None:
-    """One of NVIDIA's. None: it is about something else, or cannot be read."""
+    """A spec of NVIDIA's; None when it is about something else or cannot be read."""
     for document in read_documents(path):
         if document.get("kind") in (*CARD_KINDS, MANAGEMENT_KIND):
             try:
@@ -149,7 +149,7 @@ def _read_spec(path: Path) -> CdiSpec | None:
 
 
 def _read_mig_minors(proc: Path) -> dict[str, int]:
-    """Empty where no card can be cut."""
+    """The minors of MIG capabilities; empty when no card supports MIG."""
     try:
         return parse_mig_minors((proc / MIG_MINORS).read_text(errors="replace"))
     except OSError:
@@ -169,7 +169,7 @@ def _is_program(path: Path) -> bool:
 
 
 async def _run_program(program: Path, *arguments: str) -> bytes:
-    """What it writes. Raises `OSError` or `TimeoutError`."""
+    """The program's standard output. Raises `OSError` or `TimeoutError`."""
     process = await asyncio.create_subprocess_exec(
         program, *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
     )

@@ -1,7 +1,7 @@
-"""What can keep a spec from being written or read."""
+"""The error of a spec that cannot be written or read."""
 
 from __future__ import annotations
 
 
 class CdiError(Exception):
-    """The card cannot be handed over by CDI; the text says why and what to do."""
+    """The container cannot get the card by CDI; the text says why and what to do."""

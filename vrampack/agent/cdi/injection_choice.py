@@ -3,12 +3,12 @@
     setting exact --------------------------------------------------------> exact
     setting cdi  ---------------------------------------------------------> cdi, with a problem where it cannot work
     setting auto --the runtime reads our probe, and every card has edits--> cdi
-                 --a fault, on a node whose mode was cdi------------------> cdi, with a problem, and looked at again
-                 --anything else, or undecided----------------------------> exact, and looked at again
-    later, after a start that failed by it, and cdi before-----------------> cdi, with a problem while it cannot work
+                 --a fault, on a node whose mode was cdi------------------> cdi, with a problem, and checked again
+                 --anything else, or undecided----------------------------> exact, and checked again
+    later, if cdi was chosen and made a start fail-------------------------> cdi, with a problem while it cannot work
 
-The mode is that of containers which kubelet allocates devices for from now on. One that has its devices keeps the mode that
-it got them in: kubelet repeats that answer for as long as its pod lives.
+The mode applies to containers for which kubelet allocates devices from now on. A container that has its devices keeps the mode
+in which it got them: kubelet repeats that answer for as long as its pod lives.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from vrampack.agent.nvml.driver import Gpu
 log = logging.getLogger(__name__)
 
 MIN_KUBELET = (1, 29)
-"""The first in which a device plugin's CDI devices count by default."""
+"""The first kubelet version that passes on a device plugin's CDI devices by default."""
 
 ChosenMode = Literal["cdi", "exact"]
 
@@ -52,9 +52,9 @@ class InjectionChoice:
         self.mode: ChosenMode = "exact"
         self.reason = ""
         self.problem = ""
-        """Why no container can get a card in the mode that was set; empty when all is well."""
+        """Why no container can get a card in the chosen mode; empty when all is well."""
         self.is_settled = False
-        """False where another look may find more: the runtime is upgraded or restarted, the GPU Operator writes its specs."""
+        """False when a later check may find more: the runtime is upgraded or restarted, the GPU Operator writes its specs."""
         self.has_limit_hooks = False
         """Whether the edits of every card have NVIDIA's hook for limits."""
 
@@ -62,15 +62,15 @@ class InjectionChoice:
         await self._decided.wait()
 
     def restore_mode(self, mode: ChosenMode) -> None:
-        """What an earlier agent chose. A fault, as NVIDIA's specs that come late after a reboot, is no reason to leave it."""
+        """Restore an earlier agent's choice. A fault, such as NVIDIA's specs coming late after a reboot, does not change it."""
         self.mode = mode
 
     def doubt_mode(self) -> None:
-        """A container did not get its card: look again."""
+        """A container did not get its card: check again."""
         self.is_settled = self._setting == "exact"
 
     async def choose_mode(self, runtime: ContainerRuntime, kubelet_version: str, gpus: Iterable[Gpu]) -> bool:
-        """Decide, or decide again. Returns whether anything is different now."""
+        """Decide, or decide again. Returns whether anything changed."""
         before = self.mode, self.reason, self.problem
         self._publisher.runtime = runtime
         if self._setting == "exact":

@@ -1,6 +1,6 @@
 """Reports when a file has been read: inotify's `IN_CLOSE_NOWRITE` on the file itself, which survives a rename.
 
-inotify does not say which process read it. It takes five calls of libc, and ctypes is loaded for NVML anyway, so a library is not worth it.
+inotify does not say which process read it. This takes five libc calls, and ctypes is loaded for NVML anyway, so a library is not worth it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class FileRead:
         return self.read.is_set()
 
     async def wait_for_read(self, timeout_seconds: float) -> bool:
-        """Whether it was read by then."""
+        """Wait until the file is read; false after the timeout."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self.read.wait()
@@ -52,7 +52,7 @@ class ReadWatch:
         self._reads: dict[int, FileRead] = {}
 
     def watch_file(self, path: Path, mask: int = IN_CLOSE_NOWRITE) -> FileRead:
-        """From now on. Raises `OSError`: the node is out of inotify instances or watches."""
+        """Watch the file from now on. Raises `OSError` when the node is out of inotify instances or watches."""
         if self._fd < 0:
             self._fd = self._call("inotify_init1", os.O_NONBLOCK | os.O_CLOEXEC)
             asyncio.get_running_loop().add_reader(self._fd, self._read_events)
@@ -63,7 +63,7 @@ class ReadWatch:
     def forget_file(self, file: FileRead) -> None:
         """Stop watching it."""
         if self._reads.pop(file.descriptor, None) is not None and not file.is_read:
-            # The kernel has dropped it already where the file is gone.
+            # If the file is gone, the kernel has dropped the watch already.
             self._libc.inotify_rm_watch(self._fd, file.descriptor)
 
     def close(self) -> None:

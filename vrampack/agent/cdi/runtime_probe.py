@@ -1,13 +1,13 @@
-"""Does the container runtime of this node read our folder? The self-check of the start.
+"""Checks at the start whether the container runtime of this node reads our CDI folder.
 
     the probe is a spec that is a link to /proc/self/projid_map
     containerd --reads its folder--> opens /proc/<pid of containerd>/projid_map   <--inotify-- this agent
 
 inotify does not say who read a file, and several programs read a CDI folder: dockerd beside a containerd that has CDI
-switched off, NVIDIA's tools. The link leads each of them to a file of its own, and the one that is watched is the
-runtime's. No other program asks for that file, and it is no spec: the runtime notes that it cannot be read, and goes on.
+switched off, NVIDIA's tools. The link leads each reader to its own file below /proc/self, and only the runtime's file is
+watched. No other program reads that file. It is not a spec: the runtime logs that it cannot parse it, and goes on.
 
-It needs the node's own /proc, since each mount of /proc has files of its own. If there is no answer, the result is `undecided`.
+It needs the node's own /proc, since each mount of /proc has its own files. Without it the result is undecided.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from vrampack.agent.cdi.spec_folder import PROBE_NAME, SpecFolder, wake_readers
 log = logging.getLogger(__name__)
 
 PROBED_FILE: Final = "projid_map"
-"""Of a process: readable for everyone, one line, and without use outside user namespaces."""
+"""A file of each process: readable by everyone, one line, and unused outside user namespaces."""
 QUIET_SECONDS = 0.2
-"""The folder must be quiet for this long before the probe is written, so that what is heard is a read of the probe."""
+"""The folder must be quiet for this long before the probe is written, so that the read that is seen is of the probe."""
 PROBE_SECONDS = 2.0
-"""A runtime reads a new spec within milliseconds; beside hundreds of others within a tenth of a second."""
+"""A runtime reads a new spec within milliseconds; with hundreds of others in the folder, within a tenth of a second."""
 OLD_PROCESS_HINT: Final = "restart it once, it may be older than the folder; if that changes nothing, CDI is switched off in its configuration"
 SWITCH_HINT: Final = "set enable_cdi = true in the section of its CRI plugin, and restart it"
 PROCESS_NAMES: Final = {"containerd": "containerd", "cri-o": "crio"}
-"""The runtime's process, by the name that it tells kubelet."""
+"""The process name of each runtime, by the name that it reports to kubelet."""
 FIRST_CDI_VERSION: Final = {"containerd": (1, 7, 2), "cri-o": (1, 28, 0)}
-"""The first that takes kubelet's CDI devices. containerd 1.7.0 reads the folder and ignores them (containerd#8519)."""
+"""The first version that accepts kubelet's CDI devices. containerd 1.7.0 reads the folder and ignores them (containerd#8519)."""
 ON_BY_DEFAULT: Final = {"containerd": (2, 0, 0), "cri-o": (1, 28, 0)}
 
 
@@ -50,12 +50,12 @@ class ContainerRuntime:
 
     @property
     def can_have_cdi(self) -> bool:
-        """Whether this version knows kubelet's CDI devices at all."""
+        """Whether this version supports kubelet's CDI devices at all."""
         return self.name in FIRST_CDI_VERSION and self.version >= FIRST_CDI_VERSION[self.name]
 
     @property
     def has_cdi_by_default(self) -> bool:
-        """False: unless its configuration says otherwise it makes a container without the devices, and says nothing."""
+        """If false, and its configuration does not enable CDI, it silently creates containers without the devices."""
         return self.name in ON_BY_DEFAULT and self.version >= ON_BY_DEFAULT[self.name]
 
     def __str__(self) -> str:
@@ -70,11 +70,11 @@ class ProbeResult:
     """Whether the runtime reads the folder; None: undecided."""
     reason: str
     is_fault: bool = False
-    """Whether no container could get a card even if the runtime reads: the folder cannot be written to, no spec of NVIDIA's is there."""
+    """Whether no container could get a card even if the runtime read specs: the folder is not writable, NVIDIA's specs are missing."""
 
 
 def parse_runtime(text: str) -> ContainerRuntime:
-    """`containerd://2.1.3-k3s1`; a text of another form is no runtime that is known."""
+    """Parse `containerd://2.1.3-k3s1`; text of another form gives an unknown runtime."""
     found = re.match(r"(?P<name>[^:]+)://v?(?P<version>[0-9]+\.[0-9]+(\.[0-9]+)?)", text)
     if found is None:
         return ContainerRuntime("")
@@ -88,7 +88,7 @@ def _describe_first(runtime: ContainerRuntime) -> str:
 
 
 class RuntimeProbe:
-    """Asks once each time; between two the runtime may be another."""
+    """Probes the runtime, which may be upgraded between two calls."""
 
     def __init__(
         self,
@@ -99,9 +99,9 @@ class RuntimeProbe:
         *,
         is_in_pod: Callable[[int], bool],
     ) -> None:
-        """`node_proc`: the /proc of the node, not this container's. `folders`: all that the runtime may read.
+        """`node_proc`: the /proc of the node, not this container's. `folders`: all folders that the runtime may read.
 
-        `is_in_pod` answers for a process of the node.
+        `is_in_pod` says whether a process of the node, given its pid, is in a pod.
         """
         self._is_in_pod = is_in_pod
         self._folder = folder
@@ -110,7 +110,7 @@ class RuntimeProbe:
         self._folders = folders
 
     async def probe_runtime(self, runtime: ContainerRuntime) -> ProbeResult:
-        """Raises `CdiError` where no spec can be written at all."""
+        """Probe once. Raises `CdiError` when no spec can be written at all."""
         if not runtime.can_have_cdi:
             return ProbeResult(is_read=False, reason=f"{runtime} takes no CDI devices{_describe_first(runtime)}")
         if not (self._proc / "self").exists():
@@ -128,11 +128,11 @@ class RuntimeProbe:
             self._folder.remove_spec(PROBE_NAME)
 
     async def _probe_processes(self, runtime: ContainerRuntime, pids: list[int]) -> ProbeResult:
-        """Several of one name: of a runtime in a machine's container, of Docker. Only what all of them do is known."""
+        """Several processes may have the name (Docker's, or in nested containers). Only what all of them do is certain."""
         paths = [self._proc / str(pid) / PROBED_FILE for pid in pids]
         with ExitStack() as stack:
             wake_readers(self._folders)
-            for path in paths:  # an open file keeps its inode, which the watch is on
+            for path in paths:  # an open file keeps its inode, to which the watch belongs
                 stack.callback(os.close, os.open(path, os.O_PATH))
             reads = [self._watch.watch_file(path, IN_OPEN) for path in paths]
             for read in reads:
@@ -140,7 +140,7 @@ class RuntimeProbe:
             for read in reads:
                 if await read.wait_for_read(QUIET_SECONDS / len(reads)):
                     return ProbeResult(is_read=None, reason=f"something else reads {PROBED_FILE} of {runtime}")
-            # As the reader sees it: in the runtime's own mount namespace /proc is where it always is.
+            # The link is resolved by the reader: in the runtime's mount namespace /proc is in its usual place.
             self._folder.write_probe(Path("/proc/self") / PROBED_FILE)
             outcomes = [await read.wait_for_read(PROBE_SECONDS) for read in reads[:1]]
             outcomes += [read.is_read for read in reads[1:]]
@@ -153,7 +153,7 @@ class RuntimeProbe:
         return ProbeResult(is_read=False, reason=f"{runtime} does not read specs: {SWITCH_HINT}")
 
     def _list_runtime_processes(self, name: str) -> Iterator[int]:
-        """Those that are in no pod: a pod may run a whole runtime of its own."""
+        """The runtime's processes that are in no pod: a pod may run a runtime of its own."""
         for folder in self._proc.iterdir():
             if folder.name.isdecimal():
                 with suppress(OSError):

@@ -1,4 +1,4 @@
-"""CDI specs as values: the fields that are read of NVIDIA's and written into ours.
+"""CDI specs as values: the fields that the agent reads from NVIDIA's and writes into ours.
 
 https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md
 """
@@ -11,11 +11,11 @@ from typing import Final
 import msgspec
 
 MIN_VERSION: Final = "0.5.0"
-"""Of our specs: the first in which a device's name may begin with a digit."""
+"""The version of our specs: the first in which a device's name may begin with a digit."""
 
 
 class CdiDeviceNode(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """A device node. Without numbers the runtime takes those of the host's node."""
+    """A device node. Without numbers the runtime uses those of the host's node."""
 
     path: str
     host_path: str = ""
@@ -74,7 +74,7 @@ class CdiSpec(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 def merge_edits(all_edits: Iterable[CdiEdits]) -> CdiEdits:
-    """All of them as one, in order: of a variable, a node and a mount the last counts, and nothing appears twice."""
+    """Merge edits in order: the last definition of a variable, node or mount counts, and nothing appears twice."""
     edits = list(all_edits)
     return CdiEdits(
         env=tuple({each.partition("=")[0]: each for part in edits for each in part.env}.values()),
@@ -86,7 +86,7 @@ def merge_edits(all_edits: Iterable[CdiEdits]) -> CdiEdits:
 
 
 def choose_version(versions: Iterable[str]) -> str:
-    """The lowest that has what specs of these versions have: an older runtime refuses a spec that says a newer one."""
+    """The lowest version that covers specs of these versions: an older runtime refuses a spec with a newer version."""
     return max([MIN_VERSION, *versions], key=lambda version: tuple(_list_numbers(version)))
 
 

@@ -1,7 +1,7 @@
-"""Our specs in the folder that the runtime reads: one file for each name, written whole, and recognized by its name.
+"""Our specs in the folder that the runtime reads: one file for each name, written atomically, and recognized by its name.
 
-A spec is made under a name that no runtime reads and renamed within the folder: readers of CDI 1.1.0 and older miss a
-rename from elsewhere.
+A spec is written under a name that no runtime reads and renamed within the folder: readers of CDI 1.1.0 and older miss
+a rename from elsewhere.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class SpecFolder:
         self._was_seen = False
 
     def write_spec(self, name: str, content: bytes) -> FileRead | None:
-        """Write or rewrite it; returns what tells that it was read, None where the node cannot tell.
+        """Write or rewrite a spec. Returns the watch for its first read, None when the node cannot watch files.
 
-        Raises `CdiError`: the folder is missing, full or may not be written to.
+        Raises `CdiError` when the folder is missing, full or not writable.
         """
         making = self._folder / f".{OUR_PREFIX}{name}.tmp"
         try:
@@ -46,7 +46,7 @@ class SpecFolder:
         return read
 
     def write_probe(self, target: Path) -> None:
-        """A spec that is a link: each reader of the folder opens `target` as it sees it. Raises `CdiError`."""
+        """Write a spec that is a link: each reader of the folder opens `target` as it sees it. Raises `CdiError`."""
         making = self._folder / f".{OUR_PREFIX}{PROBE_NAME}.tmp"
         try:
             making.unlink(missing_ok=True)
@@ -56,12 +56,12 @@ class SpecFolder:
             raise CdiError(f"no spec can be written into {self._folder}: {error.strerror or error}") from error
 
     def remove_spec(self, name: str) -> None:
-        """One that is gone already is fine, and so is a folder that is."""
+        """Delete a spec; it may be gone already, and so may the folder."""
         with suppress(OSError):
             self._get_path(name).unlink(missing_ok=True)
 
     def remove_all_specs(self) -> int:
-        """Ours, those half written too. Returns how many; none where there is no folder."""
+        """Delete our specs, half-written ones too. Returns how many; 0 when there is no folder."""
         found = [path for path in self._list_files() if is_spec_of_ours(path.name)]
         for path in found:
             with suppress(OSError):
@@ -69,9 +69,9 @@ class SpecFolder:
         return len(found)
 
     def is_removed(self) -> bool:
-        """Whether the folder was there and is no more, and another may be in its place.
+        """Whether the folder was removed, and perhaps replaced by another.
 
-        In a container it is a mount, which keeps showing the removed one: only a new container is given the other.
+        In a container it is a mount, which keeps showing the removed folder: only a new container sees the other.
         """
         try:
             self._was_seen |= (links := os.stat(self._folder).st_nlink) > 0  # noqa: PTH116 - no Path is made for a number
@@ -96,10 +96,10 @@ class SpecFolder:
 
 
 def wake_readers(folders: Iterable[Path]) -> None:
-    """Have runtimes look again for folders that were missing when they started.
+    """Make runtimes check again for folders that were missing when they started.
 
-    A containerd does so when something changes in a folder that it watches already (container-device-interface,
-    pkg/cdi/cache.go). So in each a file comes and goes that is no spec. One that cannot be written to is left out.
+    containerd does so when something changes in a folder that it watches already (container-device-interface,
+    pkg/cdi/cache.go). So this creates and deletes a file, not a spec, in each folder that is writable.
     """
     for folder in folders:
         path = folder / f".{OUR_PREFIX}{PROBE_NAME}.tmp"

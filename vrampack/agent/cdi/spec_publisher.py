@@ -28,14 +28,14 @@ from vrampack.agent.metrics import AgentMetrics
 log = logging.getLogger(__name__)
 
 READ_SECONDS = 5.0
-"""A runtime that reads a folder of hundreds of specs for twenty containers at once takes a second on two busy cores."""
+"""For twenty containers at once, a runtime takes a second on two busy cores to read a folder of hundreds of specs."""
 LIFETIME_SECONDS = 150.0
-"""kubelet asks again before every attempt, and an attempt of the runtime to create a container is over by then."""
+"""By then the runtime's attempt to create the container is over, and kubelet asks again before the next one."""
 MIN_SECONDS = 2.0
-"""A container id that shows earlier may be that of the container before, whose end overtook the news of its start."""
+"""A container id that shows earlier may be the previous container's, which ended before its start was reported."""
 REVIEW_SECONDS = 1.0
 ENDED_PODS_KEPT = 1000
-"""A start that began before its pod ended is over by then."""
+"""By then a start that began before its pod ended is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +52,14 @@ class SpecOfContainer:
 class _LivingSpec:
     owner: SpecOfContainer
     former_id: str
-    """The id of the container before, as the API server showed it."""
+    """The id of the previous container, as the API server showed it."""
     written_at: float
     written_with: frozenset[str]
-    """The names of all specs of the same start: one container came for one of them, and none comes for the others."""
+    """The names of all specs of the same start: one container uses one of them, and none uses the others."""
 
 
 class SpecPublisher:
-    """Writes specs, waits for their reader, and deletes them."""
+    """Writes specs, waits until they are read, and deletes them."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class SpecPublisher:
         get_container_id: Callable[[str, str], str],
         clock: Callable[[], float],
     ) -> None:
-        """`get_container_id` answers for pod uid and container name; empty while the API server shows none."""
+        """`get_container_id` takes a pod uid and a container name; empty while the API server shows no id."""
         self._folder = folder
         self._watch = watch
         self._metrics = metrics
@@ -81,10 +81,10 @@ class SpecPublisher:
         self._ended_pods: deque[str] = deque(maxlen=ENDED_PODS_KEPT)
         self.runtime = ContainerRuntime("")
         self.has_been_read = False
-        """Whether a spec of ours was read at all since this agent started."""
+        """Whether any of our specs was read since this agent started."""
 
     async def publish_specs(self, specs: Sequence[SpecOfContainer]) -> None:
-        """Returns when the runtime can resolve them. Raises `CdiError`; then none of them is there."""
+        """Write specs; returns when the runtime has read them. Raises `CdiError`; then none of them is left."""
         if any(each.pod_uid in self._ended_pods for each in specs):
             raise CdiError("its pod has ended")
         reads: list[FileRead | None] = []
@@ -112,7 +112,7 @@ class SpecPublisher:
             self.remove_used_specs()
 
     def remove_used_specs(self) -> None:
-        """Those of a start whose container exists, and those that were not used in time."""
+        """Delete the specs of a start whose container exists, and those that were not used in time."""
         for living in list(self._living.values()):
             age = self._clock() - living.written_at
             shown = self._get_container_id(living.owner.pod_uid, living.owner.container)
@@ -128,7 +128,7 @@ class SpecPublisher:
             self._remove(name)
 
     def remove_all_specs(self) -> None:
-        """At the start, what an earlier agent left; at the end, so that no container starts without asking."""
+        """Delete all: at the start those of an earlier agent; at the end, so that no container starts without asking."""
         count = self._folder.remove_all_specs()
         self._living.clear()
         self._has_living.clear()
@@ -160,7 +160,7 @@ class SpecPublisher:
         self._metrics.spec_read_seconds.observe(time.monotonic() - started)
 
     def _record_unread(self) -> None:
-        """A runtime that does not read a spec makes the container without its card, or fails. kubelet tries again later."""
+        """A runtime that does not read a spec creates the container without its card, or fails. kubelet retries later."""
         if self.has_been_read:
             self._metrics.spec_reads.labels("timeout").inc()
             raise CdiError(f"{self.runtime} has not read the CDI spec within {READ_SECONDS:g} s")

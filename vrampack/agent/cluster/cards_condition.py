@@ -23,11 +23,11 @@ log = logging.getLogger(__name__)
 
 WRITE_TIMEOUT_SECONDS = 10.0
 REVIEW_SECONDS = 60.0
-"""After this time the watch has shown the last write. The condition is compared with the watch again, in case the Node was replaced."""
+"""By then the watch has shown the last write. The condition is compared with the watch again, in case the Node was replaced."""
 RETRY_SECONDS = (1.0, 300.0)
-"""First and longest pause after a write that failed: an admission policy of an older release refuses it for ever."""
+"""First and longest pause after a failed write: an admission policy of an older release may refuse it for ever."""
 MAX_MESSAGE_LENGTH = 1000
-"""The admission policy lets 1024 pass."""
+"""The admission policy allows 1024."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class CardsState:
 
 
 def describe_cards(cards: Iterable[CardFacts]) -> CardsState | None:
-    """None of a node without cards."""
+    """The condition for these cards; None when there are none."""
     listed = sorted(cards, key=lambda card: card.index)
     if not listed:
         return None
@@ -119,7 +119,7 @@ class CardsCondition:
             await self._api.patch_node_condition(self._node, condition, timeout_seconds=WRITE_TIMEOUT_SECONDS)
         except (RefusedError, NoAnswerError) as error:
             log.warning("node condition not written node=%s error=%s", self._node, error)
-            self._written = None  # it may be written all the same: the watch will tell
+            self._written = None  # it may have been written all the same: the watch will tell
             return False
         self._written = state
         self._on_write()

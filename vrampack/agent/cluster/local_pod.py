@@ -17,24 +17,24 @@ class LocalPod:
     pod: Pod
     annotations: Mapping[str, str]
     container_ids: Mapping[str, str]
-    """By name, of containers that were made at least once, init ones too: `containerd://..`, that of the last one."""
+    """The last container id by name, `containerd://..`, of every container that was created, init containers included."""
     is_static: bool
-    """Of a file of the node; the API server has its mirror."""
+    """Whether it comes from a file on the node; the API server has its mirror."""
     is_controlled: bool
     """Whether a controller creates a replacement when it is gone."""
     runtime_class: str = ""
     """Empty: the node's default handler."""
     started_at: Mapping[str, float] = field(default_factory=dict)
-    """When each container was started last, by kubelet's clock; none where its status does not say."""
+    """When each container last started, by kubelet's clock; without those whose status does not say."""
 
     @property
     def started_containers(self) -> frozenset[str]:
-        """Containers that were made at least once."""
+        """The containers that were created at least once."""
         return frozenset(self.container_ids)
 
     @property
     def is_active(self) -> bool:
-        """Whether it still holds what it was given."""
+        """Whether it still holds its cards."""
         return not self.pod.is_finished
 
 

@@ -1,6 +1,6 @@
-"""Where pods without a readable record really are, from the device ids that kubelet has for them.
+"""Publishes where pods without a readable record really are, by the device ids that kubelet has for them.
 
-The extender counts such a pod on every card of its node until this says where it is.
+The extender counts such a pod on every card of its node until this annotation says where it is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RETRY_SECONDS = 1.0
 
 
 class ObservedPodsPublisher:
-    """Writes the annotation of the node that says it."""
+    """Writes the Node annotation with the observed pods."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class ObservedPodsPublisher:
         self._get_cards = get_cards
 
     async def publish_pods(self) -> None:
-        """As it is now. While kubelet does not answer, the annotation stays as it is."""
+        """Write what kubelet says now. While kubelet does not answer, the annotation stays as it is."""
         cards = self._get_cards()
         pods = [pod for pod in self._pod_cache.list_pods() if needs_observation(pod, cards)]
         if not pods and self._own_node.get_current("annotations", well_known.NODE_OBSERVED) is None:
@@ -59,7 +59,7 @@ class ObservedPodsPublisher:
 
 
 def needs_observation(pod: LocalPod, cards: Iterable[CardFacts]) -> bool:
-    """Whether its record does not say which of these cards it is on."""
+    """Whether its record fails to say which of these cards it is on."""
     record = pod.pod.record
     if not pod.is_active or not isinstance(record, Record):
         return pod.is_active
@@ -70,7 +70,7 @@ def needs_observation(pod: LocalPod, cards: Iterable[CardFacts]) -> bool:
 def observe_pods(
     pods: Iterable[LocalPod], allocations: Iterable[DeviceAllocation], cards: Iterable[CardFacts]
 ) -> dict[str, tuple[Share, ...]]:
-    """By pod uid, what the ids of those pods stand for; a pod whose ids name no card of ours is left out."""
+    """The shares of these pods, by uid, according to their device ids; without pods whose ids name no card of ours."""
     known = {card.uuid for card in cards}
     units: dict[tuple[str, str], Counter[str]] = {}
     for each in allocations:

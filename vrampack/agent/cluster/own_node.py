@@ -1,7 +1,7 @@
-"""The agent's own Node: what it says about us, what other plugins offer there, and what the agent writes into it.
+"""The agent's own Node: what it says about our cards, what other plugins offer there, and what the agent writes into it.
 
-The agent writes it only when it should say something else, in one patch, and not again until the watch has
-shown that write: every change of a node wakes every pending pod of the cluster.
+The agent writes it only when something differs, in one patch, and not again until the watch has shown that write:
+every change to a node wakes every pending pod of the cluster.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 
 WRITE_TIMEOUT_SECONDS = 10.0
 ECHO_TIMEOUT_SECONDS = 10.0
-"""So long the watch may take to show a write before what it shows is compared again."""
+"""How long the watch may take to show a write before the Node is compared again."""
 RETRY_SECONDS = (1.0, 30.0)
-"""First and longest pause after a write that failed; at random down to half of it, for there are many nodes."""
+"""First and longest pause after a failed write; jitter cuts it to as little as half, as there are many nodes."""
 MetadataEntries = Mapping[tuple[str, str], str | None]
-"""By field of `metadata` (`annotations` or `labels`) and key; None: it is not to be there."""
+"""Values by field of `metadata` (`annotations` or `labels`) and key; None: the key must be absent."""
 
 
 class OwnNode:
@@ -40,7 +40,7 @@ class OwnNode:
         on_write: Callable[[], None],
         on_resources: Callable[[Mapping[str, str], Mapping[str, str]], None],
     ) -> None:
-        """`offers` is told at each change what the node has of every resource, capacity and allocatable."""
+        """`on_resources` is called at each change with the node's capacity and allocatable, by resource."""
         self._api = api
         self._name = name
         self._on_write = on_write
@@ -50,26 +50,26 @@ class OwnNode:
         self._sent: dict[tuple[str, str], str | None] = {}
         self._failures = 0
         self.conditions: Mapping[str, NodeCondition] = {}
-        """By type, as the watch showed them last."""
+        """The conditions by type, as the watch last showed them."""
         self.system = NodeSystemInfo()
-        """What kubelet says of itself and of the container runtime."""
+        """What kubelet reports about itself and the container runtime."""
         self.name = name
         self.uid = ""
-        """Of the object; empty while there is none."""
+        """The uid of the Node object; empty while there is none."""
         self._seen = asyncio.Event()
         self._wake = asyncio.Event()
 
     async def wait_for_sync(self) -> None:
-        """Wait until the API server has shown the node: before that, nothing it says means nothing is known."""
+        """Wait until the API server has shown the node: before that, an absent key means only that nothing is known."""
         await self._seen.wait()
 
     def set_desired(self, entries: MetadataEntries) -> None:
-        """What the node ought to say of these keys from now on."""
+        """Set what the node ought to have under these keys from now on."""
         self._desired.update(entries)
         self._wake.set()
 
     def get_current(self, field: str, key: str) -> str | None:
-        """What it says now, as far as the watch has shown it."""
+        """The current value, as far as the watch has shown it."""
         return (self._current or {}).get(field, {}).get(key)
 
     async def run(self) -> None:
@@ -79,7 +79,7 @@ class OwnNode:
             self._wake.clear()
             differing = self._list_differences()
             if not differing:
-                self._sent = {}  # all of it was shown, perhaps before the answer to the write came
+                self._sent = {}  # the watch has shown all of it, perhaps before the answer to the write came
                 continue
             if differing.items() <= self._sent.items():
                 await self._wait_for_echo()
@@ -87,7 +87,7 @@ class OwnNode:
                 await self._write(differing)
 
     async def _wait_for_echo(self) -> None:
-        """A write is on its way to us; what the watch shows meanwhile is older."""
+        """Wait until the watch shows the last write; what it shows before is older."""
         try:
             async with asyncio.timeout(ECHO_TIMEOUT_SECONDS):
                 while self._list_differences().items() & self._sent.items():
@@ -137,7 +137,7 @@ class OwnNode:
             self.on_changed(obj)
 
     def on_list_finished(self) -> None:
-        """One object: there is nothing to add up."""
+        """Ignored: the list has one object."""
 
     def on_changed(self, obj: LocalNodeObject) -> None:
         self._current = {"annotations": obj.metadata.annotations or {}, "labels": obj.metadata.labels or {}}
@@ -149,13 +149,13 @@ class OwnNode:
         self._on_resources(_quantity_texts(obj.status.capacity), _quantity_texts(obj.status.allocatable))
 
     def on_deleted(self, obj: LocalNodeObject) -> None:
-        """A node that joins again has a new object, without our entries."""
+        """A node that rejoins has a new object, without our entries."""
         log.warning("node deleted node=%s", obj.metadata.name)
         self._current = None
         self.uid = ""
 
     def on_contact(self) -> None:
-        """Nothing hangs on the age of this."""
+        """Ignored: nothing depends on how recent the Node is."""
 
     def on_malformed(self, reference: ObjectReference, text: str) -> None:
         log.warning("node not readable node=%s error=%s", reference, text)

@@ -1,4 +1,4 @@
-"""The pods of this node, as the API server shows them: a watch keeps them, and single pods are fetched where it may lag."""
+"""The pods of this node, as the API server shows them: a watch keeps them, and single pods are fetched if it may lag."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from vrampack.kube.reflector import ObjectReference
 log = logging.getLogger(__name__)
 
 GET_TIMEOUT_SECONDS = 5.0
-"""Of the 30 s that kubelet waits for an answer before a container starts."""
+"""Part of the 30 s that kubelet waits for an answer before a container starts."""
 MAX_DELETED_UIDS = 500
-"""As many pods as a node has; an answer of the API server is overtaken by a few at most."""
+"""As many pods as a node has; at most a few pods can end while the API server answers."""
 
 
 class PodCache:
-    """A reflector's sink. Pods that ask nothing of ours are not kept."""
+    """A reflector's sink. Pods that do not ask for our resource are not kept."""
 
     def __init__(self, api: Api, *, resource: str, on_pod_ended: Callable[[LocalPod], None]) -> None:
         self._api = api
         self._resource = resource
         self._on_pod_ended = on_pod_ended
-        """Told of each pod that is finished or gone."""
+        """Called with each pod that is finished or gone."""
         self._pods: dict[str, LocalPod] = {}
         self._deleted_uids: deque[str] = deque(maxlen=MAX_DELETED_UIDS)
-        """Uids. An answer about one of them was overtaken by the watch, which says no second time that it is gone."""
+        """Uids of pods that the watch showed as gone: it will not say so again, so a later answer with one is stale."""
         self._listed_uids: set[str] | None = None
         self._synced = asyncio.Event()
         self._changed = asyncio.Event()
@@ -44,7 +44,7 @@ class PodCache:
         await self._synced.wait()
 
     async def wait_for_change(self) -> None:
-        """Wait until some pod of ours came, changed or went since the last call."""
+        """Wait until a pod in the cache has come, changed or gone since the last call."""
         await self._changed.wait()
         self._changed.clear()
 
@@ -53,15 +53,15 @@ class PodCache:
         return self._synced.is_set()
 
     def list_pods(self) -> list[LocalPod]:
-        """Those that hold something, in the order of their names."""
+        """The pods that hold cards, sorted by name."""
         return sorted((pod for pod in self._pods.values() if pod.is_active), key=lambda each: str(each.pod))
 
     def find_pod(self, uid: str) -> LocalPod | None:
-        """The one of this uid, as far as the watch shows it."""
+        """The pod with this uid, if the watch has shown it."""
         return self._pods.get(uid)
 
     async def fetch_pod(self, namespace: str, name: str) -> LocalPod | None:
-        """The one of this name as the API server has it now, None when there is none.
+        """The pod of this name as the API server has it now, None when there is none.
 
         Raises `NoAnswerError` or `RefusedError`.
         """
@@ -104,7 +104,7 @@ class PodCache:
         self._remove_pod(obj.metadata.uid)
 
     def on_contact(self) -> None:
-        """Nothing hangs on the age of what is known here: a pod that starts is fetched again."""
+        """Ignored: nothing depends on how recent the cache is, as a pod that starts is fetched again."""
 
     def on_malformed(self, reference: ObjectReference, text: str) -> None:
         log.warning("pod not readable pod=%s error=%s", reference, text)

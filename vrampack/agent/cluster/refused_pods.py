@@ -14,17 +14,17 @@ from vrampack.cards import well_known
 from vrampack.cards.refused_pods import write_refused
 
 RefusalSource = Literal["start", "use", "health"]
-"""What refuses a pod: the fence at its start, the check of what it uses, or the health of its card."""
+"""What refuses a pod: the fence at its start, the check of its memory use, or the health of its card."""
 
 
 class DesiredEntries(Protocol):
-    """The one call of `OwnNode` that is needed."""
+    """The only method of `OwnNode` needed here."""
 
     def set_desired(self, entries: MetadataEntries) -> None: ...
 
 
 class RefusedPodsPublisher:
-    """Writes the annotation when it changes, and not otherwise: every change of a Node wakes every pending pod."""
+    """Writes the annotation only when it changes: every change to a Node wakes every pending pod."""
 
     def __init__(self) -> None:
         self._node: DesiredEntries | None = None
@@ -32,11 +32,11 @@ class RefusedPodsPublisher:
         self._published: dict[str, str] | None = None
 
     def attach_node(self, node: DesiredEntries) -> None:
-        """Write there; before the first reasons are given."""
+        """Set the Node to write to; call it before `set_reasons`."""
         self._node = node
 
     def set_reasons(self, source: RefusalSource, reasons: Mapping[str, str]) -> None:
-        """All pods that `source` refuses from now on: the reason by uid, most urgent first."""
+        """Replace the pods that `source` refuses: the reason by uid, most urgent first."""
         self._by_source[source] = dict(reasons)
         merged = _merge_by_turns(self._by_source.values())
         if merged != self._published and self._node is not None:
@@ -47,7 +47,7 @@ class RefusedPodsPublisher:
 
 
 def _merge_by_turns(sources: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """One pod of each source in turn: the list is short, and many pods of one source must not keep out those of another."""
+    """One pod of each source in turn: the list is bounded, and many pods of one source must not keep out those of another."""
     merged: dict[str, str] = {}
     for row in zip_longest(*(each.items() for each in sources)):
         for item in row:

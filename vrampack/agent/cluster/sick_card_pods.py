@@ -1,8 +1,8 @@
 """Pods on an unhealthy card: an event on each of them, a count, and evictions within a budget.
 
 The agent itself evicts no pod. It names the pods to be evicted on its Node (`refused_pods.py`), a few at a time, and only those on
-a card with a lasting verdict. Bare and static pods stay, because nothing would create them again. The budget is kept in memory:
-a restarted agent begins with all of it.
+a card with a lasting verdict. Bare and static pods stay, because nothing would recreate them. The budget is kept in memory:
+a restarted agent begins with a full one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vrampack.kube.events import EventRecorder
 
 CHECK_INTERVAL_SECONDS = 2.0
 EVICTION_REASON = "card_unhealthy"
-"""As `vrampack.dev/refused` has it."""
+"""The reason in `vrampack.dev/refused`."""
 
 
 class SickCardPods:
@@ -38,7 +38,7 @@ class SickCardPods:
         clock: Callable[[], float],
         on_evictions_changed: Callable[[Mapping[str, str]], None],
     ) -> None:
-        """`on_evictions_changed` is told the reason of each pod that is to leave, by uid, whenever that is another list."""
+        """`on_evictions_changed` gets the pods to evict, reasons by uid, whenever they change."""
         self._events = events
         self._metrics = metrics
         self._settings = settings
@@ -47,7 +47,7 @@ class SickCardPods:
         self._clock = clock
         self._on_evictions_changed = on_evictions_changed
         self._reported: set[tuple[str, str]] = set()
-        """Pairs of pod and card that have their event, while the pod is there and the card unhealthy."""
+        """Pairs of pod and card that have had their event, while the pod exists and the card is unhealthy."""
         self._evictions: dict[str, str] = {}
         self._spent: deque[float] = deque()
         """The times of the evictions requested in the last `per_minutes`."""

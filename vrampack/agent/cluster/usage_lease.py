@@ -23,9 +23,9 @@ log = logging.getLogger(__name__)
 
 WRITE_TIMEOUT_SECONDS = 10.0
 RENEW_SECONDS = 300.0
-"""Longest time between two writes while nothing changes."""
+"""The longest time between two writes while nothing changes."""
 DURATION_SECONDS = 900
-"""How long a reader believes it: three renewals may fail."""
+"""How long readers use it: three renewals may fail."""
 MEANINGFUL_MIB = 256
 MEANINGFUL_PERCENT = 10
 """Smaller changes wait for the next renewal."""
@@ -34,7 +34,7 @@ MAX_DELAY = 1.1
 
 
 class LeaseWriter(Protocol):
-    """What is needed of the API server."""
+    """The only API server call needed here."""
 
     async def write_lease(
         self, namespace: str, name: str, body: Mapping[str, object], *, timeout_seconds: float
@@ -52,7 +52,7 @@ class NodeIdentity(Protocol):
 
 
 class UsageLeasePublisher:
-    """Writes after a change that matters to placement, and to renew the Lease."""
+    """Writes after a meaningful change, and to renew the Lease."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class UsageLeasePublisher:
         self._written_at = -RENEW_SECONDS
 
     async def run(self) -> None:
-        """Until cancelled; ends at once where no namespace is set."""
+        """Publish periodically until cancelled; returns at once when no namespace is set."""
         if not self._settings.namespace:
             return
         interval = self._settings.interval_seconds
@@ -84,7 +84,7 @@ class UsageLeasePublisher:
             await asyncio.sleep(interval * random.uniform(1, MAX_DELAY))  # noqa: S311
 
     async def publish_usage(self) -> None:
-        """Measure once, and write where a write is due. A failed write is tried again at the next interval."""
+        """Measure once, and write if a write is due. A failed write is retried at the next interval."""
         cards = self._measure_cards()
         if not cards or not self._node.uid or not self._is_due(cards):
             return

@@ -1,8 +1,8 @@
-"""Detects other plugins on the node: one that offers the same cards under another name, one that registered our resource.
+"""Detects other plugins on the node: one that offers the same cards under another name, or one that registered our resource.
 
-kubelet tells a plugin about neither. NVIDIA's shows in what the node offers. A second plugin with our resource shows because kubelet
-keeps the last list that any of them sent: the node then has another number of units than we sent. When one of the two ends,
-kubelet forgets the one that registered last and reports nothing: the node then has no healthy unit, and we register again.
+kubelet tells a plugin about neither. NVIDIA's plugin shows in the node's resources. A second plugin with our resource shows because
+kubelet keeps the last list that any of them sent: the node then has another number of units than we sent. When one of the two ends,
+kubelet silently drops the registration made last: the node then has no healthy unit, and we register again.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ CURE = (
 )
 CHECK_INTERVAL_SECONDS = 5.0
 MISMATCH_SECONDS = 60.0
-"""kubelet writes a new number into the node after 10 s, by default, and the watch shows it soon after."""
+"""kubelet writes a new number into the Node after 10 s by default, and the watch shows it soon after."""
 
 REREGISTER_SECONDS = (30.0, 600.0)
-"""How long kubelet may have none of our units before we register again, at first and at most; kubelet may be dead."""
+"""How long kubelet may have none of our units before we register again, first and longest; kubelet may be down."""
 
 
 class ConflictingPlugins:
@@ -46,7 +46,7 @@ class ConflictingPlugins:
         self._advertisement = advertisement
         self._resource = resource
         self._are_cards_selected = are_cards_selected
-        """Whether the settings say which cards are ours and which are the others'."""
+        """Whether the settings divide the cards between us and another plugin."""
         self._is_registered = is_registered
         self._register_again = register_again
         self._clock = clock
@@ -57,7 +57,7 @@ class ConflictingPlugins:
         self._reregister_seconds = REREGISTER_SECONDS[0]
 
     def update_node_resources(self, capacity: Mapping[str, str], allocatable: Mapping[str, str]) -> None:
-        """What the node has of each resource, and how much of it is healthy, by the API server."""
+        """The node's capacity and allocatable of each resource, as the API server shows them."""
         self._capacity = capacity
         self._allocatable = allocatable
         other = next(
@@ -69,13 +69,13 @@ class ConflictingPlugins:
         self.check_resources()
 
     async def run(self) -> None:
-        """Look again now and then: that a difference lasts is no event. Until cancelled."""
+        """Check periodically, until cancelled: no event says that a difference lasts."""
         while True:
             await asyncio.sleep(CHECK_INTERVAL_SECONDS)
             self.check_resources()
 
     def check_resources(self) -> None:
-        """One look at what the node has of our resource."""
+        """Check once how much of our resource the node has."""
         self._check_lost()
         listed = sum(card.units for card in self._advertisement.current.listed_cards)
         seen = self._capacity.get(self._resource)
@@ -104,7 +104,7 @@ class ConflictingPlugins:
 
 
 def _parse_count(quantity: str) -> float | None:
-    """A number of devices: the API server writes 1000 of them as `1k`. None for what is no number."""
+    """Parse a number of devices, which the API server may write as `1k`; None when it is not a number."""
     try:
         return float(parse_quantity(quantity))
     except ValueError:

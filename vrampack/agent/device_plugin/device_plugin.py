@@ -1,7 +1,7 @@
 """Answers kubelet's five calls of `v1beta1.DevicePlugin`.
 
 `Allocate` does not know the pod and decides nothing: a container's card is in its pod's annotation, and the container gets it
-when it starts (`admission/injection.py`). `PreStartContainer` can find out the pod, so it asks the fence.
+when it starts (`admission/injection.py`). `PreStartContainer` can find the pod, so it asks the fence.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ class DevicePlugin(DevicePluginServicer):
         self._preferred_allocation = preferred_allocation
         self._metrics = metrics
         self.open_streams = 0
-        """How many times kubelet listens now."""
+        """How many streams kubelet has open now."""
         self.pending_starts = 0
-        """How many containers wait for their leave to start."""
+        """How many containers wait for permission to start."""
 
     async def GetDevicePluginOptions(self, request: api.Empty, context: GrpcContext) -> api.DevicePluginOptions:  # noqa: ARG002, N802 - gRPC's
         return PLUGIN_OPTIONS
 
     async def ListAndWatch(self, request: api.Empty, context: GrpcContext) -> AsyncIterator[api.ListAndWatchResponse]:  # noqa: ARG002, N802 - gRPC's
-        """The whole list, and again at each change."""
+        """Send the whole list, and again at each change."""
         self.open_streams += 1
         try:
             async for advertised in self._advertisement.watch_changes():
@@ -69,7 +69,7 @@ class DevicePlugin(DevicePluginServicer):
         request: api.PreferredAllocationRequest,
         context: GrpcContext,  # noqa: ARG002 - gRPC's
     ) -> api.PreferredAllocationResponse:
-        """A hint, so that kubelet's device allocations name the card that the container has. An error would fail the pod for good."""
+        """Give a hint, so that kubelet's allocations name the container's real card. An error would fail the pod for good."""
         return api.PreferredAllocationResponse(
             container_responses=[
                 api.ContainerPreferredAllocationResponse(
@@ -85,9 +85,9 @@ class DevicePlugin(DevicePluginServicer):
         )
 
     async def Allocate(self, request: api.AllocateRequest, context: GrpcContext) -> api.AllocateResponse:  # noqa: N802 - gRPC's
-        """No card: a name that means nothing until the container starts, or only what its pod's environment wins over.
+        """Answer without a card: a CDI name without meaning until the container starts, or variables that the pod overrides.
 
-        The fence learns that these ids are handed out again.
+        Tells the fence that these ids are handed out again.
         """
         started = time.monotonic()
         asked = [list(each.devices_ids) for each in request.container_requests]
@@ -104,7 +104,7 @@ class DevicePlugin(DevicePluginServicer):
     async def PreStartContainer(  # noqa: N802 - gRPC's
         self, request: api.PreStartContainerRequest, context: GrpcContext
     ) -> api.PreStartContainerResponse:
-        """The fence. An error keeps the container from starting; kubelet asks again."""
+        """Ask the fence. An error keeps the container from starting; kubelet asks again."""
         started = time.monotonic()
         self.pending_starts += 1
         try:
@@ -126,4 +126,4 @@ class DevicePlugin(DevicePluginServicer):
 
 async def _abort(context: GrpcContext, code: grpc.StatusCode, text: str) -> NoReturn:
     await context.abort(code, text)
-    raise AssertionError("abort raises")  # pragma: no cover - so that the type says it too
+    raise AssertionError("abort raises")  # pragma: no cover - the type checker cannot know

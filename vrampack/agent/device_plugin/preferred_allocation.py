@@ -1,7 +1,7 @@
 """Guesses which pod `GetPreferredAllocation` is for; only kubelet's own device allocations depend on it.
 
-kubelet admits pods one after the other, mostly in the order in which they were bound; so it is probably the oldest pod of
-that size that has no ids yet.
+kubelet admits pods one after the other, mostly in the order in which they were bound; so the call is probably for the oldest
+pod of that size that has no ids yet.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vrampack.cards.records import RecordError
 
 
 class PreferredAllocation:
-    """Remembers the containers that ids were already proposed for."""
+    """Remembers the containers for which ids were already proposed."""
 
     def __init__(self, list_pods: Callable[[], Iterable[LocalPod]]) -> None:
         self._list_pods = list_pods
@@ -34,7 +34,7 @@ class PreferredAllocation:
         self._proposed = {each for each in self._proposed if each[0] != uid}
 
     def _candidates(self, pod: LocalPod, size: int) -> Iterable[str]:
-        """Its containers of this size that have neither run nor been proposed for."""
+        """Its containers of this size that have neither run nor had ids proposed."""
         for container in pod.pod.request.containers if pod.pod.request is not None else ():
             is_new = (
                 container.name not in pod.started_containers and (pod.pod.uid, container.name) not in self._proposed
@@ -44,7 +44,7 @@ class PreferredAllocation:
 
 
 def _bound_at(pod: LocalPod) -> tuple[int, str]:
-    """Nanoseconds as text: of equal length for centuries, else the shorter is the older."""
+    """A sort key, oldest first. Nanoseconds as text sort like numbers if the shorter text comes first."""
     text = pod.annotations.get(well_known.GPUSHARE_ASSUME_TIME, "")
     return len(text), text
 

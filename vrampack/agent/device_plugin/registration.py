@@ -37,17 +37,17 @@ VERSION: Final = "v1beta1"
 POLL_SECONDS = 0.5
 """How often kubelet's socket is checked: we promise to register again within 2 s."""
 REGISTER_SECONDS = 15.0
-"""kubelet dials back for up to 10 s before it answers."""
+"""Before it answers, kubelet dials back for up to 10 s."""
 BACKOFF_SECONDS = (0.25, 5.0)
 NO_STREAM_SECONDS = 1.0
-"""No ListAndWatch stream for so long while kubelet answers: it closed the stream, as it does when an older registration of the
-resource ends, even another plugin's. Then register again."""
+"""Register again when there is no ListAndWatch stream for this long although kubelet answers: it closed the stream, as it does
+when an older registration of the resource ends, even another plugin's."""
 STOP_SECONDS = 1.0
-"""For a container that is about to start; the list, which never ends by itself, is not waited for."""
+"""For calls about a container that is about to start; the ListAndWatch stream never ends by itself and is cut."""
 
 
 class KubeletRegistration:
-    """The plugin's life with one kubelet. `run` until cancelled."""
+    """Registers the plugin with the kubelet of this node, again and again. `run` runs until cancelled."""
 
     def __init__(
         self,
@@ -66,17 +66,17 @@ class KubeletRegistration:
         self._kubelet_socket = str(folder / "kubelet.sock")
         self._resource = resource
         self._on_registered = on_registered
-        """Awaited after each registration: containers may have started before it, unasked."""
+        """Awaited after each registration: containers may have started unasked before it."""
         self._failures = 0
         self._must_register_again = False
         self.is_registered = False
 
     def register_again(self) -> None:
-        """Register again: kubelet no longer counts the present registration, although nothing here shows it."""
+        """Register again: the caller knows that kubelet dropped the registration, which nothing here shows."""
         self._must_register_again = True
 
     async def run(self) -> None:
-        """Register, and again whenever it is needed, for ever."""
+        """Register, and again whenever needed, until cancelled."""
         async for offer in self._advertisement.watch_changes():
             if offer.cards:
                 break
@@ -90,7 +90,7 @@ class KubeletRegistration:
                 await self._back_off()
 
     async def _serve_registration(self) -> None:
-        """Serve and register; returns when that registration is over. Raises `KubeletError`."""
+        """Serve and register; returns when that registration is lost. Raises `KubeletError`."""
         kubelet = self._stat_kubelet_socket()
         socket = self._folder / f"vrampack-{secrets.token_hex(4)}.sock"
         server = grpc.aio.server()
@@ -107,7 +107,7 @@ class KubeletRegistration:
         finally:
             self.is_registered = False
             await server.stop(STOP_SECONDS if self._plugin.pending_starts else None)
-            with suppress(FileNotFoundError):  # gRPC or kubelet may have taken it away
+            with suppress(FileNotFoundError):  # gRPC or kubelet may have deleted it
                 socket.unlink()
 
     async def _register(self, endpoint: str) -> None:
@@ -121,7 +121,7 @@ class KubeletRegistration:
             raise KubeletError(f"Register: {error.code().name}: {error.details()}") from error
 
     async def _back_off(self) -> None:
-        """Back off; another kubelet is not to blame for what the last one did."""
+        """Back off, until a new kubelet is there: failures of the last one do not count against it."""
         first, longest = BACKOFF_SECONDS
         seconds = min(longest, first * 2.0 ** min(self._failures, 10)) * random.uniform(0.5, 1)  # noqa: S311 - no secret
         ends_at, refused = time.monotonic() + seconds, self._find_kubelet_socket()
@@ -132,13 +132,13 @@ class KubeletRegistration:
                 return
 
     async def _wait_until_lost(self, kubelet: tuple[int, int], socket: Path) -> None:
-        """Look at kubelet's socket and ours until this registration counts no more."""
+        """Check kubelet's socket and ours until this registration is lost."""
         heard_at, self._must_register_again = time.monotonic(), False
         while not self._must_register_again:
             await asyncio.sleep(POLL_SECONDS)
             now = self._find_kubelet_socket()
             if now is None:
-                continue  # between two kubelets there is none; the next one makes its socket
+                continue  # between two kubelets there is none; the next one creates its socket
             if now != kubelet or not os.path.exists(socket):  # noqa: ASYNC240, PTH110 - one stat of a tmpfs
                 log.info("kubelet restarted socket=%s", socket.name)
                 return
@@ -159,7 +159,7 @@ class KubeletRegistration:
         return True
 
     def _stat_kubelet_socket(self) -> tuple[int, int]:
-        """Which socket kubelet has now."""
+        """The identity of kubelet's current socket."""
         try:
             found = os.stat(self._kubelet_socket)  # noqa: PTH116 - no Path is made twice a second
         except OSError as error:

@@ -1,7 +1,7 @@
 """Detects NVIDIA's DRA driver on this node: it gives cards to claims that neither kubelet's plugins nor the ledger count.
 
-Its ResourceSlices name the cards by uuid. If one of ours is among them, the node offers none, as with NVIDIA's device plugin;
-otherwise a claim and a pod could have the same card. We know of no such driver for clusters without resource.k8s.io/v1.
+Its ResourceSlices name the cards by uuid. If one of ours is among them, the node offers no cards, as with NVIDIA's device plugin;
+otherwise a claim and a pod could get the same card. We know of no such driver for clusters without resource.k8s.io/v1.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ log = logging.getLogger(__name__)
 
 DRA_DRIVER: Final = "gpu.nvidia.com"
 UUID_ATTRIBUTES: Final = ("uuid", "parentUUID")
-"""Of a GPU or an instance of one; with the driver's name in front, too. An instance takes its GPU from us."""
+"""Attributes with the uuid of a GPU, or of an instance's GPU, also prefixed by the driver's name. An instance claims its GPU."""
 CHECK_INTERVAL_SECONDS = 120.0
-"""A driver that is installed is noticed within so long. Each look is a list of one node's slices, out of the API server's cache."""
+"""A new driver is noticed within this time. Each check lists one node's slices, from the API server's cache."""
 CALL_SECONDS = 10.0
 CURE = (
     "set resources.gpus.enabled=false in that driver's chart, or keep its kubelet plugin off this node; or name the cards of "
@@ -49,19 +49,19 @@ class ResourceSliceCheck:
         self._reported = ""
 
     async def run(self) -> None:
-        """Look once the node's cards are known, and now and then; until cancelled."""
+        """Check as soon as the node's cards are known, and then periodically, until cancelled."""
         async for advertised in self._advertisement.watch_changes():
             if advertised.cards:
                 break
         while True:
             try:
                 await self.check_slices()
-            except Exception:  # what a driver writes there stops no later look
+            except Exception:  # whatever a driver writes there must not stop later checks
                 log.exception("resource slices not checked")
             await asyncio.sleep(CHECK_INTERVAL_SECONDS * random.uniform(0.8, 1))  # noqa: S311 - spreads load, hides nothing
 
     async def check_slices(self) -> None:
-        """One look. What it cannot see leaves the node as it was."""
+        """Check once. When the slices cannot be listed, the node stays as it was."""
         try:
             slices = await self._api.list_resource_slices(
                 node=self._node, driver=DRA_DRIVER, timeout_seconds=CALL_SECONDS
@@ -90,14 +90,14 @@ class ResourceSliceCheck:
             self._warn_once(str(error))
 
     def _warn_once(self, error: str) -> None:
-        """Once, until there is another cause or none."""
+        """Log the error once, until it changes or goes away."""
         if error != self._reported:
             log.warning("resource slices not checked error=%s", error)
         self._reported = error
 
 
 def _list_uuids(slices: Iterable[ResourceSliceObject]) -> set[str]:
-    """Of all devices of that driver, and of the GPUs that they are instances of."""
+    """The uuids of all devices of that driver, and of the GPUs that they are instances of."""
     return {
         value
         for each in slices

@@ -3,8 +3,8 @@
     discovery --cards--> host limits <--question-- vrampack-hook <-- container runtime
                          host limits --> host containers (by cgroup; files in /run) , back end
 
-Limits are enforced by `native` where the driver can, else by `kmod` where the kernel module is, else by `preload`, whose
-library the hook mounts. Until the back end has started no container with a limit may start: it waits a moment, and is told why.
+Limits are enforced by `native` if the driver can, else by `kmod` if the kernel module is there, else by `preload`, whose library
+the hook mounts. Until the back end has started no container with a limit may start: it waits a moment, and is told why.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from vrampack.cards.node import CardFacts
 log = logging.getLogger(__name__)
 
 MEASURE_SECONDS = 15.0
-"""A scrape interval that is usual."""
+"""A usual scrape interval."""
 SWEEP_SECONDS = 5.0
-"""Containers that ended are forgotten within so long; a new one that needs their memory looks for itself first."""
+"""Ended containers are forgotten within this time; a new one that needs their memory checks for itself first."""
 RESTORE_WAIT_SECONDS = 3.0
-"""A container that is made while the agent starts waits so long; the hook is answered within 4 s (limits/hook_server.py)."""
+"""How long a container waits that is created while the agent starts; the hook is answered within 4 s (limits/hook_server.py)."""
 _MIB = 1024 * 1024
 
 
@@ -100,10 +100,10 @@ class StandaloneAgent:
         self._limits_problem = ""
         """Why the back end cannot enforce a new limit now."""
         self._host_limits: HostLimits | None = None
-        """None until limits can be enforced: no container with one may start."""
+        """None until limits can be enforced: until then no container with a limit may start."""
         self._used_by_card: Mapping[str, int] = {}
         self._container_usage: Mapping[tuple[str, str, str], UsageTotals] | None = None
-        """By key, id and card; None while nothing was measured."""
+        """Totals by container key, id and card; None while nothing was measured."""
         metrics.register_snapshot(self._take_snapshot)
 
     async def run(self) -> None:
@@ -126,7 +126,7 @@ class StandaloneAgent:
         log.info("stopped")
 
     def stop(self) -> None:
-        """Begin a clean stop; what containers hold stays, and the next agent knows it."""
+        """Begin a clean stop. Containers keep what they hold, and the next agent knows about it."""
         self._stopping.set()
 
     def find_unready_reason(self) -> str:
@@ -169,7 +169,7 @@ class StandaloneAgent:
 
     async def _start_back_end(self) -> BackEnd:
         """Raises `ImpossibleBackEndError` also where limits could only be watched, and `OSError`."""
-        # The hook is how a container gets here at all; the toolkit's does not read our variables.
+        # Only our hook reports containers; the toolkit's does not read our variables.
         capabilities = replace(self._context.detect_capabilities(), toolkit=ToolkitState.ABSENT, has_hook=True)
         selection = self._enforcement.select(capabilities)
         if not selection.row.is_enforcing:
@@ -209,7 +209,7 @@ class StandaloneAgent:
                 self._metrics.driver_errors.inc()
                 log.debug("usage not measured error=%s", error)
                 self._used_by_card, self._container_usage = {}, None
-            except Exception:  # what is measured has names that tenants choose: one of them stops no later measurement
+            except Exception:  # tenants choose the names in it: a bad one must not end the measurements
                 log.exception("usage not measured")
                 self._used_by_card, self._container_usage = {}, None
             await asyncio.sleep(MEASURE_SECONDS)
@@ -224,7 +224,7 @@ class StandaloneAgent:
         return {key: UsageTotals(used_bytes, 0, 0) for key, used_bytes in used.items()}
 
     def _build_limits_status(self) -> LimitsStatus:
-        """For `/limits`; a container is its engine's id, and its uid our own."""
+        """The status for `/limits`, with containers by their engine's id, and our own key as the uid."""
         return build_limits_status(
             self._host,
             self._enforcement,
@@ -234,7 +234,7 @@ class StandaloneAgent:
         )
 
     def _take_snapshot(self) -> AgentSnapshot:
-        """For the page of metrics."""
+        """The snapshot for the metrics page."""
         cards, accounting = self._discovery.cards, self._enforcement.accounting
         return AgentSnapshot(
             cards=tuple(
@@ -256,7 +256,7 @@ class StandaloneAgent:
         return -(-self._host_containers.sum_limits_mib(card.uuid or "") * card.units // card.memory_mib)
 
     def _container_samples(self, cards: Iterable[CardFacts]) -> Iterable[ContainerSample]:
-        """By limit, so that a container that uses nothing is there as well."""
+        """One sample for each limit, so that a container that uses nothing has one too."""
         index = {card.uuid: card.index for card in cards}
         accounting = self._enforcement.accounting
         totals = accounting.list_usage_totals() if accounting is not None else self._container_usage

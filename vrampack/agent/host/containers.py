@@ -2,10 +2,10 @@
 
 A container is identified by its cgroup: the runtime names it at the start, and /proc names it when one of its processes asks. It
 has ended when no process is left in that cgroup. Each has a small file in a folder below /run, written before it may start and
-read by the next agent: a limit that was given stays, whatever the container, its bundle or the cards say by then. A reboot
-empties /run, and ends cgroups too.
+read by the next agent: a granted limit stays, whatever the container, its bundle or the cards say by then. A reboot empties
+/run, and ends cgroups too.
 
-The limits on one card add up to at most its memory: more is refused, with the list of who holds what.
+The limits on one card add up to at most its memory: more is refused, with the list of the holders.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class HostContainer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     v: int
     id: str
     hierarchy: str
-    """`unified`, or a v1 hierarchy's name: of which `cgroup` is a path."""
+    """`unified`, or the name of the v1 hierarchy in which `cgroup` is a path."""
     cgroup: str
     limits: dict[str, int]
     """MiB by uuid of the card."""
@@ -43,12 +43,12 @@ class HostContainer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 
     @property
     def key(self) -> str:
-        """One per cgroup. Runtimes have namespaces of their own: two may have containers of one id."""
+        """Unique for each cgroup. The id is not: each runtime has its own namespace of ids."""
         return hashlib.sha256(f"{self.hierarchy}:{self.cgroup}".encode()).hexdigest()[:KEY_DIGITS]
 
     @property
     def owner(self) -> CgroupOwner:
-        """As the back ends know containers."""
+        """The container as the back ends know it."""
         return CgroupOwner(self.key, self.id[:64])
 
     def __str__(self) -> str:
@@ -92,7 +92,7 @@ class HostContainers:
         return None if owner is None else self._containers.get(owner.pod_uid)
 
     def add_container(self, container: HostContainer, cards: Iterable[CardFacts]) -> None:
-        """Count it and write it down. Raises `LimitError` when its cgroup is another's, or a card has not so much left."""
+        """Count it and write its file. Raises `LimitError` when another container has its cgroup, or a card has too little left."""
         present = self._containers.get(container.key)
         if present is not None and present.id != container.id:
             text = (
@@ -138,7 +138,7 @@ class HostContainers:
         return Unresolved.UNKNOWN_OWNER if found is None else ResolvedContainer(found.owner.container_id, found.limits)
 
     def resolve_leftover(self, owner: CgroupOwner | None) -> ResolvedContainer | Unresolved:
-        """It keeps the limit that it was given."""
+        """A leftover keeps its limit."""
         return self.resolve_container(owner)
 
     def is_gone(self, pod_uid: str) -> bool:
@@ -148,13 +148,13 @@ class HostContainers:
         return sum(each.limits.get(uuid, 0) for each in self._containers.values())
 
     def find_process_owner(self, pid: int, proc: Path = PROC) -> CgroupOwner | None:
-        """The container in whose cgroup, or below it, the process is; None outside of all, and when it has ended."""
+        """The container in whose cgroup, or below it, the process is; None if there is none, or the process has ended."""
         cgroups = {(each.hierarchy, each.cgroup): each for each in self._containers.values()}
         found = (cgroups[place] for place in _list_ancestors(list_process_cgroups(pid, proc)) if place in cgroups)
         return next((each.owner for each in found), None)
 
     def _check_capacity(self, container: HostContainer, card: CardFacts) -> None:
-        """Whether the card has so much left; the largest holder is named first."""
+        """Raises `LimitError` unless the card has enough left; the error names the largest holder first."""
         uuid = card.uuid or ""
         asked = container.limits.get(uuid, 0)
         others = [each for each in self.list_containers() if each.key != container.key and uuid in each.limits]
@@ -182,7 +182,7 @@ class HostContainers:
 
 
 def _list_ancestors(cgroups: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Hierarchy and path of what /proc/PID/cgroup names, each followed by its parents up to the root."""
+    """Hierarchy and path of each cgroup in /proc/PID/cgroup, followed by its parents up to the root."""
     for controllers, path in cgroups:
         for name in controllers.split(","):
             hierarchy = name.removeprefix("name=") or "unified"

@@ -23,10 +23,10 @@ CARD_UNITS = "ALIYUN_COM_GPU_MEM_DEV"
 VISIBLE_DEVICES = "ALIYUN_COM_GPU_VISIBLE_DEVICES"
 WEIGHT = "ALIYUN_COM_GPU_SCHD_WEIGHT"
 VARIABLES = (CONTAINER_UNITS_VARIABLE, CARD_UNITS, VISIBLE_DEVICES, WEIGHT, DISABLE_VARIABLE)
-"""All that is read; `shim/hook/variables.c` sends the same."""
+"""All variables that are read; `shim/hook/variables.c` sends the same."""
 MAX_WEIGHT = 16
 _MAX_QUOTED = 60
-"""So much of a value is repeated in a refusal."""
+"""How much of a value a refusal repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ class HostRequest:
     units: int
     card_units: int
     cards: tuple[str, ...] = ()
-    """Indices or UUIDs; empty where none is named."""
+    """Indices or UUIDs; empty if none is named."""
     weight: int | None = None
 
 
 def parse_environment(env: Sequence[str]) -> HostRequest | None:
-    """What these `NAME=value` ask for; None for a container that switched its limit off. An empty value is none."""
+    """The request in these `NAME=value`; None for a container that switched its limit off. An empty value counts as unset."""
     values = _read_values(env)
     if _is_disabled(values.get(DISABLE_VARIABLE, "")):
         return None
@@ -67,12 +67,12 @@ def parse_environment(env: Sequence[str]) -> HostRequest | None:
 
 
 def compute_limits_mib(request: HostRequest, cards: Sequence[CardFacts]) -> dict[str, int]:
-    """MiB by uuid, of each card that the wish names. `cards` are those of this host."""
+    """MiB by uuid, for each card that the request names. `cards` are those of this host."""
     return {card.uuid or "": _compute_limit_mib(request, card) for card in _select_cards(request, cards)}
 
 
 def _read_values(env: Sequence[str]) -> dict[str, str]:
-    """By name. A repeated one is refused: programs differ about which one counts."""
+    """The values by name. A repeated variable is refused: programs differ about which one counts."""
     values: dict[str, str] = {}
     for entry in env:
         name, _, value = entry.partition("=")
@@ -119,7 +119,7 @@ def _parse_cards(value: str) -> tuple[str, ...]:
 
 
 def _select_cards(request: HostRequest, cards: Sequence[CardFacts]) -> tuple[CardFacts, ...]:
-    """In the wish's order; a card that is named by index and by UUID is one card."""
+    """The cards in the request's order; a card that is named both by index and by UUID counts once."""
     if not request.cards and len(cards) != 1:
         raise LimitError(
             f"{VISIBLE_DEVICES} is not set: this host has {len(cards)} cards, {_format_cards(cards)}; name some"

@@ -1,4 +1,4 @@
-"""The hook's questions on a host without Kubernetes: the limit is what the container's own environment asks for.
+"""Answers the hook on a host without Kubernetes: the limit is what the container's own environment asks for.
 
 This module does not handle pods. It refuses a container whose annotations or cgroup show that it belongs to a pod: then this
 agent was started on a Kubernetes node by mistake, and a pod's environment is not trusted.
@@ -39,7 +39,7 @@ class HostLimits:
         self._has_logged_weight = False
 
     async def restore_limits(self) -> None:
-        """Apply the limits of containers that run already."""
+        """Apply the limits of containers that are running already."""
         for container in self._containers.list_containers():
             try:
                 await self._back_end.apply(Scope.CONTAINER, self._make_target(container), container.limits)
@@ -49,7 +49,7 @@ class HostLimits:
             log.info("limit restored container=%s mib=%s", container, _format_limits(container))
 
     async def apply_limit(self, question: HookQuestion) -> str:
-        """Returns the folder to mount. Raises `LimitError` for a container that may not start."""
+        """Apply the limit. Returns the folder to mount. Raises `LimitError` for a container that may not start."""
         _check_is_host_container(question)
         request = parse_environment(question.env)
         if request is None:
@@ -79,7 +79,7 @@ class HostLimits:
         return self._back_end.hook_mount
 
     async def release_ended_containers(self) -> None:
-        """Release what containers held that are gone."""
+        """Release what ended containers held."""
         for container in self._containers.remove_ended():
             try:
                 await self._back_end.release(LimitTarget(container.key, "", container.id))

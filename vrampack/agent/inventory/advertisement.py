@@ -1,4 +1,4 @@
-"""What the node offers now: a single value that discovery writes and that kubelet, the API server and the fence are given."""
+"""What the node offers now: a single value that discovery writes, for kubelet, the API server and the fence."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from vrampack.cards.node import CardFacts
 
 @dataclass(frozen=True, slots=True)
 class Advertised:
-    """The cards of the node, and why none of them is given to new pods."""
+    """The cards of the node, and the problem, if any, that keeps them from new pods."""
 
     cards: tuple[CardFacts, ...] = ()
     problem: str = ""
-    """Empty without a problem. With one every card is shown as unhealthy: running containers go on, new ones do not start."""
+    """Empty if there is none. With one, every card is shown as unhealthy: running containers go on, new ones do not start."""
     is_discovered: bool = False
-    """Whether discovery said anything yet."""
+    """Whether discovery has reported anything yet."""
     is_list_too_long: bool = False
-    """Whether kubelet could not even be told of these cards as unhealthy ones."""
+    """Whether kubelet could not take the list of these cards even as unhealthy ones."""
 
     @property
     def published_cards(self) -> tuple[CardFacts, ...]:
@@ -30,12 +30,12 @@ class Advertised:
 
     @property
     def listed_cards(self) -> tuple[CardFacts, ...]:
-        """Those of which kubelet gets the devices. A list that is too long would end the stream, again and again."""
+        """The cards whose devices kubelet gets. A list that is too long would end the stream again and again."""
         return () if self.is_list_too_long else self.published_cards
 
 
 class Advertisement:
-    """Holds the present offer and wakes those who wait for another."""
+    """Holds the current offer and wakes the tasks that wait for a change."""
 
     def __init__(self, *, find_list_problem: Callable[[tuple[CardFacts, ...]], str]) -> None:
         self._find_list_problem = find_list_problem
@@ -47,14 +47,14 @@ class Advertisement:
         self._changed = asyncio.Event()
 
     def update_cards(self, cards: tuple[CardFacts, ...], problem: str) -> None:
-        """Discovery's word: all cards of the node, and what is wrong with the driver."""
+        """Discovery's result: all cards of the node, and what is wrong with the driver."""
         self._cards = cards
         self._is_discovered = True
         self._problems["list"] = self._find_list_problem(cards)
         self.block("driver", problem)
 
     def block(self, source: str, problem: str) -> None:
-        """Set one part's reason to keep all cards from new pods; an empty one takes it back."""
+        """Set one source's reason to keep all cards from new pods; an empty one withdraws it."""
         self._problems[source] = problem
         problems = "; ".join(filter(None, self._problems.values()))
         made = Advertised(self._cards, problems, self._is_discovered, is_list_too_long=bool(self._problems["list"]))
@@ -64,7 +64,7 @@ class Advertisement:
             changed.set()
 
     async def watch_changes(self) -> AsyncIterator[Advertised]:
-        """The present offer, and then each one that is shown differently."""
+        """The current offer, and then each one that looks different to kubelet or the API server."""
         last: Advertised | None = None
         while True:
             changed = self._changed

@@ -1,4 +1,4 @@
-"""What happens to cards, as events of the node and as counts."""
+"""Records what happens to cards, as events of the Node and in metrics."""
 
 from __future__ import annotations
 

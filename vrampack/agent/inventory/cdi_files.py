@@ -14,8 +14,8 @@ import yaml
 CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
 OUR_PREFIX = "vrampack-"
 _OUR_FILE = re.compile(r"\.?vrampack-(?:[0-9a-f]{32}|probe)\.(?:json|tmp)")
-"""How our own specs are called (`cdi/spec_folder.py`). They are not read here: who waits until the runtime has read one would
-take this reading for the runtime's."""
+"""The file names of our own specs (`cdi/spec_folder.py`). They are not read here: the watch that waits until the runtime has
+read one would mistake this process for it."""
 MAX_FILE_BYTES = 4 << 20
 """A CDI file of 16 cards has about 100 KB; a larger file is not read."""
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def read_cdi_documents(folders: Iterable[Path] = CDI_FOLDERS) -> Iterator[Document]:
-    """All CDI files there that are not ours, in the order of their names."""
+    """All CDI files in these folders that are not ours, sorted by name."""
     for folder in folders:
         for path in sorted(path for path in folder.glob("*") if path.suffix in {".json", ".yaml", ".yml"}):
             if not is_spec_of_ours(path.name):
@@ -33,7 +33,7 @@ def read_cdi_documents(folders: Iterable[Path] = CDI_FOLDERS) -> Iterator[Docume
 
 
 def is_spec_of_ours(file_name: str) -> bool:
-    """By the name of the file, also of one that is half written."""
+    """Whether the file name is that of a spec of ours, even half written."""
     return file_name.startswith((OUR_PREFIX, ".")) and _OUR_FILE.fullmatch(file_name) is not None
 
 
@@ -60,5 +60,5 @@ def _read_text(path: Path) -> str:
 
 
 def list_mappings(value: object) -> Iterator[Document]:
-    """The mappings in a list; none where the value is something else."""
+    """The mappings in a list; none if the value is something else."""
     return (item for item in (value if isinstance(value, list) else ()) if isinstance(item, dict))

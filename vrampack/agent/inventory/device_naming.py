@@ -1,4 +1,4 @@
-"""How cards are named to this node's container runtime: by uuid, or by CDI where NVIDIA's files name all of them."""
+"""How cards are named to this node's container runtime: by uuid, or by CDI if NVIDIA's files name all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vrampack.cards.well_known import CDI_KIND
 
 
 def choose_device_naming(setting: Literal["auto", "uuid", "cdi"], cards: Iterable[CardFacts]) -> DeviceNaming:
-    """`setting` is `devices` of the configuration."""
+    """Choose by the configuration's `devices`, the setting."""
     if setting == "auto":
         return "uuid" if _list_cards_without_cdi(cards) else "cdi"
     return setting
@@ -30,7 +30,7 @@ def find_cdi_problem(setting: Literal["auto", "uuid", "cdi"], cards: Iterable[Ca
 
 
 def list_cdi_devices(folders: Sequence[Path] = CDI_FOLDERS) -> frozenset[str]:
-    """What the CDI files of NVIDIA's kind name: uuids of cards, and whatever else."""
+    """The device names in CDI files of NVIDIA's kind: uuids of cards, and others."""
     ours = (document for document in read_cdi_documents(folders) if document.get("kind") == CDI_KIND)
     return frozenset(str(device.get("name")) for document in ours for device in list_mappings(document.get("devices")))
 

@@ -1,7 +1,7 @@
 """Watches the node's cards: which exist, and whether each may be given out. It reports only changes.
 
-`step` makes one round (the list of cards, one check of each), `hear` waits once for the driver's own reports; `run` does
-both for ever. A driver that fails or hangs takes no card off the list: after some failed rounds they are unhealthy.
+`refresh_cards` makes one round (list the cards, check each once), `read_xids` waits once for the driver's own reports; `run`
+does both until cancelled. A driver that fails or hangs takes no card off the list: after some failed rounds all are unhealthy.
 `known_cards.py` says what happens to cards that are no longer there.
 """
 
@@ -40,20 +40,20 @@ class DiscoverySettings:
 
     unit_mib: int = DEFAULT_UNIT_MIB
     units_per_card: Mapping[str, int] = field(default_factory=dict)
-    """Units by model, for models whose memory does not divide as one would have it. Any usual spelling of the model."""
+    """Units by model, for models whose memory does not divide evenly. Any usual spelling of the model works."""
     include: frozenset[str] = frozenset()
-    """Only these, when there are any: uuids of cards, or of GPUs for all their instances."""
+    """If not empty, only these are ours: uuids of cards, or of GPUs for all their instances."""
     exclude: frozenset[str] = frozenset()
-    """Not these: another plugin gives them out."""
+    """These are not ours: another plugin has them."""
     check_seconds: float = 5
     fail_after_checks: int = 3
-    """This many failed checks in a row make a card unhealthy: one call may fail for passing reasons."""
+    """This many failed checks in a row make a card unhealthy: a single call may fail for a transient reason."""
     recover_after_checks: int = 3
     xids: XidRules = field(default_factory=XidRules)
 
 
 def build_discovery_settings(settings: AgentConfiguration) -> DiscoverySettings:
-    """As the configuration has it."""
+    """The settings of discovery, out of the agent's configuration."""
     health = settings.health
     return DiscoverySettings(
         unit_mib=settings.unit_mib,
@@ -112,7 +112,7 @@ class Discovery:
     ) -> None:
         """`is_card_held(uuid)`: whether a live pod of this node holds units of that card.
 
-        `on_xid` is told each report of the driver, `on_driver_error` of each look at the cards that it did not answer.
+        `on_xid` is called with each error that the driver reports, `on_driver_error` for each unanswered check.
         """
         self._driver = driver
         self._settings = settings
@@ -123,16 +123,16 @@ class Discovery:
         self._on_driver_error = on_driver_error
         self._verdicts = verdicts or VerdictBook()
         self._conditions: dict[str, GpuCondition] = {}
-        """What NVML said of each GPU at the last look."""
+        """What NVML said about each GPU at the last check."""
         self._sleep = sleep
         self._known_cards: dict[str, KnownCard] = {}
         self._failed_lists = 0
         self._is_discovered = False
-        """Whether it is known what is there, if only that there is nothing: before that, nothing is published."""
+        """Whether the cards are known, even if there are none: before that, nothing is published."""
         self._published: tuple[CardFacts, ...] | None = None
         self._problem = ""
         self._published_problem = ""
-        """While there are no cards: why."""
+        """Why there are no cards, while there are none."""
         self._is_outdated = False
         self._is_driver_absent = False
         self._driver_version = ""
@@ -140,7 +140,7 @@ class Discovery:
 
     @property
     def cards(self) -> tuple[CardFacts, ...]:
-        """As they are to be published; empty before the first `refresh_cards` that said "changed"."""
+        """The cards to publish; empty until `refresh_cards` first returns true."""
         return self._published or ()
 
     @property
@@ -150,7 +150,7 @@ class Discovery:
 
     @property
     def is_outdated(self) -> bool:
-        """The driver was exchanged under this process: a restart of the container brings the library that fits it."""
+        """Whether the driver was replaced under this process: a restart of the container brings the library that fits it."""
         return self._is_outdated
 
     @property
@@ -165,7 +165,7 @@ class Discovery:
 
     @property
     def gpus(self) -> Mapping[str, Gpu]:
-        """What the driver says of each card, by uuid."""
+        """What the driver says about each card, by uuid."""
         return {uuid: known.gpu for uuid, known in self._known_cards.items()}
 
     @property
@@ -179,7 +179,7 @@ class Discovery:
         return self._has_confidential_computing
 
     async def run(self, on_cards_changed: Callable[[], None]) -> None:
-        """Look and listen until cancelled; `on_cards_changed` is called when `cards` has changed, or why there are none."""
+        """Check cards and read XIDs until cancelled; calls `on_cards_changed` when `cards`, or why there are none, changed."""
         await self._verdicts.wait_until_restored()
         if await self.refresh_cards():
             on_cards_changed()
@@ -188,7 +188,7 @@ class Discovery:
             tasks.create_task(self._read_xids_forever(on_cards_changed))
 
     async def refresh_cards(self) -> bool:
-        """One look at everything. Whether `cards` is another list now, or empty for another reason."""
+        """List and check all cards once. Returns whether `cards`, or the reason why it is empty, changed."""
         try:
             inventory = await self._driver.list_gpus()
         except DriverError as error:
@@ -205,7 +205,7 @@ class Discovery:
         return self._update_published()
 
     async def read_xids(self) -> bool:
-        """One wait for what the driver reports. Whether `cards` is another list now."""
+        """Wait once for the driver's reports. Returns whether `cards` changed."""
         for xid in await self._driver.wait_for_xids(self._settings.check_seconds):
             self._apply_xid(xid)
         return self._update_published()
@@ -221,12 +221,12 @@ class Discovery:
             try:
                 if await self.read_xids():
                     on_cards_changed()
-            except DriverError as error:  # its cards are judged by their checks meanwhile
+            except DriverError as error:  # until it works again, only the checks judge the cards
                 log.debug("driver events not read error=%s", error)
                 await self._sleep(self._settings.check_seconds)
 
     def _record_list_failure(self, error: DriverError) -> None:
-        """The driver did not even list its cards: each of them failed a check."""
+        """The driver did not even list its cards: this counts as a failed check of each."""
         self._on_driver_error()
         self._failed_lists += 1
         self._is_outdated = error.is_outdated
@@ -238,7 +238,7 @@ class Discovery:
             self._update_health(uuid, error)
 
     def _merge_inventory(self, inventory: GpuInventory) -> Collection[str]:
-        """Keep the list in step with the driver's; returns the cards that are there and can be checked."""
+        """Update the known cards from the driver's list; returns the cards that are there and can be checked."""
         found = {gpu.uuid: gpu for gpu in inventory.gpus if self._is_selected(gpu)}
         self._verdicts.drop_healed_absent(found)  # first: a new card of the same GPU would take over what was healed
         for gpu in found.values():
@@ -262,7 +262,7 @@ class Discovery:
         return found.keys()
 
     def _mark_missing(self, known: KnownCard, inventory: GpuInventory) -> None:
-        """A card that is not listed any more: `known_cards.py` has the rule."""
+        """Handle a card that is no longer listed; `known_cards.py` has the rule."""
         gpu, was_cut = known.gpu, is_repartitioned(known.gpu, inventory)
         if was_cut and not self._is_card_held(gpu.uuid):
             del self._known_cards[gpu.uuid]
@@ -275,7 +275,7 @@ class Discovery:
         self._known_cards[gpu.uuid] = KnownCard(gpu, known.health.mark_unhealthy(reason), is_missing=True)
 
     async def _check_cards(self, uuids: Collection[str]) -> None:
-        """One card that hangs keeps no other from its check."""
+        """Check the cards at once, so that one that hangs does not delay the others."""
         outcomes = await asyncio.gather(*(self._check_card(uuid) for uuid in uuids))
         for uuid, error in zip(uuids, outcomes, strict=True):
             self._update_health(uuid, error)
@@ -288,7 +288,7 @@ class Discovery:
         return None
 
     async def _read_conditions(self, uuids: Collection[str]) -> None:
-        """Of the GPUs of these cards. One that cannot be read says nothing, until the next look."""
+        """Read the condition of these cards' GPUs. One that cannot be read counts as unknown until the next round."""
         gpus = sorted({self._known_cards[uuid].gpu_uuid for uuid in uuids})
         found = await asyncio.gather(*(self._read_condition(uuid) for uuid in gpus))
         self._conditions = dict(zip(gpus, found, strict=True))
@@ -335,7 +335,7 @@ class Discovery:
                 continue
             condition = self._conditions.get(known.gpu_uuid, GpuCondition())
             verdict = self._verdicts.judge_xid(xid.number, advice, condition, self._driver_version)
-            if verdict is None or xid.uuid is None:  # what may be about any card is no verdict on each
+            if verdict is None or xid.uuid is None:  # an XID that may be about any card is not a verdict on each
                 self._set_health(uuid, known.health.mark_unhealthy(f"XID {xid.number}"))
             else:
                 reason = f"XID {xid.number}: {ACTION_TEXTS[verdict.action]}"
@@ -394,6 +394,6 @@ class Discovery:
 
 
 def _normalize_model(model: str) -> str:
-    """One model, however it is written: `Tesla T4`, `NVIDIA T4`, `tesla-t4`, `T4`."""
+    """The same text for all spellings of a model: `Tesla T4`, `NVIDIA T4`, `tesla-t4`, `T4`."""
     words = re.split(r"[\s_-]+", model.strip().casefold())
     return "-".join(word for word in words if word not in _VENDOR)

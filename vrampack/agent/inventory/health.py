@@ -1,4 +1,4 @@
-"""Whether one card may be given out: what the driver reported of it, and what its checks said. Pure.
+"""Whether one card may be given out, by what the driver reported about it and by its checks. Pure.
 
 ```
             an XID without advice, lost, or N failed checks
@@ -24,13 +24,13 @@ from vrampack.cards.node import CardVerdict
 
 @dataclass(frozen=True, slots=True)
 class CardHealth:
-    """One card's. A healthy card has no reason."""
+    """The health of one card. A healthy card has no reason."""
 
     reason: str = ""
     failed_checks: int = 0
-    """In a row, while healthy."""
+    """Failed checks in a row, while healthy."""
     clean_checks: int = 0
-    """In a row, while unhealthy."""
+    """Clean checks in a row, while unhealthy."""
     verdict: CardVerdict | None = None
     """What lasts."""
 
@@ -39,24 +39,24 @@ class CardHealth:
         return not self.reason
 
     def mark_unhealthy(self, reason: str) -> CardHealth:
-        """Unhealthy at once. The first reason stays until the card heals: what follows is its consequence."""
+        """Unhealthy at once. The first reason stays until the card heals: later ones are its consequences."""
         return CardHealth(self.reason or reason, verdict=self.verdict)
 
     def mark_out(self, reason: str, verdict: CardVerdict) -> CardHealth:
-        """Out of use until a repair. Of several verdicts the gravest counts, with its reason."""
+        """Out of use until it is repaired. Of several verdicts the gravest counts, with its reason."""
         merged = merge_verdicts(self.verdict, verdict)
         return CardHealth(reason if merged is verdict else self.reason, verdict=merged)
 
     def record_failed_check(self, reason: str, *, max_failures: int) -> CardHealth:
-        """A check failed: one does not mean much, `max_failures` in a row make it unhealthy."""
+        """A check failed: `max_failures` in a row make the card unhealthy."""
         if not self.is_healthy or self.failed_checks + 1 >= max_failures:
             return self.mark_unhealthy(reason)
         return replace(self, failed_checks=self.failed_checks + 1)
 
     def record_clean_check(self, *, required_checks: int, is_repaired: bool = False) -> CardHealth:
-        """A check was clean: after `required_checks` in a row the card is as good as new.
+        """A check was clean: `required_checks` in a row make the card healthy.
 
-        Of a card that is out by a verdict only those count at which there was evidence of its repair.
+        If the card is out by a verdict, only checks with evidence of its repair count.
         """
         if self.verdict is not None and not is_repaired:
             return replace(self, clean_checks=0)

@@ -1,4 +1,4 @@
-"""Which cards this node has, had, and how they are: what discovery publishes, as values. Pure.
+"""Which cards this node has or had, and their health: the values that discovery publishes. Pure.
 
 **A card that is no longer there.** Pods hold units on it, and a pod whose card its node does not list counts on *every*
 card of the node (`vrampack/cards/holding.py`). So:
@@ -6,12 +6,12 @@ card of the node (`vrampack/cards/holding.py`). So:
 * A GPU that the driver no longer lists stays listed, unhealthy, with its units, until the agent restarts: its pods keep
   their units where they are, nothing new is placed there, and people see what is missing. If it comes back it heals
   as any card does.
-* What a re-cut took away (a MIG instance, or a GPU that was switched into MIG mode) will never come back under its
+* A card that a repartition removed (a MIG instance, or a GPU that was switched into MIG mode) never comes back under its
   uuid. It stays listed, unhealthy, only while a pod of this node still holds it, and is then dropped.
-* A restarted agent knows only what the driver lists. A pod on a missing card then counts everywhere: safe, and over when
-  the pod is gone.
+* A restarted agent knows only what the driver lists. A pod on a missing card then counts on every card, which is safe and
+  lasts until the pod is gone.
 
-An index belongs to the card that the driver gives it to; a missing card whose index is taken gets a free one from the top.
+An index belongs to the card that the driver gives it to; a missing card whose index is taken gets the highest free one.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class KnownCard:
     gpu: Gpu
     health: CardHealth = field(default_factory=CardHealth)
     is_missing: bool = False
-    """The driver no longer lists it."""
+    """Whether the driver no longer lists it."""
 
     @property
     def gpu_uuid(self) -> str:
-        """Of the GPU, also where the card is an instance of it."""
+        """The uuid of the GPU, even if the card is an instance of it."""
         return self.gpu.mig_parent or self.gpu.uuid
 
 
 def is_repartitioned(gpu: Gpu, inventory: GpuInventory) -> bool:
-    """Whether a card that is no longer listed was removed by a new partitioning, as opposed to lost."""
+    """Whether a card that is no longer listed was removed by a repartition, as opposed to lost."""
     if gpu.uuid in inventory.mig_gpus:
         return True
     there = inventory.mig_gpus | {card.uuid for card in inventory.gpus}
@@ -49,7 +49,7 @@ def is_repartitioned(gpu: Gpu, inventory: GpuInventory) -> bool:
 
 
 def is_affected(gpu: Gpu, xid: Xid) -> bool:
-    """Whether that error is about this card. One that names no GPU is about all of them."""
+    """Whether the error is about this card. One that names no GPU may be about any."""
     if xid.uuid is None or gpu.uuid == xid.uuid:
         return True
     if gpu.mig_parent != xid.uuid:
@@ -59,7 +59,7 @@ def is_affected(gpu: Gpu, xid: Xid) -> bool:
 
 
 def list_card_facts(known_cards: Iterable[KnownCard], units_by_uuid: Mapping[str, int]) -> tuple[CardFacts, ...]:
-    """The cards as they are published, by index; `units` by uuid."""
+    """The cards to publish, sorted by index."""
     here = [(card.gpu.index, card) for card in known_cards if not card.is_missing]
     missing = sorted((card for card in known_cards if card.is_missing), key=lambda card: card.gpu.uuid)
     taken = {index for index, _ in here}

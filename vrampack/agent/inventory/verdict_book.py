@@ -1,7 +1,7 @@
-"""The verdicts on a node's cards: which there are, also on cards that are not listed now, and which an operator ended.
+"""The verdicts on a node's cards, including cards that are not listed now, and the heals by which operators end them.
 
-A verdict is about a GPU more than about a card: a card that appears on a GPU with a verdict (another MIG instance, or the whole
-GPU again) takes it over.
+A verdict is about a GPU rather than a card: a card that appears on a GPU with a verdict (another MIG instance, or the whole
+GPU again) inherits it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def read_boot_id(path: Path = BOOT_ID) -> str:
-    """Another one after each boot of the machine, the same in every container of it; empty when it cannot be read."""
+    """An id that changes with each boot and is the same in every container; empty when it cannot be read."""
     try:
         return path.read_text().strip()
     except OSError:
@@ -53,7 +53,7 @@ class VerdictBook:
         return tuple(self._absent[uuid] for uuid in sorted(self._absent))
 
     def follow_node(self, read_heals: Callable[[], Mapping[str, CardHeal]]) -> None:
-        """The Node keeps the verdicts: no card is checked until `restore`. `read_heals` gives the operators' heals, by uuid."""
+        """Store verdicts on the Node: no card is checked until `restore`. `read_heals` gives the operators' heals, by uuid."""
         self._read_heals = read_heals
         self._restored.clear()
 
@@ -63,11 +63,11 @@ class VerdictBook:
         self._restored.set()
 
     async def wait_until_restored(self) -> None:
-        """At once where there is no Node to read."""
+        """Wait for `restore`; returns at once when there is no Node to read."""
         await self._restored.wait()
 
     def admit_card(self, gpu: Gpu, others: Iterable[KnownCard]) -> CardHealth:
-        """The health that a card begins with: the verdicts on its GPU, if there are any."""
+        """The initial health of a card: it inherits the verdicts on its GPU, if any."""
         own = self._absent.pop(gpu.uuid, None)
         whole = gpu.mig_parent or gpu.uuid
         found = [own] if own is not None else [each for each in self._absent.values() if each.gpu == whole]
@@ -81,18 +81,18 @@ class VerdictBook:
         return health
 
     def keep_dropped(self, known: KnownCard) -> None:
-        """A card leaves the list: its verdict stays."""
+        """A card leaves the list: keep its verdict."""
         gpu, health = known.gpu, known.health
         if health.verdict is not None:
             self._absent[gpu.uuid] = StoredVerdict(gpu.uuid, gpu.mig_parent or gpu.uuid, health.reason, health.verdict)
 
     def forget_healed(self, gpu: Gpu) -> None:
-        """A card of that GPU is repaired: what earlier cards of it left behind is over."""
+        """A card of that GPU is repaired: forget the verdicts of earlier cards of it."""
         whole = gpu.mig_parent or gpu.uuid
         self._absent = {uuid: each for uuid, each in self._absent.items() if each.gpu != whole}
 
     def drop_healed_absent(self, listed: Collection[str]) -> None:
-        """Forget the verdicts that an operator ended on cards other than these: no check of such a card will do it."""
+        """Forget healed verdicts on cards that are not listed: no check of such a card would do it."""
         heals = self._read_heals()
         self._absent = {
             uuid: each
@@ -101,7 +101,7 @@ class VerdictBook:
         }
 
     def list_faults(self, gpu: Gpu, condition: GpuCondition) -> tuple[CardFault, ...]:
-        """What keeps pods off the card now, without what an operator overrode."""
+        """What keeps pods off the card now, without the faults that an operator waived."""
         heal = self._find_heal(gpu)
         return drop_waived(list_faults(condition), heal.waived if heal is not None else ())
 
@@ -116,7 +116,7 @@ class VerdictBook:
         return judge_xid(number, advice, condition, driver_version, since=self._moment(), boot=self._boot)
 
     def is_repaired(self, gpu: Gpu, health: CardHealth, condition: GpuCondition) -> bool:
-        """Whether there is evidence of the repair, or an operator says so; asked when NVML names no fault."""
+        """Whether there is evidence of the repair, or an operator healed it; called when NVML names no fault."""
         verdict = health.verdict
         if verdict is None:
             return True
@@ -124,7 +124,7 @@ class VerdictBook:
         return (heal is not None and verdict.since <= heal.at) or is_repaired(verdict, condition, self._boot)
 
     def _find_heal(self, gpu: Gpu) -> CardHeal | None:
-        """The latest word of an operator on the card or, for a MIG instance, on its GPU."""
+        """The latest heal of the card or, for a MIG instance, of its GPU."""
         heals = self._read_heals()
         found = [heals[uuid] for uuid in (gpu.uuid, gpu.mig_parent) if uuid is not None and uuid in heals]
         return max(found, key=lambda heal: heal.at, default=None)

@@ -1,6 +1,6 @@
 """Why a card is kept from new pods for longer than a passing fault, and what shows that it was repaired. Pure.
 
-A verdict lasts: it stands on the Node (`vrampack.dev/cards`), and no restart of agent, kubelet or node ends it. What does:
+A verdict lasts: it is stored on the Node (`vrampack.dev/cards`), and no restart of agent, kubelet or node ends it. What does:
 
 | cause | ends when |
 |---|---|
@@ -11,8 +11,8 @@ A verdict lasts: it stands on the Node (`vrampack.dev/cards`), and no restart of
 | `xid-N` to be ended by a reset or a reboot | the node was booted since, or NVML asked for an action and no longer does |
 | `remap-failed`, `xid-N` for a person | never by itself |
 
-and always when an operator says so (`vrampack card heal`). What NVML does not support, or does not answer, says nothing:
-it makes no card unhealthy and heals none.
+and always when an operator says so (`vrampack card heal`). A value that NVML does not support, or does not answer, counts as
+unknown: it makes no card unhealthy and heals none.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ACTION_TEXTS: dict[CardAction, str] = {
     "human": "have a person look at it",
 }
 GRAVITY: tuple[CardAction, ...] = ("drain", "drain_and_reset", "reset", "reboot", "human")
-"""From the lightest. A graver verdict takes the place of a lighter one."""
+"""Lightest first. A graver verdict replaces a lighter one."""
 
 RECOVERY_ACTION = "recovery-action"
 REMAP_PENDING = "remap-pending"
@@ -49,7 +49,7 @@ _RECOVERY_ACTIONS: dict[int, CardAction] = {
     6: "reset",  # of the bus
     7: "reboot",  # of the system
 }
-"""NVML_GPU_RECOVERY_ACTION_*; 0 is none. One that is newer than this table needs a person."""
+"""By NVML_GPU_RECOVERY_ACTION_*; 0 is none. An action newer than this table needs a person."""
 _VERDICT_ACTIONS: dict[XidAction, CardAction] = {
     XidAction.RESET: "reset",
     XidAction.REBOOT: "reboot",
@@ -59,7 +59,7 @@ _VERDICT_ACTIONS: dict[XidAction, CardAction] = {
 
 @dataclass(frozen=True, slots=True)
 class CardFault:
-    """Something that NVML says of a GPU now and that keeps pods off it."""
+    """Something that NVML reports about a GPU now and that keeps pods off it."""
 
     cause: str
     action: CardAction
@@ -71,7 +71,7 @@ class CardFault:
 
 
 def list_faults(condition: GpuCondition) -> tuple[CardFault, ...]:
-    """What NVML says against the GPU, the gravest first."""
+    """The faults that NVML reports, the gravest first."""
     found = []
     if condition.is_remap_failed:
         found.append(CardFault(REMAP_FAILED, "human", "a row of its memory could not be remapped"))
@@ -83,7 +83,7 @@ def list_faults(condition: GpuCondition) -> tuple[CardFault, ...]:
     if condition.is_retirement_pending:
         found.append(CardFault(PAGES_PENDING, "drain_and_reset", "pages of its memory are to be retired"))
     if condition.uncorrected_errors and condition.recovery_action is None and condition.is_remap_pending is None:
-        # Newer GPUs contain such an error and say by the other two what it takes.
+        # Newer GPUs contain such an error, and the two values above say what repair it needs.
         found.append(CardFault(ECC, "reset", f"{condition.uncorrected_errors} uncorrected ECC errors"))
     return tuple(sorted(found, key=lambda fault: -GRAVITY.index(fault.action)))
 
@@ -91,7 +91,7 @@ def list_faults(condition: GpuCondition) -> tuple[CardFault, ...]:
 def judge_xid(
     number: int, advice: XidAdvice, condition: GpuCondition, driver_version: str, *, since: str, boot: str
 ) -> CardVerdict | None:
-    """The verdict of that error; None when the catalogue asks for none that lasts."""
+    """The verdict for that error; None when the catalogue asks for no lasting one."""
     action = _VERDICT_ACTIONS.get(advice.action)
     if action is None:
         return None
@@ -101,7 +101,7 @@ def judge_xid(
 
 
 def is_repaired(verdict: CardVerdict, condition: GpuCondition, boot: str) -> bool:
-    """Whether what NVML and the node say is evidence of a repair. What is not said is none."""
+    """Whether NVML and the node show evidence of a repair. An unknown value is no evidence."""
     match verdict.cause:
         case "remap-pending":
             return condition.is_remap_pending is False
@@ -116,7 +116,7 @@ def is_repaired(verdict: CardVerdict, condition: GpuCondition, boot: str) -> boo
 
 
 def merge_verdicts(old: CardVerdict | None, new: CardVerdict) -> CardVerdict:
-    """The graver one; the older one of equals, so that the first cause is what people read."""
+    """The graver verdict; of equals the older one, so that people read the first cause."""
     if old is None or GRAVITY.index(new.action) > GRAVITY.index(old.action):
         return new
     if (
@@ -125,12 +125,12 @@ def merge_verdicts(old: CardVerdict | None, new: CardVerdict) -> CardVerdict:
         and not old.is_nvml_asked
         and old.action != "human"
     ):
-        return replace(old, is_nvml_asked=True)  # its "none" will be an answer to that
+        return replace(old, is_nvml_asked=True)  # when NVML then says "none", that is evidence
     return old
 
 
 def drop_waived(faults: Collection[CardFault], waived: Collection[str]) -> tuple[CardFault, ...]:
-    """Without those that an operator overrode."""
+    """The faults without those that an operator waived."""
     return tuple(fault for fault in faults if fault.cause not in waived)
 
 

@@ -2,7 +2,7 @@
 
 The source is NVIDIA's "Analyzing Xid Errors with the Xid Catalog", column "Immediate Action"; `docs/card-health.md` has the
 same table with the names, and a test compares the two. A number that is not here has no immediate action in the
-catalogue, or is newer: `CHECK`.
+catalogue, or is newer than it, and gets `CHECK`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from enum import StrEnum
 
 
 class XidAction(StrEnum):
-    """What is to be done with a card after an error, from the lightest."""
+    """What to do with a card after an error, lightest first."""
 
     NONE = "none"
     """Nothing."""
     RESTART_APP = "restart_app"
-    """Restart the program that met it. The card stays in use."""
+    """Restart the program that caused it. The card stays in use."""
     CHECK = "check"
     """No recommendation: keep new pods off the card until its checks are clean again."""
     RESET = "reset"
@@ -31,11 +31,11 @@ class XidAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class XidAdvice:
-    """The catalogue's line of one number."""
+    """The catalogue's entry for one number."""
 
     action: XidAction
     driver: int | None = None
-    """From this driver branch on NVML's recovery action follows the error ("Xid 154 linkage"); None: it does not."""
+    """From this driver branch on, NVML's recovery action follows the error ("Xid 154 linkage"); None: it never does."""
 
 
 _IGNORED = (14, 37, 38, 43, 44, 45, 63, 66, 67, 92, 93, 106, 107, 108, 121, 137, 141, 152, 153, 154, 157, 160, 161)
@@ -67,13 +67,13 @@ _UNKNOWN = XidAdvice(XidAction.CHECK)
 
 @dataclass(frozen=True, slots=True)
 class XidRules:
-    """The catalogue, and what the operator's settings say instead. Of a number that they name twice the graver action counts."""
+    """The catalogue, with the operator's settings over it. Of a number that they name twice the graver action counts."""
 
     ignored: frozenset[int] = frozenset()
     fatal: frozenset[int] = frozenset()
-    """These take the card whatever the catalogue says, until its checks are clean, or for longer where it says so."""
+    """These make the card unhealthy whatever the catalogue says, until its checks are clean, or longer if it says so."""
     actions: Mapping[XidAction, frozenset[int]] = field(default_factory=dict)
-    """Numbers by `RESET`, `REBOOT` and `HUMAN`."""
+    """Numbers by their action: `RESET`, `REBOOT` or `HUMAN`."""
 
     def find_advice(self, number: int) -> XidAdvice:
         for action in (XidAction.HUMAN, XidAction.REBOOT, XidAction.RESET):

@@ -9,26 +9,26 @@ from vrampack.agent.kubelet.generated.deviceplugin_pb2 import Device, ListAndWat
 from vrampack.cards.node import CardFacts
 
 SEPARATOR = "::"
-"""The form that dcgm-exporter and NVIDIA's own plugin use for parts of a GPU, so that the one maps pods to our cards."""
+"""The separator that NVIDIA's plugin uses for parts of a GPU, so that dcgm-exporter can map pods to our cards."""
 GPUSHARE_SEPARATOR = "-_-"
 MAX_LIST_BYTES = 3 * 1024 * 1024
-"""kubelet receives 4 MiB and drops a plugin that sends more; the rest is for what it adds."""
+"""kubelet receives 4 MiB and drops a plugin that sends more; the rest is for overhead."""
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 
 
 def make_device_ids(card: CardFacts) -> list[str]:
-    """One id per unit, the same after every restart. At most 63 characters for every uuid that NVML gives."""
+    """One id per unit, stable across restarts. At most 63 characters for every uuid that NVML gives."""
     return [f"{card.uuid}{SEPARATOR}{number}" for number in range(card.units)]
 
 
 def parse_card_uuid(device_id: str) -> str | None:
-    """The uuid in an id of ours; None where the id has another form, of another plugin."""
+    """The uuid in an id of ours; None if the id has another plugin's form."""
     uuid, separator, number = device_id.rpartition(SEPARATOR)
     return uuid if separator and uuid and number.isascii() and number.isdecimal() else None
 
 
 def count_units_by_card(ids: Iterable[str]) -> dict[str, int] | None:
-    """Units per card that these ids mean, or None when one of them is not ours."""
+    """Units per card in these ids, or None when one of them is not ours."""
     cards = [parse_card_uuid(each) for each in ids]
     if None in cards:
         return None
@@ -36,7 +36,7 @@ def count_units_by_card(ids: Iterable[str]) -> dict[str, int] | None:
 
 
 def count_readable_units(ids: Iterable[str]) -> dict[str, int]:
-    """Units per card, in our form of ids and in that of gpushare's plugin; other ids say nothing of cards."""
+    """Units per card in ids of ours and of gpushare's plugin; other ids are ignored."""
     cards = [parse_card_uuid(each.replace(GPUSHARE_SEPARATOR, SEPARATOR)) for each in ids]
     return dict(Counter(card for card in cards if card is not None))
 
@@ -68,7 +68,7 @@ def find_list_problem(cards: Sequence[CardFacts], unit_mib: int) -> str:
 
 
 def _device_bytes(card: CardFacts) -> int:
-    """The most that one device of the card takes: a list of millions is not made to be measured."""
+    """The most bytes that one device of the card takes, so that a list of millions need not be built to be measured."""
     longest = Device(ID=f"{card.uuid}{SEPARATOR}{card.units}", health=UNHEALTHY)
     return ListAndWatchResponse(devices=[longest]).ByteSize()
 
@@ -78,15 +78,15 @@ def choose_preferred_ids(
 ) -> list[str]:
     """`size` of the available ids: those of the wanted cards first, else of the card that they fill best.
 
-    `wanted` is the share of each card, by uuid, of the container that kubelet probably means. kubelet takes what this
-    says as a hint, and the container's environment does not depend on it.
+    `wanted_units` has the units on each card, by uuid, of the container that kubelet probably means. kubelet takes the
+    answer as a hint, and the container's environment does not depend on it.
     """
     chosen = list(required[:size])
     by_card: defaultdict[str, list[str]] = defaultdict(list)
     for each in available:
         if each not in chosen:
             by_card[parse_card_uuid(each) or ""].append(each)
-    if all(len(by_card[card]) >= units for card, units in (wanted_units or {}).items()):  # parts of cards are of no use
+    if all(len(by_card[card]) >= units for card, units in (wanted_units or {}).items()):  # parts are of no use
         for card, units in (wanted_units or {}).items():
             chosen += by_card[card][: min(units, size - len(chosen))]
             by_card[card] = [each for each in by_card[card] if each not in chosen]

@@ -1,7 +1,7 @@
-"""kubelet's own device allocations: which container has which device ids. The truth about devices; our record is that about cards.
+"""kubelet's device allocations: which container has which device ids. They are the truth about devices; our record is about cards.
 
-Two of them. pod-resources is the public one, and leaves plain init containers out; kubelet's checkpoint has those too,
-with the pod's uid, and is read for them alone: its form is kubelet's own business.
+There are two sources. pod-resources is the public one, and leaves out plain init containers. kubelet's checkpoint has those too,
+with the pod's uid and `Allocate`'s answer, but its format is internal to kubelet.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ log = logging.getLogger(__name__)
 
 CALL_SECONDS = 5.0
 BUSY_RETRY_SECONDS = 0.05
-"""kubelet answers 100 a second and refuses more: asked again after so long, within `CALL_SECONDS`."""
+"""kubelet answers 100 calls a second and refuses more: the pause before asking again, within `CALL_SECONDS`."""
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""A node of 500 pods with 256 MiB units is below 1 MiB; grpc's own 4 MiB would be an accidental limit."""
+"""The list of 500 pods with 256 MiB units is below 1 MiB; grpc's default of 4 MiB would be an accidental limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +44,17 @@ class DeviceAllocation:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointAllocation:
-    """The same as the checkpoint has it."""
+    """The ids of one container in kubelet's checkpoint."""
 
     pod_uid: str
     container: str
     device_ids: frozenset[str]
     answer: bytes = b""
-    """What `Allocate` answered for it: kubelet gives the runtime this at every start."""
+    """`Allocate`'s answer for it, which kubelet passes to the runtime at every start."""
 
     @property
     def cdi_devices(self) -> tuple[str, ...]:
-        """Qualified names of the CDI devices in that answer; none where it cannot be read."""
+        """Qualified names of the CDI devices in that answer; none if it cannot be read."""
         try:
             answer = ContainerAllocateResponse.FromString(self.answer)
         except DecodeError:
@@ -63,7 +63,7 @@ class CheckpointAllocation:
 
 
 class PodResourcesClient:
-    """The client of one kubelet. Callers that come while a list is on its way share the next one."""
+    """The client of one kubelet. Callers that come while a list is under way share the next one."""
 
     def __init__(self, socket: Path, checkpoint: Path, *, resource: str) -> None:
         self._socket = socket
@@ -73,16 +73,16 @@ class PodResourcesClient:
         self._call_lock = asyncio.Lock()
         self._channel: grpc.aio.Channel | None = None
         self._channel_state: tuple[int, int] | None = None
-        """Inode of the socket that the channel was opened for, and the time of its change in ns; None: there was none."""
+        """Inode and change time in ns of the socket that the channel was opened for; None: there was no socket."""
 
     async def list_allocations(self) -> tuple[DeviceAllocation, ...]:
-        """Every container of this node that has ids of the resource, as of after this call. Raises `KubeletError`."""
+        """Every container of this node with ids of the resource, no older than this call. Raises `KubeletError`."""
         if self._next_answer is None:
             self._next_answer = asyncio.create_task(self._next_list())
         return await asyncio.shield(self._next_answer)
 
     async def read_checkpoint(self) -> tuple[CheckpointAllocation, ...]:
-        """What the checkpoint has, plain init containers too, and those of pods that are gone. Raises `KubeletError`."""
+        """All checkpoint entries, also of plain init containers and of pods that are gone. Raises `KubeletError`."""
         return await asyncio.to_thread(_read_checkpoint, self._checkpoint, self._resource)
 
     async def close(self) -> None:
@@ -92,7 +92,7 @@ class PodResourcesClient:
         self._channel = None
 
     async def _next_list(self) -> tuple[DeviceAllocation, ...]:
-        """One list; a caller that asks after it has begun waits for the next."""
+        """Fetch one list; a caller that comes after it has begun waits for the next."""
         async with self._call_lock:
             self._next_answer = None
             return await self._list()
@@ -110,15 +110,15 @@ class PodResourcesClient:
                     busy = error
                     await asyncio.sleep(BUSY_RETRY_SECONDS)
                     continue
-                # One that has failed would wait longer and longer before it connects again.
+                # A failed channel would wait longer and longer before it reconnects.
                 await self.close()
-                # What is left for the last try may be too little for any answer: that it was busy is the reason.
+                # The time left for the last try may be too short for any answer: report that kubelet was busy.
                 why = busy if busy is not None and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED else error
                 raise KubeletError(f"pod-resources: {why.code().name}: {why.details()}") from error
             return tuple(_parse_allocations(answer, self._resource))
 
     async def _open_channel(self) -> grpc.aio.Channel:
-        """The one that is open, unless kubelet has restarted since: its socket is another one then."""
+        """The open channel, or a new one if kubelet's socket was replaced, as a restart does."""
         state = _read_socket_state(self._socket)
         if self._channel is None or state != self._channel_state:
             await self.close()

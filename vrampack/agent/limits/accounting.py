@@ -1,4 +1,4 @@
-"""Who holds what, in a form that all back ends share that count by container and process; metrics and `/limits` read it."""
+"""Who holds what, in the form shared by all back ends that count by container and process; for metrics and `/limits`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class UsageTotals:
 
     used_bytes: int
     peak_bytes: int
-    """Since the counter started."""
+    """The peak since the counter started."""
     refused: int
 
 
@@ -31,17 +31,17 @@ class ProcessUsage:
 
 
 class UsageAccounting(Protocol):
-    """What is held now. A container is named as its pod names it; empty where figures are the whole pod's."""
+    """What is held now. Containers have their names in the pod; the name is empty if figures are for the whole pod."""
 
     def list_usage_totals(self) -> Mapping[tuple[str, str, str], UsageTotals]:
-        """By pod uid, container name and card."""
+        """Totals by pod uid, container name and card."""
 
     def count_processes(self) -> Mapping[tuple[str, str], int]:
-        """Processes that are counted, by pod uid and container name."""
+        """The number of counted processes by pod uid and container name."""
 
     @property
     def process_count(self) -> int:
-        """All processes that are counted."""
+        """The number of all counted processes."""
 
     def list_processes(self) -> tuple[ProcessUsage, ...]:
         """Who holds what, process by process."""

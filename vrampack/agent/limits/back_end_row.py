@@ -1,4 +1,4 @@
-"""A row of the table of back ends: how one is found possible, and how it is built."""
+"""A row of the table of back ends: how to tell whether one can work here, and how to build it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class BackEndRow(ABC):
 
     mode: str
     is_enforcing: bool = True
-    """False: it enforces nothing, so a host without Kubernetes cannot use it."""
+    """Whether it enforces limits; if not, a host without Kubernetes cannot use it."""
     is_automatic: bool = True
-    """False: it is only selected by name."""
+    """Whether `auto` may select it; if not, it is selected by name only."""
     is_blind_to_drawing: bool = False
-    """True: it sees what passes the driver's control file, and not what the nodes for drawing take."""
+    """Whether it counts only what passes the driver's control file, and misses memory taken through the drawing nodes."""
 
     @property
     def host_folders(self) -> tuple[Path, ...]:
@@ -35,5 +35,5 @@ class BackEndRow(ABC):
         """The back end for this node. Nothing is started or written."""
 
     def build_for_leftovers(self, context: NodeContext) -> BackEnd | None:  # noqa: ARG002
-        """What answers containers of an earlier agent that still ask this back end; None where there are none."""
+        """A back end for containers of an earlier agent that still ask it; None when there are none."""
         return None

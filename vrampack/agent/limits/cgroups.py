@@ -5,8 +5,8 @@
     mixed      kubepods-burstable-pod1d3a_...slice:cri-containerd:4f1e..   (a systemd name given to a cgroupfs driver)
 
 Guaranteed pods have no class in their path. A `cgroupRoot`, kind and k3s put folders in front (`kubelet/kubepods`,
-`kubelet.slice/kubelet-kubepods.slice`), so the pods' folder is looked for and not assumed. Where kubelets are nested the
-outermost pod counts: it is the one of this node, and everything below it can be named as its containers please.
+`kubelet.slice/kubelet-kubepods.slice`), so the code searches for the pods' folder. When kubelets are nested the outermost
+pod counts: it is this node's, and its containers can choose all names below it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CGROUP_MOUNT = Path("/sys/fs/cgroup")
 CGROUP_V2 = 2
 PROC = Path("/proc")
 MAX_DEPTH = 5
-"""How deep the pods' folder is looked for: docker/<id>/kubelet/kubepods is 4."""
+"""How deep to search for the pods' folder: docker/<id>/kubelet/kubepods is 4."""
 
 _UID = r"[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32}"
 _ID = r"[0-9a-f]{64}"
@@ -38,20 +38,20 @@ _POD_SLICE = re.compile(
 _CONTAINER = re.compile(rf"(?:[a-z][a-z-]*-)?(?P<id>{_ID})(?:\.scope)?")
 _CLASSES = ("", "burstable", "besteffort")
 _FOLDERS = {"kubepods", "burstable", "besteffort", ".."}
-"""What stands before a pod's folder. `..`: seen from a cgroup namespace of the same class, as the agent's own may be."""
+"""What may precede a pod's folder. `..`: seen from a cgroup namespace of the same class, as the agent's own may be."""
 _GONE_CODES = (errno.ENOENT, errno.ESRCH, errno.ENAMETOOLONG)
-"""Of /proc/PID/cgroup: no such process, or a path longer than the kernel shows, made by who nests cgroups in a container."""
+"""Errors of /proc/PID/cgroup: no such process, or a path longer than the kernel shows, by nesting cgroups in a container."""
 _HELPER = "crio-conmon-"
 """CRI-O's monitor of a container has a scope of its own beside it, with the same id."""
 
 
 @dataclass(frozen=True, slots=True)
 class CgroupOwner:
-    """Whose cgroup it is."""
+    """The pod and container that own a cgroup."""
 
     pod_uid: str
     container_id: str = ""
-    """Empty for the pod's own cgroup, and for what is in it without being a container."""
+    """Empty for the pod's own cgroup, and for cgroups in it that are no containers."""
 
 
 FindOwner: TypeAlias = Callable[[int], CgroupOwner | None]
@@ -82,8 +82,8 @@ def find_process_owner(pid: int, proc: Path = PROC) -> CgroupOwner | None:
 def list_process_cgroups(pid: int, proc: Path = PROC) -> list[tuple[str, str]]:
     """The controllers and the path of each cgroup that a process is in; empty for a process that is gone.
 
-    A container that may make cgroups chooses their names: all bytes but a slash and a newline, also what is no UTF-8 and
-    what Python takes for the end of a line.
+    A container that may create cgroups chooses their names: any bytes but a slash and a newline, including invalid UTF-8
+    and characters at which Python splits lines.
     """
     try:
         content = (proc / str(pid) / "cgroup").read_bytes()
@@ -96,7 +96,7 @@ def list_process_cgroups(pid: int, proc: Path = PROC) -> list[tuple[str, str]]:
 
 
 def walk_cgroup(folder: Path) -> Iterator[Path]:
-    """The cgroup and all below it, as far as they are there when they are reached. A container may nest them without end."""
+    """The cgroup and all below it that still exist when the walk reaches them. A container may nest them without end."""
     waiting = [folder]
     while waiting:
         each = waiting.pop()
@@ -106,7 +106,7 @@ def walk_cgroup(folder: Path) -> Iterator[Path]:
 
 
 def has_processes(folder: Path) -> bool:
-    """Whether a process is in the cgroup or below it. Cgroups go while they are looked at."""
+    """Whether a process is in the cgroup or below it. Cgroups may disappear during the check."""
     try:
         return "populated 1\n" in (folder / "cgroup.events").read_text()
     except FileNotFoundError:
@@ -117,16 +117,16 @@ def has_processes(folder: Path) -> bool:
 
 
 class CgroupTree:
-    """A mounted tree of cgroups: `/sys/fs/cgroup` of the host, wherever it is mounted here."""
+    """The host's cgroup tree, `/sys/fs/cgroup`, wherever it is mounted here."""
 
     def __init__(self, mount: Path) -> None:
         self._mount = mount
         self.version = CGROUP_V2 if _is_unified(mount) else 1
-        """2 only where everything is unified; hybrid hosts count as 1, since their controllers are there."""
+        """2 only if everything is unified; hybrid hosts count as 1, because they have their controllers on v1."""
         self._pods_folders: tuple[Path, ...] = ()
 
     def get_folder(self, hierarchy: str, path: str) -> Path:
-        """The folder of a cgroup: `unified`, or a v1 hierarchy's name, and the path from its root."""
+        """The folder of a cgroup. `hierarchy` is `unified` or a v1 hierarchy's name, `path` starts at its root."""
         parts = path.split("/")
         if not path.startswith("/") or path == "/" or ".." in parts or "/" in hierarchy or hierarchy in {"", ".."}:
             raise LimitError(f"{hierarchy}:{path} is no cgroup of a container")
@@ -136,7 +136,7 @@ class CgroupTree:
         return folder
 
     def find_pod_cgroup(self, uid: str) -> Path | None:
-        """The pod's own cgroup; None while kubelet has made none."""
+        """The pod's own cgroup; None while kubelet has created none."""
         found = self._find_known_pod(uid)
         if found is None:
             self._pods_folders = self.find_pods_cgroups()
@@ -144,11 +144,11 @@ class CgroupTree:
         return found
 
     def has_pods_folder(self) -> bool:
-        """Whether pods of a kubelet are seen at all."""
+        """Whether a kubelet's folder of pods is visible at all."""
         return bool(self.find_pods_cgroups())
 
     def find_pods_cgroups(self) -> tuple[Path, ...]:
-        """Kubelet's own, below which all its pods are; of several kubelets several."""
+        """The cgroup below which kubelet has all its pods; several if there are several kubelets."""
         return tuple(_pods_folders(self._pods_hierarchy()))
 
     def find_container_cgroup(self, uid: str, container_id: str) -> Path | None:
@@ -166,7 +166,7 @@ class CgroupTree:
         return self._mount
 
     def _pods_hierarchy(self) -> Path:
-        """Of the v1 hierarchies, memory: kubelet needs it, so no node with pods is without."""
+        """On v1 the memory hierarchy: kubelet needs it, so every node with pods has it."""
         return self._mount if self.version == CGROUP_V2 else self._mount / "memory"
 
     def _find_known_pod(self, uid: str) -> Path | None:
@@ -184,7 +184,7 @@ def _parse_container_id(name: str) -> str:
 
 
 def _has_own_process(folder: Path) -> bool:
-    """A subtree that is too deep to be checked may have one."""
+    """Whether a process is in this cgroup itself; true for one whose path is too long to be read."""
     try:
         return bool((folder / "cgroup.procs").read_text())
     except OSError as error:
@@ -192,7 +192,7 @@ def _has_own_process(folder: Path) -> bool:
 
 
 def _folders(folder: Path) -> list[Path]:
-    """Sorted, so that two who look see the same; a folder that goes meanwhile has none."""
+    """The subfolders, sorted for a stable order; none if the folder disappears meanwhile."""
     try:
         with os.scandir(folder) as entries:
             return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
@@ -210,7 +210,7 @@ def _pods_folders(top: Path) -> Iterator[Path]:
 
 
 def _pod_folders(pods: Path, uid: str) -> Iterator[Path]:
-    """Where a pod of any class may be, below one `kubepods`."""
+    """The folders below one `kubepods` where a pod of any class may be."""
     slice_name = pods.name.removesuffix(".slice")
     for qos in _CLASSES:
         if slice_name == pods.name:

@@ -1,7 +1,7 @@
-"""Confidential computing (H100 and later): CUDA starts there by a mapping that module and library refuse.
+"""Confidential computing (H100 and later): with it CUDA needs a mapping at its start that module and library refuse.
 
-`cuCtxCreate` maps `nvidia-uvm` there (google/gvisor#9921). Both refuse every such mapping to limited programs, for managed
-memory is made by one that looks the same: no limited CUDA program could start, and none would be told why.
+With it `cuCtxCreate` maps `nvidia-uvm` (google/gvisor#9921). Module and library refuse every such mapping to limited programs,
+because managed memory uses one that looks the same: no limited CUDA program could start, and none would learn why.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from vrampack.agent.limits.detection import NodeCapabilities
 
 
 def find_confidential_problem(capabilities: NodeCapabilities, component: str) -> str:
-    """Why no program could start under this component; empty when confidential computing is off, or not known of."""
+    """Why no program could start under this component; empty when confidential computing is off, or unknown."""
     if not capabilities.has_confidential_computing:
         return ""
     return (

@@ -1,7 +1,7 @@
 """The contract of every back end: put limits in force, release them, and report what is used.
 
 `apply` gets a pod or one of its containers, and whole MiB per card. The answer is *in force* or *deferred*: deferred means
-that nothing was refused and that something else brings the limit about later, or that nothing does; `held_by` says which. A
+that nothing was refused, and that something else puts the limit in force later, or nothing does; `held_by` says which. A
 limit that should be in force and cannot be is a `LimitError`.
 """
 
@@ -36,7 +36,7 @@ class LimitTarget:
     container: str = ""
     """Empty at pod scope, and for a host's container, which is known by its uid alone."""
     cgroup: Path | None = None
-    """The pod's or the container's own cgroup, as this process sees it, where it is known."""
+    """The pod's or the container's own cgroup, as this process sees it, if known."""
     pid: int = 0
     """The container's first process, as the hook reports it."""
     weight: int = 1
@@ -48,7 +48,7 @@ class LimitTarget:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What became of a limit, and who holds it."""
+    """The result of `apply`: the state of the limit, and what holds it."""
 
     state: AppliedState
     held_by: str
@@ -89,7 +89,7 @@ class ModuleState:
     layout: str
     """`one device` or `two devices`: how the driver created its own."""
     uvm: str
-    """`absent`: not loaded yet; `guarded`; `unguarded`: managed memory would pass."""
+    """`absent`: not loaded yet; `guarded`; `unguarded`: managed memory would escape the limit."""
     files: int
     """Open files of managed processes."""
 
@@ -100,29 +100,29 @@ class ModuleState:
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What people must know about a back end; `docs/limits.md` prints the same."""
+    """What people must know about a back end; `docs/limits.md` says the same."""
 
     granularity: Scope | None
-    """The smallest thing that has a limit of its own; None where no limit is enforced."""
+    """The smallest thing that has its own limit; None if no limit is enforced."""
     in_force: str
     survives: str
 
 
 class LimitApplier(Protocol):
-    """Whatever a limit can be handed to: a back end, or `Enforcement`, which passes it on."""
+    """Takes limits: a back end, or `Enforcement`, which passes them on."""
 
     async def apply(self, scope: Scope, target: LimitTarget, limits: Mapping[str, int]) -> Applied:
         """Hold `target` to these MiB per card uuid. Raises `LimitError`."""
 
 
 class BackEnd(LimitApplier):
-    """One way to enforce limits: `traits` and `apply`, and whatever else it has a use for. The rest is answered here."""
+    """One way to enforce limits: has `traits` and `apply`, and overrides what else it needs. The rest has defaults here."""
 
     traits: Traits
 
     @property
     def accounting(self) -> UsageAccounting | None:
-        """What is held now, container by container; None where usage is measured and not counted."""
+        """What is held now, container by container; None if usage is measured and not counted."""
         return None
 
     @property
@@ -150,7 +150,7 @@ class BackEnd(LimitApplier):
         return {}
 
     async def start(self) -> None:
-        """Raises `OSError`. May be called again after `stop`."""
+        """Start the back end. Raises `OSError`. May be called again after `stop`."""
 
     def stop(self) -> None:
         """Release what the next agent of this node needs; also after a `start` that failed."""
@@ -166,9 +166,9 @@ class BackEnd(LimitApplier):
         """The pod, or the container of a host, is gone: drop what is only kept to show it."""
 
     async def measure_usage(self) -> tuple[ContainerUsage, ...] | None:
-        """What is used now, by container and card, in stable order; None where nothing is measured. Raises `DriverError`."""
+        """What is used now, by container and card, in stable order; None if nothing is measured. Raises `DriverError`."""
         return None
 
     async def list_over_limit(self) -> tuple[OverLimit, ...]:
-        """The containers above their limits, where limits are only watched. Raises `DriverError`."""
+        """The containers above their limits, if limits are only watched. Raises `DriverError`."""
         return ()

@@ -1,6 +1,6 @@
 """What a node has that decides about back ends: driver, cgroups, MIG, confidential computing, NVIDIA's container toolkit, our hook.
 
-What one back end alone needs, its own row looks for. A runtime's configuration shows that a hook is installed, not that
+Each back end's row checks what that back end alone needs. A runtime's configuration shows that a hook is installed, not that
 the runtime was restarted since: the proof is the hook's first question (`hook_server.py` counts them).
 """
 
@@ -17,11 +17,11 @@ from vrampack.cards.well_known import CDI_KIND
 HOOK_NAME = "vrampack-hook"
 TOOLKIT_HOOK = "apply-cuda-memory-limits"
 RUNTIME_SPECS = tuple(Path("/node/etc/vrampack") / name for name in ("containerd.json", "crio.json"))
-"""Where docs/limits.md has people put it, as the agent's pod sees it: a folder of ours, for the runtime's has passwords."""
+"""Where docs/limits.md has people put it, as the agent's pod sees it: our own folder, as the runtime's has passwords."""
 
 
 class ToolkitState(StrEnum):
-    """What NVIDIA's CDI files say of kind `k8s.device-plugin.nvidia.com/gpu`."""
+    """What NVIDIA's CDI files say about kind `k8s.device-plugin.nvidia.com/gpu`."""
 
     ABSENT = "no such kind"
     OLD = "kind there, without the memory hook (container toolkit before 1.20.1)"
@@ -30,10 +30,10 @@ class ToolkitState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeCapabilities:
-    """The facts that the selection is made from, beside what each back end looks for itself."""
+    """The facts for the selection, besides what each back end checks itself."""
 
     driver_version: str
-    """As NVML says it: `615.71.09`; empty without a driver."""
+    """In NVML's form, `615.71.09`; empty without a driver."""
     cgroup_version: int
     has_mig: bool
     has_confidential_computing: bool
@@ -56,7 +56,7 @@ def detect_capabilities(
     cdi_folders: Sequence[Path] = CDI_FOLDERS,
     runtime_specs: Sequence[Path] = (),
 ) -> NodeCapabilities:
-    """`runtime_specs`: files that containerd's `base_runtime_spec` names, or of CRI-O's `hooks_dir`, as seen here."""
+    """`runtime_specs`: files named by containerd's `base_runtime_spec`, or in CRI-O's `hooks_dir`, by their paths here."""
     cdi = list(read_cdi_documents(cdi_folders))
     specs = [document for path in runtime_specs for document in read_documents(path)]
     hooks = [hook for document in (*cdi, *specs) for hook in _list_create_runtime_hooks(document)]
@@ -79,7 +79,7 @@ def _detect_toolkit(cdi: Iterable[dict[str, object]]) -> ToolkitState:
 
 
 def _list_create_runtime_hooks(document: dict[str, object]) -> Iterator[dict[str, object]]:
-    """What is called at createRuntime: by an OCI spec, by one of CRI-O's hook files, by the edits of a CDI file."""
+    """The createRuntime hooks of an OCI spec, of one of CRI-O's hook files, or of a CDI file's edits."""
     if "createRuntime" in _list(document.get("stages")):
         yield _dict(document.get("hook"))
     yield from list_mappings(_dict(document.get("hooks")).get("createRuntime"))

@@ -1,6 +1,6 @@
-"""The driver's device nodes for drawing: memory that is taken through them passes no control file, so it is not counted.
+"""The driver's device nodes for drawing: memory taken through them passes no control file, so nothing counts it.
 
-`docs/enforcement.md` has what that lets a tenant do. What keeps it from happening is that containers get none of them.
+`docs/enforcement.md` says what that lets a tenant do. The protection is that containers get none of these nodes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def list_drawing_nodes(modules: Path) -> Iterator[str]:
-    """Those that this kernel can have by its NVIDIA modules; `modules` is its /sys/module."""
+    """The drawing nodes that this kernel's NVIDIA modules can create; `modules` is its /sys/module."""
     if (modules / "nvidia_modeset").is_dir():
         yield "/dev/nvidia-modeset"
     if (modules / "nvidia_drm").is_dir() and _is_drm_drawing(modules):
@@ -18,7 +18,7 @@ def list_drawing_nodes(modules: Path) -> Iterator[str]:
 
 
 def _is_drm_drawing(modules: Path) -> bool:
-    """Without `modeset` it registers no device. Only root may read that; on drivers from 595 on it is the default."""
+    """Whether nvidia-drm registers a device: only with `modeset`, which only root may read; the default since driver 595."""
     try:
         return (modules / "nvidia_drm" / "parameters" / "modeset").read_text().strip() != "N"
     except OSError:

@@ -27,12 +27,12 @@ from vrampack.agent.limits.selection import AUTO, Selection, select_back_end
 log = logging.getLogger(__name__)
 
 RECONCILE_SECONDS = 5.0
-"""Between two looks at the node while no pod changes."""
+"""Between two reconciles while no pod changes."""
 DRAWING_ADVICE = "who has them allocates past the limit: give limited containers none, as injection cdi does"
 
 
 class Enforcement:
-    """Until `start` has succeeded there is no back end, and no limit can be applied: nothing with one may start."""
+    """The node's back end. Until `start` has succeeded there is none, and no container with a limit may start."""
 
     def __init__(self, mode: str, context: NodeContext, *, rows: Sequence[BackEndRow]) -> None:
         """`mode` is the setting `enforcement`."""
@@ -42,18 +42,18 @@ class Enforcement:
         self._selection: Selection | None = None
         self._back_end: BackEnd | None = None
         self._running: list[BackEnd] = []
-        """The selected one, and those that only answer containers of an earlier agent."""
+        """The selected back end, and those that only answer containers of an earlier agent."""
         self._leftover_rows: list[BackEndRow] = []
-        """Those that did not start, and containers of an earlier agent may ask them."""
+        """Back ends that have not started yet although containers of an earlier agent may ask them."""
         self._started = asyncio.Event()
         self._pods_changed = asyncio.Event()
 
     def select(self, capabilities: NodeCapabilities) -> Selection:
-        """Raises `ImpossibleBackEndError` when what the setting names cannot work here. May be repeated."""
+        """Select a back end; may be repeated. Raises `ImpossibleBackEndError` when the one set by name cannot work here."""
         return select_back_end(self._setting, capabilities, self._context, self._rows)
 
     async def start(self, selection: Selection) -> BackEnd:
-        """Raises `OSError` when the selected back end cannot start."""
+        """Start the selected back end. Raises `OSError` when it cannot start."""
         self._selection = selection
         back_end = selection.row.build(selection.capabilities, self._context)
         await self._start_back_end(back_end)
@@ -69,7 +69,7 @@ class Enforcement:
         return back_end
 
     async def start_leftovers(self) -> None:
-        """Start what answers containers of an earlier agent and does not run yet."""
+        """Start the back ends for containers of an earlier agent that do not run yet."""
         self._leftover_rows = [row for row in self._leftover_rows if not await self._try_leftover(row)]
 
     @property
@@ -92,7 +92,7 @@ class Enforcement:
         return await self._back_end.reconcile() if self._back_end is not None else ""
 
     async def reconcile_or_explain(self) -> str:
-        """The same; a fault of the agent is a problem like others, and the next look may find it gone."""
+        """Like `reconcile`; an internal error is a problem like any other, and may be gone at the next reconcile."""
         try:
             return await self.reconcile()
         except Exception as error:
@@ -100,7 +100,7 @@ class Enforcement:
             return f"the agent failed: {error!r}; its log says where"
 
     def notify_pods_changed(self) -> None:
-        """Some pod of this node is not what it was before."""
+        """Some pod of this node changed: reconcile soon."""
         self._pods_changed.set()
 
     def stop(self) -> None:
@@ -116,7 +116,7 @@ class Enforcement:
 
     @property
     def mode(self) -> str:
-        """For the node's label and the metric; empty until a back end is selected."""
+        """The mode for the node's label and the metric; empty until a back end is selected."""
         return self._selection.row.mode if self._selection is not None else ""
 
     @property
@@ -127,12 +127,12 @@ class Enforcement:
 
     @property
     def accounting(self) -> UsageAccounting | None:
-        """What containers hold, where the back end counts it."""
+        """What containers hold, if the back end counts it."""
         return self._back_end.accounting if self._back_end is not None else None
 
     @property
     def module_state(self) -> ModuleState | None:
-        """The kernel module, where limits depend on it."""
+        """The kernel module's state, if limits depend on it."""
         return self._back_end.module_state if self._back_end is not None else None
 
     @property
@@ -161,11 +161,11 @@ class Enforcement:
             back_end.forget_pod(pod_uid)
 
     async def measure_usage(self) -> tuple[ContainerUsage, ...] | None:
-        """What containers use now; None where nothing is measured. Raises `DriverError`."""
+        """What containers use now; None if nothing is measured. Raises `DriverError`."""
         return await self._back_end.measure_usage() if self._back_end is not None else None
 
     async def list_over_limit(self) -> tuple[OverLimit, ...]:
-        """The containers above their limits, where limits are only watched. Raises `DriverError`."""
+        """The containers above their limits, if limits are only watched. Raises `DriverError`."""
         return await self._back_end.list_over_limit() if self._back_end is not None else ()
 
     def _warn_of_drawing(self) -> None:
@@ -182,7 +182,7 @@ class Enforcement:
         self._running.append(back_end)
 
     async def _try_leftover(self, row: BackEndRow) -> bool:
-        """Whether nothing is left to be done for it."""
+        """Start the leftover back end of a row. Returns whether it runs, or is not needed."""
         try:
             back_end = row.build_for_leftovers(self._context)
             if back_end is not None:

@@ -1,7 +1,7 @@
-"""Starts the back end of this node and the server that answers the hook, and tries again until both run.
+"""Starts the back end of this node and the server that answers the hook, and retries until both run.
 
-What is missing may come later (a module, a hook, a folder), and what fails may work later (a full disk, another file in the
-place of a socket), without a restart of the agent. A part that already runs is not started again.
+What is missing may appear later (a module, a hook, a folder), and what fails may work later (a full disk, a file in the
+socket's place), without a restart of the agent. A part that already runs is not started again.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from vrampack.agent.limits.hook_server import HookServer
 from vrampack.agent.limits.node_context import NodeContext
 
 RETRY_SECONDS = (1.0, 10.0)
-"""The first wait and the longest; it doubles. Each attempt reads the node's CDI files again."""
+"""The first and the longest wait; each doubles the last. Each attempt reads the node's CDI files again."""
 
 
 class EnforcementStarter:
-    """Of one agent. `run` ends when everything runs."""
+    """Starts the enforcement of one agent. `run` ends when everything runs."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class EnforcementStarter:
         extend_capabilities: Callable[[NodeCapabilities], NodeCapabilities],
         on_attempted: Callable[[str], None],
     ) -> None:
-        """`on_attempted` is told after each attempt what is in the way; nothing after the last one."""
+        """`on_attempted` gets the obstacle after each attempt; an empty text after the last one."""
         self._enforcement = enforcement
         self._hook_server = hook_server
         self._context = context
@@ -50,7 +50,7 @@ class EnforcementStarter:
         self._on_attempted(problem)
 
     async def run(self) -> None:
-        """Try again until it has succeeded."""
+        """Retry until it has succeeded."""
         first, longest = RETRY_SECONDS
         while not self._is_complete():
             doubled = first * 2.0 ** min(self._failures, 10)
@@ -68,7 +68,7 @@ class EnforcementStarter:
             await self._hook_server.start()
 
     def _must_hear_hook(self) -> bool:
-        """A hook that is installed where nothing needs it is answered as well: silence would stop every container."""
+        """Whether the hook must be answered: also one that nothing needs, as silence would stop every container."""
         return self._enforcement.needs_hook or self._context.paths.hook_socket.parent.is_dir()
 
     def _is_complete(self) -> bool:

@@ -1,4 +1,4 @@
-"""What can go wrong with a limit."""
+"""The errors of limits and back ends."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ class LimitError(Exception):
 
 
 class ImpossibleBackEndError(ValueError):
-    """The back end that was asked for cannot work on this node; the message says what is missing."""
+    """The requested back end cannot work on this node; the message says what is missing."""

@@ -1,15 +1,15 @@
 """The unix socket that the createRuntime hook asks before a container with a limit may start.
 
-    vrampack-hook --one line of JSON--> this server --question--> judge
+    vrampack-hook --one line of JSON--> this server --question--> decider
                   <-{"ok":true} or {"ok":false,"error":".."}-
 
-Only the agent's own user may ask: root, as the hook is. Everything that is not a clear yes is a no, and the container
-does not start. Whose container it is and how much it may use is the judge's: `pod_limits.py` in Kubernetes,
+Only the agent's own user may ask: root, as which the hook runs. Everything that is not a clear yes is a no, and the container
+does not start. The decider knows whose container it is and how much it may use: `pod_limits.py` in Kubernetes,
 `host/limits.py` on a host without it.
 
-Versions of the line: 1 is a container that the runtime's annotations name a pod of. 2 is one that they name none of; it
-has `env` besides. So an agent of version 1 refuses what it would have to believe the environment for, and a hook of
-version 1 gets no yes that it would have to mount something for.
+Versions of the line: 1 is for a container whose pod the runtime's annotations name. 2 is for one without a pod, and adds `env`.
+So an agent of version 1 refuses a container for which it would have to trust the environment, and a hook of version 1 gets no
+yes that requires a mount.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from vrampack.agent.limits.unix_listener import UnixListener, read_peer_credenti
 
 HOOK_SOCKET = Path("/run/vrampack/hook.sock")
 MAX_LINE_BYTES = 16 << 10
-"""As much as the hook sends at most."""
+"""The most that the hook sends."""
 POD_VERSION, HOST_VERSION = 1, 2
 """The versions of the line."""
 
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class HookQuestion(msgspec.Struct, frozen=True):
-    """What `shim/hook/question.c` writes. Strings are empty where the runtime said nothing."""
+    """What `shim/hook/question.c` writes. Strings are empty if the runtime said nothing."""
 
     v: int
     pid: int
@@ -49,7 +49,7 @@ class HookQuestion(msgspec.Struct, frozen=True):
     hierarchy: str
     cgroup: str
     env: tuple[str, ...] = ()
-    """`NAME=value` of the variables that configure a host without Kubernetes. Never believed of a pod's container."""
+    """`NAME=value` of the variables that configure a host without Kubernetes. Never trusted for a pod's container."""
 
 
 class HookAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -67,7 +67,7 @@ class HookServer:
     """Answers one question per connection."""
 
     def __init__(self, path: Path, decide: HookDecider, *, timeout_seconds: float = 4.0) -> None:
-        """`timeout_seconds`: less than the hook's own 5 s, so that its message says what was slow."""
+        """`timeout_seconds` is less than the hook's own 5 s, so that the hook can report what was slow."""
         self._listener = UnixListener(path)
         self._decide = decide
         self._timeout_seconds = timeout_seconds
@@ -77,7 +77,7 @@ class HookServer:
 
     @property
     def answer_counts(self) -> tuple[int, int]:
-        """Containers that were let through, and refused: the proof that the runtime calls the hook."""
+        """How many containers were allowed and refused: the proof that the runtime calls the hook."""
         return self.allowed_count, self.refused_count
 
     @property
@@ -121,7 +121,7 @@ class HookServer:
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 line = await _read_line(reader)
-                _check_peer(writer)  # after reading: hanging up on unread bytes would take the answer with it
+                _check_peer(writer)  # after reading: closing with unread bytes would destroy the answer
                 mount = await self._decide(_parse_question(line))
         except LimitError as error:
             log.warning("container refused reason=%s", error)

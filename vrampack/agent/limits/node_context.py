@@ -1,4 +1,4 @@
-"""Everything of the node that a back end may be built from."""
+"""Everything about the node from which a back end may be built."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vrampack.cards.node import CardFacts
 
 @dataclass(frozen=True, slots=True)
 class NodePaths:
-    """Where things are on the node. What belongs to one back end alone is that back end's own."""
+    """Paths on the node. Paths of a single back end are in that back end."""
 
     hook_socket: Path = HOOK_SOCKET
     containers: Path = Path("/run/vrampack/standalone")
@@ -27,14 +27,14 @@ class NodePaths:
     cgroup_mount: Path = CGROUP_MOUNT
     proc: Path = Path("/proc")
     node_proc: Path = Path("/node/proc")
-    """The /proc of the node: in it the runtime is told from other readers of CDI specs."""
+    """The /proc of the node, through which the runtime is told from other readers of CDI specs."""
     modules: Path = Path("/sys/module")
-    """Of the kernel: the node's, in every container."""
+    """The kernel's, so the same in every container."""
     cdi_folders: tuple[Path, ...] = CDI_FOLDERS
 
 
 class DiscoveredCards(Protocol):
-    """What is known of the node's cards, see `inventory/discovery.py`."""
+    """The node's cards, see `inventory/discovery.py`."""
 
     @property
     def cards(self) -> tuple[CardFacts, ...]: ...
@@ -60,7 +60,7 @@ class NodeContext:
     clock: Callable[[], float]
 
     def get_minors(self) -> Mapping[str, int]:
-        """N of /dev/nvidiaN by uuid of the card; of a MIG instance its parent's."""
+        """N of /dev/nvidiaN by uuid of the card; for a MIG instance its parent's."""
         return {uuid: gpu.minor for uuid, gpu in self.cards.gpus.items()}
 
     def get_driver_version(self) -> str:

@@ -1,7 +1,7 @@
 """`watch`: no limit is enforced; the agent measures, reports containers above their limits, and may ask for an eviction.
 
-All that is remembered of a container is since when it is above: limits are read from the pods' records each time, so a
-restarted agent continues where the old one was, with the clock of each excess at zero.
+It only remembers since when a container has been above its limit, and reads limits from the pods' records each time. So a
+restarted agent continues where the old one was, but counts each excess from zero.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GetContainerName: TypeAlias = Callable[[str, str], str | None]
 
 
 class OveruseMonitor(BackEnd):
-    """Call `list_over_limit` every few seconds; it answers with all containers that are above their limits now."""
+    """Call `list_over_limit` every few seconds; it returns all containers that are above their limits now."""
 
     traits = Traits(None, "never; who is over is reported", "restarts of everything: limits are read from the records")
 
@@ -48,9 +48,9 @@ class OveruseMonitor(BackEnd):
         slack_mib: int = 512,
         evict_after_seconds: float | None = None,
     ) -> None:
-        """`slack_mib`: what a process costs beside its own memory (context, kernels; about 450 MiB on a T4).
+        """`slack_mib`: what a process costs besides its own memory (context, kernels; about 450 MiB on a T4).
 
-        `evict_after_seconds`: how long a container may be above before `should_evict` is set; None is never.
+        `evict_after_seconds`: how long a container may be above before `should_evict` is set; None: never.
         """
         self._meter = meter
         self._get_limits_mib = get_limits_mib
@@ -67,7 +67,7 @@ class OveruseMonitor(BackEnd):
         return await self._meter.measure_usage()
 
     async def list_over_limit(self) -> tuple[OverLimit, ...]:
-        """All containers that are above now, in stable order."""
+        """All containers that are above their limits now, in stable order."""
         used = self._used_by_name(await self._meter.measure_usage())
         now = self._clock()
         excesses = {key: limit for key, used_mib in used.items() if (limit := self._find_exceeded_limit(key, used_mib))}

@@ -1,4 +1,4 @@
-"""Containers above a limit that is only watched: reported on the pod, and named on the own Node when the settings say so."""
+"""Reports containers above a limit that is only watched: by an event, and on the Node for eviction if the settings say so."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OVER_LIMIT = "over_limit"
 
 
 class OveruseReporter:
-    """Looks every few seconds for containers above their limits."""
+    """Checks every few seconds for containers above their limits."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class OveruseReporter:
         self._named: dict[str, str] = {}
 
     async def run(self) -> None:
-        """Look, until cancelled."""
+        """Report periodically, until cancelled."""
         while True:
             await asyncio.sleep(CHECK_INTERVAL_SECONDS)
             try:

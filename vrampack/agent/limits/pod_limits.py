@@ -1,4 +1,4 @@
-"""The hook's questions in Kubernetes: the limit of the pod's record is put in force on the container's own cgroup.
+"""Answers the hook in Kubernetes: puts the limit of the pod's record in force on the container's own cgroup.
 
 The pod is known by the cgroup that kubelet made for it; what the annotations say must agree. How much the container may
 use comes from the pod's record as the agent knows it, never from the container's environment, sent or not.
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class PodLimits:
-    """`get_limits_mib` answers None for an unknown container: it does not start."""
+    """Applies limits when the hook asks. A container for which `get_limits_mib` returns None does not start."""
 
     def __init__(
         self,
@@ -28,14 +28,14 @@ class PodLimits:
         *,
         on_allowed: Callable[[str], None] = lambda _container_id: None,
     ) -> None:
-        """`on_allowed` is told the id of each container that may start."""
+        """`on_allowed` is called with the id of each container that may start."""
         self._cgroups = cgroups
         self._enforcement = enforcement
         self._get_limits_mib = get_limits_mib
         self._on_allowed = on_allowed
 
     async def apply_limit(self, question: HookQuestion) -> str:
-        """Returns nothing for the hook to mount: `Allocate` did. Raises `LimitError` for a container that may not start."""
+        """Apply the limit. Returns "", as `Allocate` handled all mounts. Raises `LimitError` if the container may not start."""
         target = self._make_target(question)
         limits = self._get_limits_mib(target.pod_uid, target.container)
         if limits is None:
@@ -58,7 +58,7 @@ class PodLimits:
         return ""
 
     def _make_target(self, question: HookQuestion) -> LimitTarget:
-        """The cgroup names the pod, and kubelet alone names cgroups; annotations may be a user's."""
+        """Identify the pod by the cgroup, which only kubelet names; a user may have written the annotations."""
         found = parse_owner(question.cgroup)
         if found is None:
             raise LimitError(

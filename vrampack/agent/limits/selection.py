@@ -1,7 +1,7 @@
-"""Which back end enforces the limits of this node: the one that was named, or the first of the table that works here.
+"""Selects the back end of this node: the one that the setting names, or the first of the table that works here.
 
-A name that cannot work here is refused, with everything that is missing: a node whose operator asked for a limit must not
-run without one because a driver is old.
+A named back end that cannot work here is refused, with everything that is missing: a node whose operator asked for a limit
+must not run without one because a driver is old.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Selection:
 def select_back_end(
     mode: str, capabilities: NodeCapabilities, context: NodeContext, rows: Iterable[BackEndRow]
 ) -> Selection:
-    """Raises `ImpossibleBackEndError` for a name that is unknown or cannot work on this node."""
+    """Select a back end. Raises `ImpossibleBackEndError` for a name that is unknown or cannot work on this node."""
     rows = tuple(rows)
     candidates = [row for row in rows if (row.is_automatic if mode == AUTO else row.mode == mode)]
     if not candidates:

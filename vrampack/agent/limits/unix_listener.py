@@ -20,7 +20,7 @@ class UnixListener:
         self._inode = 0
 
     def bind_socket(self, kind: socket.SocketKind, *, mode: int) -> socket.socket:
-        """Bound beside the name, not blocking, for who `mode` lets. Raises `OSError`."""
+        """A non-blocking socket, bound beside the name, with the permissions `mode`. Raises `OSError`."""
         self._unpublished_path.unlink(missing_ok=True)
         made = socket.socket(socket.AF_UNIX, kind | socket.SOCK_NONBLOCK)
         try:
@@ -37,14 +37,14 @@ class UnixListener:
         self._unpublished_path.rename(self._path)
 
     def remove_socket(self) -> None:
-        """The name goes, unless another agent has taken it over."""
+        """Remove the name, unless another agent has taken it over."""
         if self._path.exists() and self._path.stat().st_ino == self._inode:
             self._path.unlink()
 
 
 @dataclass(frozen=True, slots=True)
 class PeerCredentials:
-    """The process that connected, by the kernel's word; the pid as this process's PID namespace has it, 0 from outside."""
+    """The process that connected, according to the kernel; the pid is in our PID namespace, 0 for a process outside it."""
 
     pid: int
     uid: int

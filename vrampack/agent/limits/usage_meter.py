@@ -1,4 +1,4 @@
-"""Who uses how much of a card: the driver's processes, and the cgroups that they are in.
+"""Measures who uses how much of a card: the driver lists processes, and their cgroups name the containers.
 
 It needs the host's process ids (`hostPID`): the driver names processes by the ids of the caller's own PID namespace.
 """
@@ -16,13 +16,13 @@ from vrampack.agent.nvml.driver import GpuUsage
 
 
 class UsageReader(Protocol):
-    """What is needed of the driver."""
+    """The only driver call needed here."""
 
     async def read_usage(self) -> Sequence[GpuUsage]: ...
 
 
 class UsageMeter:
-    """The processes on all cards, summed by pod, container and card; what belongs to no pod is left out."""
+    """Sums the processes on all cards by pod, container and card, without processes outside of pods."""
 
     def __init__(self, driver: UsageReader, find_owner: FindOwner) -> None:
         self._driver = driver

@@ -18,23 +18,23 @@ FULL_PERCENT = 100
 
 
 class UtilizationSource(Protocol):
-    """What is needed of the driver."""
+    """The only driver call needed here."""
 
     async def read_utilization(self) -> Sequence[GpuUtilization]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredUtilization:
-    """Percent of a card's multiprocessors, 100 at most. A card whose driver does not say is in neither."""
+    """Percent of a card's multiprocessors, 100 at most. A card whose driver does not report it is in neither mapping."""
 
     by_card: Mapping[str, int] = field(default_factory=dict)
-    """By uuid: all processes, also those outside of pods."""
+    """By uuid, of all processes, including those outside of pods."""
     by_container: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
-    """By pod uid, container id and card: those that were busy."""
+    """By pod uid, container id and card, of those that were busy."""
 
 
 class UtilizationMeter:
-    """Measures since its last measurement."""
+    """Measures the time since its last measurement."""
 
     def __init__(self, driver: UtilizationSource, find_owner: FindOwner) -> None:
         self._driver = driver

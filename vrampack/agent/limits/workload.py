@@ -20,16 +20,16 @@ class DesiredLimit:
 
     pod_uid: str
     limits_mib: Mapping[str, int]
-    """By uuid of the card."""
+    """MiB by uuid of the card."""
     find_cgroup: Callable[[], Path | None]
-    """Its cgroup, once there is one."""
+    """The target's cgroup, once there is one."""
     container: str = ""
     """Empty: the whole pod."""
     reported_container: str = ""
-    """The container that its figures are shown for: also a pod's only one."""
+    """The container for which figures are shown; for a pod's limit, its only one with a card."""
     weight: int = 1
     is_added_by_hook: bool = False
-    """Only the hook adds it, before the first process: added later, it would give its processes a second budget."""
+    """Whether only the hook may add it, before the first process: added later, it would give its processes a second budget."""
 
     @property
     def budget_name(self) -> str:
@@ -50,7 +50,7 @@ class ResolvedContainer:
 
 
 class Unresolved(Enum):
-    """Why there is no figure to answer with."""
+    """Why a container's limits cannot be given."""
 
     UNLIMITED = "it has no limit here: a previous plugin set it up, or another back end enforces limits by now"
     UNKNOWN_OWNER = "it is in no known pod: it gets nothing"
@@ -74,7 +74,7 @@ class Workload(Protocol):
         """Which container this is, and what it may use now."""
 
     def resolve_leftover(self, owner: CgroupOwner | None, /) -> ResolvedContainer | Unresolved:
-        """The same, of a container that still asks a back end which no longer enforces the limits of this node."""
+        """The same for a container that still asks a back end which no longer enforces the limits of this node."""
 
     def find_process_owner(self, pid: int, /) -> CgroupOwner | None:
         """The container that a process belongs to; None for a process outside containers, or one that has ended."""

@@ -1,4 +1,4 @@
-"""What NVML says of a GPU's health, call by call: an older driver or a GPU without ECC answers some of them and not others."""
+"""What NVML says about a GPU's health, call by call: an older driver or a GPU without ECC answers only some of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Answer = TypeVar("Answer")
 
 
 def read_gpu_condition(handle: Handle) -> GpuCondition:
-    """A call that is not supported, or that fails, leaves its part unsaid: `check_gpu` is what notices a lost GPU."""
+    """The GPU's condition. An unsupported or failed call leaves its field unknown: `check_gpu` is what notices a lost GPU."""
     remapped = _ask(lambda: pynvml.nvmlDeviceGetRemappedRows(handle))
     return GpuCondition(
         recovery_action=_ask(lambda: _read_recovery_action(handle)),

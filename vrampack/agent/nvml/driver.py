@@ -1,4 +1,4 @@
-"""What the agent asks of a driver, and the values that come back. Nothing here knows NVML."""
+"""What the agent asks a driver, and the values that it gets back. Nothing here knows NVML."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from vrampack.agent.nvml.errors import DriverError
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One card: a GPU, or a MIG instance, whose parent is then none."""
+    """One card: a GPU, or a MIG instance. A GPU with MIG instances is no card itself."""
 
     uuid: str
     index: int
-    """NVML's; of an instance (parent's + 1) * 100 + its place on the parent, so that all of a node are distinct."""
+    """NVML's index; for an instance (parent's + 1) * 100 + its slot on the parent, so that all on a node are distinct."""
     minor: int
-    """N of /dev/nvidiaN; of an instance, its parent's."""
+    """N of /dev/nvidiaN; for an instance, its parent's."""
     pci_bus_id: str
     model: str
     memory_mib: int
@@ -34,7 +34,7 @@ class UnreadableGpu:
     index: int
     error: DriverError
     uuid: str | None = None
-    """As it was when it could be read."""
+    """Its uuid when it could last be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +44,26 @@ class GpuInventory:
     gpus: tuple[Gpu, ...]
     driver_version: str
     mig_gpus: frozenset[str] = frozenset()
-    """GPUs in MIG mode, by uuid: no cards, whether they have instances or not."""
+    """Uuids of GPUs in MIG mode, which are no cards, whether they have instances or not."""
     unreadable: tuple[UnreadableGpu, ...] = ()
     has_confidential_computing: bool = False
-    """Whether the driver says that it is on; False also where it does not say."""
+    """Whether the driver says that it is on; False also when it does not say."""
 
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """One error that the driver reported of a GPU."""
+    """One error that the driver reported for a GPU."""
 
     number: int
     uuid: str | None
-    """Of the GPU, never of an instance; None when the driver could not say, so it may be any."""
+    """The uuid of the GPU, never of an instance; None when the driver could not say, so it may be any."""
     gpu_instance: int | None = None
     compute_instance: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GpuProcess:
-    """One process on a card; `pid` is the host's. None: this driver does not count per process."""
+    """One process on a card; `pid` is the host's. `used_bytes` is None if this driver does not count per process."""
 
     pid: int
     used_bytes: int | None
@@ -98,7 +98,7 @@ class CgroupLimit:
 
 @dataclass(frozen=True, slots=True)
 class GpuCondition:
-    """What NVML says of a GPU's health. None: this driver or this GPU does not say, which means neither good nor bad."""
+    """What NVML says about a GPU's health. None: this driver or GPU does not say, which is neither good nor bad."""
 
     recovery_action: int | None = None
     """NVML_GPU_RECOVERY_ACTION_*; 0 is none."""
@@ -110,36 +110,36 @@ class GpuCondition:
 
 
 class GpuDriver(Protocol):
-    """Every method raises `DriverError` or one of its kinds, within the time-out, and nothing else."""
+    """Every method raises only `DriverError` or a subclass, and returns within the time-out."""
 
     async def list_gpus(self) -> GpuInventory:
         """The cards that are there now."""
         ...
 
     async def check_gpu(self, uuid: str) -> None:
-        """Raises when the card does not answer as a card does."""
+        """Raises when the card does not answer as a healthy one does."""
         ...
 
     async def read_condition(self, uuid: str) -> GpuCondition:
-        """What is said of that GPU, which is no instance."""
+        """The health of a GPU, not of an instance."""
         ...
 
     async def wait_for_xids(self, timeout_seconds: float) -> tuple[Xid, ...]:
-        """Errors of the cards that `cards` found, each once; waits that long for the first."""
+        """Errors of the cards that `list_gpus` found, each once; waits up to the time-out for the first."""
         ...
 
     async def read_usage(self) -> tuple[GpuUsage, ...]:
-        """Memory in use per card of the last `cards`; a card that does not answer is left out."""
+        """Memory in use on each card of the last `list_gpus`; a card that does not answer is left out."""
         ...
 
     async def read_utilization(self) -> tuple[GpuUtilization, ...]:
-        """Since the last call, per card of the last `cards`; a card whose driver does not say is left out."""
+        """Use since the last call, for each card of the last `list_gpus`; a card whose driver does not say is left out."""
         ...
 
     async def set_limit(self, cgroup_path: str, uuid: str, mib: int | None) -> None:
-        """Let the processes of that cgroup use so much of the card; None lifts the limit. Driver 615 and newer."""
+        """Limit the processes of a cgroup to `mib` of the card; None lifts the limit. Driver 615 and newer."""
         ...
 
     async def read_limit(self, cgroup_path: str, uuid: str) -> CgroupLimit:
-        """What is in force for that cgroup."""
+        """The limit in force for a cgroup."""
         ...

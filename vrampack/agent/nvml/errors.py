@@ -6,7 +6,7 @@ LOST_CODES = (15, 16)
 """NVML's "GPU is lost" and "reset required": later calls fail as well until an operator acts."""
 
 OUTDATED_CODE = 18
-"""NVML's "RM has detected an NVML/RM version mismatch": the driver was exchanged, the library in this process was not."""
+"""NVML's "RM has detected an NVML/RM version mismatch": the driver was replaced, the library in this process was not."""
 
 
 class DriverError(Exception):
@@ -18,17 +18,17 @@ class DriverError(Exception):
 
     @property
     def is_lost(self) -> bool:
-        """The card is gone, as opposed to one call that failed."""
+        """Whether the card is gone, as opposed to one call that failed."""
         return self.code in LOST_CODES
 
     @property
     def is_outdated(self) -> bool:
-        """Only a new process can talk to this driver."""
+        """Whether only a new process can talk to this driver."""
         return self.code == OUTDATED_CODE
 
 
 class DriverHungError(DriverError):
-    """No answer in time. The call may still come back; until then its like are refused at once."""
+    """No answer in time. The call may still return; until then calls of the same kind are refused at once."""
 
 
 class NoDriverError(DriverError):
@@ -36,4 +36,4 @@ class NoDriverError(DriverError):
 
 
 class HiddenDriverError(DriverError):
-    """The node's kernel has the driver, and this process has not its library or its devices."""
+    """The node's kernel has the driver, but this process lacks its library or its devices."""

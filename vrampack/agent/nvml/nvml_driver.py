@@ -1,4 +1,4 @@
-"""The driver, asked through NVML: `Driver` with a time-out on every call, and never on the event loop."""
+"""The driver through NVML: a `GpuDriver` with a time-out on every call, which never blocks the event loop."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from vrampack.agent.nvml.timed_calls import TimedCalls
 
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 KERNEL_MODULE = Path("/sys/module/nvidia")
-"""The node's, in every container: /proc/driver/nvidia is NVIDIA's runtime's own copy there."""
+"""The node's, in every container; NVIDIA's runtime replaces /proc/driver/nvidia by a copy there."""
 
 
 class NvmlDriver:
-    """NVML of this machine. Opened at the first call; a machine without it raises `NoDriverError` there.
+    """NVML of this machine, opened at the first call, which raises `NoDriverError` on a machine without it.
 
-    A container that was not given it, on a machine that has it, raises `HiddenDriverError`.
+    In a container that lacks it, on a machine that has it, calls raise `HiddenDriverError`.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class NvmlDriver:
         told = await self._calls.run_call(
             "events", lambda: self._session.wait_for_xids(timeout_seconds), extra_seconds=timeout_seconds
         )
-        if told is None:  # nothing to wait for: the wait is ours
+        if told is None:  # there is no card to wait for, so wait here
             await asyncio.sleep(timeout_seconds)
         return told or ()
 

@@ -1,7 +1,7 @@
-"""The calls of NVML that the agent makes, as `nvidia-ml-py` has them. Each may block; `library.py` calls them in threads.
+"""The calls of NVML that the agent makes, through `nvidia-ml-py`. Each may block; `nvml_driver.py` calls them in threads.
 
-The library is opened once and stays open: it is also what keeps the driver loaded on machines without the persistence
-daemon. Errors leave here as `DriverError` with NVML's code.
+The library is opened once and stays open, which also keeps the driver loaded on machines without the persistence
+daemon. Errors are raised as `DriverError` with NVML's code.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MIB = 1024 * 1024
 NO_INSTANCE = 0xFFFFFFFF
 """An event that belongs to no MIG instance."""
 MAX_EVENTS = 64
-"""Told at once: a card that reports more than that is as unhealthy after the first."""
+"""The most events read at once: a card with more of them is unhealthy after the first anyway."""
 _NO_DRIVER_CODES = (
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
@@ -46,16 +46,16 @@ _UNSUPPORTED_CODES = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTIO
 
 
 class NvmlSession:
-    """One open NVML. Safe to call from several threads: what they share is replaced whole."""
+    """One open NVML. Safe to call from several threads: shared values are replaced as a whole."""
 
     def __init__(self, *, pci_devices: Path, kernel_module: Path) -> None:
-        """`kernel_module` is there while the kernel has NVIDIA's driver."""
+        """`kernel_module` exists while the kernel has NVIDIA's driver."""
         self._pci_devices = pci_devices
         self._kernel_module = kernel_module
         self._opening = threading.Lock()
         self._is_open = False
         self._gpu_by_uuid: dict[str, Gpu] = {}
-        """What never changes of a card is read once."""
+        """The facts of a card that never change, read once."""
         self._uuid_by_index: dict[int, str] = {}
         """Which GPU was at which index when it could last be read."""
         self._watchable: dict[str, Handle] = {}
@@ -65,7 +65,7 @@ class NvmlSession:
         self._watched: frozenset[str] = frozenset()
 
     def list_gpus(self) -> GpuInventory:
-        """Every card there is. One that cannot be described does not hide the others."""
+        """Every card. One that cannot be described does not hide the others."""
         with self._opened("the list of cards"):
             version = pynvml.nvmlSystemGetDriverVersion()
             is_confidential = _has_confidential_computing()
@@ -126,7 +126,7 @@ class NvmlSession:
                 try:
                     found.append(_read_gpu_usage(card.uuid, pynvml.nvmlDeviceGetHandleByUUID(card.uuid)))
                 except pynvml.NVMLError:
-                    continue  # its check says so, with the reason
+                    continue  # the card's check reports the reason
         return tuple(found)
 
     def read_utilization(self) -> tuple[GpuUtilization, ...]:
@@ -134,7 +134,7 @@ class NvmlSession:
             return self._utilization.read_gpus([card.uuid for card in self._inventory.gpus if card.mig_parent is None])
 
     def set_limit(self, cgroup_path: str, uuid: str, mib: int | None) -> None:
-        """The soft limit stays 0: one that is set and not lifted before the cgroup dies leaks to its parent."""
+        """Set the hard limit. The soft limit stays 0: one that is not lifted before the cgroup dies leaks to its parent."""
         hard = pynvml.NVML_DEVICE_MEMORY_LIMIT_MAX if mib is None else mib * MIB
         limits = pynvml.c_nvmlSetMemoryLimits_v1_t(cgroup_path.encode(), 0, hard)
         with self._opened(f"a limit of card {uuid} for {cgroup_path}"):
@@ -184,7 +184,7 @@ class NvmlSession:
         return replace(self._gpu_by_uuid[uuid], index=index)
 
     def _list_instances(self, handle: Handle, gpu: Gpu) -> list[Gpu] | None:
-        """None: not in MIG mode, the GPU is a card itself."""
+        """The MIG instances of a GPU; None: it is not in MIG mode and is a card itself."""
         if not _is_mig_enabled(handle):
             return None
         found = []
@@ -192,7 +192,7 @@ class NvmlSession:
             try:
                 instance = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, slot)
             except (pynvml.NVMLError_NotFound, pynvml.NVMLError_InvalidArgument):
-                continue  # a place that is not taken
+                continue  # an empty slot
             found.append(self._read_instance(instance, gpu, slot))
         return found
 
@@ -211,7 +211,7 @@ class NvmlSession:
         return replace(self._gpu_by_uuid[uuid], index=(gpu.index + 1) * 100 + slot)
 
     def _register_events(self) -> None:
-        """Add cards that came since; a card whose events cannot be had is judged by its checks alone."""
+        """Register new cards for events; a card that cannot be registered is judged by its checks alone."""
         if self._events is None:
             self._events = pynvml.nvmlEventSetCreate()
         watchable = self._watchable
@@ -256,7 +256,7 @@ def _read_gpu_usage(uuid: str, handle: Handle) -> GpuUsage:
 
 
 def _has_confidential_computing() -> bool:
-    """Libraries before 535 or so lack the call. One that fails hides no cards: nothing is known then, as without it."""
+    """Whether confidential computing is on. Libraries before about 535 lack the call; then, or if it fails, it counts as off."""
     try:
         state = pynvml.nvmlSystemGetConfComputeState()
     except pynvml.NVMLError:
@@ -279,7 +279,7 @@ def _is_mig_enabled(handle: Handle) -> bool:
 
 
 def _read_numa_node(pci_devices: Path, pci_bus_id: str) -> int | None:
-    """The CPUs' node that the card is wired to. NVML's own call means another thing: memory that is a node itself."""
+    """The NUMA node of the CPUs that the card is attached to. NVML's own call is about GPU memory that is itself a node."""
     domain, _, rest = pci_bus_id.lower().partition(":")
     try:
         node = int((pci_devices / f"{domain[-4:]}:{rest}" / "numa_node").read_text())

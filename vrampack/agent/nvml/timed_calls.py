@@ -1,8 +1,8 @@
-"""Runs calls that may block for ever: each in a thread of its own, with a time-out.
+"""Runs calls that may block for ever: each in its own thread, with a time-out.
 
 A thread that hangs in a driver cannot be ended. It is abandoned and remembered by the kind of its call: until it
-comes back, calls of that kind are refused at once, so there is never more than one hung thread per kind. The threads
-are daemons: a program with one of them still ends.
+returns, calls of that kind are refused at once, so there is never more than one hung thread per kind. The threads
+are daemons, so they do not keep a program from ending.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class TimedCalls:
 
     @property
     def hung_count(self) -> int:
-        """Threads that did not come back yet, though their callers have given up."""
+        """Threads that have not returned, although their callers have given up."""
         return len(self._abandoned)
 
     async def run_call(self, kind: str, function: Callable[[], Result], *, extra_seconds: float = 0) -> Result:
@@ -45,7 +45,7 @@ class TimedCalls:
                 async with asyncio.timeout(self._timeout_seconds + extra_seconds):
                     return await asyncio.shield(answer)
             except TimeoutError as error:
-                if answer.done():  # the driver's own word, not ours
+                if answer.done():  # the driver's own timeout, not ours
                     raise
                 seconds = self._timeout_seconds + extra_seconds
                 raise DriverHungError(f"{kind}: no answer from the driver in {seconds:g} s") from error
@@ -56,9 +56,9 @@ class TimedCalls:
     def _abandon(self, kind: str, answer: asyncio.Future[Result]) -> None:
         def forget(_: asyncio.Future[Result]) -> None:
             del self._abandoned[kind]
-            answer.exception()  # looked at, so that the loop does not complain
+            answer.exception()  # retrieved, so that the loop does not complain
 
-        self._abandoned[kind] = answer  # type: ignore[assignment]  # only counted and watched, never read
+        self._abandoned[kind] = answer  # type: ignore[assignment]  # only counted, never read
         answer.add_done_callback(forget)
 
 
@@ -69,7 +69,7 @@ def _start(kind: str, function: Callable[[], Result]) -> asyncio.Future[Result]:
     def work() -> None:
         try:
             value = function()
-        except BaseException as error:  # noqa: BLE001 - raised again where the answer is awaited
+        except BaseException as error:  # noqa: BLE001 - raised again in the task that awaits the answer
             _settle(loop, answer.set_exception, error)
         else:
             _settle(loop, answer.set_result, value)

@@ -1,9 +1,9 @@
-"""How busy each process keeps a GPU: `nvmlDeviceGetProcessUtilization`, which answers with samples since a time of its own.
+"""How busy each process keeps a GPU: `nvmlDeviceGetProcessUtilization`, which returns samples since a given time.
 
 A process that was idle since then has no sample, and with none at all the answer is NVML_ERROR_NOT_FOUND. GPUs in MIG mode and
-vGPUs say NVML_ERROR_NOT_SUPPORTED. Drivers were seen to fill the rest of the buffer with rubbish (Syllo/nvtop#110,
-NVIDIA/DCGM#83), so a sample counts only if it is plausible. NVML's times are microseconds since the epoch; the reader never asks
-for samples after the present, or one rubbish time would hide every later sample, and so would a clock that is set back.
+vGPUs answer NVML_ERROR_NOT_SUPPORTED. Some drivers fill the rest of the buffer with garbage (Syllo/nvtop#110, NVIDIA/DCGM#83),
+so a sample counts only if it is plausible. NVML's times are microseconds since the epoch. The reader never asks for samples after
+the present: otherwise one garbage time, or a clock that was set back, would hide every later sample.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from vrampack.agent.nvml.driver import GpuUtilization
 
 FULL_PERCENT = 100
 MAX_AHEAD_SECONDS = 60.0
-"""A sample from further in the future is rubbish."""
+"""A sample from further in the future is garbage."""
 _MICROSECONDS = 1_000_000
 _IDLE_CODES = (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND)
-"""nvidia-ml-py raises the first where there was nothing to copy."""
+"""nvidia-ml-py raises the first when there was nothing to copy."""
 
 
 class Sample(Protocol):
-    """What is read of an `nvmlProcessUtilizationSample_t`."""
+    """The fields read from an `nvmlProcessUtilizationSample_t`."""
 
     pid: int
     timeStamp: int  # noqa: N815 - NVML's own spelling
@@ -33,15 +33,15 @@ class Sample(Protocol):
 
 
 class UtilizationReader:
-    """Remembers for each GPU up to when it was read."""
+    """Reads new samples: remembers for each GPU up to when it was read."""
 
     def __init__(self, *, now: Callable[[], float] = time.time) -> None:
         self._now = now
         self._read_until: dict[str, int] = {}
-        """NVML's own time, by uuid: 0 asks for all that the driver still has."""
+        """The time, on NVML's clock, of the last sample by uuid; 0 asks for all that the driver still has."""
 
     def read_gpus(self, uuids: Sequence[str]) -> tuple[GpuUtilization, ...]:
-        """Those of these GPUs that say something."""
+        """The utilization of these GPUs, without those that do not report it."""
         self._read_until = {uuid: self._read_until.get(uuid, 0) for uuid in uuids}
         found = ((uuid, self._read_gpu(uuid)) for uuid in uuids)
         return tuple(GpuUtilization(uuid, percent) for uuid, percent in found if percent is not None)

@@ -1,9 +1,9 @@
 """An HTTP listener with bounded cost: a fixed number of connections, one small request on each, and a deadline for every step.
 
-Any pod that reaches the agent's port may open connections without end and send requests that do not end. The same process decides
-whether containers start, and each decision needs a file descriptor and a turn of the event loop. So the listener accepts one
-connection in each turn. A connection carries one request, and its head has a maximal size and a deadline, as has its answer. When
-there are too many connections, a new one closes the oldest: a probe is always the newest.
+Any pod that reaches the agent's port may open endless connections and send endless requests. The same process decides whether
+containers start, and each decision needs a file descriptor and a turn of the event loop. So the listener accepts one connection in
+each turn. A connection carries one request; its head has a maximum size and a deadline, and so has its answer. When there are too
+many connections, a new one closes the oldest: a probe is always the newest.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from vrampack.http.open_connections import ConnectionLimits, OpenConnections
 log = logging.getLogger(__name__)
 
 STATUS_CONNECTIONS = ConnectionLimits(total=64, per_peer=16, keep_alive_seconds=0)
-"""Kubelet opens one at a time and each scraper one; with TLS and a full buffer each 64 connections cost 10 MB."""
+"""Kubelet and each scraper open one at a time; 64 connections, each with TLS and a full buffer, cost 10 MB."""
 MAX_HEAD_BYTES = 16_384
 """A service account's token is 1 KB."""
 HEAD_SECONDS = 5.0
-"""From the connection to the last byte of the head, the handshake included; kubelet's probes give up after as long."""
+"""From the connection to the last byte of the head, handshake included; kubelet's probes give up after the same time."""
 ANSWER_SECONDS = 10.0
-"""To find the answer and send it: Prometheus waits as long by default."""
+"""To find the answer and send it: Prometheus waits this long by default."""
 ACCEPT_PAUSE_SECONDS = 0.2
-"""After a failed accept: without a descriptor it would fail again at once, in every turn of the loop."""
+"""The pause after a failed accept: without a descriptor it would fail again at once, in every turn of the loop."""
 
 
 @dataclass(slots=True)
 class StatusRequest:
-    """The head of a request; filled by the parser, which calls these methods by their names."""
+    """The head of a request. The parser fills it by calling these methods by name."""
 
     target: bytes = b""
     headers: dict[bytes, bytes] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class StatusRequest:
 
 @dataclass(frozen=True, slots=True)
 class StatusAnswer:
-    """What goes out."""
+    """The answer to a request."""
 
     status: HTTPStatus
     body: bytes = b""
@@ -110,7 +110,7 @@ class BoundedServer:
                     await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
                     continue
                 self._serve_connection(connected, address[0] if isinstance(address, tuple) else "")
-                await asyncio.sleep(0)  # accepting may not have waited: let other tasks run first
+                await asyncio.sleep(0)  # accept may not have waited: let other tasks run first
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -121,7 +121,7 @@ class BoundedServer:
         connection.task = task = asyncio.create_task(self._answer_connection(connection))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        # A task that is cancelled before its first step runs none of its own clean-up.
+        # A task that is cancelled before its first step does not run its own clean-up.
         task.add_done_callback(lambda _: self._forget_connection(connection))
         self._open_connections.add_connection(connection)
 
@@ -148,7 +148,7 @@ class BoundedServer:
                 request.peer = connection.peer
             connection.is_answering = True
             answer = await self._find_answer(request)
-            # From here on it may be closed to make room: only the caller is slow now.
+            # From here on it may be closed to make room, as only the caller can be slow now.
             connection.is_answering = False
             has_body = not isinstance(request, StatusRequest) or request.method != b"HEAD"
             await connection.send_last(answer.encode(has_body=has_body))
@@ -172,7 +172,7 @@ class _Connection:
         self.task: asyncio.Task[None] | None = None
         self._connected = connected
         self._is_handed_over = False
-        """Whether the event loop owns the socket: it closes it if it cannot make a transport."""
+        """Whether the event loop owns the socket, which it closes if it cannot create a transport."""
         self._transport: asyncio.Transport | None = None
         self._writer: asyncio.StreamWriter | None = None
 
@@ -192,7 +192,7 @@ class _Connection:
         return reader
 
     async def send_last(self, text: bytes) -> None:
-        """Wait until the peer has taken it, and close."""
+        """Send the text, wait until the peer has received it, and close."""
         if self._writer is not None:
             self._writer.write(text)
             self._writer.close()
@@ -203,7 +203,7 @@ class _Connection:
             self.task.cancel()
 
     def cut(self) -> None:
-        """Close it without waiting for the peer. After an answer that was sent, it does nothing."""
+        """Close without waiting for the peer. Does nothing after `send_last`."""
         if self._transport is not None:
             self._transport.abort()
         elif not self._is_handed_over:

@@ -1,6 +1,6 @@
-"""What the Node says of its cards: the annotation `vrampack.dev/cards`, the condition, and events where none is offered.
+"""Publishes the cards on the Node: the annotation `vrampack.dev/cards`, the condition, and events when none is offered.
 
-The annotation is also the agent's memory: the verdicts in it are read back before the cards are first looked at.
+The annotation is also the agent's memory: it reads the verdicts back before it first checks the cards.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class CardPublisher:
             group.create_task(self._publish_cards())
 
     async def _publish_cards(self) -> None:
-        """The cards on the Node object, at each change. A node that never had any gets no annotation."""
+        """Write the cards to the Node object at each change. A node that never had any gets no annotation."""
         async for advertised in self._advertisement.watch_changes():
             if advertised.problem:
                 log.error("cards not advertised problem=%s", advertised.problem)

@@ -1,6 +1,6 @@
 """The certificate of the metrics listener: the newest usable one, for each new connection.
 
-The files are checked when a client connects, at most every two seconds: an idle listener needs no fresh certificate. They lie
+The files are checked when a client connects, at most every two seconds: an idle listener needs no fresh certificate. They are
 in a Secret's volume, which is in memory, so the check needs no thread.
 """
 
@@ -19,7 +19,7 @@ LOOK_SECONDS = 2.0
 
 
 class ServerCertificate:
-    """Raises `OSError` naming the files where they cannot be used at the start."""
+    """The certificate of one listener. Raises `OSError` naming the files if they cannot be used at the start."""
 
     def __init__(self, files: MetricsTlsSettings, *, clock: Callable[[], float]) -> None:
         self._files = files
@@ -29,7 +29,7 @@ class ServerCertificate:
         self._context = build_tls_context(files)
 
     def get_context(self) -> ssl.SSLContext:
-        """For one connection. Files that cannot be used leave the ones before in use."""
+        """The context for one connection. If new files cannot be used, the previous ones stay in use."""
         now = self._clock()
         if now - self._looked_at >= LOOK_SECONDS:
             self._looked_at = now
@@ -49,7 +49,7 @@ class ServerCertificate:
             log.info("certificate read listener=metrics path=%s", self._files.cert_file)
 
     def _read_stamp(self) -> tuple[tuple[int, int, int], ...] | None:
-        """Inode, time and size of each file; None where one cannot be seen."""
+        """Inode, time and size of each file; None if one cannot be read."""
         paths = (self._files.cert_file, self._files.key_file, self._files.client_ca_file)
         try:
             found = [path.stat() for path in paths if path is not None]

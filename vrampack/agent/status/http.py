@@ -1,7 +1,7 @@
 """The agent's pages: `/healthz` and `/readyz` for probes, `/metrics` for scrapers, `/limits` for root on the node.
 
 listen.health          /healthz /readyz, and /metrics while metrics.address is empty
-metrics.address        /metrics, by setting with TLS and for tokens that RBAC lets read it
+metrics.address        /metrics, optionally with TLS, and only for tokens that RBAC allows
 listen.status_socket   /limits: a unix socket, since it names processes and pods of all tenants
 """
 
@@ -41,13 +41,13 @@ log = logging.getLogger(__name__)
 METRICS_PATH = "/metrics"
 LIMITS_PATH = "/limits"
 PAGE_SECONDS = 0.05
-"""A page of metrics is served again for this long: rendering one blocks the event loop for milliseconds."""
+"""How long a metrics page is served again: rendering one blocks the event loop for milliseconds."""
 _BACKLOG = 128
 
 
 @dataclass(frozen=True, slots=True)
 class StatusPages:
-    """Where the pages come from. `find_unready_reason` says why the agent is not ready, or nothing."""
+    """Where the pages come from. `find_unready_reason` says why the agent is not ready; empty when it is."""
 
     metrics: AgentMetrics
     find_unready_reason: Callable[[], str]
@@ -60,7 +60,7 @@ async def serve_status(
 ) -> AsyncIterator[None]:
     """Answer inside the block. Without `metrics_access`, `/metrics` needs no token.
 
-    Raises `OSError` when an address cannot be listened on, or a certificate cannot be read.
+    Raises `OSError` when it cannot listen on an address, or a certificate cannot be read.
     """
     health: dict[str, AnswerRequest] = {
         "/healthz": _Health(lambda: ""),
@@ -153,7 +153,7 @@ def _open_listener(address: str) -> socket.socket:
 
 @contextmanager
 def _open_status_socket(path: str) -> Iterator[socket.socket | None]:
-    """None where it is switched off or cannot be made: only people read it, so a failure does not stop the agent."""
+    """The socket; None if it is switched off or cannot be created: only people read it, so a failure does not stop the agent."""
     if not path:
         yield None
         return

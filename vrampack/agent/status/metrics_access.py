@@ -1,6 +1,6 @@
-"""Who may read the page of metrics: accounts that RBAC lets `get` the URL `/metrics`, as with the metrics of Kubernetes' own parts.
+"""Who may read the metrics page: accounts that RBAC allows to `get` the URL `/metrics`, as for Kubernetes' own components.
 
-The agent remembers each verdict for a while, under the token's hash. It reviews only a few unknown tokens a second: otherwise a
+The agent caches each verdict for a while, under the token's hash. It reviews only a few unknown tokens a second: otherwise a
 caller that invents tokens would make the agents of all nodes ask the API server about each of them.
 """
 
@@ -21,23 +21,23 @@ from vrampack.kube.reviews import may_token_read_page
 log = logging.getLogger(__name__)
 
 ALLOWED_SECONDS = 60.0
-"""How long a token still works after it was revoked or lost its right."""
+"""How long a token may still work after it was revoked or lost its right."""
 REFUSED_SECONDS = 10.0
-"""How long a new right takes to be noticed."""
+"""How long a new right may go unnoticed."""
 MAX_VERDICTS = 64
-"""Scrapers of a cluster are a handful."""
+"""A cluster has only a handful of scrapers."""
 STRANGERS_PER_SECOND = 5
-"""Reviews of tokens that were not allowed before."""
+"""The most reviews a second of tokens that were not allowed before."""
 STRANGERS_PER_PEER = 3
-"""Of these from one address, so that a caller that invents tokens leaves reviews for a scraper whose token is new."""
+"""The most of these for one address, so that a caller that invents tokens leaves some for a scraper with a new token."""
 REVIEW_SECONDS = 3.0
-"""Both questions; a scraper waits for ten."""
+"""For both API calls together; a scraper waits for ten."""
 _SCHEME = b"bearer "
 
 
 @dataclass(frozen=True, slots=True)
 class AccessVerdict:
-    """What became of a token."""
+    """The verdict on one token."""
 
     status: HTTPStatus
     until: float
@@ -51,10 +51,10 @@ class MetricsAccess:
         self._path = path
         self._clock = clock
         self._verdicts: dict[bytes, AccessVerdict] = {}
-        """By hash of the token, the one that was reviewed longest ago first."""
+        """By hash of the token, the least recently reviewed first."""
         self._second = 0
         self._strangers: Counter[str] = Counter()
-        """Reviews of this second, by address of the caller."""
+        """Reviews in this second, by address of the caller."""
 
     async def check_caller(self, authorization: bytes, *, peer: str) -> HTTPStatus:
         """200, or the status that refuses the caller with this `Authorization` header and address."""
@@ -92,7 +92,7 @@ class MetricsAccess:
         return True
 
     def _remember_verdict(self, key: bytes, status: HTTPStatus) -> None:
-        """In place of an earlier one; for its room a refused token goes first, so that strangers push no scraper out."""
+        """Store the verdict. A full cache drops refused tokens first, so that strangers do not push out scrapers."""
         self._verdicts.pop(key, None)
         if len(self._verdicts) >= MAX_VERDICTS:
             refused = (each for each, verdict in self._verdicts.items() if verdict.status is not HTTPStatus.OK)

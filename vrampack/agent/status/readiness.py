@@ -1,7 +1,7 @@
-"""When the agent is ready: kubelet can start a new pod with a card here, or the node has none and is not meant to.
+"""When the agent is ready: kubelet can start a new pod with a card here, or the node has no cards and should have none.
 
-A rollout of the DaemonSet replaces the next node's agent only when this one's successor is ready, so a configuration with
-which no pod could start stops at the first node. A node without cards and without a driver must never stop one.
+A rollout of the DaemonSet replaces the next node's agent only when this node's new agent is ready, so a configuration with
+which no pod could start stops at the first node. A node without cards and without a driver must never stop a rollout.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from vrampack.agent.inventory.advertisement import Advertised
 
 @dataclass(frozen=True, slots=True)
 class DriverState:
-    """What discovery knows of the driver."""
+    """What discovery knows about the driver."""
 
     problem: str
-    """Why it cannot be asked now; empty when it can."""
+    """Why the driver cannot be asked now; empty when it can."""
     is_absent: bool
-    """The node has none, as far as can be seen."""
+    """Whether the node has no driver, as far as can be seen."""
     unhealthy_reasons: Mapping[str, str]
-    """By uuid of the card."""
+    """Why cards are unhealthy, by uuid."""
 
 
 def find_unready_reason(advertised: Advertised, driver: DriverState, *, is_registered: bool) -> str:

@@ -1,4 +1,4 @@
-"""The document at `/limits`, which the agent writes and `vrampack limits status` reads: who holds what of the cards."""
+"""The document at `/limits`, which the agent writes and `vrampack limits status` reads: who holds how much of each card."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class LimitedProcess(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LimitedContainer(msgspec.Struct, frozen=True, rename="camel"):
-    """One container on one card. Names are empty where the pod, or its status, no longer has them."""
+    """One container on one card. Names are empty if the pod, or its status, no longer has them."""
 
     namespace: str
     pod: str
@@ -37,11 +37,11 @@ class ModuleStatus(msgspec.Struct, frozen=True, rename="camel"):
     version: str
     is_attached: bool = msgspec.field(name="attached")
     driver_version: str
-    """That it stands before."""
+    """The version of the driver that it is attached to."""
     layout: str
     uvm: str
     files: int
-    """Open files of processes that it limits: as long as there are any the driver cannot be unloaded."""
+    """Open files of processes that it limits: while there are any, the driver cannot be unloaded."""
 
 
 class UnguardedContainerStatus(msgspec.Struct, frozen=True):
@@ -60,12 +60,12 @@ class LimitsStatus(msgspec.Struct, frozen=True, rename="camel"):
     kind: Literal["ShimStatus"] = "ShimStatus"
     node: str = ""
     enforcement: str = ""
-    """Who holds limits here; without `kmod` and `preload` there is nothing else to say."""
+    """What enforces limits here; only `kmod` and `preload` fill the other fields."""
     driver_version: str = ""
     connected: int = 0
-    """Processes that have a line to the agent, those that hold nothing too; with `kmod` those that hold something."""
+    """Processes connected to the agent, including those that hold nothing; with `kmod` only those that hold something."""
     containers: tuple[LimitedContainer, ...] = ()
     module: ModuleStatus | None = None
-    """Where limits hang on it and it is loaded."""
+    """Set if limits depend on the module and it is loaded."""
     unguarded: tuple[UnguardedContainerStatus, ...] = ()
-    """Containers that no hook asked about, where only the hook puts limits in force."""
+    """Containers that no hook asked about, if only the hook puts limits in force."""

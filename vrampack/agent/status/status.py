@@ -1,4 +1,4 @@
-"""The document at `/limits` (`schema.py` has its fields): what is held of the cards, process by process."""
+"""Builds the document at `/limits` (`schema.py` has its fields): who holds how much of each card, process by process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def build_limits_status(  # noqa: PLR0913 - what the page shows, each named
     pods: Iterable[LocalPod] = (),
     unguarded: Iterable[UnguardedContainer] = (),
 ) -> LimitsStatus:
-    """As it is now."""
+    """The document as of now."""
     accounting, mode = enforcement.accounting, enforcement.mode
     rows = tuple(
         UnguardedContainerStatus(each.pod.pod.namespace, each.pod.pod.name, each.pod.pod.uid, each.container)

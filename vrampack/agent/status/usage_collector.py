@@ -26,12 +26,12 @@ from vrampack.cards.card_usage import CardUsage
 log = logging.getLogger(__name__)
 
 MEASURE_SECONDS = 15.0
-"""A scrape interval that is usual."""
+"""A usual scrape interval."""
 _MIB = 1024 * 1024
 
 
 class UsageCollector:
-    """The last measurement, with what the agent knows without measuring."""
+    """Combines the last measurement with what the agent knows without measuring."""
 
     def __init__(  # noqa: PLR0913 - each source it asks, by name
         self,
@@ -58,10 +58,10 @@ class UsageCollector:
         self._peaks = PeakUsage()
         self._used_by_card: Mapping[str, int] = {}
         self._container_usage: tuple[ContainerUsage, ...] | None = None
-        """None: nothing was measured, so no container is shown to use nothing."""
+        """None: nothing was measured, which must not look like no use."""
 
     async def run(self) -> None:
-        """Measure, until cancelled."""
+        """Measure periodically, until cancelled."""
         while True:
             try:
                 await self.refresh_usage()
@@ -71,7 +71,7 @@ class UsageCollector:
             await asyncio.sleep(MEASURE_SECONDS)
 
     async def refresh_usage(self) -> None:
-        """One measurement; one that fails shows no use rather than an old one."""
+        """Measure once; after a failure no use is shown rather than an old one."""
         try:
             self._used_by_card = {each.uuid: each.used_bytes for each in await self._driver.read_usage()}
             self._container_usage = await self._enforcement.measure_usage()
@@ -84,7 +84,7 @@ class UsageCollector:
         await self._refresh_utilization()
 
     async def _refresh_utilization(self) -> None:
-        """Apart from memory: a driver that hangs here has answered about that."""
+        """Measured separately, so that a driver that hangs here does not lose the memory figures."""
         try:
             self._utilization = await self._utilization_meter.measure_utilization()
         except DriverError as error:
@@ -93,7 +93,7 @@ class UsageCollector:
             self._utilization = MeasuredUtilization()
 
     def measure_cards(self) -> Mapping[str, CardUsage]:
-        """What is really used of each card, by uuid; without those whose driver did not say."""
+        """The measured use of each card, by uuid; without cards whose driver did not answer."""
         above: dict[str, int] = {}
         for (_, _, uuid), totals in self._usage_totals().items():
             above[uuid] = above.get(uuid, 0) + max(0, totals.peak_bytes - totals.used_bytes)
@@ -103,7 +103,7 @@ class UsageCollector:
         }
 
     def take_snapshot(self) -> AgentSnapshot:
-        """For the page."""
+        """The snapshot for the metrics page."""
         advertised, held = self._advertisement.current, self._fence.count_held_units()
         return AgentSnapshot(
             cards=tuple(
@@ -128,11 +128,11 @@ class UsageCollector:
         self._used_by_card, self._container_usage, self._utilization = {}, None, MeasuredUtilization()
 
     def _container_samples(self) -> Iterable[ContainerSample]:
-        """By limit where there is one, so that a container that uses nothing is there as well."""
+        """One sample for each limit, if there are limits, so that a container that uses nothing has one too."""
         used, asking, busy = self._usage_totals(), self._count_processes(), self._busy_percent()
         index = {card.uuid: card.index for card in self._advertisement.current.cards}
         for pod in self._pod_cache.list_pods():
-            # Without a name: all containers of the pod together, where they are counted so.
+            # An empty name: all containers of the pod together, if they are counted so.
             unnamed = {name for uid, name, _ in used if uid == pod.pod.uid and not name}
             for name in sorted(pod.started_containers | unnamed):
                 limits = self._workload.get_limits_mib(pod.pod.uid, name) or {}
@@ -156,7 +156,7 @@ class UsageCollector:
         use = ContainerSample(uuid, index, pod.pod.namespace, pod.pod.name, name, limit_bytes, totals.used_bytes)
         if self._enforcement.accounting is not None:
             if (pod.pod.uid, name, uuid) not in used and (pod.pod.uid, name) not in asking:
-                return replace(use, used_bytes=None)  # started before module or library was here, or not over libc
+                return replace(use, used_bytes=None)  # it started before the module or library, or bypasses libc
             return replace(use, peak_bytes=totals.peak_bytes, refused=totals.refused)
         if self._container_usage is None:
             return replace(use, used_bytes=None)
@@ -169,12 +169,12 @@ class UsageCollector:
                 yield ProcessSample(pods[uid].namespace, pods[uid].name, name, count)
 
     def _count_processes(self) -> Mapping[tuple[str, str], int]:
-        """Connected processes by pod uid and container; none where they are not counted."""
+        """Connected processes by pod uid and container; none if they are not counted."""
         accounting = self._enforcement.accounting
         return accounting.count_processes() if accounting is not None else {}
 
     def _busy_percent(self) -> Mapping[tuple[str, str, str], int]:
-        """By pod uid, container name and card."""
+        """Utilization in percent by pod uid, container name and card."""
         busy: dict[tuple[str, str, str], int] = {}
         for (uid, container_id, uuid), percent in self._utilization.by_container.items():
             name = self._workload.get_container_name(uid, container_id)
@@ -183,7 +183,7 @@ class UsageCollector:
         return busy
 
     def _usage_totals(self) -> Mapping[tuple[str, str, str], UsageTotals]:
-        """By pod uid, container and card: as counted now, or as measured last."""
+        """Totals by pod uid, container and card: as counted now, or as last measured."""
         if self._enforcement.accounting is not None:
             return self._enforcement.accounting.list_usage_totals()
         used: dict[tuple[str, str, str], int] = {}

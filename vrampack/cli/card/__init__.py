@@ -1,1 +1,1 @@
-"""`vrampack card`: one card of a node, taken out of use by its operator and put back. Read `cordons.py` first."""
+"""`vrampack card`: takes one card of a node out of use and puts it back. Read `cordons.py` first."""

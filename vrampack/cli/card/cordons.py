@@ -1,7 +1,7 @@
-"""Which cards of a node are cordoned, and the patch that cordons one card more or one less. Pure.
+"""Which cards of a node are cordoned, and the patch that cordons or uncordons a card. Pure.
 
-The annotation `vrampack.dev/cordoned-cards` is the operators' alone: the agent never writes it, so a cordon outlives
-agents, drivers and the card itself.
+Only operators write the annotation `vrampack.dev/cordoned-cards`, never the agent, so a cordon outlives agents, drivers
+and the card itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from vrampack.cards.node import CardFacts
 from vrampack.kube.objects import NodeObject
 
 MAX_INDEX_DIGITS = 4
-"""A longer number is the beginning of a uuid."""
+"""A longer number is taken for the beginning of a uuid."""
 
 
 class UnknownCardError(Exception):
@@ -33,7 +33,7 @@ class CordonableCard:
 
 
 def read_cordoned_uuids(node: NodeObject) -> tuple[str, ...]:
-    """The uuids, in the order in which they were written."""
+    """The cordoned uuids, in the order of the annotation."""
     text = (node.metadata.annotations or {}).get(well_known.CORDONED_CARDS, "")
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
@@ -48,7 +48,7 @@ def list_cards(node: NodeObject, cards: Iterable[CardFacts]) -> tuple[Cordonable
 
 
 def find_card(card_name: str, cards: Sequence[CordonableCard]) -> CordonableCard:
-    """The card of that index, uuid, or beginning of a uuid. Raises `UnknownCardError` when it is not exactly one."""
+    """The card with that index, uuid, or beginning of a uuid. Raises `UnknownCardError` unless exactly one matches."""
     exact = [
         state
         for state in cards
@@ -64,12 +64,12 @@ def find_card(card_name: str, cards: Sequence[CordonableCard]) -> CordonableCard
 
 
 def is_annotatable_uuid(text: str) -> bool:
-    """Whether the annotation can hold it."""
+    """Whether the annotation can hold this text as a uuid."""
     return text.isprintable() and not set(text) & {",", " "}
 
 
 def build_cordon_patch(node: NodeObject, uuids: Sequence[str]) -> dict[str, object]:
-    """The merge patch that makes exactly these cordoned, unless the node has changed since it was read."""
+    """The merge patch that cordons exactly these; it fails if the node has changed since it was read."""
     value = ",".join(uuids) or None
     version = node.metadata.resource_version
     return {"metadata": {"resourceVersion": version, "annotations": {well_known.CORDONED_CARDS: value}}}
@@ -84,5 +84,5 @@ def _has_index(state: CordonableCard, index: int) -> bool:
 
 
 def _uuid_starts_with(uuid: str, named: str) -> bool:
-    """With or without `GPU-`."""
+    """Whether the uuid starts with this text, with or without `GPU-`."""
     return not _is_index(named) and (uuid.startswith(named) or uuid.partition("-")[2].startswith(named))

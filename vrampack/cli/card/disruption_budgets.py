@@ -32,12 +32,12 @@ class DisruptionBudget:
     allowed: int
 
     def covers_pod(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """In policy/v1 a selector without terms covers every pod of its namespace, and none covers none."""
+        """Whether it covers such a pod. In policy/v1 an empty selector covers every pod of the namespace, a missing one none."""
         return namespace == self.namespace and self.selector is not None and matches_selector(self.selector, labels)
 
 
 async def list_budgets(api: DiagnosticApi, *, timeout_seconds: float) -> list[DisruptionBudget]:
-    """All of the cluster. Raises `RefusedError` or `NoAnswerError`."""
+    """All budgets of the cluster. Raises `RefusedError` or `NoAnswerError`."""
     found: list[DisruptionBudget] = []
     token = ""
     while True:
@@ -60,7 +60,7 @@ async def list_budgets(api: DiagnosticApi, *, timeout_seconds: float) -> list[Di
 
 
 def read_budgets(items: Iterable[Object]) -> list[DisruptionBudget]:
-    """A budget whose status was never written allows nothing, as the API server decides it."""
+    """Decode budgets. One whose status was never written allows no eviction, as the API server decides it."""
     return [
         DisruptionBudget(
             item["metadata"].get("namespace", "default"),

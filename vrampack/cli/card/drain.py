@@ -20,17 +20,19 @@ from vrampack.simulator.replay.trimming import trim_cluster
 
 CALL_SECONDS = 30.0
 HEADINGS = ("NAMESPACE", "POD", "CARD", "UNITS", "CONTROLLER", "BUDGET", "ROOM ON")
-MOVES_NOTHING = "vrampack moves no pods: what is to be done is yours, a pod at a time; `vrampack card drain` again shows what is left."
+MOVES_NOTHING = (
+    "vrampack moves no pods: move them yourself, one at a time; `vrampack card drain` again shows what is left."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class DrainReport:
-    """What is printed."""
+    """The result to print."""
 
     node: str
     cards: tuple[str, ...]
     cordoned: tuple[str, ...]
-    """Lines of what was cordoned; none in a dry run."""
+    """A line for each cordoned card; none in a dry run."""
     pods: tuple[DrainedPod, ...]
     notes: tuple[str, ...]
 
@@ -38,7 +40,7 @@ class DrainReport:
 async def read_drain_report(
     api: DiagnosticApi, node_name: str, uuids: Sequence[str], cordoned: Sequence[str], config: Path | None
 ) -> DrainReport:
-    """Lists the cluster and plans. Raises `RefusedError`, `NoAnswerError`, `SettingsError` or `ObjectFileError`."""
+    """List the cluster and plan the drain. Raises `RefusedError`, `NoAnswerError`, `SettingsError` or `ObjectFileError`."""
     settings = load_settings(config)
     scope = build_scope(settings, [settings])
     nodes, pods = await list_objects(api, "nodes"), await list_objects(api, "pods")
@@ -58,13 +60,13 @@ async def read_drain_report(
 
 
 def format_drain_json(report: DrainReport) -> str:
-    """Everything, and for each pod the step."""
+    """The whole report as JSON, with the step for each pod."""
     pods = [{**asdict(pod), "step": describe_step(pod)} for pod in report.pods]
     return json.dumps({**asdict(report), "pods": pods}, indent=2) + "\n"
 
 
 def format_drain_text(report: DrainReport) -> str:
-    """What was cordoned, the pods as a table, and what to do about each."""
+    """The report as text: what was cordoned, the pods as a table, and what to do about each."""
     lines = [f"{line}\n" for line in report.cordoned]
     lines += [f"note: {replace_unprintable(note)}\n" for note in report.notes]
     cards = f"{len(report.cards)} card{'' if len(report.cards) == 1 else 's'} of {report.node}"

@@ -1,6 +1,6 @@
-"""What a drain of cards would need: the pods that hold memory there, which controllers recreate them, and where they would find room.
+"""What a drain of cards would need: the pods that hold memory there, which controllers recreate them, and where they would fit.
 
-Pure. A replay of the cluster (`simulator/replay`) finds the room: every pod stays where it is, the drained cards
+Pure. A replay of the cluster (`simulator/replay`) finds the room: every other pod stays where it is, the drained cards
 are cordoned, and the pods on them are placed again one by one, the largest first, as if each had been evicted.
 """
 
@@ -18,7 +18,7 @@ from vrampack.simulator.replay.replayed_cluster import NoPlace, ReplayedCluster
 from vrampack.simulator.resource_kinds import Object
 
 MIRROR_OWNER = "Node"
-"""Who owns the API server's copy of a static pod."""
+"""The owner kind of a static pod's mirror in the API server."""
 STAYING_OWNER = "DaemonSet"
 
 
@@ -29,25 +29,25 @@ class DrainedPod:
     namespace: str
     name: str
     units: int
-    """On the drained cards."""
+    """Its units on the drained cards."""
     cards: tuple[int, ...]
-    """Of the drained ones, those that it is on; none where it is not known on which card it is."""
+    """The indices of the drained cards that it is on; empty if its card is not known."""
     controller: str
-    """`Kind/name`; empty where nothing makes it again."""
+    """`Kind/name`; empty if nothing recreates it."""
     budgets: tuple[str, ...]
-    """Those that cover it, in words: how many pods each lets go now."""
+    """The budgets that cover it, in words, with how many evictions each allows now."""
     is_blocked: bool
-    """Whether a budget lets none go."""
+    """Whether a budget allows no eviction."""
     is_terminating: bool
     target: str
-    """The node on which it would find room; empty where it would find none."""
+    """The node on which it would fit; empty if none."""
     obstacle: str
-    """Why it would find none, in the scheduler's words."""
+    """Why it would fit on none, in the scheduler's words."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodOwnership:
-    """What of a pod a snapshot does not keep."""
+    """The facts about a pod that a snapshot omits."""
 
     controller: str
     labels: Mapping[str, str]
@@ -103,7 +103,7 @@ def _cordon_cards(snapshot: ClusterSnapshot, node_name: str, uuids: Collection[s
 def _list_holds_on(
     cluster: ReplayedCluster, node_name: str, uuids: Collection[str]
 ) -> Iterable[tuple[Hold, tuple[int, ...]]]:
-    """Holds with the indices of the drained cards among theirs. A pod on no known card may be on any of them."""
+    """Each hold on drained cards, with the indices of those cards. A pod on no known card may be on any of them."""
     node = cluster.ledger.get_node(node_name)
     indices = {card.index for card in node.cards if card.uuid in uuids} if node is not None else set[int]()
     for hold in cluster.ledger.list_holds(node_name):
@@ -121,7 +121,7 @@ def _count_units(hold: Hold, cards: tuple[int, ...]) -> int:
 def _place_again(
     cluster: ReplayedCluster, items: Sequence[Object], node_name: str
 ) -> Mapping[tuple[str, str], str | NoPlace]:
-    """Where each finds room after those before it have moved."""
+    """Where each pod fits after those before it have moved."""
     targets: dict[tuple[str, str], str | NoPlace] = {}
     for item in items:
         metadata = item["metadata"]
@@ -158,7 +158,7 @@ def _build_drained_pod(
 
 
 def describe_step(pod: DrainedPod) -> str:
-    """What its operator would do."""
+    """What the operator should do with the pod."""
     kind = pod.controller.partition("/")[0]
     if pod.is_terminating:
         return "wait: it is being deleted"

@@ -1,6 +1,6 @@
 """What `vrampack card heal` writes: the operator's confirmation that ends the current verdict on a card. Pure.
 
-It names the verdict by its time, so that it ends that one and no later one, whatever the clocks of both machines say.
+It names the verdict by its time, so it ends that verdict and no later one, whatever the clocks of both machines say.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from vrampack.kube.objects import NodeObject
 
 @dataclass(frozen=True, slots=True)
 class PlannedHeal:
-    """The message to the operator, and the patch; None: there is nothing to write."""
+    """The message to the operator, and the patch, None when there is nothing to write."""
 
     text: str
     patch: dict[str, object] | None = None
 
 
 def find_healable_uuid(node: NodeObject, card_name: str, cards: Sequence[CordonableCard]) -> str:
-    """The card that is meant: one that the node publishes, or the whole uuid of one that left a verdict behind."""
+    """The uuid of the named card: one that the node publishes or, by its whole uuid, an absent one with a verdict."""
     if any(stored.uuid == card_name for stored in _read_verdicts(node)):
         return card_name
     try:
@@ -33,7 +33,7 @@ def find_healable_uuid(node: NodeObject, card_name: str, cards: Sequence[Cordona
 
 
 def plan_heal(node: NodeObject, uuid: str, *, is_forced: bool) -> PlannedHeal:
-    """End the verdict on this card; with force although NVML still reports its cause."""
+    """Plan to end the verdict on this card; `is_forced`: even if NVML still reports its cause."""
     who = f"node/{node.metadata.name} card {uuid}"
     heals = read_heals((node.metadata.annotations or {}).get(well_known.HEALED_CARDS))
     before = heals.get(uuid)

@@ -1,6 +1,6 @@
-"""`vrampack card`: `list` shows cards, `cordon` keeps new pods off one, `uncordon` lets them on it, `drain` plans, `heal` heals.
+"""`vrampack card`: `list` shows cards, `cordon` keeps new pods off one, `uncordon` lets them on it, `heal` confirms a repair.
 
-A drain cordons and says what the pods of a card would need; it does not move them.
+`drain` cordons and says what the pods of a card would need; it does not move them.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from vrampack.simulator.object_files import ObjectFileError
 
 CALL_SECONDS = 30.0
 MAX_ATTEMPTS = 5
-"""A node changes every few seconds when its agent or kubelet writes; five changes between read and write are no accident."""
+"""A node changes every few seconds when its agent or kubelet writes; five conflicts in a row are no coincidence."""
 FORBIDDEN_STATUSES = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one of them; returns the exit code: 0 done or already so, 1 no such card or not allowed, 2 misuse."""
+    """Run an action; returns the exit code: 0 done or already so, 1 no such card or not allowed, 2 misuse."""
     made = build_parser()
     options = made.parse_args(arguments)
     if options.action == "drain" and not options.node:
@@ -78,33 +78,35 @@ def build_parser() -> argparse.ArgumentParser:
     """The flags of this command."""
     made = argparse.ArgumentParser(
         prog="vrampack card",
-        description="Take one card of a node out of use, put it back, or say that it is repaired. Pods that are on it stay; "
+        description="Take one card of a node out of use, put it back, or confirm that it is repaired. Pods on it stay; "
         "`drain` says what to do about them.",
-        epilog="Exit 0: done, or already so; 1: no such card, or the cluster does not let you; 2: misuse.",
+        epilog="Exit 0: done, or already so; 1: no such card, or not permitted; 2: misuse.",
     )
     made.add_argument("action", choices=("list", "cordon", "uncordon", "drain", "heal"))
-    made.add_argument("node", nargs="?", metavar="NODE", help="`list` shows all nodes without it")
+    made.add_argument("node", nargs="?", metavar="NODE", help="the node; `list` without it shows all")
     made.add_argument(
         "card",
         nargs="?",
         metavar="CARD",
-        help="its uuid, the beginning of it, or its index; `drain` takes all without it",
+        help="the card's uuid, the beginning of it, or its index; `drain` without it drains all",
     )
     made.add_argument(
         "--force",
         action="store_true",
-        help="`cordon`: a uuid that the node does not publish; `heal`: override what its driver says",
+        help="`cordon`: accept a uuid that the node does not publish; `heal`: override what the driver says",
     )
-    made.add_argument("-o", "--output", choices=("table", "json"), default="table", help="of `list` and `drain`")
-    made.add_argument("--dry-run", action="store_true", help="`drain` cordons nothing")
+    made.add_argument(
+        "-o", "--output", choices=("table", "json"), default="table", help="the format of `list` and `drain`"
+    )
+    made.add_argument("--dry-run", action="store_true", help="`drain` without cordoning")
     made.add_argument("--config", type=Path, metavar="FILE", help="the extender's ExtenderConfiguration, for `drain`")
     made.add_argument(
         "--kubeconfig",
         type=Path,
         metavar="FILE",
-        help="$KUBECONFIG, ~/.kube/config or the pod's service account without it",
+        help="the kubeconfig (default: $KUBECONFIG, ~/.kube/config or the pod's service account)",
     )
-    made.add_argument("--context", metavar="NAME", help="of the kubeconfig; its current one without it")
+    made.add_argument("--context", metavar="NAME", help="a context of the kubeconfig (default: its current one)")
     return made
 
 
@@ -127,7 +129,7 @@ async def _run(options: argparse.Namespace) -> str:
 
 
 async def _drain(api: DiagnosticApi, options: argparse.Namespace) -> str:
-    """Cordon the card, or every card of the node, and say what its pods need."""
+    """Cordon the card, or every card of the node, and say what the pods there need."""
     (node,) = await read_nodes(api, options.node, timeout_seconds=CALL_SECONDS)
     if options.card:
         uuids = [_resolve_uuid(node, options.card, is_forced=False)]
@@ -144,7 +146,7 @@ async def _drain(api: DiagnosticApi, options: argparse.Namespace) -> str:
 
 
 async def _heal(api: Api, node_name: str, card_name: str, *, is_forced: bool) -> str:
-    """End the verdict on one card, on the node as it was read."""
+    """End the verdict on one card; tries again if the node changes between read and write."""
     tries = 0
     while True:
         tries += 1
@@ -163,7 +165,7 @@ async def _heal(api: Api, node_name: str, card_name: str, *, is_forced: bool) ->
 
 
 async def _change_cordon(api: Api, node_name: str, card_name: str, action: str, *, is_forced: bool) -> str:
-    """Write on the node as it was read, so that two operators do not undo one another."""
+    """Cordon or uncordon; tries again if the node changes meanwhile, so that two operators do not undo each other."""
     tries = 0
     while True:
         tries += 1
@@ -183,7 +185,7 @@ async def _change_cordon(api: Api, node_name: str, card_name: str, action: str, 
 
 
 def _resolve_uuid(node: NodeObject, named: str, *, is_forced: bool) -> str:
-    """The uuid of the card that is meant."""
+    """The uuid of the named card."""
     facts = _read_facts(node)
     try:
         return find_card(named, list_cards(node, facts.cards)).uuid

@@ -9,7 +9,7 @@ from vrampack.kube.errors import NoAnswerError
 from vrampack.kube.objects import UNDECODABLE, ListMeta, NodeObject
 
 PAGE_SIZE = 500
-"""As the extender's own lists."""
+"""The same as for the extender's own lists."""
 
 
 class MissingNodeError(Exception):
@@ -22,7 +22,7 @@ class _NodePage(msgspec.Struct):
 
 
 async def read_nodes(api: Api, name: str | None, *, timeout_seconds: float) -> list[NodeObject]:
-    """That node, or all by name. Raises `MissingNodeError`, `RefusedError` or `NoAnswerError`."""
+    """The named node or, without a name, all, sorted. Raises `MissingNodeError`, `RefusedError` or `NoAnswerError`."""
     if name is None:
         return await _list_nodes(api)
     node = await api.get_node(name, timeout_seconds=timeout_seconds)

@@ -20,7 +20,7 @@ def format_table(cards: Sequence[CordonableCard]) -> str:
 
 
 def format_json(cards: Sequence[CordonableCard]) -> str:
-    """A list of objects; what is not known of a card is null."""
+    """A list of objects; unknown facts of a card are null."""
     return json.dumps([_build_object(card) for card in cards], indent=2) + "\n"
 
 

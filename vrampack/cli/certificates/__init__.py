@@ -1,1 +1,1 @@
-"""`vrampack certificates`: the certificate of the admission webhook, and its authority. Read `main.py` first."""
+"""`vrampack certificates`: the admission webhook's certificate and its certificate authority. Read `main.py` first."""

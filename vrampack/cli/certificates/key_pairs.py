@@ -1,7 +1,7 @@
 """The webhook's own certificate authority and the certificate it signs, as PEM, and when either is renewed.
 
-Python verifies strictly (from 3.13 by default) where Go does not: an authority has critical basicConstraints and keyUsage,
-a leaf names its authority's key. So what is made here can be checked by either.
+Python verifies more strictly than Go (from 3.13 by default): an authority must have critical basicConstraints and keyUsage,
+a leaf must name its authority's key. Certificates made here pass both.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY_LIFETIME = timedelta(days=3650)
-"""It signs this one server and lies beside its key, so a short life would protect nothing."""
+"""It signs only this one server and is stored beside the server's key, so a short life would protect nothing."""
 CLOCK_SKEW = timedelta(hours=1)
-"""A certificate is good at once on a host whose clock is late."""
+"""How far certificates are backdated, so that they are valid at once on a host whose clock is slow."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServingCertificate:
-    """What is kept. `authorities` may hold several, the one that signs first: the others signed what may still be shown."""
+    """What is stored. `authorities` has the signing one first; the others signed certificates that may still be in use."""
 
     authorities: bytes
     authority_key: bytes
@@ -79,7 +79,7 @@ def _is_still_good(
         leaf.verify_directly_issued_by(authority)
         found = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
-        return False  # another authority's
+        return False  # signed by another authority
     is_ours = leaf.public_key() == _read_key(current.key).public_key()
     is_young = leaf.not_valid_after_utc - now > lifetime / 3
     return is_ours and is_young and found.get_values_for_type(x509.DNSName) == list(dns_names)

@@ -3,8 +3,8 @@
     Secret vrampack-admission:  tls.crt, tls.key   mounted by the extender, which reads them again when they change
                                 ca.crt, ca.key     the authority: it stays, so that a renewal needs no new trust
 
-The webhook configuration gets the authority before the Secret is written: a server never presents what no API server
-trusts. Of two concurrent runs, one is refused by the Secret's resourceVersion and does its work when it runs again.
+The webhook configuration gets the authority before the Secret is written, so a server never presents a certificate that no
+API server trusts. Of two concurrent runs, one is refused by the Secret's resourceVersion and does its work at its next run.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ SERVICE_NAME = "vrampack-admission"
 WEBHOOK_CONFIGURATION_NAME = "vrampack-environment"
 WEBHOOK_NAME = "environment.vrampack.dev"
 SECRET_KEYS = ("ca.crt", "ca.key", "tls.crt", "tls.key")
-"""Of the Secret, in the order of the fields of `Signed`."""
+"""Keys of the Secret, in the order of the fields of `ServingCertificate`."""
 MAX_DAYS = 825
-"""Strict clients take no certificate that is valid for longer."""
+"""Strict clients reject a certificate that is valid for longer."""
 CALL_SECONDS = 10.0
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Make or renew it once; returns the exit code."""
+    """Make or renew the certificate once; returns the exit code."""
     options = build_parser().parse_args(arguments)
     try:
         text = asyncio.run(_renew(options))
@@ -54,14 +54,19 @@ def build_parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="vrampack certificates", description="Make or renew the certificate of the admission webhook."
     )
-    made.add_argument("--namespace", default="vrampack-system", metavar="NAME", help="of the Secret and the Service")
     made.add_argument(
-        "--days", type=_parse_days, default=90, metavar="N", help="life of a certificate; renewed at a third"
+        "--namespace", default="vrampack-system", metavar="NAME", help="where the Secret and the Service are"
     )
     made.add_argument(
-        "--kubeconfig", type=Path, metavar="FILE", help="$KUBECONFIG, ~/.kube/config or this pod's account without it"
+        "--days", type=_parse_days, default=90, metavar="N", help="life of a certificate; renewed when a third is left"
     )
-    made.add_argument("--context", metavar="NAME", help="of the kubeconfig; its current one without it")
+    made.add_argument(
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="the kubeconfig (default: $KUBECONFIG, ~/.kube/config or this pod's account)",
+    )
+    made.add_argument("--context", metavar="NAME", help="a context of the kubeconfig (default: its current one)")
     return made
 
 

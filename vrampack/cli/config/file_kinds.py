@@ -1,4 +1,4 @@
-"""Every kind of file that people write for a program of ours, with its model and the name of its JSON Schema."""
+"""Every kind of file that people write for our programs, with its model and the name of its JSON Schema."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FILE_KINDS: Mapping[str, FileKind] = {
 
 
 def find_file_kind(values: Mapping[str, Any]) -> FileKind | None:
-    """The kind that the file names or, misspelt, nearly names; None if it is none of ours."""
+    """The kind that the file names, even misspelt; None if it is none of ours."""
     if str(values.get("kind")) in FILE_OWNERS.keys() - FILE_KINDS.keys():
         return None
     for key in ("kind", *get_close_matches("kind", map(str, values))):

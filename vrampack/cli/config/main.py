@@ -1,4 +1,4 @@
-"""`vrampack config check FILE` finds a file's faults before it is in force; `vrampack config schema KIND` prints its schema."""
+"""`vrampack config check FILE` finds a file's faults before it is used; `vrampack config schema KIND` prints its schema."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vrampack.config.yaml_document import YamlDocument
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one of the two; returns the exit code: 0 every file is good, 1 one has a fault, 2 misuse."""
+    """Run the action; returns the exit code: 0 every file is good, 1 one has a fault, 2 misuse."""
     options = build_parser().parse_args(arguments)
     if options.action == "check":
         return max([_check_file(path) for path in options.files])

@@ -18,7 +18,7 @@ from vrampack.simulator.scheduling.settings import SchedulerSettings
 
 LOOPBACK = "127.0.0.1"
 READY_SECONDS = 180
-"""Starting takes one second; the rest is for a machine that is busy with something else, or emulated: over half a minute under qemu."""
+"""Starting takes one second; the rest is for a busy or emulated machine: it takes over half a minute under qemu."""
 CONNECT_SECONDS = 3
 """On loopback a connection takes microseconds, and a firewall that drops packets never answers."""
 POLL_SECONDS = 0.02
@@ -27,7 +27,7 @@ LOG_TAIL_LINES = 20
 
 
 class ExtenderStartError(RuntimeError):
-    """The extender did not come up; the message has the end of its log."""
+    """The extender did not start; the message has the end of its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class ExtenderAddresses:
 
     @property
     def url_prefix(self) -> str:
-        """What a scheduler's `urlPrefix` says."""
+        """The value for a scheduler's `urlPrefix`."""
         return f"http://{LOOPBACK}:{self.verbs_port}/gpushare-scheduler"
 
     @property
@@ -48,7 +48,7 @@ class ExtenderAddresses:
 
 
 def find_free_addresses() -> ExtenderAddresses:
-    """Two ports that are free now. Raises `ExtenderStartError` where nothing reaches them."""
+    """Addresses with two ports that are free now. Raises `ExtenderStartError` if connections to them fail."""
     with socket.create_server((LOOPBACK, 0)) as one, socket.create_server((LOOPBACK, 0)) as two:
         try:
             socket.create_connection(one.getsockname(), timeout=CONNECT_SECONDS).close()
@@ -61,7 +61,7 @@ def find_free_addresses() -> ExtenderAddresses:
 
 
 def build_scheduler_settings(url_prefix: str) -> SchedulerSettings:
-    """What the shipped configuration says of the extender; here pods may also leave the scheduler's name out."""
+    """The shipped configuration's extender entry; in the demo, pods may also omit the scheduler's name."""
     return SchedulerSettings(
         url_prefix,
         scheduler_names=("vrampack", "default-scheduler"),
@@ -72,12 +72,12 @@ def build_scheduler_settings(url_prefix: str) -> SchedulerSettings:
 
 @asynccontextmanager
 async def run_extender(addresses: ExtenderAddresses, kubeconfig: Path, folder: Path) -> AsyncIterator[None]:
-    """The extender, ready for calls; it is stopped as in a cluster, by SIGTERM. Raises `ExtenderStartError`."""
+    """Run the extender, ready for calls, inside the block; SIGTERM stops it, as in a cluster. Raises `ExtenderStartError`."""
     log = folder / "extender.log"
     with log.open("wb") as stderr:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            "-P",  # a folder that happens to hold an `extender` is not ours
+            "-P",  # so that an `extender` in the current folder is not imported
             "-m",
             "vrampack.cli",
             "serve",
@@ -91,7 +91,7 @@ async def run_extender(addresses: ExtenderAddresses, kubeconfig: Path, folder: P
             stdout=asyncio.subprocess.DEVNULL,
             stderr=stderr,
             env={**os.environ, "NO_PROXY": LOOPBACK, "no_proxy": LOOPBACK},
-            process_group=0,  # a Ctrl-C is for the demo, which then stops it in order
+            process_group=0,  # Ctrl-C goes to the demo only, which then stops it in order
         )
     try:
         await _wait_until_ready(process, addresses.health_url, log)
@@ -106,7 +106,7 @@ async def _wait_until_ready(process: asyncio.subprocess.Process, url: str, log: 
             while not await _is_ready(session, url):
                 if process.returncode is not None:
                     raise ExtenderStartError(f"the extender ended with {process.returncode}:\n{_read_log_tail(log)}")
-                await asyncio.sleep(POLL_SECONDS)  # another process: nothing here could be awaited instead
+                await asyncio.sleep(POLL_SECONDS)  # another process has no event to await here
     except TimeoutError as error:
         raise ExtenderStartError(
             f"the extender was not ready within {READY_SECONDS} s:\n{_read_log_tail(log)}"

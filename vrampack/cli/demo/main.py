@@ -1,4 +1,4 @@
-"""`vrampack demo`: its flags, and what it starts in which order."""
+"""`vrampack demo`: its flags, and what it starts, in which order."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from vrampack.simulator.kubeconfig import write_kubeconfig
 MAX_REPLICAS = 200
 MAX_CARD_MIB = 1024 * 1024
 SIGNALLED_EXIT_CODE = 128
-"""What shells add to the number of the signal that ended a program."""
+"""Shells add this to the number of the signal that ended a program."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Show it; returns the exit code, 0 when everything went as told. Raises `OutputError`."""
+    """Run the demo; returns the exit code, 0 when every step succeeded. Raises `OutputError`."""
     options = build_parser().parse_args(arguments)
     stop_signals: list[int] = []
     errors: list[Exception] = []
@@ -56,29 +56,31 @@ def build_parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="vrampack demo",
         description="Pods share a card on a cluster inside this process; the extender is the real program, called over "
-        "HTTP. Needs no cluster, no GPU and no root. With numbers of your own, --json or --serve only the first part runs.",
+        "HTTP. Needs no cluster, no GPU and no root. With your own numbers, --json or --serve only the first part runs.",
     )
     made.add_argument(
         "--replicas", type=_parse_number_between(1, MAX_REPLICAS), metavar="R", help="pods of the app (2)"
     )
-    made.add_argument("--gpu-mem", type=_parse_number_between(1, 1024), metavar="U", help="units each of them asks (4)")
+    made.add_argument(
+        "--gpu-mem", type=_parse_number_between(1, 1024), metavar="U", help="units that each of them asks for (4)"
+    )
     made.add_argument(
         "--card-mib",
         type=_parse_number_between(DEFAULT_UNIT_MIB, MAX_CARD_MIB),
         metavar="M",
-        help="memory of the one card in MiB; it has a unit for each whole GiB (16130: 15 units)",
+        help="memory of the card in MiB; it has one unit for each whole GiB (16130: 15 units)",
     )
     made.add_argument("--json", action="store_true", help="print the steps as one JSON document")
     made.add_argument(
         "--serve",
         action="store_true",
-        help="stop where a pod is waiting, keep the cluster up, print how kubectl reaches it",
+        help="stop when a pod is waiting, keep the cluster up, print how kubectl reaches it",
     )
     return made
 
 
 async def _run(options: argparse.Namespace, stop_signals: list[int]) -> None:
-    """The demo; a signal that cancels it is added to `stop_signals`."""
+    """Run the demo; adds a signal that cancels it to `stop_signals`."""
     task = asyncio.current_task()
 
     def cancel(number: int) -> None:
@@ -115,7 +117,7 @@ async def _run_cluster() -> AsyncIterator[tuple[ApiServer, ClusterAccess]]:
 
 
 def _flatten_errors(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
-    """The errors themselves: a part that runs beside others wraps its own."""
+    """The single errors in nested exception groups."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
             yield from _flatten_errors(error)
@@ -124,7 +126,7 @@ def _flatten_errors(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]
 
 
 async def _wait_for_interrupt() -> None:
-    """Until Ctrl-C or SIGTERM: here they are the way to end."""
+    """Wait for Ctrl-C or SIGTERM, the normal way to end here."""
     stopped = asyncio.Event()
     _call_on_signal(lambda _: stopped.set())
     await stopped.wait()
@@ -136,12 +138,12 @@ def _call_on_signal(act: Callable[[int], object]) -> None:
 
 
 def _print(text: str) -> None:
-    """At once, also into a pipe: a program reads the JSON while the cluster stays up."""
+    """Print at once, also into a pipe: a program reads the JSON while the cluster stays up."""
     write_output(text + "\n")
 
 
 def _discard(_: str) -> None:
-    """With --json there is one document and nothing beside it."""
+    """Drop text: with --json only the document is printed."""
 
 
 def _parse_number_between(low: int, high: int) -> Callable[[str], int]:

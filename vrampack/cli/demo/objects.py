@@ -34,7 +34,7 @@ V100_MIB = 16130
 
 @dataclass(frozen=True, slots=True)
 class DemoWorkload:
-    """Pods of one kind: `units` is all that one pod asks, over all its cards."""
+    """Pods of one kind: `units` is what one pod asks for on all its cards together."""
 
     name: str
     replicas: int
@@ -59,11 +59,11 @@ MIXED_WORKLOADS = (
     DemoWorkload("rerank", 8, 3),
     DemoWorkload("vision", 4, 11),
 )
-"""41 pods; in the order in which an unplanned cluster would see them, large and small mixed."""
+"""41 pods in an order as unplanned as in a real cluster, large and small ones mixed."""
 
 
 def build_node_object(name: str, address: str, cards: Sequence[CardModel]) -> Object:
-    """A ready node with such cards. `injection: cdi`: no admission policy runs here that would wire environments."""
+    """A ready node with these cards. `injection: cdi`, because no admission policy runs here that would set environments."""
     published = [
         {
             "uuid": f"GPU-{name}-{index}",
@@ -97,7 +97,7 @@ def build_node_object(name: str, address: str, cards: Sequence[CardModel]) -> Ob
 
 
 def build_stateful_set(name: str, *, replicas: int, units: int) -> Object:
-    """The founding workload: all pods at once, each limited to `units` units."""
+    """The demo's app: all pods start at once, each limited to `units` units."""
     spec = _build_workload_spec(DemoWorkload(name, replicas, units)) | {
         "podManagementPolicy": "Parallel",
         "serviceName": name,
@@ -115,7 +115,7 @@ def build_deployment(job: DemoWorkload) -> Object:
 
 
 def build_pod_object(name: str, *, units: int) -> Object:
-    """One pod of its own."""
+    """One pod without a controller."""
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": _build_pod_spec(units)}
 
 

@@ -1,4 +1,4 @@
-"""The demo's words: the same values as text for people and as JSON for programs."""
+"""The demo's output: the same values as text for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def format_app_stage(stage: DemoStage, card: CardModel, app: DemoWorkload) -> st
 
 def format_full_stage(explanation: str, units: int) -> str:
     return _format_step(
-        f"One more pod asks {units} units. The card has {units - 1} left.",
+        f"One more pod asks for {units} units. The card has {units - 1} left.",
         _format_command("vrampack explain pod default/app-late", explanation),
     )
 
@@ -75,7 +75,7 @@ class ClusterAccess:
 
 
 def format_access(access: ClusterAccess) -> str:
-    """What to do with what `--serve` keeps up."""
+    """How to use what `--serve` keeps running."""
     return _format_step(
         "It stays up until Ctrl-C.",
         f"API server  {access.api_url}\n"
@@ -92,7 +92,7 @@ def format_access(access: ClusterAccess) -> str:
 def build_document(
     access: ClusterAccess, card: CardModel, app: DemoWorkload, stages: Sequence[DemoStage]
 ) -> dict[str, object]:
-    """Everything that was read, step by step."""
+    """The JSON document: everything that was read, step by step."""
     return {
         "apiVersion": "vrampack.dev/v1",
         "kind": "Demo",

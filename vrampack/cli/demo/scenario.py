@@ -21,7 +21,7 @@ from vrampack.cli.demo.stages import DemoStage, find_unschedulable_message, read
 from vrampack.simulator.apiserver import ApiServer
 
 STEP_SECONDS = 30
-"""Each step takes a few milliseconds; a machine that is busy with something else gets the rest."""
+"""Each step takes a few milliseconds; the rest is for a busy machine."""
 Pod = dict[str, Any]  # Any: one field of an API object, read where it is used
 
 
@@ -30,7 +30,7 @@ class ScenarioError(RuntimeError):
 
 
 class DemoScenario:
-    """The cluster of the demo, and where its text is printed."""
+    """The demo's cluster, and the function that prints its text."""
 
     def __init__(self, api: ApiServer, kubeconfig: Path, print_text: Callable[[str], None]) -> None:
         self.api = api
@@ -72,7 +72,7 @@ class DemoScenario:
 async def run_first_part(
     scenario: DemoScenario, card: CardModel, app: DemoWorkload, *, stops_when_full: bool
 ) -> list[DemoStage]:
-    """One card, one app that shares it, one pod too many; unless `is_kept` the app goes and the pod gets its place."""
+    """One card, one app that shares it, one pod too many; unless `stops_when_full`, the app goes and the pod gets its place."""
     scenario.api.create(objects.build_node_object(objects.NODE_NAME, objects.NODE_ADDRESS, [card]))
     empty = await scenario.read_stage("empty")
     scenario.print_text(format_empty_stage(empty, card))
@@ -100,7 +100,7 @@ async def run_first_part(
 
 
 async def run_mixed_part(scenario: DemoScenario) -> None:
-    """A cluster of four models of card and some forty pods, in the order in which they would come."""
+    """A cluster with four card models and 41 pods, in the order in which they would come."""
     scenario.api.delete("pods", objects.LATE_POD)
     await scenario.wait_until(lambda: not scenario.api.list_pods(), "the first part is gone")
     scenario.api.delete("nodes", objects.NODE_NAME)
@@ -114,7 +114,7 @@ async def run_mixed_part(scenario: DemoScenario) -> None:
 
 
 def _find_units_that_must_wait(stage: DemoStage, card: CardModel) -> int | None:
-    """The smallest ask that has to wait now and will fit when the app is gone; None where the app has no place."""
+    """The smallest request that must wait now and will fit when the app is gone; None if the app is not placed."""
     if not stage.placed:
         return None
     free = max(each.free_units for view in stage.cluster.nodes for each in view.node.cards)
@@ -127,7 +127,7 @@ def _count_pods_until(last: DemoWorkload) -> int:
 
 
 def _is_decided(pod: Pod) -> bool:
-    """A bind that failed is no decision: the scheduler tries again a second later."""
+    """Whether the pod is placed or unschedulable. A failed bind is no decision: the scheduler retries a second later."""
     return _is_placed(pod) or find_unschedulable_message(pod) is not None
 
 

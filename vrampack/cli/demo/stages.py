@@ -32,7 +32,7 @@ class PlacedPod:
     units_by_card: Mapping[int, int]
     """Units by card index."""
     limit_mib: int
-    """What its container may use."""
+    """The MiB that its container may use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class DemoStage:
     placed: tuple[PlacedPod, ...]
     pending: tuple[PendingPod, ...]
     elapsed_ms: float
-    """From the change to the state that was waited for."""
+    """Milliseconds from the change to the expected state."""
 
     @property
     def used_card_count(self) -> int:
@@ -76,7 +76,7 @@ class _FetchedLists:
 
 
 async def read_stage(name: str, url: str, *, elapsed_ms: float) -> DemoStage:
-    """Everything the API server at `url` holds now."""
+    """Read everything that the API server at `url` has now."""
     async with aiohttp.ClientSession(raise_for_status=True) as session:
         lists = _FetchedLists(*[await _fetch(session, f"{url}/api/v1/{resource}") for resource in ("nodes", "pods")])
     pods: list[Json] = sorted(json.loads(lists.pods)["items"], key=_format_pod_name)
@@ -90,7 +90,7 @@ async def read_stage(name: str, url: str, *, elapsed_ms: float) -> DemoStage:
 
 
 async def read_explanation(kubeconfig: Path, namespace: str, name: str) -> str:
-    """What `vrampack explain` says of a pod."""
+    """The output of `vrampack explain` for a pod."""
     api = Api(await load_credentials(kubeconfig), user_agent=f"vrampack-demo/{VERSION}")
     try:
         return render(await explain_pod(api, load_settings(None), namespace, name), max_rows=DEFAULT_MAX_ROWS)

@@ -1,6 +1,6 @@
 """The cluster as the extender would count it after a fresh list: every node with its cards and the pods that hold them.
 
-What a running extender has reserved and the API server does not show yet is not in it; it lasts milliseconds.
+It lacks reservations of a running extender that the API server does not show yet; these last milliseconds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from vrampack.kube.objects import UNDECODABLE, ListMeta, NodeObject, PodObject, 
 
 ALL_NAMESPACES = ("",)
 PAGE_SIZE = 500
-"""As the extender's own lists: a page of pods is about 2 MB."""
+"""The same as for the extender's own lists: a page of pods is about 2 MB."""
 
 
 class _ExplainPage(msgspec.Struct):
@@ -52,9 +52,9 @@ class ListedNode:
     scheduling_fields: NodeSchedulingFields
     labels: Mapping[str, str]
     host: HostResources | None
-    """CPU and memory that kubelet offers; None where it does not say."""
+    """CPU and memory that kubelet offers; None if it does not say."""
     advertised_units: int
-    """Units that kubelet offers in `status.allocatable`: what the scheduler itself counts with."""
+    """Units that kubelet offers in `status.allocatable`, by which the scheduler itself counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,9 @@ class ClusterListing:
     pods: dict[str, Pod] = field(default_factory=dict)
     """Bound pods that hold memory, by uid."""
     requests: list[PodRequest] = field(default_factory=list)
-    """Of all pods that ask for memory, those that wait as well."""
+    """The requests of all unfinished pods that ask for memory, waiting ones included."""
     waiting_pods: list[ExplainedPod] = field(default_factory=list)
-    """Pods that ask for memory and have no node; without those that are being deleted."""
+    """Pods that ask for memory and have no node, without those that are being deleted."""
     hosts: HostUsage = field(default_factory=lambda: HostUsage(is_kept=False))
     pods_by_scheduler: Counter[str] = field(default_factory=Counter)
     """The schedulers of the pods that carry a record of ours."""
@@ -84,7 +84,7 @@ class ClusterListing:
 
 
 class ExplainedCluster:
-    """Every node, counted."""
+    """Every node, with what its pods hold."""
 
     def __init__(self, listed: ClusterListing, unit_mib: int, rules: PlacementRules = NO_RULES) -> None:
         self.pods_by_scheduler = listed.pods_by_scheduler
@@ -110,7 +110,7 @@ async def read_cluster(
     listed.nodes = await read_nodes(api, settings, listed.unread_objects)
     try:
         await _read_pods(api, settings, listed, namespaces)
-    except ResourceExpiredError:  # a list of more than five minutes: once more from its start
+    except ResourceExpiredError:  # the list took more than five minutes: start again once
         await _read_pods(api, settings, listed, namespaces)
     return ExplainedCluster(listed, settings.unit_mib, settings.rules.build_rules())
 
@@ -135,7 +135,7 @@ async def _read_pods(
 def count_listed_cluster(
     nodes: Iterable[msgspec.Raw], pods: Iterable[msgspec.Raw], settings: ExtenderConfiguration
 ) -> ExplainedCluster:
-    """The same of objects that were listed before."""
+    """The same from objects that were listed before."""
     listed = ClusterListing()
     for raw in nodes:
         _add_node(listed.nodes, raw, settings, listed.unread_objects)
@@ -147,7 +147,7 @@ def count_listed_cluster(
 
 
 class _PodCounter:
-    """Fills the listing, from its beginning, with the pods of one list."""
+    """Clears the listing's pods, then counts those of one list."""
 
     def __init__(self, listed: ClusterListing, settings: ExtenderConfiguration) -> None:
         self._listed = listed
@@ -208,7 +208,7 @@ async def _list_pods(api: Api, namespaces: Collection[str]) -> AsyncIterator[msg
 async def list_items(api: Api, resource: Resource, namespace: str = "") -> AsyncIterator[msgspec.Raw]:
     """Every object of the cluster, or of a namespace, page by page.
 
-    Raises `RefusedError`, `NoAnswerError`, and where a page is asked for too late `ResourceExpiredError`.
+    Raises `RefusedError`, `NoAnswerError`, or `ResourceExpiredError` if a page is requested too late.
     """
     token = ""
     while True:
@@ -225,7 +225,7 @@ async def list_items(api: Api, resource: Resource, namespace: str = "") -> Async
 
 
 async def list_any_page(api: Api, resource: Resource, namespace: str, *, limit: int, token: str = "") -> bytes:
-    """One page, of a namespace or, where none is named, of the cluster. Raises as `list_items`."""
+    """One page of a namespace or, if none is named, of the cluster. Raises as `list_items` does."""
     if namespace:
         return await api.list_page(resource, namespace=namespace, limit=limit, token=token)
     return await api.list_page(resource, limit=limit, token=token)

@@ -1,4 +1,4 @@
-"""Every node and card evaluated for one pod: by the engine that answers the scheduler, and card by card by the same code."""
+"""Evaluates every node and card for one pod, with the engine that answers the scheduler and its code for single cards."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from vrampack.cli.explain.schema import HolderView
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedCard:
-    """One card, why the pod may not take it (None: it may), and the pods that hold it."""
+    """One card, the reason why the pod may not take it (None: it may), and the pods that hold it."""
 
     card: Card
     reason: UnfitReason | None
     missing_units: int | None
-    """Units to be freed; None where no freeing helps."""
+    """Units to free; None if freeing does not help."""
     pods: tuple[HolderView, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedNode:
-    """One node, why the filter refuses it (None: it does not), and its cards by index."""
+    """One node, the reason why filter refuses it (None: it does not), and its cards by index."""
 
     node: Node
     reason: UnfitReason | None
@@ -45,7 +45,7 @@ class EvaluatedNode:
     """Where the policy would put the pod."""
     score: float | None = None
     terms: tuple[ScoreTerm, ...] = ()
-    """What the score is the sum of."""
+    """The terms that add up to the score."""
 
     @property
     def name(self) -> str:
@@ -53,20 +53,20 @@ class EvaluatedNode:
 
     @property
     def has_no_memory(self) -> bool:
-        """Whether there is nothing to show: no cards, and nothing wrong."""
+        """Whether there is nothing to show: no cards and no problem."""
         return self.reason is UnfitReason.NO_MEMORY and not self.node.problem
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvaluation:
-    """All nodes, the nearest first, and those that fit in the order in which the policy prefers them."""
+    """All nodes, the nearest first, and those that fit, in the policy's order."""
 
     nodes: tuple[EvaluatedNode, ...]
     fitting_nodes: tuple[EvaluatedNode, ...]
 
     @property
     def chosen_node(self) -> EvaluatedNode | None:
-        """The best of those that nothing else keeps the pod from; the best of all where there is none."""
+        """The best node that fits and has no other obstacle; if all have one, the best that fits."""
         unhindered = (node for node in self.fitting_nodes if not node.obstacles)
         return next(unhindered, self.fitting_nodes[0] if self.fitting_nodes else None)
 
@@ -80,7 +80,7 @@ def evaluate_cluster(
 ) -> ClusterEvaluation:
     """How the extender's filter and prioritize would answer for every node of the cluster.
 
-    `outlook` is what policies know beside the nodes; None: what an extender knows that starts now.
+    `outlook` is what policies know besides the nodes; None: what a newly started extender knows.
     """
     policy = tuning.choose_policy(pod_request.policy, pod_request.profile)
     outlook = build_outlook(cluster, policy, pod_request) if outlook is None else outlook
@@ -97,7 +97,7 @@ def evaluate_cluster(
 
 
 def select_cards_to_free(node: EvaluatedNode, count: int, *, only_usable: bool) -> list[EvaluatedCard]:
-    """The cards of the node that lack least, as many as are asked: where something must be freed or healed. Else empty."""
+    """The `count` cards of the node that lack least, if freeing units or healing them would help; else empty."""
     possible = [each for each in node.cards if each.missing_units is not None]
     if only_usable:
         possible = [each for each in possible if each.card.is_usable]
@@ -110,8 +110,8 @@ def count_units_to_free(cards: Iterable[EvaluatedCard]) -> int:
 
 
 def describe_card_reason(node: EvaluatedNode, card: EvaluatedCard, request: CardRequest) -> str:
-    """The card's reason in a text that needs no other line."""
-    # The text of other reasons is what docs/reasons.md calls them.
+    """The card's reason, in a text that stands alone."""
+    # Other reasons have their text in docs/reasons.md.
     texts = {
         UnfitReason.TOO_LARGE: "smaller than asked",
         UnfitReason.MODEL: f"model {card.card.model or 'not known'} is not allowed",
@@ -177,7 +177,7 @@ def _evaluate_card(node: Node, card: Card, request: CardRequest, holds: Sequence
 
 
 def _count_missing_units(node: Node, card: Card, request: CardRequest, holds: Sequence[Hold]) -> int:
-    """What must be freed on the card: room, and what rules ask besides: all of it, or one pod."""
+    """Units to free on the card: for room and, if a rule asks for it, of all pods or of one."""
     missing = count_missing_units(card, request)
     ruled = find_card_obstacle(node, replace(card, used_units=0), request)
     if ruled is UnfitReason.NOT_SHAREABLE:
@@ -188,7 +188,7 @@ def _count_missing_units(node: Node, card: Card, request: CardRequest, holds: Se
 
 
 def _find_unoffered_units(counted: NodeWithHolds, request: CardRequest) -> tuple[str, ...]:
-    """The scheduler's own sum: it never asks about a node that lacks the resource in `status.allocatable`."""
+    """Why the scheduler's own sum excludes the node: it never asks about one that lacks the resource in `status.allocatable`."""
     requests = [hold.pod.request.card_request for hold in counted.holds if hold.pod.request is not None]
     free = counted.listed.advertised_units - sum(each.units * each.count for each in requests)
     if free >= request.units * request.count:

@@ -1,7 +1,7 @@
-"""From a pod and the cluster to its explanation. Pure: nothing here reads or writes anything.
+"""Builds a pod's explanation from the pod and the cluster. Pure: nothing here reads or writes anything.
 
-A pod that requests nothing, has finished, is being deleted or is bound is explained by itself; any other one by every
-node of the cluster, evaluated as the extender would evaluate it now.
+A pod that requests nothing, has finished, is being deleted or is bound explains itself; for any other pod every node of
+the cluster is evaluated as the extender would evaluate it now.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ QUANTITY_SUFFIXES = (("Gi", 2**30), ("Mi", 2**20), ("G", 10**9), ("M", 10**6))
 
 
 def explain_without_cluster(subject: ExplainedPod, settings: ExtenderConfiguration) -> Explanation:
-    """A pod that no node matters to: it requests nothing, has finished, or is being deleted before it was bound."""
+    """Explain a pod that needs no node: it requests nothing, has finished, or is being deleted before it was bound."""
     resource = settings.resources.memory
     headlines = {
         "finished": f"has finished ({subject.scheduling_fields.status.phase}) and holds nothing.",
@@ -46,7 +46,7 @@ def explain_without_cluster(subject: ExplainedPod, settings: ExtenderConfigurati
 
 
 def explain_bound_pod(subject: ExplainedPod, settings: ExtenderConfiguration, facts: NodeFacts | None) -> Explanation:
-    """A pod that is bound. `facts` are its node's, None when that is gone."""
+    """Explain a bound pod. `facts` are its node's, None when that is gone."""
     pod = subject.pod
     placement = build_bound_placement(subject, facts)
     if placement.problem:
@@ -68,7 +68,7 @@ def explain_pending_pod(
     cluster: ExplainedCluster,
     outlook: Outlook | None = None,
 ) -> Explanation:
-    """A pod that is not bound: every node and card, and the next step. `outlook`: see `evaluate_cluster`."""
+    """Explain an unbound pod: every node and card, and the next step. `outlook`: see `evaluate_cluster`."""
     evaluation = evaluate_cluster(cluster, settings.policy, pod_request, subject.scheduling_fields, outlook)
     policy = settings.policy.choose_policy(pod_request.policy, pod_request.profile).name
     reasons = Counter(node.reason for node in evaluation.nodes if node.reason)
@@ -183,7 +183,7 @@ def _describe_score(node: EvaluatedNode) -> str:
 
 
 def _describe_bytes_asked(pod_request: PodRequest, settings: ExtenderConfiguration) -> tuple[str, ...]:
-    """What was meant by a number of units that no card has: `4Gi` is four billion of them."""
+    """A hint for a number of units that no card has: `4Gi` means four billion units."""
     asked = max((each.units for each in pod_request.containers), default=0)
     if asked <= MAX_UNITS:
         return ()

@@ -31,7 +31,7 @@ from vrampack.kube.objects import UNDECODABLE, NamespaceObject, PodObject, to_po
 
 CALL_SECONDS = 30.0
 POD_KINDS = ("pod", "pods", "po")
-"""As kubectl takes them."""
+"""Spellings of the kind that kubectl accepts."""
 FORBIDDEN_STATUSES = (401, 403)
 
 
@@ -40,7 +40,7 @@ class _NamespacePage(msgspec.Struct):
 
 
 class PodArgumentError(Exception):
-    """What was typed cannot be meant."""
+    """The argument does not name a pod."""
 
 
 class MissingPodError(Exception):
@@ -48,7 +48,7 @@ class MissingPodError(Exception):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Explain one pod; returns the exit code: 0 explained, 1 not there or not readable, 2 misuse."""
+    """Explain one pod; returns the exit code: 0 explained, 1 missing or not readable, 2 misuse."""
     options = build_parser().parse_args(arguments)
     try:
         namespace, name = parse_pod_name(options.pod, options.namespace)
@@ -78,12 +78,12 @@ def build_parser() -> argparse.ArgumentParser:
         description="Say why a pod is pending: node by node and card by card what is missing, and what to do next.",
         epilog="Exit 0: explained; 1: no such pod, or the cluster cannot be read; 2: misuse.",
     )
-    parser.add_argument("kind", type=_parse_kind, metavar="pod", help="what is explained")
+    parser.add_argument("kind", type=_parse_kind, metavar="pod", help="the kind to explain")
     parser.add_argument("pod", metavar="[NAMESPACE/]NAME")
-    parser.add_argument("-n", "--namespace", metavar="NAME", help="of the pod; `default` without it")
+    parser.add_argument("-n", "--namespace", metavar="NAME", help="the pod's namespace (default: `default`)")
     parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
     parser.add_argument(
-        "--all", action="store_true", help=f"every row of the table, not the nearest {DEFAULT_MAX_ROWS} only"
+        "--all", action="store_true", help=f"show every row of the table, not only the nearest {DEFAULT_MAX_ROWS}"
     )
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="the extender's ExtenderConfiguration, if it has one"
@@ -92,9 +92,9 @@ def build_parser() -> argparse.ArgumentParser:
         "--kubeconfig",
         type=Path,
         metavar="FILE",
-        help="$KUBECONFIG, ~/.kube/config or the pod's service account without it",
+        help="the kubeconfig (default: $KUBECONFIG, ~/.kube/config or the pod's service account)",
     )
-    parser.add_argument("--context", metavar="NAME", help="of the kubeconfig; its current one without it")
+    parser.add_argument("--context", metavar="NAME", help="a context of the kubeconfig (default: its current one)")
     return parser
 
 
@@ -117,7 +117,7 @@ async def explain_pod(api: Api, settings: ExtenderConfiguration, namespace: str,
         cluster = await read_cluster(api, settings)
         subject = await read_explained_pod(
             api, settings, namespace, name
-        )  # after the lists: they may have seen it bound
+        )  # after the lists, which may have shown it bound
     if subject.state == "bound":
         nodes = await read_nodes(api, settings, [])
         seen = nodes.get(subject.pod.node_name)
@@ -142,7 +142,7 @@ async def read_explained_pod(api: Api, settings: ExtenderConfiguration, namespac
 def decode_explained_pod(
     body: bytes, settings: ExtenderConfiguration, namespace_labels: tuple[tuple[str, str], ...]
 ) -> ExplainedPod:
-    """The pod under the rules and the profile that are in force for it. Raises one of `UNDECODABLE`."""
+    """Decode the pod, with the rules and the profile that apply to it. Raises one of `UNDECODABLE`."""
     pod = msgspec.json.decode(body, type=PodObject)
     scheduling_fields = msgspec.json.decode(body, type=PodSchedulingFields)
     placement = settings.build_placement()
@@ -153,7 +153,7 @@ def decode_explained_pod(
 
 
 async def read_namespace_labels(api: Api, placement: PlacementSettings, namespace: str) -> tuple[tuple[str, str], ...]:
-    """Those that rules or profiles name; nothing is asked for where none does."""
+    """The namespace's labels that rules or profiles name; makes no call if they name none."""
     keys = placement.list_namespace_label_keys()
     if not keys:
         return ()

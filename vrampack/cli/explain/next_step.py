@@ -11,7 +11,7 @@ from vrampack.cards.request import PodRequest
 from vrampack.cli.explain.evaluation import EvaluatedCard, EvaluatedNode, count_units_to_free, select_cards_to_free
 
 MAX_LISTED = 5
-"""Pods or models named before `and .. more`: a sentence is no table."""
+"""Pods or models to name before `and .. more`: a sentence is not a table."""
 _REASON_ORDER = {reason: at for at, reason in enumerate(UnfitReason)}
 
 
@@ -24,13 +24,13 @@ def format_cards(count: int) -> str:
 
 
 def join_items(items: Sequence[object]) -> str:
-    """`a, b, c`, and how many more."""
+    """Join as `a, b, c and 2 more`."""
     more = f" and {len(items) - MAX_LISTED} more" if len(items) > MAX_LISTED else ""
     return ", ".join(str(item) for item in items[:MAX_LISTED]) + more
 
 
 def suggest_for_refused(nodes: Sequence[EvaluatedNode], pod_request: PodRequest, resource: str) -> str:
-    """What to do when no node fits: by the node that came furthest through the filter's checks."""
+    """What to do when no node fits, judged by the node that passed most of filter's checks."""
     if pod_request.problem:
         return f"correct the pod and create it again: {pod_request.problem}"
     open_nodes = [node for node in nodes if not node.obstacles and node.reason is not UnfitReason.NO_MEMORY]
@@ -118,7 +118,7 @@ def _suggest_for_no_references(_nodes: Sequence[EvaluatedNode], _pod_request: Po
 
 
 def _suggest_freeing(nodes: Sequence[EvaluatedNode], pod_request: PodRequest, _resource: str) -> str:
-    """Free the nearest usable cards; heal sick or cordoned ones where that asks less of others, or nothing else helps."""
+    """Suggest freeing the nearest usable cards, or healing cards if that disturbs fewer pods or nothing else helps."""
     request = pod_request.card_request
     freed, healed = (_find_nearest(nodes, request.count, only_usable=only_usable) for only_usable in (True, False))
     steps = [_describe_freeing(*freed, whole=request.whole)] if freed else []
@@ -146,7 +146,7 @@ _STEPS: Mapping[UnfitReason, Callable[[Sequence[EvaluatedNode], PodRequest, str]
     UnfitReason.RESERVED: _suggest_for_reserved,
     UnfitReason.NO_REFERENCES: _suggest_for_no_references,
 }
-"""The rest is a matter of room or health."""
+"""Suggestions by reason; all other reasons are about room or health."""
 
 
 def _describe_freeing(node: EvaluatedNode, cards: Iterable[EvaluatedCard], *, whole: bool) -> str:

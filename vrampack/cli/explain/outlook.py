@@ -1,4 +1,4 @@
-"""What a policy knows beside nodes and request, as an extender that starts now would know it: the mix of the existing pods."""
+"""What a policy knows besides nodes and request in a newly started extender: the mix of the existing pods."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vrampack.cli.explain.cluster import ExplainedCluster
 
 
 def build_outlook(cluster: ExplainedCluster, policy: TunedPolicy, pod_request: PodRequest) -> Outlook:
-    """For this pod. An extender that runs for longer may have seen other pods, and its forecast may differ."""
+    """The outlook for this pod. An extender that has run for longer may have seen other pods, so its forecast may differ."""
     if not POLICIES[policy.name].LOOKS_AHEAD:
         return NO_OUTLOOK
     nodes = [seen.node for seen in cluster.nodes.values()]

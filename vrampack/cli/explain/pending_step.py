@@ -1,4 +1,4 @@
-"""The next step for a pod that the extender would not refuse: gated, fitting but not bound, or not attempted yet."""
+"""The next step for a pod that the extender would accept: it is gated, fits but is not bound, or was not tried yet."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from vrampack.cli.explain.next_step import join_items
 from vrampack.cli.explain.pod import PodSchedulingFields
 
 SHIPPED_SCHEDULER_NAME = "vrampack"
-"""The name in the scheduler configuration that ships."""
+"""The name in the shipped scheduler configuration."""
 
 
 def suggest_for_gated(gates: Sequence[str], following_step: str) -> str:
-    """Gates come first; `following_step`, what else is missing, can be done meanwhile."""
+    """Remove the gates first; `following_step`, whatever else is missing, can be done meanwhile."""
     step = f"its scheduling gates hold it back: {join_items(gates)}; whatever set them must remove them"
     return f"{step}. Then: {following_step}" if following_step else step
 
@@ -23,7 +23,7 @@ def suggest_for_gated(gates: Sequence[str], following_step: str) -> str:
 def suggest_for_fitting(
     evaluation: ClusterEvaluation, pod_fields: PodSchedulingFields, schedulers: Counter[str]
 ) -> str:
-    """What to do although it fits: remove what keeps it from those nodes, or see to the scheduler."""
+    """What to do for a pod that fits: remove the obstacles on those nodes, or check the scheduler."""
     if pod_fields.status.nominated_node_name:
         return f"wait: pods of lower priority are leaving {pod_fields.status.nominated_node_name} for it"
     blocked = [node for node in evaluation.fitting_nodes if node.obstacles]
@@ -44,7 +44,7 @@ def _suggest_checking_scheduler(scheduler: str, schedulers: Counter[str]) -> str
 
 
 def _suggest_for_refused_attempt(scheduling_fields: PodSchedulingFields, schedulers: Counter[str]) -> str:
-    """The scheduler refused it at its last attempt, for our reasons or for its own."""
+    """The step if the scheduler's last attempt failed, for our reasons or for its own."""
     message = (
         scheduling_fields.unschedulable_condition.message if scheduling_fields.unschedulable_condition else None
     ) or ""
@@ -55,7 +55,7 @@ def _suggest_for_refused_attempt(scheduling_fields: PodSchedulingFields, schedul
 
 
 def _describe_other_scheduler(scheduler: str, schedulers: Counter[str]) -> str:
-    """Whether that scheduler is one that calls the extender, as far as the cluster shows."""
+    """A hint if that scheduler may not be one that calls the extender, as far as the cluster shows."""
     if scheduler in schedulers:
         return ""
     if schedulers:

@@ -1,6 +1,6 @@
-"""The fields of pods and nodes that the scheduler reads: decoded for the explained pod and for the nodes.
+"""The fields of the explained pod and of nodes that the scheduler reads.
 
-The extender reads none of this; it is here to name what keeps a pod away from a node on which it has room.
+The extender does not read them; they show what keeps a pod away from a node on which it has room.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Toleration(msgspec.Struct, frozen=True):
     effect: str | None = None
 
     def tolerates(self, taint: Taint) -> bool:
-        """As the scheduler decides it; an operator that is not known here is taken to accept."""
+        """Whether it tolerates the taint, as the scheduler decides; an unknown operator counts as tolerating."""
         if self.effect and self.effect != taint.effect:
             return False
         if self.key and self.key != taint.key:
@@ -105,7 +105,7 @@ class ExplainedPod:
 
     @property
     def needs_cluster(self) -> bool:
-        """Whether every node has a part in the answer."""
+        """Whether the explanation needs every node."""
         return self.state in ("gated", "pending")
 
 
@@ -126,7 +126,7 @@ UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", effect="NoSchedu
 def find_obstacles(
     pod_fields: PodSchedulingFields, node_fields: NodeSchedulingFields, labels: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """What keeps the pod from a node whatever its cards: cordon, taints, nodeSelector. Affinity is not evaluated."""
+    """What keeps the pod off a node whatever its cards: cordon, taints, nodeSelector. Does not evaluate affinity."""
     tolerations = pod_fields.spec.tolerations or ()
     found = []
     if node_fields.spec.unschedulable and not any(each.tolerates(UNSCHEDULABLE_TAINT) for each in tolerations):

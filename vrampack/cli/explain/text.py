@@ -1,4 +1,4 @@
-"""An explanation for a terminal: a headline, a table of cards, what was found, the next step."""
+"""Formats an explanation for a terminal: a headline, a table of cards, the findings, the next step."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from vrampack.cli.explain.schema import CardView, Explanation, NodeView, Placeme
 from vrampack.cli.inspect.text_columns import align_columns, replace_unprintable
 
 DEFAULT_MAX_ROWS = 20
-"""Rows without `--all`: what fits a screen together with the rest."""
+"""Rows without `--all`, so that the whole text fits on a screen."""
 
 TextRow = tuple[str, ...]
 
 
 def render(explanation: Explanation, *, max_rows: int | None = DEFAULT_MAX_ROWS) -> str:
-    """The whole text. Without `max_rows` every row is shown."""
+    """The whole text. `max_rows` None: every row."""
     blocks = [[explanation.headline]]
     if explanation.placement is not None:
         blocks.append(_format_placement(explanation.placement))
@@ -51,9 +51,9 @@ _NodeRow = tuple[NodeView, CardView | None]
 
 
 def _select_nearest(rows: list[_NodeRow], limit: int | None, *, is_one_card: bool) -> list[_NodeRow]:
-    """The rows worth a place, in the order of the nodes, which come nearest first.
+    """The rows to show, in the order of the nodes, which come nearest first.
 
-    Where one card is asked the nearest cards are taken from all nodes; a pod on several needs whole nodes.
+    For a request for one card they are the nearest cards of all nodes; a request for several needs whole nodes.
     """
     if limit is None or len(rows) <= limit:
         return rows

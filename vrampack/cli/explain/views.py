@@ -1,4 +1,4 @@
-"""The evaluation and the pod as parts of an explanation."""
+"""Converts the evaluation and the pod to parts of an explanation."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def build_bound_placement(subject: ExplainedPod, facts: NodeFacts | None) -> Pla
 
 
 def _read_limits(subject: ExplainedPod) -> dict[str, int]:
-    """What each container may use, as the record says; a damaged one is none."""
+    """What each container may use according to the record; empty if that is damaged."""
     if not isinstance(subject.pod.record, Record):
         return {}
     prefix = well_known.LIMIT_MIB_PREFIX

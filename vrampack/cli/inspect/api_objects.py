@@ -1,7 +1,7 @@
-"""The fields we read of API objects, with the standard library's JSON only, and how they become values of `cards`.
+"""The fields that we read from API objects, with only the standard library's JSON, and their conversion to values of `cards`.
 
-The same objects give the same values as the extender's own door, and what that one refuses is refused here: a test
-compares the two. Unknown fields are skipped, missing ones are empty.
+The same objects give the same values as in `vrampack/kube/objects.py`, and the same objects are refused: a test compares the
+two. Unknown fields are skipped, missing ones are empty.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class DecodedNode:
-    """What we keep of a v1.Node: a page of whole ones is large."""
+    """The parts that we keep of a v1.Node: a page of whole ones is large."""
 
     name: str
     annotations: Mapping[str, str]
@@ -46,14 +46,14 @@ class _DecodedMetadata:
 
 @dataclass(frozen=True, slots=True)
 class DecodedPage:
-    """One page of a v1 list. `token` asks for the next one; empty at the end."""
+    """One page of a v1 list. `token` requests the next one; empty at the end."""
 
     items: list[object]
     continue_token: str
 
 
 def decode_page(body: bytes) -> DecodedPage:
-    """Raises `DamagedObjectError` when it is not a list."""
+    """Decode a page. Raises `DamagedObjectError` when it is not a list."""
     try:
         value = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -66,7 +66,7 @@ def decode_page(body: bytes) -> DecodedPage:
 
 
 def read_continue_token(body: bytes) -> str:
-    """What asks for the page after this one. The items are not decoded, where they come last as from the API server."""
+    """The token for the next page. It does not decode the items if they come last, as the API server writes them."""
     head = body[: max(0, body.find(b'"items":'))].rstrip()
     try:
         metadata = _check_object(json.loads(head.removesuffix(b",") + b"}")["metadata"], "metadata")
@@ -99,7 +99,7 @@ def decode_pod(value: object) -> Pod:
 
 
 def decode_node(value: object) -> DecodedNode:
-    """Raises `DamagedObjectError`."""
+    """Decode a v1.Node. Raises `DamagedObjectError`."""
     node = _check_object(value, "the node")
     metadata, status = _decode_metadata(node), _read_part(node, "status")
     allocatable = _read_optional_field(status, "allocatable", dict, "status.") or {}
@@ -113,12 +113,12 @@ def decode_node(value: object) -> DecodedNode:
 
 
 def to_node(node: DecodedNode, *, unit_mib: int) -> NodeReading:
-    """The node's facts and what could not be read of them."""
+    """The node's facts, and the problems of what could not be read."""
     return read_node(node.name, node.annotations, node.allocatable, unit_mib=unit_mib, address=node.address)
 
 
 def describe_object(value: object) -> str:
-    """Which object it is, as far as that can still be read of one that is damaged."""
+    """The name of a damaged object, as far as it can still be read."""
     metadata = value.get("metadata") if isinstance(value, dict) else None
     parts = [metadata.get("namespace"), metadata.get("name")] if isinstance(metadata, dict) else []
     return "/".join(part for part in parts if isinstance(part, str) and part) or "without a name"
@@ -135,12 +135,12 @@ def _decode_metadata(value: Json) -> _DecodedMetadata:
 
 
 def _decode_containers(spec: Json) -> list[ContainerSpec]:
-    """Those that name our resource, init containers first, in the order of the spec. See `take_requesting_containers`."""
+    """The containers that name our resource, init containers first, in the order of the spec. See `take_requesting_containers`."""
     return take_requesting_containers([*_decode_each(spec, "initContainers"), *_decode_each(spec, "containers")])
 
 
 def _decode_each(spec: Json, key: str) -> Iterator[ContainerSpec | None]:
-    """All of them, to the last: one that is damaged makes the pod a damaged one, wherever it stands."""
+    """Decode all containers, as a damaged one anywhere makes the whole pod a damaged object."""
     is_init = key == "initContainers"
     for at, value in enumerate(_read_optional_field(spec, key, list, "spec.") or ()):
         container = _check_object(value, f"spec.{key}[{at}]")
@@ -167,15 +167,15 @@ def _decode_container(container: Json, index: int, path: str, *, is_init: bool) 
 
 
 def _has_reference(container: Json, name: str) -> bool:
-    """Whether admission wired the container's visible devices to the pod's annotation of its name.
+    """Whether admission set the container's visible devices from the pod's annotation for that container.
 
-    Of several entries of one name the last is the one that the container gets.
+    Of several entries with one name the container gets the last.
     """
     env = container.get("env")
     if not isinstance(env, list) or not any(
         isinstance(each, dict) and each.get("name") == _VISIBLE_DEVICES for each in env
     ):
-        return False  # damaged or not, it has no such entry: most containers end here
+        return False  # damaged or not, it has no such entry; true for most containers
     try:
         paths = [_decode_env(_check_object(entry, "env")) for entry in env]
     except DamagedObjectError:
@@ -194,7 +194,7 @@ def _decode_env(entry: Json) -> tuple[str, str | None]:
 
 
 def _find_internal_address(status: Json) -> str:
-    """The first one."""
+    """The first internal address."""
     found: list[str] = []
     for at, value in enumerate(_read_optional_field(status, "addresses", list, "status.") or ()):
         path = f"status.addresses[{at}]"
@@ -206,7 +206,7 @@ def _find_internal_address(status: Json) -> str:
 
 
 def _to_quantity_text(value: object) -> str:
-    """As written: a text, or a number as older writers send it. Anything else will be no quantity."""
+    """A quantity as written: a text, or a number from older writers. Anything else will not parse as a quantity."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 

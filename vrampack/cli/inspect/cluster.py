@@ -1,6 +1,6 @@
-"""Reads nodes and pods and counts who holds what: the one value that every form of output prints.
+"""Reads nodes and pods and counts who holds what: the one value that every output format prints.
 
-The counting is `vrampack.cards.holding`, so the numbers are the extender's own, also while no extender runs.
+`vrampack.cards.holding` counts, so the numbers equal the extender's, even while no extender runs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Resource = Literal["nodes", "pods"]
 
 
 class ListReader(Protocol):
-    """Where the objects come from."""
+    """Reads the objects of the cluster."""
 
     def read_pages(self, resource: Resource) -> Iterable[bytes]:
         """All objects of the cluster, each page a v1 list. Raises `ExpiredListError` when the rest cannot be read."""
@@ -49,7 +49,7 @@ class InspectedNode:
 
     @property
     def used_units(self) -> int:
-        """Of all pods, each counted once."""
+        """Units of all pods, each counted once."""
         return count_held_units(self.node, self.holds)
 
     @property
@@ -72,9 +72,9 @@ class InspectedCluster:
     unit_mib: int
     nodes: tuple[InspectedNode, ...]
     used_units: int
-    """Of all pods, each counted once, on nodes with the cluster's unit: others cannot be added to them."""
+    """Units of all pods, each counted once, on nodes with the cluster's unit: other units cannot be added."""
     reserved_units: int
-    """What no other pod may have: a pod on no known card counts on every card of its node."""
+    """Units not available to other pods: a pod on no known card counts on every card of its node."""
     total_units: int
     unread_objects: tuple[UnreadObject, ...] = ()
     nodes_without_memory: frozenset[str] = frozenset()
@@ -82,7 +82,7 @@ class InspectedCluster:
 
 
 def inspect_cluster(reader: ListReader, *, unit_mib: int | None = None) -> InspectedCluster:
-    """Read the cluster and count. `unit_mib` is what most nodes publish unless it is given."""
+    """Read the cluster and count. Without `unit_mib`, the cluster's unit is the one that most nodes publish."""
     nodes, unread_nodes = _read_list(reader, "nodes", decode_node, lambda node: node)
     pods, unread_pods = _read_list(reader, "pods", decode_pod, _select_holder)
     readings = [to_node(node, unit_mib=unit_mib or DEFAULT_UNIT_MIB) for node in nodes]
@@ -145,12 +145,12 @@ def _read_list_once(
 
 
 def _select_holder(pod: Pod) -> Pod | None:
-    """Pods that hold memory of a card: bound, not finished, ours. A terminating one still holds it."""
+    """The pod if it holds card memory: bound, not finished, ours. A terminating one still holds it."""
     return pod if pod.holds_memory else None
 
 
 def _find_common_unit(readings: Iterable[NodeReading]) -> int:
-    """What most nodes publish; of equally many the default, else the smallest."""
+    """The unit that most nodes publish; on a tie the default, else the smallest."""
     votes = Counter(reading.facts.unit_mib for reading in readings if reading.facts.unit_mib is not None)
     best = max(votes.values(), default=0)
     candidates = [unit for unit, count in votes.items() if count == best]
@@ -170,7 +170,7 @@ def _count_nodes(readings: Iterable[NodeReading], pods: Iterable[Pod], unit_mib:
 
 
 def _list_unread_parts(readings: Iterable[NodeReading]) -> Iterable[UnreadObject]:
-    """What could not be read of a node beside its cards; those are its problem."""
+    """The parts of nodes that could not be read, except cards, which are the node's problem."""
     for reading in readings:
         for problem in reading.problems:
             if problem != reading.facts.problem:

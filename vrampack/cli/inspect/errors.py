@@ -1,4 +1,4 @@
-"""What can go wrong while the cluster is read."""
+"""Errors while reading the cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class ReadError(Exception):
 
 
 class ExpiredListError(ReadError):
-    """The list is too old to be continued: it has to be read from its beginning."""
+    """The list is too old to be continued and must be read from its beginning."""
 
 
 class DamagedObjectError(ValueError):

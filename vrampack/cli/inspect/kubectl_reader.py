@@ -1,7 +1,7 @@
 """Reads the cluster through `kubectl get --raw`, with the user's kubectl login.
 
-kubectl's flags that choose the cluster and who is asking are taken and handed on; `$KUBECTL` names another kubectl.
-Pages are read one after the other, because a login helper may have to ask the user: two at once would ask twice.
+It accepts kubectl's flags that choose the cluster and the user, and passes them on; `$KUBECTL` names another kubectl.
+Pages are read one after the other, because a login helper may have to ask the user, and two at once would ask twice.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from vrampack.cli.inspect.cluster import Resource
 from vrampack.cli.inspect.errors import DamagedObjectError, ExpiredListError, ReadError
 
 PAGE_SIZE = 2000
-"""About 10 MB of pods. Every page is a process of kubectl, and often one of a login helper that takes a second; a page
-ten times as large would cost the API server and us ten times the memory."""
+"""About 10 MB of pods. Every page starts a kubectl process, and often a login helper that takes a second; a page ten times
+as large would cost the API server and us ten times the memory."""
 
 VALUE_FLAGS = {
     "--as": "USER",
@@ -50,17 +50,17 @@ SWITCHES = ("--disable-compression", "--insecure-skip-tls-verify", "--match-serv
 SHORT_FLAGS = {"--server": "-s", "--v": "-v"}
 
 _FIELD_SELECTORS = {"nodes": "", "pods": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
-"""Pods that are not bound or are finished hold nothing: the API server need not send what counting would drop."""
+"""Pods that are not bound or have finished hold nothing, so the API server need not send them."""
 
 
 def add_kubectl_flags(parser: argparse.ArgumentParser) -> None:
-    """Those of kubectl; what was given ends up in `options.kubectl`, ready to be handed on."""
-    group = parser.add_argument_group("kubectl's own flags, handed on to it")
+    """Add kubectl's flags; those given are collected in `options.kubectl`, ready to be passed on."""
+    group = parser.add_argument_group("kubectl's own flags, passed on to it")
     for flag, metavar in VALUE_FLAGS.items():
         names = [SHORT_FLAGS[flag], flag] if flag in SHORT_FLAGS else [flag]
         group.add_argument(*names, action=_PassToKubectl, dest="kubectl", metavar=metavar)
     for flag in SWITCHES:
-        # kubectl's switches take a value only behind an equals sign: each such spelling is a name of its own.
+        # kubectl's switches take a value only after an equals sign: each such spelling is a flag of its own.
         names = [flag, f"{flag}=true", f"{flag}=false"]
         group.add_argument(*names, action=_PassToKubectl, dest="kubectl", nargs=0, help=argparse.SUPPRESS)
     parser.set_defaults(kubectl=())
@@ -80,7 +80,7 @@ class _PassToKubectl(argparse.Action):
 
 @dataclass(frozen=True, slots=True)
 class KubectlReader:
-    """A `ListReader`. kubectl's stderr is shown as it comes: it may ask the user something."""
+    """A `ListReader` that shows kubectl's stderr as it comes, as it may ask the user something."""
 
     flags: Sequence[str]
     program: str = ""
@@ -119,7 +119,7 @@ class KubectlReader:
 
 
 class _StderrTee(threading.Thread):
-    """Shows what a pipe says and remembers it."""
+    """Copies a pipe to stderr and remembers its text."""
 
     def __init__(self, pipe: IO[bytes] | None) -> None:
         super().__init__(daemon=True)
@@ -137,7 +137,7 @@ class _StderrTee(threading.Thread):
 
 
 def _to_read_error(resource: Resource, said: str) -> ReadError:
-    """What kubectl's own words mean for us; they were shown already."""
+    """The error for kubectl's message, which has been shown already."""
     if "Error from server (Expired)" in said or "Error from server (Gone)" in said:
         return ExpiredListError(f"the list of {resource} expired while it was read, twice; try again")
     if "Error from server (Forbidden)" in said:

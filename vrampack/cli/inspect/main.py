@@ -1,8 +1,8 @@
-"""The command: reads what was asked for through a `ClusterSource` and prints it. Exit 0: success, 1: failure, 2: misuse.
+"""The command: reads the cluster through a `ClusterSource` and prints it. Exit 0: success, 1: failure, 2: misuse.
 
     kubectl inspect cgpu [-d] [-o json|yaml|wide] [node ...]
 
-Results go to stdout and all else to stderr; colour marks problems, on a terminal only.
+Results go to stdout and everything else to stderr; colour marks problems, only on a terminal.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ USAGE = "%(prog)s [-d | -o json|yaml|wide] [options] [node ...]"
 DESCRIPTION = "Shows the GPU cards of every node and who holds how much of them. Only reads nodes and pods."
 EPILOG = (
     "Pods of every namespace hold memory, so there is no -n: sums over one namespace would be wrong. "
-    "Exit codes: 0 fine, 1 no, 2 misuse."
+    "Exit codes: 0 success, 1 failure, 2 misuse."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSource:
-    """Where the cluster is read: the flags that choose it, and how it is opened."""
+    """A way to read the cluster: the flags that choose it, and the function that opens it."""
 
     add_flags: Callable[[argparse.ArgumentParser], None]
     open_reader: Callable[[argparse.Namespace], AbstractContextManager[ListReader]]
@@ -45,14 +45,14 @@ KUBECTL_SOURCE = ClusterSource(
 
 
 def run_as_plugin(version: str) -> int:
-    """The command as kubectl starts it, under the name of the file it is started by."""
+    """Run the command as a kubectl plugin, named after the file that was started."""
     called = Path(sys.argv[0]).name
     prog = called.replace("-", " ") if called.startswith("kubectl-") else called
     return run_command(lambda: run(sys.argv[1:], prog=prog, version=version), prog=prog)
 
 
 def run(arguments: Sequence[str], *, prog: str, version: str, source: ClusterSource = KUBECTL_SOURCE) -> int:
-    """Do what the arguments say; returns the exit code. Misuse and --help raise `SystemExit`, as argparse does.
+    """Run the command; returns the exit code. Misuse and --help raise `SystemExit`, as argparse does.
 
     Raises `OutputError`.
     """
@@ -85,9 +85,11 @@ def build_parser(prog: str, version: str, source: ClusterSource) -> argparse.Arg
         "--unit-mib",
         type=_parse_unit_mib,
         metavar="MIB",
-        help="the cluster's unit; what most nodes publish without it, or 1024",
+        help="the cluster's unit (default: what most nodes publish, or 1024)",
     )
-    made.add_argument("-A", "--all-namespaces", action="store_true", help="always so; accepted out of habit")
+    made.add_argument(
+        "-A", "--all-namespaces", action="store_true", help="always in effect; accepted for compatibility"
+    )
     made.add_argument("-n", "--namespace", action=_RefuseNamespace, help=argparse.SUPPRESS)
     made.add_argument("--version", action="version", version=f"{prog} {version}")
     source.add_flags(made)
@@ -106,7 +108,7 @@ def _parse_unit_mib(text: str) -> int:
 
 
 def _describe_missing_nodes(cluster: InspectedCluster, names: Sequence[str]) -> list[str]:
-    """What is to be said of named nodes that cannot be shown."""
+    """A line for each named node that cannot be shown."""
     shown = {view.node.name for view in cluster.nodes}
     return [
         f"node {name} has no GPU memory to share" if name in cluster.nodes_without_memory else f"node {name} not found"

@@ -1,4 +1,4 @@
-"""What the tables print as JSON and as YAML, for programs. docs/schemas/inspection.v1.json describes it."""
+"""The content of the tables as JSON and YAML, for programs. docs/schemas/inspection.v1.json describes it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from vrampack.cards.inspection import build_inspection
 from vrampack.cli.inspect.cluster import InspectedCluster
 
 _MAX_SHORT_ESCAPE = 0xFFFF
-r"""The last code point that `\u` and four digits can name."""
+r"""The last code point that `\u` and four digits can express."""
 _PLAIN_SCALAR = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
 _RESERVED_SCALARS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
-"""Words that some reader of YAML takes for something else."""
+"""Words that some YAML readers take for other values."""
 
 
 def format_json(cluster: InspectedCluster) -> str:
@@ -25,7 +25,7 @@ def format_yaml(cluster: InspectedCluster) -> str:
 
 
 def build_inspection_document(cluster: InspectedCluster) -> dict[str, object]:
-    """The nodes are in the form of the extender's inspect route."""
+    """The document; its nodes have the format of the extender's inspect route."""
     return {
         "apiVersion": "vrampack.dev/v1",
         "kind": "Inspection",
@@ -39,7 +39,7 @@ def build_inspection_document(cluster: InspectedCluster) -> dict[str, object]:
 
 
 def _format_block(value: object) -> Iterable[str]:
-    """YAML lines of a value, without indent. Only what `form` holds: objects, lists, texts, numbers, bools, null."""
+    """The YAML lines of a value of the document, without indent: objects, lists, texts, numbers, bools, null."""
     if isinstance(value, dict) and value:
         for key, item in value.items():
             yield from _format_entry(f"{key}:", item, indent="  " * isinstance(item, dict))
@@ -68,7 +68,7 @@ def _format_scalar(value: object) -> str:
 
 
 def _quote(text: str) -> str:
-    """In double quotes, whose escapes YAML has from JSON; all that is not printable is escaped."""
+    """The text in double quotes, in which YAML has JSON's escapes; escapes everything that is not printable."""
     return "".join(char if char.isprintable() else _escape(char) for char in json.dumps(text, ensure_ascii=False))
 
 

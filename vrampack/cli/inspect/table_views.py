@@ -1,6 +1,6 @@
-"""The tables that people know from gpushare, down to the blank: summary and details; and the wide one, a row per card.
+"""The tables that people know from gpushare, the same to the last blank: summary and details; and a wide one, a row per card.
 
-What is in trouble ends in a mark, and stands in words below the table. docs/cli.md shows them all.
+The cell of a card with a problem ends in a mark, and text below the table explains it. docs/cli.md shows them all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from vrampack.cli.inspect.text_columns import PROBLEM_MARK, align_columns, repla
 NO_MEMORY_TEXT = "No node of this cluster has GPU memory to share.\n"
 SUMMARY_RULE_EXTRA = 20
 DETAILS_RULE_EXTRA = 10
-"""Dashes beyond the length of the row, or rows, that a rule is measured by: tabs and newlines count as one."""
+"""How many dashes a rule is longer than the row, or rows, it is measured by; tabs and newlines count as one character."""
 
 WIDE_HEADINGS = ("NODE", "CARD", "MODEL", "UUID", "MEMORY(MiB)", "USED/TOTAL", "STATE", "PODS")
 
@@ -44,7 +44,7 @@ def format_details(cluster: InspectedCluster) -> str:
 
 
 def format_wide(cluster: InspectedCluster) -> str:
-    """One line per card, for people who look for a model, a uuid or a card in trouble."""
+    """One line per card, to find a model, a uuid or a card with a problem."""
     if not cluster.nodes:
         return NO_MEMORY_TEXT + _format_problems(cluster)
     rows = [row for view in cluster.nodes for row in _build_wide_rows(view)]
@@ -52,7 +52,7 @@ def format_wide(cluster: InspectedCluster) -> str:
 
 
 def list_problems(cluster: InspectedCluster) -> list[str]:
-    """What a human should look at, by node and card, in words."""
+    """What a person should look into, by node and card."""
     found = [line for view in cluster.nodes for line in _list_node_problems(view)]
     found += [f"{each.object_name}: {each.problem}; left out" for each in cluster.unread_objects]
     return [replace_unprintable(line) for line in found]
@@ -93,7 +93,7 @@ def _build_pod_rows(view: InspectedNode) -> list[list[str]]:
 
 
 def _build_wide_rows(view: InspectedNode) -> list[list[str]]:
-    """Its cards, then a row for the pods that are on none of them, or for a node that has no card to show."""
+    """Rows of the node's cards, then one for pods on no known card, or for a node without cards."""
     rows = [_build_wide_row(view, card) for card in view.node.cards]
     if view.unplaced:
         pods = ",".join(str(hold.pod) for hold in view.unplaced)
@@ -152,7 +152,7 @@ def _format_sums(cluster: InspectedCluster) -> str:
 
 
 def _compute_percent(used: int, total: int) -> int:
-    """Truncated, as people know it: 99 % is not full."""
+    """The percentage, truncated as in gpushare, so that 100 means full."""
     return used * 100 // total if total else 0
 
 

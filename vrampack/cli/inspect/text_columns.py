@@ -1,4 +1,4 @@
-"""Text in columns: as wide as their longest cell, two spaces between them, no blanks at the end of a line."""
+"""Text in columns, each as wide as its longest cell, with two spaces between them and no trailing blanks."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Collection, Sequence
 
 GAP = "  "
 PROBLEM_MARK = "!"
-"""Ends the cell of a card that is in trouble, and begins the line that says why."""
+"""Ends the cell of a card with a problem, and begins the line that explains it."""
 
 _MARKED_CELL = re.compile(rf"[^\s{PROBLEM_MARK}]+{PROBLEM_MARK}(?=\s|$)")
 _RED, _RESET = "\x1b[31m", "\x1b[0m"
 
 
 def align_columns(rows: Sequence[Sequence[str]], *, right_columns: Collection[int] = ()) -> str:
-    """One line per row; the columns `right` are aligned there. A row may be shorter than others."""
+    """One line per row; `right_columns` are right-aligned. A row may be shorter than others."""
     cells = [[replace_unprintable(cell) for cell in row] for row in rows]
     widths = [max(len(row[at]) for row in cells if at < len(row)) for at in range(max(map(len, cells), default=0))]
     lines = []
@@ -28,12 +28,12 @@ def align_columns(rows: Sequence[Sequence[str]], *, right_columns: Collection[in
 
 
 def replace_unprintable(text: str) -> str:
-    """Annotations may hold any text: nothing in them may move a terminal's cursor or begin a line."""
+    """Make any text safe to print: text from annotations must not move a terminal's cursor or begin a line."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def color_problems(text: str) -> str:
-    """What is in trouble, in red."""
+    """Colour problems red."""
     return "".join(map(_color_line, text.splitlines(keepends=True)))
 
 

@@ -1,1 +1,1 @@
-"""`vrampack limits`: the limits that module or library enforce, as a node's agent reports them; and detaching the module."""
+"""`vrampack limits`: shows the limits that module or library enforce, as the node's agent reports them; detaches the module."""

@@ -1,6 +1,6 @@
-"""`vrampack limits`: asks this node's agent who holds what of its cards; detaches the kernel module from the driver, and attaches it.
+"""`vrampack limits`: asks this node's agent who holds what on its cards; detaches the kernel module from the driver, and attaches it.
 
-`detach` and `attach` talk to the module itself, so that a driver can be replaced while no agent runs.
+`detach` and `attach` talk to the module itself, so a driver can be replaced while no agent runs.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from vrampack.cli.output import write_output
 STATUS_SOCKET = AgentListen().status_socket
 CALL_SECONDS = 10.0
 MAX_RESPONSE_BYTES = 16 << 20
-"""Some 50,000 processes; an answer above this is no agent's."""
+"""About 50,000 processes; no agent sends a larger answer."""
 
 
 class NoStatusError(Exception):
-    """What listens there is not an agent that serves this status."""
+    """No agent that serves this status listens there."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Returns the exit code: 0 answered or done, 1 no answer or not done, 2 misuse."""
+    """Run the action; returns the exit code: 0 answered or done, 1 no answer or not done, 2 misuse."""
     options = build_parser().parse_args(arguments)
     if options.action != "status":
         return command_module(options.action, KmodClient())
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     except PermissionError:
         return report_error(f"{options.socket} is for root: run this as root on the node, or in the agent's pod", 1)
     except (NoStatusError, HTTPException, OSError, msgspec.DecodeError) as error:
-        hint = "is it the listen.status_socket of an agent of this version that runs on this node?"
+        hint = "is it the listen.status_socket of an agent of this version on this node?"
         return report_error(f"no answer from an agent at {options.socket}: {error}; {hint}", 1)
     write_output(_format_json(status) if options.output == "json" else format_table(status))
     return 0
@@ -70,8 +70,8 @@ def build_parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="vrampack limits",
         description=(
-            "Show who holds what of this node's cards, where kernel module (kmod) or library (preload) hold limits; "
-            "take the module off the driver, before the driver is unloaded, and put it back. All as root on the node."
+            "Show who holds what on this node's cards, if the kernel module (kmod) or library (preload) enforces limits; "
+            "detach the module from the driver before the driver is unloaded, and attach it again. Run it as root on the node."
         ),
         epilog="Exit 0: answered, or done; 1: no agent answers there, or not done; 2: misuse.",
     )

@@ -1,4 +1,4 @@
-"""The status as a table: a line for each container and card, below one of the kernel module."""
+"""The status as a table: a line for each container and card, below a line for the kernel module."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MIB = 1 << 20
 
 
 def format_table(status: LimitsStatus) -> str:
-    """Sizes in MiB, rounded up, so that use is never shown too low. Containers without their limit come last."""
+    """The table, with sizes in MiB, rounded up so that use never looks too low. Containers without their limit come last."""
     below = "".join(
         f"No limit is in force for container {each.container} of pod {each.namespace}/{each.pod}: the hook was not called.\n"
         for each in status.unguarded
@@ -36,7 +36,7 @@ def _format_usage(status: LimitsStatus) -> str:
 
 
 def describe_open_files(count: int, instances: Iterable[KmodBudget]) -> str:
-    """How many files of managed processes are open, and whose."""
+    """How many files of limited processes are open, and whose."""
     holders = []
     for each in instances:
         pids = ", ".join(str(pid) for pid in sorted({process.pid for process in each.processes}))

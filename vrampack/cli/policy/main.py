@@ -1,4 +1,4 @@
-"""`vrampack policy show` and `vrampack policy explain`: what decides, with its defaults, and how it decides now."""
+"""`vrampack policy show` and `vrampack policy explain`: what decides, with all defaults, and how it decides now."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one of the two; returns the exit code: 0 done, 1 not there or not readable, 2 misuse."""
+    """Run the action; returns the exit code: 0 done, 1 missing or not readable, 2 misuse."""
     options = build_parser().parse_args(arguments)
     try:
         policy_file = None if options.policy is None else find_policy_file(options.policy)
@@ -72,22 +72,26 @@ def build_parser() -> argparse.ArgumentParser:
     for each in (show, explain):
         each.add_argument("--config", type=Path, metavar="FILE", help="the extender's ExtenderConfiguration")
         each.add_argument(
-            "--policy", metavar="NAME|FILE", help="a preset or a PlacementPolicy instead of what that file says"
+            "--policy", metavar="NAME|FILE", help="a preset or a PlacementPolicy to use instead of what --config says"
         )
     subject = explain.add_mutually_exclusive_group(required=True)
     subject.add_argument("--pod", metavar="[NAMESPACE/]NAME", help="a waiting pod")
     subject.add_argument("--request", type=_parse_number, metavar="UNITS", help="units on each card")
-    explain.add_argument("--count", type=_parse_number, default=1, metavar="N", help="cards of the request; 1")
+    explain.add_argument("--count", type=_parse_number, default=1, metavar="N", help="cards of the request (1)")
     explain.add_argument("--whole", action="store_true", help="the request asks for whole cards")
-    explain.add_argument("-n", "--namespace", metavar="NAME", help="of the pod or the request; `default` without it")
+    explain.add_argument(
+        "-n", "--namespace", metavar="NAME", help="the namespace of the pod or request (default: `default`)"
+    )
     explain.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
-    explain.add_argument("--kubeconfig", type=Path, metavar="FILE", help="$KUBECONFIG or ~/.kube/config without it")
-    explain.add_argument("--context", metavar="NAME", help="of the kubeconfig; its current one without it")
+    explain.add_argument(
+        "--kubeconfig", type=Path, metavar="FILE", help="the kubeconfig (default: $KUBECONFIG or ~/.kube/config)"
+    )
+    explain.add_argument("--context", metavar="NAME", help="a context of the kubeconfig (default: its current one)")
     return parser
 
 
 def format_policy(settings: ExtenderConfiguration) -> str:
-    """What is in force as a policy file that says everything."""
+    """The policy, profiles and rules in force, as a complete policy file."""
     sections = {name: settings.model_dump(mode="json")[name] for name in PLACEMENT_FIELDS}
     head = {"apiVersion": "vrampack.dev/v1", "kind": "PlacementPolicy"}
     return yaml.safe_dump(head | sections, sort_keys=False, allow_unicode=True)
@@ -96,7 +100,7 @@ def format_policy(settings: ExtenderConfiguration) -> str:
 async def explain_request(
     api: Api, settings: ExtenderConfiguration, namespace: str, request: CardRequest
 ) -> Explanation:
-    """A pod of the namespace that asks for this, without labels. Raises `RefusedError` or `NoAnswerError`."""
+    """Explain a made-up pod of the namespace, without labels, with this request. Raises `RefusedError` or `NoAnswerError`."""
     cluster = await read_cluster(api, settings)
     placement = settings.build_placement()
     labels = await read_namespace_labels(api, placement, namespace)

@@ -1,1 +1,1 @@
-"""`vrampack simulate`: packs recorded or random arrivals under one or more policies and shows how much found room."""
+"""`vrampack simulate`: packs recorded or random arrivals under one or more policies and shows how much was placed."""

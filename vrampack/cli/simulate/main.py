@@ -1,7 +1,7 @@
-"""`vrampack simulate openb|cards`: how tight policies pack, measured with the extender's ledger, engine and policies.
+"""`vrampack simulate openb|cards`: how tightly policies pack, measured with the extender's ledger, engine and policies.
 
-`vrampack simulate replay` is in `replay.py`. Tables go to stdout when all is measured; with `--json` each row is one JSON object on
-a line of its own, as soon as its runs have ended.
+`vrampack simulate replay` is in `replay.py`. Tables go to stdout when everything is measured; with `--json` each row is printed
+as one JSON object on its own line as soon as its runs have ended.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from vrampack.simulator.packing.openb_protocol import READ_AT
 from vrampack.simulator.packing.trace_files import OPENB_TRACES
 
 DATA = Path(__file__).parents[3] / "benchmarks" / "data"
-"""Of a checkout; the wheel carries no traces."""
+"""The folder in a checkout; the wheel has no traces."""
 CLUSTERS = ("mixed", "small16")
 MIXES = ("inference", "awkward", "openb16", "uniform")
 FIGURES = ("PLACED", "ALLOC", "DENSITY", "STRANDED", "REPACK", "WAIT")
-"""Of `CardMeasures`, in their order."""
+"""Names for the fields of `CardMeasures`, in their order."""
 
 Run = TypeVar("Run", OpenbRun, CardRun)
 Result = TypeVar("Result")
@@ -55,7 +55,7 @@ Key = TypeVar("Key")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the benchmark or the replay that is named; returns the exit code."""
+    """Run the named benchmark or the replay; returns the exit code."""
     if arguments[:1] == ["replay"]:
         return replay.main(arguments[1:])
     options = build_parser().parse_args(arguments)
@@ -69,7 +69,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The flags of both benchmarks; those that only one takes say so."""
     made = argparse.ArgumentParser(
         prog="vrampack simulate",
-        description="Measure how tight policies pack.",
+        description="Measure how tightly policies pack.",
         epilog="A cluster's own pods: vrampack simulate replay --help.",
     )
     made.add_argument(
@@ -80,13 +80,15 @@ def build_parser() -> argparse.ArgumentParser:
         action="append",
         type=parse_policy,
         metavar="NAME|FILE",
-        help="a policy, or a file whose default is simulated with its weights and bounds; may be given several times",
+        help="a policy, or a file whose default policy, weights and bounds are used; may be given several times",
     )
-    made.add_argument("--mix", choices=get_args(MixMode), default="given", help="what policies know of it (given)")
+    made.add_argument(
+        "--mix", choices=get_args(MixMode), default="given", help="what policies know about the mix (given)"
+    )
     made.add_argument("--seeds", type=parse_seeds, default=range(42, 45), metavar="A-B", help="(42-44)")
     made.add_argument("--jobs", type=int, default=1, metavar="N", help="processes at a time (1)")
     made.add_argument("--json", action="store_true", help="one JSON object for each row")
-    made.add_argument("--report", type=Path, metavar="FILE", help="curves and the table as one HTML file")
+    made.add_argument("--report", type=Path, metavar="FILE", help="write curves and the table as one HTML file")
     made.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="benchmarks/data of a checkout")
     made.add_argument(
         "--trace",
@@ -99,18 +101,22 @@ def build_parser() -> argparse.ArgumentParser:
         "--through",
         choices=get_args(Through),
         default="engine",
-        help="openb: pods without cards by the scheduler's plug-ins, and the others over HTTP, which learns the mix (engine)",
+        help="openb: what places pods: engine; scheduler: its plug-ins place those without cards; http: also over HTTP (engine)",
     )
     made.add_argument("--test", action="append", choices=get_args(CardTest), help="cards: fill or churn (both)")
     made.add_argument("--cluster", action="append", choices=CLUSTERS, help="cards: (both)")
     made.add_argument("--requests", action="append", choices=MIXES, help="cards: (inference and awkward)")
-    made.add_argument("--queue", action="store_true", help="cards: what does not fit in a churn waits, and is not lost")
-    made.add_argument("--load", type=float, default=0.7, help="cards: offered in a churn, 1 is the cluster (0.7)")
+    made.add_argument(
+        "--queue", action="store_true", help="cards: pods that do not fit in a churn wait instead of being lost"
+    )
+    made.add_argument(
+        "--load", type=float, default=0.7, help="cards: the load of a churn, 1 is the whole cluster (0.7)"
+    )
     return made
 
 
 def parse_policy(text: str) -> TunedPolicy:
-    """A policy by its name, or the default one of a file with its weights and bounds. Raises `ArgumentTypeError`."""
+    """A policy by its name, or a file's default policy with its weights and bounds. Raises `ArgumentTypeError`."""
     if text in POLICY_NAMES:
         return TunedPolicy(text)
     if text not in list_presets() and not Path(text).is_file():
@@ -122,7 +128,7 @@ def parse_policy(text: str) -> TunedPolicy:
 
 
 def parse_trace(text: str) -> str:
-    """`all`, a trace, or several with a `+` between, whose pods arrive after each other. Raises `ArgumentTypeError`."""
+    """`all`, a trace, or several joined by `+`, whose pods arrive one trace after another. Raises `ArgumentTypeError`."""
     for name in text.split(FOLLOWED_BY):
         if name not in OPENB_TRACES and text != "all":
             raise argparse.ArgumentTypeError(f"{name!r} is none of all, {', '.join(OPENB_TRACES)}")
@@ -230,7 +236,7 @@ def _list_policies(options: argparse.Namespace) -> list[TunedPolicy]:
 def _measure_rows(
     measure: Callable[[Run], Result], rows: Sequence[tuple[Key, Sequence[Run]]], jobs: int
 ) -> Iterator[tuple[Key, dict[Run, Result]]]:
-    """The results of each row as soon as its runs have ended; on a terminal a bar on stderr says how far they are."""
+    """The results of each row as soon as its runs have ended, with a progress bar on stderr if that is a terminal."""
     measured = map_runs(measure, [run for _, runs in rows for run in runs], jobs)
     with ProgressBar(sum(len(runs) for _, runs in rows)) as progress:
         for key, runs in rows:

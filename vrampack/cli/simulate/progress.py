@@ -1,4 +1,4 @@
-"""A bar on stderr that says how far the runs are; nothing where stderr is no terminal."""
+"""A progress bar for runs on stderr; nothing if stderr is not a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WIDTH = 30
 
 
 class ProgressBar:
-    """For so many runs. Use it as a context: it is wiped at the end."""
+    """A bar for `total` runs. Use it as a context manager, which wipes it at the end."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -47,7 +47,7 @@ class ProgressBar:
 
 
 def format_progress(done: int, total: int, seconds: float) -> str:
-    """The bar, the count, and how long it still takes at this pace."""
+    """The bar, the count, and the remaining time at this pace."""
     filled = WIDTH * done // total
     left = f"{(total - done) * seconds / done:.0f} s left" if done else ""
     return f"[{'#' * filled}{'.' * (WIDTH - filled)}] {done}/{total} {left}".rstrip()

@@ -1,4 +1,4 @@
-"""`vrampack simulate replay`: what another policy, or other nodes, would do with the pods of a cluster."""
+"""`vrampack simulate replay`: where the pods of a cluster would go under other policies or on other nodes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from vrampack.simulator.replay.replay import (
 AS_IT_IS = "as it is"
 HEADING = ("POLICY", "PLACED", "UNITS", "CARDS", "EMPTY", "DENSITY", "STRANDED", "REPACK")
 MAX_SHOWN_PODS = 20
-"""Unplaced pods of a policy in the text; JSON has all."""
+"""How many unplaced pods of a policy the text lists; JSON has all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def _replay_policies(options: argparse.Namespace) -> list[ReplayedPolicy]:
 
 
 def find_common_unit(snapshot: ClusterSnapshot) -> int:
-    """What most nodes publish, in MiB."""
+    """The unit that most nodes publish, in MiB."""
     facts = [
         read_node(
             node["metadata"]["name"], node["metadata"].get("annotations") or {}, {}, unit_mib=DEFAULT_UNIT_MIB
@@ -114,7 +114,7 @@ def find_common_unit(snapshot: ClusterSnapshot) -> int:
 
 
 def find_missing_labels(policy: NamedPolicy, snapshot: ClusterSnapshot) -> list[str]:
-    """A line for each label by which the policy's rules or profiles select and that nothing in the snapshot has."""
+    """A line for each label that the policy's rules or profiles select by and nothing in the snapshot has."""
     placement = policy.settings.build_placement()
     pods = {key for pod in (*snapshot.bound, *snapshot.waiting) for key in pod["metadata"].get("labels") or ()}
     namespaces = {key for labels in snapshot.namespaces.values() for key in labels}

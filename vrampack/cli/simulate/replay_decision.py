@@ -1,4 +1,4 @@
-"""How one pod's node is chosen in a replay: the explanation that `vrampack policy explain` gives of a cluster."""
+"""How one pod's node is chosen in a replay: the same explanation as that of `vrampack policy explain` in a cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vrampack.simulator.resource_kinds import Object
 
 
 class DecisionWatcher:
-    """Explains one pod when its turn comes; `explanation` is None before."""
+    """Explains one pod when its turn comes; `explanation` is None until then."""
 
     def __init__(self, pod_name: tuple[str, str]) -> None:
         self._pod_name = pod_name
@@ -27,7 +27,7 @@ class DecisionWatcher:
 
 
 def explain_decision(cluster: ReplayedCluster, item: Object, pod: Pod) -> Explanation:
-    """Every node and card as this pod finds it now, and the scores by what the engine knows."""
+    """Every node and card as this pod finds it now, with the scores by the engine's outlook."""
     request, settings = pod.request, cluster.settings
     if request is None:
         raise ValueError(f"pod {pod} asks for no cards")
@@ -40,5 +40,5 @@ def explain_decision(cluster: ReplayedCluster, item: Object, pod: Pod) -> Explan
     seen = ExplainedCluster(listed, settings.unit_mib, settings.rules.build_rules())
     fields = msgspec.json.decode(msgspec.json.encode(item), type=PodSchedulingFields)
     explanation = explain_pending_pod(ExplainedPod(pod, fields, {}), settings, request, seen, outlook)
-    # What to do about a pod that fits and is not bound is a question to a scheduler that runs.
+    # What to do about a pod that fits but is not bound depends on a running scheduler, which a replay lacks.
     return explanation if explanation.choice is None else msgspec.structs.replace(explanation, next="")

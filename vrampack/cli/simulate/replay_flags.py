@@ -1,4 +1,4 @@
-"""The flags of `vrampack simulate replay`, and what is typed with them."""
+"""The flags of `vrampack simulate replay`, and the parsers of their values."""
 
 from __future__ import annotations
 
@@ -18,46 +18,50 @@ def build_parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="vrampack simulate replay",
         description="Place the pods of a snapshot again: under other policies, on other nodes, or beside other arrivals.",
-        epilog="Exit 0: done; 1: the snapshot cannot be used; 2: misuse. Nodes are first added, then given other cards, then removed.",
+        epilog="Exit 0: done; 1: the snapshot cannot be used; 2: misuse. Nodes are first added, then get other cards, then are removed.",
     )
     made.add_argument(
-        "snapshot", type=Path, metavar="SNAPSHOT", help="of `vrampack snapshot`, or of `kubectl get -o yaml`"
+        "snapshot", type=Path, metavar="SNAPSHOT", help="a file of `vrampack snapshot` or `kubectl get -o yaml`"
     )
     made.add_argument(
         "--policy",
         action="append",
         metavar="NAME|FILE",
-        help="a policy, a preset, or a file with its profiles and rules; may be given several times (that of --config)",
+        help="a policy, a preset, or a file with profiles and rules; may be given several times (that of --config)",
     )
     made.add_argument("--config", type=Path, metavar="FILE", help="the extender's ExtenderConfiguration, if it has one")
     made.add_argument(
-        "--keep", action="store_true", help="bound pods stay where they are; only what waits or arrives is placed"
+        "--keep", action="store_true", help="keep bound pods where they are; place only waiting and arriving ones"
     )
     made.add_argument(
         "--arrivals",
         default=OWN,
         metavar="own|FILE",
-        help="the snapshot's own pods, or those of a CSV file with pod,arrival,lifetime,gpu_mem_gib (own)",
+        help="`own`: the snapshot's pods; or a CSV file with pod,arrival,lifetime,gpu_mem_gib (own)",
     )
     made.add_argument(
-        "--add-nodes", action="append", type=parse_addition, metavar="NODE=N", help="so many empty copies of a node"
+        "--add-nodes", action="append", type=parse_addition, metavar="NODE=N", help="add N empty copies of a node"
     )
     made.add_argument(
-        "--remove-nodes", action="append", type=parse_names, metavar="NODE,..", help="names, or patterns with *"
+        "--remove-nodes",
+        action="append",
+        type=parse_names,
+        metavar="NODE,..",
+        help="remove nodes by names or patterns with *",
     )
     made.add_argument(
         "--model",
         action="append",
         type=parse_exchange,
         metavar="NODE=MODEL:UNITS",
-        help="cards of another model and size on nodes of this name or pattern",
+        help="give nodes of this name or pattern cards of another model and size",
     )
     made.add_argument(
-        "--mix", choices=get_args(MixKnowledge), default="given", help="what policies know of the pods (given)"
+        "--mix", choices=get_args(MixKnowledge), default="given", help="what policies know about the pods (given)"
     )
-    made.add_argument("--explain", metavar="[NAMESPACE/]POD", help="how this pod's node was chosen, term by term")
+    made.add_argument("--explain", metavar="[NAMESPACE/]POD", help="show how this pod's node was chosen, term by term")
     made.add_argument("--json", action="store_true", help="one JSON object for each policy")
-    made.add_argument("--report", type=Path, metavar="FILE", help="curves and the table as one HTML file")
+    made.add_argument("--report", type=Path, metavar="FILE", help="write curves and the table as one HTML file")
     return made
 
 

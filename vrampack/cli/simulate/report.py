@@ -1,4 +1,4 @@
-"""The report of `vrampack simulate --report`: one HTML file with curves and a table, which loads nothing from anywhere."""
+"""The report of `vrampack simulate --report`: one self-contained HTML file with curves and a table."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ STYLE = (
 LOADS_NOTHING = (
     "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
 )
-"""The browser keeps the page to it."""
+"""Makes the browser enforce that the page loads nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Lines of one plot, by their names; empty lines are left out."""
+    """The lines of one plot, by name; empty lines are left out."""
 
     title: str
     x_title: str
@@ -33,7 +33,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class ReportTable:
-    """Rows of texts; columns from `first_number` on hold numbers."""
+    """Rows of texts; the columns from `first_number` on have numbers."""
 
     heading: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -41,7 +41,7 @@ class ReportTable:
 
 
 def render_report(title: str, command: str, charts: Sequence[Chart], table: ReportTable) -> str:
-    """The whole page. `command` is what made it."""
+    """The whole page. `command` is the command line that made it."""
     parts = [
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">{LOADS_NOTHING}<title>{escape(title)}</title>',
         f"<style>{STYLE}</style></head><body>\n<h1>{escape(title)}</h1>\n<p>Made by <code>{escape(command)}</code></p>",

@@ -20,7 +20,7 @@ ACCESS_NEEDS: Mapping[str, tuple[AccessNeed, ...]] = {
         ("resource.k8s.io", "deviceclasses", ("list",)),
     ),
     "vrampack-agent": (
-        # The identity that reads depends on the version; the metric `vrampack_agent_read_identity_info` shows it.
+        # Which identity reads depends on the version; the metric `vrampack_agent_read_identity_info` shows it.
         ("", "nodes", ("patch",)),
         ("", "nodes/status", ("patch",)),
         ("", "events", ("create",)),

@@ -1,4 +1,4 @@
-"""Our admission policies, their bindings and the webhook, as the API server has them, without what a bundle may not hold."""
+"""Our admission policies, their bindings and the webhook, as the API server has them, without what a bundle must not contain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ POLICY_FIELDS = (
     *("failurePolicy", "reinvocationPolicy", "paramKind", "matchConstraints", "matchConditions", "variables"),
     *("validations", "mutations", "auditAnnotations", "policyName", "paramRef", "validationActions", "matchResources"),
 )
-"""Of the spec: expressions and what they apply to."""
+"""The kept fields of the spec: expressions and what they apply to."""
 WEBHOOK_FIELDS = (
     *("name", "failurePolicy", "matchPolicy", "rules", "matchConditions", "namespaceSelector", "objectSelector"),
     *("sideEffects", "timeoutSeconds", "reinvocationPolicy", "admissionReviewVersions"),
@@ -24,7 +24,7 @@ WEBHOOK_FIELDS = (
 
 
 class AdmissionKind(msgspec.Struct, frozen=True):
-    """Where one kind is listed; its group has had several versions."""
+    """Where to list one kind; its group has had several versions."""
 
     plural: str
     versions: tuple[str, ...] = ("v1",)
@@ -50,7 +50,7 @@ class AdmissionObject(msgspec.Struct, frozen=True, rename="camel", omit_defaults
 
 
 def keep_admission_object(item: Object, resource: str) -> AdmissionObject | None:
-    """None for one that is not ours."""
+    """The kept parts of an object; None if it is not ours."""
     metadata = item.get("metadata") or {}
     name = str(metadata.get("name", ""))
     if not name.startswith(OWN_NAME_PREFIX):
@@ -76,7 +76,7 @@ def _keep_webhook(webhook: Object) -> Object:
 
 
 def _digest_bundle(encoded: object) -> str:
-    """Which authorities are trusted, to be compared with the Secret; empty for none."""
+    """A digest of the trusted authorities, to compare with the Secret; empty for none."""
     if not isinstance(encoded, str) or not encoded:
         return ""
     try:

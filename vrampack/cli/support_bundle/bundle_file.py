@@ -33,7 +33,7 @@ class BundledFile:
 
 @dataclass(frozen=True, slots=True)
 class PartContent:
-    """What came of one part, and what is to be said of it: what was left out, what could not be read."""
+    """The files of one part, and notes about what was left out or could not be read."""
 
     files: tuple[BundledFile, ...] = ()
     notes: tuple[str, ...] = ()
@@ -44,9 +44,9 @@ class PartReport(msgspec.Struct, frozen=True, rename="camel"):
 
     name: str
     files: dict[str, int]
-    """Bytes by file."""
+    """The size in bytes of each file."""
     problem: str = ""
-    """Why there is nothing of it."""
+    """Why the part is missing; empty if it is not."""
     notes: tuple[str, ...] = ()
 
 
@@ -76,7 +76,7 @@ class SupportBundle:
         return len(self._files)
 
     def add_part(self, name: str, content: PartContent) -> None:
-        """Files that no longer fit are left out, and said so."""
+        """Add a part. Files that no longer fit are left out, which the manifest says."""
         kept, notes = dict[str, int](), [redact_text(note) for note in content.notes]
         for file in content.files:
             if len(file.content) > self._free_bytes:
@@ -90,11 +90,11 @@ class SupportBundle:
         self.reports.append(PartReport(name, kept, notes=tuple(notes)))
 
     def add_failed_part(self, name: str, problem: str) -> None:
-        """Nothing of this part was read."""
+        """Record that nothing of a part was read, and why."""
         self.reports.append(PartReport(name, {}, redact_text(problem)[:MAX_PROBLEM_LENGTH]))
 
     def write_archive(self, path: Path) -> None:
-        """Write it for the owner alone, whole or not at all. Raises `OSError`."""
+        """Write the archive atomically, readable only by its owner. Raises `OSError`."""
         manifest = BundleManifest(self._created.isoformat(timespec="seconds"), VERSION, tuple(self.reports))
         partial = path.with_name(f".{path.name}.partial")
         try:
@@ -118,7 +118,7 @@ def encode_json_file(name: str, value: object) -> BundledFile:
 
 
 def encode_text_file(name: str, text: str, max_bytes: int) -> BundledFile:
-    """A file of redacted text: its last whole lines, where it has more bytes than that."""
+    """A file of redacted text, cut to its last whole lines if it has more than `max_bytes`."""
     raw = redact_text(text).encode()
     return BundledFile(name, raw if len(raw) <= max_bytes else raw[-max_bytes:].partition(b"\n")[2])
 

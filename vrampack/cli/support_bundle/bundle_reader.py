@@ -1,4 +1,4 @@
-"""Reads for a bundle: lists of any kind page by page, logs and pages of pods, each within a time and a size."""
+"""Reads for a bundle: lists of any kind page by page, logs, and pages of pods, each within a time and a size limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vrampack.simulator.resource_kinds import Object
 PAGE_SIZE = 500
 LIST_SECONDS = 30.0
 POD_SECONDS = 10.0
-"""A node that is away would hold each log for as long."""
+"""Each log of an unreachable node takes this long."""
 MAX_PAGE_BYTES = 64 << 20
 MAX_LISTED_OBJECTS = 200_000
 LOG_LINES = 5000
@@ -60,7 +60,7 @@ class BundleReader:
         return _decode(body, ApiServerVersion, "version")
 
     async def list_path(self, path: str, resource: str) -> list[Object]:
-        """Every object there; of more than `MAX_LISTED_OBJECTS` the first."""
+        """Every object there, but no more than the first `MAX_LISTED_OBJECTS`."""
         found: list[Object] = []
         token = ""
         while True:
@@ -75,11 +75,11 @@ class BundleReader:
                 return found
 
     async def list_own(self, resource: str, *, group_path: str = "/api/v1") -> list[Object]:
-        """Those of the product's namespace."""
+        """The objects of the product's namespace."""
         return await self.list_path(f"{group_path}/namespaces/{quote(self.namespace, safe='')}/{resource}", resource)
 
     async def list_newest_version(self, group: str, versions: tuple[str, ...], resource: str) -> list[Object]:
-        """By the first of these versions that the API server has."""
+        """List by the first of these versions that the API server has."""
         for version in versions[:-1]:
             try:
                 return await self.list_path(f"/apis/{group}/{version}/{resource}", resource)
@@ -96,7 +96,7 @@ class BundleReader:
         return _decode(body, ConfigMapTexts, "configmaps").data
 
     async def read_log(self, pod: str, container: str, *, is_previous: bool) -> str:
-        """The end of a container's log, or of the one that ran before it."""
+        """The end of a container's log, or of its previous instance's."""
         query = {
             "container": container,
             "tailLines": str(LOG_LINES),

@@ -1,4 +1,4 @@
-"""What `inspect` and `explain` say of the cluster, counted from the trimmed objects of the snapshot and from nothing else."""
+"""The output of `inspect` and `explain`, computed only from the trimmed objects of the snapshot."""
 
 from __future__ import annotations
 

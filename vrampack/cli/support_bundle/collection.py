@@ -1,10 +1,10 @@
-"""Collects the parts of a bundle, one after the other: a part that fails is a line of the manifest, and the next one goes on.
+"""Collects the parts of a bundle, one after another. A part that fails becomes a line in the manifest, and the rest goes on.
 
     own pods --> configuration --> logs, metrics, access
     admission, events
     nodes and pods --> snapshot --> inspect, explain
 
-The order is that in which they may fill the bundle: what is largest comes last.
+Earlier parts have the first claim on the bundle's size limit, so the largest come last.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ WORKLOADS = {"deployments": "Deployment", "daemonsets": "DaemonSet"}
 
 @dataclass(slots=True)
 class BundleCollector:
-    """What later parts need of earlier ones."""
+    """Collects the parts, and keeps what later parts need from earlier ones."""
 
     reader: BundleReader
     bundle: SupportBundle
     settings: ExtenderConfiguration | None
-    """What `--config` gave; else the one that an extender of the cluster mounts."""
+    """The configuration of `--config`; else the one that an extender of the cluster mounts."""
     node_names: Collection[str] = ()
     own_pods: list[OwnPod] = field(default_factory=list)
     raw_nodes: list[Object] = field(default_factory=list)
@@ -85,8 +85,8 @@ class BundleCollector:
                 self.bundle.add_part(name, await collect())
             except (RefusedError, NoAnswerError) as error:
                 self.bundle.add_failed_part(name, str(error))
-            except Exception as error:  # noqa: BLE001 - the top of a part: what is wrong with one must not cost the others
-                # Only its kind: the text of an unforeseen error may quote anything.
+            except Exception as error:  # noqa: BLE001 - the top of a part: a fault in one must not lose the others
+                # Only the type: the text of an unforeseen error may quote anything.
                 self.bundle.add_failed_part(name, f"{type(error).__name__} while it was collected")
 
     async def _collect_versions(self) -> PartContent:
@@ -168,7 +168,7 @@ class BundleCollector:
         return PartContent((encode_json_lines("events.jsonl", newest),), tuple(notes))
 
     def _is_about_us(self, event: BundledEvent) -> bool:
-        """Of our namespace, with a message that may stay, or about a node."""
+        """Whether it is of our namespace, has a message that may stay, or is about a node."""
         subject = event.involved_object
         is_readable = bool(event.message) and event.message != LEFT_OUT
         return is_readable or subject.namespace == self.reader.namespace or subject.kind == "Node"

@@ -1,7 +1,7 @@
-"""What a bundle keeps of API objects beside a snapshot: the fields that are named here, and no other.
+"""What a bundle keeps of API objects, besides the snapshot: the fields that are named here, and no others.
 
-A structure below is the whole list, as in `simulator/replay/trimming.py`. Numbers, names, states and words of machines stay;
-text that a person or another program may write does not, but for messages that `keep_message` lets through.
+Each structure below is the complete list, as in `simulator/replay/trimming.py`. Numbers, names, states and fixed words stay.
+Text that a person or another program may write does not, except for messages that `keep_message` accepts.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ OWN_COMPONENTS = ("vrampack-extender", "vrampack-agent")
 LEFT_OUT = "[left out: not a message of ours]"
 MAX_MESSAGE_LENGTH = 2000
 _FIT_MESSAGE = re.compile(r"\d+/\d+ nodes are available")
-"""How a scheduler begins to say why a pod is not placed."""
+"""How a scheduler's message about an unplaced pod begins."""
 _PLUGIN_MESSAGES = ("PreStartContainer", "Allocate failed due to")
-"""kubelet's, where it quotes a device plugin."""
+"""kubelet's messages that quote a device plugin."""
 
 
 class _KeptFields(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Fields that are left out where the object has none."""
+    """A structure whose empty fields are not written."""
 
 
 class ListedMetadata(_KeptFields, frozen=True):
@@ -213,14 +213,14 @@ class BundledEvent(_KeptFields, frozen=True):
 
 
 def keep_node(item: Object) -> BundledNode:
-    """Raises `msgspec.ValidationError`, as the others here do."""
+    """The kept parts of a node. Raises `msgspec.ValidationError`, as all functions here do."""
     node = msgspec.convert(item, BundledNode)
     labels = {key: text for key, text in (node.metadata.labels or {}).items() if key in NODE_LABELS}
     return msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, labels=labels or None))
 
 
 def keep_own_pod(item: Object) -> OwnPod:
-    """Of its volumes the names of ConfigMaps stay, since those are read."""
+    """The kept parts of a pod of ours. Of its volumes, only names of ConfigMaps stay, which are read too."""
     pod = msgspec.convert(item, OwnPod)
     volumes = [each for each in pod.spec.volumes or () if each.config_map is not None]
     spec = msgspec.structs.replace(
@@ -246,7 +246,7 @@ def keep_event(item: Object) -> BundledEvent:
 
 
 def keep_message(component: str, message: str) -> str:
-    """The message of an event or condition, redacted, where its form is that of ours or of a scheduler's verdict."""
+    """The message of an event or condition, redacted, if it looks like ours or like a scheduler's verdict."""
     is_ours = component in OWN_COMPONENTS or any(text in message for text in _PLUGIN_MESSAGES)
     if not is_ours and _FIT_MESSAGE.match(message) is None:
         return LEFT_OUT if message else ""
@@ -254,7 +254,7 @@ def keep_message(component: str, message: str) -> str:
 
 
 def keep_scheduler_conditions(item: Object) -> list[Mapping[str, str]]:
-    """Why the scheduler did not place this pod, as far as it is its own words."""
+    """The conditions that say why the scheduler did not place this pod, if the words are its own."""
     conditions = (item.get("status") or {}).get("conditions") or ()
     return [
         {
@@ -269,7 +269,7 @@ def keep_scheduler_conditions(item: Object) -> list[Mapping[str, str]]:
 
 
 def select_readable(items: Iterable[Object], keep: Any, notes: list[str]) -> list[Any]:  # noqa: ANN401 - one of the above
-    """What `keep` makes of each; objects that are not as an API server writes them are named in `notes`."""
+    """Apply `keep` to each object; malformed ones are named in `notes`."""
     kept = []
     for item in items:
         try:

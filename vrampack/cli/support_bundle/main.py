@@ -1,4 +1,4 @@
-"""`vrampack support-bundle`: one file to send to maintainers with a request for help."""
+"""`vrampack support-bundle`: writes one file to send to maintainers with a request for help."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OWN_NAMESPACE = "vrampack-system"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write one bundle; returns the exit code: 0 written, whatever is missing in it, 1 nothing written, 2 misuse."""
+    """Write one bundle; returns the exit code: 0 written, even if parts are missing, 1 nothing written, 2 misuse."""
     options = build_parser().parse_args(arguments)
     created = datetime.now(UTC)
     path = options.output or Path(f"vrampack-support-{created:%Y%m%dT%H%M%SZ}.tar.gz")
@@ -50,24 +50,30 @@ def build_parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="vrampack support-bundle",
         description="Collect what a maintainer needs to help into one file, without secrets. Only reads the cluster.",
-        epilog="Exit 0: written, its manifest names what is missing; 1: not written; 2: misuse.",
+        epilog="Exit 0: written; its manifest names what is missing; 1: not written; 2: misuse.",
     )
     made.add_argument(
-        "--output", type=Path, metavar="FILE.tar.gz", help="where to; vrampack-support-TIME.tar.gz here without it"
+        "--output", type=Path, metavar="FILE.tar.gz", help="the file to write (default: vrampack-support-TIME.tar.gz)"
     )
     made.add_argument(
         "--namespace", default=OWN_NAMESPACE, metavar="NAME", help=f"of our pods; {OWN_NAMESPACE} without it"
     )
     made.add_argument(
-        "--node", action="append", metavar="NODE", help="logs of its agent first; may be given several times"
+        "--node",
+        action="append",
+        metavar="NODE",
+        help="collect the logs of its agent first; may be given several times",
     )
     made.add_argument(
-        "--config", type=Path, metavar="FILE", help="the extender's configuration; the cluster's own without it"
+        "--config", type=Path, metavar="FILE", help="the extender's configuration (default: the one in the cluster)"
     )
     made.add_argument(
-        "--kubeconfig", type=Path, metavar="FILE", help="$KUBECONFIG, ~/.kube/config or this pod's account without it"
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="the kubeconfig (default: $KUBECONFIG, ~/.kube/config or this pod's account)",
     )
-    made.add_argument("--context", metavar="NAME", help="of the kubeconfig; its current one without it")
+    made.add_argument("--context", metavar="NAME", help="a context of the kubeconfig (default: its current one)")
     return made
 
 
@@ -84,7 +90,7 @@ async def _collect(options: argparse.Namespace, bundle: SupportBundle) -> None:
 
 
 async def _require_answer(reader: BundleReader) -> None:
-    """Before every part waits for a server that is not there. Raises `NoAnswerError`."""
+    """Fail early instead of letting every part wait for an unreachable server. Raises `NoAnswerError`."""
     try:
         await reader.read_version()
     except RefusedError:

@@ -1,6 +1,6 @@
 """The configuration in force: the files in ConfigMaps that our pods mount, with every default filled in, and the scheduler's.
 
-A file is written as it was understood, never as it was typed: comments and unknown fields may contain anything.
+A file is written as it was parsed, never as it was typed: comments and unknown fields may contain anything.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SCHEDULER_KIND = "KubeSchedulerConfiguration"
 
 
 class _KeptFields(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Fields that are left out where the file has none."""
+    """A structure whose empty fields are not written."""
 
 
 class LeaderElectionFields(_KeptFields, frozen=True):
@@ -102,14 +102,14 @@ class OwnConfiguration:
 
     @property
     def settings(self) -> ExtenderConfiguration | None:
-        """The extender's, with a policy file where it has one."""
+        """The extender's configuration, with its policy file if it has one."""
         if self.extender is None or self.policy is None or self.extender.model_fields_set & set(PLACEMENT_FIELDS):
             return self.extender
         return self.extender.model_copy(update={name: getattr(self.policy, name) for name in PLACEMENT_FIELDS})
 
 
 def read_own_configuration(config_maps: Iterable[tuple[str, Mapping[str, str]]]) -> OwnConfiguration:
-    """Of ConfigMaps by name, in this order."""
+    """Read the configuration from ConfigMaps, pairs of name and data, in this order."""
     read = OwnConfiguration()
     for name, texts in config_maps:
         for key, text in texts.items():

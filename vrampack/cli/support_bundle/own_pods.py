@@ -1,4 +1,4 @@
-"""Chooses the pods whose logs and metrics are read: all that decide, and of the agents those with problems first."""
+"""Chooses the pods whose logs and metrics are read: all that decide about placement, and agents with problems first."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ METRICS_PORT_NAME = "health"
 
 
 def choose_pods(pods: Iterable[OwnPod], node_names: Collection[str]) -> tuple[list[OwnPod], tuple[str, ...]]:
-    """Those of these nodes first, then what is not ready or restarted; and a note of how many are left out."""
+    """Pods of these nodes come first, then unready or restarted ones; also a note of how many are left out."""
 
     def rank(pod: OwnPod) -> tuple[bool, bool, int, str]:
         return pod.spec.node_name not in node_names, pod.is_ready, -pod.restarts, pod.metadata.name
@@ -33,7 +33,7 @@ def choose_pods(pods: Iterable[OwnPod], node_names: Collection[str]) -> tuple[li
 
 
 async def collect_logs(reader: BundleReader, pods: Sequence[OwnPod]) -> PartContent:
-    """Of every container, and of the one before it where it was restarted."""
+    """The logs of every container, and of its previous instance if it was restarted."""
 
     async def read(pod: OwnPod, container: str, *, is_previous: bool) -> BundledFile:
         name = pod.metadata.name
@@ -57,7 +57,7 @@ async def collect_logs(reader: BundleReader, pods: Sequence[OwnPod]) -> PartCont
 
 
 async def collect_metrics(reader: BundleReader, pods: Sequence[OwnPod]) -> PartContent:
-    """The page of every pod that has a port for it. One on a host's loopback cannot be reached, and is noted."""
+    """The metrics page of every pod with a port for it. One on a host's loopback is unreachable, and becomes a note."""
 
     async def read(pod: OwnPod, port: int) -> BundledFile:
         text = await reader.read_metrics(pod.metadata.name, port)
@@ -74,7 +74,7 @@ async def collect_metrics(reader: BundleReader, pods: Sequence[OwnPod]) -> PartC
 
 
 async def _collect_each(calls: Sequence[tuple[str, Callable[[], Awaitable[BundledFile]]]]) -> PartContent:
-    """Some at a time; one that is refused or not answered is a note."""
+    """Make the calls, a few at a time; a call that is refused or not answered becomes a note."""
     free = asyncio.Semaphore(CALLS_AT_ONCE)
 
     async def run(what: str, call: Callable[[], Awaitable[BundledFile]]) -> BundledFile | str:

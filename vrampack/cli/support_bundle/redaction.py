@@ -1,6 +1,6 @@
-"""Takes what looks like a secret out of free text: logs, metrics, messages. Pure.
+"""Removes what looks like a secret from free text: logs, metrics, messages. Pure.
 
-Fields that may hold any text are not read at all; this is for text that must be read.
+Fields that may have any text are not read at all; this is for text that must be read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _TELLING_NAMES = (
 )
 _NAME = rf"""(?:{_TELLING_NAMES})[\w.-]{{0,60}}\\*["']?"""
 _EQUALS = r"""\s{0,9}[:=]\s{0,9}(?:[|>][+-]?\s{1,99})?(?:(?:bearer|basic)\s+)?"""
-"""The value of YAML may begin on a line of its own."""
+"""A YAML value may begin on its own line."""
 _VALUE = r"""(?:(?P<quote>\\*["'])(?:(?!(?P=quote)).)+|[^\s,;&"'{}]+)"""
 _PATTERNS = (
     re.compile(r"-----BEGIN [A-Z0-9 ]+-----.*?(?:-----END [A-Z0-9 ]+-----|\Z)", re.DOTALL),
@@ -28,15 +28,15 @@ _PREFIXED_PATTERNS = (
     re.compile(r"(?P<kept>\b(?:bearer|basic)\s+)[\w.~+/=-]{6,}", re.IGNORECASE),
     re.compile(r"""(?P<kept>\b[a-z][a-z0-9+.-]{0,20}://)[^\s/@"']{1,400}(?=@)""", re.IGNORECASE),
     re.compile(rf"(?P<kept>{_NAME}{_EQUALS}){_VALUE}", re.IGNORECASE),
-    # An entry of `env`, in JSON, YAML or the words of a program.
+    # An entry of `env`, in JSON, in YAML or as programs print it.
     re.compile(rf"""(?P<kept>{_NAME}[,\s]{{1,99}}\\*["']?value\\*["']?{_EQUALS}){_VALUE}""", re.IGNORECASE),
     re.compile(rf"(?P<kept>(?<![\w-])--(?=[a-z])[a-z-]{{0,60}}{_NAME}\s{{1,9}}){_VALUE}", re.IGNORECASE),
 )
-"""Of these the name stays. No part before it is matched, and every repetition has a bound: a log line may be a megabyte."""
+"""Of these the name stays. The patterns match nothing before it, and bound every repetition: a log line may be a megabyte."""
 
 
 def redact_text(text: str) -> str:
-    """The text with `[redacted]` in place of keys, tokens, passwords, and of the value of whatever is called like one."""
+    """The text with `[redacted]` in place of keys, tokens, passwords, and of values whose name sounds like one of them."""
     for pattern in _PATTERNS:
         text = pattern.sub(REDACTED, text)
     for pattern in _PREFIXED_PATTERNS:

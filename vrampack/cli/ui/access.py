@@ -1,10 +1,10 @@
-"""Who may read the pages: one browser, which showed the key that the command printed.
+"""Who may read the pages: one browser, which presented the key that the command printed.
 
     the URL with the key --once--> a cookie --> every page
 
-A page of another origin can make a browser send requests here, and a name of its own can be made to lead to this address.
-So the Host must be this listener, what a browser says of the origin must be this listener's, and the cookie is never sent with a
-request that another site caused. For a browser, other ports of this machine are the same site: pages there may lead here, and
+A page of another origin can make a browser send requests here, and its owner can make a DNS name resolve to this address. So
+the Host must be this listener, the origin that a browser reports must be this listener's, and the cookie is never sent with a
+request that another site caused. For a browser, other ports of this machine are the same site: pages there may link here, but
 can neither load nor frame anything.
 """
 
@@ -23,26 +23,26 @@ OPEN_PATH = "/open"
 KEY_BYTES = 32
 SAFE_METHODS = ("GET", "HEAD")
 PAGE_POLICY = "default-src 'none'; style-src 'self'; form-action 'self'; frame-src 'self'; frame-ancestors 'none'; base-uri 'none'"
-"""Nothing is loaded from elsewhere, nothing is sent elsewhere, and no script runs."""
+"""Pages load nothing from elsewhere, send nothing elsewhere, and run no script."""
 OWN_SITES = ("same-origin", "none")
-"""`Sec-Fetch-Site` of our own pages, and of an address that was typed."""
+"""`Sec-Fetch-Site` of requests from our own pages, and of a typed address."""
 OPENED_PAGE = (
     '<!DOCTYPE html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/">'
     '<title>vrampack</title><p><a href="/">To the cluster</a></p></html>\n'
 )
-"""Leads to the cluster from a page of ours. A redirect would belong to the page on which the URL was clicked, for example a
-terminal in the browser, and be sent without the cookie."""
+"""Leads to the cluster from our own page. The browser would attribute a redirect to the page on which the URL was clicked, for
+example a terminal in the browser, and follow it without the cookie."""
 HEADERS = {
     "Content-Security-Policy": PAGE_POLICY,
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    # With `no-referrer` browsers call the Origin of our own forms `null`.
+    # With `no-referrer` browsers send `null` as the Origin of our own forms.
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "SAMEORIGIN",
 }
-"""Of every answer, unless a route set its own."""
+"""The headers of every answer, unless a route set its own."""
 
 
 class AccessGate:
@@ -56,16 +56,16 @@ class AccessGate:
 
     @property
     def cookie_name(self) -> str:
-        """Browsers send cookies to every port of a host: two of these commands must not share a name."""
+        """Unique for each port: browsers send cookies to every port of a host, so two of these commands must not share a name."""
         return f"vrampack-ui-{self._port}"
 
     @property
     def url(self) -> str:
-        """What opens the pages; the key in it is good for one use."""
+        """The URL that opens the pages; its key works once."""
         return f"http://127.0.0.1:{self._port}{OPEN_PATH}?key={self._key or ''}"
 
     def exchange_key(self, key: str) -> str | None:
-        """The session for the key, once; None for any other text, and from then on."""
+        """The session for the key, once; None for any other text, and for later uses."""
         if self._key is None or not secrets.compare_digest(key.encode(), self._key.encode()):
             return None
         self._key = None
@@ -83,7 +83,7 @@ class AccessGate:
         return host.lower() in self._hosts
 
     def is_own_origin(self, origin: str) -> bool:
-        """Whether the request comes from a page of ours. `null` is that of a sandboxed or local page."""
+        """Whether the request comes from our own page. A sandboxed or local page sends `null`."""
         scheme, separator, host = origin.partition("://")
         return bool(separator) and scheme == "http" and self.is_own_host(host)
 
@@ -124,7 +124,7 @@ class GuardedApp:
         is_known = self._gate.has_session(Headers(scope=scope).get("cookie", ""))
         if scope["path"] != OPEN_PATH:
             return None if is_known else _refuse("open the URL that the command printed; its key works once")
-        if is_known:  # a browser that fetched the URL ahead, and then opened it
+        if is_known:  # a browser that prefetched the URL, and then opened it
             return RedirectResponse("/", HTTPStatus.SEE_OTHER)
         session = self._gate.exchange_key(Request(scope).query_params.get("key", ""))
         if session is None:

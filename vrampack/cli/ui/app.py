@@ -29,17 +29,17 @@ from vrampack.kube.errors import NoAnswerError, RefusedError
 
 MAX_FORM_BYTES = 4096
 OBJECT_NAME = re.compile(r"[a-z0-9][-a-z0-9.]*")
-"""What may be part of a path of the API server: `..` would lead out of it."""
+"""What may be part of an API server path: `..` would lead out of it."""
 STYLE = Path(__file__).parent / "style.css"
 REPORT_HEADERS = {
     "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
 }
-"""A report may be a file from another person: nothing in it runs, is loaded or is sent."""
+"""A report may come from another person, so it must not run, load or send anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class UiSources:
-    """What the pages show."""
+    """The sources of what the pages show."""
 
     reader: ClusterReader
     job: ReplayJob
@@ -48,7 +48,7 @@ class UiSources:
 
 
 def build_ui_app(sources: UiSources) -> FastAPI:
-    """The pages, without the gate before them."""
+    """The app with the pages, without the access gate."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     _add_cluster_routes(app, sources)
     _add_pod_routes(app, sources)
@@ -98,7 +98,7 @@ def _add_pod_routes(app: FastAPI, sources: UiSources) -> None:
             subject = await read_explained_pod(reader.api, reader.settings, namespace, name)
         except MissingPodError as error:
             raise HTTPException(HTTPStatus.NOT_FOUND, str(error)) from error
-        # With 5,000 nodes this takes a second: in a thread other pages need not wait.
+        # With 5,000 nodes this takes a second: in a thread it does not delay other pages.
         explanation = await asyncio.to_thread(_explain_pod, reader.settings, reading, subject)
         return HTMLResponse(sources.pages.render_pod(reading, explanation, page))
 
@@ -136,7 +136,7 @@ def _add_report_routes(app: FastAPI, sources: UiSources) -> None:
 
 
 def _add_error_pages(app: FastAPI, pages: PageRenderer) -> None:
-    @app.exception_handler(AnyHTTPException)  # the framework's own too, of a path that there is not
+    @app.exception_handler(AnyHTTPException)  # also the framework's own, for a path that does not exist
     async def show_missing(_: Request, error: AnyHTTPException) -> Response:
         return HTMLResponse(pages.render_error(error.status_code, str(error.detail)), error.status_code)
 
@@ -157,12 +157,12 @@ def _add_error_pages(app: FastAPI, pages: PageRenderer) -> None:
 
 
 def choose_way_back(path: str) -> str:
-    """A path of ours, else the first page: `//host`, and with a backslash too, would be another host."""
+    """The path if it is ours, else the first page: `//host`, also with a backslash, would be another host."""
     return path if path.startswith("/") and path[1:2] not in ("/", "\\") else "/"
 
 
 def _explain_pod(settings: ExtenderConfiguration, reading: ClusterReading, subject: ExplainedPod) -> Explanation:
-    """By the cluster as it was read last, the pod as it is now."""
+    """Explain the pod as it is now, by the cluster as it was last read."""
     if subject.state == "bound":
         counted = reading.cluster.nodes.get(subject.pod.node_name)
         return explain_bound_pod(subject, settings, None if counted is None else counted.listed.facts)

@@ -1,4 +1,4 @@
-"""What a page calls the cluster: a reader with several kubeconfigs must see which one this is."""
+"""The name of the cluster on a page: a reader with several kubeconfigs must see which cluster this is."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from vrampack.kube.credentials import Credentials
 
 
 def name_cluster(kubeconfig: Path | None, context: str | None, credentials: Credentials) -> str:
-    """The context, and the API server's host and port. Without a kubeconfig only the latter."""
+    """The context, and the API server's host and port; without a kubeconfig only the latter."""
     address = urlsplit(credentials.configuration.host).netloc.rpartition("@")[2]
     chosen = context or ("" if kubeconfig is None else read_current_context(kubeconfig))
     return f"{chosen} ({address})" if chosen else address
 
 
 def read_current_context(kubeconfig: Path) -> str:
-    """Of several files the first that names one, as kubectl takes it; empty where none does."""
+    """The current context: of several files that of the first that names one, as in kubectl; empty if none does."""
     for part in str(kubeconfig).split(os.pathsep):
         file = Path(part).expanduser()
         loaded = yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else None

@@ -1,6 +1,6 @@
-"""Reads the cluster: at the start, when the reader asks, and behind a page that shows old figures.
+"""Reads the cluster: at the start, when the reader asks, and in the background of a page that shows old figures.
 
-It uses lists, not watches: a page that is opened twice an hour is not worth a watch of every pod.
+It uses lists, not watches: a page that is opened twice an hour does not justify a watch of every pod.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vrampack.kube.errors import NoAnswerError, RefusedError
 log = logging.getLogger(__name__)
 
 OLD_SECONDS = 60.0
-"""After which a page has the cluster read again behind it. Guessed: a list of all pods is work for the API server."""
+"""The age at which a page triggers another reading. Guessed: a list of all pods is work for the API server."""
 
 
 class ClusterReader:
@@ -39,7 +39,7 @@ class ClusterReader:
         self._read_at = 0.0
 
     async def get_reading(self) -> ClusterReading:
-        """The last one, at once; where it is old the next one is begun. Raises as `read_again` where there is none yet."""
+        """The last reading, at once; begins the next one if it is old. Raises as `read_again` does if there is none yet."""
         if self._reading is None:
             return await self.read_again()
         if time.monotonic() - self._read_at > OLD_SECONDS:
@@ -47,7 +47,7 @@ class ClusterReader:
         return self._reading
 
     async def read_again(self) -> ClusterReading:
-        """List everything; two callers at a time share one round. Raises `RefusedError` or `NoAnswerError`."""
+        """List everything; concurrent callers share one round. Raises `RefusedError` or `NoAnswerError`."""
         return await asyncio.shield(self._begin_reading())
 
     async def close(self) -> None:
@@ -81,7 +81,7 @@ class ClusterReader:
 
 
 def _log_failure(task: asyncio.Task[ClusterReading]) -> None:
-    """A round behind a page has no caller: its failure is a line here, and the page goes on saying how old it is."""
+    """Log a failure: a background round has no caller, and the page keeps showing how old its figures are."""
     if task.cancelled():
         return
     error = task.exception()

@@ -1,4 +1,4 @@
-"""The cluster as one round of lists gave it: nodes with what listed pods hold, what others hold, and the sums."""
+"""The cluster according to one round of lists: nodes with what listed pods hold, what others hold, and the sums."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class NodeOverview:
-    """One node with what listed pods hold, and what others do."""
+    """One node, with what listed pods hold and what others hold."""
 
     counted: NodeWithHolds
     elsewhere: HeldElsewhere
     section_bytes: int
-    """What it takes of a page, at most."""
+    """An upper bound of the bytes that it takes on a page."""
 
     @property
     def name(self) -> str:
@@ -38,34 +38,34 @@ class MemorySums:
     """MiB here."""
     card_count: int = 0
     problem_count: int = 0
-    """Nodes and cards on which nothing new is placed, or that hold more than they have."""
+    """How many nodes and cards take no new pods, or hold more than they have."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterReading:
-    """What one round of lists gave."""
+    """The result of one round of lists."""
 
     cluster: ExplainedCluster
     scope: PodScope
     nodes: tuple[NodeOverview, ...]
-    """Those with cards, pods or a problem, by name."""
+    """The nodes with cards, pods or a problem, by name."""
     sums: MemorySums
     read_at: datetime
     notes: tuple[str, ...] = ()
-    """What could not be read."""
+    """Notes about what could not be read."""
 
 
 def build_reading(
     cluster: ExplainedCluster, scope: PodScope, held_bytes: Mapping[str, int], notes: Sequence[str] = ()
 ) -> ClusterReading:
-    """The reading of these lists. `held_bytes`: what all pods hold, by node, where that is known."""
+    """The reading of these lists. `held_bytes`: what all pods hold, by node, if known."""
     shown = [each for each in cluster.nodes.values() if each.node.cards or each.holds or each.node.problem]
     nodes = tuple(_build_node_overview(each, scope, held_bytes.get(each.node.name)) for each in shown)
     return ClusterReading(cluster, scope, nodes, _sum_nodes(nodes), datetime.now(UTC), tuple(notes))
 
 
 def count_problems(counted: NodeWithHolds) -> int:
-    """The node itself, and its cards."""
+    """The problems of the node itself and of its cards."""
     cards = sum(not card.is_usable or card.is_overcommitted for card in counted.node.cards)
     return cards + bool(counted.node.problem)
 

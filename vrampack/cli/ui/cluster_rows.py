@@ -1,4 +1,4 @@
-"""The texts and bars of the cluster's page: what a template prints without computing anything."""
+"""The texts and bars of the cluster's page, which templates print without further computation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PodCell:
 
 @dataclass(frozen=True, slots=True)
 class BarPart:
-    """A stretch of a card's bar, in hundredths of the card."""
+    """A segment of a card's bar, in hundredths of the card."""
 
     start: float
     width: float
@@ -48,7 +48,7 @@ class CardRow:
     total: str
     free: str
     elsewhere: str
-    """Empty where nothing is held by others, for certain."""
+    """Empty if others certainly hold nothing."""
     faults: tuple[str, ...]
     parts: tuple[BarPart, ...]
     pods: tuple[PodCell, ...]
@@ -72,7 +72,7 @@ class NodeSection:
 
 
 def build_node_section(reading: NodeOverview, *, most_pods: int | None = SHOWN_PODS) -> NodeSection:
-    """The node as it is shown, with so many pods of each card; None: with all."""
+    """The node for a page, with at most `most_pods` pods of each card; None: all."""
     node, holds = reading.counted.node, reading.counted.holds
     unplaced = [hold for hold in holds if hold.unplaced_reason]
     return NodeSection(
@@ -105,7 +105,7 @@ def format_mib_range(span: UnitRange, unit_mib: int = 1) -> str:
 
 
 def format_elsewhere(span: UnitRange, unit_mib: int = 1) -> str:
-    """Empty where others hold nothing, for certain."""
+    """What others hold; empty if that is certainly nothing."""
     return f"{format_mib_range(span, unit_mib)} held elsewhere" if span.most else ""
 
 
@@ -131,7 +131,7 @@ def _build_card_row(reading: NodeOverview, card: Card, most_pods: int | None) ->
 
 
 def _build_parts(card: Card, held: Sequence[int], elsewhere: UnitRange) -> tuple[BarPart, ...]:
-    """What listed pods hold, then what others hold for certain, then what they may hold. Never beyond the card."""
+    """What listed pods hold, then what others certainly hold, then what they may hold; never more than the card."""
     lengths = [(units, f"pod-{at % 2}") for at, units in enumerate(held[:BAR_WIDTH])]
     lengths += [(elsewhere.least, "elsewhere"), (elsewhere.most - elsewhere.least, "perhaps")]
     parts, start = [], 0

@@ -1,13 +1,13 @@
 """What pods hold that the reader may not list: numbers only, without names.
 
 A node says what its cards have, and the pods that the reader may list say what they hold. The rest is free or held by
-others. If the extender's metrics are given, they say how much of a node is held in all; then only the card is not known:
+others. If the extender's metrics are given, they say how much of a node is held in all; then only the card is unknown:
 
     units of the node that others hold = held in all - held by listed pods
     at most on a card  = what listed pods leave of it
     at least on a card = what the node's other cards cannot take
 
-Without them others may hold anything from nothing to all that listed pods leave.
+Without the metrics, others may hold anything from nothing to all that listed pods leave.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NOTHING = UnitRange()
 
 @dataclass(frozen=True, slots=True)
 class HeldElsewhere:
-    """What others hold on one node, and by card index on its cards."""
+    """What others hold on one node, and on its cards by index."""
 
     on_node: UnitRange = NOTHING
     on_cards: Mapping[int, UnitRange] | None = None
@@ -46,7 +46,7 @@ class HeldElsewhere:
 
 
 def compute_held_elsewhere(node: Node, *, is_complete: bool, held_units: int | None = None) -> HeldElsewhere:
-    """For a node counted with listed pods only. `held_units`: what all pods hold there; None where that is not known."""
+    """For a node counted with listed pods only. `held_units`: what all pods hold there; None if unknown."""
     if is_complete:
         return HeldElsewhere()
     left = {card.index: card.free_units for card in node.cards}
@@ -62,5 +62,5 @@ def compute_held_elsewhere(node: Node, *, is_complete: bool, held_units: int | N
 
 
 def compute_free_range(card: Card, elsewhere: UnitRange) -> UnitRange:
-    """What is free on the card when others hold so much of it."""
+    """The units that are free on the card if others hold this range."""
     return UnitRange(max(0, card.free_units - elsewhere.most), max(0, card.free_units - elsewhere.least))

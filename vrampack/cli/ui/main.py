@@ -37,7 +37,7 @@ CALLED_BY_A_BROWSER = ConnectionLimits(total=32, per_peer=32, keep_alive_seconds
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serve the pages until Ctrl-C or SIGTERM; returns the exit code: 0 stopped, 1 not readable or port in use, 2 misuse."""
+    """Serve the pages until Ctrl-C or SIGTERM; returns the exit code: 0 stopped, 1 unreadable or port in use, 2 misuse."""
     options = build_parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="vrampack: %(message)s")
     try:
@@ -64,26 +64,31 @@ def build_parser() -> argparse.ArgumentParser:
         "loopback only; the URL that it prints works once.",
         epilog="Exit 0: stopped by Ctrl-C or SIGTERM; 1: the cluster cannot be read, or the port is in use; 2: misuse.",
     )
-    made.add_argument("--port", type=_parse_port, default=0, metavar="N", help="of 127.0.0.1; a free one without it")
+    made.add_argument(
+        "--port", type=_parse_port, default=0, metavar="N", help="a port of 127.0.0.1 (default: a free one)"
+    )
     made.add_argument(
         "-n",
         "--namespace",
         action="append",
         metavar="NAME",
-        help="whose pods are shown, may be given several times; all that may be listed without it",
+        help="show the pods of this namespace; may be given several times (default: all that may be listed)",
     )
     made.add_argument(
         "--metrics",
         default="",
         metavar="URL",
-        help="of the extender: says what pods of other namespaces hold of each node, where these may not be listed",
+        help="the extender's metrics: they say what pods that may not be listed hold on each node",
     )
-    made.add_argument("--report", type=Path, metavar="FILE", help="of `vrampack simulate --report`, shown as well")
+    made.add_argument("--report", type=Path, metavar="FILE", help="also show this file of `vrampack simulate --report`")
     made.add_argument("--config", type=Path, metavar="FILE", help="the extender's ExtenderConfiguration, if it has one")
     made.add_argument(
-        "--kubeconfig", type=Path, metavar="FILE", help="$KUBECONFIG, ~/.kube/config or this pod's account without it"
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="the kubeconfig (default: $KUBECONFIG, ~/.kube/config or this pod's account)",
     )
-    made.add_argument("--context", metavar="NAME", help="of the kubeconfig; its current one without it")
+    made.add_argument("--context", metavar="NAME", help="a context of the kubeconfig (default: its current one)")
     return made
 
 
@@ -95,7 +100,7 @@ async def _serve(options: argparse.Namespace, settings: ExtenderConfiguration) -
         reader = ClusterReader(api, settings, options.namespace or (), options.metrics)
         job = ReplayJob(_list_flags(options, "kubeconfig", "context"), _list_flags(options, "config"))
         try:
-            await reader.read_again()  # before the URL is shown: the first page is there at once
+            await reader.read_again()  # before the URL is printed, so that the first page appears at once
             pages = PageRenderer(settings.unit_mib, name_cluster(kubeconfig, options.context, credentials))
             await _serve_pages(UiSources(reader, job, pages, options.report), listener)
         finally:
@@ -115,7 +120,7 @@ async def _serve_pages(sources: UiSources, listener: socket.socket) -> None:
 
 
 def _list_flags(options: argparse.Namespace, *names: str) -> list[str]:
-    """These options as another command takes them."""
+    """These options as flags for another command."""
     given = {name: getattr(options, name) for name in names}
     return [text for name, value in given.items() if value is not None for text in (f"--{name}", str(value))]
 

@@ -9,7 +9,7 @@ from typing import Any
 from vrampack.cli.ui.cluster_reading import NodeOverview, count_problems
 
 MAX_TEXT = 253
-"""The longest name of an object."""
+"""The maximum length of an object's name."""
 
 
 def _share_free(reading: NodeOverview) -> float:
@@ -23,12 +23,12 @@ ORDERS: dict[str, tuple[str, Callable[[NodeOverview], Any]]] = {  # Any: a sort 
     "full": ("fullest", lambda each: (_share_free(each), each.name)),
     "problems": ("most problems", lambda each: (-count_problems(each.counted), each.name)),
 }
-"""By the word in the address: what the page calls it, and the key."""
+"""By the word in the URL: its name on the page, and the sort key."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFilter:
-    """What the address asks for."""
+    """The filter and order in the URL."""
 
     text: str = ""
     """Part of a node's name, or of the namespace/name of a pod there."""
@@ -36,12 +36,12 @@ class NodeFilter:
 
 
 def read_node_filter(text: str, order: str) -> NodeFilter:
-    """What is not known is as if it were not there."""
+    """Read the filter; unknown values are ignored."""
     return NodeFilter(text.strip()[:MAX_TEXT], order if order in ORDERS else "name")
 
 
 def filter_nodes(nodes: Sequence[NodeOverview], chosen: NodeFilter) -> list[NodeOverview]:
-    """The nodes that match, in the order that was asked for."""
+    """The nodes that match, in the chosen order."""
     found = [each for each in nodes if _matches(each, chosen.text)]
     return found if chosen.order == "name" else sorted(found, key=ORDERS[chosen.order][1])
 

@@ -1,4 +1,4 @@
-"""What all pods hold of each node, as the extender's metrics say it: figures without names."""
+"""What all pods hold on each node, according to the extender's metrics: figures without names."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ TIMEOUT_SECONDS = 10.0
 
 
 class NodeTotalsError(Exception):
-    """The page cannot be had or read; the message says why."""
+    """The metrics page cannot be fetched or read; the message says why."""
 
 
 async def read_node_totals(url: str) -> Mapping[str, int]:
-    """Bytes by node. Raises `NodeTotalsError`."""
+    """The held bytes by node. Raises `NodeTotalsError`."""
     try:
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
         async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as answer:
@@ -30,7 +30,7 @@ async def read_node_totals(url: str) -> Mapping[str, int]:
 
 
 def parse_node_totals(text: str) -> Mapping[str, int]:
-    """Of a metrics page, or of the part of one. Raises `NodeTotalsError`."""
+    """The held bytes by node in a metrics page, or in a part of one. Raises `NodeTotalsError`."""
     lines = [line for line in text.splitlines() if line.startswith(ALLOCATED + "{")]
     try:
         families = list(text_string_to_metric_families("\n".join(lines) + "\n"))

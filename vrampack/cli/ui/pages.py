@@ -1,4 +1,4 @@
-"""Renders each page from values alone. Templates escape whatever they print, and an unknown name in them is an error."""
+"""Renders each page from values. Templates escape whatever they print, and an unknown name in them is an error."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from vrampack.cli.ui.section_size import SHOWN_PODS
 
 TEMPLATES = Path(__file__).parent / "templates"
 PAGE_BYTES = 250_000
-"""Of nodes on a page; with heading, form and foot it is below 300 KB."""
+"""For the nodes on a page; with heading, form and footer it stays below 300 KB."""
 NODES_PER_PAGE = 50
 PODS_PER_PAGE = 100
 
 
 class PageRenderer:
-    """Fills templates. A page says which cluster it shows and when that was read; `unit_mib` is the cluster's unit."""
+    """Fills templates. Every page says which cluster it shows and when that was read; `unit_mib` is the cluster's unit."""
 
     def __init__(self, unit_mib: int, cluster_name: str) -> None:
         self._unit_mib = unit_mib
@@ -63,7 +63,7 @@ class PageRenderer:
         return self._render_reading("pending.html", reading, pods=rows, **_build_links(shown, "/pending", {}))
 
     def render_pod(self, reading: ClusterReading, explanation: Explanation, number: int = 1) -> bytes:
-        """One pod explained; its nodes in pages."""
+        """One pod's explanation, with its nodes in pages."""
         nodes, pod = explanation.nodes, explanation.pod
         weights = [_estimate_bytes(each) for each in nodes]
         shown = select_page(weights, number, budget=PAGE_BYTES, most_items=NODES_PER_PAGE)
@@ -76,7 +76,7 @@ class PageRenderer:
     def render_simulation(
         self, reading: ClusterReading, status: JobStatus, given_report: str, *, is_nothing_chosen: bool
     ) -> bytes:
-        """The form, what became of the last replay, and the reports that there are."""
+        """The form, the state of the last replay, and the existing reports."""
         values = {"status": status, "given_report": given_report, "is_nothing_chosen": is_nothing_chosen}
         return self._render_reading("simulate.html", reading, choices=list_policy_choices(), **values)
 
@@ -97,7 +97,7 @@ class PageRenderer:
 
 
 def format_age(written: str | datetime) -> str:
-    """How long ago that was, in the largest unit that fits; of a time, or of one in the API server's form."""
+    """How long ago a time was, also one in the API server's form, in the largest unit that fits."""
     try:
         then = datetime.fromisoformat(written) if isinstance(written, str) else written
         seconds = max(0, int((datetime.now(UTC) - then).total_seconds()))
@@ -110,7 +110,7 @@ def format_age(written: str | datetime) -> str:
 
 
 def _build_links(shown: PageRange, path: str, query: Mapping[str, str]) -> dict[str, object]:
-    """What a template needs to lead from one page to the next."""
+    """The values for a template's links between pages."""
 
     def link_page(number: int) -> str:
         asked = {key: text for key, text in query.items() if text} | {"page": str(number)}
@@ -120,7 +120,7 @@ def _build_links(shown: PageRange, path: str, query: Mapping[str, str]) -> dict[
 
 
 def _estimate_bytes(node: NodeView) -> int:
-    """No less than what the node's rows take."""
+    """An upper bound of the bytes of the node's rows."""
     size = 500 + 3 * len(node.name) + 6 * len(node.problem)
     for card in node.cards:
         size += 500 + 6 * len(card.why)

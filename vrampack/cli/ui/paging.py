@@ -1,4 +1,4 @@
-"""Cuts a long list into pages of bounded size: by the size of each item, not by their number."""
+"""Cuts a long list into pages of bounded size, by the sizes of the items rather than their number."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PageRange:
 
 
 def select_page(weights: Sequence[int], number: int, *, budget: int, most_items: int) -> PageRange:
-    """Page `number` of items with these weights: as many as fit the budget, one at least. Past the end it is the last one."""
+    """Page `number` of items with these weights: as many as fit the budget, at least one. Past the end, the last page."""
     starts, weight = [0], 0
     for at, each in enumerate(weights):
         if at > starts[-1] and (weight + each > budget or at - starts[-1] >= most_items):

@@ -1,4 +1,4 @@
-"""Whose pods the reader may list: those of the cluster, or of some namespaces."""
+"""Which pods the reader may list: those of the cluster, or of some namespaces."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PodScope:
 
 
 async def find_pod_scope(api: Api, wanted: Sequence[str] = ()) -> PodScope:
-    """The namespaces of `wanted` whose pods may be listed, or without any all that may. Raises `RefusedError`, `NoAnswerError`."""
+    """The namespaces, of `wanted` or of all if empty, whose pods may be listed. Raises `RefusedError`, `NoAnswerError`."""
     if not wanted and await _may_list_pods(api, ""):
         return PodScope()
     named = wanted or await _list_namespaces(api)

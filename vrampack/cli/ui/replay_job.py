@@ -1,6 +1,6 @@
 """A replay of the cluster under chosen policies: `vrampack snapshot`, then `vrampack simulate replay --report`.
 
-They run as programs of their own, so a simulation of minutes keeps no page waiting and can be stopped.
+They run as separate programs, so a simulation of minutes delays no page and can be stopped.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from policies.registry import POLICIES
 
 JobState = Literal["none", "running", "done", "failed"]
 MAX_MESSAGE = 4000
-"""Characters of what a program said."""
+"""How many characters of a program's stderr are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """The last replay."""
+    """The state of the last replay."""
 
     state: JobState = "none"
     policies: tuple[str, ...] = ()
     step: str = ""
     message: str = ""
-    """What the programs said on stderr."""
+    """What the programs wrote to stderr."""
     report: bytes = b""
     """The HTML that `--report` wrote."""
 
 
 def list_policy_choices() -> dict[str, tuple[str, ...]]:
-    """The names that may be chosen, policies and presets."""
+    """The policies and presets that may be chosen."""
     return {"Policies": tuple(POLICIES), "Presets": tuple(list_presets())}
 
 
@@ -54,7 +54,7 @@ class ReplayJob:
         return self._task is not None and not self._task.done()
 
     def start(self, policies: Sequence[str], *, keeps_bound: bool) -> bool:
-        """Begin, unless another one runs. Names that cannot be chosen are left out; False: none of these can be."""
+        """Begin, unless another replay runs. Ignores names that cannot be chosen; False if none of them can."""
         chosen = tuple(name for names in list_policy_choices().values() for name in names if name in policies)
         if chosen and not self.is_running:
             self.status = JobStatus("running", chosen, "reading the cluster")
@@ -89,7 +89,7 @@ class ReplayJob:
 
 
 async def _run_vrampack(arguments: Sequence[str]) -> tuple[int, str]:
-    """The exit code, and what the program said on stderr."""
+    """The exit code, and what the program wrote to stderr."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",

@@ -1,4 +1,4 @@
-"""How much of a page a node takes, known when the cluster is read: a page of 5,000 nodes is cut without looking at every pod."""
+"""How much of a page a node takes, computed when the cluster is read, so that 5,000 nodes are paged without visiting every pod."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from html import escape
 from vrampack.cli.explain.cluster import NodeWithHolds
 
 SHOWN_PODS = 4
-"""Of a card, on a page of many nodes. The node's own page has all."""
+"""How many pods of a card a page of many nodes shows. The node's own page has all."""
 NODE_BYTES, CARD_BYTES, POD_BYTES, BAR_PART_BYTES = 700, 430, 110, 65
-"""The markup of each, measured, with a tenth more; names and other texts come on top."""
+"""The bytes of markup for each, as measured plus a tenth; names and other texts are added."""
 
 
 def estimate_section_bytes(counted: NodeWithHolds) -> int:
-    """No less than what the node's section takes on a page of many nodes."""
+    """An upper bound of the bytes of the node's section on a page of many nodes."""
     node = counted.node
     size = NODE_BYTES + 8 * len(node.name) + _count_escaped(node.problem)
     size += sum(CARD_BYTES + _count_escaped(card.model) for card in node.cards)
@@ -32,5 +32,5 @@ def estimate_section_bytes(counted: NodeWithHolds) -> int:
 
 
 def _count_escaped(text: str) -> int:
-    """Bytes of a text as it is in a page."""
+    """The bytes of a text after escaping."""
     return len(escape(text).encode())

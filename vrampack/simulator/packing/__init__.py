@@ -1,4 +1,4 @@
-"""How tight policies pack: arrivals that are placed by the extender's own ledger and engine, without any Kubernetes.
+"""How tightly policies pack: arrivals placed by the extender's own ledger and engine, without Kubernetes.
 
-What is measured, and what the figures do not say, is in docs/packing.md. Read `packed_cluster.py` first.
+docs/packing.md says what is measured, and what the figures do not say. Read `packed_cluster.py` first.
 """

@@ -1,8 +1,8 @@
 """The GiB benchmark: integer requests on cards of mixed sizes, without departures (fill) or with them (churn).
 
-Fill: pods arrive until 1.3 times the cluster's memory has been asked for; none leaves. Churn: Poisson arrivals and log-normal
-lifetimes (mean 1, sigma 1) at an offered load; one that does not fit is lost, and measuring begins after six lifetimes.
-Nodes are renamed at random for each seed, because ties end in the name.
+Fill: pods arrive until 1.3 times the cluster's memory has been requested; none leaves. Churn: Poisson arrivals and log-normal
+lifetimes (mean 1, sigma 1) at an offered load; a pod that does not fit is lost, and measuring begins after six lifetimes.
+Nodes are renamed at random for each seed, because names break ties.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from vrampack.simulator.packing.openb_protocol import rename_nodes
 from vrampack.simulator.packing.packed_cluster import PackedCluster, SimulatedNode, SimulatedPod
 
 FILL_LOADS = (1.0, 1.3)
-"""Shares of the cluster's memory asked for at which a fill is read."""
+"""A fill is measured when these shares of the cluster's memory have been requested."""
 ARRIVALS_PER_CARD = 45
-"""Of a churn: 40,000 arrivals on 900 cards, long enough for three to thirty lifetimes after the warm-up."""
+"""Arrivals in a churn: 40,000 on 900 cards, enough for three to thirty lifetimes after the warm-up."""
 WARM_UP_LIFETIMES = 6.0
 ARRIVALS_PER_SAMPLE = 500
 
@@ -33,37 +33,37 @@ BuildCluster = Callable[[Sequence[SimulatedNode]], PackedCluster]
 
 @dataclass(frozen=True, slots=True)
 class CardMeasures:
-    """In per cent, but for the last two."""
+    """Measures in per cent, except for the last two."""
 
     placed_gib: float
-    """Of what was asked for."""
+    """Placed memory, as a share of the requested memory."""
     allocation: float
-    """Of the cluster's memory: mean while measuring."""
+    """Allocated share of the cluster's memory: mean while measuring."""
     density: float
-    """Of the memory of the cards in use."""
+    """Used share of the memory of the cards in use."""
     stranded: float
-    """Free on used cards in pieces smaller than the median request, of the cluster's memory."""
+    """Memory free on used cards in pieces smaller than the median request, as a share of the cluster's memory."""
     repack_ratio: float
     """Memory of the cards in use / memory of the cards that an offline best-fit-decreasing repack opens."""
     wait: float
-    """In thousandths of a mean lifetime: mean from arrival to placement. 0 where what does not fit is lost."""
+    """Mean time from arrival to placement, in thousandths of a mean lifetime. 0 if pods that do not fit are lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class CardUse:
-    """Of all cards at one moment, in units."""
+    """The use of all cards at one moment, in units."""
 
     used_units: int
     open_units: int
-    """Of the cards in use."""
+    """Units of the cards in use."""
     stranded_units: int
-    """Free on used cards in pieces smaller than the median request."""
+    """Units free on used cards in pieces smaller than the median request."""
     repacked_units: int
-    """Of the cards that an offline best-fit-decreasing repack opens."""
+    """Units of the cards that an offline best-fit-decreasing repack opens."""
 
     @property
     def density(self) -> float:
-        """Used, in per cent of the cards in use."""
+        """Used units, in per cent of the cards in use."""
         return 100 * self.used_units / self.open_units if self.open_units else 100.0
 
     @property
@@ -72,7 +72,7 @@ class CardUse:
 
 
 def measure_card_use(cards: Sequence[tuple[int, int]], running: Sequence[int], median_units: float) -> CardUse:
-    """Of these cards, with their units and used units, and what runs on them, in units of one card each."""
+    """The use of these cards. `cards`: units and used units; `running`: the units of every pod on one card."""
     return CardUse(
         sum(used for _, used in cards),
         sum(units for units, used in cards if used),
@@ -121,8 +121,8 @@ def build_mix(weights: Mapping[int, float]) -> RequestMix:
 def run_fill(
     nodes: Sequence[SimulatedNode], weights: Mapping[int, float], seed: int, build_cluster: BuildCluster
 ) -> Mapping[float, CardMeasures]:
-    """What is placed when each of `FILL_LOADS` has been asked for."""
-    random = Random(seed)  # noqa: S311 - a simulation's chance
+    """The measures when each of `FILL_LOADS` has been requested."""
+    random = Random(seed)  # noqa: S311 - for a simulation
     cluster = build_cluster(rename_nodes(nodes, random))
     tally, sizes, running = _begin_tally(nodes, weights), list(weights), []
     measures: dict[float, CardMeasures] = {}
@@ -140,20 +140,20 @@ def run_fill(
 
 
 class _Churn:
-    """The pods that run, and those that wait."""
+    """The running and the waiting pods."""
 
     def __init__(self, cluster: PackedCluster, random: Random, tally: _Tally) -> None:
         self.running: list[int] = []
         """Units, ascending."""
         self.waiting: dict[int, deque[tuple[float, str]]] = {}
-        """Arrival and uid by units, the first to come first."""
+        """Arrival and uid of waiting pods by units, first come first."""
         self._cluster = cluster
         self._random = random
         self._tally = tally
         self._ending: list[tuple[float, str, str, SimulatedPod]] = []
 
     def end_pods(self, now: float) -> None:
-        """End what has ended by now; each time the pods that wait have their turn."""
+        """Remove the pods that have ended by now; after each, try the waiting pods."""
         while self._ending and self._ending[0][0] <= now:
             ended_at, uid, name, pod = heappop(self._ending)
             self._cluster.remove_pod(uid, name, pod)
@@ -173,7 +173,7 @@ class _Churn:
         return True
 
     def _place_waiting(self, now: float) -> None:
-        """The first in the queue that fits: where one size has no room, no larger one has."""
+        """Place waiting pods that fit, oldest first: if one size has no room, no larger size has."""
         limit = inf
         while heads := [(queue[0][0], units) for units, queue in self.waiting.items() if queue and units < limit]:
             arrived, units = min(heads)
@@ -192,11 +192,11 @@ def run_churn(
     *,
     has_queue: bool = False,
 ) -> CardMeasures:
-    """The steady state at this load: mean GiB asked for at any time, as a share of the cluster's.
+    """The steady state at this load: the mean GiB requested at any time, as a share of the cluster's.
 
-    With a queue a pod that does not fit waits, and lives as long from its placement on.
+    With a queue a pod that does not fit waits, and its lifetime begins with its placement.
     """
-    random = Random(seed)  # noqa: S311 - a simulation's chance
+    random = Random(seed)  # noqa: S311 - for a simulation
     cluster = build_cluster(rename_nodes(nodes, random))
     tally, sizes = _begin_tally(nodes, weights), list(weights)
     churn = _Churn(cluster, random, tally)
@@ -217,7 +217,7 @@ def run_churn(
 
 
 def repack_requests(card_units: Sequence[int], running: Sequence[int]) -> int:
-    """Units of the cards that best-fit-decreasing opens for these requests: the smallest card that takes one is opened."""
+    """Units of the cards that best-fit-decreasing opens for these requests; it opens the smallest card that fits one."""
     closed, free, opened = sorted(card_units), list[int](), 0
     for units in sorted(running, reverse=True):
         at = bisect_left(free, units)
@@ -234,7 +234,7 @@ def repack_requests(card_units: Sequence[int], running: Sequence[int]) -> int:
 
 
 def find_median_request(weights: Mapping[int, float]) -> int:
-    """The median of requests by units; 0 without any."""
+    """The median request in units, given the weight of each size; 0 without any."""
     half, seen = sum(weights.values()) / 2, 0.0
     for units, weight in sorted(weights.items()):
         seen += weight

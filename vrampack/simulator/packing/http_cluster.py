@@ -1,7 +1,7 @@
-"""A cluster whose pods are placed through the extender as a cluster has it: its program, HTTP, and an API server.
+"""A cluster whose pods are placed through the extender as in a real cluster: with its program, HTTP, and an API server.
 
 For each pod: the scheduler's own filters and sampling, filter, prioritize, bind; the Binding comes back on the watch. Pods without
-cards never reach the extender: the scheduler's own plug-ins place them (`scheduler_choice.py`). Nothing is tried twice.
+cards never reach the extender: the scheduler's own plug-ins place them (`scheduler_choice.py`). No pod is tried twice.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from vrampack.simulator.scheduling.settings import SchedulerSettings
 LOOPBACK = "127.0.0.1"
 POLL_SECONDS = 0.02
 TIMEOUT_SECONDS = 3600.0
-"""So long a run may be stopped in the middle of a call."""
+"""How long a run may be suspended in the middle of a call."""
 MAX_FAILURES = 15_000
-"""Five minutes of asking: of nodes, which do not change here, an API server says nothing for a minute."""
+"""Five minutes of retries: the API server says nothing for a minute about nodes, which do not change here."""
 CONTAINER = "main"
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ Answer = TypeVar("Answer")
 
 
 class HttpCluster:
-    """Nodes of one model each, with hosts. Close it: it has listeners and tasks."""
+    """Nodes of one model each, with hosts. The caller must close it, as it has listeners and tasks."""
 
     def __init__(self, nodes: Sequence[SimulatedNode], policy: TunedPolicy, random: Random) -> None:
         hosts = {node.name: node.host for node in nodes if node.host is not None}
@@ -58,7 +58,7 @@ class HttpCluster:
         self._runner.run(self._start(nodes, policy))
 
     def place_pod(self, uid: str, pod: SimulatedPod) -> str | None:
-        """The node that the pod was bound to, None where it fits nowhere that the scheduler looked."""
+        """The node that the pod was bound to; None if it fits on none that the scheduler considered."""
         return self._runner.run(self._place_pod(uid, pod))
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class HttpCluster:
             try:
                 await self._client.filter(probe, [name])
             except ExtenderError:
-                await asyncio.sleep(POLL_SECONDS)  # it has no event for others to wait for
+                await asyncio.sleep(POLL_SECONDS)  # there is no event to wait for
             else:
                 return
         await self._serving
@@ -147,9 +147,9 @@ class HttpCluster:
 
 
 async def insist_on_answer(call: Callable[[], Awaitable[Answer]]) -> Answer:
-    """Ask until the extender answers. Raises `ExtenderError` when it fails for too long.
+    """Retry until the extender answers. Raises `ExtenderError` when it fails for too long.
 
-    A run that was stopped for a while, with its machine perhaps, finds an extender that has to hear from the API server first.
+    After a suspended run, or machine, the extender must hear from the API server before it answers again.
     """
     for failures in range(MAX_FAILURES):
         try:
@@ -162,7 +162,7 @@ async def insist_on_answer(call: Callable[[], Awaitable[Answer]]) -> Answer:
 
 
 def build_node_object(node: SimulatedNode) -> Object:
-    """The node as its agent publishes it: a unit is a MiB here."""
+    """The node as its agent publishes it, with units of 1 MiB."""
     cards = [
         {
             "uuid": f"GPU-{node.name}-{index}",
@@ -187,7 +187,7 @@ def build_node_object(node: SimulatedNode) -> Object:
 
 
 def build_pod_object(name: str, pod: SimulatedPod) -> Object:
-    """The pod as admission leaves it: its environment is wired to the annotation of its container."""
+    """The pod as admission leaves it, with an environment that refers to the annotation of its container."""
     host = pod.host or HostResources(0, 0)
     resources: Object = {"requests": {"cpu": f"{host.cpu_milli}m", "memory": f"{host.memory_mib}Mi"}}
     metadata: Object = {"name": name}

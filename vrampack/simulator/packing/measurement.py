@@ -1,4 +1,4 @@
-"""Runs the benchmarks for many policies and seeds, one process for each run at a time, and gathers what they measured."""
+"""Runs the benchmarks for many policies and seeds, each run in its own process, and collects the results."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from vrampack.simulator.packing.trace_files import (
 MixMode = Literal["given", "learned"]
 CardTest = Literal["fill", "churn"]
 Through = Literal["engine", "scheduler", "http"]
-"""engine: every pod by the policy, as in the study. scheduler: those without cards by kube-scheduler's plug-ins. http: so, and the
-others by the extender's own program over HTTP, among the nodes that a scheduler looks at."""
+"""engine: the policy places every pod, as in the study. scheduler: kube-scheduler's plug-ins place pods without cards. http: the
+same, and the extender's program places the others over HTTP, among the nodes that a scheduler considers."""
 
 SIMULATED_POLICIES: dict[str, Policy] = {**POLICIES, **STUDY_POLICIES}
-"""Those of the product, and those of the FGD study."""
+"""The policies of the product and of the FGD study."""
 EXACT_HOSTS = HostResources(1, 1)
-"""The study's policies see CPU and memory as they are; the product's own rounded, as in a cluster."""
+"""The study's policies see exact CPU and memory; the product's see them rounded, as in a cluster."""
 PRODUCT_HOSTS = HostResources(500, 1024)
 EXACT_POLICIES = frozenset([*STUDY_POLICIES, *STUDY_CLUSTERS, "fragmentation"])
 POLICY_NAMES = sorted([*SIMULATED_POLICIES, *STUDY_CLUSTERS])
-"""All that can be measured."""
+"""The names of all policies that can be measured."""
 
 FOLLOWED_BY = "+"
-"""Between the names of traces of one run."""
+"""The separator between the traces of one run."""
 
 Run = TypeVar("Run")
 Result = TypeVar("Result")
@@ -53,7 +53,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class OpenbRun:
-    """One trace, or several after each other (`default+gpushare100`), one policy, one seed."""
+    """One trace, or several in succession (`default+gpushare100`), one policy, one seed."""
 
     data: Path
     trace: str
@@ -77,11 +77,11 @@ class CardRun:
     load: float = 0.7
     """Of a churn."""
     has_queue: bool = False
-    """Of a churn: what does not fit waits."""
+    """Whether pods that do not fit in a churn wait."""
 
 
 def measure_openb(run: OpenbRun) -> dict[str, float]:
-    """Allocation in per cent, by each whole per cent asked for; `openb_protocol.READ_AT` are those that are published."""
+    """Allocation in per cent, by each whole per cent requested; `openb_protocol.READ_AT` are the published ones."""
     nodes = read_openb_nodes(run.data / "openb")
     traces = [read_openb_pods(run.data / "openb", trace) for trace in run.trace.split(FOLLOWED_BY)]
     if run.through == "http":
@@ -95,7 +95,7 @@ def measure_openb(run: OpenbRun) -> dict[str, float]:
 def _choose_cluster(run: OpenbRun, pods: Iterable[SimulatedPod]) -> Callable[[Sequence[SimulatedNode]], PackedCluster]:
     build: Callable[..., PackedCluster] = STUDY_CLUSTERS.get(run.policy.name, PackedCluster)
     if run.through == "scheduler":
-        build = partial(SchedulerPlacedCluster, random=Random(run.seed))  # noqa: S311 - a simulation's chance
+        build = partial(SchedulerPlacedCluster, random=Random(run.seed))  # noqa: S311 - for a simulation
     return partial(
         build,
         policy=run.policy,
@@ -106,7 +106,7 @@ def _choose_cluster(run: OpenbRun, pods: Iterable[SimulatedPod]) -> Callable[[Se
 
 
 def _open_http_cluster(run: OpenbRun, stack: ExitStack, nodes: Sequence[SimulatedNode]) -> HttpCluster:
-    cluster = HttpCluster(nodes, run.policy, Random(run.seed))  # noqa: S311 - a simulation's chance
+    cluster = HttpCluster(nodes, run.policy, Random(run.seed))  # noqa: S311 - for a simulation
     stack.callback(cluster.close)
     return cluster
 
@@ -139,6 +139,6 @@ def map_runs(measure: Callable[[Run], Result], runs: Sequence[Run], jobs: int) -
 
 
 def average_results(results: Sequence[dict[str, float]]) -> dict[str, float]:
-    """The mean of each figure that all of them have."""
+    """The mean of each figure that all results have."""
     shared = [key for key in results[0] if all(key in result for result in results)]
     return {key: round(fmean(result[key] for result in results), 3) for key in shared}

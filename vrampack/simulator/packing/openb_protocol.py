@@ -1,8 +1,8 @@
-"""The protocol of the FGD study: pods of a trace arrive in random order until 1.3 times the cluster's cards are asked for.
+"""The protocol of the FGD study: pods of a trace arrive in random order until 1.3 times the cluster's cards are requested.
 
-No pod ever leaves, and one that does not fit is lost. Allocation is read where X % of the cluster's cards have been asked
-for: the mean over all arrivals at which that share rounds to X. Nodes are renamed at random for each seed, because ties end
-in the name. The random streams are not those of the artefact, so single seeds differ and means do not.
+No pod ever leaves, and a pod that does not fit is lost. The allocation at X % is the mean over all arrivals at which the share of
+the cluster's cards that has been requested rounds to X. Nodes are renamed at random for each seed, because names break ties. The
+random streams are not those of the artefact, so single seeds differ but means do not.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from policies.mix.request_mix import MixedRequest, RequestMix, count_requests
 from vrampack.simulator.packing.packed_cluster import SimulatedNode, SimulatedPod
 
 TUNE = 1.3
-"""How much arrives, as a share of the cluster."""
+"""How much is requested in all, as a share of the cluster."""
 READ_AT = (95, 100, 130)
-"""Per cent of the cluster's cards asked for."""
+"""The published points, in per cent of the cluster's cards requested."""
 
 
 class PodPlacer(Protocol):
     """A cluster that takes pods one by one."""
 
     def place_pod(self, uid: str, pod: SimulatedPod, /) -> str | None:
-        """Where the pod was placed; None where it did not fit."""
+        """The node on which the pod was placed; None if it did not fit."""
         ...
 
 
 def count_mix(pods: Iterable[SimulatedPod]) -> RequestMix:
-    """The mix of a whole trace: what the published policy is given."""
+    """The mix of a whole trace, which the published policy is given."""
     return count_requests(MixedRequest(pod.cards, pod.host) for pod in pods)
 
 
 def rename_nodes(nodes: Sequence[SimulatedNode], random: Random) -> list[SimulatedNode]:
-    """The nodes in another order of names."""
+    """The nodes, with their names shuffled."""
     order = list(range(len(nodes)))
     random.shuffle(order)
     width = len(str(len(nodes)))
@@ -43,9 +43,9 @@ def rename_nodes(nodes: Sequence[SimulatedNode], random: Random) -> list[Simulat
 
 
 def draw_arrivals(traces: Sequence[Sequence[SimulatedPod]], limit_units: float, random: Random) -> list[SimulatedPod]:
-    """The pods of one trace after those of another, each in random order, then random ones of all of them.
+    """The pods of one trace after those of another, each in random order, then random pods of all traces.
 
-    It ends where the next would pass the limit, and pods are left out if the traces alone pass it.
+    It ends before the pod that would exceed the limit; if the traces alone exceed it, their last pods are left out.
     """
     arrivals = [pod for trace in traces for pod in random.sample(trace, len(trace))]
     pods = [pod for trace in traces for pod in trace]
@@ -66,9 +66,9 @@ def run_seed(
 ) -> Mapping[int, float]:
     """Allocation in per cent of the cluster's cards, by the per cent of them that have been asked for.
 
-    The pods of several traces arrive as one, after each other: the mix drifts.
+    Several traces arrive in succession, so the mix drifts.
     """
-    random = Random(seed)  # noqa: S311 - a simulation's chance
+    random = Random(seed)  # noqa: S311 - for a simulation
     total = sum(sum(node.card_units) for node in nodes)
     arrivals = draw_arrivals(traces, TUNE * total, random)
     cluster = build_cluster(rename_nodes(nodes, random))

@@ -1,7 +1,7 @@
 """A cluster that takes pods one by one: the extender's ledger and engine, and hosts whose CPU and memory are checked.
 
-kube-scheduler checks CPU and memory before it asks the extender; so does this. Pods without cards are placed by the same
-policy, as the protocol of the FGD study wants it: as a request of no cards on any node. The ledger does not know them.
+kube-scheduler checks CPU and memory before it asks the extender, and so does this. As in the protocol of the FGD study, the
+same policy places pods without cards, as a request for no cards on any node. The ledger does not know them.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from vrampack.cards.tuned_policy import TunedPolicy
 from vrampack.simulator.packing.scheduler_choice import SchedulerChoice
 
 NO_CARDS = CardRequest(units=0, count=0)
-"""What a pod without cards asks for."""
+"""The request of a pod without cards."""
 
 
 NODES_PER_SLICE = 1000
-"""Nodes summarized at a time; nothing waits meanwhile."""
+"""Nodes summarized at a time; large, as nothing else waits."""
 
 
 class SimulatedNode(NamedTuple):
@@ -42,11 +42,11 @@ class SimulatedNode(NamedTuple):
     card_units: tuple[int, ...]
     model: str
     host: HostResources | None
-    """None: CPU and memory without end."""
+    """None: unlimited CPU and memory."""
 
 
 class SimulatedPod(NamedTuple):
-    """What one pod asks for; equal pods are alike."""
+    """What one pod asks for; equal values are interchangeable."""
 
     cards: CardRequest | None
     host: HostResources | None
@@ -87,7 +87,7 @@ class _AllNodes:
 
 
 class PackedCluster:
-    """Places pods under one policy. `mix`: what the policy is told is usual; None: it learns from what arrives."""
+    """Places pods under one policy. `mix`: the usual requests that the policy is told; None: it learns from arrivals."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class PackedCluster:
 
 
 class SchedulerPlacedCluster(PackedCluster):
-    """The same, but pods without cards are placed as kube-scheduler places them: the extender never hears of those."""
+    """The same, but pods without cards are placed as kube-scheduler does it, which never asks the extender about them."""
 
     def __init__(
         self,

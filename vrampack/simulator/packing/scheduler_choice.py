@@ -1,11 +1,11 @@
-"""What kube-scheduler does by itself: which nodes it looks at, and how its own plug-ins score them.
+"""What kube-scheduler does by itself: which nodes it considers, and how its own plug-ins score them.
 
 As shipped: `percentageOfNodesToScore` adapts to the size of the cluster, and of the default score plug-ins two tell nodes apart
 here: NodeResourcesFit (LeastAllocated) and NodeResourcesBalancedAllocation, both by CPU and memory with weight 1. See
 `numFeasibleNodesToFind` in schedule_one.go, least_allocated.go and balanced_allocation.go of Kubernetes 1.36.
 
-Ties are drawn: the real one takes the first that its threads found, or draws where an extender scored. It looks at nodes in
-several threads, too, so it may skip some where this goes straight on. tests/simulator/decisions compares both.
+Ties are drawn at random: the real scheduler takes the first node that its threads found, or draws if an extender scored. It checks
+nodes in several threads, so it may skip some that this code does not. tests/simulator/decisions compares both.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ MIN_FEASIBLE_NODES = 100
 MIN_PERCENTAGE = 5
 MAX_SCORE = 100
 NO_REQUEST = HostResources(100, 200)
-"""What LeastAllocated takes a pod for that asks for nothing: thousandths of a CPU, MiB."""
+"""What LeastAllocated assumes for a pod that asks for nothing: thousandths of a CPU, MiB."""
 
 
 class ScoredHost(NamedTuple):
-    """What a host has, and what of it is requested, as each of the two plug-ins counts that."""
+    """What a host has, and how much of it is requested, as each of the two plug-ins counts it."""
 
     capacity: HostResources
     requested: HostResources = HostResources(0, 0)
     counted: HostResources = HostResources(0, 0)
-    """With `NO_REQUEST` for pods that ask for nothing."""
+    """Requests, with `NO_REQUEST` for pods that ask for nothing."""
     balance: int = MAX_SCORE
-    """Of what is requested."""
+    """Requests as they are."""
 
 
 class SchedulerChoice:
@@ -44,15 +44,15 @@ class SchedulerChoice:
     ) -> None:
         self._hosts = {name: ScoredHost(capacity) for name, capacity in capacities.items()}
         self._rooms = {name: (*capacity, (units or {}).get(name, 0)) for name, capacity in capacities.items()}
-        """CPU, memory and units that are left."""
+        """CPU, memory and units left on each host."""
         self._names = list(capacities)
         self._scores: defaultdict[HostResources, dict[str, int]] = defaultdict(dict)
-        """By request, until a host changes."""
+        """Scores by request, until a host changes."""
         self._random = random
         self._next_start = 0
 
     def list_feasible_nodes(self, request: HostResources, units: int = 0) -> list[str]:
-        """As many as the scheduler looks for, from where it stopped looking for the pod before.
+        """As many feasible nodes as the scheduler looks for, starting where the search for the previous pod stopped.
 
         It stops at one more than it takes, and begins there with the next pod.
         """
@@ -73,13 +73,13 @@ class SchedulerChoice:
     def choose_node(
         self, names: Sequence[str], request: HostResources, extender_scores: Mapping[str, int] | None = None
     ) -> str:
-        """The highest total of plug-ins and extender."""
+        """The node with the highest total of plug-ins and extender."""
         return self._random.choice(self.list_best_nodes(names, request, extender_scores or {}))
 
     def list_best_nodes(
         self, names: Sequence[str], request: HostResources, extender_scores: Mapping[str, int]
     ) -> list[str]:
-        """Those of the highest total: any of them may be chosen."""
+        """The nodes with the highest total, any of which may be chosen."""
         scores = self._scores[request]
         for name in names:
             if name not in scores:
@@ -89,7 +89,7 @@ class SchedulerChoice:
         return [name for name, total in zip(names, totals, strict=True) if total == highest]
 
     def score_node(self, name: str, request: HostResources) -> tuple[int, int]:
-        """By NodeResourcesFit and NodeResourcesBalancedAllocation."""
+        """The scores of NodeResourcesFit and NodeResourcesBalancedAllocation."""
         return score_host(self._hosts[name], request)
 
     def charge_host(self, name: str, request: HostResources, units: int = 0) -> None:
@@ -121,7 +121,7 @@ def charge_host(host: ScoredHost, request: HostResources) -> ScoredHost:
 
 
 def score_host(host: ScoredHost, request: HostResources) -> tuple[int, int]:
-    """By LeastAllocated and by BalancedAllocation, 0 to 100 each."""
+    """The scores of LeastAllocated and BalancedAllocation, 0 to 100 each."""
     return (
         rate_emptiness(host.capacity, _add(host.counted, _count_request(request))),
         score_balance(host, request),
@@ -135,7 +135,7 @@ def rate_emptiness(capacity: HostResources, counted: HostResources) -> int:
 
 
 def score_balance(host: ScoredHost, request: HostResources) -> int:
-    """Above 75 where the pod makes CPU and memory more equally used than they were, 50 at the least; 0 for one that asks for nothing."""
+    """Above 75 if the pod makes the use of CPU and memory more equal, else at least 50; 0 for a pod that asks for nothing."""
     if not any(request):
         return 0
     gained = rate_balance(host.capacity, _add(host.requested, request)) - host.balance
@@ -143,7 +143,7 @@ def score_balance(host: ScoredHost, request: HostResources) -> int:
 
 
 def rate_balance(capacity: HostResources, requested: HostResources) -> int:
-    """100 where equal shares of CPU and memory are requested, 50 where all of one and nothing of the other."""
+    """100 if equal shares of CPU and memory are requested, 50 if all of one and nothing of the other."""
     shares = [min(1.0, taken / has) for has, taken in zip(capacity, requested, strict=True) if has]
     deviation = abs((shares[0] - shares[1]) / 2) if len(shares) > 1 else 0.0
     return int((1 - deviation) * MAX_SCORE)

@@ -1,7 +1,7 @@
-"""The two policies of the FGD study that are no function of a node: `random`, and `gpu-clustering`.
+"""The two policies of the FGD study that do not score single nodes: `random`, and `gpu-clustering`.
 
-The extender's table says which nodes fit; the choice among them is made here. Random numbers are seeded with the first name of
-a node, which is drawn for each seed.
+The extender's table says which nodes fit, and this code chooses among them. Random numbers are seeded with the name of the
+first node, which is drawn for each seed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class RandomStudyCluster(_TableCluster):
         host_step: HostResources,
     ) -> None:
         super().__init__(nodes, policy, mix, policies=policies, host_step=host_step)
-        self._random = Random(self._names[0])  # noqa: S311 - a simulation's chance
+        self._random = Random(self._names[0])  # noqa: S311 - for a simulation
 
     def _choose_node(self, candidates: Container[str], request: PodRequest, uid: str) -> str | None:
         names = self._list_fitting_nodes(candidates, request, uid)
@@ -74,7 +74,7 @@ class RandomStudyCluster(_TableCluster):
 
 
 class ClusteringStudyCluster(_TableCluster):
-    """Nodes whose pods are of the same kind first, then those where that kind is among others, then empty ones; fuller first."""
+    """Nodes with pods of the same kind only come first, then those with that kind among others, then empty ones; fuller first."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class ClusteringStudyCluster(_TableCluster):
     ) -> None:
         super().__init__(nodes, policy, mix, policies=policies, host_step=host_step)
         self._kinds: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        """Of the pods on each node."""
+        """The kinds of the pods on each node."""
 
     def _choose_node(self, candidates: Container[str], request: PodRequest, uid: str) -> str | None:
         names = self._list_fitting_nodes(candidates, request, uid)

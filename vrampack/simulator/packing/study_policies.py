@@ -1,7 +1,7 @@
-"""The policies that the FGD study compares with: for the simulator alone, no cluster can choose them.
+"""The policies with which the FGD study compares: only for the simulator, no cluster can choose them.
 
 Formulas and whole-number scores are those of the study's artefact, with its constants: 128 CPUs and 8 cards on the largest
-node. Cards within a node are the tightest.
+node. Within a node they take the tightest cards.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ MAX_CARDS = 8
 NO_ROOM = HostResources(0, 0)
 
 RateNode = Callable[[Sequence[OpenCard], Sequence[OpenCard], CardRequest, int, int], float]
-"""All cards of the node, those that are taken, the request, and thousandths of CPU that the host has left and that are taken."""
+"""Rates a node by all its cards, the chosen ones, the request, and the thousandths of a CPU left on the host and taken."""
 
 
 class StudyPolicy:
-    """One of them, by its formula."""
+    """One such policy, given its formula."""
 
     LOOKS_AHEAD = True
     READS_HOSTS = True
@@ -47,7 +47,7 @@ class StudyPolicy:
     def list_terms(
         self, node: Node, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook
     ) -> tuple[ScoreTerm, ...]:
-        """The formula as a whole."""
+        """A single term for the whole formula."""
         cards = list_open_cards_of_node(node, request)
         return (ScoreTerm("rating", self._rate(node.name, cards, [*map(open_card, chosen)], request, outlook)),)
 
@@ -81,7 +81,7 @@ def _choose_tightest(fitting: Iterable[OpenCard], request: CardRequest) -> list[
 def _rate_best_fit(
     cards: Sequence[OpenCard], _chosen: Sequence[OpenCard], request: CardRequest, cpu_milli: int, taken_milli: int
 ) -> float:
-    """The least left of both on the node after placing."""
+    """Best fit: the node with the least CPU and card memory left after placing."""
     cpu_left = (cpu_milli - taken_milli) / MAX_CPU_MILLI
     cards_left = _count_free_cards(cards) - request.count * request.units / _get_card_units(cards)
     return floor(100 * (1 - 0.5 * cpu_left - 0.5 * cards_left / MAX_CARDS))
@@ -90,7 +90,7 @@ def _rate_best_fit(
 def _rate_dot_product(
     cards: Sequence[OpenCard], _chosen: Sequence[OpenCard], request: CardRequest, cpu_milli: int, taken_milli: int
 ) -> float:
-    """The least aligned with what the node has left."""
+    """Dot product: the node whose remaining resources are least aligned with the request."""
     by_cpu = cpu_milli / MAX_CPU_MILLI * taken_milli / MAX_CPU_MILLI
     asked = request.count * request.units / _get_card_units(cards)
     return floor(100 * (1 - (by_cpu + _count_free_cards(cards) / MAX_CARDS * asked / MAX_CARDS) / 2))

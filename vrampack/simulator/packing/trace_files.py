@@ -31,7 +31,7 @@ OPENB_TRACES = (
     "multigpu50",
 )
 UNITS_PER_CARD = 1000
-"""Openb counts thousandths of a card; a unit of the ledger is one of them."""
+"""Openb counts thousandths of a card, each of which is one unit of the ledger."""
 
 
 def read_openb_nodes(folder: Path) -> list[SimulatedNode]:
@@ -56,7 +56,7 @@ def read_openb_pods(folder: Path, trace: str) -> list[SimulatedPod]:
 
 
 def read_card_cluster(folder: Path, cluster: str) -> list[SimulatedNode]:
-    """A cluster of the GiB benchmark: one unit is one GiB, and hosts have CPU and memory without end."""
+    """A cluster of the GiB benchmark: one unit is one GiB, and hosts have unlimited CPU and memory."""
     cards: dict[str, list[tuple[int, str]]] = {}
     for row in _read_rows(folder / f"cluster_{cluster}.csv"):
         cards.setdefault(row["node"], []).append((int(row["card_mem_gib"]), row["label"]))
@@ -67,7 +67,7 @@ def read_card_cluster(folder: Path, cluster: str) -> list[SimulatedNode]:
 
 
 def read_request_mix(folder: Path, mix: str) -> Mapping[int, float]:
-    """GiB and their weights."""
+    """The weight of each request size in GiB."""
     rows = [row for row in _read_rows(folder / "request_mixes.csv") if row["mix"] == mix]
     return {int(row["gpu_mem_gib"]): float(row["weight"]) for row in rows}
 

@@ -1,6 +1,6 @@
-"""Other names for namespaces, nodes and pods, so that a snapshot can be shown to people who must not know them.
+"""Replaces the names of namespaces, nodes and pods, so that a snapshot can be shown to people who must not know them.
 
-The order of the names stays, because ties end in it. Uids of pods and cards, models, and the values of kept labels stay as well.
+The order of the names stays, because it breaks ties. Uids of pods and cards, models, and the values of kept labels stay too.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _rename(item: Object, nodes: Mapping[str, str], namespaces: Mapping[str, str
 
 
 def _replace_fields(half: Object, fields: Sequence[str], names: Mapping[str, str]) -> Object:
-    """Labels name nodes as well (`kubernetes.io/hostname`), and so do selectors by them."""
+    """Replace names in these fields: labels (`kubernetes.io/hostname`) and selectors may name nodes too."""
     return {key: _replace_texts(value, names) if key in fields else value for key, value in half.items()}
 
 

@@ -21,25 +21,25 @@ _POD = msgspec.json.Decoder(PodObject)
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """Pods stand in the order in which they were created."""
+    """The objects of a snapshot, pods in the order of their creation."""
 
     nodes: tuple[Object, ...]
     bound: tuple[Object, ...]
     """Pods that hold cards."""
     waiting: tuple[Object, ...]
-    """Pods that ask for cards and have no node; without those that gates hold back, or that are being deleted."""
+    """Pods that ask for cards and have no node, without gated ones and those that are being deleted."""
     others: tuple[Object, ...]
-    """Pods without cards: they take CPU and memory of their nodes."""
+    """Bound pods without cards, which take CPU and memory of their nodes."""
     namespaces: Mapping[str, Mapping[str, str]]
     """Labels by name."""
 
     def replace_nodes(self, nodes: tuple[Object, ...]) -> ClusterSnapshot:
-        """The same pods on other nodes. Those without cards are gone with their node."""
+        """The same pods with other nodes. Pods without cards disappear with their node."""
         names = {node["metadata"]["name"] for node in nodes}
         return replace(self, nodes=nodes, others=tuple(pod for pod in self.others if pod["spec"]["nodeName"] in names))
 
     def displace_pods(self, changed_nodes: Collection[str]) -> ClusterSnapshot:
-        """Pods with cards of these nodes, and of nodes that are not there, wait, ahead of those that did."""
+        """Make pods with cards on these or on missing nodes wait, before those that wait already."""
         staying = {node["metadata"]["name"] for node in self.nodes} - set(changed_nodes)
         displaced = [unbind_pod(pod) for pod in self.bound if pod["spec"]["nodeName"] not in staying]
         bound = tuple(pod for pod in self.bound if pod["spec"]["nodeName"] in staying)
@@ -47,7 +47,7 @@ class ClusterSnapshot:
 
 
 def read_cluster_snapshot(objects: Iterable[Object], resource: str = well_known.MEMORY_RESOURCE) -> ClusterSnapshot:
-    """Sort the objects of a file. Raises `ObjectFileError` for one that no API server would have written."""
+    """Sort the objects of a file. Raises `ObjectFileError` for an object that no API server would have written."""
     nodes, bound, waiting, others = list[Object](), list[Object](), list[Object](), list[Object]()
     namespaces: dict[str, Mapping[str, str]] = {}
     for item in objects:
@@ -74,7 +74,7 @@ def read_cluster_snapshot(objects: Iterable[Object], resource: str = well_known.
 
 
 def get_arrival_order(pod: Object) -> tuple[str, int, str, str, str]:
-    """By creation; of those of one second by when their record was written, which says it finer, or their start, then by name."""
+    """A sort key: by creation; within a second by the more precise time of the record, or by the start; then by name."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     assumed = (metadata.get("annotations") or {}).get(well_known.GPUSHARE_ASSUME_TIME) or ""
     return (
@@ -97,7 +97,7 @@ def unbind_pod(pod: Object) -> Object:
 
 
 def complete_pod(pod: Object) -> Object:
-    """The pod with all that an API server would have set: namespace, uid, spec."""
+    """The pod with the fields that an API server would have set: namespace, uid, spec."""
     metadata = pod["metadata"]
     namespace = metadata.get("namespace") or "default"
     uid = metadata.get("uid") or f"{namespace}/{metadata['name']}"
@@ -110,7 +110,7 @@ def decode_pod(pod: Object, resource: str) -> Pod:
 
 
 def decode_pod_object(pod: Object) -> PodObject:
-    """Raises `ObjectFileError` naming the pod."""
+    """Decode a pod. Raises `ObjectFileError` naming it."""
     try:
         return _POD.decode(msgspec.json.encode(pod))
     except UNDECODABLE as error:

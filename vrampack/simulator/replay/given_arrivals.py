@@ -1,4 +1,4 @@
-"""Arrivals from a CSV file: `pod,arrival,lifetime,gpu_mem_gib`, one pod a row, in any unit of time."""
+"""Arrivals from a CSV file: `pod,arrival,lifetime,gpu_mem_gib`, one pod per row, in any unit of time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Arrival:
     pod: Object
     at: float = 0.0
     lifetime: float | None = None
-    """From its placement on; None: it stays."""
+    """The time from its placement to its end; None: it stays."""
 
 
 def read_arrivals(file: Path, *, unit_mib: int, resource: str) -> list[Arrival]:

@@ -1,6 +1,6 @@
 """What kube-scheduler checks by itself before it asks the extender: its filters, and what hosts have left.
 
-CPU, main memory, the number of pods and every other resource but the one that the extender counts, by the scheduler's own sums.
+It counts CPU, main memory, the number of pods and every resource but the extender's, with the scheduler's own sums.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from vrampack.simulator.scheduling.resources import (
 MEMORY = "memory"
 MIB = 1024 * 1024
 ENDLESS = dict.fromkeys((CPU, MEMORY, PODS), maxsize)
-"""What a node has that says nothing of it: one that was written by hand."""
+"""The resources of a node that does not state them, as one written by hand."""
 AFFINITY_MISMATCH = "node(s) didn't match Pod's node affinity/selector"
 FOLLOWED_FIELDS = ("affinity", "topologySpreadConstraints")
 MAX_SHAPES = 256
-"""Of pods, by what filters and hosts know of them: more than a cluster's workloads usually have."""
+"""How many kinds of pods, as filters and hosts see them, are cached: more than a cluster's workloads usually have."""
 
 
 class ReplayedHosts:
@@ -45,9 +45,9 @@ class ReplayedHosts:
         self._stated: set[str] = set()
         self._resources: dict[str, NodeResources] = {}
         self._passing: dict[str, frozenset[str]] = {}
-        """By what of a pod the filters read."""
+        """Nodes that pass the filters, by the fields of a pod that the filters read."""
         self._fitting: dict[tuple[str, tuple[tuple[str, int], ...]], set[str]] = {}
-        """By that and what the pod asks for: those that pass and have it. Kept up to date with every pod."""
+        """Nodes that pass and have room, by those fields and the pod's request; updated with every pod."""
         for name, node in self._nodes.items():
             amounts = parse_amounts((node.get("status") or {}).get("allocatable"))
             if CPU in amounts and MEMORY in amounts:
@@ -56,7 +56,7 @@ class ReplayedHosts:
             self._publish(name)
 
     def select_hosts(self, pod: Object) -> Collection[str]:
-        """Where the scheduler would ask the extender about this pod, until another pod is held or released."""
+        """The nodes about which the scheduler would ask the extender; valid until another pod is held or released."""
         filtered, asked = _get_filter_key(pod), tuple(sorted(self._sum_requests(pod).items()))
         fitting = self._fitting.get((filtered, asked))
         if fitting is None:
@@ -67,7 +67,7 @@ class ReplayedHosts:
         return fitting
 
     def find_obstacles(self, pod: Object) -> dict[str, list[str]]:
-        """The scheduler's reasons, by the nodes that it refuses."""
+        """The scheduler's reasons, by refused node."""
         passing, asked, found = self._find_passing(pod), self._sum_requests(pod), {}
         for name, node in self._nodes.items():
             if name not in passing:
@@ -127,7 +127,7 @@ def _get_filter_key(pod: Object) -> str:
 
 
 def find_unfollowed_field(pod: Object) -> str:
-    """The first field of the pod that bears on its node and that a replay does not follow; empty when there is none."""
+    """The first field that affects the choice of a node but that a replay ignores; empty when there is none."""
     spec = pod.get("spec") or {}
     affinity = spec.get("affinity") or {}
     for kind in ("podAffinity", "podAntiAffinity"):

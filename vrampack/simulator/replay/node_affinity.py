@@ -13,7 +13,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def matches_node_affinity(spec: Object, node: Object) -> bool:
-    """Whether one of the required terms holds of the node; true without any."""
+    """Whether the node matches one of the required terms; true without any."""
     required = _get_required(spec)
     if required is None:
         return True
@@ -21,7 +21,7 @@ def matches_node_affinity(spec: Object, node: Object) -> bool:
 
 
 def list_affinity_keys(spec: Object) -> Iterator[str]:
-    """The labels of nodes by which the pod chooses."""
+    """The keys of node labels by which the pod chooses."""
     yield from spec.get("nodeSelector") or ()
     for term in (_get_required(spec) or {}).get("nodeSelectorTerms") or ():
         yield from (each["key"] for each in term.get("matchExpressions") or ())
@@ -34,7 +34,7 @@ def _get_required(spec: Object) -> Object | None:
 
 
 def _holds(term: Object, node: Object) -> bool:
-    """All of a term's parts; an empty term holds of no node."""
+    """Whether the node matches all of a term; an empty term matches no node."""
     labels = node["metadata"].get("labels") or {}
     fields = {"metadata.name": node["metadata"]["name"]}
     parts = [(each, labels) for each in term.get("matchExpressions") or ()]

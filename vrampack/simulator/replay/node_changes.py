@@ -1,6 +1,6 @@
-"""Nodes added, removed, and with other cards: what a cluster could be, from what it is.
+"""Changes a cluster's nodes for what-if questions: adds nodes, removes nodes, and gives nodes other cards.
 
-First nodes are added, then cards exchanged, then nodes removed, so that copies can have other cards and replace the original.
+Nodes are added first, then cards exchanged, then nodes removed, so that copies can have other cards and replace the original.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class NodeChangeError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class NodeAddition:
-    """So many copies of a node, empty, named `NODE-copy-1` and so on."""
+    """A number of empty copies of a node, named `NODE-copy-1` and so on."""
 
     node_name: str
     count: int
@@ -32,7 +32,7 @@ class NodeAddition:
 
 @dataclass(frozen=True, slots=True)
 class CardExchange:
-    """Every card of the nodes of this name or pattern is of this model and size."""
+    """Gives every card of the nodes with this name or pattern this model and size."""
 
     pattern: str
     model: str
@@ -41,7 +41,7 @@ class CardExchange:
 
 @dataclass(frozen=True, slots=True)
 class NodeChanges:
-    """Made by `change_nodes`."""
+    """The changes for `change_nodes`."""
 
     additions: Sequence[NodeAddition] = ()
     exchanges: Sequence[CardExchange] = ()

@@ -1,9 +1,9 @@
-"""Places the pods of a snapshot, or given ones, under one configuration, and measures what came of it.
+"""Places the pods of a snapshot, or given ones, under one configuration, and measures the result.
 
     bound pods, by creation; then those that wait   --one by one-->  placed, or refused with the scheduler's words
     kept: bound pods stay; those that wait, or a file's  ----------^
 
-The measures are those of the GiB benchmark (`packing/card_benchmark.py`): of the end, or, where pods leave again, means over
+The measures are those of the GiB benchmark (`packing/card_benchmark.py`): at the end or, if pods leave again, means over
 the second half of the arrivals.
 """
 
@@ -27,22 +27,22 @@ from vrampack.simulator.resource_kinds import Object
 
 MixKnowledge = Literal["given", "learned"]
 SAMPLES = 100
-"""Of a replay in which pods leave."""
+"""For a replay in which pods leave."""
 
 WatchDecision = Callable[[ReplayedCluster, Object, Pod], None]
-"""Hears of each pod when it is about to be placed."""
+"""Called with each pod that is about to be placed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """What is placed where."""
+    """What to place, and on which nodes."""
 
     snapshot: ClusterSnapshot
     arrivals: Sequence[Arrival]
     keeps_bound: bool = False
-    """Whether the snapshot's bound pods are there before the first arrival."""
+    """Whether the snapshot's bound pods are on their nodes before the first arrival."""
     mix: MixKnowledge = "given"
-    """Whether policies that look ahead know all pods from the start, or those that have arrived."""
+    """Whether policies that look ahead know all pods from the start, or only those that have arrived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class UnplacedPod:
 
 @dataclass(frozen=True, slots=True)
 class ReplayMeasures:
-    """Counts of pods are of all, those that were kept as well."""
+    """The result. Pod counts include pods that were kept."""
 
     pods: int
     placed: int
@@ -65,7 +65,7 @@ class ReplayMeasures:
     density: float
     """Used memory of the cards in use, in per cent."""
     stranded_units: float
-    """Free on used cards in pieces smaller than the median request."""
+    """Units free on used cards in pieces smaller than the median request."""
     repack_ratio: float
     """Memory of the cards in use / of those that an offline best-fit-decreasing repack opens."""
     curve: tuple[tuple[float, float], ...] = ()
@@ -80,7 +80,7 @@ class _Tally:
     asked_units: int = 0
     placed_units: int = 0
     samples: list[tuple[CardUse, int, int]] = field(default_factory=list)
-    """With the cards in use, and all cards."""
+    """Sums for the cards in use, and for all cards."""
     curve: list[tuple[float, float]] = field(default_factory=list)
     unplaced: list[UnplacedPod] = field(default_factory=list)
 
@@ -125,9 +125,9 @@ def build_plan(
     given: Sequence[Arrival] | None = None,
     mix: MixKnowledge = "given",
 ) -> ReplayPlan:
-    """The snapshot's own pods on these nodes, or `given` ones; own ones that were bound come before those that wait.
+    """Plan to place the snapshot's own pods on these nodes, bound ones before waiting ones, or `given` pods.
 
-    Pods of nodes that are gone or have other cards are never kept: they are placed again.
+    Pods of nodes that are gone or have other cards are never kept, but placed again.
     """
     after = snapshot.replace_nodes(changed.nodes)
     if keeps_bound:
@@ -168,7 +168,7 @@ def replay_arrivals(
 
 
 def measure_as_it_is(snapshot: ClusterSnapshot, settings: ExtenderConfiguration) -> ReplayMeasures:
-    """The bound pods where they are, and those that wait as not placed."""
+    """Measure the bound pods where they are, counting waiting pods as not placed."""
     cluster, tally = ReplayedCluster(snapshot, settings), _Tally()
     for item in snapshot.bound:
         cluster.hold_pod(item)
@@ -180,7 +180,7 @@ def measure_as_it_is(snapshot: ClusterSnapshot, settings: ExtenderConfiguration)
 
 
 def count_units(pod: Pod) -> int:
-    """What the pod asks for, on all cards together."""
+    """The units that the pod asks for on all cards together."""
     return 0 if pod.request is None else pod.request.card_request.units * pod.request.card_request.count
 
 
@@ -199,6 +199,6 @@ def _place_arrival(
 
 
 def _find_median(cluster: ReplayedCluster, items: Sequence[Object]) -> int:
-    """Of what the pods ask for on one card."""
+    """The median of the units that the pods ask for on one card."""
     requests = [pod.request.card_request for item in items if (pod := cluster.read_pod(item)).request is not None]
     return find_median_request(Counter(each.units for each in requests for _ in range(each.count)))

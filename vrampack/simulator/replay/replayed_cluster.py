@@ -1,7 +1,7 @@
 """A cluster of a snapshot's nodes under one configuration: the extender's ledger, engine, policies, profiles and rules.
 
 For each pod: the scheduler's own filters, the extender's best node among those that pass, its cards there, and the record that
-the extender would write. Preemption is not followed, and what was kept for nominated pods is not.
+the extender would write. It ignores preemption and what was kept for nominated pods.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from vrampack.simulator.resource_kinds import Object
 from vrampack.simulator.scheduling.pod_reporter import format_fit_error
 
 NODES_PER_SLICE = 1000
-"""Nodes summarized at a time; nothing waits meanwhile."""
+"""Nodes summarized at a time; large, as nothing else waits."""
 _NODE = msgspec.json.Decoder(NodeObject)
 
 
@@ -47,7 +47,7 @@ class NoPlace:
 
 
 class ReplayedCluster:
-    """The nodes of `snapshot`, without its pods but for those that ask for no cards."""
+    """The nodes of `snapshot`, with only those of its pods that ask for no cards."""
 
     def __init__(self, snapshot: ClusterSnapshot, settings: ExtenderConfiguration) -> None:
         placement = settings.build_placement()
@@ -69,7 +69,7 @@ class ReplayedCluster:
         self._follow_nodes()
 
     def read_pod(self, item: Object) -> Pod:
-        """The pod as it waits, under the rules and the profile that are in force for it. Raises `ObjectFileError`."""
+        """The pod as unbound, with the rules and the profile that apply to it. Raises `ObjectFileError`."""
         obj = decode_pod_object(item)
         pod = to_pod(
             obj,
@@ -80,13 +80,13 @@ class ReplayedCluster:
         return self.ledger.in_force.settle_pod(replace(pod, nominated_node=""))
 
     def hold_pod(self, item: Object) -> None:
-        """A pod that is bound stays where its record says."""
+        """Add a bound pod where its record says."""
         pod = self.read_pod(item)
         self.ledger.update_pod(pod)
         self._hosts.hold_pod(item, pod.node_name)
 
     def learn_requests(self, items: Iterable[Object]) -> None:
-        """Policies that look ahead know of these pods."""
+        """Let policies that look ahead know these pods."""
         for item in items:
             pod = self.read_pod(item)
             if pod.request is not None and pod.request.card_request.is_valid:
@@ -95,7 +95,7 @@ class ReplayedCluster:
             self.engine.set_forecast(build_forecast(self._learned.take_mix(), self.engine.count_cards()))
 
     def place_pod(self, item: Object, pod: Pod) -> str | NoPlace:
-        """Put the pod, read by `read_pod`, onto its best node; its name."""
+        """Place the pod, read by `read_pod`, on its best node. Returns the node's name, or why it fits nowhere."""
         request = pod.request
         if request is None:
             return NoPlace("it asks for no cards")
@@ -112,7 +112,7 @@ class ReplayedCluster:
         self._hosts.release_pod(item, name)
 
     def list_card_uses(self) -> list[tuple[int, int]]:
-        """Units and used units of every card that can take pods or holds some."""
+        """Units and used units of every card that can take pods or has some."""
         return [
             (card.units, card.used_units)
             for node in self.ledger.list_nodes()
@@ -121,7 +121,7 @@ class ReplayedCluster:
         ]
 
     def list_running(self) -> list[int]:
-        """Units of every pod on every card that it is known to be on."""
+        """The units of every pod on each card where it is known to be."""
         holds = (hold for name in self.ledger.list_node_names() for hold in self.ledger.list_holds(name))
         return [units for hold in holds if not hold.unplaced_reason for units in hold.units.values() if units]
 
@@ -138,7 +138,7 @@ class ReplayedCluster:
         self.ledger.update_node(reading.facts)
 
     def _follow_nodes(self) -> None:
-        """Summarize all nodes, as the extender does before it is ready: until then the engine knows none of them."""
+        """Summarize all nodes, as the extender does before it is ready: before this the engine knows none of them."""
         while self.engine.follow_slice((), NODES_PER_SLICE):
             pass
 

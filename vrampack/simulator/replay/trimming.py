@@ -1,7 +1,7 @@
-"""What a snapshot keeps of a cluster: the fields that placement reads, and no other.
+"""What a snapshot keeps of a cluster: the fields that placement reads, and no others.
 
-The structures below are the whole list. What they do not name is dropped when an object is converted: images, arguments,
-volumes, owners, conditions, and the environment but for the one entry of a fixed text by which admission wires a container.
+The structures below are the complete list. Conversion drops everything else: images, arguments, volumes, owners, conditions,
+and the environment except for admission's one entry, which is a fixed text.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Texts = dict[str, str]
 
 
 class _Kept(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Fields that are left out where the object has none."""
+    """A structure whose empty fields are not written."""
 
 
 class KeptMetadata(_Kept, frozen=True):
@@ -157,7 +157,7 @@ _AnyKept = TypeVar("_AnyKept", KeptNode, KeptPod, KeptNamespace)
 
 @dataclass(frozen=True, slots=True)
 class SnapshotScope:
-    """What the configuration makes placement read."""
+    """What placement reads under a configuration."""
 
     resource: str = well_known.MEMORY_RESOURCE
     count_resource: str = well_known.COUNT_RESOURCE
@@ -172,13 +172,13 @@ class TrimmedCluster:
 
     objects: list[Object]
     notes: list[str]
-    """What could not be read, and what pods say that is not kept although a scheduler reads it."""
+    """Notes about what could not be read, and about fields that are dropped although a scheduler reads them."""
 
 
 def trim_cluster(
     nodes: Iterable[Object], pods: Iterable[Object], namespaces: Iterable[Object], scope: SnapshotScope
 ) -> TrimmedCluster:
-    """Nodes with cards, the pods that ask for cards or run beside them, and the namespaces of which labels are read."""
+    """Nodes with cards, the pods that ask for cards or run on these nodes, and the namespaces whose labels are read."""
     notes: list[str] = []
     kept_nodes = [node for item in nodes if (node := _convert(item, KeptNode, notes)) and _has_cards(node, scope)]
     names = {node.metadata.name for node in kept_nodes}
@@ -214,7 +214,7 @@ def _has_cards(node: KeptNode, scope: SnapshotScope) -> bool:
 
 
 def _matters(pod: KeptPod, node_names: Collection[str], scope: SnapshotScope) -> bool:
-    """Whether it takes anything of these nodes, or asks for cards."""
+    """Whether the pod takes anything of these nodes, or asks for cards."""
     if pod.status.phase in FINISHED_PHASES:
         return False
     if pod.spec.node_name in node_names:
@@ -239,7 +239,7 @@ def _trim_pod(pod: KeptPod, scope: SnapshotScope) -> KeptPod:
 
 
 def _trim_containers(containers: list[KeptContainer] | None) -> list[KeptContainer] | None:
-    """Of the environment one entry stays, written from a fixed text: the last one for visible devices, if it is admission's."""
+    """The containers. Of the environment only the last entry for visible devices stays, if admission's, as a fixed text."""
     if containers is None:
         return None
     return [msgspec.structs.replace(each, env=_build_reference(each)) for each in containers]

@@ -1,4 +1,4 @@
-"""What the scheduler knows of the cluster: nodes, and how much of each is taken by pods that are bound or assumed."""
+"""What the scheduler knows about the cluster: nodes, and how much of each bound and assumed pods take."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from vrampack.simulator.scheduling.resources import Amounts, NodeResources, pars
 
 
 class SchedulerCache:
-    """Changed by what the API shows, and by `assume` for a pod whose bind is on its way."""
+    """Changed by what the API shows, and by `assume_pod` for a pod whose bind is under way."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Object] = {}
@@ -25,7 +25,7 @@ class SchedulerCache:
         self._allocatable[name] = parse_amounts((node.get("status") or {}).get("allocatable"))
 
     def remove_node(self, name: str) -> None:
-        """Pods on it are remembered: it may come back."""
+        """Remove the node. Its pods are remembered, as it may come back."""
         self.nodes.pop(name, None)
 
     def has_pod(self, uid: str) -> bool:
@@ -35,7 +35,7 @@ class SchedulerCache:
         return uid in self._assumed
 
     def set_pod(self, pod: Object) -> None:
-        """The API shows it bound: that counts from now on, whatever was assumed."""
+        """The API shows the pod as bound, which replaces any assumption."""
         self.remove_pod(pod["metadata"]["uid"])
         self._charge_pod(pod, pod["spec"]["nodeName"])
 
@@ -44,7 +44,7 @@ class SchedulerCache:
         self._assumed.add(pod["metadata"]["uid"])
 
     def forget_pod(self, uid: str) -> bool:
-        """Take an assumption back; False where the API has meanwhile shown the pod bound, or gone."""
+        """Drop an assumption; False if the API has meanwhile shown the pod as bound or gone."""
         if uid not in self._assumed:
             return False
         self.remove_pod(uid)

@@ -1,11 +1,11 @@
-"""Calls the extender as a kube-scheduler does, and reads its answers as that one does.
+"""Calls the extender as a kube-scheduler does, and reads its answers the same way.
 
-    filter      names left, and why others are not; anything unreadable is an `ExtenderError`
+    filter      the names that pass, and why others do not; anything unreadable is an `ExtenderError`
     prioritize  a score per name; anything unreadable counts as no scores at all
     bind        success, or an `ExtenderError`; `{}` is success
 
-Keys are read in any letter case, nulls are empty. Messages of errors are the real scheduler's where a
-person meets them often (status, time-out, refused, closed); those of a broken body are our own.
+Keys are read in any letter case, nulls are empty. Error messages that people often see (status, time-out, refused, closed) are
+the real scheduler's; those about a malformed body are our own.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _Read = TypeVar("_Read")
 
 
 class ExtenderError(Exception):
-    """The extender failed, or says it did. The text is what ends up in the pod's condition."""
+    """The extender failed, or reports a failure. The text goes into the pod's condition."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExtenderFilterResult:
-    """The nodes that are left, and the reasons given for others."""
+    """The nodes that pass, and the reasons for the others."""
 
     names: Sequence[str]
     reasons: Mapping[str, str]
@@ -70,7 +70,7 @@ class ExtenderClient:
         self._url = settings.url_prefix.rstrip("/")
 
     async def __aenter__(self) -> Self:
-        # No limit: binds run side by side, each on a connection of its own.
+        # No limit: binds run concurrently, each on its own connection.
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS),
             timeout=aiohttp.ClientTimeout(total=self._settings.http_timeout_seconds),
@@ -82,7 +82,7 @@ class ExtenderClient:
         await self._session.close()
 
     async def filter(self, pod: Object, names: Sequence[str]) -> ExtenderFilterResult:
-        """Raises `ExtenderError`, also when a name comes back that was not asked about."""
+        """Call filter. Raises `ExtenderError`, also for a returned name that was not sent."""
         if not self._settings.filter_verb:
             return ExtenderFilterResult(names, {})
         answer = _decode_answer(await self._post(self._settings.filter_verb, _build_args(pod, names)), _FilterBody)
@@ -99,7 +99,7 @@ class ExtenderClient:
         return ExtenderFilterResult(left, {**(answer.failednodes or {}), **(answer.failedandunresolvablenodes or {})})
 
     async def prioritize(self, pod: Object, names: Sequence[str]) -> dict[str, int]:
-        """What the extender adds to each node's total. Never fails: scores that cannot be had are not there."""
+        """What the extender adds to each node's total. Never fails: scores that cannot be read are missing."""
         if not self._settings.prioritize_verb:
             return {}
         try:
@@ -115,7 +115,7 @@ class ExtenderClient:
         return totals
 
     async def bind(self, pod: Object, node: str) -> None:
-        """The extender has posted the Binding, says it. Raises `ExtenderError`."""
+        """Call bind; on return the extender reports that it has bound the pod. Raises `ExtenderError`."""
         metadata = pod["metadata"]
         args = {
             "PodName": metadata["name"],
@@ -148,7 +148,7 @@ class ExtenderClient:
 
 
 def _build_args(pod: Object, names: Sequence[str]) -> Object:
-    """As recorded: no kind on the pod, nulls sent, keys in this order."""
+    """The arguments as recorded: no kind on the pod, nulls included, keys in this order."""
     shown = {key: pod[key] for key in ("metadata", "spec", "status") if key in pod}
     return {"Pod": shown, "Nodes": None, "NodeNames": list(names)}
 

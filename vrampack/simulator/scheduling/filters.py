@@ -1,8 +1,8 @@
-"""The filters that a scheduler runs itself before it asks the extender, and what of a pod is not modelled here.
+"""The filters that a scheduler runs itself before it asks the extender, and the pod fields that are not modelled here.
 
-A node is refused by the first filter that objects, in the scheduler's order and words: unschedulable, taints,
-nodeSelector, and last resources (`resources.find_shortages`). Affinity, spread, host ports, claims and volumes that bear on the node are not modelled:
-a pod that states them is refused as unschedulable and told which field it is.
+The first filter that fails refuses a node, in the scheduler's order and words: unschedulable, taints,
+nodeSelector, and last resources (`resources.find_shortages`). Affinity, spread, host ports, claims and volumes that affect the
+choice of a node are not modelled: a pod with them is refused as unschedulable, with the name of the field.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ UNMODELLED_SPEC = (
 IGNORED_VOLUME_FIELDS = frozenset(
     ("name", "configMap", "downwardAPI", "emptyDir", "hostPath", "image", "nfs", "projected", "secret")
 )
-"""Volumes that no filter of the scheduler looks at."""
+"""Volumes that no filter of the scheduler reads."""
 UNSCHEDULABLE_TAINT: Object = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 REFUSING_EFFECTS = ("NoSchedule", "NoExecute")
 
 
 def find_unmodelled_field(pod: Object) -> str:
-    """The first field of the pod that would bear on its node and cannot be followed here; empty when there is none."""
+    """The first field that affects the choice of a node but is not modelled here; empty when there is none."""
     return next(_list_unmodelled_fields(pod["spec"]), "")
 
 
 def run_filters(pod: Object, node: Object) -> list[str]:
-    """Why this node is refused before its resources are looked at; empty when it is not."""
+    """Why this node is refused before its resources are checked; empty when it is not."""
     spec, tolerations = node.get("spec") or {}, pod["spec"].get("tolerations") or []
     if spec.get("unschedulable") and not _is_tolerated(UNSCHEDULABLE_TAINT, tolerations):
         return ["node(s) were unschedulable"]
@@ -67,7 +67,7 @@ def _is_tolerated(taint: Object, tolerations: list[Object]) -> bool:
 
 
 def _tolerates(toleration: Object, taint: Object) -> bool:
-    """An empty effect tolerates all effects, an empty key with `Exists` all keys."""
+    """Whether a toleration matches. An empty effect matches all effects, an empty key with `Exists` all keys."""
     if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
         return False
     if toleration.get("key") and toleration["key"] != taint.get("key"):

@@ -1,7 +1,7 @@
 """What the scheduler writes about a pod: the PodScheduled condition, and the events Scheduled and FailedScheduling.
 
-The texts are the real scheduler's, but for what it appends about preemption, which is not modelled. An event is
-written once per pod and text; the real one counts repetitions in the event instead.
+The texts are the real scheduler's, without what it appends about preemption, which is not modelled. An event is
+written once per pod and text; the real scheduler counts repetitions in the event instead.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def format_fit_error(node_count: int, reasons: Iterable[str]) -> str:
 
 
 class PodReporter:
-    """Writes into the store, under the name of one scheduler."""
+    """Writes to the store, under the name of one scheduler."""
 
     def __init__(self, store: ObjectStore, *, now: Clock) -> None:
         self._store = store
@@ -86,7 +86,7 @@ def _find_scheduled_condition(pod: Object) -> Object:
 
 
 def _replace_condition(pod: Object, condition: Object) -> Object:
-    """A merge of our own: in a patch a null would take `lastProbeTime` away, and a scheduler leaves it null."""
+    """Merge the condition here: a null in a patch would remove `lastProbeTime`, but a scheduler leaves it null."""
     status = pod.get("status") or {}
     others = [known for known in status.get("conditions") or [] if known.get("type") != condition["type"]]
     return {**pod, "status": {**status, "conditions": [*others, condition]}}

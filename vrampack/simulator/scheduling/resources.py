@@ -22,7 +22,7 @@ CPU, PODS = "cpu", "pods"
 
 @dataclass(frozen=True, slots=True)
 class NodeResources:
-    """What a node has, and what of it the pods on it take. It may be overdrawn: allocatable can shrink."""
+    """What a node has, and how much its pods take; they may take more than it has, as allocatable can shrink."""
 
     allocatable: Amounts
     used: Amounts
@@ -32,21 +32,21 @@ class NodeResources:
 
 
 def parse_amounts(quantities: Mapping[str, object] | None) -> dict[str, int]:
-    """A resource list as numbers: cpu in thousandths, all else in whole units, rounded up as the scheduler does.
+    """A resource list as numbers: cpu in thousandths, everything else in whole units, rounded up as by the scheduler.
 
-    What is not a quantity counts as zero; `find_unreadable_request` finds it in a pod.
+    An invalid quantity counts as zero; `find_unreadable_request` finds it in a pod.
     """
     return {name: _parse_amount(name, str(quantity)) or 0 for name, quantity in (quantities or {}).items()}
 
 
 def find_unreadable_request(container: Object) -> str:
-    """The first resource of a container whose request is no quantity; a real API server would not have let it in."""
+    """The first resource of a container with an invalid quantity, which a real API server would have refused."""
     requests = (container.get("resources") or {}).get("requests") or {}
     return next((name for name, quantity in requests.items() if _parse_amount(name, str(quantity)) is None), "")
 
 
 def sum_pod_requests(pod: Object) -> dict[str, int]:
-    """What the scheduler reserves on a node for this pod; the pod itself is one of `pods`."""
+    """What the scheduler reserves on a node for this pod, including 1 of the resource `pods`."""
     spec = pod["spec"]
     running: dict[str, int] = {}
     for container in spec.get("containers") or []:
@@ -65,7 +65,7 @@ def sum_pod_requests(pod: Object) -> dict[str, int]:
 
 
 def find_shortages(request: Amounts, node_resources: NodeResources, *, ignored: Collection[str] = ()) -> list[str]:
-    """Why the pod does not fit on the node, in the scheduler's words. `ignored` are counted by the extender alone."""
+    """Why the pod does not fit on the node, in the scheduler's words. Only the extender counts `ignored` resources."""
     found = ["Too many pods"] if node_resources.free_amount(PODS) < 1 else []
     for name, amount in request.items():
         if amount > max(0, node_resources.free_amount(name)) and name != PODS and name not in ignored:
@@ -74,7 +74,7 @@ def find_shortages(request: Amounts, node_resources: NodeResources, *, ignored: 
 
 
 def requests_any(pod: Object, resources: Collection[str]) -> bool:
-    """Whether requests or limits of a container or init container name one of these; its amount does not matter."""
+    """Whether requests or limits of a container or init container name one of these, with any amount."""
     return not resources or any(name in resources for name in _list_resource_names(pod["spec"]))
 
 

@@ -1,12 +1,12 @@
-"""The pending pods, and when each may be tried next. No clock of its own, no await.
+"""The pending pods, and when each may be tried next. It has no clock and does not await.
 
     add --> ready --pop--> tried --unschedulable--> parked --activate--> backing off, may skip back-off
                              '------failed-------> backing off                      (1 s doubling to 10 s)
 
-Ready pods go by priority, then by the time they came or came back. Only when none is ready, a woken pod is tried
-before its back-off is over, the one whose back-off ends soonest first (whole seconds, then priority): so a refused
-pod is tried at once after a change, and yet behind those that have not just failed. A pod whose attempt ended in
-an error waits for its back-off to end. A parked pod that nothing activates is tried again after five minutes.
+Ready pods are sorted by priority, then by the time they came or came back. If none is ready, an activated pod is tried
+before its back-off is over, the one whose back-off ends soonest first (whole seconds, then priority). So a refused pod is
+tried at once after a change, but after pods that have not just failed. A pod whose attempt ended in an error waits for its
+back-off to end. A parked pod that nothing activates is tried again after five minutes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_BACKOFF_SECONDS = 10.0
 UNSCHEDULABLE_SECONDS = 300.0
 """All three are kube-scheduler's defaults."""
 MAX_DOUBLINGS = 4
-"""1, 2, 4, 8, and 16 is more than the longest."""
+"""1, 2, 4, 8, and 16 exceeds the longest."""
 
 
 @dataclass(slots=True, eq=False)
@@ -51,7 +51,7 @@ class SchedulingQueue:
         self._activations = 0
 
     def add_pod(self, pod: Object) -> None:
-        """Add a new pod; a queued pod that has changed is activated. Not for one that is being tried."""
+        """Add a new pod, or activate a queued pod that has changed. Not for a pod that is being tried."""
         metadata = pod["metadata"]
         uid = metadata["uid"]
         if uid in self._waiting:
@@ -63,7 +63,7 @@ class SchedulingQueue:
             )
 
     def remove_pod(self, uid: str) -> None:
-        """The pod is gone, bound, or not to be scheduled now."""
+        """Remove a pod that is gone or bound, or that must not be scheduled now."""
         self._waiting.pop(uid, None)
 
     def pop_pod(self, now: float) -> QueuedPod | None:
@@ -83,13 +83,13 @@ class SchedulingQueue:
             _activate(entry)
 
     def requeue_failed(self, entry: QueuedPod, now: float) -> None:
-        """The attempt broke: again after back-off, and no sooner."""
+        """The attempt failed with an error: try again after back-off, and no sooner."""
         entry.error_count += 1
         self._requeue(entry, now, failures=entry.error_count)
         entry.ready_at, entry.may_skip_backoff = entry.backoff_until, False
 
     def activate_all(self) -> None:
-        """Something changed that may make room for any pod."""
+        """Activate all pods, as something changed that may make room for any of them."""
         self._activations += 1
         for entry in self._waiting.values():
             _activate(entry)
@@ -116,11 +116,11 @@ class SchedulingQueue:
 
 
 def _compute_backoff_seconds(failures: int) -> float:
-    doublings = min(failures - 1, MAX_DOUBLINGS)  # failures are counted for as long as the pod waits
+    doublings = min(failures - 1, MAX_DOUBLINGS)  # failures are counted as long as the pod waits
     return min(INITIAL_BACKOFF_SECONDS * 2.0**doublings, MAX_BACKOFF_SECONDS)
 
 
 def _activate(entry: QueuedPod) -> None:
-    """A parked pod may be tried; one that backs off after an error (or is woken already) stays as it is."""
+    """Let a parked pod be tried; one that backs off after an error, or is activated already, stays as it is."""
     if entry.ready_at > entry.backoff_until:
         entry.ready_at, entry.may_skip_backoff = entry.backoff_until, True

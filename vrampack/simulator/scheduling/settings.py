@@ -1,6 +1,6 @@
-"""The embedded scheduler's settings: the shipped KubeSchedulerConfiguration, as far as it concerns the extender.
+"""The embedded scheduler's settings: the parts of the shipped KubeSchedulerConfiguration that concern the extender.
 
-What cannot be followed is refused with the field's name. `preemptVerb` is ignored: nothing is preempted here.
+Unsupported settings are refused with the field's name. `preemptVerb` is ignored, as nothing is preempted here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Self
 import yaml
 
 DEFAULT_TIMEOUT_SECONDS = 5.0
-"""What a kube-scheduler waits when `httpTimeout` is not set."""
+"""How long a kube-scheduler waits when `httpTimeout` is not set."""
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -20,7 +20,7 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 @dataclass(frozen=True, slots=True)
 class SchedulerSettings:
-    """Whose pods are scheduled, and which extender is asked. A verb that is empty is never called."""
+    """Whose pods are scheduled, and which extender is asked. An empty verb is never called."""
 
     url_prefix: str
     scheduler_names: tuple[str, ...] = ("default-scheduler",)
@@ -32,13 +32,13 @@ class SchedulerSettings:
     managed_resources: frozenset[str] = field(default_factory=frozenset)
     """Only pods that name one of these are sent; empty: every pod is."""
     ignored_resources: frozenset[str] = field(default_factory=frozenset)
-    """Not counted by the scheduler itself (`ignoredByScheduler`)."""
+    """Resources that the scheduler itself does not count (`ignoredByScheduler`)."""
 
     @classmethod
     def from_yaml(cls, text: str, *, url_prefix: str | None = None) -> Self:
-        """Read a KubeSchedulerConfiguration with one extender; `url_prefix` takes the place of the one in it.
+        """Read a KubeSchedulerConfiguration with one extender; `url_prefix` replaces the one in it.
 
-        Raises `ValueError` naming the field that is missing or cannot be followed.
+        Raises `ValueError` naming the field that is missing or not supported.
         """
         given = yaml.safe_load(text)
         if not isinstance(given, dict) or given.get("kind") != "KubeSchedulerConfiguration":
@@ -78,7 +78,7 @@ def _check_extender(extender: dict[str, Any]) -> None:  # Any: YAML as it was ty
 
 
 def _parse_duration(duration: str | None) -> float:
-    """A Go duration such as `5s` or `1m30s`; 0 means the default there too."""
+    """The seconds of a Go duration such as `5s` or `1m30s`; 0 means the default, as in the scheduler."""
     if not duration:
         return DEFAULT_TIMEOUT_SECONDS
     parts = _DURATION.findall(duration)

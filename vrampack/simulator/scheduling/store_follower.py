@@ -1,9 +1,9 @@
 """Carries the store's changes into the scheduler's cache and queue.
 
-What wakes refused pods is what the real scheduler calls a cluster event: a node that is new, gone or changed in a way that
-bears on scheduling (its status report alone does not); a bound pod that is new, changed or gone. A pending pod's
-own change wakes that pod alone: so a refused pod is tried a second time right after its condition is written, as
-by the real scheduler, and not a third time, because the condition then stays as it is.
+Refused pods are activated by what the real scheduler calls a cluster event: a node that is new, gone or changed in a way that
+affects scheduling (a status report alone does not); a bound pod that is new, changed or gone. A pending pod's own change
+activates only that pod. So a refused pod is tried a second time right after its condition is written, as by the real
+scheduler, but not a third time, because the condition then stays as it is.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class StoreFollower:
         self._version = 0
 
     def apply_changes(self) -> None:
-        """Apply all changes since the last call. Where the log no longer goes back far enough, everything is listed again."""
+        """Apply all changes since the last call. If the log no longer goes back far enough, list everything again."""
         if self._version == self._store.version:
             return
         try:
@@ -129,7 +129,7 @@ class StoreFollower:
 
 
 def _read_scheduling_fields(node: Object) -> object:
-    """What of a node a scheduler's events are made of: not the times in its conditions, not its images."""
+    """The fields of a node whose changes are scheduler events: not the times in its conditions, nor its images."""
     metadata, status = node["metadata"], node.get("status") or {}
     conditions = {each.get("type"): each.get("status") for each in status.get("conditions") or []}
     return (

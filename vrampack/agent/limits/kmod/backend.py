@@ -5,10 +5,10 @@
                                    add UID.NAME pidns=..        v1
     reconcile, every few seconds: desired limits <-> what inst_ctl shows
                              missing (module loaded again, agent restarted) -> add; another limit -> memsize
-                             not desired any more, and no file open -> remove
+                             no longer desired, and no file open -> remove
                              kmod.unknown: deny -> deny NAME cgroup=.., for kubelet's cgroups
 
-Nothing is remembered except what people are shown: the module has the limits in force, and the desired ones are in the pods'
+The agent remembers nothing but figures for people: the module has the limits in force, and the desired ones are in the pods'
 records or the host's files. So after a restart of either side, a reconcile is like any other.
 """
 
@@ -48,9 +48,9 @@ log = logging.getLogger(__name__)
 
 SURVIVES = "restarts and upgrades of the agent; after a reload of the module the agent tells it every limit again"
 DEFAULT_BUDGETS, MAX_BUDGETS = 16, 25
-"""Of one card: what the module begins with, and the most that it takes. A pod counts as one, of several containers as more."""
+"""Instances of one card: the module's default, and its maximum. A pod counts as one, with several containers as more."""
 _OWNER_UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}")
-"""A pod's uid or the key of a host's container; other names were made by people and are left alone."""
+"""A pod's uid or the key of a host's container; people gave other names, which are left alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class ModuleSnapshot:
 
 
 class KmodBackEnd(BackEnd):
-    """The driver's control file is limited below every library: static programs too."""
+    """Limits the driver's control file, below every library, so static programs are limited too."""
 
     traits = Traits(Scope.CONTAINER, "from the first process on, by the kernel module", SURVIVES)
 
@@ -74,10 +74,10 @@ class KmodBackEnd(BackEnd):
         self._unknown = UnknownContainers(client, context.cgroups, context.kmod)
         self._lock = asyncio.Lock()
         self._minor_by_uuid: Mapping[str, int] = {}
-        """The minors as they were when the last call began: its work is done in a thread."""
+        """The minors when the last call began, as its work is done in a thread."""
         self._snapshot = ModuleSnapshot()
         self._failures: dict[str, str] = {}
-        """By name, as they were logged."""
+        """The failures that were logged, by budget name."""
 
     @property
     def accounting(self) -> UsageAccounting:
@@ -89,7 +89,7 @@ class KmodBackEnd(BackEnd):
         return self._snapshot.module_state
 
     async def reconcile(self) -> str:
-        """Compare, and correct what differs."""
+        """Compare the module with the desired limits, and correct what differs."""
         async with self._lock:
             return await asyncio.to_thread(self._reconcile, self._read_inputs())
 
@@ -102,7 +102,7 @@ class KmodBackEnd(BackEnd):
             return await asyncio.to_thread(self._apply, scope, target, limits, self._read_inputs())
 
     async def release(self, target: LimitTarget) -> None:
-        """No new file is bound to it; those that are open elsewhere stay limited."""
+        """No new file is bound to its budget; files that are open elsewhere stay limited."""
         async with self._lock:
             await asyncio.to_thread(self._remove_budget, make_budget_name(target.pod_uid, target.container))
 
@@ -113,7 +113,7 @@ class KmodBackEnd(BackEnd):
         )
 
     def list_usage_totals(self) -> Mapping[tuple[str, str, str], UsageTotals]:
-        """Of pods with several containers those that the hook made no instance of count together, without a name."""
+        """Totals by pod uid, container and card. Containers without an instance of their own count together, without a name."""
         found: dict[tuple[str, str, str], UsageTotals] = {}
         for budget, desired in self._snapshot.budgets:
             for minor, card in sorted(budget.cards.items()):
@@ -125,7 +125,7 @@ class KmodBackEnd(BackEnd):
         return found
 
     def count_processes(self) -> Mapping[tuple[str, str], int]:
-        """Processes that hold something."""
+        """The processes that hold memory, by pod uid and container name."""
         found: Counter[tuple[str, str]] = Counter()
         for budget, desired in self._snapshot.budgets:
             found[desired.pod_uid, desired.reported_container] += len({each.pid for each in budget.processes})
@@ -155,12 +155,12 @@ class KmodBackEnd(BackEnd):
         return self._cgroups.version == CGROUP_V2
 
     def _read_inputs(self) -> Mapping[str, DesiredLimit]:
-        """What a thread may not look at: the agent's own, which changes."""
+        """Read what a worker thread must not read, because the agent may change it meanwhile."""
         self._minor_by_uuid = dict(self._context.get_minors())
         return {each.budget_name: each for each in self._workload.list_desired()}
 
     def _reserve_budgets(self) -> None:
-        """Folders for all cards, and as many instances as a card can have, unless an operator set another number."""
+        """Create folders for all cards, with as many instances as a card can have, unless an operator set another number."""
         minors = sorted({*self._minor_by_uuid.values()})
         if minors:
             self._client.add_cards(minors)
@@ -206,7 +206,7 @@ class KmodBackEnd(BackEnd):
                 self._attempt(name, partial(self._remove_budget, name))
 
     def _reconcile_unknown(self) -> str:
-        """Why containers that the module was not told of are not treated as the setting says; empty when they are."""
+        """Apply `kmod.unknown`. Returns why the setting cannot be applied; empty when it is."""
         try:
             self._unknown.reconcile(self._client.list_budgets(), {*self._minor_by_uuid.values()})
         except LimitError as error:
@@ -214,7 +214,7 @@ class KmodBackEnd(BackEnd):
         return ""
 
     def _attempt(self, name: str, action: Callable[[], None]) -> None:
-        """One that fails stops no other, and is logged once."""
+        """Run the action; a failure is logged once and does not stop the others."""
         try:
             action()
         except LimitError as error:
@@ -231,7 +231,7 @@ class KmodBackEnd(BackEnd):
                 log.info("budget resized budget=%s card=%s bytes=%s", listed.name, minor, size_bytes)
 
     def _restore_budget(self, desired: DesiredLimit) -> None:
-        """For a target that runs and that the module does not know."""
+        """Add the budget of a running target that the module does not know."""
         folder = desired.find_cgroup()
         if folder is None or not desired.limits_mib:
             return
@@ -268,7 +268,7 @@ class KmodBackEnd(BackEnd):
         return Applied(AppliedState.IN_FORCE, "the kernel module")
 
     def _is_held_as_pod(self, target: LimitTarget, desired: Mapping[str, DesiredLimit]) -> bool:
-        """A second instance would hold nothing more, and a card has only so many."""
+        """Whether the pod's budget covers the container: a second instance would add nothing, and a card has few of them."""
         pod = desired.get(target.pod_uid)
         if pod is None or pod.container or pod.reported_container != target.container or not self._is_unified:
             return False
@@ -307,7 +307,7 @@ class KmodBackEnd(BackEnd):
         return found
 
     def _find_card_uuid(self, minor: int, desired: DesiredLimit) -> str:
-        """The card that is meant; its number where none is known."""
+        """The card's uuid; its minor if no such card is known."""
         meant = [
             uuid
             for uuid in (*desired.limits_mib, *sorted(self._minor_by_uuid))
@@ -325,7 +325,7 @@ def _add_totals(before: UsageTotals | None, more: UsageTotals) -> UsageTotals:
 
 
 def _find_desired(name: str, *known: Mapping[str, DesiredLimit]) -> DesiredLimit:
-    """As it is desired now, or was before: files may outlive their pod."""
+    """The limit of this name that is desired now, or was earlier: files may outlive their pod."""
     uid, _, container = name.partition(".")
     found = (each[name] for each in known if name in each)
     return next(found, DesiredLimit(uid, {}, lambda: None, container, container))

@@ -1,8 +1,8 @@
 """Names the owner of a budget to the module: on cgroup v2 a cgroup by its id, on v1 the PID namespace of a container's first process.
 
-Both are looked up in the container's cgroup folder, which the runtime named. A process number from elsewhere
-is trusted only if that process is in that folder: it is the same process for the module, because an agent that names
-processes to it runs in the initial PID namespace (`preflight.py`).
+Both are looked up in the container's cgroup folder, which the runtime named. A pid from elsewhere is trusted only if that
+process is in that folder. The module understands the same pid, because an agent that names pids to it runs in the initial PID
+namespace (`preflight.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _INITIAL_PIDS = "pid:[4026531836]"
 
 
 def read_cgroup_id(folder: Path) -> CgroupId:
-    """Raises `LimitError` when the folder is gone."""
+    """The id of a cgroup. Raises `LimitError` when its folder is gone."""
     try:
         return CgroupId(folder.stat().st_ino)
     except OSError as error:
@@ -27,9 +27,9 @@ def read_cgroup_id(folder: Path) -> CgroupId:
 
 
 def find_pid_namespace(folder: Path, pid: int = 0, proc: Path = PROC) -> PidNamespace:
-    """Of the container in this cgroup: that of `pid`, or of its first process where none is said.
+    """The PID namespace of the container in this cgroup: that of `pid` or, if 0, of its first process.
 
-    Raises `LimitError` for a container that has none of its own, since it could not be told from others.
+    Raises `LimitError` for a container without its own PID namespace, since it could not be told from others.
     """
     there = sorted(_list_pids(folder))
     if not there:
@@ -50,7 +50,7 @@ def find_pid_namespace(folder: Path, pid: int = 0, proc: Path = PROC) -> PidName
 
 
 def is_initial_pid_namespace(proc: Path = PROC) -> bool:
-    """Whether process numbers here are those of the node's own kernel."""
+    """Whether this process is in the node's initial PID namespace, so that pids mean the same to the kernel."""
     return str((proc / "self/ns/pid").readlink()) == _INITIAL_PIDS
 
 
@@ -59,11 +59,11 @@ def _list_pids(folder: Path) -> Iterator[int]:
         try:
             yield from map(int, (path / "cgroup.procs").read_text().split())
         except OSError:
-            continue  # cgroups go while they are looked at
+            continue  # the cgroup has just disappeared
 
 
 def _read_namespace_pids(pid: int, proc: Path) -> list[int]:
-    """The numbers of a process, in the namespaces from this one inwards; nothing of one that is gone."""
+    """The pids of a process in each PID namespace from this one inwards; empty if it is gone."""
     try:
         text = (proc / str(pid) / "status").read_text(errors="replace")
     except OSError:

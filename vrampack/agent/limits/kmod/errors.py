@@ -1,4 +1,4 @@
-"""What the module answers with."""
+"""The error of the kernel module."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from vrampack.agent.limits.errors import LimitError
 
 
 class ModuleError(LimitError):
-    """The module refused, or says what is not understood; the text names the field and what to do."""
+    """The module refused, or wrote something that cannot be parsed; the text names the field and what to do."""

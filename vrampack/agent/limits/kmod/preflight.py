@@ -1,4 +1,4 @@
-"""Finds what is missing to hold limits by the kernel module: when an agent starts, and at every later check.
+"""Finds what is missing to enforce limits with the kernel module: when an agent starts, and at every later check.
 
 A module that is loaded but detached, or attached to another driver, is no reason to choose a weaker back end: an operator is
 replacing the driver. Then `kmod` is chosen, and keeps the node from offering cards until everything works.
@@ -19,7 +19,7 @@ CAP_SYS_ADMIN = 21
 
 
 def find_preflight_problem(client: KmodClient, *, cgroup_version: int, proc: Path = PROC) -> str:
-    """Everything that an agent here lacks, in one sentence; empty when nothing is, or what passes."""
+    """Everything that an agent here lacks, in one sentence; empty when nothing is missing, or only temporarily."""
     lacks = list(_list_missing(cgroup_version, proc))
     try:
         state = client.read_state()
@@ -29,7 +29,7 @@ def find_preflight_problem(client: KmodClient, *, cgroup_version: int, proc: Pat
         if not lacks:
             client.check_writable()
     except ModuleError as error:
-        found = lacks or [str(error)]  # what is lacking is why it cannot be read
+        found = lacks or [str(error)]  # what is missing explains why the state cannot be read
     return "; ".join(found)
 
 

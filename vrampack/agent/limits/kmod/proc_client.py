@@ -1,10 +1,10 @@
-"""The only access to /proc/cgpu_km: what the module reports, typed, and its commands, with a sentence for each refusal.
+"""The only access to /proc/cgpu_km: the module's reports as values, and its commands, with a sentence for each refusal.
 
     state     attached, driver, layout, uvm, files        inst_ctl  reads: instances, cards, processes
     version   of the module                                         writes: add, remove, cards, detach, attach
     N/max_inst, N/NAME/memsize                            docs/kmod.md has the syntax
 
-Everything here blocks, mostly for microseconds: `detach` waits for opens that are under way.
+Everything here blocks, mostly for microseconds; `detach` waits for opens that are under way.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vrampack.agent.limits.kmod.proc_files import PROC_FOLDER, ModuleFiles, Proc
 
 CONTROL_FILE = "inst_ctl"
 MAX_COMMAND_BYTES = 4095
-"""As much as the module takes in one write."""
+"""The most that the module accepts in one write."""
 NOT_LOADED = f"{PROC_FOLDER} is not there: load the kernel module, modprobe vrampack"
 DETACHED = "the kernel module is detached from the driver: vrampack limits attach"
 UNGUARDED = "the kernel module cannot refuse managed memory (uvm: unguarded): is it made for this driver? docs/kmod.md"
@@ -31,7 +31,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,126}")
 
 @dataclass(frozen=True, slots=True)
 class CgroupId:
-    """Of cgroup v2: the inode of its folder."""
+    """A cgroup v2 by the inode of its folder."""
 
     number: int
 
@@ -41,7 +41,7 @@ class CgroupId:
 
 @dataclass(frozen=True, slots=True)
 class PidNamespace:
-    """That of this process, whose number is of the initial PID namespace."""
+    """The PID namespace of this process; the pid is in the initial PID namespace."""
 
     pid: int
 
@@ -64,42 +64,42 @@ class BudgetCard:
 class BudgetProcess:
     minor: int
     pid: int
-    """Of the initial PID namespace."""
+    """In the initial PID namespace."""
     used_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class KmodBudget:
-    """Whose files are limited together."""
+    """One budget: the files that are limited together."""
 
     name: str
     number: int
     cgroup: int | None
-    """None: it is a PID namespace's."""
+    """None: its owner is a PID namespace."""
     weight: int
     files: int
     is_removed: bool
-    """No new file is bound to it; those that are open stay limited."""
+    """Whether it takes no new files; those that are open stay limited."""
     is_deny: bool = False
-    """For the containers below its cgroup that the module was not told of."""
+    """Whether it is for the containers below its cgroup that the module was not told of."""
     cards: Mapping[int, BudgetCard] = field(default_factory=dict)
     """By N of /dev/nvidiaN."""
     processes: tuple[BudgetProcess, ...] = ()
 
     @property
     def limit_bytes_by_minor(self) -> dict[int, int]:
-        """Bytes by minor of the cards that it may use."""
+        """The limit in bytes, by minor, on each card that it may use."""
         return {minor: card.limit_bytes for minor, card in self.cards.items() if card.limit_bytes}
 
 
 class KmodClient:
-    """What the module offers. Everything but `state` raises `ModuleError`, also where the module is not there."""
+    """The module's interface. Every method may raise `ModuleError`; all but `read_state` do if the module is not loaded."""
 
     def __init__(self, files: ModuleFiles | None = None) -> None:
         self._files = files or ProcfsModuleFiles()
 
     def read_state(self) -> ModuleState | None:
-        """None where the module is not loaded. Raises `ModuleError` when it cannot be read."""
+        """The module's state; None if it is not loaded. Raises `ModuleError` when the state cannot be read."""
         try:
             text, version = self._files.read_file("state"), self._files.read_file("version").strip()
         except FileNotFoundError:
@@ -122,35 +122,35 @@ class KmodClient:
             raise ModuleError(_describe_unknown_text("state", text)) from error
 
     def list_budgets(self) -> tuple[KmodBudget, ...]:
-        """In the module's order."""
+        """All budgets, in the module's order."""
         return tuple(_parse_budgets(self._read(CONTROL_FILE)))
 
     def add_budget(self, name: str, owner: BudgetOwner, limits: Mapping[int, int], *, weight: int = 1) -> None:
-        """Limit the files that these processes open from now on; bytes by minor. A name that exists becomes this."""
+        """Limit the files that the owner's processes open from now on, in bytes by minor. Replaces a budget of this name."""
         cards = " ".join(f"{minor}={size_bytes}" for minor, size_bytes in sorted(limits.items()))
         more = f" weight={weight}" if weight != 1 else ""
         self._write_command(f"add {_check_name(name)} {owner} {cards}{more}")
 
     def deny_unknown(self, name: str, cgroup: CgroupId, minors: Iterable[int]) -> None:
-        """No memory of any card for containers below this cgroup that the module was not told of."""
+        """Deny memory of these cards to containers below this cgroup that the module was not told of."""
         self._write_command(f"deny {_check_name(name)} {cgroup} {' '.join(map(str, sorted(minors)))}")
 
     def remove_budget(self, name: str) -> None:
         self._write_command(f"remove {_check_name(name)}")
 
     def add_cards(self, minors: Iterable[int]) -> None:
-        """Make folders for these cards."""
+        """Create folders for these cards."""
         self._write_command(f"cards {' '.join(map(str, sorted(minors)))}")
 
     def detach(self) -> None:
-        """Give the driver its device back; files that are open stay limited."""
+        """Detach from the driver; files that are open stay limited."""
         self._write_command("detach")
 
     def attach(self) -> None:
         self._write_command("attach")
 
     def resize_budget(self, minor: int, name: str, size_bytes: int) -> None:
-        """From the next allocation on."""
+        """Change a limit, from the next allocation on."""
         self._write(f"{minor}/{_check_name(name)}/memsize", str(size_bytes))
 
     def read_max_budgets(self, minor: int) -> int:
@@ -164,7 +164,7 @@ class KmodClient:
         self._write(f"{minor}/max_inst", str(max_budgets))
 
     def check_writable(self) -> None:
-        """Raises where a profile of the node, or somebody else's root, forbids to command."""
+        """Raises when a security profile of the node, or a root of another user namespace, forbids commands."""
         try:
             self._files.check_writable(CONTROL_FILE)
         except OSError as error:
@@ -219,11 +219,11 @@ def _check_name(name: str) -> str:
 
 
 def _parse_budgets(text: str) -> Iterator[KmodBudget]:
-    """One after the other, each with the lines below it."""
+    """Parse `inst_ctl`: each budget has the lines below it."""
     found: KmodBudget | None = None
     for line in text.splitlines():
         if line.partition(" ")[0] not in _KINDS:
-            continue  # a newer module's
+            continue  # written by a newer module
         try:
             made = _parse_line(found, line)
         except (KeyError, ValueError, IndexError) as error:
@@ -236,7 +236,7 @@ def _parse_budgets(text: str) -> Iterator[KmodBudget]:
 
 
 def _parse_line(found: KmodBudget | None, line: str) -> KmodBudget:
-    """Another instance, or the one above with what this line says of it."""
+    """A new instance, or the one above with what this line adds."""
     kind, name, *words = line.split(" ")
     if kind == "instance":
         return _parse_budget(name, dict(word.split("=", 1) for word in words))

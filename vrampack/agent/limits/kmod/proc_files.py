@@ -1,4 +1,4 @@
-"""The files of /proc/cgpu_km, as text: one command is one write(2). Calls last microseconds, `detach` longer."""
+"""The files of /proc/cgpu_km, as text: one command is one write(2). Calls take microseconds, `detach` longer."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ PROC_FOLDER = Path("/proc/cgpu_km")
 
 
 class ModuleFiles(Protocol):
-    """A folder of the kernel's. All raise `OSError`."""
+    """The module's folder in /proc. All methods raise `OSError`."""
 
     def read_file(self, file_name: str) -> str: ...
     def write_file(self, file_name: str, text: str) -> None: ...
     def check_writable(self, file_name: str) -> None:
-        """For writing, without doing it: profiles of the node may forbid what capabilities allow."""
+        """Open the file for writing, without writing: the node's profiles may forbid what capabilities allow."""
 
 
 class ProcfsModuleFiles:
-    """The real one."""
+    """The real folder."""
 
     def __init__(self, folder: Path = PROC_FOLDER) -> None:
         self._folder = folder

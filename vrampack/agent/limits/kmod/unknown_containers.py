@@ -16,11 +16,11 @@ from vrampack.agent.limits.kmod.proc_client import CgroupId, KmodBudget, KmodCli
 from vrampack.agent.settings import KmodSettings
 
 PREFIX = "unknown-"
-"""Of the instances that are made here, followed by the cgroup's id. Others of `deny` were made by people, and stay."""
+"""The name prefix of the instances made here, before the cgroup's id. People made the other `deny` instances, which stay."""
 
 
 class UnknownContainers:
-    """What the module does with them is made what the setting says, again after each restart of either."""
+    """Makes the module treat them as the setting says, also after a restart of the module or the agent."""
 
     def __init__(self, client: KmodClient, cgroups: CgroupTree, settings: KmodSettings) -> None:
         self._client = client
@@ -28,7 +28,7 @@ class UnknownContainers:
         self._settings = settings
 
     def reconcile(self, listed: Iterable[KmodBudget], minors: Collection[int]) -> None:
-        """`minors`: of all cards; nothing is done before they are known. Raises `LimitError` where the setting cannot be held."""
+        """`minors`: of all cards; does nothing before they are known. Raises `LimitError` if the setting cannot be enforced."""
         denied = {each.cgroup: each for each in listed if each.is_deny and not each.is_removed}
         if not minors:
             return

@@ -1,10 +1,10 @@
 """`native`: the NVIDIA driver (615 and newer, cgroup v2, no MIG) enforces the limit of a container's own cgroup.
 
 It must be that cgroup and no other: a limit on the pod's may not reach its containers (a new leaf of the kernel's dmem
-controller starts at `max`). So nothing can be done before the container's cgroup exists, and memory taken before is not
-charged: the only right moment is after its creation and before its first process. Two parties can be there then.
+controller starts at `max`). So nothing can be done before the container's cgroup exists, and memory taken before the limit is
+not charged: the only right moment is after its creation and before its first process. Two programs can act then:
 
-* `NativeByToolkit`: NVIDIA's container toolkit, of our environment variable. Nothing is left for us to do.
+* `NativeByToolkit`: NVIDIA's container toolkit, by our environment variable. The agent has nothing left to do.
 * `NativeByHook`: our createRuntime hook asks the agent (`hook_server.py`), and the agent tells the driver.
 
 The driver drops a limit with its cgroup. Only a hard limit is set: a soft one would have to be zeroed before its cgroup
@@ -33,14 +33,14 @@ SURVIVES = "restarts of the agent and the kubelet; it goes with the container's 
 
 
 class LimitSetter(Protocol):
-    """What is needed of the driver."""
+    """The only driver call needed here."""
 
     async def set_limit(self, cgroup_path: str, uuid: str, mib: int, /) -> None:
-        """The hard limit of one cgroup on one card; raises `DriverError` when it is not set."""
+        """Set the hard limit of one cgroup on one card. Raises `DriverError` when it is not set."""
 
 
 class NativeByToolkit(BackEnd):
-    """The toolkit's CDI hook reads NVIDIA_GPU_MEMORY_LIMIT, which admission made of the pod's record."""
+    """The toolkit's CDI hook reads NVIDIA_GPU_MEMORY_LIMIT, which was set from the pod's record."""
 
     traits = Traits(Scope.CONTAINER, "at container start, by the container toolkit", SURVIVES)
     needs_toolkit = True

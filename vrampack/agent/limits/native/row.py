@@ -32,7 +32,7 @@ class NativeRow(BackEndRow):
         return "; ".join(missing)
 
     def build(self, capabilities: NodeCapabilities, context: NodeContext) -> BackEnd:
-        """The toolkit comes before the hook: nothing of ours runs then."""
+        """The toolkit comes before the hook, because then nothing of ours needs to run."""
         meter = UsageMeter(context.driver, context.workload.find_process_owner)
         is_set_by_toolkit = capabilities.toolkit is ToolkitState.READY
         return NativeByToolkit(meter) if is_set_by_toolkit else NativeByHook(context.driver, meter)

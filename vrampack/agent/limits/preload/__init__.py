@@ -2,5 +2,5 @@
 
 The library is `shim/preload`; the messages are in `shim/preload/protocol.h` and `wire.py`. Read `usage_ledger.py` first (what
 each process holds), then `decisions.py` (the answer to a question), then `server.py` (sockets and lives of processes).
-With `journal.py` a restarted agent still knows a process that sends nothing. `row.py` says when it is selected.
+By `journal.py` a restarted agent still knows a process that sends nothing. `row.py` says when it is selected.
 """

@@ -37,12 +37,12 @@ JOURNAL_PATH = Path("/run/vrampack/preload.books")
 MAX_DESCRIPTORS = 65_536
 """More processes than any node has on its cards."""
 JOURNAL_RETRY_SECONDS = 0.1
-"""Between two tries at a file that another agent still writes; it ends within its own 30 s."""
+"""Between two tries to open a file that another agent still writes; that agent ends within its own 30 s."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreloadPaths:
-    """Where things are on the node; a test has them elsewhere."""
+    """Paths on the node; tests use others."""
 
     folder: Path = files.HOST_FOLDER
     shipped: Path = files.SHIPPED_LIBRARY
@@ -50,7 +50,7 @@ class PreloadPaths:
 
 
 class PreloadBackEnd(BackEnd):
-    """The library in the container asks at each allocation; a program that goes past libc is not held. Cooperative."""
+    """The library in the container asks at each allocation. Cooperative: a program that bypasses libc is not limited."""
 
     traits = Traits(Scope.CONTAINER, "at each allocation, by the library in the container; cooperative", SURVIVES)
 
@@ -69,7 +69,7 @@ class PreloadBackEnd(BackEnd):
         self._find_owner = find_owner
         self._rate_limits = rate_limits
         self._container_names: dict[CgroupOwner, str] = {}
-        """As they were when a process asked: the status forgets a container when the next one is made."""
+        """Container names from when a process asked: the pod's status forgets a container when the next one is created."""
         self._journal: Journal | None = None
         self._server: PreloadServer | None = None
         self._ledger = UsageLedger(self._record_holding)
@@ -89,7 +89,7 @@ class PreloadBackEnd(BackEnd):
         return files.list_mounts()
 
     async def start(self) -> None:
-        """Install the files, take the journal over, listen: in this order. Raises `OSError`."""
+        """Install the files, take over the journal, then listen. Raises `OSError`."""
         _raise_descriptor_limit()
         await asyncio.to_thread(files.install_files, self._paths.shipped, self._paths.folder)
         self._journal = await self._open_journal()
@@ -117,11 +117,11 @@ class PreloadBackEnd(BackEnd):
         self._server = self._journal = None
 
     async def apply(self, scope: Scope, target: LimitTarget, limits: Mapping[str, int]) -> Applied:  # noqa: ARG002
-        """The record is looked up at each question, so there is nothing to put anywhere."""
+        """Nothing to do: the record is looked up at each question."""
         return Applied(AppliedState.DEFERRED, "the library in the container asks at each allocation; cooperative")
 
     async def release(self, target: LimitTarget) -> None:
-        """The pod is shown until its processes have ended."""
+        """Nothing to do: the pod is shown until its processes have ended."""
         self.forget_pod(target.pod_uid)
 
     def forget_pod(self, pod_uid: str) -> None:
@@ -140,7 +140,7 @@ class PreloadBackEnd(BackEnd):
         )
 
     def list_usage_totals(self) -> Mapping[tuple[str, str, str], UsageTotals]:
-        """By pod uid, container name and card; several containers of one name, one after the other, are one."""
+        """Totals by pod uid, container name and card; successive containers of one name count as one."""
         found: dict[tuple[str, str, str], UsageTotals] = {}
         for (owner, uuid), tally in self._ledger.list_usage_totals().items():
             key = owner.pod_uid, self._container_names.get(owner, ""), uuid
@@ -162,7 +162,7 @@ class PreloadBackEnd(BackEnd):
 
     @property
     def process_count(self) -> int:
-        """Processes that are connected now, of any container."""
+        """The number of connected processes, of any container."""
         return sum(self._server.count_connections().values()) if self._server is not None else 0
 
     def list_processes(self) -> tuple[ProcessUsage, ...]:
@@ -191,7 +191,7 @@ class PreloadBackEnd(BackEnd):
         return {uuid: mib << 20 for uuid, mib in named.limits_mib.items()}
 
     async def _open_journal(self) -> Journal:
-        """The books, as soon as the agent before this one has let go of them."""
+        """Open the journal as soon as the previous agent has released it."""
         self._paths.journal.parent.mkdir(parents=True, exist_ok=True)
         is_said = False
         while True:
@@ -205,7 +205,7 @@ class PreloadBackEnd(BackEnd):
 
 
 def _raise_descriptor_limit() -> None:
-    """A descriptor for each process: the usual soft limit of 1,024 is a few containers' worth."""
+    """Each process needs a descriptor, and the usual soft limit of 1,024 suffices for a few containers only."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(MAX_DESCRIPTORS, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -1,4 +1,4 @@
-"""Decides a process's question: finds its container and card and the current limit, and asks the usage ledger.
+"""Decides the questions of processes: finds the container, the card and the current limit, and asks the usage ledger.
 
 Everything that may change (limits, cards, the driver) is looked up at each question. No socket, no clock.
 """
@@ -51,9 +51,9 @@ class AllocationDecisions:
         *,
         is_memory_returning: bool = False,
     ) -> LibraryAnswer | Unresolved:
-        """The answer, or `LATER` or `LEAVING` when it should be asked again soon.
+        """The answer, or `NAME_PENDING` or `MEMORY_RETURNING` when the question should be decided again soon.
 
-        `is_somebody_leaving`: memory of this container is about to come back, so nothing is refused for want of it yet.
+        `is_memory_returning`: the container is about to get memory back, so no question is refused for lack of it yet.
         """
         limits = self._find_limits(owner)
         if limits is Unresolved.NAME_PENDING:
@@ -101,7 +101,7 @@ class AllocationDecisions:
         if not self._ledger.has_process(process):  # its HELLO came before its pod was known, and was refused
             self._ledger.set_holdings(process, owner, {})
         verdict = LibraryVerdict.YES
-        # Who only looks may have given back meanwhile, and says so by its figure.
+        # A process that only looks may have freed memory meanwhile, which its figure shows.
         if question.kind in (MessageKind.GIVE, MessageKind.LOOK):
             self._ledger.uncharge(process, (uuid, holding.minor), holding.held_bytes)
         if question.kind is MessageKind.HOLD and not self._try_charge(process, uuid, holding, limits):
@@ -109,7 +109,7 @@ class AllocationDecisions:
         return self._build_answer(owner, question, verdict, card_and_limits)
 
     def _has_room(self, process: ProcessKey, uuid: str, question: LibraryQuestion, limits: LimitsByCard) -> bool:
-        """Whether what is asked for, if anything is, can be had at once."""
+        """Whether the question asks for no memory, or for an amount that is available now."""
         (holding,) = question.holdings
         return (
             question.kind is not MessageKind.HOLD
@@ -151,7 +151,7 @@ class AllocationDecisions:
         return self._driver_version() if question.kind is MessageKind.HELLO else ""
 
     def _find_card(self, minor: int, limits: Iterable[str]) -> str | None:
-        """The one card of the container that is meant; None when it is none of them, or may be several."""
+        """The container's card with this minor; None when it is none of them, or may be several."""
         minors = self._get_minors()
         meant = [uuid for uuid in limits if minor in (ONLY_CARD, minors.get(uuid))]
         return meant[0] if len(meant) == 1 else None

@@ -1,15 +1,15 @@
-"""What can go wrong between the library, the agent and its file."""
+"""Errors of the library's protocol and of the journal."""
 
 from __future__ import annotations
 
 
 class LibraryProtocolError(ValueError):
-    """A message that is none of the protocol's. It is ignored and its connection is closed."""
+    """A message that violates the protocol. It is ignored and its connection is closed."""
 
     def __init__(self, text: str, *, sequence: int = 0) -> None:
         super().__init__(text)
         self.sequence = sequence
-        """What the answer carries back, as far as it could be read."""
+        """The number that the answer must repeat, if it could be read."""
 
 
 class JournalLockedError(Exception):

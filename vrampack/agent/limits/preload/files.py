@@ -1,6 +1,6 @@
 """The host folder that containers see: the library, the file that names it to the loader, and the agent's socket.
 
-A library is mapped by running programs, so it is never written into: a new one is put beside it and takes its name.
+Running programs have the library mapped, so it is never written into: a new one is written beside it and renamed over it.
 `/etc/ld.so.preload` of a container is a mount of our file; a container that has it mounted keeps the version that it started with.
 """
 
@@ -17,11 +17,11 @@ LOADER_FILE = "ld.so.preload"
 SOCKET_NAME = "agent.sock"
 CONTAINER_LOADER_FILE = "/etc/ld.so.preload"
 SHIPPED_LIBRARY = Path("/opt/vrampack/lib/vrampack") / LIBRARY
-"""In the image."""
+"""The path in the image."""
 
 
 def install_files(shipped: Path, folder: Path) -> None:
-    """Put library and loader file there, unless they are. A library that did not come leaves the one there. Raises `OSError`."""
+    """Install library and loader file, if they differ. Without a shipped library the installed one stays. Raises `OSError`."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o755)
     if shipped.is_file():
@@ -30,7 +30,7 @@ def install_files(shipped: Path, folder: Path) -> None:
 
 
 def list_mounts() -> dict[str, str]:
-    """What a container is shown, all of it read-only: path on the node by path inside."""
+    """The mounts of a container, all read-only: path on the node by path inside."""
     return {str(HOST_FOLDER): str(HOST_FOLDER), CONTAINER_LOADER_FILE: str(HOST_FOLDER / LOADER_FILE)}
 
 

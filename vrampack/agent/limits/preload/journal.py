@@ -1,10 +1,10 @@
-"""One file of fixed-size records: what each process holds, for the next agent. A kill -9 loses none of it.
+"""One file of fixed-size records: what each process holds, for the next agent. It survives a kill -9.
 
     head    256 bytes: magic, format, size of a record, boot id
-    record  256 bytes: held bytes (0: the record is free), pid, check of the rest, start of the process, pod, container, card
+    record  256 bytes: held bytes (0: the record is free), pid, checksum of the rest, start of the process, pod, container, card
 
 It is mapped into memory, so the kernel has a figure as soon as it is stored, and storing it is one aligned
-64-bit move that no kill can cut in two. A new record is written whole while it still counts as free. So a torn record can
+64-bit move that no kill can tear. A new record is written whole while it still counts as free. So a torn record can
 only come from another program that cut or wrote the file: such records are logged and dropped, and so is a file of another format
 or of another boot. It is locked while it is open, so two agents never write one file.
 """
@@ -32,7 +32,7 @@ FORMAT = 1
 HEAD = struct.Struct("<8sII40s200x")
 RECORD = struct.Struct("<QIIQ40s64s112s16x")
 IDENTITY = struct.Struct("<Q40s64s112s")
-"""What is checked, with the pid as the start value."""
+"""What the checksum covers, with the pid as its start value."""
 FIRST_RECORDS = 255
 """64 KiB with the head: more processes than most nodes have on their cards."""
 _WORD = 8
@@ -47,10 +47,10 @@ class JournalEntry:
 
 
 class Journal:
-    """An open file. `entries` is what it said when it was opened."""
+    """An open file. `entries` are its records when it was opened."""
 
     def __init__(self, path: Path, *, boot_id: str) -> None:
-        """Raises `JournalTakenError` while another agent has it, `OSError` when there can be no such file."""
+        """Open or create it. Raises `JournalLockedError` while another agent has it, `OSError` when there can be no such file."""
         self._path = path
         self._boot_id = boot_id.encode()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -69,7 +69,7 @@ class Journal:
         self.entries = tuple(entry for slot, entry in enumerate(found) if entry is not None and slot in taken)
 
     def write_holding(self, process: ProcessKey, owner: CgroupOwner, uuid: str, held_bytes: int) -> bool:
-        """Remember it; False when there is no room to, and then the file says what it said before."""
+        """Store a holding; False when there is no room, and then the file is unchanged."""
         key = process, uuid
         slot = self._slots.get(key)
         if not held_bytes:
@@ -87,7 +87,7 @@ class Journal:
         return True
 
     def close(self) -> None:
-        """Let the next one have it; what it says stays."""
+        """Release it for the next agent; its content stays."""
         self._unmap()
         os.close(self._file)
 
@@ -98,7 +98,7 @@ class Journal:
             raise JournalLockedError(f"{self._path} is another agent's") from error
 
     def _read(self) -> list[JournalEntry | None]:
-        """By place; None for a record that is free or torn."""
+        """The records by position; None for one that is free or torn."""
         content = b"".join(_read_chunks(self._file))
         if not content:
             return []
@@ -128,7 +128,7 @@ class Journal:
         return "" if boot_id.rstrip(b"\0") == self._boot_id else "of another boot"
 
     def _adopt_entries(self, found: list[JournalEntry | None]) -> None:
-        """Free what is not known, write the head: from here on the file is ours and says what `found` says."""
+        """Free all other records and write the head: from here on the file is ours and contains `found`."""
         for slot in range(len(self._words) * _WORD // RECORD.size):
             entry = found[slot] if slot < len(found) else None
             if entry is None or (entry.process, entry.uuid) in self._slots:
@@ -152,7 +152,7 @@ class Journal:
         return True
 
     def _allocate(self, records: int) -> None:
-        """Real room, not a hole: a store into a hole of a full file system kills the process."""
+        """Allocate real blocks, not a hole: a store into a hole of a full file system kills the process."""
         size = HEAD.size + records * RECORD.size
         os.posix_fallocate(self._file, 0, size)
         os.ftruncate(self._file, size)
@@ -176,7 +176,7 @@ def _read_chunks(file: int) -> Iterator[bytes]:
 
 
 def _pack_record(process: ProcessKey, owner: CgroupOwner, uuid: str) -> bytes | None:
-    """A record that is free still; None for names that do not fit into one."""
+    """The bytes of a record, still marked free; None for names that do not fit into one."""
     names = owner.pod_uid.encode(), owner.container_id.encode(), uuid.encode()
     if any(len(name) > room for name, room in zip(names, (40, 64, 112), strict=True)):
         return None

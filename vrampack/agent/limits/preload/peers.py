@@ -1,7 +1,7 @@
-"""Identifies the other end of a connection: its process, and the pod and container whose cgroup that is in.
+"""Identifies the other end of a connection: its process, and the pod and container in whose cgroup it is.
 
-The kernel gives the pid (SO_PEERCRED); everything else is read from /proc by that number, which may belong to another process
-by then. So a pidfd holds the process meanwhile: what was read is trusted only if the process still runs afterwards.
+The kernel gives the pid (SO_PEERCRED); everything else is read from /proc by that pid, which another process may have by then.
+So a pidfd is opened first: what was read is trusted only if its process still runs afterwards.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from vrampack.agent.limits.preload.usage_ledger import ProcessKey
 SO_PEERPIDFD = 77
 """Linux 6.5: the process that connected, even if its number has been reused since."""
 PF_EXITING = 4
-"""Of the flags in /proc/PID/stat: on its way out. The same in every kernel since 2.6."""
+"""A flag in /proc/PID/stat: the process is exiting. The same in every kernel since 2.6."""
 _FLAGS = 6
 _STARTED = 19
-"""The 9th and the 22nd field of /proc/PID/stat, counted behind the program's name, which may have spaces and brackets in it."""
+"""The 9th and the 22nd field of /proc/PID/stat, counted after the program's name, which may contain spaces and brackets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class PeerProcess:
 
 
 def identify_peer(connection: socket.socket, find_owner: FindOwner) -> PeerProcess | None:
-    """None when the process is gone, or is not to be seen from here (the agent runs without `hostPID`)."""
+    """The process of a connection; None when it is gone, or not visible from here (the agent runs without `hostPID`)."""
     pid = unix_listener.read_peer_credentials(connection).pid
     if pid <= 0:
         return None
@@ -63,19 +63,19 @@ def open_pidfd(process: ProcessKey) -> int | None:
 
 
 def read_start_ticks(pid: int, proc: Path = Path("/proc")) -> int | None:
-    """When the process started, in ticks since boot; None when there is none."""
+    """When the process started, in ticks since boot; None when there is no such process."""
     fields = _read_stat_fields(pid, proc)
     return None if fields is None else int(fields[_STARTED])
 
 
 def is_ending(process: ProcessKey, proc: Path = Path("/proc")) -> bool:
-    """Whether it has begun to end, or has ended: it runs nothing of its own any more, and its files are being closed."""
+    """Whether it is exiting or has ended: it runs none of its own code any more, and its files are being closed."""
     fields = _read_stat_fields(process.pid, proc)
     return fields is None or int(fields[_STARTED]) != process.started_ticks or bool(int(fields[_FLAGS]) & PF_EXITING)
 
 
 def has_ended(pidfd: int) -> bool:
-    """A zombie has ended: its files are closed."""
+    """Whether the process has ended. A zombie has: its files are closed."""
     return _has_event(pidfd, select.POLLIN)
 
 
@@ -85,7 +85,7 @@ def is_hung_up(connection: socket.socket) -> bool:
 
 
 def read_boot_id(proc: Path = Path("/proc")) -> str:
-    """Another one after each boot."""
+    """An id that changes with each boot."""
     return (proc / "sys/kernel/random/boot_id").read_text().strip()
 
 
@@ -93,12 +93,12 @@ def _get_peer_pidfd(connection: socket.socket, pid: int) -> int | None:
     try:
         return connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
     except OSError as error:
-        # An older kernel: that the connection still stands says afterwards that it was the right one. Else it is gone.
+        # An older kernel: if the connection is still open afterwards, it was the right process; else that one is gone.
         return _try_open_pidfd(pid) if error.errno == errno.ENOPROTOOPT else None
 
 
 def _read_stat_fields(pid: int, proc: Path) -> list[str] | None:
-    """Of /proc/PID/stat, those behind the name; None when there is no such process."""
+    """The fields of /proc/PID/stat after the name; None when there is no such process."""
     try:
         text = (proc / str(pid) / "stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Limits how fast each container may ask: each has a token bucket, which fills with time. Questions are delayed, never refused."""
+"""Limits how fast each container may ask, by a token bucket for each. Questions are delayed, never refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class _TokenBucket:
 
 
 class RateLimiter:
-    """One bucket for each key. A full one is forgotten: it is as good as new."""
+    """One bucket for each key. A full one is dropped: it equals a new one."""
 
     def __init__(self, *, per_second: float, capacity: float, clock: Callable[[], float]) -> None:
         self._per_second = per_second
@@ -22,13 +22,13 @@ class RateLimiter:
         self._buckets: dict[Hashable, _TokenBucket] = {}
 
     def take_tokens(self, key: Hashable, tokens: float = 1.0) -> float:
-        """Take them, and say how many seconds to wait before the next: 0 unless the bucket is overdrawn."""
+        """Take tokens. Returns how many seconds to wait before taking more: 0 unless the bucket is overdrawn."""
         bucket = self._refill(key)
         bucket.tokens = max(bucket.tokens - tokens, -self._capacity)  # an overdraft is at most one bucketful
         return max(0.0, -bucket.tokens / self._per_second)
 
     def forget_key(self, key: Hashable) -> None:
-        """The last connection of this key is gone; its overdraft is remembered until it is paid."""
+        """The last connection of this key is gone; the bucket is dropped, but an overdraft stays until it is paid off."""
         if self._refill(key).tokens >= self._capacity:
             del self._buckets[key]
 

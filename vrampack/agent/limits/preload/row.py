@@ -40,7 +40,7 @@ class PreloadRow(BackEndRow):
         return self._build(context, context.workload.resolve_container)
 
     def build_for_leftovers(self, context: NodeContext) -> PreloadBackEnd | None:
-        """A container that was made with the library asks for as long as it runs, and silence would stop it."""
+        """A container that was created with the library asks as long as it runs, and silence would stop it."""
         if not (self._paths.folder / files.LIBRARY).exists():
             return None
         return self._build(context, context.workload.resolve_leftover)

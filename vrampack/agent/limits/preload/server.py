@@ -1,12 +1,12 @@
-"""The socket that the library asks, one connection for each process: its life is the process's, its end gives back.
+"""The socket that the library asks, one connection for each process; when the connection ends, the process's memory is uncharged.
 
-    connect --(who? pid, cgroup)--> HELLO --> HOLD, GIVE, LOOK ... --> end of connection: what it held comes back
+    connect --(who? pid, cgroup)--> HELLO --> HOLD, GIVE, LOOK ... --> end of connection: what it held is uncharged
                                       |  the agent dies, or hangs up on what it does not understand
                                       v
-                          known and not connected: the process is watched, its end gives back, its next HELLO counts
+                          known and not connected: the process is watched until it ends, or says HELLO again
 
 A container that asks too fast is read later, never refused for it, and delays no other container: every turn of the loop
-reads a few messages of each connection. A question that cannot be answered yet waits with its own connection only.
+reads a few messages of each connection. A question that cannot be answered yet delays only its own connection.
 """
 
 from __future__ import annotations
@@ -45,33 +45,33 @@ log = logging.getLogger(__name__)
 BATCH_SIZE = 8
 """Messages of one connection, or new connections, in one turn of the loop: some 0.3 ms."""
 EXIT_POLL_SECONDS = 0.005
-"""Between two looks whether a process has ended: most take less than a millisecond, one with much memory of a card longer."""
+"""How often to check whether a process has ended: most take less than a millisecond, one with much card memory longer."""
 NAME_POLL_SECONDS = 0.1
-"""Between two looks for a container's name, which is kubelet's to report."""
+"""How often to check for a container's name, which kubelet reports."""
 ACCEPT_PAUSE_SECONDS = 1.0
 """How long new connections wait when no descriptor is left."""
 
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """What one container may do. Measured: a message costs the agent some 20 us, a connection some 150."""
+    """What one container may do. Measured: a message costs the agent about 20 us, a connection about 150."""
 
     messages_per_second: float = 5000
     burst: float = 5000
     connection_cost: float = 5
     """In messages."""
     max_connections: int = 1024
-    """Processes of one container that are connected at once."""
+    """The most processes of one container that are connected at once."""
     name_timeout_seconds: float = 15.0
-    """How long a question waits for the pod's status; kubelet reports a container within a few seconds. Or for memory that
-    a process of its container has while it ends."""
+    """How long a question waits for the pod's status, in which kubelet reports a container within a few seconds, or for the
+    memory of a process of its container that is ending."""
 
 
 ReadPause: TypeAlias = asyncio.TimerHandle | None
 
 
 class LibraryConnection:
-    """One process that is connected."""
+    """The connection of one process."""
 
     __slots__ = ("deadline", "has_greeted", "open", "owner", "paused", "process", "socket")
 
@@ -82,9 +82,9 @@ class LibraryConnection:
         self.has_greeted = False
         self.open = True
         self.paused: ReadPause = None
-        """Set while it is not read."""
+        """Set while reading is paused."""
         self.deadline: float | None = None
-        """Until when its questions may wait for a name; None while none has to."""
+        """Until when its questions may wait for a name; None while none waits."""
 
 
 class PreloadServer:
@@ -112,16 +112,16 @@ class PreloadServer:
         self._connections: dict[ProcessKey, LibraryConnection] = {}
         self._connection_counts: Counter[CgroupOwner | None] = Counter()
         self._pidfds: dict[ProcessKey, int] = {}
-        """Who is known and not connected, with the descriptor that says its end."""
+        """Known processes without a connection, with the pidfd that reports their end."""
         self._exiting: dict[ProcessKey, CgroupOwner | None] = {}
-        """Of those, who has begun to end."""
+        """Those of them that have begun to end."""
 
     def count_connections(self) -> Counter[CgroupOwner | None]:
-        """Processes by container."""
+        """The number of connected processes by container."""
         return +self._connection_counts
 
     def start(self, known_processes: Iterable[ProcessKey] = ()) -> None:
-        """Watch those who are known from before, listen, then take over the socket's name."""
+        """Watch the processes known from before, listen, then take over the socket's name."""
         for process in known_processes:
             self._watch_exit(process)
         self._listening = self._listener.bind_socket(socket.SOCK_SEQPACKET, mode=0o666)
@@ -130,7 +130,7 @@ class PreloadServer:
         self._loop.add_reader(self._listening, self._accept_connections)
 
     def stop(self) -> None:
-        """Give nothing back: who holds something holds it on, and says so to the next agent."""
+        """Stop without uncharging anything: processes keep what they hold, and tell the next agent about it."""
         if self._listening is not None:
             self._loop.remove_reader(self._listening)
             self._listening.close()
@@ -170,7 +170,7 @@ class PreloadServer:
             return
         connection = LibraryConnection(connected, peer)
         former = self._connections.get(peer.process)
-        if former is not None:  # it starts over: its next HELLO says what it holds
+        if former is not None:  # the process reconnects: its next HELLO says what it holds
             self._close_connection(former)
         self._unwatch_exit(peer.process)
         self._connections[peer.process] = connection
@@ -206,7 +206,7 @@ class PreloadServer:
         self._throttle(connection, 1)
 
     def _answer_or_wait(self, connection: LibraryConnection, question: LibraryQuestion) -> None:
-        """Answer it, or let its connection wait until that can be done."""
+        """Answer the question, or let its connection wait until it can be answered."""
         is_hopeful = connection.owner in self._exiting.values() and not self._was_past_deadline(connection)
         answer = self._decisions.decide(connection.process, connection.owner, question, is_memory_returning=is_hopeful)
         if not isinstance(answer, Unresolved):
@@ -222,7 +222,7 @@ class PreloadServer:
             self._pause_reading(connection, seconds, lambda: self._answer_or_wait(connection, question))
 
     def _is_past_deadline(self, connection: LibraryConnection) -> bool:
-        """Whether its questions waited long enough, this one or those before."""
+        """Whether its questions, this one included, have waited long enough."""
         if connection.deadline is None:
             connection.deadline = self._loop.time() + self._rate_limits.name_timeout_seconds
         return self._was_past_deadline(connection)
@@ -238,7 +238,7 @@ class PreloadServer:
     def _send_answer(self, connection: LibraryConnection, answer: LibraryAnswer) -> None:
         try:
             connection.socket.send(write_answer(answer))
-        except OSError as error:  # gone, which its next read says too; or it does not listen
+        except OSError as error:  # it is gone, as its next read will show; or it does not read
             log.debug("answer not sent pid=%s error=%s", connection.process.pid, error)
 
     def _throttle(self, connection: LibraryConnection, cost: float) -> None:
@@ -247,7 +247,7 @@ class PreloadServer:
             self._pause_reading(connection, seconds, lambda: None)
 
     def _pause_reading(self, connection: LibraryConnection, seconds: float, then: Callable[[], None]) -> None:
-        """Do not read it for so long; then do that, and read on unless it paused again."""
+        """Stop reading for this long; then call `then`, and read on unless that paused it again."""
         if connection.paused is None:
             self._loop.remove_reader(connection.socket)
 
@@ -259,10 +259,10 @@ class PreloadServer:
         connection.paused = self._loop.call_later(seconds, go_on)
 
     def _on_disconnect(self, connection: LibraryConnection) -> None:
-        """The process closed it, mostly by ending: what it held comes back. Without a HELLO that was not said on this one.
+        """The process closed its connection, mostly by ending: uncharge what it held, if it said HELLO on this connection.
 
-        The kernel closes what a dying process opened last first: this connection before the driver's files. Until it has
-        ended, what it holds may not be given to another.
+        A dying process may lose this connection before the driver's files. Until it has ended, what it holds must not be
+        given to another.
         """
         self._close_connection(connection)
         if not connection.has_greeted:
@@ -275,7 +275,7 @@ class PreloadServer:
             self._ledger.remove_process(connection.process)
 
     def _disconnect(self, connection: LibraryConnection) -> None:
-        """We close it: the process lives, and holds what it holds."""
+        """Close the connection ourselves: the process lives on, and keeps what it holds."""
         self._close_connection(connection)
         self._watch_exit(connection.process)
 
@@ -294,7 +294,7 @@ class PreloadServer:
             self._rate_limiter.forget_key(connection.owner)
 
     def _watch_exit(self, process: ProcessKey) -> None:
-        """Take back what it holds when it ends. One that holds nothing needs no watching."""
+        """Uncharge what it holds when it ends. A process that holds nothing is not watched."""
         if not self._ledger.is_holding(process):
             self._ledger.remove_process(process)
             return

@@ -1,15 +1,15 @@
 """What every process of every container holds of every card. No file, no network, no clock, no await.
 
-    HELLO   what is said is so, even above the limit: the process holds it already
+    HELLO   accepted as it is, even above the limit: the process holds it already
     HOLD    more: only up to the limit of the container on that card, over all its processes; less: always
     GIVE    less, and never more
-    ended   all of it comes back
+    ended   all of it is uncharged
 
-A process may speak of one card by two names: before its library has learnt the card's minor, and after. What it says of
-the one says nothing of the other, so a figure belongs to a `Part`, and a card's is their sum.
+A process may name one card in two ways: before its library has learnt the card's minor, and after. The two figures are
+separate, so each belongs to a `CardPart`, and a card's figure is their sum.
 
-Figures are absolute, so a message that is repeated changes nothing. The limit is handed in with every question: it may
-be another one than a moment ago, and below what is held already; then nothing more is given until enough came back.
+Figures are absolute, so a repeated message changes nothing. The limit comes with every question: it may have changed, even
+to less than what is held; then nothing more is charged until enough was uncharged.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from vrampack.agent.limits.cgroups import CgroupOwner
 
 @dataclass(frozen=True, slots=True, order=True)
 class ProcessKey:
-    """A pid is used again one day; with the time of its start it is not."""
+    """A process. A pid may be reused; together with the start time it is unique."""
 
     pid: int
     started_ticks: int
-    """As the 22nd field of /proc/PID/stat says it."""
+    """The 22nd field of /proc/PID/stat."""
 
 
 CardPart: TypeAlias = tuple[str, int]
-"""A card's uuid, and the name that the process has for it."""
+"""A card's uuid, and the minor by which the process names it."""
 ContainerCard: TypeAlias = tuple[CgroupOwner, str]
 """A container and a card's uuid."""
 RecordHolding: TypeAlias = Callable[[ProcessKey, CgroupOwner, str, int], bool]
-"""Remember that a process of a container holds so much of a card; whether that was possible."""
+"""Stores how many bytes of a card a process of a container holds. Returns whether that was possible."""
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class ProcessHolding:
 
 
 class UsageLedger:
-    """The books of one node. `note` is called before anything is given."""
+    """What all processes of one node hold. `record_holding` is called before anything is charged."""
 
     def __init__(self, record_holding: RecordHolding) -> None:
         self._record_holding = record_holding
@@ -74,10 +74,10 @@ class UsageLedger:
         self._peak: dict[ContainerCard, int] = {}
         self._refused: Counter[ContainerCard] = Counter()
         self._ended_pods: set[str] = set()
-        """Pods that are gone and of which processes are left."""
+        """Pods that are gone but have processes left."""
 
     def set_holdings(self, process: ProcessKey, owner: CgroupOwner, parts: Mapping[CardPart, int]) -> None:
-        """All that this process holds, in bytes. It is no wish: what is not in it is not held any more."""
+        """Set all that this process holds, in bytes, without checking a limit: what is not in `parts` is no longer held."""
         page = self._holdings.get(process)
         if page is not None and page.owner != owner:  # it was moved to another cgroup
             self.remove_process(process)
@@ -86,30 +86,30 @@ class UsageLedger:
             self._set_part(process, page, part, parts.get(part, 0))
 
     def try_charge(self, process: ProcessKey, part: CardPart, wanted_bytes: int, *, limit_bytes: int) -> bool:
-        """Whether it may hold so much from now on, `limit_bytes` of the whole card; a no leaves everything as it was."""
+        """Let it hold `wanted_bytes` if the container then stays within `limit_bytes` of the card; else change nothing."""
         page, (uuid, _) = self._holdings[process], part
         more_bytes = wanted_bytes - page.parts.get(part, 0)
         if not self.has_room(process, part, wanted_bytes, limit_bytes=limit_bytes):
             return self._refuse(page, uuid)
         if not self._record_holding(process, page.owner, uuid, page.held_bytes(uuid) + more_bytes) and more_bytes > 0:
-            return self._refuse(page, uuid)  # what is not remembered could be given twice after a restart
+            return self._refuse(page, uuid)  # an unrecorded charge could be given twice after a restart
         self._count_part(page, part, wanted_bytes)
         return True
 
     def has_room(self, process: ProcessKey, part: CardPart, wanted_bytes: int, *, limit_bytes: int) -> bool:
-        """Whether there is room for it now; always for what is no more than it holds."""
+        """Whether the limit leaves room for it now; always true for no more than it holds."""
         page = self._holdings[process]
         more_bytes = wanted_bytes - page.parts.get(part, 0)
         return more_bytes <= 0 or self.get_used_bytes(page.owner, part[0]) + more_bytes <= limit_bytes
 
     def uncharge(self, process: ProcessKey, part: CardPart, left_bytes: int) -> None:
-        """It holds so much, less than before; a figure that is not less changes nothing."""
+        """It now holds only `left_bytes`; a figure that is not less than before changes nothing."""
         page = self._holdings[process]
         if left_bytes < page.parts.get(part, 0):
             self._set_part(process, page, part, left_bytes)
 
     def remove_process(self, process: ProcessKey) -> None:
-        """Whatever it held came back."""
+        """Uncharge everything that it held."""
         page = self._holdings.pop(process, None)
         if page is None:
             return
@@ -119,7 +119,7 @@ class UsageLedger:
             self.forget_pod(page.owner.pod_uid)
 
     def forget_pod(self, pod_uid: str) -> None:
-        """The pod is gone: peaks and refusals with its last process."""
+        """The pod is gone: forget its peaks and refusals when its last process ends."""
         if any(page.owner.pod_uid == pod_uid for page in self._holdings.values()):
             self._ended_pods.add(pod_uid)
             return
@@ -137,11 +137,11 @@ class UsageLedger:
         return page is not None and bool(page.parts)
 
     def get_used_bytes(self, owner: CgroupOwner, uuid: str) -> int:
-        """By all processes of the container on that card."""
+        """The bytes that all processes of the container hold on that card."""
         return self._used.get((owner, uuid), 0)
 
     def list_usage_totals(self) -> dict[ContainerCard, UsageTotals]:
-        """Every container and card of which something is to be said."""
+        """Totals of every container and card with use, a peak or refusals."""
         places = {*self._used, *self._peak, *self._refused}
         return {
             place: UsageTotals(self._used.get(place, 0), self._peak.get(place, 0), self._refused[place])
@@ -149,7 +149,7 @@ class UsageLedger:
         }
 
     def list_holdings(self) -> Iterator[ProcessHolding]:
-        """Every process and what it holds, in stable order; one without a card is left out."""
+        """What every process holds, in stable order; a process without a card is left out."""
         for process, page in sorted(self._holdings.items()):
             for uuid in sorted({*(card for card, _ in page.parts), *page.refused}):
                 yield ProcessHolding(process, page.owner, uuid, page.held_bytes(uuid), page.refused[uuid])
@@ -160,7 +160,7 @@ class UsageLedger:
         return False
 
     def _set_part(self, process: ProcessKey, holdings: _ProcessHoldings, part: CardPart, part_bytes: int) -> None:
-        """A fact, whether it can be remembered or not."""
+        """Set a figure that is a fact, even if it cannot be recorded."""
         self._count_part(holdings, part, part_bytes)
         self._record_holding(process, holdings.owner, part[0], holdings.held_bytes(part[0]))
 

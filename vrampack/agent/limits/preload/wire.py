@@ -1,7 +1,7 @@
 """The messages of `shim/preload/protocol.h`, packed and read: little endian, one packet each, every figure absolute.
 
-What comes in is written by programs of pods, so it is read strictly: a length, a kind, a count or a padding that is not
-as the header says is a `WireError`, never a guess.
+Programs in pods write the questions, so they are read strictly: a length, kind, count or padding that does not match the
+header is a `LibraryProtocolError`, never a guess.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from vrampack.agent.limits.preload.errors import LibraryProtocolError
 VERSION = 1
 SOCKET_PATH = "/var/lib/vrampack/preload/agent.sock"
 ONLY_CARD = 0xFFFFFFFF
-"""In place of a minor: the one card that the container has."""
+"""Instead of a minor: the only card that the container has."""
 MAX_HOLDINGS = 32
-"""Holdings in one message at most."""
+"""The most holdings in one message."""
 MAX_BYTES = 1 << 50
 """No card has a pebibyte; sums of figures up to here fit an answer's 64 bits."""
 
@@ -48,7 +48,7 @@ class LibraryVerdict(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class CardHolding:
-    """So much of one card, which is named by its minor."""
+    """The bytes that are held of one card, named by its minor."""
 
     minor: int
     held_bytes: int
@@ -59,7 +59,7 @@ class LibraryQuestion:
     kind: MessageKind
     sequence: int
     holdings: tuple[CardHolding, ...]
-    """One; of a HELLO any number."""
+    """Exactly one; a HELLO may have any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class LibraryAnswer:
 
 
 def read_question(packet: bytes) -> LibraryQuestion:
-    """Raises `WireError`."""
+    """Parse a question. Raises `LibraryProtocolError`."""
     if len(packet) < QUESTION.size:
         raise LibraryProtocolError(f"{len(packet)} bytes are no question")
     version, kind, sequence, count, zero = QUESTION.unpack_from(packet)
