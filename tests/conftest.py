@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.control_plane import binaries
 
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Collecting makes a million objects that stay: to look through them again and again is a sixth of its time."""
