@@ -30,7 +30,7 @@ from vrampack.cards.request import CardRequest
 
 
 class TessellateWeights(PolicyWeights):
-    """Chosen on the openb traces and the mixes of the GiB benchmark, never on seeds 2001 to 2010; see docs/packing.md."""
+    """Chosen on the openb traces and the mixes of the GiB benchmark; seeds 2001 to 2010 are held out. See docs/packing.md."""
 
     # Waste is not a weight: the others are priced relative to it.
 

@@ -2,18 +2,18 @@
 
 What a pod holds on a node passes through these states:
 
-                 forget (a definite refusal)
-          .---------------------------------------.
-          v                                       |
+          forget (a definite refusal)
+          .---------------.
+          v               |
         free --assume--> reserved --(no answer)--> reserved, unconfirmed
                             |                         |    '--the pod is seen unbound, at a later version--> free
-                            |   the API shows it bound (confirm)
+                            |   update_pod shows it bound
                             v                         v
                           bound <---------------------'
                             |  deletionTimestamp
                             v
                          terminating: still holds
-                            |  deleted, Succeeded, Failed (release)
+                            |  remove_pod (deleted), or update_pod (Succeeded, Failed)
                             v
                            gone
 

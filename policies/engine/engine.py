@@ -4,7 +4,7 @@
 
 Soft reservations of other pods lower the rank of their nodes, as if they were held already, and refuse no pod.
 
-All caching of the project's decisions is here. Summaries and tables catch up with the ledger, node by node, when they
+All caching of verdicts and scores is here. Summaries and tables catch up with the ledger, node by node, when they
 are next used; `policies.evaluate` gives the same verdicts without a cache: the oracle.
 
 Users decide by their pods what the caches are asked for, so a new request must be cheap and must not push out what others

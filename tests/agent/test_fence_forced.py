@@ -53,7 +53,7 @@ async def test_of_two_pods_on_one_room_one_starts_and_the_other_is_refused_told_
         first, second = put_bound_pod(world, "first", units=8), put_bound_pod(world, "second", units=8)
         await run_pod(world, first)
         message = await start_refused(world, second)
-        text = "card GPU-0 has 15 units, running pods hold 8, and this pod was given 8: it was bound past the ledger"
+        text = "card GPU-0 has 15 units, running pods hold 8, and this pod was given 8: it was bound without the extender's ledger"
         assert f"desc = {text}" in message
         assert count_refusals(world, "overcommitted") == 1
         await world.wait_until(lambda: events(world, "GPUMemoryStartRefused") == [f"container main: {text}"])

@@ -142,7 +142,7 @@ STATIC: dict[str, Mapping[str, Any]] = {
 async def test_a_static_pod_is_refused(fields: Mapping[str, Any]) -> None:
     async with agent_harness() as world:
         message = await start_refused(world, put_bound_pod(world, "p", **fields))
-        assert "a static pod passes no scheduler and gets no card; make it a DaemonSet or a bare pod" in message
+        assert "a static pod is not scheduled and gets no card; make it a DaemonSet or a bare pod" in message
         assert count_refusals(world, "static") == 1
 
 

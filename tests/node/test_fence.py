@@ -89,7 +89,7 @@ def read_refused_pods(node: LiveNode) -> dict[str, str]:
 
 
 def overcommitted(gpu: StubGpu) -> str:
-    return f"card {gpu.uuid} has 15 units, running pods hold 8, and this pod was given 8: it was bound past the ledger"
+    return f"card {gpu.uuid} has 15 units, running pods hold 8, and this pod was given 8: it was bound without the extender's ledger"
 
 
 def test_one_of_two_starts_the_other_is_evicted_and_its_successor_finds_a_card(

@@ -13,7 +13,7 @@ def test_a_static_pod_gets_no_card(node: LiveNode) -> None:
     """It passes neither admission nor a scheduler; kubelet hands it devices, and the fence stands before its start."""
     file = node.add_static_pod("static", a_pod("static", main=4))
     try:
-        node.wait(lambda: "a static pod passes no scheduler" in node.events("static-node"), what="it is told why")
+        node.wait(lambda: "a static pod is not scheduled" in node.events("static-node"), what="it is told why")
         assert list_container_starts(node, "static-node") == []
     finally:
         file.unlink()

@@ -95,7 +95,7 @@ async def test_a_refused_start_leaves_no_spec() -> None:
         await world.start_agent()
         await run_pod(world, put_bound_pod(world, "a", units=12, has_references=False))
         second = put_bound_pod(world, "b", units=12, has_references=False)
-        assert "was bound past the ledger" in await start_refused(world, second)
+        assert "was bound without the extender's ledger" in await start_refused(world, second)
         assert await runtime.resolve(answers_of(world, second).cdi_devices[0].name) is None
 
 

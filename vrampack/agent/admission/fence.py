@@ -1,12 +1,12 @@
 """The last fence: which container may start on which cards. No file, no network, no clock; `device_plugin.py` asks before every start.
 
-    asked --unknown here--> judged --refused--> (kubelet asks again; `admission/rejected_pods.py` ends it)
+    start --unknown here--> evaluated --refused--> (kubelet asks again; `admission/rejected_pods.py` ends it)
       |                        |
-      | passed before          v
-      '-------------------> passed: its pod holds its cards until it is gone from the node (`lingering_pods.py`)
+      | admitted before        v
+      '-------------------> admitted: its pod holds its cards until it is gone from the node (`lingering_pods.py`)
 
-A pod that passed once passes at every later start, however the cards were partitioned since: it runs, and its memory is counted.
-Only pods that passed count, so of two pods that were given the same memory exactly one starts.
+A pod that was admitted once is admitted at every later start, however the cards were partitioned since: it runs, and its
+memory is counted. Only admitted pods count, so of two pods that were given the same memory exactly one starts.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class AdmittedStart:
     is_legacy: bool = False
     """Its device ids are those of a previous plugin, whose answer kubelet repeats."""
     has_id_mismatch: bool = False
-    """kubelet counts it on other cards than it has. Its environment is right; only the bookkeeping of ids is not."""
+    """kubelet's ids belong to other cards than the record. The container's environment is right; only kubelet's count is not."""
 
 
 class Fence:
@@ -74,13 +74,13 @@ class Fence:
         self._node = node
         self._is_class_allowed = is_class_allowed
         self._units_by_pod: dict[str, Counter[str]] = {}
-        """Units by card of every pod that passed, by pod uid."""
+        """Units by card of every admitted pod, by pod uid."""
         self._admitted_starts: dict[DeviceAllocation, AdmittedStart] = {}
         self._lingering_names: dict[str, str] = {}
         """By uid, pods that the API server no longer has and that still hold their units."""
 
     def count_held_units(self) -> Counter[str]:
-        """Units by card, of all pods that passed."""
+        """Units by card, of all admitted pods."""
         total: Counter[str] = Counter()
         for units in self._units_by_pod.values():
             total.update(units)
@@ -211,12 +211,12 @@ class Fence:
                 if held[uuid] - sum(lingering.values()) + asked <= cards[uuid].units:
                     names = ", ".join(sorted(self._lingering_names[uid] for uid, kept in lingering.items() if kept))
                     raise RefusedStartError("lingering", f"{text}: the node still runs {names}, which was deleted")
-                raise RefusedStartError("overcommitted", f"{text}: it was bound past the ledger")
+                raise RefusedStartError("overcommitted", f"{text}: it was bound without the extender's ledger")
 
 
 def _check_origin(pod: LocalPod, node: str) -> None:
     if pod.is_static:
-        text = "a static pod passes no scheduler and gets no card; make it a DaemonSet or a bare pod"
+        text = "a static pod is not scheduled and gets no card; make it a DaemonSet or a bare pod"
         raise RefusedStartError("static", text)
     if pod.pod.node_name != node:
         raise RefusedStartError("other_node", f"bound to node {pod.pod.node_name or 'none'}, this is {node}")
