@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import cast
 
 from benchmarks.benchmark_row import BenchmarkRow
+from benchmarks.calibration import measure_slowness, scale_row
 from benchmarks.machine import describe_machine, format_load_average
 from benchmarks.options import BenchmarkOptions
 from benchmarks.table import EXPECTED_KEYS, find_complaints, list_expected_keys, render
@@ -47,7 +48,9 @@ def main(arguments: Sequence[str]) -> int:
     facts = {**describe_machine(), "seed": str(options.seed), "load before": format_load_average()}
     started = time.monotonic()
     rows: list[BenchmarkRow] = []
-    failed = [group for group in groups if not measure_group(group, options, rows)]
+    slowness = dict.fromkeys(groups, 1.0)
+    failed = [group for group in groups if not measure_group(group, options, rows, slowness)]
+    facts["slowness"] = ", ".join(f"{group} {figure:.2f}" for group, figure in slowness.items())
     facts |= {"load after": format_load_average(), "seconds": f"{time.monotonic() - started:.0f}"}
     wrong = [f"{group}: failed, see above" for group in failed]
     wrong += find_complaints(rows, list_expected_keys(groups, options.nodes))
@@ -86,9 +89,13 @@ def build_parser() -> argparse.ArgumentParser:
     return made
 
 
-def measure_group(group: str, options: BenchmarkOptions, rows: list[BenchmarkRow]) -> bool:
-    """Add the group's rows, as far as it gets. Returns false if it fails, which does not stop the other groups."""
+def measure_group(group: str, options: BenchmarkOptions, rows: list[BenchmarkRow], slowness: dict[str, float]) -> bool:
+    """Add the group's rows, as far as it gets, and how slow the machine was, by which their goals and floors are scaled.
+
+    Returns false if it fails, which does not stop the other groups.
+    """
     sys.stderr.write(f"measuring {group}\n")
+    before, first = measure_slowness(), len(rows)
     try:
         measured = cast(
             "Callable[[BenchmarkOptions], Iterator[BenchmarkRow]]", import_module(MODULES[group]).measure_rows
@@ -98,6 +105,9 @@ def measure_group(group: str, options: BenchmarkOptions, rows: list[BenchmarkRow
         # The top of this group: the exit code reports the failure.
         log.exception("benchmark group failed group=%s", group)
         return False
+    finally:
+        slowness[group] = (before + measure_slowness()) / 2
+        rows[first:] = [scale_row(row, slowness[group]) for row in rows[first:]]
     return True
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.__main__ import MODULES, build_parser, main
 from benchmarks.benchmark_row import BenchmarkRow
+from benchmarks.calibration import measure_slowness, scale_row
 from benchmarks.options import BenchmarkOptions
 from benchmarks.table import EXPECTED_KEYS, KEYS_BY_NODE_COUNT, find_complaints, list_expected_keys, render
 
@@ -79,6 +80,28 @@ def test_a_size_leaves_out_the_rows_of_the_other_sizes() -> None:
     assert list_expected_keys(["no"], 5000) == list(EXPECTED_KEYS["no"])
 
 
+SCALED = {
+    "a time": (A_ROW, 2.0, (4.0, 6.0)),
+    "a rate": (replace(A_ROW, unit="pods/s", goal=9, floor=6, larger_is_better=True), 2.0, (4.5, 3.0)),
+    "a ratio": (replace(A_ROW, unit="x"), 2.0, (2.0, 3.0)),
+    "a faster machine": (A_ROW, 0.5, (2.0, 3.0)),
+    "only shown": (replace(A_ROW, goal=None, floor=None), 2.0, (None, None)),
+}
+
+
+@pytest.mark.parametrize(("row", "slowness", "bounds"), SCALED.values(), ids=SCALED)
+def test_goal_and_floor_on_a_machine_of_this_slowness(
+    row: BenchmarkRow, slowness: float, bounds: tuple[float | None, float | None]
+) -> None:
+    scaled = scale_row(row, slowness)
+    assert (scaled.goal, scaled.floor) == bounds
+    assert scaled.figure == row.figure
+
+
+def test_slowness_is_measured() -> None:
+    assert 0.05 < measure_slowness() < 50
+
+
 def documented(pattern: str) -> list[str]:
     """What opens the rows of the tables of docs/benchmarks.md."""
     return re.findall(pattern, (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text(), re.MULTILINE)
@@ -107,6 +130,7 @@ def test_the_exit_code_and_the_file(
     figure: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(MODULES, "no", __name__)
+    monkeypatch.setattr("benchmarks.__main__.measure_slowness", lambda: 1.0)
     file = tmp_path / "made" / "bench.json"
     assert main(["no", "--seed", str(figure), "--json", str(file)]) == code
     written = json.loads(file.read_text())
