@@ -104,7 +104,7 @@ class NamespaceApi(FakeKubeApi):
         return msgspec.json.encode({"metadata": {"resourceVersion": "1"}, "items": items})
 
     @asynccontextmanager
-    async def watch(self, *_: object, **__: object) -> AsyncIterator[SilentStream]:  # type: ignore[override]
+    async def watch(self, *_: object, **__: object) -> AsyncIterator[SilentStream]:
         self.watch_began.set()
         try:
             yield SilentStream()

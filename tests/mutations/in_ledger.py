@@ -10,6 +10,7 @@ LEDGER = "tests/extender/test_ledger.py"
 ROOM = "tests/extender/test_ledger_capacity.py"
 SYNC = "tests/extender/test_sync.py"
 CLIENT = "tests/kube/test_client.py"
+DIRECT = "tests/kube/test_direct_client.py"
 STALL = "tests/extender/test_stalled_loop.py"
 CREDENTIALS = "tests/kube/test_credentials.py"
 RELIST = "tests/kube/test_reflector_relist.py"
@@ -211,13 +212,43 @@ LEDGERS: Mapping[str, Mutation] = {
         "vrampack/kube/answer_errors.py",
         "if is_too_large or HTTPStatus.BAD_REQUEST <= code < HTTPStatus.INTERNAL_SERVER_ERROR:",
         "if 400 <= code:",
-        f"{CLIENT}::test_5xx_and_what_is_no_answer_leaves_it_open[500]",
+        f"{CLIENT}::test_5xx_and_what_is_no_answer_leaves_it_open[Api-500]",
     ),
     "no status is an error": Mutation(
         "vrampack/kube/client.py",
         "if not HTTPStatus.OK <= code < HTTPStatus.MULTIPLE_CHOICES:",
         "if False:",
         f"{CLIENT}::test_4xx_is_a_definite_no",
+    ),
+    "a Binding is sent twice": Mutation(
+        "vrampack/kube/http_connection.py",
+        "self._transport.write(request)",
+        "self._transport.write(request + request)",
+        f"{DIRECT}::test_a_binding_is_sent_once_and_answered[a length-at once-Api]",
+    ),
+    "an answer that was cut is an answer": Mutation(
+        "vrampack/kube/http_connection.py",
+        "if reply.status and not self._is_framed and error is None:",
+        "if reply.status:",
+        f"{DIRECT}::test_a_binding_is_sent_once_and_answered[cut in the body-at once-Api]",
+    ),
+    "an answer without a request is taken for the next": Mutation(
+        "vrampack/kube/http_connection.py",
+        "if self._reply is None or self._reply.is_complete:",
+        "if False:",
+        f"{DIRECT}::test_a_connection_is_not_kept_where[the server says more-Api]",
+    ),
+    "a connection is kept although an answer may still arrive": Mutation(
+        "vrampack/kube/http_connection.py",
+        "if not (reply.is_complete and self._is_kept_alive):",
+        "if False:",
+        f"{DIRECT}::test_an_abandoned_binding_frees_its_place_and_closes_its_connection[timed out-Api]",
+    ),
+    "Bindings bypass the proxy": Mutation(
+        "vrampack/kube/client.py",
+        "if configuration.proxy:",
+        "if False:",
+        f"{DIRECT}::test_behind_a_proxy_bindings_go_through_it",
     ),
     "a Binding is for any pod of that name": Mutation(
         "vrampack/kube/client.py",

@@ -55,7 +55,7 @@ class SimulatedApi(Api):
         return bytes(await self._ask("list", resource, run, LIST_SECONDS))
 
     @asynccontextmanager
-    async def watch(  # type: ignore[override]  # `SimulatedStream` is what the reflector uses of a StreamReader
+    async def watch(
         self,
         resource: Resource,
         resource_version: str,

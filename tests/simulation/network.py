@@ -121,7 +121,7 @@ class WatchFeed:
 
 @dataclass(eq=False)
 class SimulatedStream:
-    """One open watch, as `aiohttp.StreamReader` shows it."""
+    """One open watch, as a `ByteStream`."""
 
     process: str
     resource: Resource

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from http import HTTPStatus
 from typing import Literal, Protocol, TypeVar
 from urllib.parse import quote, urlencode
@@ -13,9 +14,10 @@ from urllib.parse import quote, urlencode
 import aiohttp
 import msgspec
 
-from vrampack.kube.aio_client import ApiClient
+from vrampack.kube.aio_client import Configuration
 from vrampack.kube.answer_errors import build_answer_error
 from vrampack.kube.credentials import Credentials
+from vrampack.kube.direct_client import DirectClient
 from vrampack.kube.errors import (
     BrokenWatchError,
     NoAnswerError,
@@ -23,6 +25,8 @@ from vrampack.kube.errors import (
     SilentWatchError,
     UnreachableError,
 )
+from vrampack.kube.http_client import AiohttpClient, HttpClient, ServerReply
+from vrampack.kube.http_connection import SilentServerError
 from vrampack.kube.objects import (
     UNDECODABLE,
     DeviceClassList,
@@ -31,11 +35,11 @@ from vrampack.kube.objects import (
     ResourceSliceList,
     ResourceSliceObject,
 )
+from vrampack.kube.watch_reader import ByteStream
 
 ListObject = TypeVar("ListObject")
 Resource = Literal["pods", "nodes", "namespaces", "leases"]
 
-CONNECT_TIMEOUT_SECONDS = 3.0
 DEFAULT_TIMEOUT_SECONDS = 30.0
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
@@ -58,15 +62,18 @@ class Api:
     def __init__(
         self, credentials: Credentials, *, observe: CallObserver = ignore_call, user_agent: str = "vrampack"
     ) -> None:
-        self._host = credentials.configuration.host
+        configuration = credentials.configuration
         self._token = credentials.token
-        self._client = ApiClient(credentials.configuration)
-        self._client.user_agent = user_agent
+        self._aiohttp = AiohttpClient(configuration)
+        self._direct = _choose_direct_client(configuration, self._aiohttp)
+        """For what is sent most often: Bindings and watches."""
+        self._user_agent = user_agent
         self._observe = observe
 
     async def close(self) -> None:
         await self._token.close()
-        await self._client.close()
+        await self._direct.close()
+        await self._aiohttp.close()
 
     async def list_page(
         self, resource: Resource, *, limit: int, token: str = "", field_selector: str = "", namespace: str = ""
@@ -102,8 +109,8 @@ class Api:
         silence_seconds: float,
         field_selector: str = "",
         namespace: str = "",
-    ) -> AsyncIterator[aiohttp.StreamReader]:
-        """A watch from `resource_version`; the reader gives one JSON event per line, bookmarks included.
+    ) -> AsyncIterator[ByteStream]:
+        """A watch from `resource_version`; the stream has one JSON event per line, bookmarks included.
 
         The server ends it after `server_seconds`. A watch that is silent for `silence_seconds` is abandoned with a
         `SilentWatchError`, because a half-open connection looks exactly like a quiet one. An open watch that is cut raises
@@ -115,11 +122,11 @@ class Api:
             "resourceVersion": resource_version,
             "timeoutSeconds": str(server_seconds),
         } | _build_selector_query(field_selector)
-        timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_TIMEOUT_SECONDS, sock_read=silence_seconds)
+        path = _collection_path(resource, namespace)
         started = time.monotonic()
         code = 0
         try:
-            response = await self._send("GET", _collection_path(resource, namespace), query, None, timeout)
+            response = await self._send(self._direct, "GET", path, query, None, silence_seconds=silence_seconds)
             try:
                 code = response.status
                 if code != HTTPStatus.OK:
@@ -127,7 +134,7 @@ class Api:
                 yield response.content
             finally:
                 response.close()
-        except aiohttp.SocketTimeoutError as error:
+        except (aiohttp.SocketTimeoutError, SilentServerError) as error:
             raise SilentWatchError(f"watch {resource}: no word for {silence_seconds:g} s") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             text = f"watch {resource}: {_describe_error(error)}"
@@ -213,7 +220,15 @@ class Api:
             "target": {"apiVersion": "v1", "kind": "Node", "name": node_name},
         }
         path = _pod_path(namespace, name) + "/binding"
-        await self._call("POST", path, verb="create", resource="pods/binding", body=binding, seconds=timeout_seconds)
+        await self._call(
+            "POST",
+            path,
+            verb="create",
+            resource="pods/binding",
+            body=binding,
+            seconds=timeout_seconds,
+            client=self._direct,
+        )
 
     async def patch_pod_status(
         self, namespace: str, name: str, uid: str, annotations: Mapping[str, str], *, timeout_seconds: float
@@ -312,15 +327,16 @@ class Api:
         seconds: float = DEFAULT_TIMEOUT_SECONDS,
         patch: str = MERGE_PATCH,
         max_bytes: int | None = None,
+        client: HttpClient | None = None,
     ) -> bytes:
-        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_TIMEOUT_SECONDS)
         started = time.monotonic()
         code = 0
         try:
-            response = await self._send(method, path, query or {}, body, timeout, patch)
-            async with response:
-                code = response.status
-                answer = await _read_body(response, max_bytes)
+            async with asyncio.timeout(seconds):
+                response = await self._send(client or self._aiohttp, method, path, query or {}, body, patch=patch)
+                with closing(response):
+                    code = response.status
+                    answer = await _read_body(response, max_bytes)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             code = 0
             raise NoAnswerError(f"{verb} {resource}: {_describe_error(error)}") from error
@@ -330,39 +346,45 @@ class Api:
             raise build_answer_error(code, answer)
         return answer
 
-    async def _send(
+    async def _send(  # noqa: PLR0913 - an HTTP call
         self,
+        client: HttpClient,
         method: str,
         path: str,
         query: Mapping[str, str],
         body: Mapping[str, object] | None,
-        limits: aiohttp.ClientTimeout,
+        *,
+        silence_seconds: float | None = None,
         patch: str = MERGE_PATCH,
-    ) -> aiohttp.ClientResponse:
-        headers = {"Accept": "application/json", "User-Agent": self._client.user_agent} | self._build_headers(
-            method, path
-        )
+    ) -> ServerReply:
+        headers = {"Accept": "application/json", "User-Agent": self._user_agent} | self._build_headers(method, path)
         if authorization := self._token.get_authorization():
             headers["Authorization"] = authorization
-        if method == "PATCH":
-            headers["Content-Type"] = patch
-        url = self._host + path + (f"?{urlencode(query)}" if query else "")
-        answer = await self._client.rest_client.request(
-            method, url, headers=headers, body=body, _request_timeout=limits
-        )
-        response: aiohttp.ClientResponse = answer.response
+        headers["Content-Type"] = patch if method == "PATCH" else "application/json"
+        target = path + (f"?{urlencode(query)}" if query else "")
+        response = await client.request(method, target, headers, body, silence_seconds=silence_seconds)
         if authorization and response.status == HTTPStatus.UNAUTHORIZED:
             self._token.note_unauthorized(authorization)
         return response
 
 
-async def _read_body(response: aiohttp.ClientResponse, max_bytes: int | None) -> bytes:
+def _choose_direct_client(configuration: Configuration, otherwise: AiohttpClient) -> HttpClient:
+    """`otherwise` behind a proxy, and for an invalid address, which it reports at each call."""
+    if configuration.proxy:
+        return otherwise
+    try:
+        return DirectClient(configuration, otherwise.tls)
+    except ValueError:
+        return otherwise
+
+
+async def _read_body(response: ServerReply, max_bytes: int | None) -> bytes:
     if max_bytes is None:
         return await response.read()
     read = bytearray()
-    while len(read) < max_bytes and (chunk := await response.content.read(max_bytes - len(read))):
+    while len(read) < max_bytes and (chunk := await response.content.readany()):
         read += chunk
-    return bytes(read)
+    return bytes(read[:max_bytes])
 
 
 def _build_selector_query(field_selector: str) -> dict[str, str]:

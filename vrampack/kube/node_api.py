@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from http import HTTPStatus
 from typing import Literal
 from urllib.parse import quote
 
-import aiohttp
 import msgspec
 
 from vrampack.kube.client import MERGE_PATCH, Api, CallObserver
 from vrampack.kube.credentials import Credentials
 from vrampack.kube.errors import NoAnswerError
+from vrampack.kube.http_client import HttpClient, ServerReply
 from vrampack.kube.objects import UNDECODABLE, RawList
 
 log = logging.getLogger(__name__)
@@ -76,21 +77,24 @@ class NodeApi(Api):
             raise NoAnswerError(f"get pod {namespace}/{name}: {error}") from error
         return bytes(items[0]) if items else None
 
-    async def _send(
+    async def _send(  # noqa: PLR0913 - an HTTP call
         self,
+        client: HttpClient,
         method: str,
         path: str,
         query: Mapping[str, str],
         body: Mapping[str, object] | None,
-        limits: aiohttp.ClientTimeout,
+        *,
+        silence_seconds: float | None = None,
         patch: str = MERGE_PATCH,
-    ) -> aiohttp.ClientResponse:
+    ) -> ServerReply:
         was_node = self._reads.is_node
-        response = await super()._send(method, path, query, body, limits, patch)
+        send = partial(super()._send, client, method, path, query, body, silence_seconds=silence_seconds, patch=patch)
+        response = await send()
         is_refused_read = response.status == HTTPStatus.FORBIDDEN and _is_read(method, path)
         if is_refused_read and self._reads.turn_after_refusal(was_node=was_node):
             response.close()
-            response = await super()._send(method, path, query, body, limits, patch)
+            response = await send()
         return response
 
     def _build_headers(self, method: str, path: str) -> dict[str, str]:

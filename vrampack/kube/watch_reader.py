@@ -14,7 +14,7 @@ MAX_LINE_BYTES = 16 * 1024 * 1024
 
 
 class ByteStream(Protocol):
-    """The methods used of `aiohttp.StreamReader`."""
+    """The body of an answer, as it arrives. `aiohttp.StreamReader` is one."""
 
     def read_nowait(self, n: int = -1) -> bytes:
         """Everything that has come; empty if that is nothing."""
