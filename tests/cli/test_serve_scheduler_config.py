@@ -72,5 +72,7 @@ async def test_a_decision_in_filter_before_another_extender_is_refused(tmp_path:
     path, config = tmp_path / "scheduler.yaml", tmp_path / "extender.yaml"
     path.write_text(SHIPPED.read_text() + BEHIND)
     config.write_text(f"apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\ndecide: {decide}\n")
-    with pytest.raises(SettingsError, match=r"scheduler\.yaml: extenders\[1\] \(http://127\.0\.0\.1:9/other\) comes after"):
+    with pytest.raises(
+        SettingsError, match=r"scheduler\.yaml: extenders\[1\] \(http://127\.0\.0\.1:9/other\) comes after"
+    ):
         await run_extender(ExtenderOptions(load_settings(config), "test", scheduler_config=path))
