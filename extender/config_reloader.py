@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from extender.events import EventReason
 from extender.file_watcher import FileWatcher
 from extender.metrics import ExtenderMetrics
-from extender.placement_policy import PLACEMENT_FIELDS
+from extender.policy_file import PLACEMENT_FIELDS
 from extender.settings import ExtenderConfiguration, load_settings
 from vrampack.cards.pod import Pod
 from vrampack.config.errors import SettingsError

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from extender.placement_policy import PLACEMENT_FIELDS, check_profile_names, load_placement_policy
+from extender.policy_file import PLACEMENT_FIELDS, check_profile_names, load_placement_policy
 from extender.profile_settings import ProfileSettings
 from extender.rule_settings import MAX_ENTRIES, RuleSettings
 from policies.tuning import PolicySelection, PolicyTuning

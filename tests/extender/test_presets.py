@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.placement_policy import PlacementPolicy, find_policy_file, list_presets, load_placement_policy
+from extender.policy_file import PlacementPolicy, find_policy_file, list_presets, load_placement_policy
 from extender.settings import ExtenderConfiguration, load_settings
 from extender.state.namespaces import NamespaceLabels
 from extender.state.placement_change import apply_placement

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from extender.placement_policy import PLACEMENT_FIELDS, list_presets, load_placement_policy
-from extender.placement_policy import find_policy_file as find_preset_or_file
+from extender.policy_file import PLACEMENT_FIELDS, list_presets, load_placement_policy
+from extender.policy_file import find_policy_file as find_preset_or_file
 from extender.settings import ExtenderConfiguration, load_settings
 from policies.registry import POLICIES
 from policies.tuning import PolicyTuning

@@ -14,7 +14,7 @@ from prometheus_client import disable_created_metrics
 
 from extender.app import ExtenderOptions, run_extender
 from extender.config_reloader import ConfigurationSource
-from extender.placement_policy import find_policy_file
+from extender.policy_file import find_policy_file
 from extender.settings import load_settings
 from vrampack.cards.pod import Pod
 from vrampack.cli.errors import report_error

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.placement_policy import find_policy_file, list_presets, load_placement_policy
+from extender.policy_file import find_policy_file, list_presets, load_placement_policy
 from tests.cli.explain.objects import a_bound_pod, a_gpu_node, a_waiting_pod
 from vrampack.cli.policy.main import main
 from vrampack.simulator.apiserver import ApiServer

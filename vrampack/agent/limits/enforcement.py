@@ -19,7 +19,7 @@ from vrampack.agent.limits.contract import (
     Scope,
 )
 from vrampack.agent.limits.detection import NodeCapabilities
-from vrampack.agent.limits.drawing_nodes import list_drawing_nodes
+from vrampack.agent.limits.drm_nodes import list_drm_nodes
 from vrampack.agent.limits.errors import LimitError
 from vrampack.agent.limits.node_context import NodeContext
 from vrampack.agent.limits.selection import AUTO, Selection, select_back_end
@@ -169,7 +169,7 @@ class Enforcement:
         return await self._back_end.list_over_limit() if self._back_end is not None else ()
 
     def _warn_of_drawing(self) -> None:
-        nodes = ",".join(list_drawing_nodes(self._context.paths.modules))
+        nodes = ",".join(list_drm_nodes(self._context.paths.modules))
         if nodes:
             log.warning("drawing not counted mode=%s nodes=%s advice=%r", self.mode, nodes, DRAWING_ADVICE)
 

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from extender.admission_settings import AdmissionWebhookConfiguration
-from extender.placement_policy import PlacementPolicy
+from extender.policy_file import PlacementPolicy
 from extender.settings import ExtenderConfiguration
 from vrampack.agent.settings import AgentConfiguration
 from vrampack.config.kinds import FILE_OWNERS

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from extender.placement_policy import PLACEMENT_FIELDS, find_policy_file
+from extender.policy_file import PLACEMENT_FIELDS, find_policy_file
 from extender.settings import ExtenderConfiguration, load_settings
 from vrampack.cards.pod import Pod
 from vrampack.cards.request import CardRequest, PodRequest

@@ -14,7 +14,7 @@ from itertools import islice, product
 from pathlib import Path
 from typing import TypeVar, get_args
 
-from extender.placement_policy import list_presets
+from extender.policy_file import list_presets
 from extender.settings import load_settings
 from policies.registry import POLICIES
 from vrampack.cards.tuned_policy import TunedPolicy

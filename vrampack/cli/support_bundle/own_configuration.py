@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from extender.placement_policy import PLACEMENT_FIELDS, PlacementPolicy
+from extender.policy_file import PLACEMENT_FIELDS, PlacementPolicy
 from extender.settings import ExtenderConfiguration
 from vrampack.cli.config.file_kinds import FILE_KINDS
 from vrampack.cli.support_bundle.bundle_file import BundledFile, encode_json_file

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from extender.placement_policy import list_presets
+from extender.policy_file import list_presets
 from policies.registry import POLICIES
 
 JobState = Literal["none", "running", "done", "failed"]

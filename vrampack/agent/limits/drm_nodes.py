@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
-def list_drawing_nodes(modules: Path) -> Iterator[str]:
+def list_drm_nodes(modules: Path) -> Iterator[str]:
     """The drawing nodes that this kernel's NVIDIA modules can create; `modules` is its /sys/module."""
     if (modules / "nvidia_modeset").is_dir():
         yield "/dev/nvidia-modeset"
