@@ -29,6 +29,7 @@ MODULES = {
     "no": "benchmarks.repeated_rejection",
     "agent": "benchmarks.agent",
     "rebuild": "benchmarks.rebuild",
+    "scale": "benchmarks.scale",
     "footprint": "benchmarks.footprint",
     "scheduler": "benchmarks.scheduler_rate",
     "storm": "benchmarks.storm",

@@ -25,6 +25,7 @@ EXPECTED_KEYS = {
     "no": ("no-1000-p50", "no-1000-p99", "no-1000-client-p50", "no-1000-writes"),
     "agent": ("agent-allocate-p99", "agent-rss", "agent-idle", "agent-node-writes"),
     "rebuild": ("rebuild-seconds", "rebuild-start-seconds", "rebuild-rss", "rebuild-peak-rss"),
+    "scale": ("scale-ready", "scale-rss", "scale-events", "scale-p50", "scale-p99"),
     "footprint": (
         *(f"footprint-{nodes}-{name}" for nodes in (100, 1000, 5000) for name in ("rss", "peak-rss", "rest")),
         "footprint-webhook-rss",

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks import adversarial, agent, packing_rate, rebuild, repeated_rejection, ui_pages, verbs
+from benchmarks import adversarial, agent, packing_rate, rebuild, repeated_rejection, scale, ui_pages, verbs
 from benchmarks.benchmark_row import BenchmarkRow
 from benchmarks.options import BenchmarkOptions
 from benchmarks.table import EXPECTED_KEYS, KEYS_BY_NODE_COUNT
@@ -30,6 +30,7 @@ GROUPS = {
     "no": repeated_rejection.measure_rows,
     "agent": agent.measure_rows,
     "rebuild": rebuild.measure_rows,
+    "scale": scale.measure_rows,
     "adversarial": adversarial.measure_rows,
     "packing": packing_rate.measure_rows,
     "ui": ui_pages.measure_rows,
