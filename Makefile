@@ -83,12 +83,13 @@ recipes-node: needed-node-hub setup ## The same on the whole node: pods of Kueue
 	$(BIN)/python -m tests.support.recipe_programs kueue jupyterhub
 	$(BIN)/python -m tests.node -m recipes tests/node/recipes
 
-soak: setup ## Nothing lost, the long way: 24 simulated hours, 300 deaths, 20 changes of the lead, 1,000 activations, 1,000 starts by CDI ..; two hours
+soak: needed-shim setup ## Nothing lost, the long way: 24 simulated hours, 300 deaths, 20 changes of the lead, 1,000 activations, 1,000 starts by CDI ..; two hours
 	VRAMPACK_SIMULATION_HOURS=24 VRAMPACK_SIMULATION_SEEDS=7200 VRAMPACK_SIMULATION_OUTAGES=3 \
 	VRAMPACK_SHUFFLED_STARTS=1000 VRAMPACK_ODDITIES=100000 VRAMPACK_LEDGER_RUNS=400 VRAMPACK_RELOADS=50 $(BIN)/python -m pytest -s $(SIMULATED_SOAK)
 	VRAMPACK_KILLS=300 VRAMPACK_LEADER_CHANGES=20 VRAMPACK_CHURN_SECONDS=60 \
 	VRAMPACK_KICK_ROUNDS=1000 VRAMPACK_NOMINEE_TRIALS=200 VRAMPACK_BURST_PODS=1000 \
 	VRAMPACK_PROMISE_ROUNDS=20 VRAMPACK_GANG_ROUNDS=100 VRAMPACK_RULED_CLUSTERS=200 $(BIN)/python -m pytest -m e2e -s $(SOAK)
+	VRAMPACK_KMOD_SESSIONS=30000 $(BIN)/python -m pytest -p tests.shim.plugin -m shim --timeout 1800 tests/shim/kmod/test_races.py
 	VRAMPACK_CARD_STARTS=1000 $(BIN)/python -m tests.node -s tests/node/test_starts_by_cdi.py -k every_start
 
 flakes: setup ## A suite several times over, every second time beside a busy loop; make flakes SUITE=e2e TIMES=5
