@@ -43,6 +43,16 @@ class ChartRelease:
         """Install it, or upgrade what is there, with the values of `SHAPE`."""
         self.change("upgrade", CHART, "--install", *value_flags(SHAPE), *arguments)
 
+    def take_away(self) -> None:
+        """The release, if there is one, and the files that an uninstall leaves."""
+        self.change("uninstall", "--ignore-not-found")
+        self.cluster.kubectl("delete", "-n", NAMESPACE, "configmaps", *MINE)
+
+    def read_revision(self) -> str:
+        """The number of the newest revision, which `rollback` takes."""
+        secrets = self.cluster.kubectl("get", "-n", NAMESPACE, "secrets", "-l", "owner=helm", "-o", "json").stdout
+        return str(max(int(item["metadata"]["labels"]["version"]) for item in json.loads(secrets)["items"]))
+
     def read_workload(self, kind: str, name: str) -> Json:
         return json.loads(self.cluster.kubectl("get", "-n", NAMESPACE, kind, name, "-o", "json").stdout)
 
@@ -62,15 +72,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         yield running
 
 
-@pytest.fixture(params=RELEASES)
-def release(request: pytest.FixtureRequest, cluster: ControlPlane, tmp_path: Path) -> Iterator[ChartRelease]:
+@pytest.fixture(scope="module", params=RELEASES)
+def release(
+    request: pytest.FixtureRequest, cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ChartRelease]:
+    """One for all tests of this Helm: each brings it to the values of `SHAPE` first, or takes it away."""
     label = {"pod-security.kubernetes.io/enforce": "privileged"}
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": label}}
     cluster.kubectl("apply", "-f", "-", input=json.dumps(namespace))
-    made = ChartRelease(cluster, request.param, tmp_path)
+    made = ChartRelease(cluster, request.param, tmp_path_factory.mktemp("home"))
     yield made
-    made.change("uninstall", "--ignore-not-found")
-    cluster.kubectl("delete", "-n", NAMESPACE, "configmaps", *MINE)
+    made.take_away()
 
 
 def test_an_upgrade_with_the_same_values_changes_nothing(release: ChartRelease) -> None:
@@ -83,6 +95,7 @@ def test_an_upgrade_with_the_same_values_changes_nothing(release: ChartRelease) 
 
 def test_a_changed_setting_is_new_pods_and_a_rollback_has_the_old_ones_file(release: ChartRelease) -> None:
     release.set_up()
+    original = release.read_revision()
     first, files = release.read_workload("deployment", "vrampack-scheduler"), release.list_config_maps()
     _, agents = release.generations()
 
@@ -94,7 +107,7 @@ def test_a_changed_setting_is_new_pods_and_a_rollback_has_the_old_ones_file(rele
     assert added in json.dumps(second["spec"]["template"])
     assert release.generations()[1] == agents
 
-    release.change("rollback", "1")
+    release.change("rollback", original)
     third = release.read_workload("deployment", "vrampack-scheduler")
     assert third["spec"]["template"] == first["spec"]["template"]
     assert files.items() <= release.list_config_maps().items()
@@ -103,6 +116,7 @@ def test_a_changed_setting_is_new_pods_and_a_rollback_has_the_old_ones_file(rele
 
 @pytest.mark.parametrize("release", ["helm-4"], indirect=True)
 def test_a_release_of_helm_3_is_upgraded_by_helm_4(release: ChartRelease) -> None:
+    release.take_away()
     replace(release, by="helm-3").set_up()
     before, files = release.generations(), release.list_config_maps()
     replace(release, by="helm-4").set_up()
@@ -130,6 +144,7 @@ def test_an_uninstall_leaves_the_files_and_takes_no_pod_along(release: ChartRele
 
 def test_an_install_by_kubectl_is_adopted_and_no_pod_is_replaced(release: ChartRelease) -> None:
     """Helm's annotations on a Deployment are a generation of it, and no other pod."""
+    release.take_away()
     for folder in ("second-scheduler", "admission/exact"):
         release.cluster.kubectl("apply", "-k", MANIFESTS / folder)
     before, files = [release.read_workload(*each)["spec"] for each in WORKLOADS], release.list_config_maps()
