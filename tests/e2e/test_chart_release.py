@@ -136,7 +136,7 @@ def test_an_uninstall_leaves_the_files_and_takes_no_pod_along(release: ChartRele
     release.set_up()
     release.cluster.request_ok("POST", PODS, pod_manifest("asks", 4))
     release.change("uninstall")
-    kinds = sorted({item["kind"].lower() for item in load_rendered("second-scheduler")} - {"configmap"})
+    kinds = sorted({item["kind"].lower() for item in load_rendered("second-scheduler")} - {"configmap", "namespace"})
     assert release.cluster.kubectl("get", ",".join(kinds), "-A", *MINE, "--ignore-not-found").stdout == ""
     assert release.cluster.request_ok("GET", f"{PODS}/asks")["spec"]["schedulerName"] == "vrampack"
     assert release.list_config_maps() != {}
