@@ -51,7 +51,7 @@ def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
     writing = compute_median([verb["writing"] / 1000 for verb in verbs])
     what = f"a repeated no, {NODES:,} names"
     note = f"{writing:.0f} us until the write begins; {cpu * 1e6:.0f} us CPU of the extender"
-    yield BenchmarkRow("no-1000-p50", f"{what}, p50", COMMAND, compute_median(written), "us", 100, 150, note=note)
+    yield BenchmarkRow("no-1000-p50", f"{what}, p50", COMMAND, compute_median(written), "us", 90, 130, note=note)
     yield BenchmarkRow("no-1000-p99", f"{what}, p99", COMMAND, compute_percentile(written, 0.99), "us", None, None)
     trip = compute_median([reply.seconds for reply in replies]) * 1e6
     yield BenchmarkRow("no-1000-client-p50", f"{what}, at the client, p50", COMMAND, trip, "us", None, None)

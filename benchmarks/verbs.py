@@ -57,8 +57,8 @@ def _measure_1000_nodes(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
         command,
         _percentile_ms(times.filter_seconds, 0.5),
         "ms",
-        1,
-        1.5,
+        0.35,
+        0.6,
         note=_format_cpu(times),
     )
     yield _measure_calls_per_bind(options)
@@ -77,12 +77,12 @@ def _measure_5000_nodes(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
         command,
         _percentile_ms(times.pair_seconds, 0.5),
         "ms",
-        2,
-        3,
+        1.5,
+        2.6,
         note=_format_cpu(times),
     )
     yield BenchmarkRow(
-        "verbs-5000-p99", f"{what}, p99", command, _percentile_ms(times.pair_seconds, 0.99), "ms", 5, 7.5
+        "verbs-5000-p99", f"{what}, p99", command, _percentile_ms(times.pair_seconds, 0.99), "ms", 3, 5.5
     )
     what += f", {SAMPLE_SIZE} named"
     note = _format_cpu(sampled)
@@ -118,7 +118,7 @@ def _measure_15000_nodes(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
         note=_format_cpu(times),
     )
     yield BenchmarkRow(
-        "verbs-15000-p99", f"{what}, p99", command, _percentile_ms(times.pair_seconds, 0.99), "ms", 15, 22.5
+        "verbs-15000-p99", f"{what}, p99", command, _percentile_ms(times.pair_seconds, 0.99), "ms", 9, 15
     )
 
 
