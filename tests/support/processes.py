@@ -16,6 +16,8 @@ import subprocess
 import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
+from itertools import cycle, islice
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM, Signals
 
@@ -132,15 +134,19 @@ class ManagedProcess:
 
 
 def choose_free_ports(count: int) -> list[int]:
-    """Ports on which nothing listens now, all different."""
-    found: set[int] = set()
-    while len(found) < count:
-        port = secrets.choice(
-            _ports_of_worker()
-        )  # not `random`: a test plugin seeds that, and two suites would choose alike
-        if _is_free(port):
-            found.add(port)
-    return list(found)
+    """Ports on which nothing listens now, none of which was chosen here lately: what chose it may not listen yet."""
+    return list(islice(filter(_is_free, _ports_in_turn()), count))
+
+
+@cache
+def _ports_in_turn() -> Iterator[int]:
+    """This process's share over and over. It begins at a random one, so that two suites do not choose alike.
+
+    Not with `random`: a plugin of pytest seeds that.
+    """
+    share = _ports_of_worker()
+    start = secrets.randbelow(len(share))
+    return cycle([*share[start:], *share[:start]])
 
 
 def _ports_of_worker() -> range:
