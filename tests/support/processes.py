@@ -140,12 +140,9 @@ def choose_free_ports(count: int) -> list[int]:
 
 @cache
 def _ports_in_turn() -> Iterator[int]:
-    """This process's share over and over. It begins at a random one, so that two suites do not choose alike.
-
-    Not with `random`: a plugin of pytest seeds that.
-    """
+    """The ports of this process, over and over. The first is random, so that two suites do not choose alike."""
     share = _ports_of_worker()
-    start = secrets.randbelow(len(share))
+    start = secrets.randbelow(len(share))  # not with `random`: a plugin of pytest seeds that
     return cycle([*share[start:], *share[:start]])
 
 
