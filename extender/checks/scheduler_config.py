@@ -150,7 +150,7 @@ def _path_and_port(entry: _ExtenderEntry) -> tuple[str, int | None]:
 
 
 def _check_order(entries: list[_ExtenderEntry], at: int, *, decides_in_filter: bool) -> Iterator[Finding]:
-    """Extenders filter in list order, and each is sent only the nodes that the one before let pass."""
+    """Extenders filter in list order, and each receives only the nodes that the previous one accepted."""
     for behind in range(at + 1, len(entries)) if decides_in_filter else ():
         yield Finding(
             f"extenders[{behind}] ({entries[behind].url_prefix}) comes after the extender, which decides in filter: "
