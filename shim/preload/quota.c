@@ -7,7 +7,6 @@
 #define PATIENCE_MS 120000 /* an agent that is being upgraded is back by then */
 #define AGAIN_MS 50 /* guessed: soon enough for an agent that is back, cheap while it is not */
 #define ANSWER_MS 2000 /* guessed: an answer takes microseconds; asking again is harmless */
-#define BRIEF_MS 100 /* guessed: where a wait was for nothing already */
 
 /* Beside the verdicts of the protocol: there was none. */
 #define NO_ANSWER (-1)

@@ -1,4 +1,4 @@
-"""`make e2e`: two workers, each with a control plane and a network of its own, so that one waits while the other works.
+"""`make e2e`: three workers, each with a control plane and a network of its own, so that one waits while others work.
 
     python -m tests.e2e [pytest's options]
 
