@@ -5,6 +5,8 @@ SOAK   := $(addprefix tests/e2e/,test_kills.py test_leader_change.py test_churn.
 SIMULATED_SOAK := $(addprefix tests/,$(addprefix simulation/test_,long_run.py simulation.py outages.py) agent/test_fence_allocation_order.py agent/test_tenant_oddities.py extender/test_ledger_state_machine.py extender/test_reload_under_load.py)
 # Each core runs a part of the tests, and takes over from the others what they have not begun.
 ALL_CORES := -n logical --dist worksteal
+# One part more than cores, as many tests wait for programs that they have started.
+ALL_CORES_AND_ONE = -n $(shell expr $$(nproc) + 1) --dist worksteal
 # No test of `make test` trusts an authority of this machine, and to read all of those takes 50 ms at each start of a program.
 NO_AUTHORITIES := SSL_CERT_FILE=/dev/null SSL_CERT_DIR=/dev/null
 # Of these folders every test has a mark, and a target, of its own.
@@ -36,7 +38,7 @@ demo: setup ## The main job on a cluster in one process: no Kubernetes, no GPU, 
 	$(BIN)/vrampack demo
 
 test: setup ## Everything that needs no cluster and no Go; ARGS=... is for pytest: files, -k, -x
-	$(NO_AUTHORITIES) $(if $(ARGS),,.ci/timed test) $(BIN)/python -m pytest $(ALL_CORES) -m "not e2e and not node and not image and not mutation and not shim and not driver and not recipes and not alerts and not release" $(OTHER_SUITES) $(or $(ARGS),tests)
+	$(NO_AUTHORITIES) $(if $(ARGS),,.ci/timed test) $(BIN)/python -m pytest $(ALL_CORES_AND_ONE) -m "not e2e and not node and not image and not mutation and not shim and not driver and not recipes and not alerts and not release" $(OTHER_SUITES) $(or $(ARGS),tests)
 
 check: setup ## Format, lint, types, import rules
 	$(BIN)/ruff format --check .

@@ -1,4 +1,4 @@
-"""What 1,000 GPU pods that fit nowhere cost all other pods: CPU pods come 10 a second, and are timed until they are bound.
+"""What 1,000 (and 5,000) GPU pods that fit nowhere cost all other pods: CPU pods come 10 a second, and are timed until they are bound.
 
 A pod that an extender refused comes back with nearly every event, so each bound CPU pod sends all of them through the
 scheduler again. The refused pods fit only by what the scheduler counts, node totals: every card holds 9 of 16 units, and
@@ -55,6 +55,7 @@ from tests.support.manifest_builders import PODS, pod_manifest
 
 COMMAND = "python -m benchmarks storm"
 NODE_COUNT, REFUSED_POD_COUNT, MEASURED_SECONDS = 50, 1000, 20
+MANY_REFUSED_PODS = 5000
 CARDS_PER_NODE = 8
 HELD_UNITS, ASKED_UNITS = 9, 8
 """Units held of the 16 on every card: 7 stay free, 56 on a node."""
@@ -64,7 +65,8 @@ LATE_SECONDS = 1.0
 """A slow call is no problem, as the time counts from when a pod was due; but ten pods behind is a different load."""
 REFUSALS_UNTIL_SETTLED = 6
 """After 1, 2, 4 and 8 s the fifth refusal is the first to hold a pod back for 10 s; one more, as pods are not in step."""
-MAX_STREAM_SECONDS = 120
+MAX_STREAM_SECONDS = 600
+"""5,000 pods are refused six times each before the CPU pods that count."""
 STORM_LABEL = "storm"
 OUR_REFUSALS = 'vrampack_extender_request_duration_seconds_count{result="no",verb="filter"}'
 IDLE_REFUSALS = "idle_filtered_total"
@@ -83,6 +85,7 @@ class StormSetup:
     """Whether CPU pods have their own scheduler."""
     goal_ms: float | None = None
     floor_ms: float | None = None
+    refused_pods: int = REFUSED_POD_COUNT
 
 
 def _run_refusing_extender(cluster: ControlPlane) -> AbstractContextManager[ExtenderProgram]:
@@ -93,6 +96,15 @@ SETUPS = (
     StormSetup("one", "one scheduler for all", run_our_extender, OUR_REFUSALS, goal_ms=100, floor_ms=150),
     StormSetup("two", "the recommended second scheduler", run_our_extender, OUR_REFUSALS, has_cpu_scheduler=True),
     StormSetup("idle", "one scheduler, an extender that only refuses", _run_refusing_extender, IDLE_REFUSALS),
+    StormSetup(
+        str(MANY_REFUSED_PODS),
+        f"one scheduler for all, {MANY_REFUSED_PODS:,} refused pods",
+        run_our_extender,
+        OUR_REFUSALS,
+        goal_ms=150,
+        floor_ms=225,
+        refused_pods=MANY_REFUSED_PODS,
+    ),
 )
 
 
@@ -119,8 +131,9 @@ def measure_rows_on(cluster: ControlPlane, options: BenchmarkOptions) -> Iterato
         storm = measure_storm(
             cluster,
             shape,
-            refused=options.scale_count(REFUSED_POD_COUNT),
+            refused=options.scale_count(shape.refused_pods),
             seconds=options.scale_count(MEASURED_SECONDS, minimum=2),
+            refusals=options.scale_count(REFUSALS_UNTIL_SETTLED, minimum=2),
         )
         yield from _build_rows(shape, storm)
 
@@ -142,8 +155,10 @@ def fill_cards(cluster: ControlPlane, nodes: int) -> BenchmarkRow:
     return build_stale_row("storm-stale", "while the cluster filled", COMMAND, [percent])
 
 
-def measure_storm(cluster: ControlPlane, setup: StormSetup, *, refused: int, seconds: float) -> StormResult:
-    """Create refused pods, then CPU pods until it has settled, then the CPU pods that count."""
+def measure_storm(
+    cluster: ControlPlane, setup: StormSetup, *, refused: int, seconds: float, refusals: int
+) -> StormResult:
+    """Create refused pods, then CPU pods until each was refused `refusals` times, then the CPU pods that count."""
     with ExitStack() as stack:
         extender = stack.enter_context(setup.start_extender(cluster))
         configuration = (
@@ -157,7 +172,7 @@ def measure_storm(cluster: ControlPlane, setup: StormSetup, *, refused: int, sec
         caller = stack.enter_context(closing(ApiServerClient(cluster)))
         stream = CpuPodStream(cluster, caller, watch, PLAIN_SCHEDULER if setup.has_cpu_scheduler else GPU_SCHEDULER)
         _create_refused_pods(cluster, refused)
-        enough = refused * REFUSALS_UNTIL_SETTLED
+        enough = refused * refusals
         settling = stream.run_stream(lambda: read_metric(extender, setup.refusal_metric) >= enough)
         before, meter = read_metric(extender, setup.refusal_metric), CpuMeter(of)
         ends = time.monotonic() + seconds
@@ -182,13 +197,13 @@ class CpuPodStream:
         self._count = 0
 
     def run_stream(self, is_finished: Callable[[], bool]) -> list[float]:
-        """Run until `is_finished`. Returns how long each pod took to be bound, in ms, once all are bound.
+        """Run until `is_finished`, with at least one pod. Returns how long each took to be bound, in ms, once all are bound.
 
         Raises `TimeoutError` if it is never finished, or if the stream cannot keep its pace.
         """
         began = time.monotonic()
         due: dict[str, float] = {}
-        while not is_finished():
+        while not due or not is_finished():
             at = began + len(due) * INTERVAL_SECONDS
             if at > began + MAX_STREAM_SECONDS:
                 raise TimeoutError(f"not enough within {MAX_STREAM_SECONDS} s")

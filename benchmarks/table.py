@@ -54,6 +54,9 @@ EXPECTED_KEYS = {
         "storm-idle-p50",
         "storm-idle-p99",
         "storm-idle-settling",
+        "storm-5000-p50",
+        "storm-5000-p99",
+        "storm-5000-settling",
     ),
     "leases": (
         "leases-write-cpu",

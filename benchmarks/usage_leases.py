@@ -41,6 +41,7 @@ from benchmarks.scheduler_rate import NODES, NOT_COUNTED, PODS_IN_BURST, PodBurs
 from benchmarks.storm import (
     MEASURED_SECONDS,
     NODE_COUNT,
+    REFUSALS_UNTIL_SETTLED,
     REFUSED_POD_COUNT,
     STORM_LABEL,
     StormResult,
@@ -220,6 +221,7 @@ def _measure_storms(cluster: ControlPlane, options: BenchmarkOptions, leases: in
         cluster,
         refused=options.scale_count(REFUSED_POD_COUNT),
         seconds=options.scale_count(MEASURED_SECONDS, minimum=2),
+        refusals=options.scale_count(REFUSALS_UNTIL_SETTLED, minimum=2),
     )
 
     def run_storm(reads_usage: bool) -> StormResult:  # noqa: FBT001 - the turn

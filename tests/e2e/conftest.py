@@ -17,6 +17,7 @@ from tests.e2e import in_cluster
 from tests.e2e.auditing import audit_cluster
 from tests.e2e.in_cluster import EXTENDER_PORT, URL_PREFIX, ExtenderProgram
 from tests.fakes.proxy_thread import FaultProxyThread
+from tests.support.admission.bench import AdmissionBench, create_admission_bench
 from tests.support.control_plane.cluster import ControlPlane
 from tests.support.processes import ManagedProcess, choose_free_ports
 
@@ -41,6 +42,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     with ControlPlane.start(tmp_path_factory.mktemp("cluster")) as running:
         running.install_manifests()
         yield running
+
+
+@pytest.fixture(scope="module")
+def tenant(cluster: ControlPlane) -> AdmissionBench:
+    """One namespace for all attacks of a module, which leave nothing in force; its node comes and goes with each test."""
+    return create_admission_bench(cluster)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from tests.support.admission.bench import CARDS, MERGE, STRATEGIC, SYSTEM
 from tests.support.admission.policies import (
     SHIPPED,
     Edit,
+    wait_for_policies,
     with_text,
     with_weakened_policies,
     without_operation,
@@ -258,8 +259,8 @@ def test_others_who_may_write_nodes_are_not_its_affair(post: AgentAdmissionBench
 def test_an_abuse_gets_through_where_the_policy_is_weaker(post: AgentAdmissionBench, edit: Edit, abuse: Abuse) -> None:
     assert not abuse(post)
     with with_weakened_policies(post.cluster, SHIPPED, {POLICY: edit}):
-        post.cluster.wait_until(lambda: abuse(post), 20, what="the abuse gets through")
-    post.cluster.wait_until(lambda: not abuse(post), 20, what="the shipped policy is in force again")
+        wait_for_policies(post.cluster, lambda: abuse(post), what="the abuse gets through")
+    wait_for_policies(post.cluster, lambda: not abuse(post), what="the shipped policy is in force again")
 
 
 def test_every_resource_and_validation_is_shown_to_matter() -> None:

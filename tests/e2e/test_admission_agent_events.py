@@ -13,6 +13,7 @@ from tests.support.admission.bench import SYSTEM
 from tests.support.admission.policies import (
     SHIPPED,
     Edit,
+    wait_for_policies,
     with_weakened_policies,
     without_operation,
     without_resource,
@@ -110,8 +111,8 @@ def test_it_writes_no_other_event(post: AgentAdmissionBench, lie: Lie) -> None:
 def test_a_lie_gets_through_where_the_policy_is_weaker(post: AgentAdmissionBench, edit: Edit, lie: Lie) -> None:
     assert not lie(post)
     with with_weakened_policies(post.cluster, SHIPPED, {POLICY: edit}):
-        post.cluster.wait_until(lambda: lie(post), 20, what="the lie gets through")
-    post.cluster.wait_until(lambda: not lie(post), 20, what="the shipped policy is in force again")
+        wait_for_policies(post.cluster, lambda: lie(post), what="the lie gets through")
+    wait_for_policies(post.cluster, lambda: not lie(post), what="the shipped policy is in force again")
 
 
 def test_every_resource_and_validation_about_events_is_shown_to_matter() -> None:

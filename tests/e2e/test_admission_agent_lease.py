@@ -13,6 +13,7 @@ from tests.support.admission.bench import MERGE, SYSTEM
 from tests.support.admission.policies import (
     SHIPPED,
     Edit,
+    wait_for_policies,
     with_text,
     with_weakened_policies,
     without_operation,
@@ -159,8 +160,8 @@ def test_it_writes_no_other(post: AgentAdmissionBench, theft: Theft) -> None:
 def test_a_theft_gets_through_where_the_policy_is_weaker(post: AgentAdmissionBench, edit: Edit, theft: Theft) -> None:
     assert not theft(post)
     with with_weakened_policies(post.cluster, SHIPPED, {POLICY: edit}):
-        post.cluster.wait_until(lambda: theft(post), 20, what="the theft gets through")
-    post.cluster.wait_until(lambda: not theft(post), 20, what="the shipped policy is in force again")
+        wait_for_policies(post.cluster, lambda: theft(post), what="the theft gets through")
+    wait_for_policies(post.cluster, lambda: not theft(post), what="the shipped policy is in force again")
 
 
 def test_every_resource_and_validation_of_it_is_shown_to_matter() -> None:

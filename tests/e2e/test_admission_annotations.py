@@ -8,11 +8,12 @@ from http import HTTPStatus
 import pytest
 
 from tests.support.admission.attacks import Attack
-from tests.support.admission.bench import AdmissionBench, ensure_namespace, open_admission_bench
+from tests.support.admission.bench import AdmissionBench, ensure_namespace
 from tests.support.admission.pods import admission_container, admission_pod
 from tests.support.admission.policies import (
     SHIPPED,
     Edit,
+    wait_for_policies,
     with_text,
     with_weakened_policies,
     without_operation,
@@ -136,9 +137,9 @@ WEAKENINGS: dict[str, tuple[dict[str, Edit], Attack]] = {
 
 
 @pytest.fixture
-def bench(cluster: ControlPlane) -> Iterator[AdmissionBench]:
-    with open_admission_bench(cluster) as made:
-        yield made
+def bench(tenant: AdmissionBench) -> Iterator[AdmissionBench]:
+    with tenant.with_node():
+        yield tenant
 
 
 @pytest.mark.parametrize(("edits", "attack"), WEAKENINGS.values(), ids=WEAKENINGS)
@@ -147,8 +148,8 @@ def test_an_attack_gets_through_where_the_policy_is_weaker(
 ) -> None:
     assert not attack(bench)
     with with_weakened_policies(bench.cluster, SHIPPED, edits):
-        bench.cluster.wait_until(lambda: attack(bench), 20, what="the attack gets through")
-    bench.cluster.wait_until(lambda: not attack(bench), 20, what="the shipped policy is in force again")
+        wait_for_policies(bench.cluster, lambda: attack(bench), what="the attack gets through")
+    wait_for_policies(bench.cluster, lambda: not attack(bench), what="the shipped policy is in force again")
 
 
 def test_no_annotation_that_is_obeyed_gets_into_a_pod_that_asks(bench: AdmissionBench) -> None:

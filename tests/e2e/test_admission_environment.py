@@ -49,7 +49,14 @@ def form(
 
 
 @pytest.fixture
-def bench(cluster: ControlPlane, form: webhook.WebhookForm) -> Iterator[AdmissionBench]:
+def bench(tenant: AdmissionBench, form: webhook.WebhookForm) -> Iterator[AdmissionBench]:
+    with tenant.with_node():
+        yield tenant
+
+
+@pytest.fixture
+def injected_bench(cluster: ControlPlane, form: webhook.WebhookForm) -> Iterator[AdmissionBench]:
+    """A namespace of its own, as an injector is in force for a moment after it was removed."""
     with open_admission_bench(cluster) as made:
         yield made
 
@@ -88,7 +95,7 @@ def test_a_quantity_that_is_no_count_is_refused_with_its_field(bench: AdmissionB
 
 
 @pytest.mark.parametrize("position", ["in front", "behind", "an init container in front"])
-def test_a_sidecar_injected_afterwards_shifts_nothing(bench: AdmissionBench, position: str) -> None:
+def test_a_sidecar_injected_afterwards_shifts_nothing(injected_bench: AdmissionBench, position: str) -> None:
     """Values are found by container name, and the mutation runs again: the newcomer sees no card."""
     at = {
         "in front": "/spec/containers/0",
@@ -98,10 +105,10 @@ def test_a_sidecar_injected_afterwards_shifts_nothing(bench: AdmissionBench, pos
     plain = admission_container("injected", env=[env_entry("MESH", "on")])
     first = {"at": "/spec/containers/0", "value": plain}  # by which the injector is known to be in force
     additions = [first] if at == first["at"] else [first, {"at": at, "value": {**plain, "name": "other"}}]
-    with with_installed_policies(bench.cluster, *sidecar_injector(bench.namespace, additions)):
-        _wait_until_injected(bench, at)
-        made = bench.read_pod(
-            bench.create_pod(
+    with with_installed_policies(injected_bench.cluster, *sidecar_injector(injected_bench.namespace, additions)):
+        _wait_until_injected(injected_bench, at)
+        made = injected_bench.read_pod(
+            injected_bench.create_pod(
                 admission_pod(
                     admission_container(units=4, env=[env_entry("A", "b")]), init=[admission_container("init")]
                 )
@@ -114,16 +121,16 @@ def test_a_sidecar_injected_afterwards_shifts_nothing(bench: AdmissionBench, pos
     assert container_of(made, "main")["env"][-1] == env_entry("A", "b")
 
 
-def test_a_plugin_that_adds_a_variable_to_the_asking_container_loses(bench: AdmissionBench) -> None:
+def test_a_plugin_that_adds_a_variable_to_the_asking_container_loses(injected_bench: AdmissionBench) -> None:
     addition = {"at": "/spec/containers/0/env", "value": [env_entry("NVIDIA_VISIBLE_DEVICES"), env_entry("X", "y")]}
-    with with_installed_policies(bench.cluster, *sidecar_injector(bench.namespace, [addition])):
-        bench.cluster.wait_until(
-            lambda: bench.read_pod(bench.create_pod(admission_pod(admission_container())))["spec"]["containers"][0].get(
-                "env"
-            ),
+    with with_installed_policies(injected_bench.cluster, *sidecar_injector(injected_bench.namespace, [addition])):
+        injected_bench.cluster.wait_until(
+            lambda: injected_bench.read_pod(injected_bench.create_pod(admission_pod(admission_container())))["spec"][
+                "containers"
+            ][0].get("env"),
             what="the injector is in force",
         )
-        status, made = bench.post_pod(admission_pod())
+        status, made = injected_bench.post_pod(admission_pod())
     assert status == HTTPStatus.CREATED, made
     assert has_exact_environment(made)
 

@@ -8,13 +8,14 @@ from http import HTTPStatus
 import pytest
 
 from tests.support.admission.attacks import Attack, debugs_with_cards_unasked, sees_cards_unasked
-from tests.support.admission.bench import AdmissionBench, ensure_namespace, open_admission_bench
+from tests.support.admission.bench import AdmissionBench, ensure_namespace
 from tests.support.admission.pods import admission_container, admission_pod, env_entry, has_exact_environment
 from tests.support.admission.policies import (
     OPTIONAL,
     Edit,
     apply_policies,
     delete_policies,
+    wait_for_policies,
     with_weakened_policies,
     without_resource,
     without_showing,
@@ -46,17 +47,17 @@ def _installed(cluster: ControlPlane) -> Iterator[None]:
 
     apply_policies(cluster, OPTIONAL)
     try:
-        cluster.wait_until(lambda: probe() == HTTPStatus.UNPROCESSABLE_ENTITY, 20, what="the optional policy is on")
+        wait_for_policies(cluster, lambda: probe() == HTTPStatus.UNPROCESSABLE_ENTITY, what="the optional policy is on")
         yield
     finally:
         delete_policies(cluster, OPTIONAL)
-        cluster.wait_until(lambda: probe() == HTTPStatus.CREATED, 20, what="the optional policy is off")
+        wait_for_policies(cluster, lambda: probe() == HTTPStatus.CREATED, what="the optional policy is off")
 
 
 @pytest.fixture
-def bench(cluster: ControlPlane, _installed: None) -> Iterator[AdmissionBench]:
-    with open_admission_bench(cluster) as made:
-        yield made
+def bench(tenant: AdmissionBench, _installed: None) -> Iterator[AdmissionBench]:
+    with tenant.with_node():
+        yield tenant
 
 
 def test_it_refuses_the_variable_with_field_and_cure(bench: AdmissionBench) -> None:
@@ -103,8 +104,8 @@ def test_an_attack_gets_through_where_the_policy_is_weaker(
 ) -> None:
     assert not attack(bench)
     with with_weakened_policies(bench.cluster, OPTIONAL, edits):
-        bench.cluster.wait_until(lambda: attack(bench), 20, what="the attack gets through")
-    bench.cluster.wait_until(lambda: not attack(bench), 20, what="the shipped policy is in force again")
+        wait_for_policies(bench.cluster, lambda: attack(bench), what="the attack gets through")
+    wait_for_policies(bench.cluster, lambda: not attack(bench), what="the shipped policy is in force again")
 
 
 def test_every_resource_and_validation_is_shown_to_matter() -> None:

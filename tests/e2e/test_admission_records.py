@@ -20,7 +20,7 @@ from tests.support.admission.attacks import (
     relabelled_by,
     removed_by,
 )
-from tests.support.admission.bench import AdmissionBench, open_admission_bench
+from tests.support.admission.bench import AdmissionBench
 from tests.support.admission.pods import (
     FROZEN_LABELS,
     GPUSHARE_V3,
@@ -30,7 +30,6 @@ from tests.support.admission.pods import (
     admission_pod,
 )
 from tests.support.admission.policies import SHIPPED, with_variable, with_weakened_policies
-from tests.support.control_plane.cluster import ControlPlane
 
 COUNT, PLACEMENT = FROZEN_LABELS
 
@@ -67,9 +66,9 @@ RELABELLINGS: dict[str, Attack] = {
 
 
 @pytest.fixture
-def bench(cluster: ControlPlane) -> Iterator[AdmissionBench]:
-    with open_admission_bench(cluster) as made:
-        yield made
+def bench(tenant: AdmissionBench) -> Iterator[AdmissionBench]:
+    with tenant.with_node():
+        yield tenant
 
 
 def test_no_record_is_forged_on_any_of_the_four_ways(bench: AdmissionBench) -> None:

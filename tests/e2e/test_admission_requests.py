@@ -8,16 +8,16 @@ from http import HTTPStatus
 import pytest
 
 from tests.support.admission import refused_requests
-from tests.support.admission.bench import AdmissionBench, open_admission_bench
+from tests.support.admission.bench import AdmissionBench
 from tests.support.admission.pods import admission_container, admission_pod
 from tests.support.admission.refused_requests import CORES
-from tests.support.control_plane.cluster import ControlPlane, Json
+from tests.support.control_plane.cluster import Json
 
 
 @pytest.fixture
-def bench(cluster: ControlPlane) -> Iterator[AdmissionBench]:
-    with open_admission_bench(cluster) as made:
-        yield made
+def bench(tenant: AdmissionBench) -> Iterator[AdmissionBench]:
+    with tenant.with_node():
+        yield tenant
 
 
 @pytest.mark.parametrize(("pod", "field", "cure"), refused_requests.REFUSED.values(), ids=refused_requests.REFUSED)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.second_scheduler import without_second_scheduler
 from tests.support.admission.attacks import Attack
-from tests.support.admission.bench import AdmissionBench, open_admission_bench
+from tests.support.admission.bench import AdmissionBench
 from tests.support.admission.pods import VOID, admission_container, admission_pod, has_exact_environment
 from tests.support.admission.policies import (
     EXACT,
@@ -17,6 +17,7 @@ from tests.support.admission.policies import (
     Edit,
     apply_policies,
     delete_policies,
+    wait_for_policies,
     with_validation_switched_off,
     with_weakened_policies,
     without_resource,
@@ -46,9 +47,9 @@ def _classes(cluster: ControlPlane) -> Iterator[None]:
 
 
 @pytest.fixture
-def bench(cluster: ControlPlane, _classes: None) -> Iterator[AdmissionBench]:
-    with open_admission_bench(cluster) as made:
-        yield made
+def bench(tenant: AdmissionBench, _classes: None) -> Iterator[AdmissionBench]:
+    with tenant.with_node():
+        yield tenant
 
 
 def runs_in(name: str) -> Attack:
@@ -90,8 +91,8 @@ WITHOUT_VARIABLE: dict[str, tuple[dict[str, Edit], Attack]] = {
 def check_weakening(bench: AdmissionBench, edits: dict[str, Edit], attack: Attack) -> None:
     assert not attack(bench)
     with with_weakened_policies(bench.cluster, SHIPPED, edits):
-        bench.cluster.wait_until(lambda: attack(bench), 20, what="the attack gets through")
-    bench.cluster.wait_until(lambda: not attack(bench), 20, what="the shipped policy is in force again")
+        wait_for_policies(bench.cluster, lambda: attack(bench), what="the attack gets through")
+    wait_for_policies(bench.cluster, lambda: not attack(bench), what="the shipped policy is in force again")
 
 
 @pytest.mark.parametrize(("edits", "attack"), WEAKENINGS.values(), ids=WEAKENINGS)
@@ -107,9 +108,9 @@ def test_an_attack_gets_through_where_cards_come_by_cdi(
 ) -> None:
     """There nothing writes `void`."""
     with with_weakened_policies(bench.cluster, EXACT, WITHOUT_EXACT):
-        bench.cluster.wait_until(lambda: _is_given(bench, None), 20, what="nothing writes the environment")
+        wait_for_policies(bench.cluster, lambda: _is_given(bench, None), what="nothing writes the environment")
         check_weakening(bench, edits, attack)
-    bench.cluster.wait_until(lambda: _is_given(bench, VOID), 20, what="the environment is written again")
+    wait_for_policies(bench.cluster, lambda: _is_given(bench, VOID), what="the environment is written again")
 
 
 def test_the_runtime_class_is_refused_with_field_and_cure(bench: AdmissionBench) -> None:
@@ -144,7 +145,7 @@ def _kubeadm(bench: AdmissionBench) -> Iterator[None]:
     with without_second_scheduler(bench.cluster):
         apply_policies(bench.cluster, KUBEADM)
         try:
-            bench.cluster.wait_until(lambda: not names_its_node(bench), 20, what="the policy is in force")
+            wait_for_policies(bench.cluster, lambda: not names_its_node(bench), what="the policy is in force")
             yield
         finally:
             delete_policies(bench.cluster, KUBEADM)
@@ -163,8 +164,8 @@ def test_in_the_kubeadm_shape_only_pods_that_ask_may_not_name_their_node(bench: 
     _make_daemon_set(bench)
     for edit in (without_resource("pods"), without_validation(0)):
         with with_weakened_policies(bench.cluster, KUBEADM, {NODE_GUARD: edit}):
-            bench.cluster.wait_until(lambda: names_its_node(bench), 20, what="a pod gets past every scheduler")
-        bench.cluster.wait_until(lambda: not names_its_node(bench), 20, what="the policy is in force again")
+            wait_for_policies(bench.cluster, lambda: names_its_node(bench), what="a pod gets past every scheduler")
+        wait_for_policies(bench.cluster, lambda: not names_its_node(bench), what="the policy is in force again")
 
 
 HOST = {

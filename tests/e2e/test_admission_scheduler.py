@@ -14,11 +14,12 @@ from tests.support.admission.attacks import (
     names_its_node_for_an_init_container,
     other_scheduler,
 )
-from tests.support.admission.bench import AdmissionBench, open_admission_bench
+from tests.support.admission.bench import AdmissionBench
 from tests.support.admission.pods import admission_container, admission_pod, has_exact_environment
 from tests.support.admission.policies import (
     SECOND_SCHEDULER,
     Edit,
+    wait_for_policies,
     with_text,
     with_validation_switched_off,
     with_variable,
@@ -27,7 +28,7 @@ from tests.support.admission.policies import (
     without_showing,
     without_validation,
 )
-from tests.support.control_plane.cluster import ControlPlane, Json
+from tests.support.control_plane.cluster import Json
 
 SET, GUARD = "vrampack-scheduler-set", "vrampack-scheduler-guard"
 ATTACKS: dict[str, Attack] = {
@@ -53,9 +54,9 @@ WEAKENINGS: dict[str, tuple[dict[str, Edit], Attack]] = {
 
 
 @pytest.fixture
-def bench(cluster: ControlPlane) -> Iterator[AdmissionBench]:
-    with open_admission_bench(cluster) as made:
-        yield made
+def bench(tenant: AdmissionBench) -> Iterator[AdmissionBench]:
+    with tenant.with_node():
+        yield tenant
 
 
 @pytest.mark.parametrize("given", [{}, {"schedulerName": "default-scheduler"}, {"schedulerName": ""}], ids=str)
@@ -119,7 +120,7 @@ def test_an_attack_gets_through_where_the_policy_is_weaker(
 ) -> None:
     assert not attack(bench)
     with with_weakened_policies(bench.cluster, SECOND_SCHEDULER, edits):
-        bench.cluster.wait_until(lambda: attack(bench), 20, what="the attack gets through")
+        wait_for_policies(bench.cluster, lambda: attack(bench), what="the attack gets through")
     attacks = (attack, *ATTACKS.values())  # all of them: one policy may be back before the other
     bench.cluster.wait_until(
         lambda: not any(each(bench) for each in attacks), 20, what="the shipped policies are in force again"

@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 import pytest
 
-from tests.support.admission.bench import AdmissionBench, ensure_namespace, open_admission_bench
+from tests.support.admission.bench import AdmissionBench, ensure_namespace
 from tests.support.admission.pods import (
     VOID,
     admission_container,
@@ -21,6 +21,7 @@ from tests.support.admission.policies import (
     Edit,
     apply_policies,
     delete_policies,
+    wait_for_policies,
     with_text,
     with_validation_switched_off,
     with_weakened_policies,
@@ -101,18 +102,18 @@ def _installed(cluster: ControlPlane) -> Iterator[None]:
 
     apply_policies(cluster, FOLDER)
     try:
-        cluster.wait_until(is_void, 20, what="the policy is in force")
+        wait_for_policies(cluster, is_void, what="the policy is in force")
         yield
     finally:
         delete_policies(cluster, FOLDER)
-        cluster.wait_until(lambda: not is_void(), 20, what="the policy is off")
+        wait_for_policies(cluster, lambda: not is_void(), what="the policy is off")
 
 
 @pytest.fixture
-def bench(cluster: ControlPlane, _installed: None) -> Iterator[AdmissionBench]:
-    with open_admission_bench(cluster) as made:
-        made.cluster.wait_until(lambda: is_shown_cards(made) == [], 20, what="both policies are in force")
-        yield made
+def bench(tenant: AdmissionBench, _installed: None) -> Iterator[AdmissionBench]:
+    with tenant.with_node():
+        wait_for_policies(tenant.cluster, lambda: is_shown_cards(tenant) == [], what="both policies are in force")
+        yield tenant
 
 
 @pytest.mark.parametrize("edits", WEAKENINGS.values(), ids=WEAKENINGS)
@@ -120,8 +121,8 @@ def test_a_container_that_asks_for_nothing_is_shown_cards_where_the_policy_is_we
     bench: AdmissionBench, edits: dict[str, Edit]
 ) -> None:
     with with_weakened_policies(bench.cluster, FOLDER, edits):
-        bench.cluster.wait_until(lambda: is_shown_cards(bench), 20, what="a container is shown cards")
-    bench.cluster.wait_until(lambda: is_shown_cards(bench) == [], 20, what="the shipped policy is in force again")
+        wait_for_policies(bench.cluster, lambda: is_shown_cards(bench), what="a container is shown cards")
+    wait_for_policies(bench.cluster, lambda: is_shown_cards(bench) == [], what="the shipped policy is in force again")
 
 
 def test_the_rest_of_an_environment_stays_in_its_order(bench: AdmissionBench) -> None:

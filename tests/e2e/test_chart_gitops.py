@@ -19,6 +19,14 @@ CERTIFICATE = "admission.webhook.certificate"
 OURS = ("--set", f"{CERTIFICATE}.source=secret,{CERTIFICATE}.secretName=ours,{CERTIFICATE}.caBundle=")
 """A Job that goes away when it has ended is a difference, so the certificate is from elsewhere; who signed it follows."""
 HOOK = ("mutatingwebhookconfiguration", "vrampack-environment")
+SYNCED: dict[str, Sequence[str]] = {
+    "second-scheduler": [SHAPE, "exact", "optional", "legacy-plugin", "account-reads", "kmod", "gpu-operator"],
+    "kubeadm": ["kubeadm", "runtime-class"],
+    "webhook-second-scheduler": ["webhook-second-scheduler", "gpu-operator-nri"],
+}
+"""Each shape with as many parts as go together, since the engine takes 8 s for one."""
+LEFT_OUT = {"before-1.36", "webhook-kubeadm"}
+"""They have no object that the others have not."""
 AS_IT_WAS = ("unchanged", "configured", "PruneSkipped")
 """The second comes with every apply of a value that an API server writes differently: `1G` for its number."""
 
@@ -31,7 +39,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         yield running
 
 
-@pytest.mark.parametrize("names", [names for names, _, _ in SETS.values()], ids=SETS)
+def test_every_value_file_is_synced() -> None:
+    assert {name for names, _, _ in SETS.values() for name in names} - set().union(*SYNCED.values()) == LEFT_OUT
+
+
+@pytest.mark.parametrize("names", SYNCED.values(), ids=SYNCED)
 def test_nothing_differs_after_a_sync_nor_after_another(cluster: ControlPlane, names: Sequence[str]) -> None:
     """From what another set has left."""
     first, second = sync_twice(cluster.admin_kubeconfig, NAMESPACE, render(cluster, names))

@@ -1,8 +1,8 @@
-"""`make shim-test`: the kernel module's tests and the others side by side, since either leaves a processor idle half the time.
+"""`make shim-test`: the kernel module's tests in two processes and the others in a third, since each leaves processors idle.
 
     python -m tests.shim [pytest's options]
 
-The output of the others is printed when the module's tests are over.
+The output of the second and the third is printed when the first is over.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from tests.support.joined_reports import joined_reports
@@ -19,23 +20,32 @@ TESTS = Path(__file__).parents[1]
 MODULE = TESTS / "shim" / "kmod"
 OTHER_MACHINE = TESTS / "arm64"
 """Has a target of its own, and compilers."""
+PARTS: Sequence[Sequence[str]] = (
+    ("--kernel=6.1", "--kernel=6.12", str(MODULE)),
+    ("--kernel=5.10", "--kernel=6.1-debug", str(MODULE)),
+    ("--kernel=none", f"--ignore={OTHER_MACHINE}", str(TESTS)),
+)
+"""As long as each other, about: the kernel for debugging is slow, and 6.1 has the most tests."""
 NOTHING_TO_DO = 5
-"""Pytest's exit code where no test was chosen; fine for one half."""
+"""Pytest's exit code where no test was chosen; fine for a part."""
 
 
 def main(options: Sequence[str]) -> int:
     """The exit code: 0 where all passed."""
     command = [sys.executable, "-m", "pytest", "-p", "tests.shim.plugin", "-m", "shim", "--timeout", "400", *options]
-    without_module = [f"--ignore={MODULE}", f"--ignore={OTHER_MACHINE}", str(TESTS)]
-    with joined_reports(2) as (for_module, for_others), tempfile.TemporaryFile("w+") as said:
-        others = subprocess.Popen([*command, *without_module], env=for_others, stdout=said, stderr=said)
-        try:
-            module = subprocess.run([*command, str(MODULE)], env=for_module, check=False)
-            codes = {module.returncode, others.wait()}
-        finally:
-            others.terminate()
-        said.seek(0)
-        sys.stdout.write(said.read())
+    with ExitStack() as stack:
+        environments = stack.enter_context(joined_reports(len(PARTS)))
+        outputs = [None, *(stack.enter_context(tempfile.TemporaryFile("w+")) for _ in PARTS[1:])]
+        running = [
+            stack.enter_context(subprocess.Popen([*command, *part], env=environment, stdout=output, stderr=output))
+            for part, environment, output in zip(PARTS, environments, outputs, strict=True)
+        ]
+        for process in running:
+            stack.callback(process.terminate)
+        codes = {process.wait() for process in running}
+        for said in filter(None, outputs):
+            said.seek(0)
+            sys.stdout.write(said.read())
     return max(codes - {0, NOTHING_TO_DO} or {min(codes)})
 
 

@@ -92,7 +92,8 @@ class KernelResultTable:
         return sum((scenario.outcomes for scenario in self._scenarios[kernel].values()), Counter[str]())
 
     def _shown(self) -> Iterable[str]:
-        return NAMES if self._should_all_run() else [name for name in NAMES if self._scenarios[name]]
+        chosen = self._config.getoption("kernel") or NAMES
+        return [name for name in NAMES if self._scenarios[name] or (name in chosen and self._should_all_run())]
 
     def _should_all_run(self) -> bool:
         """Nothing was asked for but a folder that has all of these tests, or their mark."""

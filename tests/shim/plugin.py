@@ -18,11 +18,30 @@ from tests.shim.result_table import ShimResultTable
 TESTS = Path(__file__).parents[1]
 BOOTING = tuple(TESTS / each for each in ("machine", "shim/kmod", "shim/driver/test_kernel.py"))
 """Tests that boot a kernel in a virtual machine."""
+MODULE = TESTS / "shim" / "kmod"
+NO_KERNEL = "none"
+"""For `--kernel`: the module's tests that need no booted kernel, such as those of its style."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--kernel",
+        action="append",
+        choices=(*kernels.NAMES, NO_KERNEL),
+        help="of the kernel module's tests only those on this kernel; may be given again",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(ShimResultTable(config.rootpath))
     config.pluginmanager.register(KernelResultTable(config))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if wanted := config.getoption("kernel"):
+        others = {item for item in items if item.path.is_relative_to(MODULE) and _find_kernel(item) not in wanted}
+        config.hook.pytest_deselected(items=list(others))
+        items[:] = [item for item in items if item not in others]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -39,6 +58,12 @@ def _fetch_kernels() -> None:
             kernels.prepare_kernel(name)
     except (NoPackagesError, BuildError) as error:
         raise pytest.UsageError(str(error)) from error
+
+
+def _find_kernel(item: pytest.Item) -> str:
+    """By its name; `NO_KERNEL` for a test that has none."""
+    spec = getattr(item, "callspec", None)
+    return NO_KERNEL if spec is None else str(spec.params.get("kernel", NO_KERNEL))
 
 
 def _boots_kernel(test: Path) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -29,6 +30,12 @@ SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 def load_documents(path: Path) -> list[Json]:
     return [document for document in yaml.load_all(path.read_text(), SAFE_LOADER) if document]
+
+
+def split_documents(text: str) -> set[str]:
+    """The documents of a stream of YAML as they are written, each once, without empty ones and those of comments alone."""
+    pieces = re.split(r"^---\n", text, flags=re.MULTILINE)
+    return {piece for piece in pieces if re.search(r"^[^#\s]", piece, flags=re.MULTILINE)}
 
 
 def load_rendered(shape: str) -> list[Json]:

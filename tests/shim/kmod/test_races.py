@@ -15,7 +15,7 @@ from tests.shim.kmod.world import BudgetPlace, KmodWorld
 from tests.support.polling import wait_until
 
 LIMIT_MIB = 4301
-SESSIONS = int(os.environ.get("VRAMPACK_KMOD_SESSIONS", "10000"))
+SESSIONS = int(os.environ.get("VRAMPACK_KMOD_SESSIONS", "4000"))
 CALLS = int(os.environ.get("VRAMPACK_KMOD_CALLS", "100000"))
 WORKERS = 4
 STOPS = 10
@@ -40,7 +40,7 @@ def set_probe(place: BudgetPlace) -> None:
 
 @pytest.mark.timeout(SECONDS + 60)
 def test_the_limit_holds_through_all_of_it(world: KmodWorld, kernel: Kernel) -> None:
-    """10,000 sessions of processes on two processors, and at least as many pieces of memory on every kernel.
+    """Thousands of sessions of processes on two processors, each with several pieces of memory.
 
     The driver's own peak is within the limit, and nothing is left.
     """
@@ -53,7 +53,7 @@ def test_the_limit_holds_through_all_of_it(world: KmodWorld, kernel: Kernel) -> 
     assert figures
     *happened, peak_mib = map(int, figures.groups())
     assert all(number > sessions // 40 for number in happened), ended.out
-    assert sum(happened[:2]) >= SESSIONS
+    assert sum(happened[:2]) >= 3 * sessions
     assert LIMIT_MIB * 0.8 < peak_mib <= LIMIT_MIB
     card = world.card("a")
     assert LIMIT_MIB * MIB * 0.8 < world.driver().cards[0].peak <= LIMIT_MIB * MIB

@@ -66,6 +66,16 @@ class AdmissionBench:
     extender: str
     """A token."""
 
+    @contextmanager
+    def with_node(self) -> Iterator[None]:
+        """The node is there meanwhile; afterwards no pod is left either."""
+        self.cluster.add_node(self.node, cards=CARDS)
+        try:
+            yield
+        finally:
+            self.cluster.request_ok("DELETE", self.pods, {"gracePeriodSeconds": 0})
+            self.cluster.request_ok("DELETE", f"/api/v1/nodes/{self.node}")
+
     @property
     def pods(self) -> str:
         return f"/api/v1/namespaces/{self.namespace}/pods"
@@ -155,23 +165,24 @@ class AdmissionBench:
         return dict(self.read_pod(name)["metadata"].get("labels", {}))
 
 
-@contextmanager
-def open_admission_bench(cluster: ControlPlane) -> Iterator[AdmissionBench]:
-    """A fresh namespace, its accounts and one node; no pod of it stays behind."""
+def create_admission_bench(cluster: ControlPlane) -> AdmissionBench:
+    """A fresh namespace and its accounts; `with_node` adds the node."""
     namespace = cluster.namespace("tenant")
-    place = AdmissionBench(
+    return AdmissionBench(
         cluster=cluster,
         namespace=namespace,
         node=f"node-of-{namespace}",
         tenant=_account(cluster, namespace, "tenant"),
         extender=_account(cluster, SYSTEM, EXTENDER, granted_in=namespace),
     )
-    cluster.add_node(place.node, cards=CARDS)
-    try:
-        yield place
-    finally:
-        cluster.request_ok("DELETE", place.pods, {"gracePeriodSeconds": 0})
-        cluster.request_ok("DELETE", f"/api/v1/nodes/{place.node}")
+
+
+@contextmanager
+def open_admission_bench(cluster: ControlPlane) -> Iterator[AdmissionBench]:
+    """A fresh namespace, its accounts and one node; no pod of it stays behind."""
+    bench = create_admission_bench(cluster)
+    with bench.with_node():
+        yield bench
 
 
 def ensure_object(cluster: ControlPlane, collection: str, made: Json) -> None:

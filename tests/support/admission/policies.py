@@ -66,6 +66,11 @@ def with_weakened_policies(
             _replace(cluster, shipped[name])
 
 
+def wait_for_policies(cluster: ControlPlane, is_in_force: Callable[[], object], *, what: str) -> None:
+    """Wait until policies that were changed are in force. The API server reads them once a second, and an attack costs it 20 ms."""
+    cluster.wait_until(is_in_force, 20, what=what, interval_seconds=0.2)
+
+
 @contextmanager
 def with_installed_policies(cluster: ControlPlane, *objects: Json) -> Iterator[None]:
     """Policies and bindings of a test's own, for as long as it needs them."""

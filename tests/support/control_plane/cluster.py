@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import re
 import secrets
 import select
 import ssl
@@ -27,7 +26,7 @@ from tests.support import node_manifests
 from tests.support.certificates import CertificateAuthority
 from tests.support.control_plane import access_denials, binaries, components
 from tests.support.control_plane.cluster_reset import reset_cluster
-from tests.support.manifests import MANIFESTS, load_objects, load_rendered
+from tests.support.manifests import MANIFESTS, load_objects, load_rendered, split_documents
 from tests.support.polling import wait_until
 from tests.support.processes import LOOPBACK, ManagedProcess, choose_free_ports
 
@@ -39,6 +38,8 @@ T = TypeVar("T")
 WORKLOADS = {"Deployment", "DaemonSet", "PodDisruptionBudget"}
 """What `reset` takes away after the first test; `test_install.py` applies them. No kubelet would run their pods."""
 KUBECTL_TIMEOUT_SECONDS = 180
+POLL_INTERVAL_SECONDS = 0.05
+"""Most conditions ask the API server, which takes 10 ms of a processor for an answer."""
 REQUEST_TIMEOUT_SECONDS = 30
 
 
@@ -186,7 +187,7 @@ class ControlPlane:
 
         Raises `RuntimeError` with what kubectl says. A document that this server has accepted before is not sent again.
         """
-        documents = {document for document in re.split(r"^---\n", manifests, flags=re.MULTILINE) if document.strip()}
+        documents = split_documents(manifests)
         if not documents:
             raise ValueError("no document to check")
         unchecked = sorted(documents - self._accepted_documents)
@@ -242,10 +243,15 @@ class ControlPlane:
         return name
 
     def wait_until(
-        self, predicate: Callable[[], T], timeout_seconds: float = 10, *, what: str | Callable[[], str] = ""
+        self,
+        predicate: Callable[[], T],
+        timeout_seconds: float = 10,
+        *,
+        what: str | Callable[[], str] = "",
+        interval_seconds: float = POLL_INTERVAL_SECONDS,
     ) -> T:
         """The first true answer of `predicate`, or `TimeoutError`."""
-        return wait_until(predicate, timeout_seconds=timeout_seconds, what=what)
+        return wait_until(predicate, timeout_seconds=timeout_seconds, what=what, interval_seconds=interval_seconds)
 
     def install_manifests(self) -> None:
         """Apply the recommended install as it is rendered, with the policies for `exact` nodes, which these tests describe.
@@ -261,7 +267,7 @@ class ControlPlane:
         wait_until(self.admits_as_shipped, what="the admission policies are in force")
 
     def reset(self) -> None:
-        """Take away what a test made: workloads, pods, nodes, namespaces. Stop scheduler and extender before."""
+        """Take away what a test made: workloads, pods, nodes. Stop scheduler and extender before."""
         reset_cluster(self.request_ok)
 
     def _boot(self) -> None:
