@@ -56,7 +56,7 @@ class ExplainView:
             raise UnknownSubjectError("units and count begin at 1")
         request = CardRequest(units, count, whole=query.get("whole") == "true")
         pod = Pod("", query.get("namespace", "default"), "", request=PodRequest(request, ()))
-        return self._ledger.in_force.settle_pod(pod)
+        return self._ledger.in_force.resolve_pod(pod)
 
     def describe_request(self, pod: Pod, pod_request: PodRequest) -> Json:
         """What the pod asks for, and the policy that ranks nodes for it."""

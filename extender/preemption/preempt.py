@@ -100,7 +100,7 @@ class Preemption:
         return VerbResponse(body, "ok" if victims else "no", generation=generation)
 
     async def _find_victims(self, proposal: PreemptionProposal) -> dict[str, MetaVictims]:
-        proposed_pod = self._ledger.in_force.settle_pod(proposal.pod)
+        proposed_pod = self._ledger.in_force.resolve_pod(proposal.pod)
         pod = self._ledger.get_pod(proposal.pod.uid) or proposed_pod
         found: dict[str, MetaVictims | None] = dict.fromkeys(proposal.victims)
         is_going: dict[str, bool] = {}
@@ -110,7 +110,9 @@ class Preemption:
             generation = self._ledger.generation
             for name in names:
                 found[name] = victims = self._find_node_victims(name, proposal.victims[name], pod)
-                is_going[name] = victims is not None and self._nominator.is_any_going(each.uid for each in victims.pods)
+                is_going[name] = victims is not None and self._nominator.is_any_terminating(
+                    each.uid for each in victims.pods
+                )
                 await asyncio.sleep(0)
             names = self._list_changed_nodes(generation, found)
         # The scheduler rejects the whole answer if a node has no victim: leave such nodes out.

@@ -71,5 +71,5 @@ class RankingPreparation(CallPreparation):
             return None
         if pod.request is None:
             return None
-        pod_request = in_force.settle_request(pod, pod.request)
+        pod_request = in_force.resolve_request(pod, pod.request)
         return None if self._engine.is_prepared(pod_request, pod.uid) else (pod_request, pod.uid)

@@ -19,7 +19,7 @@ MAX_PINNED_PODS = 10_000
 """More than a scheduler has between filter and bind; each takes 0.2 KB."""
 
 
-class GenerationPin(NamedTuple):
+class PinnedGeneration(NamedTuple):
     """The generation that ranks for a pod."""
 
     generation: int
@@ -32,7 +32,7 @@ class PodGenerations:
     def __init__(self, engine: Engine) -> None:
         self.current = 1
         self._engine = engine
-        self._pins: LRUCache[str, GenerationPin] = LRUCache(MAX_PINNED_PODS)
+        self._pins: LRUCache[str, PinnedGeneration] = LRUCache(MAX_PINNED_PODS)
 
     def begin_generation(self) -> int:
         """Another configuration is in force. Returns its generation."""
@@ -41,7 +41,7 @@ class PodGenerations:
 
     def pin_pod(self, uid: str, pod_request: PodRequest) -> int:
         """The pod passed filter: the configuration in force ranks for it. Returns its generation."""
-        self._pins[uid] = GenerationPin(self.current, self._engine.choose_policy(pod_request))
+        self._pins[uid] = PinnedGeneration(self.current, self._engine.choose_policy(pod_request))
         return self.current
 
     def get_generation(self, uid: str) -> int:

@@ -107,7 +107,7 @@ class Verbs:
         problem = self._ledger.in_force.find_unready_reason(pod.namespace)
         if problem:
             return _filter_error(f"not ready: {problem}")
-        pod_request = self._ledger.in_force.settle_request(pod, pod.request)
+        pod_request = self._ledger.in_force.resolve_request(pod, pod.request)
         if pod.node_name:
             outcome = self._engine.filter_nodes(names, pod_request, pod.uid)
             if pod.node_name in names:
@@ -134,7 +134,7 @@ class Verbs:
         problem = self._ledger.in_force.find_unready_reason(pod.namespace)
         if problem:
             return _plain_error(503, f"not ready: {problem}")
-        pod_request = self._generations.apply_pin(pod.uid, self._ledger.in_force.settle_request(pod, pod.request))
+        pod_request = self._generations.apply_pin(pod.uid, self._ledger.in_force.resolve_request(pod, pod.request))
         best = self._rank_nodes(scheduling_request, pod_request, names, len(SCORES))
         if best and not pod.node_name:
             self._reserve_node(scheduling_request, pod_request, best[0])

@@ -53,13 +53,13 @@ class KnownPods:
             if settled is not None and settled.before is pod and in_force.has_labels_of(settled.after):
                 self._pods[uid] = settled.after
             else:
-                self._pods[uid] = in_force.settle_pod(pod)
+                self._pods[uid] = in_force.resolve_pod(pod)
 
     def settle_namespace(self, name: str, in_force: PlacementInForce) -> None:
         """Apply the settings again to the unbound pods of this namespace."""
         for pod in self.list_unbound():
             if pod.namespace == name:
-                self._pods[pod.uid] = in_force.settle_pod(pod)
+                self._pods[pod.uid] = in_force.resolve_pod(pod)
 
     def put_pod(self, pod: Pod) -> Pod | None:
         """Add or replace the pod. Returns what was known of it."""

@@ -310,7 +310,7 @@ class Ledger:
         if pod.is_finished or not pod.can_hold_memory:
             self.remove_pod(pod.uid)
             return
-        pod = self.in_force.settle_pod(pod)
+        pod = self.in_force.resolve_pod(pod)
         known = self._pods.put_pod(pod)
         has_moved = known is not None and known.node_name and known.node_name != pod.node_name
         touched = {known.node_name} if known is not None and has_moved else set()

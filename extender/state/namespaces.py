@@ -70,13 +70,13 @@ class PlacementInForce:
         self.has_rules = settings.rules.has_any
         self._reads_namespaces = bool(settings.list_namespace_label_keys())
 
-    def settle_pod(self, pod: Pod) -> Pod:
+    def resolve_pod(self, pod: Pod) -> Pod:
         """The pod with the rules and the profile that are in force for it."""
-        return self.settings.settle_pod(self._namespaces.label_pod(pod))
+        return self.settings.resolve_pod(self._namespaces.label_pod(pod))
 
-    def settle_request(self, pod: Pod, pod_request: PodRequest) -> PodRequest:
+    def resolve_request(self, pod: Pod, pod_request: PodRequest) -> PodRequest:
         """The same for the request of this pod alone."""
-        return self.settings.settle_request(self._namespaces.label_pod(pod), pod_request)
+        return self.settings.resolve_request(self._namespaces.label_pod(pod), pod_request)
 
     def has_labels_of(self, pod: Pod) -> bool:
         """Whether the pod was read with the labels that its namespace has now."""

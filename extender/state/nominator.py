@@ -158,14 +158,14 @@ class Nominator:
             for nominated in self._list_placements_against(name, pod.uid, pod.priority)
         ]
 
-    def is_any_going(self, uids: Iterable[str]) -> bool:
+    def is_any_terminating(self, uids: Iterable[str]) -> bool:
         """Whether any of these pods is terminating or gone."""
-        return self._pending_preemptions.is_any_going(uids)
+        return self._pending_preemptions.is_any_terminating(uids)
 
     def add_preemption(self, pod: Pod, victims: Mapping[str, Collection[str]], going_nodes: Iterable[str]) -> None:
         """Preempt was answered: the pod counts as nominated to all these nodes until the API shows its nomination.
 
-        `going_nodes` are the nodes of which `is_any_going` is true for the victims.
+        `going_nodes` are the nodes of which `is_any_terminating` is true for the victims.
         """
         self._pending_preemptions.add_preemption(pod, victims, going_nodes)
 

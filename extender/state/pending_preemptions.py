@@ -63,7 +63,7 @@ class PendingPreemptions:
     def add_preemption(self, pod: Pod, victims: Mapping[str, Collection[str]], going_nodes: Iterable[str]) -> None:
         """Preempt answered these uids, by node, for the pod as its call shows it.
 
-        `going_nodes` are the nodes of which `is_any_going` is true for the victims: an answer has thousands of them, so
+        `going_nodes` are the nodes of which `is_any_terminating` is true for the victims: an answer has thousands of them, so
         the caller checks them slice by slice.
         """
         self._forget_answer(pod.uid)
@@ -82,7 +82,7 @@ class PendingPreemptions:
         if len(self._pending) > MAX_PENDING:
             self._forget_answer(next(iter(self._pending)))
 
-    def is_any_going(self, uids: Iterable[str]) -> bool:
+    def is_any_terminating(self, uids: Iterable[str]) -> bool:
         """Whether any of these pods is terminating or gone.
 
         One without a memory request counts as gone: the ledger does not know it.
@@ -172,7 +172,7 @@ class PendingPreemptions:
             return
         changed = self._ledger.list_nodes_changed_since(each.generation)
         for name in each.victims if changed is None else each.victims.keys() & changed:
-            if self.is_any_going(each.victims[name]):
+            if self.is_any_terminating(each.victims[name]):
                 each.going_nodes.add(name)
             else:
                 each.going_nodes.discard(name)

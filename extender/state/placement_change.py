@@ -59,7 +59,7 @@ async def apply_placement(
 async def _settle_pods(ledger: Ledger, in_force: PlacementInForce, settled: dict[str, SettledPod]) -> None:
     """Apply the settings to waiting pods. The exchange settles those that change until then."""
     for slice_ in _slice_all(ledger.list_unbound_pods(), PODS_PER_SLICE):
-        settled.update((pod.uid, SettledPod(pod, in_force.settle_pod(pod))) for pod in slice_)
+        settled.update((pod.uid, SettledPod(pod, in_force.resolve_pod(pod))) for pod in slice_)
         await asyncio.sleep(0)
 
 

@@ -72,7 +72,7 @@ class PodClient:
     def _learn_answer(self, pod: Pod, obj: PodObject) -> Pod:
         """Update the ledger if it still knows the pod: an answer that a deletion overtook must not bring it back."""
         label_keys, host = self._ledger.label_keys, self._hosts.read_request(obj.spec)
-        seen = self._ledger.in_force.settle_pod(to_pod(obj, resource=self._resource, label_keys=label_keys, host=host))
+        seen = self._ledger.in_force.resolve_pod(to_pod(obj, resource=self._resource, label_keys=label_keys, host=host))
         if seen.uid == pod.uid and self._ledger.get_pod(pod.uid) is not None:
             self._ledger.update_fetched_pod(seen)
         return seen

@@ -55,7 +55,7 @@ def test_the_policy_of_a_pod(tmp_path: Path, pod: Pod, want: str) -> None:
     settings = load_settings(tmp_path / "extender.yaml")
     asked = ledger_pod("p").request
     assert asked is not None
-    settled = settings.build_placement().settle_request(pod, _with_wish(asked, pod.scheduler_name))
+    settled = settings.build_placement().resolve_request(pod, _with_wish(asked, pod.scheduler_name))
     assert settings.policy.choose_policy(settled.policy, settled.profile).name == want
 
 

@@ -32,7 +32,7 @@ CALLS_PER_NODE = 150
 
 
 def read_request(desk: SchedulerHarness, namespace: str) -> PodRequest:
-    pod = desk.ledger.placement.settle_pod(replace(ledger_pod("new", units=2), namespace=namespace))
+    pod = desk.ledger.placement.resolve_pod(replace(ledger_pod("new", units=2), namespace=namespace))
     assert pod.request is not None
     return pod.request
 

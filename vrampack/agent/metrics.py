@@ -75,7 +75,7 @@ class AgentSnapshot:
     containers: tuple[ContainerSample, ...] = ()
     processes: tuple[ProcessSample, ...] = ()
     enforcement: str = ""
-    is_unheld: bool = False
+    is_unenforced: bool = False
     """Limits are not enforced although the settings ask for it."""
     problem: str = ""
     hook_answer_counts: tuple[int, int] = (0, 0)
@@ -277,7 +277,7 @@ def _build_families(snapshot: AgentSnapshot, node: str) -> Iterable[Metric]:
         "vrampack_agent_limits_unheld",
         "1 when no back end enforces limits here although the settings leave the choice to the agent.",
     )
-    unheld.add_metric([], int(snapshot.is_unheld))
+    unheld.add_metric([], int(snapshot.is_unenforced))
     yield unheld
     answers = CounterMetricFamily(
         "vrampack_agent_hook_answers",

@@ -49,14 +49,14 @@ class PlacementSettings:
         selectors = self.rules.list_selectors() + [profile.users for profile in self.profiles]
         return frozenset(key for selector in selectors for key, _ in selector.namespace_labels)
 
-    def settle_pod(self, pod: Pod) -> Pod:
+    def resolve_pod(self, pod: Pod) -> Pod:
         """The pod with the rules and the profile that are in force for it."""
         if pod.request is None:
             return pod
-        pod_request = self.settle_request(pod, pod.request)
+        pod_request = self.resolve_request(pod, pod.request)
         return pod if pod_request is pod.request else replace(pod, request=pod_request)
 
-    def settle_request(self, pod: Pod, pod_request: PodRequest) -> PodRequest:
+    def resolve_request(self, pod: Pod, pod_request: PodRequest) -> PodRequest:
         """The same for the request of this pod alone."""
         settled = self.rules.constrain_request(pod, pod_request)
         profile = choose_profile(self.profiles, pod, pod_request.policy) if self.profiles else None

@@ -54,7 +54,7 @@ class ExplainedScheduling:
         }
         bound = {each.uid: each for each in self.harness.ledger.list_pods() if each.node_name}
         cluster = ExplainedCluster(ClusterListing(listed, bound), UNIT_MIB, self.rules)
-        settled = self.harness.ledger.placement.settle_pod(self.read_pod(pod))
+        settled = self.harness.ledger.placement.resolve_pod(self.read_pod(pod))
         assert settled.request is not None
         self.check_view(settled, evaluation := evaluate_cluster(cluster, self.tuning, settled.request, NO_FIELDS))
         return evaluation

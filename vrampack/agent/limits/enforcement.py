@@ -120,7 +120,7 @@ class Enforcement:
         return self._selection.row.mode if self._selection is not None else ""
 
     @property
-    def is_unheld(self) -> bool:
+    def is_unenforced(self) -> bool:
         """Whether limits are not held here although the settings leave the choice to the agent."""
         selection = self._selection
         return self._setting == AUTO and selection is not None and not selection.row.is_enforcing

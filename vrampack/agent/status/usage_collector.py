@@ -118,7 +118,7 @@ class UsageCollector:
             containers=tuple(self._container_samples()),
             processes=tuple(self._process_samples()),
             enforcement=self._enforcement.mode,
-            is_unheld=self._enforcement.is_unheld,
+            is_unenforced=self._enforcement.is_unenforced,
             problem=advertised.problem,
             hook_answer_counts=self._hook_server.answer_counts,
             lingering_pods=self._fence.lingering_count,

@@ -149,7 +149,7 @@ def decode_explained_pod(
     host = read_host_request(pod.spec) if settings.select_policies().reads_hosts else None
     read = to_pod(pod, resource=settings.resources.memory, label_keys=placement.list_label_keys(), host=host)
     read = replace(read, namespace_labels=namespace_labels)
-    return ExplainedPod(placement.settle_pod(read), scheduling_fields, pod.metadata.annotations or {})
+    return ExplainedPod(placement.resolve_pod(read), scheduling_fields, pod.metadata.annotations or {})
 
 
 async def read_namespace_labels(api: Api, placement: PlacementSettings, namespace: str) -> tuple[tuple[str, str], ...]:

@@ -105,7 +105,7 @@ async def explain_request(
     placement = settings.build_placement()
     labels = await read_namespace_labels(api, placement, namespace)
     pod = Pod("", namespace, "(request)", request=PodRequest(request, ()), namespace_labels=labels)
-    subject = ExplainedPod(placement.settle_pod(pod), PodSchedulingFields(), {})
+    subject = ExplainedPod(placement.resolve_pod(pod), PodSchedulingFields(), {})
     settled = subject.pod.request or PodRequest(request, ())
     return explain_pending_pod(subject, settings, settled, cluster)
 
