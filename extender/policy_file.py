@@ -50,7 +50,9 @@ def check_profile_names(profiles: Sequence[ProfileSettings]) -> None:
     for place, name in enumerate(names):
         if name in names[:place] or name in POLICIES:
             what = "another profile" if name in names[:place] else "a policy"
-            raise InvalidFieldError(("profiles", place, "name"), f"found {name!r}, the name of {what}; give its own")
+            raise InvalidFieldError(
+                ("profiles", place, "name"), f"found {name!r}, the name of {what}; give the profile a name of its own"
+            )
 
 
 def load_placement_policy(path: Path) -> PlacementPolicy:

@@ -225,7 +225,7 @@ def load_settings(
     given = [name for name in PLACEMENT_FIELDS if name in settings.model_fields_set]
     if given:
         raise SettingsError(
-            f"{path}: {', '.join(given)}: found, beside the policy file {policy_file}; give it there alone"
+            f"{path}: {', '.join(given)}: given although there is a policy file, {policy_file}; give it only there"
         )
     placement = load_placement_policy(policy_file)
     return settings.model_copy(update={name: getattr(placement, name) for name in PLACEMENT_FIELDS})

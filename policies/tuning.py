@@ -47,7 +47,7 @@ def _read_weights(given: object, info: ValidationInfo) -> PolicyWeights:
     if model is not None:
         return model.model_validate(given)
     if name is not None and given not in ({}, NO_WEIGHTS):
-        raise ValueError(f"{name} has no weights; those that have some: {', '.join(WEIGHT_MODELS)}")
+        raise ValueError(f"{name} has no weights; these policies have: {', '.join(WEIGHT_MODELS)}")
     return NO_WEIGHTS
 
 

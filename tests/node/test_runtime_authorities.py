@@ -100,7 +100,7 @@ ATTACKS = {
         refusal="NVIDIA_VISIBLE_DEVICES",
     ),
     "class-asking": Attack(
-        f"runtime class {CLASS} may go past what holds its limit",
+        f"runtime class {CLASS} may bypass what enforces its limit",
         asks=2,
         runtime_class=CLASS,
         refusal=f"spec.runtimeClassName: '{CLASS}'",

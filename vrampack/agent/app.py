@@ -327,7 +327,7 @@ class Agent:
         self._own_node.set_desired({("labels", well_known.ENFORCEMENT): self._enforcement.mode or None})
 
     def _set_limits_problem(self, problem: str) -> None:
-        self._advertisement.block("limits", f"limits cannot be held: {problem}" if problem else "")
+        self._advertisement.block("limits", f"limits cannot be enforced: {problem}" if problem else "")
 
     def _publish_injection(self) -> None:
         """Show the mode of new containers in the log, an event and the Node; a problem keeps all cards from new pods."""

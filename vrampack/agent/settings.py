@@ -72,9 +72,9 @@ class MetricsSettings(StrictModel):
     @model_validator(mode="after")
     def _check_listener(self) -> MetricsSettings:
         if self.tls.cert_file is not None and not self.address:
-            raise ValueError("tls needs an address: probes of listen.health come without TLS")
+            raise ValueError("tls needs an address, because probes of listen.health come without TLS")
         if self.authorization == "token" and self.tls.cert_file is None:
-            raise ValueError("authorization: token needs tls, or the token can be read on its way")
+            raise ValueError("authorization: token needs tls, or the token can be read in transit")
         return self
 
 
@@ -283,7 +283,7 @@ class AgentConfiguration(StrictModel):
     @model_validator(mode="after")
     def _check_unknown_containers(self) -> AgentConfiguration:
         if self.kmod.unknown == "deny" and self.enforcement != "kmod":
-            raise ValueError("kmod.unknown: deny needs enforcement: kmod, since nothing else can hold it")
+            raise ValueError("kmod.unknown: deny needs enforcement: kmod, since nothing else can enforce it")
         if self.kmod.unknown == "deny" and self.cards.are_selected:
             raise ValueError("kmod.unknown: deny covers every card, so it needs cards.include and cards.exclude empty")
         return self

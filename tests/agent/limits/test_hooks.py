@@ -116,13 +116,13 @@ async def test_a_runtime_that_does_not_say_the_uid_is_served_by_the_cgroup(path:
 
 
 REFUSED = {
-    "another pod's annotations": (a_line(uid="u-2"), f"the annotations name pod u-2, the cgroup pod {UID}"),
+    "another pod's annotations": (a_line(uid="u-2"), f"the annotations name pod u-2, but the cgroup belongs to pod {UID}"),
     "another container's id": (a_line(id="ab" * 32), "the cgroup"),
     "no container name": (a_line(container=""), "do not name the container"),
     "a container without a record": (a_line(container="extra"), "ml/app-0/extra: no record"),
-    "no Kubernetes": (a_line(cgroup="/user.slice"), "containers without Kubernetes are not served"),
+    "no Kubernetes": (a_line(cgroup="/user.slice"), "does not belong to a pod"),
     "a cgroup that is not there": (a_line(cgroup=f"/kubepods/pod{UID}"), "is not there"),
-    "out of the tree": (a_line(cgroup=f"{CGROUP}/../../../../.."), "is no cgroup of a container"),
+    "out of the tree": (a_line(cgroup=f"{CGROUP}/../../../../.."), "is not a container's cgroup"),
     "a hierarchy that is not there": (a_line(hierarchy="memory"), "cgroup v2 only"),
     "another version": (a_line(v=3), "the hook speaks 3, the agent 1 and 2"),
     "a field of another type": (a_line(pid="7"), "not a question"),

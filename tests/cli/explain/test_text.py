@@ -68,7 +68,7 @@ gpu-1     0      4  GPU-0
         """\
 Pod default/w is bound to gpu-1.
 
-Its cards are not known: it has no record and counts on every card of its node; delete it, or let its agent observe it.
+Its cards are not known: it has no record and counts on every card of its node; delete it, or let the node's agent observe it.
 """,
     ),
     "bound with a damaged record": (

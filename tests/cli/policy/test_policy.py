@@ -42,7 +42,7 @@ def test_the_extenders_file_is_shown_where_no_policy_is_named(tmp_path: Path, ca
     assert main(["show", "--config", str(file)]) == 0
     assert "max_pods_per_card: 3" in capsys.readouterr().out
     assert main(["show", "--config", str(file), "--policy", "dense"]) == 2
-    assert "give it there alone" in capsys.readouterr().err
+    assert "give it only there" in capsys.readouterr().err
 
 
 async def test_nodes_are_ranked_term_by_term(tmp_path: Path, capsys: Said) -> None:
