@@ -116,7 +116,10 @@ async def test_a_runtime_that_does_not_say_the_uid_is_served_by_the_cgroup(path:
 
 
 REFUSED = {
-    "another pod's annotations": (a_line(uid="u-2"), f"the annotations name pod u-2, but the cgroup belongs to pod {UID}"),
+    "another pod's annotations": (
+        a_line(uid="u-2"),
+        f"the annotations name pod u-2, but the cgroup belongs to pod {UID}",
+    ),
     "another container's id": (a_line(id="ab" * 32), "the cgroup"),
     "no container name": (a_line(container=""), "do not name the container"),
     "a container without a record": (a_line(container="extra"), "ml/app-0/extra: no record"),

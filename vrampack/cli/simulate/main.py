@@ -127,7 +127,7 @@ def parse_policy(text: str) -> TunedPolicy:
     if text in POLICY_NAMES:
         return TunedPolicy(text)
     if text not in list_presets() and not Path(text).is_file():
-        raise argparse.ArgumentTypeError(f"{text!r} is no file and none of {', '.join(POLICY_NAMES)}")
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a file nor one of {', '.join(POLICY_NAMES)}")
     try:
         return load_named_policy(text, load_settings(None)).settings.policy.tuned_default
     except SettingsError as error:
@@ -148,7 +148,7 @@ def parse_seeds(text: str) -> range:
     try:
         seeds = range(int(first), int(last or first) + 1)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no range of seeds; give one as 42-51") from error
+        raise argparse.ArgumentTypeError(f"{text!r} is not a range of seeds; give one as 42-51") from error
     if not seeds:
         raise argparse.ArgumentTypeError(f"{text!r} is empty; give one as 42-51")
     return seeds
