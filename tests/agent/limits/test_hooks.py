@@ -158,7 +158,7 @@ async def test_what_the_driver_refuses_is_refused_with_its_reason(path: Path, tr
 async def test_a_fault_of_the_agent_is_a_refusal_and_it_goes_on(path: Path, tree: Path) -> None:
     driver = SimulatedLimitDriver(fails=RuntimeError("a bug"))
     async with serving(path, tree, driver):
-        assert await asked(path, a_line()) == {"ok": False, "error": "the agent failed; its log says how"}
+        assert await asked(path, a_line()) == {"ok": False, "error": "the agent failed; see its log"}
         driver.fails = None
         assert await asked(path, a_line()) == {"ok": True}
 

@@ -274,7 +274,7 @@ class StandaloneAgent:
 
     def _on_cards_changed(self) -> None:
         if self._discovery.is_outdated:
-            log.error("driver replaced, exiting to load its library")
+            log.error("driver replaced, exiting so that the new library is loaded")
             self.stop()
         if self._discovery.cards:
             self._has_cards.set()

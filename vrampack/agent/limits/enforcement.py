@@ -99,7 +99,7 @@ class Enforcement:
             return await self.reconcile()
         except Exception as error:
             log.exception("limits not reconciled")
-            return f"the agent failed: {error!r}; its log says where"
+            return f"the agent failed: {error!r}; see its log"
 
     def notify_pods_changed(self) -> None:
         """Some pod of this node changed: reconcile soon."""
