@@ -12,7 +12,7 @@ OF_NODES = '{node=~"$node"}'
 GPU_APP = Dashboard(
     "vrampack-gpu-app",
     "GPU APP",
-    "GPU memory of applications: what their pods were given, use, and where it is.",
+    "GPU memory of applications: what their pods may use, what they use, and where it is.",
     (
         Panel(
             "Memory given",
@@ -23,21 +23,21 @@ GPU_APP = Dashboard(
         ),
         Panel(
             "Memory used",
-            "What they use. Nothing where the driver, or who holds limits, does not say.",
+            "What they use. Empty where neither the driver nor the back end reports it.",
             f"sum by (namespace, pod) ({USED}{OF_PODS})",
             "{{namespace}}/{{pod}}",
             "bytes",
         ),
         Panel(
             "Used of the limit",
-            "1 is at its limit. Far below it all the time: the pod could ask for less.",
+            "1 means at the limit. A pod that is always far below it could request less.",
             f"sum by (namespace, pod) ({USED}{OF_PODS}) / sum by (namespace, pod) ({LIMIT}{OF_PODS})",
             "{{namespace}}/{{pod}}",
             "percentunit",
         ),
         Panel(
             "Refused allocations",
-            "Allocations beyond the limit, a second; with kmod and preload.",
+            "Refused allocations beyond the limit, per second; only with kmod and preload.",
             f"sum by (namespace, pod) (rate(vrampack_agent_container_refused_allocations_total{OF_PODS}[{RATE}]))",
             "{{namespace}}/{{pod}}",
             "ops",
@@ -52,7 +52,7 @@ GPU_APP = Dashboard(
         ),
         Panel(
             "Utilization of its cards",
-            "Of dcgm-exporter: how busy the cards of a pod are, with all pods on them.",
+            "From dcgm-exporter: how busy the cards of a pod are, counting all pods on them.",
             f"max by (namespace, pod) ({LIMIT}{OF_PODS} * 0 + on (UUID) group_left () max by (UUID) (DCGM_FI_DEV_GPU_UTIL)) / 100",
             "{{namespace}}/{{pod}}",
             "percentunit",
@@ -64,11 +64,11 @@ GPU_APP = Dashboard(
 GPU_NODE = Dashboard(
     "vrampack-gpu-node",
     "GPU Node",
-    "GPU memory of nodes and cards: what there is, what is given away, and what is in use.",
+    "GPU memory of nodes and cards: how much there is, how much is assigned, and how much is in use.",
     (
         Panel(
             "Cluster memory",
-            "Of all cards that the extender knows.",
+            "Memory of all cards that the extender knows.",
             "sum(vrampack:node_memory_capacity:bytes)",
             "memory",
             "bytes",
@@ -95,7 +95,7 @@ GPU_NODE = Dashboard(
         ),
         Panel(
             "Given away by node",
-            "Memory that pods hold, of the node's.",
+            "The share of the node's memory that pods hold.",
             f"vrampack:node_memory_allocated:bytes{OF_NODES} / vrampack:node_memory_capacity:bytes{OF_NODES}",
             "{{node}}",
             "percentunit",
@@ -109,14 +109,14 @@ GPU_NODE = Dashboard(
         ),
         Panel(
             "Held on each card",
-            "Units that pods hold, of the card's.",
+            "The share of the card's units that pods hold.",
             f"vrampack_agent_card_held_units{OF_NODES} / vrampack_agent_card_units{OF_NODES}",
             "{{node}} {{gpu}}",
             "percentunit",
         ),
         Panel(
             "In use on each card",
-            "As the driver says, by all processes.",
+            "As the driver reports it, for all processes.",
             f"vrampack_agent_card_memory_used_bytes{OF_NODES}",
             "{{node}} {{gpu}}",
             "bytes",
@@ -130,7 +130,7 @@ GPU_NODE = Dashboard(
         ),
         Panel(
             "Temperature",
-            "Of dcgm-exporter, by node and card.",
+            "From dcgm-exporter, by node and card.",
             f"max by (node, gpu) (vrampack_agent_card_info{OF_NODES} * on (UUID) group_left () max by (UUID) (DCGM_FI_DEV_GPU_TEMP))",
             "{{node}} {{gpu}}",
             "celsius",
@@ -153,14 +153,14 @@ VRAMPACK = Dashboard(
         ),
         Panel(
             "Binds",
-            "A second, by result; conflict and no_capacity are the cluster's own movement.",
+            "Per second, by result. conflict and no_capacity are normal: the cluster changed meanwhile.",
             f"sum by (result) (rate(vrampack_bind_total[{RATE}])) > 0",
             "{{result}}",
             "ops",
         ),
         Panel(
             "Pods that wait",
-            "fits: the scheduler's turn. fragmented: a node has enough, no card has. full, never: as they say.",
+            "fits: it is the scheduler's turn. fragmented: a node has enough free memory, but no card. full: no node has enough. never: no node can ever serve it.",
             "vrampack:pending_pods:count",
             "{{reason}}",
         ),
@@ -172,20 +172,20 @@ VRAMPACK = Dashboard(
         ),
         Panel(
             "Places not seen yet",
-            "Reservations whose Binding is not on the watch yet.",
+            "Reservations whose Binding the watch has not shown yet.",
             "max by (pod) (vrampack_reservations)",
             "{{pod}}",
         ),
         Panel(
             "Activations",
-            "Waiting pods woken, a second, by what came of it.",
+            "Waiting pods activated per second, by outcome.",
             f"sum by (result) (rate(vrampack_pod_activations_total[{RATE}]))",
             "{{result}}",
             "ops",
         ),
         Panel(
             "Refused starts",
-            "Containers that may not start, a second, by reason.",
+            "Refused container starts per second, by reason.",
             f'sum by (result) (rate(vrampack_agent_starts_total{{result!~"ok|older"}}[{RATE}])) > 0',
             "{{result}}",
             "ops",

@@ -18,43 +18,43 @@ from vrampack.config.strict import StrictModel, load_configuration
 
 
 class AdmissionListenSettings(StrictModel):
-    """Where the webhook answers."""
+    """The addresses on which the webhook listens."""
 
     admission: ListenAddress = "0.0.0.0:12348"
-    """The API server's calls, over TLS. 127.0.0.1:12348 where the API server is on the same host."""
+    """Where the webhook answers the API server, over TLS. Set 127.0.0.1:12348 if the API server is on the same host."""
 
     health: OptionalListenAddress = "127.0.0.1:12349"
-    """Health and metrics. 0.0.0.0:12349 where probes and scrapers come from outside; empty for none."""
+    """Where the webhook answers health and metrics. Set 0.0.0.0:12349 if probes and scrapers come from outside; empty: no listener."""
 
 
 class AdmissionTlsSettings(StrictModel):
-    """TLS of the webhook. The files are read again when they change."""
+    """The webhook's TLS files. They are read again when they change."""
 
     cert_file: Path | None = Field(default=None, strict=False)
-    """PEM certificate chain of the webhook's Service. Always needed."""
+    """PEM certificate chain for the webhook's Service. Always required."""
 
     key_file: Path | None = Field(default=None, strict=False)
-    """PEM key of it. Always needed."""
+    """PEM key of that certificate. Always required."""
 
     client_ca_file: Path | None = Field(default=None, strict=False)
-    """PEM authority that signs the client certificate which API servers were told to show; all other clients are then refused."""
+    """PEM certificate of the authority that signed the client certificate of the API servers. If it is given, all other clients are refused."""
 
 
 class AdmissionResourceSettings(StrictModel):
     """What the cluster calls the memory of cards."""
 
     memory: ResourceName = well_known.MEMORY_RESOURCE
-    """The resource pods ask for: the same as in the extender's configuration."""
+    """The resource that pods request: the same as in the extender's configuration."""
 
 
 class AdmissionDeadlineSettings(StrictModel):
-    """Seconds after which something is given up."""
+    """How long the webhook waits, in seconds."""
 
     receive_seconds: float = Field(default=10.0, gt=0, le=120)
-    """A request from its first byte to its last. Raise it only for very slow networks."""
+    """For a request, from its first byte to its last. Raise it only for very slow networks."""
 
     drain_seconds: float = Field(default=5.0, ge=0, le=60)
-    """How long a stopping webhook still answers. Raise it where a Service still sends calls for longer."""
+    """How long a stopping webhook goes on answering. Raise it if the Service sends calls to a stopping pod for longer."""
 
 
 class AdmissionWebhookConfiguration(StrictModel):
@@ -69,7 +69,7 @@ class AdmissionWebhookConfiguration(StrictModel):
     deadlines: AdmissionDeadlineSettings = AdmissionDeadlineSettings()
 
     scheduler_name: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", examples=["vrampack"])] = ""
-    """Given to pods that ask and chose no scheduler: `vrampack` beside a second scheduler; empty, they keep theirs."""
+    """The scheduler for pods that request the resource and chose none: `vrampack` with a second scheduler. Empty: they keep theirs."""
 
     @model_validator(mode="after")
     def _require_tls(self) -> AdmissionWebhookConfiguration:

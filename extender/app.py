@@ -261,7 +261,7 @@ class Extender:
         placement = self._settings.build_placement()
         if keys := placement.list_namespace_label_keys():
             self._readiness.mark_preparing(
-                "the list of namespaces, whose labels rules or profiles name, is not complete yet"
+                "the list of namespaces, whose labels rules or profiles need, is not complete yet"
             )
             namespaces = await self._namespaces.watch_labels(keys, timeout_seconds=None)
             await apply_placement(self._ledger, placement, namespaces)

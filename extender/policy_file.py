@@ -33,10 +33,10 @@ class PlacementPolicy(StrictModel):
     policy: PolicyTuning = Field(default=PolicyTuning(), strict=False)
 
     profiles: tuple[ProfileSettings, ...] = Field(default=(), max_length=MAX_ENTRIES, strict=False)
-    """Which policy ranks for which pods: the first that matches, else `policy.default`."""
+    """Which policy ranks nodes for which pods: that of the first profile that matches, else `policy.default`."""
 
     rules: RuleSettings = RuleSettings()
-    """What holds in the whole cluster, whatever a policy prefers."""
+    """What applies in the whole cluster, whatever a policy prefers."""
 
     @model_validator(mode="after")
     def _check_profile_names(self) -> PlacementPolicy:
@@ -50,7 +50,9 @@ def check_profile_names(profiles: Sequence[ProfileSettings]) -> None:
     for place, name in enumerate(names):
         if name in names[:place] or name in POLICIES:
             what = "another profile" if name in names[:place] else "a policy"
-            raise InvalidFieldError(("profiles", place, "name"), f"found {name!r}, the name of {what}; give its own")
+            raise InvalidFieldError(
+                ("profiles", place, "name"), f"found {name!r}, the name of {what}; give the profile a name of its own"
+            )
 
 
 def load_placement_policy(path: Path) -> PlacementPolicy:

@@ -32,22 +32,22 @@ class ProfileSettings(StrictModel):
     """Shown in the log and by `vrampack explain`."""
 
     policy: PolicyName
-    """Which policy ranks for its pods."""
+    """The policy that ranks nodes for its pods."""
 
     weights: WeightSettings = OWN_WEIGHTS
-    """Numbers of that policy that are not to be its own."""
+    """Weights of that policy that replace its defaults."""
 
     bounds: RankingBounds = NO_BOUNDS
-    """What cards should not be past, for its pods."""
+    """Limits that cards should stay within when its pods are placed."""
 
     users: PodSelectorSettings = PodSelectorSettings()
-    """Which pods; the first profile that matches a pod is its own."""
+    """Which pods it is for. A pod gets the first profile that matches it."""
 
     schedulers: tuple[SchedulerPattern, ...] = Field(default=(), max_length=MAX_ENTRIES, strict=False)
-    """Only pods of these `schedulerName`s, `*` for any part of one; empty for all."""
+    """Only pods with one of these `schedulerName`s; `*` stands for any part of a name. Empty: all."""
 
     by_annotation: bool = False
-    """Whether any pod may choose it by the annotation `vrampack.dev/policy`."""
+    """Whether any pod may choose this profile by the annotation `vrampack.dev/policy`."""
 
     def build_profile(self) -> Profile:
         policy = tune_policy(self.policy, self.weights, self.bounds)

@@ -32,16 +32,16 @@ MAX_ENTRIES = 64
 
 
 class PodSelectorSettings(StrictModel):
-    """Which pods; all that is given must match, and nothing given matches all."""
+    """Which pods. Every field that is given must match; without any, all pods match."""
 
     namespaces: tuple[NamespacePattern, ...] = Field(default=(), max_length=MAX_ENTRIES, strict=False)
-    """Names of namespaces, `*` for any part of one; empty for all."""
+    """Names of namespaces; `*` stands for any part of a name. Empty: all."""
 
     labels: Mapping[LabelKey, str] = Field(default={}, max_length=MAX_ENTRIES)
-    """Labels of the pod, all of them. Only labels that admission guards tell tenants apart: their owner writes them."""
+    """Labels that the pod must have, all of them. Use only labels that admission guards to separate tenants: pod owners write labels."""
 
     namespace_labels: Mapping[LabelKey, str] = Field(default={}, max_length=MAX_ENTRIES)
-    """Labels of the pod's namespace, all of them. Namespaces are watched only where this is given."""
+    """Labels that the pod's namespace must have, all of them. Namespaces are watched only if some selector gives this."""
 
     def build_selector(self) -> PodSelector:
         return PodSelector(
@@ -53,16 +53,16 @@ class CardReserveSettings(StrictModel):
     """Cards of one model that are kept for some pods."""
 
     model: ModelName
-    """As `nvidia-smi -L` names it."""
+    """The model, as `nvidia-smi -L` names it."""
 
     cards: int = Field(ge=1, le=100_000)
-    """How many: the first usable ones by node name and index."""
+    """How many cards: the first usable ones by node name and index."""
 
     users: PodSelectorSettings = PodSelectorSettings()
-    """Who may use them."""
+    """Which pods may use them."""
 
     min_units: int = Field(default=0, ge=0, le=MAX_UNITS)
-    """Only requests of so many units per card, or for whole cards: keeps cards for large pods of all."""
+    """Only requests for at least this many units per card, or for whole cards, may use them. Set it to keep cards for large pods."""
 
 
 class ModelPermitSettings(StrictModel):
@@ -72,14 +72,14 @@ class ModelPermitSettings(StrictModel):
     """Which pods."""
 
     allow: tuple[ModelName, ...] = Field(max_length=MAX_ENTRIES, strict=False)
-    """The models, as `nvidia-smi -L` names them; none for no card at all."""
+    """The models, as `nvidia-smi -L` names them. An empty list: no card at all."""
 
 
 class RuleSettings(StrictModel):
-    """What must hold on every card. A changed rule touches no pod that runs."""
+    """What must hold on every card. A changed rule does not affect running pods."""
 
     max_pods_per_card: int | None = Field(default=None, ge=1, le=1000)
-    """How many pods one card takes, however small they are. Lower it where drivers or MPS allow only so many clients."""
+    """How many pods one card takes, however small they are. Lower it if the driver or MPS allows only a certain number of clients."""
 
     share_with: Annotated[
         str,
@@ -93,13 +93,13 @@ class RuleSettings(StrictModel):
             },
         ),
     ] = "anybody"
-    """Whose pods may share a card. `same-namespace` where tenants are namespaces, `same-label:team` where a label says it."""
+    """Whose pods may share a card. Use `same-namespace` if tenants are namespaces, `same-label:team` if the label `team` names the tenant."""
 
     reserve: tuple[CardReserveSettings, ...] = Field(default=(), max_length=MAX_ENTRIES, strict=False)
     """Cards kept for some pods; all others never get them."""
 
     models: tuple[ModelPermitSettings, ...] = Field(default=(), max_length=MAX_ENTRIES, strict=False)
-    """The first entry whose `users` match a pod says which models it may use; without one it may use any."""
+    """The first entry whose `users` match a pod lists the models that it may use. A pod that matches no entry may use any."""
 
     def build_rules(self) -> PlacementRules:
         """The rules as the ledger and the engine need them."""

@@ -39,20 +39,20 @@ class ResourceSettings(StrictModel):
     """What the cluster calls the memory of cards."""
 
     memory: ResourceName = well_known.MEMORY_RESOURCE
-    """The resource pods ask for. Change it only together with `managedResources` of the scheduler and the policies."""
+    """The resource that pods request. Change it only together with the scheduler's `managedResources` and the admission policies."""
 
     count: ResourceName = well_known.COUNT_RESOURCE
-    """Where legacy nodes say how many cards they have."""
+    """The resource by which legacy nodes advertise their number of cards."""
 
 
 class ListenSettings(StrictModel):
-    """Where the service answers."""
+    """The addresses on which the service listens."""
 
     verbs: ListenAddress = "127.0.0.1:12345"
-    """Filter, prioritize, bind, inspect and health. Another address than loopback needs `tls`."""
+    """Where the service answers filter, prioritize, preempt, bind, inspect and health. An address other than loopback needs `tls`."""
 
     health: OptionalListenAddress = "127.0.0.1:12346"
-    """Health and metrics only. 0.0.0.0:12346 where probes and scrapers come from outside; empty for none."""
+    """Where the service answers health and metrics only. Set 0.0.0.0:12346 if probes and scrapers come from outside; empty: no listener."""
 
     url_prefix: Annotated[str, AfterValidator(_checked_prefix), Field(examples=["/gpushare-scheduler"])] = (
         "/gpushare-scheduler"
@@ -61,7 +61,7 @@ class ListenSettings(StrictModel):
 
 
 class TlsSettings(StrictModel):
-    """Mutual TLS of the verbs listener; all three files or none."""
+    """Mutual TLS for the verbs listener. Give all three files or none."""
 
     cert_file: Path | None = Field(default=None, strict=False)
     """PEM certificate chain of this server."""
@@ -70,7 +70,7 @@ class TlsSettings(StrictModel):
     """PEM key of this server."""
 
     client_ca_file: Path | None = Field(default=None, strict=False)
-    """PEM authority that signs schedulers only: with the cluster's own authority, every kubelet could bind."""
+    """PEM certificate of an authority that signs schedulers' certificates only. With the cluster's own authority, every kubelet could bind."""
 
     @model_validator(mode="after")
     def _all_or_none(self) -> TlsSettings:
@@ -81,36 +81,36 @@ class TlsSettings(StrictModel):
 
 
 class DeadlineSettings(StrictModel):
-    """Seconds after which something is given up."""
+    """How long the service waits, in seconds."""
 
     bind_seconds: float = Field(default=3.0, gt=0, le=60)
-    """One bind, all calls in it. Must be less than the scheduler's httpTimeout (5 s), so that our answer is heard."""
+    """For a bind, including every call it makes. Keep it below the scheduler's httpTimeout (5 s), so that the answer arrives in time."""
 
     receive_seconds: float = Field(default=10.0, gt=0, le=120)
-    """A request from its first byte to its last. Raise it only for very slow networks."""
+    """For a request, from its first byte to its last. Raise it only for very slow networks."""
 
     stale_seconds: float = Field(default=120.0, gt=0, le=3600)
-    """Silence of the API server after which verbs answer an error instead of guessing; it speaks once a minute."""
+    """How long the API server may be silent before verbs answer with an error instead of guessing. Normally it sends something once a minute."""
 
     drain_seconds: float = Field(default=5.0, ge=0, le=60)
-    """How long a stopping service waits for binds under way."""
+    """How long a stopping service waits for binds in progress."""
 
 
 class EvictionSettings(StrictModel):
-    """What becomes of pods that the agents of their nodes refuse."""
+    """What happens to pods that the agents of their nodes refuse."""
 
     evict_after_seconds: float | None = Field(default=30.0, gt=0, le=3600)
-    """How long a node names a pod in `vrampack.dev/refused` before it is evicted, if it has a controller. None: it never is."""
+    """How long a node lists a pod in `vrampack.dev/refused` before the pod is evicted. Only pods with a controller are evicted; null: none."""
 
 
 class DecisionSettings(StrictModel):
     """Which verb chooses the node."""
 
     default: DecidingVerb = "prioritize"
-    """For schedulers that are not named below. `filter` and `auto` are faster; ours must then be the last extender."""
+    """For schedulers that `schedulers` does not list. `filter` and `auto` are faster, but this extender must then be the scheduler's last."""
 
     schedulers: Mapping[str, DecidingVerb] = {}
-    """By `schedulerName` of the pods, where one extender serves several profiles."""
+    """The verb for each `schedulerName` of pods, if one extender serves several scheduler profiles."""
 
     def get_deciding_verb(self, scheduler_name: str) -> DecidingVerb:
         """What holds for pods of this scheduler."""
@@ -132,23 +132,23 @@ def _expand_decide(given: object) -> object:
 
 
 class UsageReaderSettings(StrictModel):
-    """Where agents say what is really used of their cards."""
+    """Where agents publish how much memory of their cards is really used."""
 
     namespace: OptionalNamespace = ""
-    """The namespace whose Leases are read and shown. Empty: none. Needs `usage_lease.namespace` of the agents."""
+    """The namespace of the Leases to read and show, which the agents' `usage_lease.namespace` names too. Empty: none are read."""
 
 
 class ExtenderConfiguration(StrictModel):
-    """The whole file. Every field has a default; an empty file with `apiVersion` and `kind` is a good one."""
+    """The whole file. Every field has a default, so a file with only `apiVersion` and `kind` is valid."""
 
     apiVersion: Literal["vrampack.dev/v1"]  # noqa: N815 - Kubernetes' own spelling
     kind: Literal["ExtenderConfiguration"]
 
     unit_mib: int = Field(default=DEFAULT_UNIT_MIB, ge=1, le=1_048_576)
-    """MiB per unit of the resource, one value per cluster. Nodes whose agent says another are refused by name."""
+    """MiB per unit of the resource, the same in the whole cluster. Nodes whose agent uses another value get no pods."""
 
     reserve_mib: int = Field(default=0, ge=0, le=1_048_576)
-    """MiB of every card kept back from limits, e.g. 450 for driver contexts on a T4 that many pods share."""
+    """MiB of every card that limits leave to the driver's own buffers and page tables. Start with 100 for each process that shares a card."""
 
     resources: ResourceSettings = ResourceSettings()
     listen: ListenSettings = ListenSettings()
@@ -158,10 +158,10 @@ class ExtenderConfiguration(StrictModel):
     policy: PolicyTuning = Field(default=PolicyTuning(), strict=False)
 
     profiles: tuple[ProfileSettings, ...] = Field(default=(), max_length=MAX_ENTRIES, strict=False)
-    """Which policy ranks for which pods: the first that matches, else `policy.default`."""
+    """Which policy ranks nodes for which pods: that of the first profile that matches, else `policy.default`."""
 
     rules: RuleSettings = RuleSettings()
-    """What holds in the whole cluster, whatever a policy prefers."""
+    """What applies in the whole cluster, whatever a policy prefers."""
 
     decide: Annotated[
         DecisionSettings, BeforeValidator(_expand_decide, json_schema_input_type=DecidingVerb | DecisionSettings)
@@ -171,7 +171,7 @@ class ExtenderConfiguration(StrictModel):
     usage_leases: UsageReaderSettings = UsageReaderSettings()
 
     nvidia_fractions: bool = False
-    """Also write the annotations that NVIDIA's fractiond reads. Switch it on where fractiond runs on the nodes."""
+    """Also write the annotations that NVIDIA's fractiond reads. Turn it on if fractiond runs on the nodes."""
 
     def build_placement(self) -> PlacementSettings:
         """What the ledger needs of it."""
@@ -225,7 +225,7 @@ def load_settings(
     given = [name for name in PLACEMENT_FIELDS if name in settings.model_fields_set]
     if given:
         raise SettingsError(
-            f"{path}: {', '.join(given)}: found, beside the policy file {policy_file}; give it there alone"
+            f"{path}: {', '.join(given)}: given although there is a policy file, {policy_file}; give it only there"
         )
     placement = load_placement_policy(policy_file)
     return settings.model_copy(update={name: getattr(placement, name) for name in PLACEMENT_FIELDS})

@@ -35,18 +35,18 @@ class TessellateWeights(PolicyWeights):
     # Waste is not a weight: the others are priced relative to it.
 
     opening: float = Field(default=1.18, ge=0, le=100)  # between 1.1 and 1.25 it parts two kinds of waste
-    """Price, in cards, of taking a card that is empty. Raise it to keep more cards empty, for more leftovers that no pod can
-    use; lower it where pods should rather have a card of their own."""
+    """Price, in cards, of using an empty card. Raise it to keep more cards empty, at the cost of more leftovers that no pod can
+    use; lower it if pods should rather have a card of their own."""
 
     leftover_share: float = Field(default=0.065, ge=0, le=1)
-    """How much of the waste is whatever stays free on the card; the rest is what the usual requests lose by the cut. Raise it
-    where the mix of requests changes often."""
+    """The share of the waste that is simply what stays free on the card; the rest is what usual requests lose by the cut. Raise
+    it if the mix of requests changes often."""
 
     pressure: float = Field(default=3.0, ge=0, le=100)
-    """Price of memory of a model on which other pods insist. Raise it where those pods wait while others fill their cards."""
+    """Price of memory of a model that other pods insist on. Raise it if those pods wait while others fill their cards."""
 
     starvation: float = Field(default=4.0, ge=0, le=100)
-    """Price of a free card for which the host keeps too little CPU or memory; 0 where hosts always have enough."""
+    """Price of a free card for which the host keeps too little CPU or memory. Set 0 if hosts always have enough."""
 
     def list_prices(self) -> tuple[float, float, float, float]:
         """All weights in field order, to be read once for many nodes."""

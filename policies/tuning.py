@@ -47,7 +47,7 @@ def _read_weights(given: object, info: ValidationInfo) -> PolicyWeights:
     if model is not None:
         return model.model_validate(given)
     if name is not None and given not in ({}, NO_WEIGHTS):
-        raise ValueError(f"{name} has no weights; those that have some: {', '.join(WEIGHT_MODELS)}")
+        raise ValueError(f"{name} has no weights; these policies have: {', '.join(WEIGHT_MODELS)}")
     return NO_WEIGHTS
 
 
@@ -66,30 +66,30 @@ OWN_WEIGHTS: Any = Field(default={}, validate_default=True)
 
 
 class RankingBounds(BaseModel):
-    """What a card should not be past after placing. No bound refuses a pod."""
+    """Limits that a card should stay within when a pod is placed. A bound never refuses a pod."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
 
     card_use_percent: int | None = Field(default=None, ge=1, le=100)
-    """Cards of which more would be in use rank after all others. Set it where pods should find memory free on their card."""
+    """Cards that would be fuller than this, in percent, rank after all others. Set it if pods should find free memory on their card."""
 
 
 NO_BOUNDS = RankingBounds()
 
 
 class ShadowPolicy(BaseModel):
-    """A policy with weights and bounds that is asked about decisions once they are answered, and never acts."""
+    """A policy with weights and bounds that is asked about decisions after their answer was sent. It never acts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     policy: PolicyName
-    """Which policy."""
+    """The policy to ask."""
 
     weights: WeightSettings = OWN_WEIGHTS
-    """Numbers of that policy that are not to be its own."""
+    """Weights of that policy that replace its defaults."""
 
     bounds: RankingBounds = NO_BOUNDS
-    """What cards should not be past."""
+    """Limits that cards should stay within when pods are placed."""
 
     def build_tuning(self) -> PolicyTuning:
         """The tuning with this policy as the default."""
@@ -102,22 +102,22 @@ class PolicyTuning(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     default: PolicyName = "tessellate"
-    """Where pods go that say nothing. Change it to `spread` if speed matters more than free cards, to
+    """The policy for pods that neither choose one nor match a profile. Change it to `spread` if speed matters more than free cards, to
     `node-binpack` if an autoscaler should find empty nodes to remove, to `binpack` if the order of nodes should depend on
     nothing but their cards."""
 
     weights: WeightSettings = OWN_WEIGHTS
-    """Numbers of the default policy that are not to be its own."""
+    """Weights of the default policy that replace its defaults."""
 
     bounds: RankingBounds = NO_BOUNDS
-    """What cards should not be past, for pods that the default ranks."""
+    """Limits that cards should stay within when the default policy ranks."""
 
     allowed: tuple[PolicyName, ...] = Field(default=(), max_length=len(POLICIES))
-    """Policies a pod may choose by its annotation `vrampack.dev/policy`. Empty: the annotation is ignored."""
+    """Policies that a pod may choose by its annotation `vrampack.dev/policy`. Empty: no pod may choose one."""
 
     shadow: ShadowPolicy | None = None
-    """A second policy that is asked about decisions once they are answered; metrics say how often it would take another node.
-    Set it before a change of `default`, its weights or bounds."""
+    """A second policy that is asked about decisions after their answer was sent; metrics count how often it would choose another
+    node. Set it before you change `default`, its weights or bounds."""
 
     @cached_property
     def tuned_default(self) -> TunedPolicy:

@@ -27,8 +27,8 @@ PAGE_TIMEOUT_SECONDS = 10.0
 CHECK_TIMEOUT_SECONDS = 60.0
 """For all pages together: a list that does not end is abandoned."""
 CONFLICT_PROBLEM = (
-    "on nodes that do not advertise it the scheduler wants devices of that class, and pods wait without the extender being "
-    "asked; delete the class or change its spec.extendedResourceName"
+    "on nodes that do not advertise it the scheduler looks for devices of that class and does not call the extender, so pods "
+    "wait; delete the class or change its spec.extendedResourceName"
 )
 FORBIDDEN_ERROR = "the account lacks the right to list deviceclasses of resource.k8s.io; apply the roles again"
 

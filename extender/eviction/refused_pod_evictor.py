@@ -135,7 +135,7 @@ class RefusedPodEvictor:
         self._events.record_pod_event(
             pod,
             EventReason.EVICTED,
-            f"refused on node {refusal.node_name} ({refusal.reason}): evicted for another place",
+            f"refused on node {refusal.node_name} ({refusal.reason}): evicted, so that its replacement is placed again",
         )
 
     async def _fetch_pod(self, pod: Pod) -> OwnedPodObject | None:
@@ -150,7 +150,7 @@ class RefusedPodEvictor:
         attempt.next_at = math.inf
         self._metrics.evictions.labels("kept").inc()
         log.warning("refused pod kept cause=%s pod=%s uid=%s node=%s", refusal.reason, pod, pod.uid, refusal.node_name)
-        text = "it has no controller that would recreate it: delete it yourself"
+        text = "it has no controller that would recreate it; delete it yourself"
         self._record_not_evicted(refusal, pod, text)
 
     def _note_failure(
@@ -170,8 +170,12 @@ class RefusedPodEvictor:
         if attempt.is_told or (result == "failed" and attempt.failures < FAILURES_BEFORE_EVENT):
             return
         attempt.is_told = True
-        why = "a PodDisruptionBudget does not allow it" if result == "budget" else "the API server does not do it"
-        self._record_not_evicted(refusal, pod, f"{why}; it is tried again: {error}")
+        why = (
+            "a PodDisruptionBudget does not allow its eviction"
+            if result == "budget"
+            else "the API server fails to evict it"
+        )
+        self._record_not_evicted(refusal, pod, f"{why}; the extender tries again: {error}")
 
     def _record_not_evicted(self, refusal: ReportedRefusal, pod: Pod, text: str) -> None:
         self._events.record_pod_event(

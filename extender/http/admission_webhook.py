@@ -77,7 +77,7 @@ def review_admission(body: bytes, names: InjectionNames) -> ReviewResponse:
             return _build_refusal(uid, names, text)
         request = msgspec.json.decode(body, type=_Review).request
     except UNDECODABLE as error:
-        return _build_error_response(f"no AdmissionReview of a pod ({API_VERSION}): {error}", "malformed")
+        return _build_error_response(f"not an AdmissionReview of a pod ({API_VERSION}): {error}", "malformed")
     try:
         patch = msgspec.json.encode(_build_patch(request, names))
     except ValueError as error:
@@ -162,9 +162,7 @@ def _count_values(body: bytes) -> int:
 
 def _check_number(field: str, containers: Sequence[AdmissionContainer]) -> None:
     if len(containers) > MAX_CONTAINERS:
-        raise ValueError(
-            f"{field}: {len(containers)} containers, {MAX_CONTAINERS} at most; make several pods of this one"
-        )
+        raise ValueError(f"{field}: {len(containers)} containers, {MAX_CONTAINERS} at most; split the pod into several")
 
 
 def _build_refusal(uid: str, names: InjectionNames, text: str) -> ReviewResponse:

@@ -47,7 +47,7 @@ class ExplainView:
             for pod in self._ledger.list_unbound_pods():
                 if (pod.namespace, pod.name) == (namespace or "default", name) and pod.request is not None:
                     return pod
-            raise UnknownSubjectError(f"no waiting pod {query['pod']} asks for memory of cards")
+            raise UnknownSubjectError(f"no waiting pod {query['pod']} requests GPU memory")
         try:
             units, count = int(query["units"]), int(query.get("count", "1"))
         except (KeyError, ValueError) as error:

@@ -34,7 +34,7 @@ TOO_MANY_BYTES = VerbResponse(
     "error",
     HTTPStatus.SERVICE_UNAVAILABLE,
 )
-NOT_POST = VerbResponse(encode_json({"error": "a verb is called by POST"}), "error", HTTPStatus.METHOD_NOT_ALLOWED)
+NOT_POST = VerbResponse(encode_json({"error": "call a verb by POST"}), "error", HTTPStatus.METHOD_NOT_ALLOWED)
 
 
 class SyncCall(Protocol):

@@ -190,14 +190,16 @@ class Binder:
             text = f"pod {pod} may still be bound to node {reservation.node_name}: {error}; nothing was bound"
             return BindOutcome("not_written", text)
         return (
-            BindOutcome("pod_gone", f"pod {pod} of uid {pod.uid} is gone; nothing was bound") if seen is None else seen
+            BindOutcome("pod_gone", f"pod {pod} with uid {pod.uid} is gone; nothing was bound")
+            if seen is None
+            else seen
         )
 
     async def _bind_memory_pod(self, pod: Pod, pod_request: PodRequest, node: Node, deadline: float) -> BindOutcome:
         if node.needs_references and not pod_request.has_references:
             return BindOutcome(
                 "malformed",
-                f"pod {pod} was created before the admission policy, recreate it: its containers do not take their card "
+                f"pod {pod} was created before the admission policy; recreate it: its containers do not take their card "
                 f"from its annotations, and node {node.name} gives them none",
             )
         earlier = self._ledger.get_reservation(pod.uid, node.name)
@@ -275,7 +277,7 @@ class Binder:
             self._ledger.mark_unconfirmed(pod.uid, node_name)
             return BindOutcome("api_error", f"{OUTCOME_UNKNOWN}: pod {pod}: {refusal}; then {error}")
         if seen is None:
-            return BindOutcome("uid_mismatch", f"pod {pod} of uid {pod.uid} is gone; nothing was bound")
+            return BindOutcome("uid_mismatch", f"pod {pod} with uid {pod.uid} is gone; nothing was bound")
         if seen.node_name:
             return self._resolve_seen_bound(seen, node_name)
         if seen.is_terminating or seen.is_gated or pod.request is None:
@@ -298,7 +300,7 @@ class Binder:
         except (NoAnswerError, RefusedError) as error:
             return BindOutcome("api_error", f"{OUTCOME_UNKNOWN}: pod {pod}: {silence}; then {error}")
         if seen is None:
-            return BindOutcome("pod_gone", f"pod {pod} of uid {pod.uid} is gone; nothing was bound")
+            return BindOutcome("pod_gone", f"pod {pod} with uid {pod.uid} is gone; nothing was bound")
         if seen.node_name:
             return self._resolve_seen_bound(seen, node_name)
         if pod.request is not None and seen.resource_version != pod.resource_version:
@@ -323,7 +325,7 @@ class Binder:
         if seen is None:
             return BindOutcome("pod_gone", f"pod {named_pod} does not exist; nothing was bound")
         if seen.uid != args.pod_uid:
-            text = f"pod {named_pod} has uid {seen.uid}, the call names {args.pod_uid}: it was recreated; nothing was bound"
+            text = f"pod {named_pod} has uid {seen.uid}, but the call names {args.pod_uid}: it was recreated; nothing was bound"
             return BindOutcome("uid_mismatch", text)
         return seen
 

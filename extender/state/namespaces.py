@@ -86,7 +86,7 @@ class PlacementInForce:
         """Why pods of this namespace cannot be judged yet; empty when they can."""
         if not self._reads_namespaces or namespace in self._namespaces:
             return ""
-        return f"namespace {namespace} is not seen yet, and rules or profiles ask for its labels"
+        return f"namespace {namespace} has not been seen yet, but rules or profiles need its labels"
 
 
 class NamespaceSink:
@@ -169,7 +169,7 @@ class NamespaceWatcher:
         except TimeoutError as error:
             task.cancel()
             raise SettingsError(
-                f"namespaces were not listed within {timeout_seconds:g} s, and namespace_labels ask for them; the log says "
+                f"namespaces were not listed within {timeout_seconds:g} s, but namespace_labels need them; the log says "
                 "why. The account needs list and watch of namespaces"
             ) from error
         self._replace((sink, task))
@@ -185,7 +185,7 @@ class NamespaceWatcher:
         reflector = Reflector(self._api, "namespaces", NamespaceObject, sink)
         group = self._group
         if group is None:
-            raise RuntimeError("the watcher of namespaces does not run")
+            raise RuntimeError("the watcher of namespaces is not running")
         return sink, group.create_task(reflector.run())
 
     def _replace(self, running: tuple[NamespaceSink, asyncio.Task[None]] | None) -> None:

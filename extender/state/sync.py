@@ -73,7 +73,7 @@ class Freshness:
                 return f"the list of {resource} is not complete yet"
             silence = self._clock() - self._activity_at[resource]
             if silence > self._stale_seconds:
-                return f"no word from the API server about {resource} for {silence:.0f} s"
+                return f"the API server has sent nothing about {resource} for {silence:.0f} s"
             if lag := self.lags[resource].describe_lag():
                 return lag
         return ""

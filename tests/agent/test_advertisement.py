@@ -173,7 +173,7 @@ async def test_nvidia_s_plugin_that_was_there_first_keeps_us_from_offering() -> 
         await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False})
         await world.wait_until(lambda: world.agent._registration.is_registered)
         assert "this node offers nvidia.com/gpu as well" in world.agent.find_unready_reason()
-        assert "label it nvidia.com/gpu.deploy.device-plugin=false" in world.agent.find_unready_reason()
+        assert "label the node nvidia.com/gpu.deploy.device-plugin=false" in world.agent.find_unready_reason()
         assert world.kubelet.allocatable(MEMORY) == 0
 
 

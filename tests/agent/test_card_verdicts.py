@@ -28,7 +28,7 @@ REMAPPED = GpuCondition(is_remap_pending=False, is_remap_failed=False)
 HEALED = "vrampack.dev/healed-cards"
 CONDITION = "VrampackCardsHealthy"
 TWO = (V100_MIB, V100_MIB)
-ROW = "a row of its memory is to be remapped: drain the card and reset the GPU"
+ROW = "a row of its memory is waiting to be remapped: drain the card and reset the GPU"
 
 
 def published(world: AgentHarness, uuid: str = "GPU-0") -> dict[str, object]:

@@ -67,7 +67,7 @@ async def test_allocate_gives_no_card_and_refuses_ids_that_are_none_of_ours() ->
         answer = await plugin_of(world).Allocate(ask)  # type: ignore[attr-defined]
         assert [dict(each.envs) for each in answer.container_responses] == [{"NVIDIA_VISIBLE_DEVICES": "void"}]
         ask.container_requests[0].devices_ids.append("GPU-9::0")
-        with pytest.raises(grpc.aio.AioRpcError, match="device GPU-9::0 is none of this node's"):
+        with pytest.raises(grpc.aio.AioRpcError, match="device GPU-9::0 is not one of this node's"):
             await plugin_of(world).Allocate(ask)  # type: ignore[attr-defined]
         assert world.read_metric("vrampack_agent_allocate_errors_total") == 1
 
@@ -104,7 +104,7 @@ async def test_where_nobody_can_hold_its_limit_it_does_not_start_and_holds_nothi
     async with agent_harness() as world:
         back_end, world.agent._enforcement._back_end = world.agent._enforcement._back_end, None
         pod = put_bound_pod(world, "p")
-        assert "no back end on this node can hold its limit" in await start_refused(world, pod)
+        assert "no back end on this node can enforce its limit" in await start_refused(world, pod)
         assert not world.agent._fence.count_held_units()
         world.agent._enforcement._back_end = back_end
         await run_pod(world, pod)

@@ -110,7 +110,7 @@ async def test_a_namesake_on_another_node_is_left_alone() -> None:
         await world.wait_until(lambda: not world.agent._fence.count_held_units())
         put_bound_pod(world, "web-0", uid="new", node="elsewhere")
         world.kubelet.exit(old, "main")
-        assert "bound to node elsewhere, this is gpu-0" in str(await world.kubelet.try_start(old, "main"))
+        assert "bound to node elsewhere, but this is gpu-0" in str(await world.kubelet.try_start(old, "main"))
         assert not world.agent._rejected_pods._rejected  # what the Node and events say of it is written later
         await look_much_later(world)
         assert refusals(world) == {}

@@ -98,14 +98,14 @@ async def test_a_newcomer_finds_no_room_where_an_older_pod_is() -> None:
 async def test_a_pod_of_before_the_policy_is_refused_with_its_text() -> None:
     async with agent_harness() as world:
         message = await start_refused(world, put_bound_pod(world, "p", has_references=False))
-        assert "created before the admission policy, recreate it" in message
+        assert "created before the admission policy; recreate it" in message
         assert count_refusals(world, "before_admission") == 1
 
 
 async def test_a_pod_of_before_the_policy_is_refused_without_a_record_too() -> None:
     async with agent_harness() as world:
         pod = put_bound_pod(world, "p", has_references=False, is_recorded=False)
-        assert "created before the admission policy, recreate it" in await start_refused(world, pod)
+        assert "created before the admission policy; recreate it" in await start_refused(world, pod)
 
 
 CLASSES: dict[str, tuple[str, dict[str, Any], bool]] = {
@@ -128,7 +128,7 @@ async def test_a_runtime_class_that_goes_past_the_hook_is_refused(
         if may_start:
             await run_pod(world, pod)
             return
-        assert f"runtime class {name} may go past" in await start_refused(world, pod)
+        assert f"runtime class {name} may bypass" in await start_refused(world, pod)
         assert count_refusals(world, "runtime_class") == 1
 
 
@@ -148,7 +148,7 @@ async def test_a_static_pod_is_refused(fields: Mapping[str, Any]) -> None:
 
 async def test_a_pod_of_another_node_is_refused() -> None:
     async with agent_harness() as world:
-        assert "bound to node b, this is gpu-0" in await start_refused(world, put_bound_pod(world, "p", node="b"))
+        assert "bound to node b, but this is gpu-0" in await start_refused(world, put_bound_pod(world, "p", node="b"))
 
 
 async def test_a_pod_that_the_api_server_does_not_have_is_refused() -> None:
@@ -183,12 +183,12 @@ def an_allocation(
 
 
 FORGED: dict[str, tuple[Mapping[str, str | None], str, str]] = {
-    "fewer units for the pod than asked": ({ALLOCATION: an_allocation(pod=1)}, "record", "not what they ask"),
-    "fewer for the container": ({ALLOCATION: an_allocation(container=1)}, "record", "not what they ask"),
+    "fewer units for the pod than asked": ({ALLOCATION: an_allocation(pod=1)}, "record", "not what they request"),
+    "fewer for the container": ({ALLOCATION: an_allocation(container=1)}, "record", "not what they request"),
     "more units than asked": (
         {ALLOCATION: an_allocation(pod=8, container=8, mib=8602), LIMIT: "8602"},
         "record",
-        "gives {'GPU-0': 8} to the pod and {'GPU-0': 8} to this container, which is not what they ask",
+        "gives {'GPU-0': 8} to the pod and {'GPU-0': 8} to this container, which is not what they request",
     ),
     "another card visible": ({VISIBLE: "GPU-1"}, "record", f"{VISIBLE} says 'GPU-1', the allocation 'GPU-0'"),
     "all cards visible": ({VISIBLE: "all"}, "record", f"{VISIBLE} says 'all'"),
@@ -202,11 +202,15 @@ FORGED: dict[str, tuple[Mapping[str, str | None], str, str]] = {
     "a limit above the share": (
         {ALLOCATION: an_allocation(mib=16130), LIMIT: "16130"},
         "limit",
-        "its limit on card GPU-0 is not at most 4301 MiB",
+        "its limit on card GPU-0 is missing or above the 4301 MiB",
     ),
     "a limit in the environment alone": ({LIMIT: "16130"}, "record", f"{LIMIT} says '16130', the allocation '4301'"),
     "no limit in the environment": ({LIMIT: None}, "record", f"{LIMIT} is missing"),
-    "no limit at all": ({ALLOCATION: an_allocation(mib=None), LIMIT: None}, "limit", "is not at most 4301 MiB"),
+    "no limit at all": (
+        {ALLOCATION: an_allocation(mib=None), LIMIT: None},
+        "limit",
+        "is missing or above the 4301 MiB",
+    ),
     "a card that is not here": (
         {ALLOCATION: an_allocation(uuid="GPU-9"), VISIBLE: "GPU-9"},
         "unknown_card",
@@ -239,7 +243,9 @@ async def test_no_pod_shares_a_card_with_one_that_holds_two_by_a_record_for_one(
     own = [{"uuid": "GPU-0", "units": 4, "mib": 4301}]
     forged = json.dumps({"v": 1, "cards": cards, "containers": {"main": own}})
     async with agent_harness(16130, 16130) as world:
-        assert "not what they ask" in await start_refused(world, put_bound_pod(world, "p", change={ALLOCATION: forged}))
+        assert "not what they request" in await start_refused(
+            world, put_bound_pod(world, "p", change={ALLOCATION: forged})
+        )
 
 
 INIT_FORGED: dict[str, tuple[Mapping[str, str], str]] = {
@@ -249,7 +255,7 @@ INIT_FORGED: dict[str, tuple[Mapping[str, str], str]] = {
     ),
     "the whole card": (
         {ALLOCATION: an_allocation(init_mib=16130), "limit-mib.vrampack.dev/prepare": "16130"},
-        "its limit on card GPU-0 is not at most 4301 MiB",
+        "its limit on card GPU-0 is missing or above the 4301 MiB",
     ),
 }
 

@@ -177,4 +177,4 @@ async def test_a_record_of_a_whole_card_is_refused_to_a_pod_that_asked_for_a_par
         world.api.delete("pods", "p", grace_seconds=0)
         forged = put_bound_pod(world, "q", units=4, change=dict(pod.annotations))
         assert json.loads(pod.annotations["vrampack.dev/allocation"])["cards"][0]["units"] == 15
-        assert "not what they ask" in await start_refused(world, forged)
+        assert "not what they request" in await start_refused(world, forged)

@@ -86,7 +86,7 @@ async def test_a_module_that_goes_away_stops_new_pods_and_no_running_one() -> No
         await running(world)
         world.module.is_attached = False
         await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False})
-        assert "limits cannot be held: the kernel module is detached" in world.agent.find_unready_reason()
+        assert "limits cannot be enforced: the kernel module is detached" in world.agent.find_unready_reason()
         assert world.module.limits() == {UID: {0: LIMIT_MIB}}
         world.module.is_attached = True
         await world.wait_until(lambda: world.read_card_health() == {"GPU-0": True})
@@ -99,7 +99,7 @@ async def test_a_pod_that_comes_before_the_next_look_is_refused() -> None:
         world.make_cgroup(pod)
         assert await world.kubelet.admit(pod), pod.message
         world.module.is_attached = False
-        assert "its memory limit cannot be put in place: the kernel module is detached" in await start_refused(
+        assert "its memory limit cannot be put in force: the kernel module is detached" in await start_refused(
             world, pod
         )
         world.module.is_attached = True

@@ -57,7 +57,7 @@ class OveruseHarness:
 async def test_it_is_said_with_both_numbers() -> None:
     post = OveruseHarness(OVER)
     await post.overuse.report_overuse()
-    text = "container main uses 5000 MiB of card GPU-0, its limit is 4301 MiB"
+    text = "container main uses 5000 MiB of card GPU-0, but its limit is 4301 MiB"
     assert post.events.told == [(f"ml/a {AgentEventReason.OVER_LIMIT}", text)]
     assert post.written == [None]
 

@@ -228,7 +228,9 @@ async def test_a_node_whose_folder_cannot_be_written_offers_nothing() -> None:
         world.add_library()
         world.preload.folder.rmdir()
         await world.launch_agent()
-        await world.wait_until(lambda: "is not there to be written to" in world.agent._advertisement.current.problem)
+        await world.wait_until(
+            lambda: "does not exist or cannot be written to" in world.agent._advertisement.current.problem
+        )
 
 
 async def test_an_obstacle_at_the_librarys_socket_holds_the_node_back_until_it_is_gone(

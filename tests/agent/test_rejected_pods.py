@@ -22,7 +22,7 @@ from vrampack.kube.events import EventRecorder
 
 CARDS = card_facts(15)
 NO_RECORD = RefusedStartError("no_record", "has no record")
-LIMIT = RefusedStartError("limit", "cannot be put in place")
+LIMIT = RefusedStartError("limit", "cannot be put in force")
 
 
 @dataclass

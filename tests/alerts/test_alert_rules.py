@@ -88,7 +88,7 @@ CASES = {
         {'vrampack_certificate_expiry_seconds{listener="verbs",pod="a"}': "605400x100 9999999x200"},
         silent_at=5,
         fires_at=30,
-        summary="The certificate of verbs on a ends in 6d 23h 40m 0s.",
+        summary="The certificate of verbs on a expires in 6d 23h 40m 0s.",
         labels={"listener": "verbs", "pod": "a"},
     ),
     "VrampackAgentAway": AlertCase(
@@ -135,7 +135,7 @@ CASES = {
         },
         silent_at=24,
         fires_at=27,
-        summary="No back end holds limits on n.",
+        summary="No back end enforces limits on n.",
         labels={"node": "n"},
     ),
     "VrampackStartsRefused": AlertCase(

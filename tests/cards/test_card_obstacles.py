@@ -17,7 +17,7 @@ from vrampack.cards.request import CardRequest, RequestRules
 CARD_REASONS = {
     "fits": (Card(0, 16, 16384), CardRequest(16), None, 0),
     "no units": (Card(0, 0, 512), CardRequest(1), UnfitReason.NO_MEMORY, 1),
-    "smaller than asked": (Card(0, 8, 8192), CardRequest(9), UnfitReason.TOO_LARGE, 1),
+    "smaller than requested": (Card(0, 8, 8192), CardRequest(9), UnfitReason.TOO_LARGE, 1),
     "another model": (Card(0, 8, 8192, model="A"), CardRequest(4, models=frozenset({"B"})), UnfitReason.MODEL, 0),
     "another uuid": (Card(0, 8, 8192, "GPU-0"), CardRequest(4, uuids=frozenset({"GPU-1"})), UnfitReason.UUID, 0),
     "a wrong request": (Card(0, 8, 8192), CardRequest(4, is_valid=False), UnfitReason.NOT_VALID, 0),

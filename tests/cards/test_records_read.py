@@ -200,7 +200,7 @@ def test_a_damaged_record_names_key_and_path(annotations: dict[str, str], words:
 
 
 def test_v1_without_a_size_needs_a_pod_that_asks() -> None:
-    assert read_record({IDX: "0"}, None) == UnreadableRecord(IDX, f"{POD} is missing and the pod asks nothing")
+    assert read_record({IDX: "0"}, None) == UnreadableRecord(IDX, f"{POD} is missing and the pod requests nothing")
 
 
 JSON = st.recursive(

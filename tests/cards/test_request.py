@@ -219,7 +219,7 @@ def test_a_pod_of_too_many_containers_is_refused_and_those_before_are_counted() 
     asked = ask(container_specs([1] * 300, [1] * 2))
     assert asked.problem == (
         f"spec.containers[254].resources.limits{RESOURCE}more than 256 containers of the pod request memory; "
-        "make several pods of this one"
+        "split the pod into several"
     )
     assert asked.card_request == CardRequest(254, is_valid=False)
     assert len(asked.containers) == 256

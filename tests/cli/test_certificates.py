@@ -184,5 +184,5 @@ async def test_an_authority_beside_anothers_key_is_not_used() -> None:
     for each in (api, other):
         await renew_certificate(each, "vrampack-system", LIFE, NOW)
     api.data = {**(api.data or {}), "ca.key": (other.data or {})["ca.key"]}
-    with pytest.raises(ValueError, match="another's"):
+    with pytest.raises(ValueError, match="does not belong to the authority"):
         await renew_certificate(api, "vrampack-system", LIFE, NOW)

@@ -42,7 +42,7 @@ CASES: dict[str, tuple[Json, str, Json]] = {
     "agent.config": ({"kubelet_folder": "/data/kubelet"}, "path: /data/kubelet/pod-resources", {"injection": "x"}),
     "agent.driver": ("gpu-operator-nri", "nvidia.cdi.k8s.io/container.agent", "nvidia"),
     "agent.runtimeClassName": ("gpu", "runtimeClassName: gpu", "G P U"),
-    "agent.readAs": ("account", "Those of the whole cluster", "cluster"),
+    "agent.readAs": ("account", "Pods and Nodes of the whole cluster", "cluster"),
     "agent.kernelModule": (True, "add: [SYS_ADMIN]", "yes"),
     "agent.nodeLabels": (["example.com/gpu"], "key: example.com/gpu", []),
     "agent.tolerations": (TAINT, "key: team-taint", BAD_TAINT),

@@ -102,7 +102,7 @@ def test_people_see_why_it_waits_and_what_a_drain_needs(started: ControlPlane) -
     assert "8/15" in _run_vrampack(started, "inspect")
     drain = json.loads(_run_vrampack(started, "card", "drain", "gpu-0", "0", "-o", "json"))
     assert [(pod["name"], pod["units"], pod["target"]) for pod in drain["pods"]] == [("a", 8, "")]
-    assert drain["pods"][0]["step"] == "make room first: it would wait"
+    assert drain["pods"][0]["step"] == "make room first: its replacement would wait"
     assert "cordoned" in _run_vrampack(started, "card", "list", "gpu-0")
 
 

@@ -230,6 +230,6 @@ async def test_a_page_of_another_origin_can_neither_send_nor_show_anything(tmp_p
         other.messages.clear()
         await other.evaluate("document.getElementById('f').submit()")
         await other.wait_until_true("document.body.textContent.startsWith('vrampack ui: ')")
-        assert "a page of another origin asked" in await other.evaluate("document.body.textContent")
+        assert "a page of another origin sent this request" in await other.evaluate("document.body.textContent")
         await page.open_url(site.url + "/simulate")
         assert "Replaying" not in await page.evaluate("document.body.textContent")

@@ -118,8 +118,8 @@ def refuses_until_it_hears(bench: BindBench) -> None:
 
     bench.cluster.wait_until(lambda: bench.filter(new).get("Error"), what="filter answers an error")
 
-    assert "no word from the API server about" in bench.filter(new)["Error"]
-    assert bench.bind(new).startswith("not ready: no word from the API server")
+    assert "the API server has sent nothing about" in bench.filter(new)["Error"]
+    assert bench.bind(new).startswith("not ready: the API server has sent nothing")
     assert bench.api.count("POST", BINDING) == sent
     assert prioritize_status(bench.extender, new) == http.client.SERVICE_UNAVAILABLE
     assert readiness(bench.extender) == http.client.SERVICE_UNAVAILABLE

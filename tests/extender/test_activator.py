@@ -262,7 +262,7 @@ async def test_an_extender_that_no_scheduler_calls_kicks_nobody(stage: Activator
 async def test_nobody_is_kicked_by_a_ledger_that_is_not_to_be_trusted(stage: ActivatorHarness) -> None:
     stage.add_rejected_pod("a")
     stage.free_node("n")
-    stage.readiness.problem = "no word from the API server"
+    stage.readiness.problem = "the API server has sent nothing"
     assert await stage.run_round() == []
     stage.readiness.problem = ""
     assert await stage.run_round() == ["a"]

@@ -159,7 +159,7 @@ def test_a_pod_of_too_many_containers_is_refused_with_field_and_fix() -> None:
     pod = admission_pod(*fitting[:-1])
     assert review_admission(a_review(pod), WIRING).result == "changed"
     pod["spec"]["containers"], pod["spec"]["initContainers"] = fitting[:1], fitting[1:]
-    text = "spec.containers and spec.initContainers: 501 containers, 500 at most; make several pods of this one"
+    text = "spec.containers and spec.initContainers: 501 containers, 500 at most; split the pod into several"
     assert refusal(review_admission(a_review(pod), WIRING)) == f"aliyun.com/gpu-mem: {text}"
     pod["spec"]["containers"] = [admission_container("plain")]
     assert review_admission(a_review(pod), WIRING).result == "unchanged", "it asks for nothing"
@@ -200,8 +200,8 @@ def test_an_entry_keeps_whatever_it_says() -> None:
     [
         (b"", "truncated"),
         (b"{}", "required field"),
-        (b"\xff\xfe", "no AdmissionReview of a pod (admission.k8s.io/v1)"),
-        (b"[" * 100_000, "no AdmissionReview"),
+        (b"\xff\xfe", "not an AdmissionReview of a pod (admission.k8s.io/v1)"),
+        (b"[" * 100_000, "not an AdmissionReview"),
         (a_review(admission_pod()).replace(b"k8s.io/v1", b"k8s.io/v1beta1"), "apiVersion"),
         (a_review(admission_pod()).replace(b"AdmissionReview", b"ConversionReview"), "kind"),
         (a_review(None), "$.request.object"),

@@ -160,7 +160,7 @@ async def test_no_binding_is_sent_after_the_deadline(stage: BindingHarness) -> N
 async def test_a_pod_that_admission_did_not_wire_is_refused_where_it_would_see_no_card(stage: BindingHarness) -> None:
     pod = stage.add_pod("a", wired=False)
     answer = await stage.bind(pod)
-    assert "created before the admission policy, recreate it" in answer
+    assert "created before the admission policy; recreate it" in answer
     assert stage.proxy.count("POST", BINDING) == 0
     assert stage.used() == 0
 

@@ -88,7 +88,7 @@ async def test_a_class_with_our_resource_is_named_once_with_what_to_do(
             "ERROR",
             (
                 "device class conflict class=gpu resource=aliyun.com/gpu-mem problem=on nodes that do not advertise it "
-                "the scheduler wants devices of that class, and pods wait without the extender being asked; delete the "
+                "the scheduler looks for devices of that class and does not call the extender, so pods wait; delete the "
                 "class or change its spec.extendedResourceName"
             ),
         )

@@ -56,7 +56,7 @@ async def test_a_waiting_pod_is_explained_by_its_name() -> None:
 async def test_what_cannot_be_explained_is_said() -> None:
     extender = start_extender()
     for query, status, text in (
-        ("pod=ml/w", 404, "no waiting pod ml/w asks for memory of cards"),
+        ("pod=ml/w", 404, "no waiting pod ml/w requests GPU memory"),
         ("", 400, "give pod=NAMESPACE/NAME, or units=N with count, whole and namespace"),
         ("units=four", 400, "give pod=NAMESPACE/NAME, or units=N with count, whole and namespace"),
         ("units=0", 400, "units and count begin at 1"),

@@ -71,7 +71,7 @@ async def test_nothing_is_said_of_pods_whose_namespace_is_not_seen() -> None:
     """It may be one that a rule is about."""
     harness, sink = await start_harness()
     harness.add_pending_pod("new")
-    text = "not ready: namespace default is not seen yet, and rules or profiles ask for its labels"
+    text = "not ready: namespace default has not been seen yet, but rules or profiles need its labels"
     verbs, body = harness.parts.verbs, harness.encode_call("new")
     assert json.loads(verbs.filter(body).body)["Error"] == text
     prioritized = verbs.prioritize(body)

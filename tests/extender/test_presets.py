@@ -99,5 +99,5 @@ def test_policy_and_rules_stand_in_one_of_the_two_files(tmp_path: Path) -> None:
     settings = load_settings(file, {}, find_policy_file("fast"))
     assert (settings.unit_mib, settings.policy.default) == (256, "spread")
     file.write_text(file.read_text() + "rules: {max_pods_per_card: 4}\n")
-    with pytest.raises(SettingsError, match=r"rules: found, beside the policy file .*; give it there alone"):
+    with pytest.raises(SettingsError, match=r"rules: given although there is a policy file, .*; give it only there"):
         load_settings(file, {}, find_policy_file("fast"))

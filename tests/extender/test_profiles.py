@@ -73,8 +73,11 @@ def test_what_the_policy_of_a_profile_looks_at_is_kept(tmp_path: Path, policy: s
 @pytest.mark.parametrize(
     ("names", "fault"),
     [
-        (("spread",), "profiles.0.name: found 'spread', the name of a policy; give its own"),
-        (("a", "b", "a"), "profiles.2.name: found 'a', the name of another profile; give its own"),
+        (("spread",), "profiles.0.name: found 'spread', the name of a policy; give the profile a name of its own"),
+        (
+            ("a", "b", "a"),
+            "profiles.2.name: found 'a', the name of another profile; give the profile a name of its own",
+        ),
     ],
 )
 def test_a_profile_s_name_is_its_own(tmp_path: Path, names: tuple[str, ...], fault: str) -> None:

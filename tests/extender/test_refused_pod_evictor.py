@@ -119,7 +119,9 @@ async def test_it_is_evicted_by_its_uid_when_the_report_has_stood_for_long_enoug
     stage = refused()
     assert await stage.at(29.9, 30) == [0, 1]
     assert stage.api.evicted == [("default", "p", "p")]
-    assert stage.events.told == [("p", "GPUMemoryEvicted", "refused on node n (no_record): evicted for another place")]
+    assert stage.events.told == [
+        ("p", "GPUMemoryEvicted", "refused on node n (no_record): evicted, so that its replacement is placed again")
+    ]
     assert stage.count_results() == {"evicted": 1}
 
 
@@ -243,7 +245,7 @@ async def test_an_api_server_that_goes_on_failing_is_told_of_once() -> None:
     assert await stage.at(60, 100) == [3, 4]
     assert [reason for _, reason, _ in stage.events.told] == ["GPUMemoryNotEvicted"]
     assert stage.events.told[0][2].endswith(
-        "the API server does not do it; it is tried again: 500: more than one PodDisruptionBudget"
+        "the API server fails to evict it; the extender tries again: 500: more than one PodDisruptionBudget"
     )
 
 

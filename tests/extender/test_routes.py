@@ -69,7 +69,7 @@ async def test_what_is_not_served_is_said(extender: InMemoryExtender, method: st
 async def test_a_verb_is_called_by_post(extender: InMemoryExtender, verb: str, method: str) -> None:
     reply = await call_asgi(extender.app, method, f"{PREFIX}/{verb}", FILTER)
     assert (reply.status, reply.headers["allow"]) == (405, "POST")
-    assert reply.json() == {"error": "a verb is called by POST"}
+    assert reply.json() == {"error": "call a verb by POST"}
 
 
 async def test_other_paths_say_by_what_they_are_called(extender: InMemoryExtender) -> None:

@@ -56,7 +56,7 @@ FAULTS = {
     "prefix with a slash too many": ("listen: {url_prefix: /x/}", "listen.url_prefix: '/x/' must begin with one slash"),
     "unknown policy": ("policy: {default: best}", "policy.default: found the text 'best'; allowed: one of binpack, spread, node-binpack, sum-of-squares, fragmentation, tessellate"),
     "unknown policy allowed": ("policy: {allowed: [spread, best]}", "policy.allowed.1: found the text 'best'; allowed: one of binpack"),
-    "weights of a policy that has none": ("policy: {default: spread, weights: {opening: 2}}", "policy.weights: spread has no weights; those that have some: tessellate"),
+    "weights of a policy that has none": ("policy: {default: spread, weights: {opening: 2}}", "policy.weights: spread has no weights; these policies have: tessellate"),
     "unknown weight of a profile": ("profiles: [{name: a, policy: tessellate, weights: {opning: 2}}]", "profiles.0.weights.opning: no such field; did you mean opening? Allowed here: opening, leftover_share, pressure, starvation"),
     "a bound of a profile": ("profiles: [{name: a, policy: spread, bounds: {card_use_percent: 0}}]", "profiles.0.bounds.card_use_percent: found 0; allowed: a whole number from 1 to 100"),
     "resource without a domain": ("resources: {memory: gpu-mem}", "resources.memory: found the text 'gpu-mem'; allowed: a text such as aliyun.com/gpu-mem"),

@@ -122,7 +122,7 @@ def test_pods_alone_can_be_stale(feed: SyncFeed) -> None:
     feed.list_all()
     feed.seconds = 200.0
     feed.nodes.on_contact()
-    assert feed.freshness.find_unready_reason() == "no word from the API server about pods for 200 s"
+    assert feed.freshness.find_unready_reason() == "the API server has sent nothing about pods for 200 s"
 
 
 def test_a_node_that_a_list_lacks_is_gone(feed: SyncFeed) -> None:

@@ -291,7 +291,7 @@ async def test_a_watch_gives_one_line_per_event_until_the_server_ends_it(setting
 
 
 async def test_a_watch_that_is_silent_for_too_long_is_given_up(setting: ClientHarness) -> None:
-    with pytest.raises(SilentWatchError, match=r"no word for 0\.1 s"):
+    with pytest.raises(SilentWatchError, match=r"nothing received for 0\.1 s"):
         await setting.watch_to_its_end(silence_seconds=0.1)
     await setting.proxy.finished("GET", "watch")
 

@@ -81,7 +81,9 @@ def test_a_card_with_a_pending_remap_stays_out_whatever_restarts(
     (other,) = {gpu.uuid for gpu in pair} - {sick}
     cards.set_condition(sick, FakeCondition(remap_pending=1, remap_failed=0))
     node.wait(lambda: read_card_health(node) == {sick: False, other: True}, what="its annotation says so")
-    told = f"GPUMemoryOnUnhealthyCard: card {sick} of this pod is unhealthy: a row of its memory is to be remapped"
+    told = (
+        f"GPUMemoryOnUnhealthyCard: card {sick} of this pod is unhealthy: a row of its memory is waiting to be remapped"
+    )
     node.wait(lambda: told in node.events("before"), what=lambda: node.events("before"))
     node.wait(lambda: read_cards_condition(node) == "False CardUnhealthy", what=lambda: read_cards_condition(node))
     verdict = read_verdicts(node)

@@ -76,7 +76,7 @@ class Attack:
 
 OWN = "its own"
 OF_ALL, OF_ONE, OF_RUNTIME = "nvidia.cdi.k8s.io", "nvidia.cdi.k8s.io/container.main", "cdi.k8s.io/any"
-PAST_THE_SCHEDULER = "names devices past the scheduler"
+PAST_THE_SCHEDULER = "names devices that the scheduler did not choose"
 ATTACKS = {
     "nri": Attack(ITS_NODE, annotations={OF_ONE: THE_CARD}, refusal=f"'{OF_ONE}' {PAST_THE_SCHEDULER}"),
     "nri-pod": Attack(ITS_NODE, annotations={OF_ALL: THE_CARD}, refusal=f"'{OF_ALL}' {PAST_THE_SCHEDULER}"),
@@ -100,7 +100,7 @@ ATTACKS = {
         refusal="NVIDIA_VISIBLE_DEVICES",
     ),
     "class-asking": Attack(
-        f"runtime class {CLASS} may go past what holds its limit",
+        f"runtime class {CLASS} may bypass what enforces its limit",
         asks=2,
         runtime_class=CLASS,
         refusal=f"spec.runtimeClassName: '{CLASS}'",

@@ -261,7 +261,7 @@ async def test_a_pod_s_container_is_not_served_from_its_environment(host: ShimHo
     async with host.agent(), container_removed(*containers):
         for container in containers:
             await container.start(host.mode)
-            assert "refused: it is a pod's" in await container.end()
+            assert "refused: it belongs to a pod" in await container.end()
 
 
 async def test_a_card_is_not_given_twice_and_what_ended_comes_back(host: ShimHost) -> None:

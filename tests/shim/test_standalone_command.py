@@ -70,4 +70,6 @@ async def test_where_nobody_could_be_held_it_ends_and_says_why(tmp_path: Path) -
     async with a_command(tmp_path, library="") as (process, _):
         _, said = await process.communicate()
     assert process.returncode == 1
-    assert b"preload neither: /opt/vrampack/lib/vrampack/libvrampack.so did not come with this agent" in said
+    assert (
+        b"preload neither: /opt/vrampack/lib/vrampack/libvrampack.so is missing from this agent's installation" in said
+    )

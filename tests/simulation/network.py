@@ -180,7 +180,7 @@ class SimulatedStream:
         self._wake()
 
     def _go_silent(self) -> None:
-        self.fail(SilentWatchError(f"watch {self.resource}: no word for {self.silence_seconds:g} s"))
+        self.fail(SilentWatchError(f"watch {self.resource}: nothing received for {self.silence_seconds:g} s"))
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -327,7 +327,7 @@ class Agent:
         self._own_node.set_desired({("labels", well_known.ENFORCEMENT): self._enforcement.mode or None})
 
     def _set_limits_problem(self, problem: str) -> None:
-        self._advertisement.block("limits", f"limits cannot be held: {problem}" if problem else "")
+        self._advertisement.block("limits", f"limits cannot be enforced: {problem}" if problem else "")
 
     def _publish_injection(self) -> None:
         """Show the mode of new containers in the log, an event and the Node; a problem keeps all cards from new pods."""
@@ -340,7 +340,7 @@ class Agent:
         self._card_publisher.write_cards(self._advertisement.current)
 
     def _restart_for_folder(self) -> None:
-        log.error("spec folder removed, exiting to be given the new one")
+        log.error("spec folder removed, exiting so that the new one is mounted")
         self.stop()
 
     async def _follow_pods(self) -> None:
@@ -372,7 +372,7 @@ class Agent:
 
     def _on_cards_changed(self) -> None:
         if self._discovery.is_outdated:
-            log.error("driver replaced, exiting to load its library")
+            log.error("driver replaced, exiting so that the new library is loaded")
             self.stop()
         cards = self._discovery.cards
         self._advertisement.update_cards(cards, "" if cards else self._discovery.problem)

@@ -191,7 +191,7 @@ def _count_on_every_card(pod: Pod, shares: Iterable[Share | AllocatedCard], fact
 
 def _explain_unplaced(record: Record | UnreadableRecord | None) -> str:
     if record is None:
-        return "it has no record and counts on every card of its node; delete it, or let its agent observe it"
+        return "it has no record and counts on every card of its node; delete it, or let the node's agent observe it"
     if isinstance(record, UnreadableRecord):
         return f'annotation "{record.key}": {record.problem}; the pod counts on every card of its node'
     return "its record names a card the node does not have; the pod counts on every card of its node"

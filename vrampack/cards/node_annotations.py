@@ -146,7 +146,9 @@ def _read_card(value: object, path: str) -> CardFacts:
     if not (isinstance(uuid, str) and uuid) or "," in uuid:
         raise RecordError(f"{path}.uuid: not a uuid")
     if uuid.strip().lower() in RESERVED_NAMES or uuid.isdecimal():
-        raise RecordError(f"{path}.uuid: {uuid[:60]!r} is no uuid: NVIDIA's runtime takes it for other cards, or none")
+        raise RecordError(
+            f"{path}.uuid: {uuid[:60]!r} is not a uuid: NVIDIA's runtime would take it for other cards or for none"
+        )
     healthy = value.get("healthy", True)
     if not isinstance(healthy, bool):
         raise RecordError(f"{path}.healthy: neither true nor false")

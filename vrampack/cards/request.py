@@ -185,7 +185,7 @@ def _read_container_requests(containers: Sequence[ContainerSpec], resource: str)
     if len(requesting) > MAX_REQUESTING_CONTAINERS:
         problem = (
             f'{requesting.pop().field}["{resource}"]: more than {MAX_REQUESTING_CONTAINERS} containers of the pod '
-            "request memory; make several pods of this one"
+            "request memory; split the pod into several"
         )
     for spec in requesting:
         quantity = spec.quantity or ""

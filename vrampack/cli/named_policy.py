@@ -33,7 +33,7 @@ def load_named_policy(text: str, base: ExtenderConfiguration) -> NamedPolicy:
         return NamedPolicy(text, base.model_copy(update=changes))
     if text not in list_presets() and "/" not in text and not Path(text).exists():
         raise SettingsError(
-            f"{text!r} is no file, no policy and no preset; policies are {', '.join(POLICIES)}, "
+            f"{text!r} is neither a file nor a policy nor a preset; policies are {', '.join(POLICIES)}, "
             f"presets {', '.join(list_presets())}"
         )
     path = find_preset_or_file(text)

@@ -135,7 +135,7 @@ class Api:
             finally:
                 response.close()
         except (aiohttp.SocketTimeoutError, SilentServerError) as error:
-            raise SilentWatchError(f"watch {resource}: no word for {silence_seconds:g} s") from error
+            raise SilentWatchError(f"watch {resource}: nothing received for {silence_seconds:g} s") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             text = f"watch {resource}: {_describe_error(error)}"
             if code == HTTPStatus.OK:

@@ -290,7 +290,7 @@ class Reflector(Generic[_Object]):
             with WatchReader(stream, self._lag) as reader:
                 await self._apply_events(reader)
         if not self._has_activity:
-            raise BrokenWatchError(f"watch {self._resource}: ended without a word")
+            raise BrokenWatchError(f"watch {self._resource}: ended without an event")
 
     async def _apply_events(self, reader: WatchReader) -> None:
         slice_ends = time.monotonic() + EVENT_SLICE_SECONDS

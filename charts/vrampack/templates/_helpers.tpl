@@ -1,4 +1,4 @@
-{{/* Images, as pods name them. */}}
+{{/* The images, as pods name them. */}}
 {{- define "vrampack.image" -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ with .Values.image.digest }}@{{ . }}{{ end }}
 {{- end }}
@@ -7,7 +7,7 @@
 {{ .Values.scheduler.image.repository }}:{{ .Values.scheduler.image.tag }}{{ with .Values.scheduler.image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
-{{/* Lines of a pod's spec that are there only where a value asks for them. */}}
+{{/* Lines of a pod's spec that only some values need. */}}
 {{- define "vrampack.pullSecrets" -}}
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets:
@@ -15,33 +15,33 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
-{{/* Not empty where something gives pods our scheduler: the policy, or the webhook. */}}
+{{/* Not empty if a policy gives pods our scheduler. */}}
 {{- define "vrampack.setsScheduler" -}}
 {{- if and (eq .Values.shape "second-scheduler") (eq .Values.admission.form "policies") -}}yes{{- end }}
 {{- end }}
 
-{{/* The namespaces of programs that look after the cards, as a JSON list: that of the release is always one. */}}
+{{/* The namespaces of programs that manage the cards, as a JSON list. The release's namespace is always one of them. */}}
 {{- define "vrampack.trustedNamespaces" -}}
 {{- append .Values.admission.trustedNamespaces .Release.Namespace | uniq | toJson | replace "," ", " }}
 {{- end }}
 
-{{/* Not empty where containers that ask for no GPU are given NVIDIA_VISIBLE_DEVICES=void. */}}
+{{/* Not empty if containers that request no GPU get NVIDIA_VISIBLE_DEVICES=void. */}}
 {{- define "vrampack.void" -}}
 {{- $admission := .Values.admission }}
 {{- if and (eq $admission.form "policies") (or (eq $admission.void "always") (and $admission.exact (eq $admission.void "auto"))) -}}yes{{- end }}
 {{- end }}
 
-{{/* Not empty where a Job of ours makes the webhook's certificate. */}}
+{{/* Not empty if a Job of ours makes the webhook's certificate. */}}
 {{- define "vrampack.certificateJob" -}}
 {{- if and (eq .Values.admission.form "webhook") (eq .Values.admission.webhook.certificate.source "job") -}}yes{{- end }}
 {{- end }}
 
-{{/* Not empty where cert-manager makes it. */}}
+{{/* Not empty if cert-manager makes it. */}}
 {{- define "vrampack.certManager" -}}
 {{- if and (eq .Values.admission.form "webhook") (eq .Values.admission.webhook.certificate.source "cert-manager") -}}yes{{- end }}
 {{- end }}
 
-{{/* The Secret that the webhook has mounted. */}}
+{{/* The Secret that the webhook mounts. */}}
 {{- define "vrampack.certificateSecret" -}}
 {{- if eq .Values.admission.webhook.certificate.source "secret" -}}
 {{ .Values.admission.webhook.certificate.secretName }}
@@ -51,8 +51,8 @@ vrampack-admission
 {{- end }}
 
 {{/*
-The name of a ConfigMap with these data, given as a list of the root, its base name and the data. It ends in a hash of
-the content, the very one that kustomize makes, so a changed file is new pods, started beside the old ones.
+The name of a ConfigMap with this data; the argument is a list of the root context, the base name and the data. The name ends
+in a hash of the content, the same one that kustomize computes, so a changed file starts new pods beside the old ones.
 */}}
 {{- define "vrampack.configMapName" -}}
 {{- $root := index . 0 }}{{- $name := index . 1 }}{{- $data := index . 2 }}

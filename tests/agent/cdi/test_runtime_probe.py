@@ -86,7 +86,7 @@ async def test_of_two_runtimes_of_one_name_both_must_read(desk: ProbeDesk) -> No
     await desk.add_process("containerd")
     await desk.add_process("containerd", is_reading=False)
     result = await desk.probe()
-    assert (result.is_read, result.reason) == (None, "of 2 processes of containerd 2.1 only some read specs")
+    assert (result.is_read, result.reason) == (None, "only some of the 2 processes of containerd 2.1 read specs")
 
 
 async def test_a_runtime_of_another_name_is_found(desk: ProbeDesk) -> None:
@@ -126,7 +126,7 @@ async def test_what_cannot_be_told_is_undecided(desk: ProbeDesk) -> None:
     result = await desk.probe()
     assert (result.is_read, result.reason.partition(" is ")[2]) == (
         None,
-        "not the node's /proc: who reads a spec cannot be told",
+        "not the node's /proc: which program reads a spec cannot be seen",
     )
 
 

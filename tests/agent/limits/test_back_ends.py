@@ -58,7 +58,7 @@ async def test_no_other_code_touches_the_driver(at: int) -> None:
 async def test_no_limit_is_set_that_is_none(mib: int) -> None:
     """A driver may take 0 for `no limit`."""
     driver = SimulatedLimitDriver()
-    with pytest.raises(LimitError, match=f"ml/app-0/main: {mib} MiB of GPU-a is no limit"):
+    with pytest.raises(LimitError, match=f"ml/app-0/main: {mib} MiB of GPU-a is not a limit"):
         await NativeByHook(driver, build_measure(driver)).apply(Scope.CONTAINER, MAIN, {"GPU-a": mib})
     assert driver.limits == {}
 

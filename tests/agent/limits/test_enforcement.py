@@ -123,7 +123,7 @@ class FakeRow(BackEndRow):
 
 async def test_until_it_has_started_no_limit_is_applied(node: LimitNode) -> None:
     limits = Enforcement("fake", node.context, rows=[FakeRow("fake", FakeBackEnd())])
-    with pytest.raises(LimitError, match="no back end on this node can hold its limit"):
+    with pytest.raises(LimitError, match="no back end on this node can enforce its limit"):
         await limits.apply(Scope.POD, POD, LIMITS)
     assert (limits.mode, limits.accounting, await limits.measure_usage()) == ("", None, None)
     await limits.start(limits.select(READY))

@@ -116,13 +116,16 @@ async def test_a_runtime_that_does_not_say_the_uid_is_served_by_the_cgroup(path:
 
 
 REFUSED = {
-    "another pod's annotations": (a_line(uid="u-2"), f"the annotations name pod u-2, the cgroup pod {UID}"),
+    "another pod's annotations": (
+        a_line(uid="u-2"),
+        f"the annotations name pod u-2, but the cgroup belongs to pod {UID}",
+    ),
     "another container's id": (a_line(id="ab" * 32), "the cgroup"),
     "no container name": (a_line(container=""), "do not name the container"),
     "a container without a record": (a_line(container="extra"), "ml/app-0/extra: no record"),
-    "no Kubernetes": (a_line(cgroup="/user.slice"), "containers without Kubernetes are not served"),
+    "no Kubernetes": (a_line(cgroup="/user.slice"), "does not belong to a pod"),
     "a cgroup that is not there": (a_line(cgroup=f"/kubepods/pod{UID}"), "is not there"),
-    "out of the tree": (a_line(cgroup=f"{CGROUP}/../../../../.."), "is no cgroup of a container"),
+    "out of the tree": (a_line(cgroup=f"{CGROUP}/../../../../.."), "is not a container's cgroup"),
     "a hierarchy that is not there": (a_line(hierarchy="memory"), "cgroup v2 only"),
     "another version": (a_line(v=3), "the hook speaks 3, the agent 1 and 2"),
     "a field of another type": (a_line(pid="7"), "not a question"),
@@ -155,7 +158,7 @@ async def test_what_the_driver_refuses_is_refused_with_its_reason(path: Path, tr
 async def test_a_fault_of_the_agent_is_a_refusal_and_it_goes_on(path: Path, tree: Path) -> None:
     driver = SimulatedLimitDriver(fails=RuntimeError("a bug"))
     async with serving(path, tree, driver):
-        assert await asked(path, a_line()) == {"ok": False, "error": "the agent failed; its log says how"}
+        assert await asked(path, a_line()) == {"ok": False, "error": "the agent failed; see its log"}
         driver.fails = None
         assert await asked(path, a_line()) == {"ok": True}
 

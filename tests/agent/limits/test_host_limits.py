@@ -91,10 +91,10 @@ async def test_a_weight_is_taken_and_said_to_change_nothing_once(
 
 POD = "/kubepods/besteffort/pod1d3a9a10-0000-4000-8000-000000000001/" + "ab" * 32
 REFUSED: dict[str, tuple[dict[str, object], str]] = {
-    "a pod's cgroup": ({"cgroup": POD}, "it is a pod's"),
-    "a pod's name": ({"pod": "app-0"}, "it is a pod's"),
-    "a pod's uid": ({"uid": "u-1"}, "it is a pod's"),
-    "a cgroup that is none": ({"cgroup": "/docker/../c1"}, "is no cgroup of a container"),
+    "a pod's cgroup": ({"cgroup": POD}, "it belongs to a pod"),
+    "a pod's name": ({"pod": "app-0"}, "it belongs to a pod"),
+    "a pod's uid": ({"uid": "u-1"}, "it belongs to a pod"),
+    "a cgroup that is none": ({"cgroup": "/docker/../c1"}, "is not a container's cgroup"),
     # it does not send the environment, and would not mount the library
     "an older hook": ({"v": 1, "env": ()}, "this vrampack-hook is older than the agent"),
 }

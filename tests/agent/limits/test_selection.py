@@ -29,7 +29,10 @@ LACKING = {
     "a driver with a strange name": (replace(READY, driver_version="Ⅶ.1"), "615 or newer is needed"),
     "cgroup v1": (replace(READY, cgroup_version=1), "cgroup v1 or hybrid"),
     "MIG": (replace(READY, has_mig=True), "MIG"),
-    "neither toolkit nor hook": (replace(HOOKED, has_hook=False), "CDI says no such kind, and vrampack-hook is in no"),
+    "neither toolkit nor hook": (
+        replace(HOOKED, has_hook=False),
+        "CDI says no such kind, and no runtime is configured",
+    ),
     "an old toolkit and no hook": (replace(READY, toolkit=ToolkitState.OLD, has_hook=False), "toolkit before 1.20.1"),
 }
 
@@ -137,7 +140,7 @@ WITHOUT_MODULE = {
     "no driver": (replace(OLDER, driver_version=""), "driver not there"),
     "cgroup v1 without the hook": (
         replace(OLDER, cgroup_version=1, has_hook=False),
-        "cgroup v1, where containers are known by the hook's word, and vrampack-hook is in no",
+        "cgroup v1, where only the hook can identify containers, and no runtime is configured",
     ),
 }
 
@@ -184,7 +187,7 @@ def test_without_what_the_library_needs_auto_watches_and_the_name_is_refused(
 
 
 def test_without_the_library_its_name_is_refused(bare: LimitNode) -> None:
-    with pytest.raises(ImpossibleBackEndError, match=r"libvrampack\.so did not come with this agent"):
+    with pytest.raises(ImpossibleBackEndError, match=r"libvrampack\.so is missing from this agent's installation"):
         select("preload", OLDER, bare)
 
 

@@ -78,14 +78,14 @@ async def test_each_pod_of_the_card_is_placed_after_those_before_it(tmp_path: Pa
         (pod["name"], pod["units"], pod["controller"], pod["budgets"], pod["target"], pod["obstacle"])
         for pod in report["pods"]
     ] == [
-        ("large", 6, "ReplicaSet/web", ["budget web lets 0 go"], "gpu-a", ""),
+        ("large", 6, "ReplicaSet/web", ["budget web allows 0 evictions"], "gpu-a", ""),
         ("small", 5, "ReplicaSet/web", [], "", refusal),
         ("bare", 2, "", [], "gpu-b", ""),
     ]
     assert [pod["step"].partition(":")[0] for pod in report["pods"]] == [
-        "not now (budget web lets 0 go); then `kubectl -n default delete pod large`",
+        "not now (budget web allows 0 evictions); then `kubectl -n default delete pod large`",
         "make room first",
-        "nothing makes it again",
+        "nothing recreates it",
     ]
 
 

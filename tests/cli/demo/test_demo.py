@@ -68,7 +68,7 @@ def test_the_whole_story_is_told(story: str) -> None:
             BEFORE,
             FOUNDING,
             "Each container may use 4301 MiB",
-            "Pod default/app-late is pending and asks 8 units (8 GiB) on one card.",
+            "Pod default/app-late is pending and asks for 8 units (8 GiB) on one card.",
             "0/1 nodes are available: 1 Insufficient aliyun.com/gpu-mem.",
             "Next: free 1 unit on cn-hangzhou.192.168.2.167 GPU0",
             "pod default/app-late is on cn-hangzhou.192.168.2.167 GPU0 (8 units)",

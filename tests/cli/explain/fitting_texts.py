@@ -17,7 +17,7 @@ FITTING: dict[str, tuple[tuple[Object, ...], str]] = {
     "no scheduler has looked at it": (
         (*S1, a_waiting_pod(units=7)),
         """\
-Pod default/w is pending and asks 7 units (7 GiB) on one card.
+Pod default/w is pending and asks for 7 units (7 GiB) on one card.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        0  fits
@@ -30,7 +30,7 @@ Next: no scheduler has looked at it yet: see that one named vrampack runs.
     "no scheduler has looked, and another name": (
         (*S1, a_waiting_pod(units=7, spec={"schedulerName": "default-scheduler"})),
         """\
-Pod default/w is pending and asks 7 units (7 GiB) on one card.
+Pod default/w is pending and asks for 7 units (7 GiB) on one card.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        0  fits
@@ -43,7 +43,7 @@ Next: no scheduler has looked at it yet: see that one named default-scheduler ru
     "another scheduler than the one that calls": (
         (*S1, *RECORDED, a_waiting_pod(units=4, spec={"schedulerName": "other"}, said=UNSCHEDULABLE)),
         """\
-Pod default/w is pending and asks 4 units (4 GiB) on one card.
+Pod default/w is pending and asks for 4 units (4 GiB) on one card.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        6/15        0  fits
@@ -51,13 +51,13 @@ gpu-1     0        6/15        0  fits
 1/1 nodes fit.
 Policy tessellate would take gpu-1 GPU0: score -11.17 = -10.4 memory left unusable + -0.7689 tie-breaks and rounding.
 Scheduler other says: 0/9 nodes are available: 9 of the scheduler's own words.
-Next: the scheduler's own words above say what it lacks besides memory of a card; its schedulerName is other, the pods that the extender bound came through vrampack.
+Next: the scheduler's message above says what it lacks besides GPU memory; its schedulerName is other, the pods that the extender bound came through vrampack.
 """,
     ),
     "the scheduler's own reasons": (
         (*S1, a_waiting_pod(units=7, said="0/1 nodes are available: 1 Insufficient cpu.")),
         """\
-Pod default/w is pending and asks 7 units (7 GiB) on one card.
+Pod default/w is pending and asks for 7 units (7 GiB) on one card.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        0  fits
@@ -65,13 +65,13 @@ gpu-1     0        7/15        0  fits
 1/1 nodes fit.
 Policy tessellate would take gpu-1 GPU0: score -0.02222 = -0.02222 tie-breaks and rounding.
 Scheduler vrampack says: 0/1 nodes are available: 1 Insufficient cpu.
-Next: the scheduler's own words above say what it lacks besides memory of a card.
+Next: the scheduler's message above says what it lacks besides GPU memory.
 """,
     ),
     "room has come since": (
         (*S1, a_waiting_pod(units=7, said="0/1 nodes are available: 1 no card with enough free memory.")),
         """\
-Pod default/w is pending and asks 7 units (7 GiB) on one card.
+Pod default/w is pending and asks for 7 units (7 GiB) on one card.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        0  fits
@@ -79,7 +79,7 @@ gpu-1     0        7/15        0  fits
 1/1 nodes fit.
 Policy tessellate would take gpu-1 GPU0: score -0.02222 = -0.02222 tie-breaks and rounding.
 Scheduler vrampack says: 0/1 nodes are available: 1 no card with enough free memory.
-Next: wait: room has come since its last attempt, and the scheduler tries again within five minutes.
+Next: wait: there is room since its last attempt, and the scheduler tries again within five minutes.
 """,
     ),
     "tainted, cordoned, not selected": (
@@ -88,14 +88,14 @@ Next: wait: room has come since its last attempt, and the scheduler tries again 
             a_waiting_pod(units=4, spec={"nodeSelector": {"disk": "ssd"}}),
         ),
         """\
-Pod default/w is pending and asks 4 units (4 GiB) on one card.
+Pod default/w is pending and asks for 4 units (4 GiB) on one card.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0       15/15        0  fits; the node is cordoned; taint team:NoExecute is not tolerated; nodeSelector wants disk=ssd
 
 1/1 nodes fit.
 Policy tessellate would take gpu-1 GPU0: score -69.61 = -57.2 memory left unusable + -11.8 opening another card + -0.6089 tie-breaks and rounding.
-Next: the card of gpu-1 would do, but the node is cordoned; taint team:NoExecute is not tolerated; nodeSelector wants disk=ssd: change the node or the pod.
+Next: the card of gpu-1 would fit, but the node is cordoned; taint team:NoExecute is not tolerated; nodeSelector wants disk=ssd: change the node or the pod.
 """,
     ),
     # the device plugin is not registered
@@ -105,20 +105,20 @@ Next: the card of gpu-1 would do, but the node is cordoned; taint team:NoExecute
             a_waiting_pod(units=4),
         ),
         """\
-Pod default/w is pending and asks 4 units (4 GiB) on one card.
+Pod default/w is pending and asks for 4 units (4 GiB) on one card.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0       15/15        0  fits; kubelet offers 0 of its 15 units (is the node's agent registered with it?)
 
 1/1 nodes fit.
 Policy tessellate would take gpu-1 GPU0: score -69.61 = -57.2 memory left unusable + -11.8 opening another card + -0.6089 tie-breaks and rounding.
-Next: the card of gpu-1 would do, but kubelet offers 0 of its 15 units (is the node's agent registered with it?): change the node or the pod.
+Next: the card of gpu-1 would fit, but kubelet offers 0 of its 15 units (is the node's agent registered with it?): change the node or the pod.
 """,
     ),
     "held back by gates": (
         (*S1, a_waiting_pod(units=4, spec={"schedulingGates": [{"name": "quota"}]})),
         """\
-Pod default/w is held back by its scheduling gates and asks 4 units (4 GiB) on one card.
+Pod default/w is held back by its scheduling gates and asks for 4 units (4 GiB) on one card.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        0  fits
@@ -137,7 +137,7 @@ Next: its scheduling gates hold it back: quota; whatever set them must remove th
             a_waiting_pod(units=4),
         ),
         """\
-Pod default/w is pending and asks 4 units (4 GiB) on one card.
+Pod default/w is pending and asks for 4 units (4 GiB) on one card.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-2     0       15/15        0  fits
@@ -151,7 +151,7 @@ Next: no scheduler has looked at it yet: see that one named vrampack runs.
     "held back by gates, and no room": (
         (*S1, a_waiting_pod(units=8, spec={"schedulingGates": [{"name": "quota"}]})),
         """\
-Pod default/w is held back by its scheduling gates and asks 8 units (8 GiB) on one card.
+Pod default/w is held back by its scheduling gates and asks for 8 units (8 GiB) on one card.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        1  not enough free memory
@@ -164,20 +164,20 @@ Next: its scheduling gates hold it back: quota; whatever set them must remove th
     "the cards have room, the scheduler's sum has not": (
         (a_gpu_node("gpu-1"), SHRUNK, a_waiting_pod(units=8)),
         """\
-Pod default/w is pending and asks 8 units (8 GiB) on one card.
+Pod default/w is pending and asks for 8 units (8 GiB) on one card.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0       11/15        0  fits; the scheduler, which adds up what pods ask, counts 5 units free
 
 1/1 nodes fit.
 Policy tessellate would take gpu-1 GPU0: score -16.23 = -15.6 memory left unusable + -0.6279 tie-breaks and rounding.
-Next: the card of gpu-1 would do, but the scheduler, which adds up what pods ask, counts 5 units free: change the node or the pod.
+Next: the card of gpu-1 would fit, but the scheduler, which adds up what pods ask, counts 5 units free: change the node or the pod.
 """,
     ),
     "a preemption is under way": (
         (*S1, a_waiting_pod(units=4, status={"nominatedNodeName": "gpu-1"})),
         """\
-Pod default/w is pending and asks 4 units (4 GiB) on one card.
+Pod default/w is pending and asks for 4 units (4 GiB) on one card.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        0  fits
@@ -193,7 +193,7 @@ Next: wait: pods of lower priority are leaving gpu-1 for it.
             a_waiting_pod(units=8, labels={"aliyun.com/gpu-count": "2"}),
         ),
         """\
-Pod default/w is pending and asks 4 units (4 GiB) on each of 2 cards.
+Pod default/w is pending and asks for 4 units (4 GiB) on each of 2 cards.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0       15/15        0  fits

@@ -17,7 +17,7 @@ REFUSED: dict[str, tuple[tuple[Object, ...], str]] = {
     "no room on one card": (
         (*S1, *TWO, a_node("cpu-1"), a_waiting_pod(units=8)),
         """\
-Pod default/w is pending and asks 8 units (8 GiB) on one card.
+Pod default/w is pending and asks for 8 units (8 GiB) on one card.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        1  not enough free memory
@@ -34,7 +34,7 @@ Next: free 1 unit on gpu-1 GPU0 (pods there: default/app-0 4, default/app-1 4), 
     "not enough cards with room": (
         (*S1, *TWO, a_waiting_pod(units=8, labels={"aliyun.com/gpu-count": "2"})),
         """\
-Pod default/w is pending and asks 4 units (4 GiB) on each of 2 cards.
+Pod default/w is pending and asks for 4 units (4 GiB) on each of 2 cards.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-2     0        3/15        1  not enough free memory
@@ -50,7 +50,7 @@ Next: free 1 unit on gpu-2 GPU0 (pods there: default/a 12), or add a node.
     "no empty card": (
         (*S1, *TWO, a_waiting_pod(units=4, labels=WHOLE)),
         """\
-Pod default/w is pending and asks a whole card of at least 4 units (4 GiB).
+Pod default/w is pending and asks for a whole card of at least 4 units (4 GiB).
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        8  not empty
@@ -66,28 +66,28 @@ Next: empty gpu-1 GPU0 (pods there: default/app-0 4, default/app-1 4), or add a 
     "larger than any card": (
         (*S1, *TWO, a_waiting_pod(units=20)),
         """\
-Pod default/w is pending and asks 20 units (20 GiB) on one card.
+Pod default/w is pending and asks for 20 units (20 GiB) on one card.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
-gpu-1     0        7/15        -  smaller than asked
-gpu-2     0        3/15        -  smaller than asked
-gpu-2     1        5/15        -  smaller than asked
+gpu-1     0        7/15        -  smaller than requested
+gpu-2     0        3/15        -  smaller than requested
+gpu-2     1        5/15        -  smaller than requested
 
 0/2 nodes fit: 2 larger than any card.
-Next: ask at most 15 units on a card, the largest there is, or take the memory from several: label aliyun.com/gpu-count: "2".
+Next: ask for at most 15 units on a card, the largest there is, or take the memory from several: label aliyun.com/gpu-count: "2".
 """,
     ),
     # 4 x 2^30; the card has 15
     "bytes where units are counted": (
         (*S1, a_waiting_pod(units="4Gi")),
         """\
-Pod default/w is pending and its request cannot be served.
+Pod default/w is pending and its request cannot be met.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
-gpu-1     0        7/15        -  smaller than asked
+gpu-1     0        7/15        -  smaller than requested
 
 0/1 nodes fit: 1 larger than any card.
-4Gi means 4294967296 units of 1 GiB: aliyun.com/gpu-mem counts units, not bytes. For 4 GiB ask 4.
+4Gi means 4294967296 units of 1 GiB: aliyun.com/gpu-mem counts units, not bytes. For 4 GiB ask for 4.
 Next: correct the pod and create it again: spec.containers[0].resources.limits["aliyun.com/gpu-mem"]: '4Gi' is 4294967296 units, \
 more than 1048576; give units of the resource, e.g. "10" for 10 GiB.
 """,
@@ -95,34 +95,34 @@ more than 1048576; give units of the resource, e.g. "10" for 10 GiB.
     "larger than any card and nothing to divide": (
         (*S1, a_waiting_pod(units=31)),
         """\
-Pod default/w is pending and asks 31 units (31 GiB) on one card.
+Pod default/w is pending and asks for 31 units (31 GiB) on one card.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
-gpu-1     0        7/15        -  smaller than asked
+gpu-1     0        7/15        -  smaller than requested
 
 0/1 nodes fit: 1 larger than any card.
-Next: ask at most 15 units on a card, the largest there is.
+Next: ask for at most 15 units on a card, the largest there is.
 """,
     ),
     # 15 + 5 = 20 would do on two cards, but 15 is odd
     "larger than any card, and its containers do not divide": (
         (*TWO, UNEVEN),
         """\
-Pod default/w is pending and asks 20 units (20 GiB) on one card.
+Pod default/w is pending and asks for 20 units (20 GiB) on one card.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
-gpu-2     0        3/15        -  smaller than asked
-gpu-2     1        5/15        -  smaller than asked
+gpu-2     0        3/15        -  smaller than requested
+gpu-2     1        5/15        -  smaller than requested
 
 0/1 nodes fit: 1 larger than any card.
-Next: ask at most 15 units on a card, the largest there is.
+Next: ask for at most 15 units on a card, the largest there is.
 """,
     ),
     # 3 x 4 asked; 12 also is 2 x 6, or 1 x 12
     "too few cards": (
         (*TWO, a_waiting_pod(units=12, labels={"aliyun.com/gpu-count": "3"})),
         """\
-Pod default/w is pending and asks 4 units (4 GiB) on each of 3 cards.
+Pod default/w is pending and asks for 4 units (4 GiB) on each of 3 cards.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-2     0        3/15        1  not enough free memory
@@ -138,7 +138,7 @@ Next: no node has 3 cards of at least 4 units, the best has 2: set the label ali
             a_waiting_pod(units=8, annotations={"vrampack.dev/card-model": "A100,H100"}),
         ),
         """\
-Pod default/w is pending and asks 8 units (8 GiB) on one card of model A100 or H100.
+Pod default/w is pending and asks for 8 units (8 GiB) on one card of model A100 or H100.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0       15/15        -  model Tesla V100-SXM2-16GB is not allowed
@@ -156,11 +156,11 @@ Next: no node has a card of model A100 or H100 with 8 units: widen the annotatio
             a_waiting_pod(units=9, annotations={"vrampack.dev/card-uuid": "GPU-1,GPU-7"}),
         ),
         """\
-Pod default/w is pending and asks 9 units (9 GiB) on one card named GPU-1 or GPU-7.
+Pod default/w is pending and asks for 9 units (9 GiB) on one card named GPU-1 or GPU-7.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
-gpu-1     0       15/15        -  its uuid is not asked for
-gpu-1     1         8/8        -  smaller than asked
+gpu-1     0       15/15        -  its uuid is not requested
+gpu-1     1         8/8        -  smaller than requested
 
 0/1 nodes fit: 1 card uuid not here.
 1 node has 23 units free together, but not 9 on one card that the pod may take.
@@ -170,7 +170,7 @@ Next: widen the annotation vrampack.dev/card-uuid: GPU-1 is gpu-1 GPU1, GPU-7 is
     "request not valid": (
         (*S1, a_waiting_pod(units="1.5")),
         """\
-Pod default/w is pending and its request cannot be served.
+Pod default/w is pending and its request cannot be met.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        -  request not valid
@@ -187,7 +187,7 @@ Next: correct the pod and create it again: spec.containers[0].resources.limits["
             a_waiting_pod(units=7),
         ),
         """\
-Pod default/w is pending and asks 7 units (7 GiB) on one card.
+Pod default/w is pending and asks for 7 units (7 GiB) on one card.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        0  cordoned
@@ -201,7 +201,7 @@ Next: take GPU-0 out of the annotation "vrampack.dev/cordoned-cards" of gpu-1, o
     "free a little, or heal": (
         (*S1, a_gpu_node("gpu-2", cordoned="GPU-0"), a_waiting_pod(units=8)),
         """\
-Pod default/w is pending and asks 8 units (8 GiB) on one card.
+Pod default/w is pending and asks for 8 units (8 GiB) on one card.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        1  not enough free memory
@@ -214,7 +214,7 @@ Next: free 1 unit on gpu-1 GPU0 (pods there: default/app-0 4, default/app-1 4), 
     "another unit": (
         (a_node("gpu-1", cards_annotation(published_card(0), unit_mib=512)), a_waiting_pod()),
         """\
-Pod default/w is pending and asks 8 units (8 GiB) on one card.
+Pod default/w is pending and asks for 8 units (8 GiB) on one card.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     -           -        -  its unit is 512 MiB, the cluster's is 1024 MiB; nothing is placed here until they agree
@@ -226,7 +226,7 @@ Next: repair gpu-1: its unit is 512 MiB, the cluster's is 1024 MiB; nothing is p
     "an annotation that cannot be read": (
         (*S1, a_node("gpu-3", "{"), a_waiting_pod()),
         """\
-Pod default/w is pending and asks 8 units (8 GiB) on one card.
+Pod default/w is pending and asks for 8 units (8 GiB) on one card.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        1  not enough free memory
@@ -239,7 +239,7 @@ Next: free 1 unit on gpu-1 GPU0 (pods there: default/app-0 4, default/app-1 4), 
     "an injection that this version does not know": (
         (a_node("gpu-3", cards_annotation(published_card(0), injection="nri")), a_waiting_pod()),
         """\
-Pod default/w is pending and asks 8 units (8 GiB) on one card.
+Pod default/w is pending and asks for 8 units (8 GiB) on one card.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-3     -           -        -  annotation "vrampack.dev/cards": injection: 'nri' is not known to this version: what runs here is counted, and nothing new is placed here; upgrade the extender
@@ -252,20 +252,20 @@ and nothing new is placed here; upgrade the extender.
     "created before the admission policy": (
         (*S1, a_waiting_pod(is_wired=False)),
         """\
-Pod default/w is pending and asks 8 units (8 GiB) on one card.
+Pod default/w is pending and asks for 8 units (8 GiB) on one card.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        -  created before the admission policy
 
 0/1 nodes fit: 1 created before the admission policy.
 Next: recreate the pod: it was created before the admission policy, so its containers do not read their cards from its \
-annotations; if a new one is told the same, see that the policies of manifests/admission/exact are applied.
+annotations; if the new one gets the same answer, check that the policies of manifests/admission/exact are applied.
 """,
     ),
     "no GPU at all": (
         (a_node("cpu-1"), a_node("cpu-2"), a_waiting_pod()),
         """\
-Pod default/w is pending and asks 8 units (8 GiB) on one card.
+Pod default/w is pending and asks for 8 units (8 GiB) on one card.
 
 2 nodes have no shareable GPU memory.
 
@@ -276,7 +276,7 @@ Next: no node shares GPU memory (aliyun.com/gpu-mem): see that the agent runs on
     "no node at all": (
         (a_waiting_pod(),),
         """\
-Pod default/w is pending and asks 8 units (8 GiB) on one card.
+Pod default/w is pending and asks for 8 units (8 GiB) on one card.
 
 0/0 nodes fit.
 Next: no node shares GPU memory (aliyun.com/gpu-mem): see that the agent runs on the GPU nodes and publishes their cards.
@@ -290,7 +290,7 @@ Next: no node shares GPU memory (aliyun.com/gpu-mem): see that the agent runs on
             a_waiting_pod(units=8),
         ),
         """\
-Pod default/w is pending and asks 8 units (8 GiB) on one card.
+Pod default/w is pending and asks for 8 units (8 GiB) on one card.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        1  not enough free memory
@@ -310,7 +310,7 @@ Next: free 1 unit on gpu-1 GPU0 (pods there: default/stray 8 (on every card)), o
             a_waiting_pod(units=4),
         ),
         """\
-Pod default/w is pending and asks 4 units (4 GiB) on one card.
+Pod default/w is pending and asks for 4 units (4 GiB) on one card.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        0/15        7  not enough free memory; overcommitted by 3
@@ -328,7 +328,7 @@ Next: free 7 units on gpu-1 GPU0 (pods there: default/a 9, default/b 9), or add 
             a_waiting_pod(units=8),
         ),
         """\
-Pod default/w is pending and asks 8 units (8 GiB) on one card.
+Pod default/w is pending and asks for 8 units (8 GiB) on one card.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-2     0        3/15        5  not enough free memory
@@ -344,15 +344,15 @@ Next: free 3 units on gpu-2 GPU1 (pods there: default/b 10), or add a card.
     "a legacy node": (
         (a_node("old", allocatable={"aliyun.com/gpu-mem": "30", "aliyun.com/gpu-count": "2"}), a_waiting_pod(units=16)),
         """\
-Pod default/w is pending and asks 16 units (16 GiB) on one card.
+Pod default/w is pending and asks for 16 units (16 GiB) on one card.
 
 NODE  CARD  FREE/TOTAL  MISSING  WHY
-old      0       15/15        -  smaller than asked
-old      1       15/15        -  smaller than asked
+old      0       15/15        -  smaller than requested
+old      1       15/15        -  smaller than requested
 
 0/1 nodes fit: 1 larger than any card.
 1 node has 30 units free together, but not 16 on one card that the pod may take.
-Next: ask at most 15 units on a card, the largest there is, or take the memory from several: label aliyun.com/gpu-count: "2".
+Next: ask for at most 15 units on a card, the largest there is, or take the memory from several: label aliyun.com/gpu-count: "2".
 """,
     ),
 }

@@ -52,7 +52,7 @@ NAMED = {
 @pytest.mark.parametrize("arguments", NAMED.values(), ids=NAMED)
 async def test_a_pod_is_named_in_any_of_these_ways(arguments: tuple[str, ...], tmp_path: Path, capsys: Said) -> None:
     assert await run_explain(tmp_path, CLUSTER, *arguments) == 0
-    assert capsys.readouterr().out.startswith("Pod default/w is pending and asks 8 units")
+    assert capsys.readouterr().out.startswith("Pod default/w is pending and asks for 8 units")
 
 
 async def test_a_pod_of_another_namespace_is_another_pod(tmp_path: Path, capsys: Said) -> None:
@@ -180,7 +180,7 @@ async def test_unit_resource_and_policy_are_those_of_the_extender(tmp_path: Path
     pod["spec"]["containers"][0]["resources"]["limits"] = {"example.com/vram": "3"}
     assert await run_explain(tmp_path, (node, pod), "pod", "w", "--config", str(config)) == 0
     said = capsys.readouterr().out
-    assert said.startswith("Pod default/w is pending and asks 3 units (1536 MiB) on one card.\n")
+    assert said.startswith("Pod default/w is pending and asks for 3 units (1536 MiB) on one card.\n")
     assert "\nPolicy spread would take old GPU0: score -0.2 = -0.2 share of card 0 in use after placing.\n" in said
 
 

@@ -68,7 +68,7 @@ gpu-1     0      4  GPU-0
         """\
 Pod default/w is bound to gpu-1.
 
-Its cards are not known: it has no record and counts on every card of its node; delete it, or let its agent observe it.
+Its cards are not known: it has no record and counts on every card of its node; delete it, or let the node's agent observe it.
 """,
     ),
     "bound with a damaged record": (
@@ -119,7 +119,7 @@ Pod default/w has finished (Succeeded) and holds nothing.
     "asks nothing of ours": (
         (*S1, a_waiting_pod(units=0, said="0/1 nodes are available: 1 Insufficient cpu.")),
         """\
-Pod default/w asks no aliyun.com/gpu-mem: the extender has no part in where it goes.
+Pod default/w requests no aliyun.com/gpu-mem: the extender does not decide where it goes.
 
 Scheduler vrampack says: 0/1 nodes are available: 1 Insufficient cpu.
 """,

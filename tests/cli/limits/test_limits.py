@@ -57,7 +57,7 @@ OTHER = LimitsStatus(node="gpu-0", enforcement="watch")
 TABLES = {
     "some hold something": (BUSY, TABLE),
     "no process holds anything": (IDLE, "No process of node gpu-0 holds anything; 2 are connected.\n"),
-    "another back end": (OTHER, "Limits of node gpu-0 are not held by module or library: enforcement is watch.\n"),
+    "another back end": (OTHER, "Limits of node gpu-0 are not enforced by module or library: enforcement is watch.\n"),
 }
 
 

@@ -52,7 +52,7 @@ def forbidden(module: SimulatedKmod) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[SimulatedKmod], None], str]] = {
-    "no module": (unloaded, "/proc/cgpu_km is not there: load the kernel module, modprobe vrampack"),
+    "no module": (unloaded, "/proc/cgpu_km is not there: load the kernel module with `modprobe vrampack`"),
     "no permission": (forbidden, "detach: /proc/cgpu_km/inst_ctl: not permitted by the node's profiles"),
 }
 

@@ -42,7 +42,7 @@ def test_the_extenders_file_is_shown_where_no_policy_is_named(tmp_path: Path, ca
     assert main(["show", "--config", str(file)]) == 0
     assert "max_pods_per_card: 3" in capsys.readouterr().out
     assert main(["show", "--config", str(file), "--policy", "dense"]) == 2
-    assert "give it there alone" in capsys.readouterr().err
+    assert "give it only there" in capsys.readouterr().err
 
 
 async def test_nodes_are_ranked_term_by_term(tmp_path: Path, capsys: Said) -> None:
@@ -52,7 +52,7 @@ async def test_nodes_are_ranked_term_by_term(tmp_path: Path, capsys: Said) -> No
         "   1  gpu-1  -16.23  -15.6 memory left unusable + -0.6279 tie-breaks and rounding",
         "   2  gpu-2  -69.61  -57.2 memory left unusable + -11.8 opening another card + -0.6089 tie-breaks and rounding",
     ]
-    assert headline.startswith("Pod default/w is pending and asks 4 units")
+    assert headline.startswith("Pod default/w is pending and asks for 4 units")
 
 
 async def test_a_bound_is_shown_and_explained(tmp_path: Path, capsys: Said) -> None:

@@ -236,7 +236,7 @@ def test_the_report_has_the_table_and_a_curve(tmp_path: Path, capsys: Said) -> N
 
 HEADING = "pod,arrival,lifetime,gpu_mem_gib\n"
 MISUSES = {
-    "a policy that is none": (["--policy", "tesselate"], "'tesselate' is no file, no policy and no preset; policies are "),
+    "a policy that is none": (["--policy", "tesselate"], "'tesselate' is neither a file nor a policy nor a preset; policies are "),
     "a node that is not there": (["--add-nodes", "gpu-9=1"], "--add-nodes: there is no node gpu-9; the snapshot has gpu-1, gpu-2"),
     "a pattern of no node": (["--remove-nodes", "old-*"], "--remove-nodes: no node is called old-*; the snapshot has gpu-1"),
     "copies without a number": (["--add-nodes", "gpu-1"], "--add-nodes: found 'gpu-1'; give a node and a number"),

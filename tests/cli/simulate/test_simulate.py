@@ -56,7 +56,7 @@ def test_a_policy_is_a_name_or_what_a_file_has_as_its_default(tmp_path: Path) ->
     assert parsed.label == "tessellate opening=2 card_use_percent=85"
 
 
-@pytest.mark.parametrize(("text", "said"), [("no-such", "is no file and none of"), ("wrong.yaml", "polcy")])
+@pytest.mark.parametrize(("text", "said"), [("no-such", "is neither a file nor one of"), ("wrong.yaml", "polcy")])
 def test_what_is_neither_is_misuse(
     text: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -159,6 +159,6 @@ async def test_the_command_writes_what_serve_and_replay_read(tmp_path: Path, cap
 
 async def test_what_cannot_be_read_or_meant_is_named(tmp_path: Path, capsys: Said) -> None:
     assert await take_snapshot(tmp_path, NODES, "--policy", "no-such") == 2
-    assert "'no-such' is no file, no policy and no preset; policies are" in capsys.readouterr().err
+    assert "'no-such' is neither a file nor a policy nor a preset; policies are" in capsys.readouterr().err
     assert await take_snapshot(tmp_path, NODES, "--output", str(tmp_path / "none" / "cluster.json")) == 1
     assert "No such file or directory" in capsys.readouterr().err

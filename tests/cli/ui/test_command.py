@@ -135,7 +135,7 @@ async def test_a_replay_of_nothing_says_what_to_choose(tmp_path: Path) -> None:
     async with run_ui(tmp_path, CLUSTER) as site:
         answer = await site.post("/simulate", policy=["none-such"])
         page = (await site.ask(answer.headers["Location"])).text
-    assert "Choose one policy or preset at least." in page
+    assert "Choose at least one policy or preset." in page
 
 
 async def test_a_replay_that_cannot_be_says_why(tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ def test_a_host_s_containers_are_held_by_agent_hook_and_module(host: KmodHost) -
     assert host.command("limits", "detach") == ProgramResult(0, "detached\n", "")
     late = host.container("a", "wait")
     refused = host.hook("a", late)
-    assert (refused.code, "is detached from the driver: vrampack limits attach" in refused.err) == (1, True)
+    assert (refused.code, "is detached from the driver: run `vrampack limits attach`" in refused.err) == (1, True)
     for name in ("vrampack", "nvidia_uvm", "nvidia"):
         host.machine.rmmod(name)
     host.world.load()

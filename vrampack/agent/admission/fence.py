@@ -130,7 +130,7 @@ class Fence:
             return _readmit(pod, start.allocation)
         if not self._is_class_allowed(pod.runtime_class):
             text = (
-                f"runtime class {pod.runtime_class} may go past what holds its limit: name another or none, "
+                f"runtime class {pod.runtime_class} may bypass what enforces its limit: name another one or none, "
                 "or see runtime_classes in the agent's configuration"
             )
             raise RefusedStartError("runtime_class", text)
@@ -139,7 +139,7 @@ class Fence:
             _read_shares(pod)
             return AdmittedStart(pod.pod.uid, None, is_legacy=True)
         if pod.pod.request is None or not (start.is_injected or pod.pod.request.has_references):
-            text = "created before the admission policy, recreate it: its container would not be told its card"
+            text = "it was created before the admission policy; recreate it: its container would not learn its card"
             raise RefusedStartError("before_admission", text)
         # All its containers, at the first of them: the others start without another look at the node's cards.
         names = [start.allocation.container, *(each.name for each in pod.pod.request.containers)]
@@ -219,13 +219,15 @@ def _check_origin(pod: LocalPod, node: str) -> None:
         text = "a static pod is not scheduled and gets no card; make it a DaemonSet or a bare pod"
         raise RefusedStartError("static", text)
     if pod.pod.node_name != node:
-        raise RefusedStartError("other_node", f"bound to node {pod.pod.node_name or 'none'}, this is {node}")
+        raise RefusedStartError(
+            "other_node", f"the pod is bound to node {pod.pod.node_name or 'none'}, but this is {node}"
+        )
 
 
 def _read_shares(pod: LocalPod) -> tuple[Share, ...]:
     record = pod.pod.record
     if record is None:
-        text = "has no record of its cards: another scheduler bound it, or it named its node; recreate it"
+        text = "the pod has no record of its cards: another scheduler bound it, or it named its node; recreate it"
         raise RefusedStartError("no_record", text)
     if isinstance(record, UnreadableRecord):
         raise RefusedStartError("record", f'annotation "{record.key}": {record.problem}; recreate the pod')
@@ -253,15 +255,13 @@ def _check_request(
     """The record must give what the pod asks for: a forged one may say less, in order to fit, or more."""
     ask = pod.pod.request
     if ask is None:
-        raise RefusedStartError("record", "has a record but asks for nothing; recreate the pod")
+        raise RefusedStartError("record", "its pod has a record but requests nothing; recreate the pod")
     request = ask.card_request
     held = {share.uuid: share.units for share in shares}
     wanted = {uuid: cards[uuid].units if request.whole else request.units for uuid in cards if uuid in held}
     own = [each.units // request.count for each in ask.containers if each.name == container]
     if len(held) != request.count or held != wanted or list({*grant.units.values()}) != own:
-        text = (
-            f"its record gives {held} to the pod and {dict(grant.units)} to this container, which is not what they ask"
-        )
+        text = f"its record gives {held} to the pod and {dict(grant.units)} to this container, which is not what they request"
         raise RefusedStartError("record", f"{text}; recreate the pod")
     if grant.units.keys() != held.keys():
         raise RefusedStartError("record", "its containers have other cards than the pod; recreate the pod")
@@ -273,7 +273,7 @@ def check_limits(grant: Grant, cards: Mapping[str, CardFacts], *, is_whole: bool
         card = cards[uuid]
         most = compute_limit_mib(card.memory_mib, card.units if is_whole else units, max(card.units, 1))
         if grant.limits_mib.get(uuid, most + 1) > most:
-            text = f"its limit on card {uuid} is not at most {most} MiB, which its units stand for; recreate the pod"
+            text = f"its limit on card {uuid} is missing or above the {most} MiB that its units stand for; recreate the pod"
             raise RefusedStartError("limit", text)
 
 

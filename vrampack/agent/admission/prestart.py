@@ -151,7 +151,7 @@ class PreStart:
         """The start with the pod as it is now: it may have been deleted meanwhile."""
         pod = await self._fetch_pod(start.allocation)
         if pod.pod.uid != start.pod.pod.uid:
-            raise RefusedStartError("unknown_pod", f"the API server has another pod {pod.pod}")
+            raise RefusedStartError("unknown_pod", f"the API server now has another pod named {pod.pod}")
         return replace(start, pod=pod)
 
     async def _apply_limit(self, allocation: DeviceAllocation, admitted: AdmittedStart) -> None:
@@ -164,7 +164,7 @@ class PreStart:
             limits = read_pod_limits(pod.annotations, pod.pod.request)
             applied = await self._enforcement.apply(Scope.POD, target, limits)
         except (LimitError, RecordError) as error:
-            raise RefusedStartError("limit", f"its memory limit cannot be put in place: {error}") from error
+            raise RefusedStartError("limit", f"its memory limit cannot be put in force: {error}") from error
         log.debug("limit applied pod=%s state=%s held_by=%s", target, applied.state, applied.held_by)
 
     async def _inject_again(

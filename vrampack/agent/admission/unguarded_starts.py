@@ -71,7 +71,7 @@ class UnguardedStarts:
 
     def record_unfenced_start(self, pod: LocalPod) -> None:
         """The pod started while kubelet could not ask this agent."""
-        text = "started while kubelet could not ask this agent whether it may; what it holds is counted now"
+        text = "it was started while kubelet could not ask this agent whether it may start; its memory is counted now"
         self._events.record_pod_event(pod.pod, AgentEventReason.UNGUARDED_START, text)
 
     def record_answer(self, container_id: str) -> None:

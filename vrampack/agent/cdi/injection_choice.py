@@ -84,7 +84,10 @@ class InjectionChoice:
     async def _check_node(self, runtime: ContainerRuntime, kubelet_version: str, gpus: Iterable[Gpu]) -> ProbeResult:
         if not _is_kubelet_new_enough(kubelet_version):
             return ProbeResult(
-                is_read=False, reason=f"kubelet {kubelet_version or 'of an unknown version'} is older than 1.29"
+                is_read=False,
+                reason=f"kubelet {kubelet_version} is older than 1.29"
+                if kubelet_version
+                else "the version of kubelet is not known",
             )
         try:
             result = await self._probe.probe_runtime(runtime)

@@ -115,7 +115,7 @@ class RuntimeProbe:
             return ProbeResult(is_read=False, reason=f"{runtime} takes no CDI devices{_describe_first(runtime)}")
         if not (self._proc / "self").exists():
             return ProbeResult(
-                is_read=None, reason=f"{self._proc} is not the node's /proc: who reads a spec cannot be told"
+                is_read=None, reason=f"{self._proc} is not the node's /proc: which program reads a spec cannot be seen"
             )
         pids = list(self._list_runtime_processes(PROCESS_NAMES[runtime.name]))
         if not pids:
@@ -123,7 +123,7 @@ class RuntimeProbe:
         try:
             return await self._probe_processes(runtime, pids)
         except OSError as error:
-            return ProbeResult(is_read=None, reason=f"reading cannot be watched: {error}")
+            return ProbeResult(is_read=None, reason=f"reads of specs cannot be watched: {error}")
         finally:
             self._folder.remove_spec(PROBE_NAME)
 
@@ -139,7 +139,7 @@ class RuntimeProbe:
                 stack.callback(self._watch.forget_file, read)
             for read in reads:
                 if await read.wait_for_read(QUIET_SECONDS / len(reads)):
-                    return ProbeResult(is_read=None, reason=f"something else reads {PROBED_FILE} of {runtime}")
+                    return ProbeResult(is_read=None, reason=f"another program reads {PROBED_FILE} of {runtime}")
             # The link is resolved by the reader: in the runtime's mount namespace /proc is in its usual place.
             self._folder.write_probe(Path("/proc/self") / PROBED_FILE)
             outcomes = [await read.wait_for_read(PROBE_SECONDS) for read in reads[:1]]
@@ -147,7 +147,7 @@ class RuntimeProbe:
         if all(outcomes):
             return ProbeResult(is_read=True, reason=f"{runtime} reads specs")
         if any(outcomes):
-            return ProbeResult(is_read=None, reason=f"of {len(pids)} processes of {runtime} only some read specs")
+            return ProbeResult(is_read=None, reason=f"only some of the {len(pids)} processes of {runtime} read specs")
         if runtime.has_cdi_by_default:
             return ProbeResult(is_read=None, reason=f"{runtime} does not read specs: {OLD_PROCESS_HINT}")
         return ProbeResult(is_read=False, reason=f"{runtime} does not read specs: {SWITCH_HINT}")

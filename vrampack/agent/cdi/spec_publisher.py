@@ -166,6 +166,6 @@ class SpecPublisher:
             raise CdiError(f"{self.runtime} has not read the CDI spec within {READ_SECONDS:g} s")
         self._metrics.spec_reads.labels("refused").inc()
         raise CdiError(
-            f"{self.runtime} has read no CDI spec of this agent: it would make the container without its card. "
+            f"{self.runtime} has read no CDI spec of this agent: it would create the container without its card. "
             "Switch CDI on in its configuration (containerd 1.7: enable_cdi), or set injection: exact"
         )

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 NVIDIA_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-")
 """What NVIDIA's device plugin offers: whole cards, shared replicas, MIG instances by profile."""
 CURE = (
-    "under NVIDIA's GPU Operator label it nvidia.com/gpu.deploy.device-plugin=false, elsewhere take that plugin off it; or name "
+    "with NVIDIA's GPU Operator, label the node nvidia.com/gpu.deploy.device-plugin=false; without it, remove that plugin from the node; or name "
     "the cards of each in cards.include or cards.exclude"
 )
 CHECK_INTERVAL_SECONDS = 5.0

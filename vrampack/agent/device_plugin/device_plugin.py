@@ -94,7 +94,7 @@ class DevicePlugin(DevicePluginServicer):
         unknown = self._find_unknown_id(each for ids in asked for each in ids)
         if unknown:
             self._metrics.allocate_errors.inc()
-            await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"device {unknown} is none of this node's")
+            await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"device {unknown} is not one of this node's")
         for ids in asked:
             self._prestart.release_ids(ids)
         answer = api.AllocateResponse(container_responses=[self._injection.build_answer() for _ in asked])

@@ -135,7 +135,9 @@ class StandaloneAgent:
             return "stopping"
         if self._host_limits is not None:
             return self._limits_problem
-        why = self._discovery.problem or ("limits are being taken up" if self._has_cards.is_set() else "")
+        why = self._discovery.problem or (
+            "the limits of running containers are being restored" if self._has_cards.is_set() else ""
+        )
         return f"the cards of this host are not known yet{': ' * bool(why)}{why}"
 
     async def _serve(self) -> None:
@@ -175,7 +177,7 @@ class StandaloneAgent:
         if not selection.row.is_enforcing:
             possible = [row.mode for row in self._back_ends if row.is_enforcing]
             text = f"without Kubernetes enforcement is auto, {', '.join(possible[:-1])} or {possible[-1]}"
-            raise ImpossibleBackEndError(f"no limit can be held: {selection.reason}; {text}")
+            raise ImpossibleBackEndError(f"no limit can be enforced: {selection.reason}; {text}")
         return await self._enforcement.start(selection)
 
     async def _answer_hook(self, question: HookQuestion) -> str:
@@ -272,7 +274,7 @@ class StandaloneAgent:
 
     def _on_cards_changed(self) -> None:
         if self._discovery.is_outdated:
-            log.error("driver replaced, exiting to load its library")
+            log.error("driver replaced, exiting so that the new library is loaded")
             self.stop()
         if self._discovery.cards:
             self._has_cards.set()

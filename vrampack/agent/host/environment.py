@@ -86,7 +86,7 @@ def _read_values(env: Sequence[str]) -> dict[str, str]:
 def _is_disabled(value: str) -> bool:
     if value not in {"", "true", "1", "false", "0"}:
         raise LimitError(
-            f"{DISABLE_VARIABLE}={_quote(value)}: give true or 1 for a container without a limit, or leave it away"
+            f"{DISABLE_VARIABLE}={_quote(value)}: give true or 1 for a container without a limit, or leave it out"
         )
     return value in {"true", "1"}
 

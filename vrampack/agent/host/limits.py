@@ -98,12 +98,12 @@ def _check_is_host_container(question: HookQuestion) -> None:
         (question.namespace, question.pod, question.uid, question.container)
     ):
         raise LimitError(
-            "it is a pod's, and the agent of this host was started without Kubernetes (standalone): "
-            "on a node the DaemonSet runs the agent"
+            "it belongs to a pod, but the agent of this host runs without Kubernetes (standalone): "
+            "on a Kubernetes node the DaemonSet runs the agent"
         )
     if question.v != HOST_VERSION:
         raise LimitError(
-            "this vrampack-hook is older than the agent and does not say the environment: install the new one"
+            "this vrampack-hook is older than the agent and does not send the environment: install the new one"
         )
 
 

@@ -267,7 +267,7 @@ class Discovery:
         if was_cut and not self._is_card_held(gpu.uuid):
             del self._known_cards[gpu.uuid]
             self._verdicts.keep_dropped(known)
-            self._report_change("dropped", gpu, "it was cut away and no pod holds it")
+            self._report_change("dropped", gpu, "its GPU was repartitioned and no pod holds it")
             return
         reason = "its GPU was repartitioned" if was_cut else "the driver no longer lists it"
         if not known.is_missing:

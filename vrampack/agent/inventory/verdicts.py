@@ -79,9 +79,9 @@ def list_faults(condition: GpuCondition) -> tuple[CardFault, ...]:
         action = _RECOVERY_ACTIONS.get(condition.recovery_action, "human")
         found.append(CardFault(RECOVERY_ACTION, action, f"NVML asks for recovery action {condition.recovery_action}"))
     if condition.is_remap_pending:
-        found.append(CardFault(REMAP_PENDING, "drain_and_reset", "a row of its memory is to be remapped"))
+        found.append(CardFault(REMAP_PENDING, "drain_and_reset", "a row of its memory is waiting to be remapped"))
     if condition.is_retirement_pending:
-        found.append(CardFault(PAGES_PENDING, "drain_and_reset", "pages of its memory are to be retired"))
+        found.append(CardFault(PAGES_PENDING, "drain_and_reset", "pages of its memory are waiting to be retired"))
     if condition.uncorrected_errors and condition.recovery_action is None and condition.is_remap_pending is None:
         # Newer GPUs contain such an error, and the two values above say what repair it needs.
         found.append(CardFault(ECC, "reset", f"{condition.uncorrected_errors} uncorrected ECC errors"))

@@ -129,7 +129,7 @@ class CgroupTree:
         """The folder of a cgroup. `hierarchy` is `unified` or a v1 hierarchy's name, `path` starts at its root."""
         parts = path.split("/")
         if not path.startswith("/") or path == "/" or ".." in parts or "/" in hierarchy or hierarchy in {"", ".."}:
-            raise LimitError(f"{hierarchy}:{path} is no cgroup of a container")
+            raise LimitError(f"{hierarchy}:{path} is not a container's cgroup")
         folder = self._hierarchy(hierarchy).joinpath(*parts[1:])
         if not folder.is_dir():
             raise LimitError(f"{folder} is not there: is the host's cgroup tree mounted at {self._mount}?")

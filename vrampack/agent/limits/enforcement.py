@@ -28,7 +28,9 @@ log = logging.getLogger(__name__)
 
 RECONCILE_SECONDS = 5.0
 """Between two reconciles while no pod changes."""
-DRAWING_ADVICE = "who has them allocates past the limit: give limited containers none, as injection cdi does"
+DRAWING_ADVICE = (
+    "a container that has them can allocate past its limit: give limited containers none, as injection cdi does"
+)
 
 
 class Enforcement:
@@ -97,7 +99,7 @@ class Enforcement:
             return await self.reconcile()
         except Exception as error:
             log.exception("limits not reconciled")
-            return f"the agent failed: {error!r}; its log says where"
+            return f"the agent failed: {error!r}; see its log"
 
     def notify_pods_changed(self) -> None:
         """Some pod of this node changed: reconcile soon."""
@@ -152,7 +154,7 @@ class Enforcement:
     async def apply(self, scope: Scope, target: LimitTarget, limits: Mapping[str, int]) -> Applied:
         """Hold `target` to these MiB per card uuid. Raises `LimitError`."""
         if self._back_end is None:
-            raise LimitError("no back end on this node can hold its limit; see the agent's log")
+            raise LimitError("no back end on this node can enforce its limit; see the agent's log")
         return await self._back_end.apply(scope, target, limits)
 
     def forget_pod(self, pod_uid: str) -> None:

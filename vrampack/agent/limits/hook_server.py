@@ -131,7 +131,7 @@ class HookServer:
             return HookAnswer(ok=False, error=f"the limit was not in force within {self._timeout_seconds:g} s")
         except Exception:
             log.exception("container refused reason=internal_error")
-            return HookAnswer(ok=False, error="the agent failed; its log says how")
+            return HookAnswer(ok=False, error="the agent failed; see its log")
         return HookAnswer(ok=True, mount=mount)
 
 

@@ -55,7 +55,7 @@ class OveruseReporter:
         for over in await self._list_over_limit():
             pod = self._find_pod(over.pod_uid)
             if pod is not None:
-                text = f"container {over.container} uses {over.used_mib} MiB of card {over.uuid}, its limit is {over.limit_mib} MiB"
+                text = f"container {over.container} uses {over.used_mib} MiB of card {over.uuid}, but its limit is {over.limit_mib} MiB"
                 self._events.record_pod_event(pod.pod, AgentEventReason.OVER_LIMIT, text)
                 if over.should_evict:
                     is_replaceable = pod.is_controlled and not pod.is_static

@@ -62,13 +62,15 @@ class PodLimits:
         found = parse_owner(question.cgroup)
         if found is None:
             raise LimitError(
-                f"{question.hierarchy}:{question.cgroup} is no pod's: containers without Kubernetes are not served "
-                "by a node's agent"
+                f"{question.hierarchy}:{question.cgroup} does not belong to a pod: a node's agent does not serve "
+                "containers outside Kubernetes"
             )
         if question.uid not in {"", found.pod_uid}:
-            raise LimitError(f"the annotations name pod {question.uid}, the cgroup pod {found.pod_uid}")
+            raise LimitError(f"the annotations name pod {question.uid}, but the cgroup belongs to pod {found.pod_uid}")
         if found.container_id not in {"", question.id}:
-            raise LimitError(f"the runtime names container {question.id}, the cgroup {found.container_id}")
+            raise LimitError(
+                f"the runtime names container {question.id}, but the cgroup belongs to {found.container_id}"
+            )
         if not question.container:
             raise LimitError(f"pod {found.pod_uid}: the runtime's annotations do not name the container")
         folder = self._cgroups.get_folder(question.hierarchy, question.cgroup)

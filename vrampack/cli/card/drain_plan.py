@@ -149,7 +149,7 @@ def _build_drained_pod(
         _count_units(hold, cards),
         cards,
         ownership.controller,
-        tuple(f"budget {each.name} lets {each.allowed} go" for each in covering),
+        tuple(f"budget {each.name} allows {each.allowed} evictions" for each in covering),
         any(each.allowed == 0 for each in covering),
         pod.is_terminating,
         "" if isinstance(target, NoPlace) else target,
@@ -163,19 +163,19 @@ def describe_step(pod: DrainedPod) -> str:
     if pod.is_terminating:
         return "wait: it is being deleted"
     if kind == MIRROR_OWNER:
-        return "it is a static pod: take its file away on the node"
+        return "it is a static pod: remove its file on the node"
     if pod.target:
         return _describe_move(pod)
     if kind == STAYING_OWNER:
         return (
-            f"{pod.controller} makes it for this node alone, where it finds no room: change the DaemonSet, or leave it"
+            f"{pod.controller} recreates it on this node only, where it has no room: change the DaemonSet, or leave it"
         )
-    return "make room first: it would wait"
+    return "make room first: its replacement would wait"
 
 
 def _describe_move(pod: DrainedPod) -> str:
     delete = f"`kubectl -n {pod.namespace} delete pod {pod.name}`"
     if not pod.controller:
-        return f"nothing makes it again: keep its manifest, {delete}, create it again; it finds room on {pod.target}"
-    then = f"{delete}: {pod.controller} makes it again, with room on {pod.target}"
+        return f"nothing recreates it: keep its manifest, {delete}, create it again; it has room on {pod.target}"
+    then = f"{delete}: {pod.controller} recreates it, with room on {pod.target}"
     return f"not now ({', '.join(pod.budgets)}); then {then}" if pod.is_blocked else then

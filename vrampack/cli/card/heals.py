@@ -42,14 +42,14 @@ def plan_heal(node: NodeObject, uuid: str, *, is_forced: bool) -> PlannedHeal:
         if is_forced or before is None or not before.waived:
             return PlannedHeal(f"{who}: nothing to heal: it has no verdict\n")
         heal = CardHeal(before.at)
-        text = f"{who}: its driver's word counts again (overridden was: {', '.join(before.waived)})\n"
+        text = f"{who}: what its driver reports counts again (overridden before: {', '.join(before.waived)})\n"
     elif is_forced:
         waived = (*(before.waived if before else ()), stored.verdict.cause)
         heal = CardHeal(stored.verdict.since, tuple(dict.fromkeys(waived)))
-        text = f"{who}: healed, whatever its driver says of it (was: {stored.reason})\n"
+        text = f"{who}: healed, whatever its driver reports (before: {stored.reason})\n"
     else:
         heal = CardHeal(stored.verdict.since)
-        text = f"{who}: healed, as soon as its driver says nothing against it (was: {stored.reason})\n"
+        text = f"{who}: healed as soon as its driver reports no problem (before: {stored.reason})\n"
     if heal == before:
         return PlannedHeal(text)
     value = write_heals({**heals, uuid: heal})

@@ -52,7 +52,7 @@ def renew_if_due(
     authorities = x509.load_pem_x509_certificates(current.authorities)
     authority_key = _read_key(current.authority_key)
     if authorities[0].public_key() != authority_key.public_key():
-        raise ValueError("the key of the authority is another's")
+        raise ValueError("the key does not belong to the authority's certificate")
     if authorities[0].not_valid_after_utc - now < lifetime:
         authority, authority_key = _make_authority(now)
         valid = [each for each in authorities if each.not_valid_after_utc > now]
@@ -149,7 +149,7 @@ def _build_name(text: str) -> x509.Name:
 def _read_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
     key = load_pem_private_key(pem, password=None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ValueError("the key is not of the kind that is made here")  # noqa: TRY004 - the content, not its type
+        raise ValueError("the key is not an elliptic-curve key, as this command makes them")  # noqa: TRY004 - the content, not its type
     return key
 
 

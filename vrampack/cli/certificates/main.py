@@ -58,7 +58,11 @@ def build_parser() -> argparse.ArgumentParser:
         "--namespace", default="vrampack-system", metavar="NAME", help="where the Secret and the Service are"
     )
     made.add_argument(
-        "--days", type=_parse_days, default=90, metavar="N", help="life of a certificate; renewed when a third is left"
+        "--days",
+        type=_parse_days,
+        default=90,
+        metavar="N",
+        help="how long a certificate is valid; it is renewed when a third of that is left (90)",
     )
     made.add_argument(
         "--kubeconfig",

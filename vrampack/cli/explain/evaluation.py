@@ -113,9 +113,9 @@ def describe_card_reason(node: EvaluatedNode, card: EvaluatedCard, request: Card
     """The card's reason, in a text that stands alone."""
     # Other reasons have their text in docs/reasons.md.
     texts = {
-        UnfitReason.TOO_LARGE: "smaller than asked",
+        UnfitReason.TOO_LARGE: "smaller than requested",
         UnfitReason.MODEL: f"model {card.card.model or 'not known'} is not allowed",
-        UnfitReason.UUID: "its uuid is not asked for",
+        UnfitReason.UUID: "its uuid is not requested",
         UnfitReason.NOT_PERMITTED: f"model {card.card.model or 'not known'} is not allowed by a rule",
         UnfitReason.RESERVED: "reserved by a rule",
         UnfitReason.NOT_SHAREABLE: "may not be shared with its pods",

@@ -38,7 +38,7 @@ def explain_without_cluster(subject: ExplainedPod, settings: ExtenderConfigurati
     headlines = {
         "finished": f"has finished ({subject.scheduling_fields.status.phase}) and holds nothing.",
         "deleting": "is being deleted and was never bound: it will not be placed.",
-        "asks-nothing": f"asks no {resource}: the extender has no part in where it goes.",
+        "asks-nothing": f"requests no {resource}: the extender does not decide where it goes.",
     }
     findings = _quote_scheduler(subject.scheduling_fields) if subject.state == "asks-nothing" else ()
     headline = f"Pod {subject.pod} {headlines[subject.state]}"
@@ -98,13 +98,13 @@ def describe_request(pod_request: PodRequest, unit_mib: int) -> str:
     """What the pod requests, as a clause."""
     request = pod_request.card_request
     if not request.is_valid:
-        return "its request cannot be served"
+        return "its request cannot be met"
     amount = f"{format_units(request.units)} ({_format_memory(request.units, unit_mib)})"
     one = request.count == 1
     if request.whole:
-        text = f"asks {'a whole card' if one else f'{request.count} whole cards'} of at least {amount}"
+        text = f"asks for {'a whole card' if one else f'{request.count} whole cards'} of at least {amount}"
     else:
-        text = f"asks {amount} on {'one card' if one else f'each of {request.count} cards'}"
+        text = f"asks for {amount} on {'one card' if one else f'each of {request.count} cards'}"
     if request.models:
         text += f" of model {' or '.join(sorted(request.models))}"
     return f"{text} named {' or '.join(sorted(request.uuids))}" if request.uuids else text
@@ -191,7 +191,7 @@ def _describe_bytes_asked(pod_request: PodRequest, settings: ExtenderConfigurati
     quantity, memory = f"{asked // size}{suffix}", f"{asked // size} {suffix}B"
     units, unit = -(-asked // (settings.unit_mib << 20)), _format_memory(1, settings.unit_mib)
     meaning = f"{quantity} means {asked} units of {unit}: {settings.resources.memory} counts units, not bytes."
-    return (f"{meaning} For {memory} ask {units}.",)
+    return (f"{meaning} For {memory} ask for {units}.",)
 
 
 def _describe_together(pod_request: PodRequest) -> str:

@@ -52,7 +52,7 @@ def _suggest_for_no_memory(nodes: Sequence[EvaluatedNode], _pod_request: PodRequ
 
 def _suggest_for_too_large(nodes: Sequence[EvaluatedNode], pod_request: PodRequest, _resource: str) -> str:
     largest = max(node_card.card.units for node in nodes for node_card in node.cards)
-    step = f"ask at most {format_units(largest)} on a card, the largest there is"
+    step = f"ask for at most {format_units(largest)} on a card, the largest there is"
     count = _find_workable_count(nodes, pod_request)
     return f'{step}, or take the memory from several: label {well_known.COUNT_LABEL}: "{count}"' if count else step
 
@@ -113,7 +113,7 @@ def _suggest_for_reserved(nodes: Sequence[EvaluatedNode], _pod_request: PodReque
 def _suggest_for_no_references(_nodes: Sequence[EvaluatedNode], _pod_request: PodRequest, _resource: str) -> str:
     return (
         "recreate the pod: it was created before the admission policy, so its containers do not read their cards from its "
-        "annotations; if a new one is told the same, see that the policies of manifests/admission/exact are applied"
+        "annotations; if the new one gets the same answer, check that the policies of manifests/admission/exact are applied"
     )
 
 

@@ -36,7 +36,7 @@ def suggest_for_fitting(
 
 def _suggest_for_obstacle(node: EvaluatedNode) -> str:
     cards = "cards" if len(node.chosen_cards) > 1 else "card"
-    return f"the {cards} of {node.name} would do, but {'; '.join(node.obstacles)}: change the node or the pod"
+    return f"the {cards} of {node.name} would fit, but {'; '.join(node.obstacles)}: change the node or the pod"
 
 
 def _suggest_checking_scheduler(scheduler: str, schedulers: Counter[str]) -> str:
@@ -49,9 +49,9 @@ def _suggest_for_refused_attempt(scheduling_fields: PodSchedulingFields, schedul
         scheduling_fields.unschedulable_condition.message if scheduling_fields.unschedulable_condition else None
     ) or ""
     if any(reason.value in message for reason in UnfitReason):
-        return "wait: room has come since its last attempt, and the scheduler tries again within five minutes"
+        return "wait: there is room since its last attempt, and the scheduler tries again within five minutes"
     hint = _describe_other_scheduler(scheduling_fields.scheduler_name, schedulers)
-    return f"the scheduler's own words above say what it lacks besides memory of a card{hint}"
+    return f"the scheduler's message above says what it lacks besides GPU memory{hint}"
 
 
 def _describe_other_scheduler(scheduler: str, schedulers: Counter[str]) -> str:

@@ -39,9 +39,11 @@ class CardView(Struct, frozen=True, rename="camel"):
     total_units: int
     missing_units: Annotated[
         int | None,
-        Meta(description="Units to be freed before the pod has room here; null where no freeing would help."),
+        Meta(description="Units that must be freed before the pod fits; null if freeing would not help."),
     ]
-    reason: Annotated[str | None, Meta(description="What docs/reasons.md calls it; null when the card would do.")]
+    reason: Annotated[
+        str | None, Meta(description="Why the card does not fit, as in docs/reasons.md; null if it fits.")
+    ]
     why: str
     pods: tuple[HolderView, ...]
 
@@ -57,9 +59,9 @@ class NodeView(Struct, frozen=True, rename="camel"):
     """One node, as the extender's filter evaluates it."""
 
     name: str
-    reason: Annotated[str | None, Meta(description="The filter's own text; null when the pod fits.")]
-    never: Annotated[bool, Meta(description="Whether even the empty node would not do.")]
-    problem: Annotated[str, Meta(description="Why nothing at all is placed here; empty when all is well.")]
+    reason: Annotated[str | None, Meta(description="Why the filter rejects it; null if the pod fits.")]
+    never: Annotated[bool, Meta(description="Whether the pod would not fit even if the node were empty.")]
+    problem: Annotated[str, Meta(description="Why no pod at all is placed here; empty if there is no problem.")]
     obstacles: Annotated[
         tuple[str, ...],
         Meta(description="What else keeps the pod away: taints, nodeSelector, a cordoned node, what kubelet offers."),
@@ -67,9 +69,9 @@ class NodeView(Struct, frozen=True, rename="camel"):
     legacy: bool
     cards: tuple[CardView, ...]
     score: Annotated[
-        float | None, Meta(description="How much the policy prefers it; null when the pod does not fit.")
+        float | None, Meta(description="How much the policy prefers it; null if the pod does not fit.")
     ] = None
-    terms: Annotated[tuple[ScoreTermView, ...], Meta(description="What the score is the sum of.")] = ()
+    terms: Annotated[tuple[ScoreTermView, ...], Meta(description="The terms that add up to the score.")] = ()
 
 
 class PodView(Struct, frozen=True, rename="camel"):
@@ -90,7 +92,7 @@ class PodView(Struct, frozen=True, rename="camel"):
 
 
 class RequestView(Struct, frozen=True, rename="camel"):
-    """What the pod asks."""
+    """What the pod requests."""
 
     resource: str
     unit_mib: Annotated[int, Meta(description="MiB of one unit.")]
@@ -100,7 +102,9 @@ class RequestView(Struct, frozen=True, rename="camel"):
     models: tuple[str, ...]
     uuids: tuple[str, ...]
     policy: str
-    problem: Annotated[str, Meta(description="Field and fix when it can never be served; empty when it is valid.")]
+    problem: Annotated[
+        str, Meta(description="The field and the fix if the request can never be met; empty if it is valid.")
+    ]
 
 
 class HeldCardView(Struct, frozen=True, rename="camel"):
@@ -114,7 +118,9 @@ class PlacementView(Struct, frozen=True, rename="camel"):
 
     node: str
     cards: tuple[HeldCardView, ...]
-    limits_mib: Annotated[dict[str, int], Meta(description="By container, as recorded; empty before it is bound.")]
+    limits_mib: Annotated[
+        dict[str, int], Meta(description="Limits by container, as recorded; empty until the pod is bound.")
+    ]
     problem: Annotated[str, Meta(description="Why the cards are not known; empty when they are.")]
 
 
@@ -126,7 +132,7 @@ class SchedulerConditionView(Struct, frozen=True, rename="camel"):
 
 
 class Explanation(Struct, frozen=True, rename="camel", kw_only=True):
-    """Why a pod is where it is, or why it is nowhere."""
+    """Why a pod is on its node, or why it is on none."""
 
     api_version: Literal["vrampack.dev/v1"] = API_VERSION
     kind: Literal["Explanation"] = KIND
@@ -139,8 +145,11 @@ class Explanation(Struct, frozen=True, rename="camel", kw_only=True):
     choice: Annotated[PlacementView | None, Meta(description="Where the policy would put it now.")] = None
     scheduler: SchedulerConditionView | None = None
     nodes: Annotated[
-        tuple[NodeView, ...], Meta(description="Nodes with cards, or with a problem; the nearest first.")
+        tuple[NodeView, ...],
+        Meta(description="Nodes with cards or with a problem; those on which least is missing first."),
     ] = ()
-    reasons: Annotated[dict[str, int], Meta(description="Nodes by the filter's text, all nodes of the cluster.")] = {}
+    reasons: Annotated[
+        dict[str, int], Meta(description="How many nodes of the cluster the filter rejects, by reason.")
+    ] = {}
     node_count: int = 0
-    nodes_without_memory: Annotated[int, Meta(description="Nodes that have no cards; not among `nodes`.")] = 0
+    nodes_without_memory: Annotated[int, Meta(description="How many nodes have no cards; `nodes` leaves them out.")] = 0

@@ -25,7 +25,7 @@ def format_table(status: LimitsStatus) -> str:
 def _format_usage(status: LimitsStatus) -> str:
     if status.enforcement not in {"kmod", "preload"}:
         held_by = status.enforcement or "-"
-        return f"Limits of node {status.node} are not held by module or library: enforcement is {held_by}.\n"
+        return f"Limits of node {status.node} are not enforced by module or library: enforcement is {held_by}.\n"
     above = _describe_module(status.module) if status.enforcement == "kmod" else ""
     if not status.containers:
         connected = "" if status.enforcement == "kmod" else f"; {status.connected} are connected"

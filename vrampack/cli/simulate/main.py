@@ -61,7 +61,9 @@ def main(arguments: Sequence[str]) -> int:
     options = build_parser().parse_args(arguments)
     options.arguments = arguments
     if not options.data.is_dir():
-        return report_error(f"there is no folder {options.data}: give --data, the benchmarks/data of a checkout", 2)
+        return report_error(
+            f"there is no folder {options.data}: give --data, the folder benchmarks/data of a checkout", 2
+        )
     return _simulate_openb(options) if options.benchmark == "openb" else _simulate_cards(options)
 
 
@@ -83,13 +85,15 @@ def build_parser() -> argparse.ArgumentParser:
         help="a policy, or a file whose default policy, weights and bounds are used; may be given several times",
     )
     made.add_argument(
-        "--mix", choices=get_args(MixMode), default="given", help="what policies know about the mix (given)"
+        "--mix", choices=get_args(MixMode), default="given", help="what policies know about the mix of requests (given)"
     )
-    made.add_argument("--seeds", type=parse_seeds, default=range(42, 45), metavar="A-B", help="(42-44)")
-    made.add_argument("--jobs", type=int, default=1, metavar="N", help="processes at a time (1)")
-    made.add_argument("--json", action="store_true", help="one JSON object for each row")
+    made.add_argument(
+        "--seeds", type=parse_seeds, default=range(42, 45), metavar="A-B", help="the seeds to run with (42-44)"
+    )
+    made.add_argument("--jobs", type=int, default=1, metavar="N", help="how many processes run at a time (1)")
+    made.add_argument("--json", action="store_true", help="print one JSON object for each row")
     made.add_argument("--report", type=Path, metavar="FILE", help="write curves and the table as one HTML file")
-    made.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="benchmarks/data of a checkout")
+    made.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="the folder benchmarks/data of a checkout")
     made.add_argument(
         "--trace",
         action="append",
@@ -101,16 +105,19 @@ def build_parser() -> argparse.ArgumentParser:
         "--through",
         choices=get_args(Through),
         default="engine",
-        help="openb: what places pods: engine; scheduler: its plug-ins place those without cards; http: also over HTTP (engine)",
+        help="openb: what places pods. engine: the policy; scheduler: the same, but kube-scheduler's plug-ins place pods without "
+        "cards; http: as scheduler, but the extender is called over HTTP (engine)",
     )
-    made.add_argument("--test", action="append", choices=get_args(CardTest), help="cards: fill or churn (both)")
-    made.add_argument("--cluster", action="append", choices=CLUSTERS, help="cards: (both)")
-    made.add_argument("--requests", action="append", choices=MIXES, help="cards: (inference and awkward)")
+    made.add_argument("--test", action="append", choices=get_args(CardTest), help="cards: which test (both)")
+    made.add_argument("--cluster", action="append", choices=CLUSTERS, help="cards: which cluster (both)")
+    made.add_argument(
+        "--requests", action="append", choices=MIXES, help="cards: the mix of request sizes (inference and awkward)"
+    )
     made.add_argument(
         "--queue", action="store_true", help="cards: pods that do not fit in a churn wait instead of being lost"
     )
     made.add_argument(
-        "--load", type=float, default=0.7, help="cards: the load of a churn, 1 is the whole cluster (0.7)"
+        "--load", type=float, default=0.7, help="cards: the load of a churn, as a share of the cluster's memory (0.7)"
     )
     return made
 
@@ -120,7 +127,7 @@ def parse_policy(text: str) -> TunedPolicy:
     if text in POLICY_NAMES:
         return TunedPolicy(text)
     if text not in list_presets() and not Path(text).is_file():
-        raise argparse.ArgumentTypeError(f"{text!r} is no file and none of {', '.join(POLICY_NAMES)}")
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a file nor one of {', '.join(POLICY_NAMES)}")
     try:
         return load_named_policy(text, load_settings(None)).settings.policy.tuned_default
     except SettingsError as error:
@@ -141,7 +148,7 @@ def parse_seeds(text: str) -> range:
     try:
         seeds = range(int(first), int(last or first) + 1)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no range of seeds; give one as 42-51") from error
+        raise argparse.ArgumentTypeError(f"{text!r} is not a range of seeds; give one as 42-51") from error
     if not seeds:
         raise argparse.ArgumentTypeError(f"{text!r} is empty; give one as 42-51")
     return seeds

@@ -120,7 +120,7 @@ class BundleCollector:
         found = read_own_configuration(read)
         self.settings = self.settings or found.settings
         if self.settings is None:
-            notes.append("no ExtenderConfiguration is mounted: the parts below count with the defaults")
+            notes.append("no ExtenderConfiguration is mounted: the parts below use the defaults")
         return PartContent(tuple(found.files), (*notes, *found.notes))
 
     async def _collect_admission(self) -> PartContent:

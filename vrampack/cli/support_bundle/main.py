@@ -56,7 +56,10 @@ def build_parser() -> argparse.ArgumentParser:
         "--output", type=Path, metavar="FILE.tar.gz", help="the file to write (default: vrampack-support-TIME.tar.gz)"
     )
     made.add_argument(
-        "--namespace", default=OWN_NAMESPACE, metavar="NAME", help=f"of our pods; {OWN_NAMESPACE} without it"
+        "--namespace",
+        default=OWN_NAMESPACE,
+        metavar="NAME",
+        help=f"the namespace of vrampack's own pods ({OWN_NAMESPACE})",
     )
     made.add_argument(
         "--node",

@@ -137,7 +137,7 @@ def _read_file(read: OwnConfiguration, where: str, text: str) -> None:
         else:
             _add_model(read, where, model)
     else:
-        read.notes.append(f"{where} is left out: it is of no kind that is known")
+        read.notes.append(f"{where} is left out: its kind is not known")
 
 
 def _add_model(read: OwnConfiguration, where: str, model: StrictModel) -> None:

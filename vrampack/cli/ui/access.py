@@ -112,11 +112,11 @@ class GuardedApp:
             return _refuse("this address answers only under its own name, as the command printed it")
         origin = headers.get("origin")
         if origin is not None and not self._gate.is_own_origin(origin):
-            return _refuse("a page of another origin asked")
+            return _refuse("a page of another origin sent this request")
         if scope["method"] not in SAFE_METHODS and origin is None:
-            return _refuse("a change must say its Origin, as browsers do")
+            return _refuse("a change must send its Origin, as browsers do")
         if headers.get("sec-fetch-site", "none") not in OWN_SITES and headers.get("sec-fetch-dest") != "document":
-            return _refuse("a page of another origin loads this")
+            return _refuse("a page of another origin loads this page")
         return None
 
     def _open_session(self, scope: Scope) -> Response | None:

@@ -92,7 +92,7 @@ def _add_pod_routes(app: FastAPI, sources: UiSources) -> None:
     @app.get("/pods/{namespace}/{name}")
     async def show_pod(namespace: str, name: str, page: int = 1) -> Response:
         if not (OBJECT_NAME.fullmatch(namespace) and OBJECT_NAME.fullmatch(name)):
-            raise HTTPException(HTTPStatus.NOT_FOUND, f"{namespace}/{name} is no name of a pod")
+            raise HTTPException(HTTPStatus.NOT_FOUND, f"{namespace}/{name} is not the name of a pod")
         reading = await reader.get_reading()
         try:
             subject = await read_explained_pod(reader.api, reader.settings, namespace, name)
@@ -143,7 +143,7 @@ def _add_error_pages(app: FastAPI, pages: PageRenderer) -> None:
     @app.exception_handler(RequestValidationError)
     async def show_misuse(_: Request, __: RequestValidationError) -> Response:
         status = HTTPStatus.BAD_REQUEST
-        return HTMLResponse(pages.render_error(status, "the address asks for a page that is no number"), status)
+        return HTMLResponse(pages.render_error(status, "the page in the address is not a number"), status)
 
     @app.exception_handler(RefusedError)
     async def show_refusal(_: Request, error: RefusedError) -> Response:

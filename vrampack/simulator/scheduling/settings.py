@@ -42,10 +42,10 @@ class SchedulerSettings:
         """
         given = yaml.safe_load(text)
         if not isinstance(given, dict) or given.get("kind") != "KubeSchedulerConfiguration":
-            raise ValueError("kind: this is no KubeSchedulerConfiguration")
+            raise ValueError("kind: this is not a KubeSchedulerConfiguration")
         extenders = given.get("extenders") or []
         if len(extenders) != 1:
-            raise ValueError(f"extenders: one is needed, {len(extenders)} are listed")
+            raise ValueError(f"extenders: exactly one is needed, but {len(extenders)} are listed")
         extender = extenders[0]
         _check_extender(extender)
         managed = extender.get("managedResources") or []
@@ -68,11 +68,11 @@ def _check_extender(extender: dict[str, Any]) -> None:  # Any: YAML as it was ty
     if not extender.get("urlPrefix"):
         raise ValueError("extenders[0].urlPrefix: required")
     if not extender.get("nodeCacheCapable"):
-        raise ValueError("extenders[0].nodeCacheCapable: only true is spoken here (names, not whole nodes)")
+        raise ValueError("extenders[0].nodeCacheCapable: only true is supported here (names, not whole nodes)")
     if extender.get("ignorable"):
-        raise ValueError("extenders[0].ignorable: only false is followed here")
+        raise ValueError("extenders[0].ignorable: only false is supported here")
     if extender.get("enableHTTPS"):
-        raise ValueError("extenders[0].enableHTTPS: only plain HTTP is spoken here")
+        raise ValueError("extenders[0].enableHTTPS: only plain HTTP is supported here")
     if extender.get("prioritizeVerb") and extender.get("weight", 0) <= 0:
         raise ValueError("extenders[0].weight: must be positive where there is a prioritizeVerb")
 
@@ -83,5 +83,5 @@ def _parse_duration(duration: str | None) -> float:
         return DEFAULT_TIMEOUT_SECONDS
     parts = _DURATION.findall(duration)
     if "".join(number + unit for number, unit in parts) != duration:
-        raise ValueError(f"extenders[0].httpTimeout: {duration!r} is no duration, e.g. 5s")
+        raise ValueError(f"extenders[0].httpTimeout: {duration!r} is not a duration such as 5s")
     return sum(float(number) * _SECONDS[unit] for number, unit in parts) or DEFAULT_TIMEOUT_SECONDS

@@ -166,7 +166,7 @@ async def test_one_that_cannot_be_held_keeps_no_other_from_it_and_is_said_once(
 async def test_two_instances_of_one_gpu_are_refused(node: KmodNode) -> None:
     node.pod("main")
     node.gpus |= {"MIG-a": scripted_gpu(0), "MIG-b": scripted_gpu(0)}
-    with pytest.raises(LimitError, match="MIG instances of one GPU have one number"):
+    with pytest.raises(LimitError, match="cannot tell MIG instances of one GPU apart"):
         await node.back_end.apply(Scope.POD, LimitTarget(UID, "ml", "a"), {"MIG-a": 1, "MIG-b": 1})
 
 

@@ -43,7 +43,7 @@ def test_a_container_is_its_first_process_s_namespace(tmp_path: Path, pids: Pids
 
 REFUSED: dict[str, tuple[Pids, int, str]] = {
     "with the node's": ({50: (50,)}, 50, "shares that of its pod, of another container or of the node"),
-    "with its pod's or another's": ({50: (50, 7)}, 50, "leave hostPID, shareProcessNamespace or --pid away"),
+    "with its pod's or another's": ({50: (50, 7)}, 50, "leave out hostPID, shareProcessNamespace or --pid"),
     "of which nothing runs": ({}, 0, "has no process"),
     "whose process is somewhere else": ({50: (50, 1)}, 70, "process 70 is not in cgroup"),
 }

@@ -82,7 +82,7 @@ FOREIGN = {
 @pytest.mark.parametrize("text", FOREIGN.values(), ids=FOREIGN)
 def test_what_is_not_understood_is_said(folder: Path, text: str) -> None:
     (folder / "inst_ctl").write_text(text)
-    with pytest.raises(ModuleError, match=r"inst_ctl says .*are module and vrampack of one version"):
+    with pytest.raises(ModuleError, match=r"inst_ctl says .*do the module and vrampack have the same version"):
         KmodClient(ProcfsModuleFiles(folder)).list_budgets()
 
 
@@ -93,7 +93,9 @@ def test_a_command_is_one_write_in_the_documented_syntax(folder: Path) -> None:
 
 
 def test_a_module_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModuleError, match="/proc/cgpu_km is not there: load the kernel module, modprobe vrampack"):
+    with pytest.raises(
+        ModuleError, match="/proc/cgpu_km is not there: load the kernel module with `modprobe vrampack`"
+    ):
         KmodClient(ProcfsModuleFiles(tmp_path)).detach()
 
 
@@ -132,7 +134,7 @@ def forbidden(module: SimulatedKmod) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[SimulatedKmod], None], str]] = {
-    "detached": (detached, "is detached from the driver: vrampack limits attach"),
+    "detached": (detached, "is detached from the driver: run `vrampack limits attach`"),
     "managed memory would pass": (unguarded, "uvm: unguarded"),
     "another's cgroup": (the_same_cgroup, r"add b cgroup=1 .*cgroup= or pidns= is that of another instance"),
     "too many on one card": (one_too_many, r"as many instances as its max_inst allows: write up to 25 there"),
@@ -143,7 +145,7 @@ REFUSED: dict[str, tuple[Callable[[SimulatedKmod], None], str]] = {
     "no instance of this name": (lambda m: m.open_nodes.remove_budget("a"), "remove a: .*no instance has this name"),
     "no card": (lambda m: m.open_nodes.add_budget("a", CgroupId(1), {}), "refused by the module, whose log says why"),
     "a profile of the node": (forbidden, r"not permitted by the node's profiles \(AppArmor, SELinux\)"),
-    "a name with a space": (lambda m: add(m, "a b"), "'a b' is no name for an instance"),
+    "a name with a space": (lambda m: add(m, "a b"), "'a b' is not a name for an instance"),
     "a name that is too long": (lambda m: add(m, "a" * 128), "127 at most"),
     "a resize of a missing instance": (
         lambda m: m.open_nodes.resize_budget(0, "a", 1),

@@ -70,7 +70,7 @@ async def test_pass_takes_back_what_an_agent_denied_and_nothing_of_people(node: 
 
 async def test_where_it_cannot_be_held_no_container_may_rely_on_it(tmp_path: Path, node: KmodNode) -> None:
     node.pods.rmdir()
-    assert "no cgroup of kubelet's is seen" in await node.back_end.reconcile()
+    assert "no cgroup of kubelet's is visible" in await node.back_end.reconcile()
     missing = KmodSettings(unknown="deny", unknown_cgroups=("/gone",))
     assert "gone is not there" in await node.restarted(missing).reconcile()
     older = KmodNode(tmp_path / "older", version=1)

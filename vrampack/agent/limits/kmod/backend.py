@@ -301,7 +301,7 @@ class KmodBackEnd(BackEnd):
                 raise LimitError(f"{target}: the driver does not show card {uuid}")
             if minor in found:
                 raise LimitError(
-                    f"{target}: MIG instances of one GPU have one number for the module: give it one of them"
+                    f"{target}: the module cannot tell MIG instances of one GPU apart: give the container only one of them"
                 )
             found[minor] = mib << 20
         return found

@@ -35,7 +35,9 @@ def find_pid_namespace(folder: Path, pid: int = 0, proc: Path = PROC) -> PidName
     if not there:
         raise LimitError(f"cgroup {folder} has no process: a container of cgroup v1 is known by its first one")
     if pid and pid not in there:
-        raise LimitError(f"process {pid} is not in cgroup {folder}: hook and agent see other process ids (hostPID?)")
+        raise LimitError(
+            f"process {pid} is not in cgroup {folder}: the hook and the agent see different process ids (hostPID?)"
+        )
     first = sorted(
         (len(inner), each)
         for each in ([pid] if pid else there)
@@ -44,7 +46,7 @@ def find_pid_namespace(folder: Path, pid: int = 0, proc: Path = PROC) -> PidName
     if not first or first[0][0] == 1:
         raise LimitError(
             f"cgroup {folder}: on cgroup v1 a container is known by its PID namespace, and this one shares that of its "
-            "pod, of another container or of the node: leave hostPID, shareProcessNamespace or --pid away, or use cgroup v2"
+            "pod, of another container or of the node: leave out hostPID, shareProcessNamespace or --pid, or use cgroup v2"
         )
     return PidNamespace(first[0][1])
 

@@ -44,7 +44,7 @@ def _list_faults(state: ModuleState, driver_version: str) -> Iterator[str]:
     elif state.driver_version != driver_version:
         yield (
             f"the kernel module is attached to driver {state.driver_version}, NVML is of {driver_version or 'none'}: "
-            "end what uses the card, vrampack limits detach, reload the driver"
+            "stop what uses the card, run `vrampack limits detach`, then reload the driver"
         )
     if state.is_unguarded:
         yield UNGUARDED

@@ -22,8 +22,8 @@ from vrampack.agent.limits.kmod.proc_files import PROC_FOLDER, ModuleFiles, Proc
 CONTROL_FILE = "inst_ctl"
 MAX_COMMAND_BYTES = 4095
 """The most that the module accepts in one write."""
-NOT_LOADED = f"{PROC_FOLDER} is not there: load the kernel module, modprobe vrampack"
-DETACHED = "the kernel module is detached from the driver: vrampack limits attach"
+NOT_LOADED = f"{PROC_FOLDER} is not there: load the kernel module with `modprobe vrampack`"
+DETACHED = "the kernel module is detached from the driver: run `vrampack limits attach`"
 UNGUARDED = "the kernel module cannot refuse managed memory (uvm: unguarded): is it made for this driver? docs/kmod.md"
 _KINDS = ("instance", "card", "process")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,126}")
@@ -214,7 +214,9 @@ def _explain_error(file_name: str, error: OSError) -> str:
 
 def _check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
-        raise ModuleError(f"{name[:140]!r} is no name for an instance: letters, digits, '.', '_' and '-', 127 at most")
+        raise ModuleError(
+            f"{name[:140]!r} is not a name for an instance: letters, digits, '.', '_' and '-', 127 at most"
+        )
     return name
 
 
@@ -241,7 +243,7 @@ def _parse_line(found: KmodBudget | None, line: str) -> KmodBudget:
     if kind == "instance":
         return _parse_budget(name, dict(word.split("=", 1) for word in words))
     if found is None or found.name != name:
-        raise ValueError(f"{kind} of {name} does not stand below its instance")
+        raise ValueError(f"{kind} of {name} does not follow its instance")
     return _add_line(found, kind, int(words[0]), dict(word.split("=", 1) for word in words[1:]))
 
 
@@ -266,4 +268,4 @@ def _add_line(found: KmodBudget, kind: str, minor: int, words: Mapping[str, str]
 
 
 def _describe_unknown_text(file_name: str, text: str) -> str:
-    return f"{PROC_FOLDER}/{file_name} says {text[:120]!r}, which is not understood: are module and vrampack of one version?"
+    return f"{PROC_FOLDER}/{file_name} says {text[:120]!r}, which this version does not understand: do the module and vrampack have the same version?"

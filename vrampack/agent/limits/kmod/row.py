@@ -29,7 +29,7 @@ class KmodRow(BackEndRow):
         ]
         if version != CGROUP_V2 and not capabilities.has_hook:
             missing.append(
-                "cgroup v1, where containers are known by the hook's word, and vrampack-hook is in no runtime's files"
+                "cgroup v1, where only the hook can identify containers, and no runtime is configured to call vrampack-hook"
             )
         return "; ".join(filter(None, missing))
 

@@ -47,7 +47,9 @@ class UnknownContainers:
             raise LimitError("kmod.unknown: deny needs cgroup v2, which this node does not have")
         folders = self._find_folders()
         if not folders:
-            raise LimitError("kmod.unknown: deny, and no cgroup of kubelet's is seen: name it in kmod.unknown_cgroups")
+            raise LimitError(
+                "kmod.unknown: deny is set, but no cgroup of kubelet's is visible: name it in kmod.unknown_cgroups"
+            )
         return [read_cgroup_id(folder) for folder in folders]
 
     def _find_folders(self) -> Collection[Path]:

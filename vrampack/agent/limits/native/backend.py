@@ -72,7 +72,7 @@ class NativeByHook(BackEnd):
             raise LimitError(f"{target}: the container's cgroup is not known")
         for uuid, mib in sorted(limits.items()):
             if mib <= 0:
-                raise LimitError(f"{target}: {mib} MiB of {uuid} is no limit")
+                raise LimitError(f"{target}: {mib} MiB of {uuid} is not a limit")
             try:
                 await self._driver.set_limit(str(target.cgroup), uuid, mib)
             except DriverError as error:

@@ -27,7 +27,7 @@ class NativeRow(BackEndRow):
             missing.append("a card is in MIG mode")
         if capabilities.toolkit is not ToolkitState.READY and not capabilities.has_hook:
             missing.append(
-                f"the limit is not set: CDI says {capabilities.toolkit}, and vrampack-hook is in no runtime's files"
+                f"the limit is not set: CDI says {capabilities.toolkit}, and no runtime is configured to call vrampack-hook"
             )
         return "; ".join(missing)
 

@@ -95,7 +95,7 @@ class Journal:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise JournalLockedError(f"{self._path} is another agent's") from error
+            raise JournalLockedError(f"{self._path} belongs to another agent") from error
 
     def _read(self) -> list[JournalEntry | None]:
         """The records by position; None for one that is free or torn."""

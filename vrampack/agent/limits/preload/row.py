@@ -47,9 +47,9 @@ class PreloadRow(BackEndRow):
 
     def _find_library_problem(self) -> str:
         if not self._paths.shipped.is_file():
-            return f"{self._paths.shipped} did not come with this agent"
+            return f"{self._paths.shipped} is missing from this agent's installation"
         folder = self._paths.folder
-        return "" if os.access(folder, os.W_OK) else f"{folder} of the node is not there to be written to"
+        return "" if os.access(folder, os.W_OK) else f"{folder} of the node does not exist or cannot be written to"
 
     def _build(
         self, context: NodeContext, resolve_container: Callable[[CgroupOwner | None], ResolvedContainer | Unresolved]

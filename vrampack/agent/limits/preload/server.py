@@ -319,5 +319,5 @@ class PreloadServer:
 
 def _check_order(question: LibraryQuestion, connection: LibraryConnection) -> LibraryQuestion:
     if not connection.has_greeted and question.kind is not MessageKind.HELLO:
-        raise LibraryProtocolError("a connection begins with HELLO", sequence=question.sequence)
+        raise LibraryProtocolError("a connection must begin with HELLO", sequence=question.sequence)
     return question
