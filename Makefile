@@ -91,6 +91,7 @@ soak: needed-shim setup ## Nothing lost, the long way: 24 simulated hours, 300 d
 	VRAMPACK_KILLS=300 VRAMPACK_LEADER_CHANGES=20 VRAMPACK_CHURN_SECONDS=60 \
 	VRAMPACK_KICK_ROUNDS=1000 VRAMPACK_NOMINEE_TRIALS=200 VRAMPACK_BURST_PODS=1000 \
 	VRAMPACK_PROMISE_ROUNDS=20 VRAMPACK_GANG_ROUNDS=100 VRAMPACK_RULED_CLUSTERS=200 $(BIN)/python -m pytest -m e2e -s $(SOAK)
+	VRAMPACK_PRELOAD_SESSIONS=30000 $(BIN)/python -m pytest -p tests.shim.plugin -m shim --timeout 1800 tests/shim/preload/test_stress.py
 	VRAMPACK_KMOD_SESSIONS=30000 $(BIN)/python -m pytest -p tests.shim.plugin -m shim --timeout 1800 tests/shim/kmod/test_races.py
 	VRAMPACK_CARD_STARTS=1000 $(BIN)/python -m tests.node -s tests/node/test_starts_by_cdi.py -k every_start
 

@@ -1,4 +1,7 @@
-"""Compilers that look for mistakes: seconds of one processor for each file, so as many at once as there are processors."""
+"""The clang static analyzer: seconds of one processor for each file, so as many at once as there are processors.
+
+A file that was found clean before is not analyzed again while all that it includes, the options and clang are the same.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,54 @@ import os
 import subprocess
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
+from tests.support.build_cache import fingerprint_of
+
 TIMEOUT_SECONDS = 300
-ANALYZER = ("clang", "--analyze", "-Xanalyzer", "-analyzer-output=text")
+CLANG = "clang"
+ANALYZER = ("--analyze", "-Xanalyzer", "-analyzer-output=text")
 
 
 def run_analyzer(commands: Iterable[Sequence[str]], *, cwd: Path | None = None) -> list[str]:
-    """What they said, of those that failed or were not silent."""
+    """What the analyzer says with each of these options and files; nothing about a file that is clean.
 
-    def run(command: Sequence[str]) -> str:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False, cwd=cwd)
-        return done.stderr or ("" if done.returncode == 0 else f"{command[-1]}: {done.returncode}")
-
+    The last word of each is the file. `-Xanalyzer` stands before each option of the analyzer alone.
+    """
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return [said for said in pool.map(run, commands) if said]
+        return [said for said in pool.map(lambda command: _analyze(command, cwd), commands) if said]
+
+
+def _analyze(options: Sequence[str], cwd: Path | None) -> str:
+    done = _run([CLANG, "-E", *_without_analyzer_options(options)], cwd)
+    if done.returncode:
+        return done.stderr
+    clean = _find_cache() / fingerprint_of(_read_version(), " ".join(options[:-1]), done.stdout)
+    if clean.exists():
+        return ""
+    done = _run([CLANG, *ANALYZER, *options], cwd)
+    if done.stderr or done.returncode:
+        return done.stderr or f"{options[-1]}: {done.returncode}"
+    clean.touch()
+    return ""
+
+
+def _without_analyzer_options(options: Sequence[str]) -> list[str]:
+    flags = {at for at, word in enumerate(options) if word == "-Xanalyzer"}
+    return [word for at, word in enumerate(options) if at not in flags and at - 1 not in flags]
+
+
+@cache
+def _read_version() -> str:
+    return _run([CLANG, "--version"], None).stdout
+
+
+def _find_cache() -> Path:
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vrampack" / "analyzed"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _run(command: Sequence[str], cwd: Path | None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False, cwd=cwd)

@@ -16,6 +16,7 @@ from tests.support.polling import wait_until
 
 LIMIT_MIB = 4301
 SESSIONS = int(os.environ.get("VRAMPACK_KMOD_SESSIONS", "4000"))
+SESSIONS_BESIDE_CHANGES = 1000
 CALLS = int(os.environ.get("VRAMPACK_KMOD_CALLS", "100000"))
 WORKERS = 4
 STOPS = 10
@@ -83,7 +84,9 @@ def test_instances_that_come_and_go_under_load(world: KmodWorld, kernel: Kernel)
     places = [world.limited(name, {0: LIMIT_MIB}) for name in ("a", "b")]
     set_probe(places[0])
     racing = [
-        world.machine.start("stress", "2", f"{scale_for_kernel(kernel, SESSIONS // 10)}", "7", start=each.start)
+        world.machine.start(
+            "stress", "2", f"{scale_for_kernel(kernel, SESSIONS_BESIDE_CHANGES)}", "7", start=each.start
+        )
         for each in places
     ]
     rounds = 0

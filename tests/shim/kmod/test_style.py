@@ -15,7 +15,7 @@ import pytest
 from tests.fakes.driver.modules import OPTIONS
 from tests.machine import kernels
 from tests.machine.kernels import Kernel
-from tests.shim.analyzer import ANALYZER, run_analyzer
+from tests.shim.analyzer import run_analyzer
 from tests.shim.file_calls import circle
 
 ROOT = Path(__file__).parents[3]
@@ -99,7 +99,7 @@ def test_the_kernels_style_is_kept(room: str, tmp_path: Path) -> None:
 def test_the_analyzer_is_content(checked: tuple[Path, str], stock: Kernel) -> None:
     """With the kernel's headers, leaving out what it says of them: dead stores, which gcc looks for here."""
     folder, _ = checked
-    command = [*ANALYZER, "-w", "-O2", "-Xanalyzer", "-analyzer-disable-checker", "-Xanalyzer", "deadcode.DeadStores"]
+    command = ["-w", "-O2", "-Xanalyzer", "-analyzer-disable-checker", "-Xanalyzer", "deadcode.DeadStores"]
     sources = [source for room in ROOMS for source in sorted((folder / room).glob("*.c"))]
     commands = [
         [*command, *_options((source.parent / f".{source.stem}.o.cmd").read_text()), str(source)]

@@ -1,4 +1,4 @@
-"""30,000 sessions of processes that race, fork and are killed: never above the limit, and nothing left at the end."""
+"""10,000 sessions of processes that race, fork and are killed: never above the limit, and nothing left at the end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.shim.preload.container import PreloadedContainer
 from tests.shim.preload.scripted_agent import ScriptedAgent
 from tests.support.polling import wait_until
 
-SESSIONS = int(os.environ.get("VRAMPACK_PRELOAD_SESSIONS", "30000"))
+SESSIONS = int(os.environ.get("VRAMPACK_PRELOAD_SESSIONS", "10000"))
 WORKERS = 6
 
 
