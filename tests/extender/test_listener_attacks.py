@@ -31,7 +31,7 @@ from vrampack.simulator.kubeconfig import write_kubeconfig
 
 PREFIX = "/gpushare-scheduler"
 NODES = 100
-BINDS = 15
+BINDS = 10
 """In peace, and during each attack."""
 SLACK_SECONDS = 0.5
 """Beside twice the time that filter takes in peace: the suite beside this test takes the cores for that long. What an
