@@ -78,8 +78,8 @@ TRIED = {
         "extender/test_stalled_loop.py::test_after_a_stall_nothing_is_answered_before_what_was_missed_is_read",
     ),
     "F15 its late bind is fenced by the agent": (
-        "agent/test_fence_forced.py::test_of_two_pods_on_one_room_one_starts_and_the_other_is_refused_told_and_named",
-        "agent/test_fence_forced.py::test_both_started_at_once_one_gets_through",
+        "agent/test_fence_forced.py::test_the_second_of_two_pods_for_the_same_memory_is_refused_and_listed",
+        "agent/test_fence_forced.py::test_of_two_simultaneous_starts_for_the_same_memory_one_succeeds",
     ),
     "F16 leader change during a bind": ("e2e/test_leader_change.py::killed_while_binding",),
     "F17 stopped in order under load": ("e2e/kills.py::in_order", "e2e/test_leader_change.py::stopped_in_order"),
@@ -88,17 +88,17 @@ TRIED = {
         "e2e/test_deleted_meanwhile.py::test_a_node_that_comes_back_with_other_cards_gives_no_room_that_its_pods_may_have",
     ),
     "F19 a card fails": (
-        "agent/test_discovery.py::test_one_card_that_fails_its_checks_is_alone",
+        "agent/test_discovery.py::test_a_card_that_fails_its_checks_affects_no_other",
         "agent/test_discovery.py::test_an_xid_stops_its_cards_at_once",
     ),
     "F19 a card vanishes, cards are partitioned again": (
         "agent/test_discovery.py::test_a_vanished_gpu_keeps_its_units",
-        "agent/test_discovery.py::test_a_recut_drops_what_nobody_holds",
-        "agent/test_fence_restarts.py::test_who_passed_passes_when_its_card_is_another_one",
+        "agent/test_discovery.py::test_repartitioning_drops_instances_that_no_pod_holds",
+        "agent/test_fence_restarts.py::test_an_admitted_pod_passes_after_its_card_was_repartitioned",
     ),
     "F20 kubelet restarts": (
-        "agent/test_fence_kills.py::test_after_kubelets_restart_the_book_is_the_same_and_starts_are_judged_again",
-        "agent/test_fence_kills.py::test_a_container_that_started_while_nobody_was_asked_is_counted",
+        "agent/test_fence_kills.py::test_after_kubelets_restart_the_fence_is_unchanged_and_starts_are_checked_again",
+        "agent/test_fence_kills.py::test_a_container_that_started_without_prestart_is_counted",
     ),
     "F21 agent killed": (
         "agent/test_fence_kills.py::test_killed_during_allocate_the_pod_fails_visibly_and_the_next_works",
@@ -142,37 +142,37 @@ NOT_TRIED = {
 DEVICE_PLUGIN = {
     "DP-1 a list that kubelet cannot take": (
         "agent/test_device_ids.py::test_a_list_that_kubelet_cannot_take_is_refused",
-        "agent/test_device_ids.py::test_the_unit_that_is_advised_will_do",
+        "agent/test_device_ids.py::test_the_suggested_unit_makes_a_list_that_kubelet_accepts",
     ),
     "DP-2 device ids": (
         "agent/test_device_ids.py::test_ids_name_their_card_and_are_short",
         "agent/test_device_ids.py::test_ids_are_the_same_after_every_start",
     ),
     "DP-3 registered again after kubelet's restart": (
-        "agent/test_fence_kills.py::test_after_kubelets_restart_the_book_is_the_same_and_starts_are_judged_again",
+        "agent/test_fence_kills.py::test_after_kubelets_restart_the_fence_is_unchanged_and_starts_are_checked_again",
     ),
     "DP-4 the gap of a restart": (
-        "agent/test_fence_kills.py::test_a_restarted_agent_counts_what_runs_and_disturbs_nobody",
+        "agent/test_fence_kills.py::test_a_restarted_agent_counts_running_pods_without_disturbing_them",
     ),
     "DP-5 Allocate gives no made-up card": (
-        "agent/test_device_plugin.py::test_allocate_gives_no_card_and_refuses_ids_that_are_none_of_ours",
+        "agent/test_device_plugin.py::test_allocate_names_no_card_and_refuses_foreign_ids",
     ),
     "DP-6 no card is exceeded, at PreStart": (
-        "agent/test_fence_forced.py::test_of_two_pods_on_one_room_one_starts_and_the_other_is_refused_told_and_named",
+        "agent/test_fence_forced.py::test_the_second_of_two_pods_for_the_same_memory_is_refused_and_listed",
         "agent/test_fence_restarts.py::test_a_pod_of_two_cards_is_refused_where_one_of_them_is_full",
     ),
     "DP-7 one card fails, and heals": (
-        "agent/test_discovery.py::test_one_card_that_fails_its_checks_is_alone",
+        "agent/test_discovery.py::test_a_card_that_fails_its_checks_affects_no_other",
         "agent/test_device_ids.py::test_one_unhealthy_card_leaves_the_others_as_they_are",
     ),
     "DP-8 the environment, by references to annotations": (
-        "agent/test_containers.py::test_two_pods_share_a_card_and_each_is_told_its_part",
+        "agent/test_containers.py::test_two_pods_share_a_card_and_each_gets_its_own_limit",
         "agent/test_device_plugin.py::test_the_environment_of_the_pod_beats_that_of_the_plugin_and_of_the_image",
     ),
     "DP-9 rebuilt from pod-resources and the API server": (
-        "agent/test_fence_kills.py::test_a_restarted_agent_counts_what_runs_and_disturbs_nobody",
+        "agent/test_fence_kills.py::test_a_restarted_agent_counts_running_pods_without_disturbing_them",
         "agent/test_fence_kills.py::test_an_agent_that_starts_before_the_api_server_waits_for_it",
-        "agent/test_fence_foreign_pods.py::test_one_that_runs_without_a_record_is_counted_by_its_ids",
+        "agent/test_fence_foreign_pods.py::test_a_running_container_without_a_record_is_counted_by_its_ids",
     ),
     "DP-10 the checkpoint is read only, and only where nothing else says it": (
         "agent/test_fence_restarts.py::test_an_init_container_alone_is_found_in_kubelets_checkpoint",
@@ -181,7 +181,7 @@ DEVICE_PLUGIN = {
     "DP-11 MIG instances as cards, mixed cards, none": (
         "agent/test_device_plugin.py::test_mig_instances_are_cards_of_their_own",
         "agent/test_discovery.py::test_a_gpu_that_is_switched_into_mig_mode_is_a_card_no_more",
-        "agent/test_discovery.py::test_no_driver_is_no_cards",
+        "agent/test_discovery.py::test_a_node_without_a_driver_has_no_cards_until_one_appears",
     ),
 }
 """What a device plugin owes kubelet, and the tests that show it."""

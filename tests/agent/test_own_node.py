@@ -94,7 +94,7 @@ async def test_several_keys_are_one_patch_and_what_is_there_stays(tmp_path: Path
         assert desk.says(("labels", "zone")) == "a"
 
 
-async def test_what_is_said_already_is_not_written(tmp_path: Path) -> None:
+async def test_an_unchanged_value_is_not_written(tmp_path: Path) -> None:
     """Each write of a node wakes every pending pod of the cluster."""
     async with a_desk(tmp_path) as desk:
         desk.own.set_desired({CARDS: "a"})
@@ -167,7 +167,7 @@ async def test_a_foreign_change_is_repaired_once_and_at_once(tmp_path: Path) -> 
         assert len(patches(desk)) == 4
 
 
-async def test_a_write_that_is_shown_before_it_is_answered_is_over(tmp_path: Path) -> None:
+async def test_a_write_seen_in_the_watch_before_its_reply_is_complete(tmp_path: Path) -> None:
     """What is changed after that is another's, not an echo that is late."""
     async with a_desk(tmp_path) as desk:
         reply = desk.proxy.when("PATCH", r"/nodes/").hold_reply(times=1)
@@ -180,7 +180,7 @@ async def test_a_write_that_is_shown_before_it_is_answered_is_over(tmp_path: Pat
             await desk.until(lambda: desk.says(CARDS) == "a")
 
 
-async def test_a_key_that_is_not_to_be_there_is_removed_and_not_again(tmp_path: Path) -> None:
+async def test_an_unwanted_key_is_removed_once(tmp_path: Path) -> None:
     async with a_desk(tmp_path) as desk:
         desk.own.set_desired({OBSERVED: "x"})
         await desk.settled(OBSERVED, "x")

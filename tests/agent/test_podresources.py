@@ -31,7 +31,7 @@ async def some_books() -> AsyncIterator[tuple[KubeletRig, PodResourcesClient]]:
         yield rig, PodResourcesClient(rig.kubelet.pod_resources_socket, rig.kubelet.checkpoint, resource=MEMORY)
 
 
-async def test_it_reads_who_has_which_ids() -> None:
+async def test_device_ids_are_read_by_container() -> None:
     async with some_books() as (rig, books):
         (held,) = await books.list_allocations()
         assert (held.namespace, held.pod_name, held.container) == ("default", "p", "main")
@@ -52,7 +52,7 @@ async def test_any_other_refusal_is_an_error_with_its_text() -> None:
             await books.list_allocations()
 
 
-async def test_who_asks_before_a_list_begins_shares_it() -> None:
+async def test_callers_before_a_list_begins_share_it() -> None:
     async with some_books() as (rig, books):
         rig.kubelet.doors.list_pods.hold()
         first = asyncio.create_task(books.list_allocations())
@@ -78,7 +78,7 @@ def count_lists(books: PodResourcesClient) -> list[str]:
     return calls
 
 
-async def test_who_asks_while_a_list_is_on_its_way_gets_a_later_one() -> None:
+async def test_a_caller_during_a_list_gets_a_later_one() -> None:
     """What was allocated after that list began may not be in it."""
     async with some_books() as (rig, books):
         rig.kubelet.doors.list_pods.hold()
@@ -92,7 +92,7 @@ async def test_who_asks_while_a_list_is_on_its_way_gets_a_later_one() -> None:
         assert await later is not before
 
 
-async def test_one_who_gives_up_leaves_the_list_to_the_others() -> None:
+async def test_a_cancelled_caller_leaves_the_list_to_the_others() -> None:
     async with some_books() as (rig, books):
         rig.kubelet.doors.list_pods.hold()
         one, other = asyncio.create_task(books.list_allocations()), asyncio.create_task(books.list_allocations())
@@ -130,7 +130,7 @@ async def test_a_kubelet_that_is_busy_for_too_long_is_a_refusal(monkeypatch: pyt
         assert "RESOURCE_EXHAUSTED" in str(await world.kubelet.try_start(pod, "main"))
 
 
-async def test_starts_at_once_are_each_found() -> None:
+async def test_containers_that_start_together_are_each_found() -> None:
     async with agent_harness(16130, 16130) as world:
         pods = [put_bound_pod(world, f"p{at}", cards=[at % 2], units=3) for at in range(10)]
         for pod in pods:

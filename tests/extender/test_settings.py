@@ -82,7 +82,7 @@ def test_a_fault_names_file_and_path(tmp_path: Path, text: str, fault: str) -> N
     assert_fault(raised, tmp_path / "extender.yaml", fault)
 
 
-def test_every_fault_is_said_at_once(tmp_path: Path) -> None:
+def test_all_faults_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as raised:
         loaded(tmp_path, "kind: Other\nunit_mib: 0\nnew: 1\n")
     places = [

@@ -29,7 +29,7 @@ USAGE: Mapping[str, Mutation] = {
         "vrampack/agent/nvml/utilization.py",
         "is_plausible = sample.pid > 0 and since < sample.timeStamp <= until and 0 <= sample.smUtil <= FULL_PERCENT",
         "is_plausible = True",
-        "tests/agent/test_nvml_library.py::test_a_card_s_use_of_compute_is_told_by_process_since_the_last_call",
+        "tests/agent/test_nvml_library.py::test_compute_usage_of_a_card_is_reported_by_process_since_the_last_call",
     ),
     "samples are asked for from after the present": Mutation(
         "vrampack/agent/nvml/utilization.py",

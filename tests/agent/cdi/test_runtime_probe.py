@@ -120,7 +120,7 @@ async def test_the_first_containerd_that_takes_devices_is_named(desk: ProbeDesk)
     )
 
 
-async def test_what_cannot_be_told_is_undecided(desk: ProbeDesk) -> None:
+async def test_a_probe_that_sees_no_runtime_is_undecided(desk: ProbeDesk) -> None:
     assert (await desk.probe()).reason == "no process containerd is seen on this node"
     (desk.proc / "self").unlink()
     result = await desk.probe()
@@ -130,7 +130,7 @@ async def test_what_cannot_be_told_is_undecided(desk: ProbeDesk) -> None:
     )
 
 
-async def test_a_folder_that_cannot_be_written_to_is_said(desk: ProbeDesk) -> None:
+async def test_an_unwritable_spec_folder_is_reported(desk: ProbeDesk) -> None:
     await desk.add_process("containerd", is_reading=False)
     desk.folder.rmdir()
     with pytest.raises(CdiError, match="no spec can be written into"):
@@ -145,7 +145,7 @@ async def test_a_folder_that_is_younger_than_the_runtime_is_read_where_another_o
 
 
 @pytest.mark.usefixtures("short_silence")
-async def test_a_folder_that_is_younger_than_the_runtime_is_undecided_and_said_with_the_cure(desk: ProbeDesk) -> None:
+async def test_a_folder_younger_than_the_runtime_is_undecided_and_reported_with_the_fix(desk: ProbeDesk) -> None:
     """Beside no other folder that it watches: it looks for a missing one when it gives a device to a container."""
     await desk.add_early_runtime()
     desk.older.rmdir()
@@ -155,6 +155,6 @@ async def test_a_folder_that_is_younger_than_the_runtime_is_undecided_and_said_w
 
 
 @pytest.mark.usefixtures("short_silence")
-async def test_an_older_containerd_is_said_with_its_switch(desk: ProbeDesk) -> None:
+async def test_an_older_containerd_is_reported_with_the_option_to_enable(desk: ProbeDesk) -> None:
     await desk.add_process("containerd", is_reading=False)
     assert "enable_cdi = true" in (await desk.probe("containerd://1.7.27")).reason

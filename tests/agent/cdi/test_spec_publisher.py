@@ -127,7 +127,7 @@ async def test_a_spec_goes_with_its_pod(desk: PublisherDesk, runtime: CdiRuntime
     assert desk.list_specs() == []
 
 
-async def test_news_of_the_container_before_take_no_spec_away(desk: PublisherDesk, runtime: CdiRuntime) -> None:
+async def test_an_update_about_the_previous_container_deletes_no_spec(desk: PublisherDesk, runtime: CdiRuntime) -> None:
     spec = make_spec()
     await desk.publisher.publish_specs([spec])
     desk.container_ids["uid", "main"] = "containerd://before"
@@ -136,7 +136,7 @@ async def test_news_of_the_container_before_take_no_spec_away(desk: PublisherDes
     assert await runtime.resolve(qualify_name(spec.name)) is not None
 
 
-async def test_a_spec_that_is_not_used_goes_in_the_end(desk: PublisherDesk, runtime: CdiRuntime) -> None:
+async def test_an_unused_spec_is_deleted_after_a_while(desk: PublisherDesk, runtime: CdiRuntime) -> None:
     spec = make_spec()
     await desk.publisher.publish_specs([spec])
     desk.now = LIFETIME_SECONDS
@@ -168,7 +168,7 @@ async def test_no_spec_is_written_for_a_pod_that_has_ended(desk: PublisherDesk) 
     assert desk.list_specs() == []
 
 
-async def test_the_sweep_takes_only_what_is_ours(desk: PublisherDesk) -> None:
+async def test_the_cleanup_deletes_only_our_specs(desk: PublisherDesk) -> None:
     ours = [f"vrampack-{make_device_name()}.json", f".vrampack-{make_device_name()}.tmp", "vrampack-probe.json"]
     theirs = ["nvidia.yaml", "vrampack-hook.json", ".claim.tmp"]
     for name in (*ours, *theirs):
@@ -177,14 +177,14 @@ async def test_the_sweep_takes_only_what_is_ours(desk: PublisherDesk) -> None:
     assert desk.list_specs() == sorted(theirs)
 
 
-async def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+async def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:
     desk = PublisherDesk(tmp_path / "missing")
     with pytest.raises(CdiError, match="missing: No such file or directory"):
         await desk.publisher.publish_specs([make_spec()])
     desk.publisher.remove_all_specs()
 
 
-async def test_a_file_is_read_when_it_is_closed_and_not_when_it_is_written(tmp_path: Path) -> None:
+async def test_read_watch_reports_reads_and_not_writes(tmp_path: Path) -> None:
     watch, path = ReadWatch(), tmp_path / "f"
     path.write_text("a")
     read = watch.watch_file(path)
@@ -210,9 +210,9 @@ NAMES = {
 
 
 @pytest.mark.parametrize(("text", "name"), NAMES.values(), ids=NAMES)
-def test_a_name_of_ours_is_known(text: str, name: str | None) -> None:
+def test_only_our_qualified_names_are_parsed(text: str, name: str | None) -> None:
     assert parse_qualified_name(text) == name
 
 
-def test_names_are_never_the_same() -> None:
+def test_device_names_are_unique() -> None:
     assert len({make_device_name() for _ in range(1000)}) == 1000

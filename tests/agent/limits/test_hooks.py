@@ -110,7 +110,7 @@ async def test_a_container_that_may_use_no_card_starts_without_a_limit(path: Pat
     assert driver.limits == {}
 
 
-async def test_a_runtime_that_does_not_say_the_uid_is_served_by_the_cgroup(path: Path, tree: Path) -> None:
+async def test_a_pod_is_identified_by_its_cgroup_when_the_runtime_sends_no_uid(path: Path, tree: Path) -> None:
     async with serving(path, tree, SimulatedLimitDriver()):
         assert await asked(path, a_line(uid="")) == {"ok": True}
 
@@ -139,7 +139,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("line", "why"), REFUSED.values(), ids=REFUSED)
-async def test_what_does_not_fit_together_is_refused(path: Path, tree: Path, line: bytes, why: str) -> None:
+async def test_an_inconsistent_request_is_refused(path: Path, tree: Path, line: bytes, why: str) -> None:
     driver = SimulatedLimitDriver()
     async with serving(path, tree, driver) as server:
         answer = await asked(path, line)
@@ -150,12 +150,12 @@ async def test_what_does_not_fit_together_is_refused(path: Path, tree: Path, lin
     assert driver.limits == {}
 
 
-async def test_what_the_driver_refuses_is_refused_with_its_reason(path: Path, tree: Path) -> None:
+async def test_a_limit_that_the_driver_refuses_is_refused_with_its_reason(path: Path, tree: Path) -> None:
     async with serving(path, tree, SimulatedLimitDriver(fails=LimitError("below present use"))):
         assert await asked(path, a_line()) == {"ok": False, "error": "below present use"}
 
 
-async def test_a_fault_of_the_agent_is_a_refusal_and_it_goes_on(path: Path, tree: Path) -> None:
+async def test_an_internal_error_refuses_the_request_and_the_server_goes_on(path: Path, tree: Path) -> None:
     driver = SimulatedLimitDriver(fails=RuntimeError("a bug"))
     async with serving(path, tree, driver):
         assert await asked(path, a_line()) == {"ok": False, "error": "the agent failed; see its log"}
@@ -163,7 +163,7 @@ async def test_a_fault_of_the_agent_is_a_refusal_and_it_goes_on(path: Path, tree
         assert await asked(path, a_line()) == {"ok": True}
 
 
-async def test_a_driver_that_hangs_is_a_refusal_in_time(path: Path, tree: Path) -> None:
+async def test_a_hanging_driver_refuses_the_request_in_time(path: Path, tree: Path) -> None:
     async with serving(path, tree, SimulatedLimitDriver(hangs=True), timeout_seconds=0.5):
         answer = await asked(path, a_line())
     assert answer == {"ok": False, "error": "the limit was not in force within 0.5 s"}

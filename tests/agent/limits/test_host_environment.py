@@ -82,13 +82,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("env", "why"), REFUSED.values(), ids=REFUSED)
-def test_what_is_not_clear_names_the_variable(env: list[str], why: str) -> None:
+def test_an_invalid_value_is_refused_with_its_variable(env: list[str], why: str) -> None:
     with pytest.raises(LimitError) as raised:
         given(env, T4, V100, SICK)
     assert why in str(raised.value)
 
 
-def test_the_weight_is_kept_for_who_can_serve_it() -> None:
+def test_the_scheduling_weight_is_kept() -> None:
     assert parse_environment(an_env(SCHD_WEIGHT="4", VISIBLE_DEVICES="0")) == HostRequest(6, 15, ("0",), weight=4)
 
 
