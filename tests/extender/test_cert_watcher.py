@@ -126,7 +126,7 @@ async def test_a_new_pair_is_shown_to_new_connections_and_open_ones_go_on(
         assert read_reply(standing)[0] == 400
 
 
-async def test_a_pair_that_arrives_in_two_steps_is_never_shown_in_half(
+async def test_a_certificate_and_key_replaced_in_two_steps_are_never_mixed(
     address: Address,
     certificates: CertWatcher,
     files: CertificateFiles,
@@ -148,7 +148,7 @@ async def test_a_pair_that_arrives_in_two_steps_is_never_shown_in_half(
 
 
 @pytest.mark.parametrize("content", [b"", b"not PEM"])
-async def test_what_is_no_certificate_keeps_the_old_one(
+async def test_an_invalid_certificate_keeps_the_old_one(
     address: Address,
     certificates: CertWatcher,
     files: CertificateFiles,
@@ -162,7 +162,7 @@ async def test_what_is_no_certificate_keeps_the_old_one(
     assert sample(metrics, "reload_failures_total") == 1
 
 
-def test_without_a_usable_pair_there_is_no_start(
+def test_the_server_does_not_start_without_a_usable_certificate(
     files: CertificateFiles, metrics: AdmissionMetrics, now: datetime
 ) -> None:
     files.put("tls.key", b"not PEM")
@@ -178,7 +178,7 @@ def test_without_a_usable_pair_there_is_no_start(
         (91, logging.ERROR, "certificate expired listener=admission"),
     ],
 )
-def test_its_end_is_said_in_time_and_once_an_hour(
+def test_expiry_is_logged_in_time_and_once_an_hour(
     files: CertificateFiles,
     now: datetime,
     caplog: pytest.LogCaptureFixture,

@@ -138,7 +138,7 @@ async def test_a_file_written_in_place_is_seen(desk: ReloadHarness) -> None:
     assert desk.failures == 1
 
 
-async def test_what_was_changed_before_the_first_look_is_seen(desk: ReloadHarness) -> None:
+async def test_a_change_before_the_first_check_is_noticed(desk: ReloadHarness) -> None:
     """Between reading the file at the start and the first look, too."""
     started = desk.start(desk.path)
     desk.write(SPREAD)
@@ -181,14 +181,14 @@ async def test_a_bad_file_keeps_the_old_generation_and_says_so_once(
     assert (desk.policies, desk.generation, desk.failures) == (["spread"], 2, 1)
 
 
-async def test_what_cannot_be_put_into_force_changes_nothing(desk: ReloadHarness) -> None:
+async def test_settings_that_cannot_be_applied_change_nothing(desk: ReloadHarness) -> None:
     for text in (SPREAD, SPREAD.replace("spread", "node-binpack"), HEAD):
         desk.write(text)
         await desk.reloader.reload_if_changed()
     assert (desk.policies, desk.generation, desk.failures) == (["spread", "tessellate"], 3, 1)
 
 
-async def test_an_event_says_what_became_of_each_file(desk: ReloadHarness) -> None:
+async def test_an_event_reports_the_outcome_for_each_file(desk: ReloadHarness) -> None:
     for text in (SPREAD, HEAD + "polcy: 1", SPREAD + "unit_mib: 256\n", HEAD + "nvidia_fractions: true\n"):
         desk.write(text)
         await desk.reloader.reload_if_changed()
@@ -256,7 +256,7 @@ async def test_a_field_that_needs_a_restart_alone_is_no_new_generation(desk: Rel
     assert (desk.applied, desk.generation, desk.failures) == ([], 1, 0)
 
 
-async def test_a_field_put_back_needs_no_restart_any_more(
+async def test_a_field_that_is_reset_no_longer_needs_a_restart(
     desk: ReloadHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     for text in (HEAD + "unit_mib: 256\n", HEAD):
@@ -265,7 +265,7 @@ async def test_a_field_put_back_needs_no_restart_any_more(
     assert len(caplog.messages) == 1
 
 
-async def test_a_file_that_vanishes_is_said_once_and_its_return_is_seen(
+async def test_a_missing_file_is_logged_once_and_its_return_is_noticed(
     desk: ReloadHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     desk.write(SPREAD)
@@ -280,7 +280,7 @@ async def test_a_file_that_vanishes_is_said_once_and_its_return_is_seen(
     assert (desk.policies, desk.generation, desk.failures) == (["spread", "tessellate"], 3, 1)
 
 
-async def test_a_file_that_is_gone_at_the_first_look_is_said(desk: ReloadHarness) -> None:
+async def test_a_file_missing_at_the_first_check_is_logged(desk: ReloadHarness) -> None:
     desk.path.unlink()
     await desk.reloader.reload_if_changed()
     assert desk.failures == 1

@@ -75,7 +75,7 @@ def lines(said: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     return found
 
 
-async def test_before_the_first_look_nothing_is_claimed(setting: DeviceClassHarness) -> None:
+async def test_no_conflict_count_is_reported_before_the_first_check(setting: DeviceClassHarness) -> None:
     assert setting.conflicts == -1
 
 
@@ -97,7 +97,7 @@ async def test_a_class_with_our_resource_is_named_once_with_what_to_do(
     assert lines(said) == []
 
 
-async def test_every_change_is_said(setting: DeviceClassHarness, said: pytest.LogCaptureFixture) -> None:
+async def test_every_change_is_logged(setting: DeviceClassHarness, said: pytest.LogCaptureFixture) -> None:
     await setting.check_classes(a=RESOURCE)
     lines(said)
     assert await setting.check_classes(a=RESOURCE, b=RESOURCE) == 2
@@ -143,7 +143,7 @@ async def test_a_missing_right_is_named_once_and_the_count_is_not_known(
 
 
 @pytest.mark.parametrize("status", [401, 410, 429, 500, 503])
-async def test_a_failure_is_said_once_and_what_was_known_stays(
+async def test_a_failure_is_logged_once_and_the_last_result_stays(
     setting: DeviceClassHarness, said: pytest.LogCaptureFixture, status: int
 ) -> None:
     await setting.check_classes(gpu=RESOURCE)
@@ -156,7 +156,7 @@ async def test_a_failure_is_said_once_and_what_was_known_stays(
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"items":7}', b'{"items":[{"spec":{"extendedResourceName":1}}]}'])
-async def test_what_is_no_list_is_a_failure(
+async def test_an_answer_that_is_no_list_is_a_failure(
     setting: DeviceClassHarness, said: pytest.LogCaptureFixture, body: bytes
 ) -> None:
     setting.lists.answer(200, body)
@@ -182,7 +182,7 @@ async def test_a_line_that_is_cut_is_a_failure(setting: DeviceClassHarness, said
     assert [level for level, _ in lines(said)] == ["WARNING"]
 
 
-async def test_it_looks_again_and_again_until_it_is_cancelled(setting: DeviceClassHarness) -> None:
+async def test_checks_repeat_until_cancelled(setting: DeviceClassHarness) -> None:
     """Also after a failure: the pause is the usual one at the longest, and here that is none."""
     setting.lists.cut(times=2)
     task = asyncio.create_task(setting.classes.run())

@@ -59,7 +59,7 @@ async def desk() -> EventHarness:
     return EventHarness()
 
 
-async def test_an_event_says_who_what_and_why(desk: EventHarness) -> None:
+async def test_an_event_names_object_reason_and_message(desk: EventHarness) -> None:
     desk.record_event()
     await desk.send()
     ((namespace, event),) = desk.api.events
@@ -88,7 +88,7 @@ async def test_events_of_nodes_go_to_the_default_namespace(desk: EventHarness) -
     }
 
 
-async def test_the_same_is_said_once_in_five_minutes(desk: EventHarness) -> None:
+async def test_the_same_event_is_sent_once_in_five_minutes(desk: EventHarness) -> None:
     for second in (0.0, 100.0, 299.0, 301.0):
         desk.seconds = second
         desk.record_event()
@@ -114,7 +114,7 @@ async def test_each_card_of_a_node_has_its_own_event(desk: EventHarness) -> None
     assert desk.dropped("repeated") == 1
 
 
-async def test_no_more_than_ten_a_second(desk: EventHarness) -> None:
+async def test_at_most_ten_events_a_second_are_sent(desk: EventHarness) -> None:
     for number in range(25):
         desk.record_event(f"p{number}")
     desk.seconds = 0.5  # half a second later there is room for five
@@ -125,7 +125,7 @@ async def test_no_more_than_ten_a_second(desk: EventHarness) -> None:
     assert desk.dropped("rate") == 20
 
 
-async def test_good_news_leaves_room_for_bad(desk: EventHarness) -> None:
+async def test_normal_events_leave_room_for_warnings(desk: EventHarness) -> None:
     for number in range(20):
         desk.writer.record_pod_event(ledger_pod(f"p{number}"), EventReason.ASSIGNED, "text", is_warning=False)
     desk.record_event("failed")
@@ -134,7 +134,7 @@ async def test_good_news_leaves_room_for_bad(desk: EventHarness) -> None:
     assert reasons == ["GPUMemoryAssigned"] * 5 + ["GPUMemoryBindFailed"]
 
 
-async def test_one_left_out_for_the_rate_may_be_said_later(desk: EventHarness) -> None:
+async def test_a_rate_limited_event_may_be_sent_later(desk: EventHarness) -> None:
     for number in range(11):
         desk.record_event(f"p{number}")
     desk.seconds = 1.0
@@ -154,7 +154,7 @@ async def test_a_failing_api_server_is_counted_and_the_writer_goes_on(desk: Even
     assert [event["involvedObject"]["name"] for _, event in desk.api.events] == ["q"]  # type: ignore[index]  # JSON
 
 
-async def test_names_never_repeat(desk: EventHarness) -> None:
+async def test_event_names_are_unique(desk: EventHarness) -> None:
     desk.record_event("p")
     desk.record_event("q")
     await desk.send()

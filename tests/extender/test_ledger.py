@@ -64,7 +64,7 @@ def test_a_card_on_which_nothing_changed_is_not_built_again(told: LedgerHarness)
     assert [card.cordoned for card in told.node().cards] == [False, True]
 
 
-def test_forget_gives_it_back(told: LedgerHarness) -> None:
+def test_forget_frees_the_reservation(told: LedgerHarness) -> None:
     told.ledger.assume(ledger_pod(), "n", told.place(ledger_pod(), 0))
     told.ledger.forget("p", "n")
     assert told.used() == [0, 0]
@@ -186,7 +186,7 @@ UNPLACED = {
 
 
 @pytest.mark.parametrize(("record", "kind", "units"), UNPLACED.values(), ids=UNPLACED)
-def test_a_bound_pod_nobody_can_place_counts_on_every_card(
+def test_a_bound_pod_on_unknown_cards_counts_on_every_card(
     told: LedgerHarness, record: Record | UnreadableRecord | None, kind: str, units: int
 ) -> None:
     told.ledger.update_pod(ledger_pod(node="n", record=record))
@@ -199,7 +199,7 @@ def test_a_whole_card_pod_without_a_known_place_fills_every_card(told: LedgerHar
     assert told.used() == [15, 15]
 
 
-def test_the_agent_says_where_such_a_pod_is(told: LedgerHarness) -> None:
+def test_the_agents_observation_places_such_a_pod(told: LedgerHarness) -> None:
     told.ledger.update_pod(ledger_pod(node="n"))
     told.ledger.update_node(replace(node_facts("n", 15, 15), observed={"p": (Share(4, "GPU-1"),)}))
     assert told.used() == [0, 4]
@@ -298,7 +298,7 @@ def test_every_change_raises_the_generation_and_names_its_node(told: LedgerHarne
     assert told.node("m") is untouched
 
 
-def test_what_changes_nothing_raises_nothing(told: LedgerHarness) -> None:
+def test_an_update_without_a_change_keeps_the_generation(told: LedgerHarness) -> None:
     told.ledger.update_pod(ledger_pod(node="n", record=OURS))
     before = told.ledger.generation
     told.ledger.update_pod(ledger_pod(node="n", record=OURS))
@@ -326,13 +326,13 @@ def test_a_node_of_another_unit_keeps_its_count_and_says_why_it_is_refused() -> 
     assert told.node().problem.startswith("its unit is 256 MiB, the cluster's is 1024 MiB")
 
 
-def test_what_a_bound_pod_holds_is_free_for_nobody(told: LedgerHarness) -> None:
+def test_units_of_a_bound_pod_are_free_for_no_other_pod(told: LedgerHarness) -> None:
     """A call may name any uid."""
     told.ledger.update_pod(ledger_pod(units=15, node="n", record=Record("vrampack", (Share(15, "GPU-0", 0),))))
     assert told.ledger.get_node_for_pod("n", "p") == told.node()
 
 
-def test_who_asks_is_told_which_nodes_changed_since(told: LedgerHarness) -> None:
+def test_changed_nodes_since_a_generation_are_listed(told: LedgerHarness) -> None:
     ledger = told.ledger
     for name in ("a", "b", "c"):
         ledger.update_node(node_facts(name))

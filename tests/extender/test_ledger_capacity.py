@@ -39,14 +39,14 @@ def heard() -> ListenedLedger:
     return ListenedLedger()
 
 
-def test_a_place_that_is_taken_and_confirmed_gives_no_room(heard: ListenedLedger) -> None:
+def test_a_confirmed_reservation_gains_no_capacity(heard: ListenedLedger) -> None:
     heard.assume()
     heard.ledger.update_pod(ledger_pod(node="n", record=OURS))
     heard.ledger.update_pod(ledger_pod(node="n", record=OURS, leaving=True))
     assert heard.recorder.capacity_gains == 0
 
 
-def test_a_pod_that_is_gone_gives_room(heard: ListenedLedger) -> None:
+def test_a_deleted_pod_gains_capacity(heard: ListenedLedger) -> None:
     heard.ledger.update_pod(ledger_pod(node="n", record=OURS))
     heard.ledger.remove_pod("p")
     assert heard.recorder.capacity_gains == 1
@@ -67,7 +67,7 @@ def test_a_healed_card_gives_room(heard: ListenedLedger) -> None:
     assert heard.recorder.capacity_gains == 1
 
 
-def test_a_node_that_is_new_or_back_gives_room(heard: ListenedLedger) -> None:
+def test_a_new_or_returning_node_gains_capacity(heard: ListenedLedger) -> None:
     heard.ledger.update_node(node_facts("m", 15))
     heard.ledger.remove_node("n")
     assert heard.recorder.capacity_gains == 1
@@ -75,7 +75,7 @@ def test_a_node_that_is_new_or_back_gives_room(heard: ListenedLedger) -> None:
     assert heard.recorder.capacity_gains == 2
 
 
-def test_the_nodes_that_gained_room_are_told_the_latest_first(heard: ListenedLedger) -> None:
+def test_nodes_that_gained_capacity_are_listed_latest_first(heard: ListenedLedger) -> None:
     before = heard.ledger.capacity_generation
     for name in ("m", "o"):
         heard.ledger.update_node(node_facts(name, 15))
@@ -94,7 +94,7 @@ def test_an_unbound_pod_appears_once(heard: ListenedLedger) -> None:
     assert heard.recorder.added == ["a"]
 
 
-def test_another_policy_gives_room_everywhere(heard: ListenedLedger) -> None:
+def test_another_policy_counts_as_capacity_everywhere(heard: ListenedLedger) -> None:
     """Full nodes, too: who was refused is asked again, once."""
     heard.ledger.update_node(node_facts("m", 15))
     heard.assume()
@@ -107,7 +107,7 @@ def test_another_policy_gives_room_everywhere(heard: ListenedLedger) -> None:
     assert heard.ledger.list_nodes_gained_since(heard.ledger.capacity_generation) == []
 
 
-def test_room_after_another_policy_is_newer_than_it(heard: ListenedLedger) -> None:
+def test_capacity_gained_after_a_policy_change_is_newer(heard: ListenedLedger) -> None:
     heard.ledger.apply_policy_change()
     before = heard.ledger.capacity_generation
     heard.ledger.update_node(node_facts("m", 15))
@@ -124,14 +124,16 @@ RESOLVING = {
 
 
 @pytest.mark.parametrize("resolve", RESOLVING.values(), ids=RESOLVING)
-def test_a_pod_that_needs_no_place_any_more_is_told(heard: ListenedLedger, resolve: Callable[[Ledger], None]) -> None:
+def test_a_pod_that_no_longer_needs_a_place_is_reported(
+    heard: ListenedLedger, resolve: Callable[[Ledger], None]
+) -> None:
     heard.ledger.update_pod(ledger_pod("a"))
     assert heard.recorder.resolved == []
     resolve(heard.ledger)
     assert heard.recorder.resolved == ["a"]
 
 
-def test_every_listener_is_told(heard: ListenedLedger) -> None:
+def test_every_listener_is_notified(heard: ListenedLedger) -> None:
     second = LedgerRecorder()
     heard.ledger.add_listener(second)
     heard.ledger.update_node(node_facts("m", 15))

@@ -44,27 +44,27 @@ def test_the_order_of_names_is_no_matter() -> None:
 
 
 @pytest.mark.parametrize("names", [NAMES[:-1], [*NAMES[:-1], "other"], [*NAMES, "other"], []], ids=len)
-def test_other_names_are_another_question(names: list[str]) -> None:
+def test_a_filter_of_other_node_names_answers_for_those_names(names: list[str]) -> None:
     desk = full()
     desk.post_filter("p")
     assert set(desk.post_filter("p", names=names or ["other"])["FailedNodes"]) == set(names or ["other"])
 
 
-def test_room_that_is_taken_changes_no_no() -> None:
+def test_taken_room_keeps_a_cached_rejection() -> None:
     desk = full()
     first = desk.post_filter("p")
     desk.add_bound_pod("more", "n0", 2)
     assert desk.post_filter("p", names=NAMES[::-1]) == first
 
 
-def test_room_that_is_gained_ends_it() -> None:
+def test_gained_room_ends_a_cached_rejection() -> None:
     desk = full()
     assert desk.filter_names("p") == []
     desk.ledger.remove_pod("on-n3")
     assert desk.filter_names("p") == ["n3"]
 
 
-def test_another_size_is_another_answer() -> None:
+def test_each_request_size_has_its_own_answer() -> None:
     desk = full()
     assert desk.filter_names("p", 4) == []
     assert desk.filter_names("p", 3) == NAMES
@@ -103,7 +103,7 @@ CHANGED: dict[str, tuple[NodeFacts, Callable[[SchedulerHarness], object]]] = {
 
 
 @pytest.mark.parametrize(("before", "change"), CHANGED.values(), ids=CHANGED)
-def test_never_is_not_said_of_a_node_whose_reason_became_later(
+def test_a_node_is_no_longer_unresolvable_once_its_reason_is_resolvable(
     before: NodeFacts, change: Callable[[SchedulerHarness], object]
 ) -> None:
     """The scheduler leaves such a node out when it looks for pods to evict, though no room was gained there."""
@@ -118,7 +118,7 @@ def test_never_is_not_said_of_a_node_whose_reason_became_later(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_happens_the_answer_is_the_plain_one(seed: int) -> None:
+def test_after_any_changes_answers_equal_a_plain_evaluation(seed: int) -> None:
     """Compares with an evaluation of every node: the nodes that pass, and the kind of reason of all others."""
     rng = random.Random(seed)
     desk = SchedulerHarness({name: [rng.choice((4, 8, 15))] * rng.choice((1, 2)) for name in NAMES})

@@ -59,7 +59,7 @@ def test_the_oldest_refusal_is_forgotten_when_there_are_too_many(monkeypatch: py
     assert [uid for uid in "abc" if uid in book] == ["a", "c"]
 
 
-def test_a_node_that_was_of_no_use_is_offered_again_once_backing_off_is_over() -> None:
+def test_an_avoided_node_is_offered_again_after_the_back_off() -> None:
     """5 s after the first failure, 10 s after the second: what failed meanwhile is added, what failed before is not."""
     book = refused("a")
     refusal = book.get_rejection("a")
@@ -71,7 +71,7 @@ def test_a_node_that_was_of_no_use_is_offered_again_once_backing_off_is_over() -
     assert (refusal.backs_off_until, refusal.avoided_nodes) == (34.0, frozenset({"o"}))
 
 
-def test_being_refused_again_takes_no_failure_back() -> None:
+def test_another_rejection_clears_no_failure() -> None:
     book = refused("a")
     refusal = book.get_rejection("a")
     assert refusal is not None

@@ -82,7 +82,7 @@ def test_victims(holds: list[Hold], request_: CardRequest | int, going: set[str]
 @pytest.mark.parametrize(
     "node", [snapshot_node(unhealthy=(0,)), snapshot_node(cordoned=(0,)), snapshot_node(units=(7, 16))]
 )
-def test_no_card_that_would_not_do_empty(node: Node) -> None:
+def test_a_card_too_small_when_empty_yields_no_victims(node: Node) -> None:
     assert found(FULL, wants(8), node=node) == ["c"]
 
 
@@ -148,7 +148,7 @@ def staying(holds: Iterable[Hold], going: Collection[str]) -> list[Hold]:
         frozenset(),
     )
 )
-def test_the_first_of_all_sets_is_found(case: tuple[Node, list[Hold], CardRequest, frozenset[str]]) -> None:
+def test_the_best_victim_set_is_found(case: tuple[Node, list[Hold], CardRequest, frozenset[str]]) -> None:
     node, holds, request, going = case
     rest = staying(holds, going)
     shared = sum(hold.state == "bound" and sum(map(bool, hold.units.values())) > 1 for hold in rest)

@@ -69,7 +69,7 @@ def refusal(body: bytes) -> str:
         return str(error)
 
 
-def test_a_body_as_schedulers_spell_it() -> None:
+def test_a_body_spelled_as_by_schedulers_is_read() -> None:
     assert asked(json.dumps(BODY).encode()).card_request == WANTED
 
 
@@ -127,7 +127,7 @@ def test_no_names_are_an_empty_list_and_null_is_none() -> None:
 
 @pytest.mark.parametrize("nodes", [{"items": []}, {"metadata": {}, "items": [{"metadata": {"name": "n1"}}]}])
 @pytest.mark.parametrize("key", ["Nodes", "nodes"])
-def test_whole_nodes_say_what_to_set(key: str, nodes: object) -> None:
+def test_whole_nodes_are_refused_with_the_setting_to_change(key: str, nodes: object) -> None:
     body = {"Pod": BODY["Pod"], key: nodes, "NodeNames": None}
     with pytest.raises(MalformedCallError, match="set nodeCacheCapable: true"):
         read_args(json.dumps(body).encode(), MEMORY)
@@ -161,7 +161,7 @@ def test_quantities(quantity: str, units: int) -> None:
 
 
 @pytest.mark.parametrize("quantity", ['"0"', "0", "0.0", '"0Gi"', '"-0"'])
-def test_zero_is_not_our_business(quantity: str) -> None:
+def test_a_zero_quantity_is_no_request(quantity: str) -> None:
     assert read_args(body_with(quantity), MEMORY)[0].request is None
 
 
@@ -198,7 +198,7 @@ def test_impossible_quantities_never_fit_and_name_the_field(quantity: str) -> No
     ["1e999", "1" * 25, "1" * 5000, '"' + "1" * 5000 + '"', '"1e99"', "[" * 2000 + "]" * 2000],
     ids=lambda quantity: quantity[:30],
 )
-def test_monstrous_quantities_are_refused_in_one_way_or_the_other(quantity: str) -> None:
+def test_huge_quantities_are_refused_in_any_letter_case(quantity: str) -> None:
     for body in (body_with(quantity), body_with(quantity).replace(b'"Pod"', b'"POD"')):
         assert refusal(body)
 

@@ -204,6 +204,6 @@ CARDS: Mapping[str, Mutation] = {
         "vrampack/cards/holding.py",
         "return Hold(pod, state, _count_on_every_card(pod, shares, facts), _explain_unplaced(pod.record))",
         "return Hold(pod, state, {}, _explain_unplaced(pod.record))",
-        f"{LEDGER}::test_a_bound_pod_nobody_can_place_counts_on_every_card[without a record]",
+        f"{LEDGER}::test_a_bound_pod_on_unknown_cards_counts_on_every_card[without a record]",
     ),
 }

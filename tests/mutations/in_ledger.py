@@ -26,7 +26,7 @@ LEDGERS: Mapping[str, Mutation] = {
         "extender/state/ledger.py",
         "if self.get_reservation(uid, node_name) is not None:",
         "if self.get_reservation(uid, node_name) is None:",
-        f"{LEDGER}::test_forget_gives_it_back",
+        f"{LEDGER}::test_forget_frees_the_reservation",
     ),
     "a pod that is leaving has left": Mutation(
         "extender/state/ledger.py",
@@ -74,7 +74,7 @@ LEDGERS: Mapping[str, Mutation] = {
         "extender/state/ledger.py",
         "if self.get_reservation(uid, name) is not None:",
         "if True:",
-        f"{LEDGER}::test_what_a_bound_pod_holds_is_free_for_nobody",
+        f"{LEDGER}::test_units_of_a_bound_pod_are_free_for_no_other_pod",
     ),
     "the change log does not name the changed node": Mutation(
         "policies/engine/change_log.py",
@@ -86,19 +86,19 @@ LEDGERS: Mapping[str, Mutation] = {
         "extender/state/ledger.py",
         "if has_gained_capacity(before, node):",
         "if before is None:",
-        f"{ROOM}::test_a_pod_that_is_gone_gives_room",
+        f"{ROOM}::test_a_deleted_pod_gains_capacity",
     ),
     "after a change of policy no pod is asked again": Mutation(
         "extender/state/ledger_changes.py",
         "self._capacity_gained_at = dict.fromkeys(names, self.capacity_generation)",
         "pass",
-        f"{ROOM}::test_another_policy_gives_room_everywhere",
+        f"{ROOM}::test_another_policy_counts_as_capacity_everywhere",
     ),
     "a soft reservation outlives its pod": Mutation(
         "extender/components.py",
         "self._soft_reservations.release_pod(uid)",
         "pass",
-        "tests/extender/test_soft_reservations.py::test_a_promise_ends[it is deleted]",
+        "tests/extender/test_soft_reservations.py::test_a_soft_reservation_expires[it is deleted]",
     ),
     "a problem of the ledger is not reported": Mutation(
         "extender/components.py",
@@ -128,13 +128,13 @@ LEDGERS: Mapping[str, Mutation] = {
         "extender/state/sync.py",
         "if lag := self.lags[resource].describe_lag():",
         "if lag := '':",
-        f"{STALL}::test_after_a_stall_nothing_is_answered_before_what_was_missed_is_read",
+        f"{STALL}::test_after_a_stall_verbs_wait_until_missed_events_are_read",
     ),
     "one wait is enough after a stall": Mutation(
         "vrampack/kube/watch_lag.py",
         "self._unsettled_seconds = SETTLED_SECONDS",
         "self._unsettled_seconds = 0.0",
-        f"{STALL}::test_after_a_stall_nothing_is_answered_before_what_was_missed_is_read",
+        f"{STALL}::test_after_a_stall_verbs_wait_until_missed_events_are_read",
     ),
     "a watch that ended behind is forgotten": Mutation(
         "vrampack/kube/watch_lag.py",
