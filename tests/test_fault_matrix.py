@@ -26,7 +26,7 @@ TRIED = {
     ),
     "F5 bound elsewhere already": (
         "e2e/test_bind_rows.py::test_a_pod_that_is_bound_to_another_node_is_refused",
-        "e2e/test_bind_rows.py::test_a_pod_that_somebody_else_bound_is_a_conflict",
+        "e2e/test_bind_rows.py::test_a_pod_bound_by_another_scheduler_is_a_conflict",
     ),
     "F6 another pod of the same name": (
         "e2e/test_bind_rows.py::test_a_recreated_pod_is_not_bound_by_the_call_for_its_predecessor",
@@ -40,14 +40,14 @@ TRIED = {
         "e2e/test_watch_faults.py::test_a_stale_extender_refuses_rather_than_guess",
         "e2e/soak_silence.py::test_a_half_open_line_is_given_up_and_nothing_is_missed",
     ),
-    "F8 410 on watch and list": ("e2e/test_watch_faults.py::test_after_410_everything_is_listed_anew",),
+    "F8 410 on watch and list": ("e2e/test_watch_faults.py::test_after_410_everything_is_listed_again",),
     "F9 API server down": (
         "e2e/test_outages.py::test_an_api_server_that_is_away_costs_nothing_but_time",
         "e2e/test_outages.py::test_an_extender_that_starts_before_the_api_server_waits_for_it",
     ),
     "F10 429, 5xx and slow, on Bindings": (
         "e2e/test_bind_rows.py::test_a_throttled_binding_is_a_definite_no",
-        "e2e/test_bind_rows.py::test_a_pod_whose_binds_fail_has_one_place",
+        "e2e/test_bind_rows.py::test_a_pod_whose_binds_fail_has_one_reservation",
         "e2e/test_bind_rows.py::test_a_time_out_that_nothing_explains_is_unknown_until_the_watch_speaks",
         "e2e/test_late_answers.py::test_whatever_happens_to_bindings_every_pod_is_bound_once",
     ),
@@ -61,17 +61,17 @@ TRIED = {
         "kube/test_reflector_relist.py::test_a_server_that_asks_for_patience_is_asked_for_no_list",
     ),
     "F11 etcd hangs, etcd dies": (
-        "e2e/test_outages.py::test_a_store_that_hangs_keeps_places_until_it_has_spoken",
+        "e2e/test_outages.py::test_a_hanging_etcd_keeps_reservations_until_it_answers",
         "e2e/test_outages.py::test_a_store_that_dies_and_comes_back_is_followed_again",
     ),
     "F12 restored from a backup": (
-        "e2e/soak_silence.py::test_a_cluster_restored_from_a_backup_is_listed_anew",
+        "e2e/soak_silence.py::test_a_cluster_restored_from_a_backup_is_listed_again",
         "kube/test_reflector.py::test_an_api_server_restored_from_a_backup_is_listed_anew",
     ),
     "F13 wrong clock": ("e2e/test_wrong_clock.py::test_a_wrong_clock_changes_no_placement",),
     "F14 two extenders called": (
         "e2e/test_two_extenders.py::test_a_card_that_both_sold_is_flagged_and_gets_no_further_pod",
-        "e2e/test_two_extenders.py::test_of_sixty_four_binds_at_once_each_is_answered_truly",
+        "e2e/test_two_extenders.py::test_sixty_four_simultaneous_binds_are_answered_correctly",
     ),
     "F15 a paused leader goes on": ("e2e/test_leader_change.py::paused_while_binding",),
     "F15 a process that stood still is behind": (
@@ -118,10 +118,10 @@ TRIED = {
     ),
     "F24 forged records, pods past the extender": (
         "e2e/test_admission_records.py::test_no_record_is_forged_on_any_of_the_four_ways",
-        "e2e/test_bind_rows.py::test_a_pod_that_somebody_else_bound_is_a_conflict",
+        "e2e/test_bind_rows.py::test_a_pod_bound_by_another_scheduler_is_a_conflict",
     ),
     "F25 no way between scheduler and extender": (
-        "e2e/test_late_answers.py::test_the_scheduler_gets_on_without_the_extender_but_for_its_pods",
+        "e2e/test_late_answers.py::test_without_the_extender_the_scheduler_binds_all_other_pods",
     ),
     "F28 a gang filtered before its first bind": (
         "e2e/test_soft_reservations.py::test_a_gang_gets_as_many_cards_as_members",

@@ -113,7 +113,7 @@ def test_an_administrator_is_refused_as_well(bench: AdmissionBench) -> None:
     assert status == HTTPStatus.FORBIDDEN, answer
 
 
-def test_the_refusal_names_the_annotation_and_the_cure(bench: AdmissionBench) -> None:
+def test_the_refusal_names_the_annotation_and_the_fix(bench: AdmissionBench) -> None:
     status, answer = bench.post_pod(admission_pod(annotations={ALLOCATION: "{}"}))
     assert status == HTTPStatus.FORBIDDEN
     assert f"metadata.annotations: '{ALLOCATION}'" in answer["message"]

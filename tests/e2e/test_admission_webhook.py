@@ -137,7 +137,7 @@ def test_a_renewed_certificate_is_shown_without_a_restart_and_is_trusted_as_befo
     assert (webhook.process.pid, webhook.process.is_running) == (pid, True)
 
 
-def test_an_ended_certificate_is_refused_and_said(bench: AdmissionBench, webhook: WebhookInstallForm) -> None:
+def test_an_expired_certificate_is_refused_and_reported(bench: AdmissionBench, webhook: WebhookInstallForm) -> None:
     """The API server tells the pod's creator, the webhook its log and metrics. The next good certificate ends it."""
     good = webhook.secret()
     now = datetime.now(UTC)
@@ -181,7 +181,7 @@ def test_the_api_server_takes_the_whole_shape_without_a_warning(webhook: Webhook
     assert [line for line in warnings if shape == "second-scheduler" or "hostNetwork=true" not in line] == []
 
 
-def test_the_account_may_do_what_it_does_and_no_more(webhook: WebhookInstallForm) -> None:
+def test_the_certificate_account_has_only_the_rights_it_needs(webhook: WebhookInstallForm) -> None:
     """Asked of the API server itself."""
     user = webhook.cluster.kubeconfig(NAMESPACE, "vrampack-certificates")
 

@@ -162,7 +162,7 @@ def test_a_recreated_pod_is_not_bound_by_the_call_for_its_predecessor(
 
 
 @pytest.mark.parametrize("seen", [True, False], ids=["seen", "unseen"])
-def test_a_pod_that_we_bound_to_this_node_is_a_success_again(
+def test_repeating_our_own_bind_to_this_node_succeeds(
     cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread, *, seen: bool
 ) -> None:
     pod = made(cluster, ours)
@@ -205,7 +205,7 @@ def test_a_pod_that_is_bound_to_another_node_is_refused(
 
 
 @pytest.mark.parametrize("seen", [True, False], ids=["seen", "unseen"])
-def test_a_pod_that_somebody_else_bound_is_a_conflict(
+def test_a_pod_bound_by_another_scheduler_is_a_conflict(
     cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread, *, seen: bool
 ) -> None:
     """Bound without a record it counts on every card of its node, and no bind of ours pretends otherwise."""
@@ -300,7 +300,7 @@ def test_a_time_out_that_nothing_explains_is_unknown_until_the_watch_speaks(
     cluster.wait_until(lambda: read_ledger_states(ours) == {"a on gpu-0/0": "bound, 4"}, what="the watch settles it")
 
 
-def test_a_pod_whose_binds_fail_has_one_place(
+def test_a_pod_whose_binds_fail_has_one_reservation(
     cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     """The first Binding is fenced before the second is sent."""
@@ -403,7 +403,7 @@ def test_a_pod_the_ledger_does_not_know_is_asked_for_once(
     api_proxy.thaw_watches()
 
 
-def test_a_pod_that_asks_for_nothing_is_bound_plainly(cluster: ControlPlane, ours: ExtenderProgram) -> None:
+def test_a_pod_without_gpu_memory_is_bound_without_a_record(cluster: ControlPlane, ours: ExtenderProgram) -> None:
     pod = cluster.request_ok("POST", PODS, pod_manifest("a", 0))
 
     assert post_bind(ours, pod, "gpu-0") == ""

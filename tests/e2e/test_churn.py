@@ -66,7 +66,7 @@ class Churn:
 
 
 @pytest.mark.timeout(180 + SECONDS * 2)
-def test_no_card_is_ever_over_and_who_waits_has_no_place(
+def test_no_card_is_oversold_and_waiting_pods_fit_nowhere(
     cluster: ControlPlane, extender: Callable[..., ExtenderProgram], scheduler: Callable[..., ManagedProcess]
 ) -> None:
     seed = int(os.environ.get("VRAMPACK_SEED", secrets.randbits(32)))

@@ -172,7 +172,7 @@ def test_a_killed_extender_comes_back_with_the_same_ledger(cluster: ControlPlane
     assert read_ledger_states(second) == expected
 
 
-def test_every_bind_is_told_on_the_pod(cluster: ControlPlane, extender: Start, scheduler: Start) -> None:
+def test_every_bind_is_an_event_of_the_pod(cluster: ControlPlane, extender: Start, scheduler: Start) -> None:
     cluster.add_node("gpu-0", cards=cards_annotation(published_card(0)))
     extender()
     scheduler()

@@ -62,7 +62,7 @@ class Count:
 
 @pytest.mark.timeout(120 + 30 * ROUNDS)
 @pytest.mark.parametrize("decide", ["prioritize", "filter"])
-def test_in_a_full_cluster_promises_spare_refused_binds(
+def test_soft_reservations_avoid_refused_binds_in_a_full_cluster(
     cluster: ControlPlane, extender: Start, scheduler: Start, decide: str
 ) -> None:
     port = choose_free_ports(1)[0]
@@ -102,7 +102,7 @@ def test_a_gang_gets_as_many_cards_as_members(
     assert read_metric(ours, BOUND) - before == GANG_ROUNDS * GANG
 
 
-def test_without_promises_members_of_a_gang_are_sent_to_the_same_cards(
+def test_without_soft_reservations_gang_members_are_sent_to_the_same_cards(
     cluster: ControlPlane, extender: Start, scheduler: Start
 ) -> None:
     """What the test before this one would see if promises did nothing."""

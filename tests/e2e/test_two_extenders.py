@@ -91,7 +91,7 @@ def test_a_card_that_both_sold_is_flagged_and_gets_no_further_pod(
         wait_until_recounted(cluster, each)
 
 
-def test_of_sixty_four_binds_at_once_each_is_answered_truly(
+def test_sixty_four_simultaneous_binds_are_answered_correctly(
     cluster: ControlPlane, both: Both, excused: list[str]
 ) -> None:
     """4 cards of 15 hold 12 pods of 4; what goes beyond is a card that both sold."""
