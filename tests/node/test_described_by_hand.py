@@ -27,7 +27,7 @@ def described(installed: LiveNode) -> Iterator[LiveNode]:
     installed.kubectl("annotate", "node", NODE_NAME, "vrampack.dev/cards-")
 
 
-def test_a_container_is_told_its_card_by_the_annotations_of_its_pod(described: LiveNode) -> None:
+def test_a_container_gets_its_card_from_the_annotations_of_its_pod(described: LiveNode) -> None:
     described.apply(a_pod("by-hand", main=4, beside=0))
     pod = described.wait(lambda: _ready(described), what=lambda: described.describe(""))
     assert pod["spec"]["schedulerName"] == "vrampack"

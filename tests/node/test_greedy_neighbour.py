@@ -83,7 +83,7 @@ def test_each_container_sees_its_limit_and_the_node_the_sum(
 
 
 @pytest.mark.containerd(DEBIAN_1_6, BUILT_2)
-def test_who_takes_too_much_fails_alone(apps: LiveNode, driver: FakeDriver) -> None:
+def test_a_container_over_its_limit_fails_alone(apps: LiveNode, driver: FakeDriver) -> None:
     """6 GiB in a container of 4 units: error 2, CrashLoopBackOff, and no other pod notices."""
     before = [list_container_starts(apps, f"{APP}-{number}") for number in (0, 1)]
     apps.apply(an_app(GREEDY, str(6 * 1024)))

@@ -56,7 +56,7 @@ def why_not(node: LiveNode, name: str) -> str:
     return " ".join(str(each.get("message", "")) for state in states for each in state.values())
 
 
-def test_a_container_with_gpu_memory_is_asked_about_and_another_is_not(hooked: LiveNode) -> None:
+def test_the_hook_asks_only_about_containers_with_gpu_memory(hooked: LiveNode) -> None:
     hooked.apply(a_pod("asks", main=4), a_pod("plain", main=0))
     starts(hooked, "asks")
     starts(hooked, "plain")
