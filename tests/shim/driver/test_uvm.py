@@ -73,7 +73,7 @@ def test_what_uvm_maps_outlives_its_handle(driver: FakeDriver, uvm: int) -> None
     assert driver.state().cards[0].used == 0
 
 
-def test_closing_uvm_lets_go(driver: FakeDriver) -> None:
+def test_closing_uvm_releases_its_mappings(driver: FakeDriver) -> None:
     with DriverCaller(driver.control) as caller:
         file = os.open(driver.uvm, os.O_RDWR)
         start = nv.UvmInitialize()

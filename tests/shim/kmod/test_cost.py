@@ -22,7 +22,7 @@ MOST = 8.0
 """Times as long as alone: far above what is seen, far below what a wait or a walk through a list would cost."""
 
 
-def test_what_a_limit_costs(world: KmodWorld, kernel: Kernel) -> None:
+def test_the_cost_of_a_limit_is_small(world: KmodWorld, kernel: Kernel) -> None:
     free = world.unlimited("free")
     taken: dict[str, list[list[float]]] = {name: [] for name in PLACES}
     for _ in range(ROUNDS):
