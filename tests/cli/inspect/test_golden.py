@@ -38,13 +38,13 @@ def test_the_json_is_as_its_file_says(path: Path) -> None:
     assert format_json(inspect_cluster(CLUSTERS[path.stem].lists())) == path.read_text()
 
 
-def test_no_file_is_left_without_its_cluster() -> None:
+def test_every_golden_file_has_its_cluster() -> None:
     wanted = {f"{name}.{table}.txt" for name in CLUSTERS for table in TABLES}
     assert {path.name for path in GOLDEN.glob("*.txt")} == wanted
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
-def test_yaml_says_what_json_says(name: str) -> None:
+def test_yaml_and_json_have_the_same_content(name: str) -> None:
     cluster = inspect_cluster(CLUSTERS[name].lists())
     assert (
         yaml.safe_load(format_yaml(cluster)) == json.loads(format_json(cluster)) == build_inspection_document(cluster)
@@ -68,7 +68,7 @@ def test_yaml_carries_any_text(text: str) -> None:
 
 @pytest.mark.parametrize("page_size", [1, 2])
 @pytest.mark.parametrize("name", CLUSTERS)
-def test_neither_the_order_nor_the_pages_of_the_lists_are_seen(name: str, page_size: int) -> None:
+def test_list_order_and_paging_do_not_change_the_output(name: str, page_size: int) -> None:
     lists = CLUSTERS[name].lists(page_size)
     lists.nodes, lists.pods = lists.nodes[::-1], lists.pods[::-1]
     assert inspect_cluster(lists) == inspect_cluster(CLUSTERS[name].lists())

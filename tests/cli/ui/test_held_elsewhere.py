@@ -35,7 +35,7 @@ def test_held_elsewhere(
     assert [found.get_card_range(index) for index in (0, 1)] == [UnitRange(*each) for each in on_cards]
 
 
-def test_somebody_who_may_list_all_pods_sees_nothing_held_elsewhere() -> None:
+def test_a_user_who_may_list_all_pods_sees_nothing_held_elsewhere() -> None:
     found = compute_held_elsewhere(snapshot_node(used=(6, 4)), is_complete=True, held_units=30)
     assert (found.on_node, found.get_card_range(0)) == (UnitRange(), UnitRange())
 
