@@ -54,11 +54,11 @@ TRIED = {
     "F10 429, 5xx and slow, on lists": (
         "e2e/test_watch_faults.py::refused_lists",
         "e2e/test_watch_faults.py::slow_lists",
-        "kube/test_reflector.py::test_what_fails_again_and_again_is_tried_ever_more_rarely",
+        "kube/test_reflector.py::test_repeated_failures_are_retried_with_growing_pauses",
     ),
     "F10 429, 5xx and errors, on watches": (
         "kube/test_reflector_relist.py::test_a_watch_that_ends_with_an_error_is_a_new_list",
-        "kube/test_reflector_relist.py::test_a_server_that_asks_for_patience_is_asked_for_no_list",
+        "kube/test_reflector_relist.py::test_a_server_that_asks_to_retry_later_is_not_listed_again",
     ),
     "F11 etcd hangs, etcd dies": (
         "e2e/test_outages.py::test_a_hanging_etcd_keeps_reservations_until_it_answers",
@@ -66,7 +66,7 @@ TRIED = {
     ),
     "F12 restored from a backup": (
         "e2e/soak_silence.py::test_a_cluster_restored_from_a_backup_is_listed_again",
-        "kube/test_reflector.py::test_an_api_server_restored_from_a_backup_is_listed_anew",
+        "kube/test_reflector.py::test_an_api_server_restored_from_a_backup_is_listed_again",
     ),
     "F13 wrong clock": ("e2e/test_wrong_clock.py::test_a_wrong_clock_changes_no_placement",),
     "F14 two extenders called": (

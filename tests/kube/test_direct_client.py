@@ -204,7 +204,7 @@ NOT_KEPT = {
 
 @KINDS
 @pytest.mark.parametrize("reply", NOT_KEPT.values(), ids=NOT_KEPT)
-async def test_a_connection_is_not_kept_where(kind: type[Api], reply: ByteReply) -> None:
+async def test_a_connection_is_closed_after_these_answers(kind: type[Api], reply: ByteReply) -> None:
     async with ByteServer([reply]) as server, open_api(server.url, kind=kind) as api:
         assert await bind(api) == WRITTEN
         await server.all_closed()

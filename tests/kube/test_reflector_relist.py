@@ -59,7 +59,7 @@ THROTTLED: dict[str, tuple[int, bytes | None]] = {"429": (429, None), "an event 
 
 
 @pytest.mark.parametrize(("status", "body"), THROTTLED.values(), ids=THROTTLED)
-async def test_a_server_that_asks_for_patience_is_asked_for_no_list(
+async def test_a_server_that_asks_to_retry_later_is_not_listed_again(
     setting: ReflectorHarness, status: int, body: bytes | None
 ) -> None:
     setting.create("a")
@@ -72,7 +72,7 @@ async def test_a_server_that_asks_for_patience_is_asked_for_no_list(
     assert setting.sink.lists == ["start"]
 
 
-async def test_watches_that_end_without_a_word_are_a_new_list_after_a_few(setting: ReflectorHarness) -> None:
+async def test_several_watches_without_an_event_cause_a_new_list(setting: ReflectorHarness) -> None:
     """One may be a server that stops; several are one that has nothing to say from this version."""
     setting.create("a")
     setting.proxy.when("GET", WATCH).answer(200, b"", times=3)
@@ -98,7 +98,7 @@ async def test_pages_and_an_open_watch_are_no_words(setting: ReflectorHarness) -
     assert setting.sink.words == 2
 
 
-async def test_a_list_that_is_asked_for_comes_with_the_end_of_the_watch(setting: ReflectorHarness) -> None:
+async def test_a_requested_list_runs_after_the_watch_ends(setting: ReflectorHarness) -> None:
     setting.create("a")
     async with run_reflector(setting.api, setting.sink) as reflector:
         await setting.watching("a")

@@ -343,6 +343,6 @@ AGENT: Mapping[str, Mutation] = {
         "vrampack/kube/node_api.py",
         "return self._may_change",
         "return False",
-        "tests/kube/test_node_api.py::test_where_the_node_may_not_read_the_account_does_in_the_same_call",
+        "tests/kube/test_node_api.py::test_the_account_reads_in_the_same_call_when_the_node_may_not",
     ),
 }

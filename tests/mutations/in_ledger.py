@@ -170,13 +170,13 @@ LEDGERS: Mapping[str, Mutation] = {
         "vrampack/kube/reflector.py",
         "raise _build_event_error(self._resource, status)",
         "self._sink.on_contact(); raise _build_event_error(self._resource, status)",
-        f"{RELIST}::test_a_server_that_asks_for_patience_is_asked_for_no_list[an event of 429]",
+        f"{RELIST}::test_a_server_that_asks_to_retry_later_is_not_listed_again[an event of 429]",
     ),
     "a throttled watch is a new list": Mutation(
         "vrampack/kube/reflector.py",
         "if isinstance(error, UnreachableError) or _is_throttled(error):",
         "if isinstance(error, UnreachableError):",
-        f"{RELIST}::test_a_server_that_asks_for_patience_is_asked_for_no_list[429]",
+        f"{RELIST}::test_a_server_that_asks_to_retry_later_is_not_listed_again[429]",
     ),
     "an event in between ends the back-off": Mutation(
         "vrampack/kube/retry_backoff.py",
@@ -212,7 +212,7 @@ LEDGERS: Mapping[str, Mutation] = {
         "vrampack/kube/answer_errors.py",
         "if is_too_large or HTTPStatus.BAD_REQUEST <= code < HTTPStatus.INTERNAL_SERVER_ERROR:",
         "if 400 <= code:",
-        f"{CLIENT}::test_5xx_and_what_is_no_answer_leaves_it_open[Api-500]",
+        f"{CLIENT}::test_5xx_and_malformed_answers_have_an_unknown_outcome[Api-500]",
     ),
     "no status is an error": Mutation(
         "vrampack/kube/client.py",
@@ -236,7 +236,7 @@ LEDGERS: Mapping[str, Mutation] = {
         "vrampack/kube/http_connection.py",
         "if self._reply is None or self._reply.is_complete:",
         "if False:",
-        f"{DIRECT}::test_a_connection_is_not_kept_where[the server says more-Api]",
+        f"{DIRECT}::test_a_connection_is_closed_after_these_answers[the server says more-Api]",
     ),
     "a connection is kept although an answer may still arrive": Mutation(
         "vrampack/kube/http_connection.py",
