@@ -155,7 +155,7 @@ def test_quantities(text: str, want: int) -> None:
 
 
 @pytest.mark.parametrize(("text", "why"), NO_QUANTITIES.items(), ids=[ascii(text) for text in NO_QUANTITIES])
-def test_what_is_no_whole_number_of_units_says_why(text: str, why: str) -> None:
+def test_a_fraction_of_a_unit_is_refused_with_a_reason(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why) as caught:
         parse_units(text)
     assert repr(text) in str(caught.value)
@@ -194,7 +194,7 @@ def test_an_integer_is_itself(number: int) -> None:
 
 @PATIENT
 @given(st.text(max_size=30))
-def test_any_other_text_is_refused_and_never_worse(text: str) -> None:
+def test_any_text_is_parsed_or_a_value_error(text: str) -> None:
     try:
         units = parse_units(text)
     except ValueError:

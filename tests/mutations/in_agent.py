@@ -211,13 +211,13 @@ AGENT: Mapping[str, Mutation] = {
         "vrampack/cards/grants.py",
         '_expect(annotations, visible, ",".join(grant.units), strip=f"{well_known.CDI_KIND}=")',
         "pass",
-        f"{GRANTS}::test_what_is_damaged_or_differs_is_named[all visible]",
+        f"{GRANTS}::test_a_damaged_or_inconsistent_grant_is_an_error_that_names_it[all visible]",
     ),
     "the limit in the environment may be another": Mutation(
         "vrampack/cards/grants.py",
         "if grant.limits_mib:",
         "if False:",
-        f"{GRANTS}::test_what_is_damaged_or_differs_is_named[another limit]",
+        f"{GRANTS}::test_a_damaged_or_inconsistent_grant_is_an_error_that_names_it[another limit]",
     ),
     "a pod that is gone holds units when the answer about it was late": Mutation(
         "vrampack/agent/cluster/pod_cache.py",

@@ -27,7 +27,7 @@ VERBS: Mapping[str, Mutation] = {
         "policies/binpack.py",
         "return ScoredCards(-sum(card.free_units for card in tightest), settle_equal_cards(fitting, tightest))",
         "return ScoredCards(sum(card.free_units for card in tightest), settle_equal_cards(fitting, tightest))",
-        f"{POLICIES}::test_order_of_nodes[binpack: least left on the card]",
+        f"{POLICIES}::test_nodes_are_ranked[binpack: least left on the card]",
     ),
     "spread looks at units, not at shares": Mutation(
         "policies/spread.py",
@@ -51,7 +51,7 @@ VERBS: Mapping[str, Mutation] = {
         "policies/tuning.py",
         "wished = None if wish is None else self._allowed_policies.get(wish)",
         "wished = None if wish is None else TunedPolicy(wish)",
-        f"{ENGINE}::test_a_pods_policy_is_a_wish_within_what_is_allowed[nothing is allowed]",
+        f"{ENGINE}::test_a_pods_policy_is_used_if_allowed[nothing is allowed]",
     ),
     "what fits is answered in the order of names": Mutation(
         "policies/engine/verdict_table.py",
@@ -93,7 +93,7 @@ VERBS: Mapping[str, Mutation] = {
         "policies/engine/engine.py",
         "return table.with_verdicts({name: self._find_pod_verdict(name, pod_request, uid) for name in special})",
         "return table",
-        f"{ENGINE}::test_what_one_pod_finds_is_no_answer_to_another",
+        f"{ENGINE}::test_an_answer_with_a_reservation_is_not_shared",
     ),
     "full and never are told the wrong way round": Mutation(
         "extender/scheduling/verbs.py",
@@ -171,7 +171,7 @@ VERBS: Mapping[str, Mutation] = {
         "policies/engine/hardware_index.py",
         "uuids = _select_known(uuids, self._names_by_uuid)",
         "pass",
-        f"{ENGINE}::test_requests_that_no_node_can_tell_apart_are_one[cards that are nowhere]",
+        f"{ENGINE}::test_indistinguishable_requests_share_an_answer[cards that are nowhere]",
     ),
     "a no is for any nodes": Mutation(
         "extender/scheduling/rejection_cache.py",
