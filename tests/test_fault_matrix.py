@@ -199,7 +199,7 @@ def test_every_row_of_the_matrix_is_here() -> None:
     assert rows() == set(range(1, 31))
 
 
-def test_what_tries_a_fault_exists() -> None:
+def test_every_named_test_of_a_fault_exists() -> None:
     wanted = sorted({where for places in (*TRIED.values(), *DEVICE_PLUGIN.values()) for where in places})
     functions = {file: _function_names(file) for file in {where.partition("::")[0] for where in wanted}}
     assert [where for where in wanted if where.partition("::")[2] not in functions[where.partition("::")[0]]] == []

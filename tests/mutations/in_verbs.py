@@ -45,7 +45,7 @@ VERBS: Mapping[str, Mutation] = {
         "policies/engine/verdict_table.py",
         "best += ((score, name) for name in nsmallest(count - len(best), buckets[score].keys() & candidates))",
         "best += ((score, name) for name in sorted(buckets[score].keys() & candidates)[: -count - 1 : -1])",
-        f"{RECORDED}::test_prioritize_is_answered_as_the_oracle_says",
+        f"{RECORDED}::test_prioritize_agrees_with_the_oracle",
     ),
     "a pod has any policy it wishes": Mutation(
         "policies/tuning.py",
@@ -99,19 +99,19 @@ VERBS: Mapping[str, Mutation] = {
         "extender/scheduling/verbs.py",
         "node_names=outcome.passed, failed=outcome.unschedulable, unresolvable=outcome.unresolvable",
         "node_names=outcome.passed, failed=outcome.unresolvable, unresolvable=outcome.unschedulable",
-        f"{RECORDED}::test_filter_is_answered_as_the_oracle_says",
+        f"{RECORDED}::test_filter_agrees_with_the_oracle",
     ),
     "the second best node scores nearly as much as the best": Mutation(
         "extender/scheduling/verbs.py",
         "SCORES = (MAX_SCORE, 5, 4, 3, 2, 1)",
         "SCORES = (MAX_SCORE, 9, 8, 7, 6, 5)",
-        f"{RECORDED}::test_prioritize_is_answered_as_the_oracle_says",
+        f"{RECORDED}::test_prioritize_agrees_with_the_oracle",
     ),
     "the best node scores least": Mutation(
         "extender/scheduling/verbs.py",
         "body = encode_json([HostPriority(*each) for each in zip(best, SCORES, strict=False)])",
         "body = encode_json([HostPriority(*each) for each in zip(reversed(best), SCORES, strict=False)])",
-        f"{RECORDED}::test_prioritize_is_answered_as_the_oracle_says",
+        f"{RECORDED}::test_prioritize_agrees_with_the_oracle",
     ),
     "a running pod that is resized is told to go": Mutation(
         "extender/scheduling/verbs.py",
