@@ -141,9 +141,12 @@ async def test_a_container_that_the_hook_never_asked_for_is_named(
         await world.wait_until(lambda: all(each.container_ids for each in watched.list_pods()))
         world.agent._unguarded_starts.check_containers(watched.list_pods(), world.agent._workload.get_limits_mib)
         assert world.read_metric(UNGUARDED) == 1
-        await world.wait_until(lambda: bool(told(world)))
-        assert [name for name, _ in told(world)] == ["past"]
-        assert "container main runs without its limit: the default runtime handler did not" in told(world)[0][1]
+        await world.wait_until(lambda: bool(list_unguarded_starts(world)))
+        assert [name for name, _ in list_unguarded_starts(world)] == ["past"]
+        assert (
+            "container main runs without its limit: the default runtime handler did not"
+            in list_unguarded_starts(world)[0][1]
+        )
         (shown,) = world.agent._build_limits_status().unguarded
         assert (shown.namespace, shown.pod, shown.uid, shown.container) == ("default", "past", uids[1], "main")
 
@@ -166,8 +169,8 @@ async def test_containers_from_before_this_agent_are_not_reported_as_bypassing_t
             await start_container(world, pod)
             pod.states["main"].started_at = started
             report_status(world, pod)
-        await world.wait_until(lambda: bool(told(world)))
-        assert [name for name, _ in told(world)] == ["after"]
+        await world.wait_until(lambda: bool(list_unguarded_starts(world)))
+        assert [name for name, _ in list_unguarded_starts(world)] == ["after"]
 
 
 async def test_unchecked_hook_answers_are_bounded() -> None:
@@ -179,7 +182,7 @@ async def test_unchecked_hook_answers_are_bounded() -> None:
         assert len(starts._allowed_ids) == unguarded_starts.MAX_ANSWERS
 
 
-def told(world: AgentHarness) -> list[tuple[str, str]]:
+def list_unguarded_starts(world: AgentHarness) -> list[tuple[str, str]]:
     """The pod and the text of each event about such a start."""
     return [
         (event["involvedObject"]["name"], event["message"])

@@ -95,7 +95,7 @@ def wrapped(address: Address, trusted: ServingCertificate) -> ssl.SSLSocket:
     return context.wrap_socket(open_connection(address), server_hostname=NAME)
 
 
-def shown(address: Address, trusted: ServingCertificate) -> str:
+def read_served_certificate(address: Address, trusted: ServingCertificate) -> str:
     with closing(wrapped(address, trusted)) as client:
         return ssl.DER_cert_to_PEM_cert(client.getpeercert(binary_form=True) or b"")
 
@@ -113,14 +113,14 @@ async def test_a_new_pair_is_shown_to_new_connections_and_open_ones_go_on(
     now: datetime,
 ) -> None:
     first, second = pairs
-    assert shown(address, first) == first.certificate.decode()
+    assert read_served_certificate(address, first) == first.certificate.decode()
     assert sample(metrics, "expiry_seconds") == (now + LIFE).timestamp()
     with wrapped(address, first) as standing:
         standing.sendall(CALL)
         assert read_reply(standing)[0] == 400
         files.write(second)
         await certificates.reload_if_changed()
-        assert shown(address, first) == second.certificate.decode()
+        assert read_served_certificate(address, first) == second.certificate.decode()
         assert sample(metrics, "expiry_seconds") == (now + 4 * LIFE).timestamp()
         standing.sendall(CALL)
         assert read_reply(standing)[0] == 400
@@ -137,14 +137,14 @@ async def test_a_certificate_and_key_replaced_in_two_steps_are_never_mixed(
     first, second = pairs
     files.put("tls.crt", second.certificate)
     await certificates.reload_if_changed()
-    assert shown(address, first) == first.certificate.decode()
+    assert read_served_certificate(address, first) == first.certificate.decode()
     assert sample(metrics, "reload_failures_total") == 1
     assert "certificate not reloaded listener=admission" in caplog.text
     await certificates.reload_if_changed()
     assert sample(metrics, "reload_failures_total") == 1
     files.put("tls.key", second.key)
     await certificates.reload_if_changed()
-    assert shown(address, first) == second.certificate.decode()
+    assert read_served_certificate(address, first) == second.certificate.decode()
 
 
 @pytest.mark.parametrize("content", [b"", b"not PEM"])
@@ -158,7 +158,7 @@ async def test_an_invalid_certificate_keeps_the_old_one(
 ) -> None:
     files.put("tls.crt", content)
     await certificates.reload_if_changed()
-    assert shown(address, first) == first.certificate.decode()
+    assert read_served_certificate(address, first) == first.certificate.decode()
     assert sample(metrics, "reload_failures_total") == 1
 
 

@@ -42,10 +42,10 @@ def test_a_dry_run_places_pods_as_a_plain_evaluation_does(data: st.DataObject) -
     grown = [(len(cluster) - position, node) for position, node in enumerate(cluster)]
     shapes = data.draw(st.lists(ASKED, min_size=1, max_size=3))
     asked = data.draw(st.lists(st.sampled_from(shapes), max_size=10))
-    assert asyncio.run(laid_by_plan(grown, asked)) == laid_plainly(grown, asked)
+    assert asyncio.run(place_by_dry_run(grown, asked)) == place_one_by_one(grown, asked)
 
 
-async def laid_by_plan(
+async def place_by_dry_run(
     grown: list[tuple[int, Node]], asked: list[tuple[CardRequest, int, set[str]]]
 ) -> list[Placement | None]:
     plan = DryRun(grown, (), NOTHING_KNOWN)
@@ -55,14 +55,14 @@ async def laid_by_plan(
     ]
 
 
-def laid_plainly(
+def place_one_by_one(
     grown: list[tuple[int, Node]], asked: list[tuple[CardRequest, int, set[str]]]
 ) -> list[Placement | None]:
     layout = TrialCluster(node for _, node in grown)
-    return [_lay(layout, grown, request, since, vain) for request, since, vain in asked]
+    return [_place_pod(layout, grown, request, since, vain) for request, since, vain in asked]
 
 
-def _lay(
+def _place_pod(
     layout: TrialCluster, grown: list[tuple[int, Node]], request: CardRequest, since: int, vain: Collection[str]
 ) -> Placement | None:
     names = [node.name for gained_at, node in grown if gained_at > since and node.name not in vain]
@@ -86,7 +86,7 @@ def test_a_pod_is_hopeless_only_if_it_does_not_fit_alone(
         plan = DryRun(named, (), NOTHING_KNOWN)
         for request, since, _ in asked:
             await plan.place_pod(PodRequest(request, ()), BINPACK, since=since)
-            alone = _lay(TrialCluster(node for _, node in named), named, request, since, ())
+            alone = _place_pod(TrialCluster(node for _, node in named), named, request, since, ())
             assert await plan.is_unplaceable(PodRequest(request, ()), BINPACK, since=since) == (alone is None)
 
     asyncio.run(check())

@@ -18,7 +18,7 @@ from vrampack.cards.pod import Pod
 from vrampack.cards.request import CardRequest
 
 
-async def a_desk(*nodes: str, priority: int = 10) -> SchedulerHarness:
+async def start_preemption(*nodes: str, priority: int = 10) -> SchedulerHarness:
     """One card on each node, full of a victim, and `urgent`, for which preempt has named all of them."""
     desk = SchedulerHarness({name: [15] for name in nodes})
     for name in nodes:
@@ -30,7 +30,7 @@ async def a_desk(*nodes: str, priority: int = 10) -> SchedulerHarness:
 
 
 async def test_the_card_is_kept_before_the_nomination_is_seen() -> None:
-    desk = await a_desk("a")
+    desk = await start_preemption("a")
     desk.ledger.remove_pod("on-a")
     for name, priority, passed in (("lower", 9, []), ("equal", 10, []), ("higher", 11, ["a"])):
         desk.add_pending_pod(name, priority=priority)
@@ -74,7 +74,7 @@ async def test_a_card_with_some_room_is_not_filled_up_before_its_victims_go() ->
 
 async def test_no_pod_is_evicted_for_a_card_that_is_kept_for_another() -> None:
     """Else the victims of one card were to make room for two, and the first to ask again had it."""
-    desk = await a_desk("a")
+    desk = await start_preemption("a")
     for name, priority, answer in (("lower", 9, {}), ("equal", 10, {}), ("higher", 11, {"a": ["on-a"]})):
         desk.add_pending_pod(name, priority=priority)
         assert await desk.preempt(name, 4, {"a": ["on-a"]}) == answer
@@ -156,7 +156,7 @@ async def test_among_equal_pods_the_preemptor_is_woken_first() -> None:
 
 
 async def test_a_nomination_to_one_of_the_nodes_frees_the_others() -> None:
-    desk = await a_desk("a", "b")
+    desk = await start_preemption("a", "b")
     for name in ("a", "b"):
         desk.ledger.remove_pod(f"on-{name}")
     assert desk.filter_names("small") == []
@@ -196,7 +196,7 @@ ENDS: dict[str, Callable[[SchedulerHarness], object]] = {
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 async def test_the_end_of_a_preemption_wakes_waiting_pods(end: Callable[[SchedulerHarness], object]) -> None:
     """They were refused for it, and nothing else will wake them; the kicker looks until it has ended."""
-    desk = await a_desk("a")
+    desk = await start_preemption("a")
     desk.ledger.remove_pod("on-a")
     await desk.parts.activator.choose_activations()
     assert desk.parts.activator.next_round_at == desk.seconds + 0.5
@@ -211,7 +211,7 @@ async def test_the_end_of_a_preemption_wakes_waiting_pods(end: Callable[[Schedul
 
 async def test_of_many_nodes_only_those_with_a_terminating_victim_count() -> None:
     names = [f"n{at:02}" for at in range(MAX_IMMEDIATE_NODES + 1)]
-    desk = await a_desk(*names)
+    desk = await start_preemption(*names)
     assert desk.parts.engine.find_verdict_key(pod_request(), "small") == VerdictKey(CardRequest(4), None, 0)
     desk.add_bound_pod("on-n03", "n03", 15, leaving=True)
     assert desk.parts.engine.find_verdict_key(pod_request(), "small") == VerdictKey(CardRequest(4), 10, 1)
@@ -223,7 +223,7 @@ async def test_of_many_nodes_only_those_with_a_terminating_victim_count() -> Non
 async def test_an_answer_with_many_victims_costs_the_next_pod_nothing() -> None:
     """Preempt itself looks at them slice by slice; any other verb would do it in one turn of the loop."""
     names = [f"n{at:03}" for at in range(200)]
-    desk = await a_desk(*names)
+    desk = await start_preemption(*names)
     desk.filter_names("small")
     victims = {name: [f"on-{name}"] for name in names}
     assert await desk.preempt("urgent", 15, victims) == victims
@@ -235,7 +235,7 @@ async def test_an_answer_with_many_victims_costs_the_next_pod_nothing() -> None:
 async def test_preemptions_of_many_pods_count_all_their_nodes() -> None:
     """A nomination makes of each the one node that it is for."""
     names = [f"n{at:02}" for at in range(MAX_IMMEDIATE_NODES)]
-    desk = await a_desk(*names)
+    desk = await start_preemption(*names)
     desk.put_node(node_facts("a", 15))
     desk.add_bound_pod("on-a", "a", 10)
     desk.add_pending_pod("second", 15, priority=10)

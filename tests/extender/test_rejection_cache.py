@@ -25,12 +25,12 @@ def full() -> SchedulerHarness:
     return desk
 
 
-def kept(desk: SchedulerHarness) -> int:
+def count_kept_answers(desk: SchedulerHarness) -> int:
     """How many answers have been kept."""
     return len(desk.parts.verbs._rejections)
 
 
-def rejected(desk: SchedulerHarness) -> int:
+def count_rejected_nodes(desk: SchedulerHarness) -> int:
     return int(desk.metrics.rejected_nodes.labels("no card with enough free memory")._value.get())
 
 
@@ -40,7 +40,7 @@ def test_the_order_of_names_is_no_matter() -> None:
     again = desk.post_filter("q", names=NAMES[::-1])
     assert (first["NodeNames"], first["FailedNodes"]) == (again["NodeNames"], again["FailedNodes"])
     assert list(again["FailedNodes"]) == NAMES  # the ready one: made again, it would follow the names
-    assert rejected(desk) == 2 * len(NAMES)
+    assert count_rejected_nodes(desk) == 2 * len(NAMES)
 
 
 @pytest.mark.parametrize("names", [NAMES[:-1], [*NAMES[:-1], "other"], [*NAMES, "other"], []], ids=len)
@@ -74,10 +74,10 @@ def test_each_request_size_has_its_own_answer() -> None:
 def test_an_unknown_node_is_not_cached_as_unknown() -> None:
     desk = full()
     assert desk.post_filter("p", names=["new"])["FailedNodes"] == {"new": "node not seen yet"}
-    assert kept(desk) == 0
+    assert count_kept_answers(desk) == 0
     desk.put_node(node_facts("new", 2))
     assert desk.post_filter("p", names=["new"])["FailedAndUnresolvableNodes"] == {"new": "larger than any card"}
-    assert kept(desk) == 1
+    assert count_kept_answers(desk) == 1
 
 
 def test_a_pod_with_a_place_of_its_own_is_not_answered_for_others() -> None:
@@ -136,7 +136,7 @@ def test_after_any_changes_answers_equal_a_plain_evaluation(seed: int) -> None:
             desk.ledger.remove_node(name)
         units = rng.choice((2, 6, 9, 15))
         names = rng.sample(NAMES, len(NAMES) - rng.choice((0, 0, 0, 1)))
-        before = kept(desk)
+        before = count_kept_answers(desk)
         answer = desk.post_filter(f"asking-{step % 3}", units, names=names)
         plain = {
             each: evaluate_node(desk.ledger.get_node(each), pod_request(units).card_request, TunedPolicy("binpack"))
@@ -147,5 +147,5 @@ def test_after_any_changes_answers_equal_a_plain_evaluation(seed: int) -> None:
         never = {name for name, each in plain.items() if isinstance(each, Unfit) and each.reason.is_unresolvable}
         assert set(answer["FailedAndUnresolvableNodes"]) == never, (seed, step)
         assert set(answer["FailedNodes"]) == set(names) - set(fitting) - never
-        ready += not fitting and kept(desk) == before
+        ready += not fitting and count_kept_answers(desk) == before
     assert ready > 10

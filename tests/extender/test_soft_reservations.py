@@ -14,7 +14,7 @@ from tests.support.builders import ledger_pod, pod_request
 from vrampack.cards.request import CardRequest
 
 
-def promised(desk: SchedulerHarness) -> dict[str, str]:
+def list_reserved_nodes(desk: SchedulerHarness) -> dict[str, str]:
     """Who was promised which node."""
     return {each.uid: each.placement.node_name for each in desk.parts.soft_reservations.list_active()}
 
@@ -24,7 +24,7 @@ def test_the_next_pod_is_led_to_another_card() -> None:
     desk = SchedulerHarness({"a": [15], "b": [15]})
     assert desk.filter_and_prioritize("first", 15) == "a"
     assert desk.filter_and_prioritize("second", 15) == "b"
-    assert promised(desk) == {"first": "a", "second": "b"}
+    assert list_reserved_nodes(desk) == {"first": "a", "second": "b"}
 
 
 def test_softly_reserved_units_count_as_held_when_ranking() -> None:
@@ -39,7 +39,7 @@ def test_a_soft_reservation_rejects_no_pod() -> None:
     desk = SchedulerHarness({"a": [15]})
     assert desk.filter_and_prioritize("first", 15) == "a"
     assert desk.filter_and_prioritize("second", 15) == "a"
-    assert promised(desk) == {"first": "a", "second": "a"}
+    assert list_reserved_nodes(desk) == {"first": "a", "second": "a"}
 
 
 def test_eight_members_of_a_gang_get_eight_places() -> None:
@@ -109,7 +109,7 @@ def test_a_soft_reservation_expires(end: Callable[[SchedulerHarness], object]) -
     desk.add_pending_pod("first", 15)
     assert desk.filter_and_prioritize("first", 15) == "a"
     end(desk)
-    assert promised(desk) == {}
+    assert list_reserved_nodes(desk) == {}
 
 
 def test_a_soft_reservation_of_a_pod_not_yet_in_the_watch_holds() -> None:
@@ -125,7 +125,7 @@ def test_filter_with_one_fitting_node_makes_a_soft_reservation() -> None:
     """The scheduler skips prioritize then."""
     desk = SchedulerHarness({"a": [15], "b": [4]})
     assert desk.filter_names("first", 15) == ["a"]
-    assert promised(desk) == {"first": "a"}
+    assert list_reserved_nodes(desk) == {"first": "a"}
 
 
 def test_soft_reservations_are_not_part_of_the_ledger() -> None:

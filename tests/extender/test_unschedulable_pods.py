@@ -10,7 +10,7 @@ from tests.support.builders import ledger_pod
 from vrampack.cards.pod import Pod
 
 
-def live(book: UnschedulablePods, *pods: Pod, now: float = 0.0) -> list[str]:
+def list_pending_names(book: UnschedulablePods, *pods: Pod, now: float = 0.0) -> list[str]:
     known = {pod.uid: pod for pod in pods}
     return [pod.name for pod, _ in book.drop_resolved_pods(known.get, now)]
 
@@ -32,23 +32,23 @@ GONE = {
 @pytest.mark.parametrize("pod", GONE.values(), ids=GONE)
 def test_a_pod_that_waits_no_more_is_forgotten(pod: Pod) -> None:
     book = refused("a")
-    assert live(book, pod) == []
+    assert list_pending_names(book, pod) == []
     assert "a" not in book
 
 
 def test_a_pod_that_was_known_and_is_gone_is_forgotten() -> None:
     book = refused("a")
-    assert live(book, ledger_pod("a")) == ["a"]
-    assert live(book) == []
+    assert list_pending_names(book, ledger_pod("a")) == ["a"]
+    assert list_pending_names(book) == []
     assert "a" not in book
 
 
 def test_a_pod_that_is_not_known_yet_is_remembered_as_long_as_a_watch_may_be_late() -> None:
     book = refused("a")
-    assert live(book, now=300.0) == []
-    assert live(book, ledger_pod("a"), now=300.0) == ["a"]
+    assert list_pending_names(book, now=300.0) == []
+    assert list_pending_names(book, ledger_pod("a"), now=300.0) == ["a"]
     other = refused("b")
-    assert live(other, now=300.1) == []
+    assert list_pending_names(other, now=300.1) == []
     assert "b" not in other
 
 
