@@ -223,11 +223,11 @@ def test_a_template_with_a_record_makes_no_pod_and_says_why(bench: AdmissionBenc
     }
     bench.cluster.request_ok("POST", deployments, body)
 
-    def told() -> bool:
+    def is_reported() -> bool:
         conditions = bench.cluster.request_ok("GET", f"{deployments}/copied").get("status", {}).get("conditions", [])
         return any("take it out of the pod, or of the template" in condition["message"] for condition in conditions)
 
-    bench.cluster.wait_until(told, what="the Deployment says which annotation is in the way")
+    bench.cluster.wait_until(is_reported, what="the Deployment says which annotation is in the way")
     assert bench.cluster.request_ok("GET", bench.pods)["items"] == []
 
 

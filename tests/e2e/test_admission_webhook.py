@@ -49,7 +49,7 @@ def bench(cluster: ControlPlane, webhook: WebhookInstallForm) -> Iterator[Admiss
         yield made
 
 
-def shown(authorities: bytes) -> str:
+def read_served_certificate(authorities: bytes) -> str:
     """The certificate of a new connection, checked as strictly as Python 3.13 does."""
     context = ssl.create_default_context(cadata=authorities.decode())
     context.verify_flags |= ssl.VERIFY_X509_STRICT
@@ -121,7 +121,7 @@ def test_a_renewed_certificate_is_shown_without_a_restart_and_is_trusted_as_befo
 ) -> None:
     before, pid = webhook.secret(), webhook.process.pid
     trusted = bench.cluster.request_ok("GET", CONFIGURATION)["webhooks"][0]["clientConfig"]["caBundle"]
-    assert shown(before["ca.crt"]) == before["tls.crt"].decode()
+    assert read_served_certificate(before["ca.crt"]) == before["tls.crt"].decode()
     assert "nothing to renew" in webhook.renew()
     assert webhook.secret() == before
     assert "certificate made" in webhook.renew("--days", "300")  # of which less than a third is left
@@ -131,7 +131,7 @@ def test_a_renewed_certificate_is_shown_without_a_restart_and_is_trusted_as_befo
     assert bench.cluster.request_ok("GET", CONFIGURATION)["webhooks"][0]["clientConfig"]["caBundle"] == trusted
     webhook.mount()
     bench.cluster.wait_until(
-        lambda: shown(before["ca.crt"]) == after["tls.crt"].decode(), 30, what="the new one is shown"
+        lambda: read_served_certificate(before["ca.crt"]) == after["tls.crt"].decode(), 30, what="the new one is shown"
     )
     assert has_exact_environment(bench.read_pod(bench.create_pod()))
     assert (webhook.process.pid, webhook.process.is_running) == (pid, True)

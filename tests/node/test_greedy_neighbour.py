@@ -35,7 +35,7 @@ def largest_mib(driver: FakeDriver) -> float:
     return max(driver.state().cards[0].by_process.values(), default=0) / MIB
 
 
-def booked(node: LiveNode) -> dict[int, int]:
+def read_charged_bytes(node: LiveNode) -> dict[int, int]:
     """Bytes by process, as the agent counts."""
     (pod,) = node.list_objects("pods", "-n", NAMESPACE, "-l", f"app.kubernetes.io/name={AGENT}")
     said = node.exec(pod["metadata"]["name"], "vrampack", "limits", "status", "-o", "json", namespace=NAMESPACE)
@@ -133,5 +133,6 @@ def test_the_limit_holds_while_the_agent_dies_and_is_away(apps: LiveNode, driver
     apps.kubectl("delete", "statefulset", "churns", "--cascade=foreground")
     apps.wait(lambda: in_use_mib(driver) == 2 * USED_MIB)
     apps.wait(
-        lambda: booked(apps) == driver.state().cards[0].by_process, what=lambda: f"{booked(apps)} {driver.state()}"
+        lambda: read_charged_bytes(apps) == driver.state().cards[0].by_process,
+        what=lambda: f"{read_charged_bytes(apps)} {driver.state()}",
     )

@@ -209,7 +209,7 @@ def _start_victim(node: LiveNode) -> str:
 def _read_outcome(node: LiveNode, name: str, attack: Attack) -> set[str] | str:
     """The cards of its container, its record's own as `OWN`; or the part of its events that was expected."""
 
-    def look() -> set[str] | str | None:
+    def read_state() -> set[str] | str | None:
         pod = node.get("pod", name, "-n", TENANT)
         if has_ready_condition(pod):
             nodes = node.exec(name, "ls", "/dev", namespace=TENANT).split()
@@ -220,7 +220,9 @@ def _read_outcome(node: LiveNode, name: str, attack: Attack) -> set[str] | str:
         texts = " / ".join(each["message"] for each in told)
         return attack.gets if isinstance(attack.gets, str) and attack.gets in texts else None
 
-    found = node.wait(lambda: (seen := look()) is not None and [seen], what=lambda: node.describe("", namespace=TENANT))
+    found = node.wait(
+        lambda: (seen := read_state()) is not None and [seen], what=lambda: node.describe("", namespace=TENANT)
+    )
     assert isinstance(found, list)
     return found[0]
 
