@@ -57,7 +57,7 @@ TRIED = {
         "kube/test_reflector.py::test_repeated_failures_are_retried_with_growing_pauses",
     ),
     "F10 429, 5xx and errors, on watches": (
-        "kube/test_reflector_relist.py::test_a_watch_that_ends_with_an_error_is_a_new_list",
+        "kube/test_reflector_relist.py::test_a_watch_that_ends_with_an_error_causes_a_new_list",
         "kube/test_reflector_relist.py::test_a_server_that_asks_to_retry_later_is_not_listed_again",
     ),
     "F11 etcd hangs, etcd dies": (
@@ -104,7 +104,7 @@ TRIED = {
         "agent/test_fence_kills.py::test_killed_during_allocate_the_pod_fails_visibly_and_the_next_works",
         "agent/test_fence_kills.py::test_killed_between_allocate_and_prestart_the_start_is_judged_by_the_next_agent",
         "agent/test_fence_kills.py::test_killed_before_its_yes_is_heard_nothing_runs_and_nothing_is_held",
-        "agent/test_fence_kills.py::test_killed_after_its_yes_the_container_is_counted_as_soon_as_kubelet_tells_of_it",
+        "agent/test_fence_kills.py::test_killed_after_its_approval_the_container_is_counted_once_kubelet_reports_it",
     ),
     "F22 node reboots": (
         "agent/test_fence_kills.py::test_after_a_reboot_allocate_is_not_repeated_and_every_start_is_judged",

@@ -94,7 +94,7 @@ OURS = {
 
 
 @pytest.mark.parametrize(("looking", "uuids"), OURS.values(), ids=OURS)
-async def test_which_cards_are_ours(looking: DiscoverySettings, uuids: list[str]) -> None:
+async def test_only_the_selected_cards_are_found(looking: DiscoverySettings, uuids: list[str]) -> None:
     parts = (scripted_mig_instance("a", slot=0, parent=2), scripted_mig_instance("b", slot=1, parent=2))
     setting = DiscoveryHarness(ScriptedDriver(scripted_gpu(0), scripted_gpu(1), *parts), looking)
     assert await setting.steps() == [True]

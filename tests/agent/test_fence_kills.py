@@ -88,7 +88,7 @@ async def test_killed_before_its_yes_is_heard_nothing_runs_and_nothing_is_held(m
         await assert_fence_agrees(world)
 
 
-async def test_killed_after_its_yes_the_container_is_counted_as_soon_as_kubelet_tells_of_it() -> None:
+async def test_killed_after_its_approval_the_container_is_counted_once_kubelet_reports_it() -> None:
     """The next agent lists the pods before the status with the container's id is there."""
     async with agent_harness(*TWO) as world:
         pod = put_bound_pod(world, "p", units=8)

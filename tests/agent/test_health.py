@@ -157,7 +157,7 @@ def test_failed_checks_count_in_a_row_only() -> None:
     assert health.is_healthy
 
 
-def test_it_heals_after_clean_checks_in_a_row() -> None:
+def test_a_card_heals_after_clean_checks_in_a_row() -> None:
     """Two, a failed one, and two again are not three."""
     health = CardHealth().mark_unhealthy("XID 48")
     for is_clean in (True, True, False, True, True):

@@ -199,7 +199,7 @@ async def test_a_node_at_rest_is_registered_once(monkeypatch: pytest.MonkeyPatch
         assert world.read_metric("vrampack_agent_registrations_total") == 1
 
 
-async def test_register_says_what_kubelet_needs_to_call_back() -> None:
+async def test_register_sends_what_kubelet_needs_to_call_back() -> None:
     async with agent_harness() as world:
         async with grpc.aio.insecure_channel(f"unix:{world.kubelet.plugins_folder / endpoints(world)[0]}") as channel:
             async with asyncio.timeout(5):

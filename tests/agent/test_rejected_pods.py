@@ -120,7 +120,7 @@ def test_a_refusal_that_kubelet_no_longer_asks_about_is_over() -> None:
     assert [stage.at(seconds) for seconds in (5, 329, 330)] == [{"u": "limit"}, {"u": "limit"}, {}]
 
 
-def test_those_that_stay_do_not_fill_the_list() -> None:
+def test_pods_that_cannot_be_evicted_do_not_fill_the_list() -> None:
     """More pods than it holds: who can be evicted comes first, then who waits longest."""
     stage = RejectedPodsHarness()
     for at in range(MAX_REFUSED_PODS):

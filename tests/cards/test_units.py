@@ -173,7 +173,7 @@ def test_a_million_digits_cost_nothing(text: str) -> None:
 
 @PATIENT
 @given(st.integers(0, 10**12), st.integers(0, 9), st.sampled_from(sorted(POWERS.keys() | BINARY_POWERS.keys())))
-def test_quantities_mean_what_decimal_arithmetic_says(number: int, digit: int, suffix: str) -> None:
+def test_quantities_match_decimal_arithmetic(number: int, digit: int, suffix: str) -> None:
     text = f"{number}.{digit}" if digit else str(number)
     with localcontext(prec=100):
         scale = Decimal(1024) ** BINARY_POWERS[suffix] if suffix in BINARY_POWERS else Decimal(10) ** POWERS[suffix]

@@ -159,7 +159,7 @@ async def test_a_continuation_takes_no_version_beside_it(server: ContractServer)
 # A watch reports every change after its version, once, in order.
 
 
-async def test_a_watch_tells_every_change_in_order(server: ContractServer) -> None:
+async def test_a_watch_reports_every_change_in_order(server: ContractServer) -> None:
     start = await server.version()
 
     async with server.watch(server.pods, resourceVersion=start) as watch:
@@ -199,7 +199,7 @@ async def test_a_watch_from_a_list_loses_and_repeats_nothing(server: ContractSer
     assert sorted(describe_events(first + others)) == [("ADDED", f"p-{number}") for number in range(6)]
 
 
-async def test_a_watch_of_a_namespace_tells_of_no_other(server: ContractServer) -> None:
+async def test_a_watch_of_a_namespace_reports_no_other(server: ContractServer) -> None:
     start = await server.version()
 
     async with server.watch(server.pods, resourceVersion=start) as watch:
@@ -379,7 +379,7 @@ async def test_a_creation_is_refused_with(
     assert names(await server.call_ok("GET", server.pods)) == ["taken"]
 
 
-async def test_a_refusal_says_about_what(server: ContractServer) -> None:
+async def test_a_refusal_names_its_object(server: ContractServer) -> None:
     await server.a_pod("taken")
 
     missing = await server.call("GET", f"{server.pods}/nobody")
@@ -1269,7 +1269,7 @@ async def test_an_unknown_include_object_value_is_refused(server: ContractServer
     assert_refused(answer, 400, "BadRequest", "includeObject")
 
 
-async def test_a_watch_of_a_table_tells_its_columns_once(server: ContractServer) -> None:
+async def test_a_watch_of_a_table_sends_its_columns_once(server: ContractServer) -> None:
     start = await server.version()
 
     async with server.watch(server.pods, accept=TABLE, resourceVersion=start) as watch:
@@ -1391,7 +1391,7 @@ async def test_a_watch_reports_objects_that_start_or_stop_matching_the_selector(
     assert describe_events(events) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a"), ("ADDED", "b")]
 
 
-async def test_a_watch_by_field_tells_a_binding_as_a_deletion(server: ContractServer) -> None:
+async def test_a_watch_by_field_reports_a_binding_as_a_deletion(server: ContractServer) -> None:
     start = await server.version()
 
     async with (

@@ -59,7 +59,7 @@ def test_without_a_limit_the_driver_answers_as_without_the_module(card: RealDriv
     assert (after.code, after.out) == (before.code, before.out)
 
 
-def test_s1_two_pods_share_the_card_and_nvidia_smi_says_so(card: RealDriver) -> None:
+def test_s1_two_pods_share_the_card_and_nvidia_smi_shows_it(card: RealDriver) -> None:
     """Each sees a card of 4301 MiB with its own 3193 on it; the node sees the whole card and both."""
     at_rest, total = read_smi(on_node(card))
     places = [limited(card, name) for name in ("a", "b")]

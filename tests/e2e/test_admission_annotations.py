@@ -195,7 +195,9 @@ def test_only_the_extender_writes_what_fractiond_reads(bench: AdmissionBench) ->
         (OF_ONE, None, "ask for aliyun.com/gpu-mem"),
     ],
 )
-def test_it_is_refused_with_field_and_fix(bench: AdmissionBench, key: str, units: int | None, cure: str) -> None:
+def test_an_invalid_pod_is_refused_with_field_and_fix(
+    bench: AdmissionBench, key: str, units: int | None, cure: str
+) -> None:
     status, answer = bench.post_pod(pod_with(key, units=units))
     assert status == HTTPStatus.FORBIDDEN
     assert f"metadata.annotations: '{key}'" in answer["message"]

@@ -190,7 +190,7 @@ def test_an_ephemeral_container_keeps_its_own_entries_behind_ours(bench: Admissi
     environment_cases.check_an_ephemeral_container_keeps_its_own_entries_behind_ours(bench)
 
 
-def test_an_ephemeral_container_may_say_void_itself(bench: AdmissionBench) -> None:
+def test_an_ephemeral_container_may_set_void_itself(bench: AdmissionBench) -> None:
     """So that what was read can be sent again, and a tool that knows the rule needs no mutation."""
     name = bench.create_bound_pod()
     env = [env_entry("TERM", "xterm"), *VOID]

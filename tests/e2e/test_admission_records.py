@@ -210,7 +210,7 @@ def test_a_resize_carries_no_record_and_no_gpu_memory(bench: AdmissionBench) -> 
     assert bench.annotations(name) == RECORDS
 
 
-def test_a_template_with_a_record_makes_no_pod_and_says_why(bench: AdmissionBench) -> None:
+def test_a_template_with_a_record_creates_no_pod_and_reports_why(bench: AdmissionBench) -> None:
     """A pod copied into a Deployment brings its old records along; the ReplicaSet tells."""
     deployments = f"/apis/apps/v1/namespaces/{bench.namespace}/deployments"
     template = admission_pod(annotations={ALLOCATION: RECORDS[ALLOCATION]}, labels={"app": "copied"})

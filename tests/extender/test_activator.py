@@ -56,7 +56,7 @@ async def test_room_that_is_too_small_wakes_no_pod(stage: ActivatorHarness) -> N
     assert await stage.run_round() == []
 
 
-async def test_those_are_woken_that_fit_together_by_priority_then_age_then_uid(stage: ActivatorHarness) -> None:
+async def test_pods_that_fit_together_are_woken_by_priority_then_age_then_uid(stage: ActivatorHarness) -> None:
     """15 units: 5 of `high`, 5 of `old`, then 5 of `b` before `c`; `big` fits no more and does not keep others out."""
     stage.add_rejected_pod("c", 5, created="2026-01-02T00:00:00Z")
     stage.add_rejected_pod("b", 5, created="2026-01-02T00:00:00Z")

@@ -115,7 +115,7 @@ async def test_a_changed_weight_takes_effect(harness: ReloadHarness) -> None:
     ]
 
 
-async def test_a_file_that_says_the_same_changes_nothing(
+async def test_a_rewritten_file_with_the_same_content_changes_nothing(
     harness: ReloadHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     for text in (HEAD, HEAD, HEAD + "# a comment\n", HEAD + "policy: {weights: {opening: 1.18}}\n"):
@@ -167,7 +167,7 @@ async def test_flags_go_on_winning_over_the_file(harness: ReloadHarness, caplog:
         ("unit_mib: 0\nreserve_mib: -1", "unit_mib: found 0; allowed: a whole number from 1 to 1048576; "),
     ],
 )
-async def test_a_bad_file_keeps_the_old_generation_and_says_so_once(
+async def test_a_bad_file_keeps_the_old_generation_and_is_logged_once(
     harness: ReloadHarness, caplog: pytest.LogCaptureFixture, text: str, fault: str
 ) -> None:
     harness.write(SPREAD)

@@ -145,7 +145,7 @@ async def test_an_api_server_failure_does_not_count_against_the_node() -> None:
     assert desk.filter_names("p") == ["a"]
 
 
-async def test_an_api_server_that_fails_for_one_node_alone_says_something_against_it() -> None:
+async def test_an_api_server_failure_for_one_node_only_counts_against_it() -> None:
     """Others are bound in between: pods must not be sent there for ever."""
     desk = SchedulerHarness({"a": [4], "b": [15]}, decide="filter")
     for name in ("p", "other", "another"):

@@ -206,7 +206,7 @@ def test_the_agents_observation_places_such_a_pod(harness: LedgerHarness) -> Non
     assert harness.ledger.list_holds("n")[0].unplaced_reason == ""
 
 
-def test_a_readable_record_beats_what_the_agent_says() -> None:
+def test_a_readable_record_beats_the_agents_observation() -> None:
     harness = LedgerHarness(replace(node_facts("n", 15, 15), observed={"p": (Share(4, "GPU-1"),)}))
     harness.ledger.update_pod(ledger_pod(node="n", record=OURS))
     assert harness.used() == [4, 0]

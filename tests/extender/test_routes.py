@@ -24,7 +24,7 @@ def extender() -> InMemoryExtender:
     return InMemoryExtender(recorded_requests.recorded_nodes(), recorded_requests.recorded_pods())
 
 
-async def test_verbs_say_that_the_lists_are_not_complete(extender: InMemoryExtender) -> None:
+async def test_verbs_report_that_the_lists_are_incomplete(extender: InMemoryExtender) -> None:
     extender.readiness.problem = "the list of pods is not complete yet"
     filtered = await extender.post_verb("filter", FILTER)
     assert (filtered.status, filtered.json()["NodeNames"]) == (200, [])

@@ -115,7 +115,7 @@ async def test_an_event_cut_in_the_middle_is_told_once_and_whole(setting: Reflec
 
 
 @pytest.mark.parametrize("form", ["status", "event"])
-async def test_an_expired_version_is_a_new_list(setting: ReflectorHarness, form: str) -> None:
+async def test_an_expired_version_causes_a_new_list(setting: ReflectorHarness, form: str) -> None:
     setting.create("a", "b")
     async with run_reflector(setting.api, setting.sink):
         await setting.watching("a", "b")
@@ -203,7 +203,7 @@ def apply_change(setting: ReflectorHarness, change: str) -> None:
         setting.server.delete("pods", "a")
 
 
-async def test_a_watch_that_is_silent_all_along_is_a_new_list(setting: ReflectorHarness) -> None:
+async def test_a_watch_silent_from_the_start_causes_a_new_list(setting: ReflectorHarness) -> None:
     setting.create("a")
     async with run_reflector(setting.api, setting.sink, silence_seconds=0.2):
         await setting.sink.until(lambda: setting.sink.lists[:3] == ["start", "silent", "silent"])

@@ -35,7 +35,7 @@ REFUSALS: dict[str, tuple[int, bytes | None]] = {
 
 
 @pytest.mark.parametrize(("status", "body"), REFUSALS.values(), ids=REFUSALS)
-async def test_a_watch_that_ends_with_an_error_is_a_new_list(
+async def test_a_watch_that_ends_with_an_error_causes_a_new_list(
     setting: ReflectorHarness, status: int, body: bytes | None
 ) -> None:
     """Such a server may make anything of the version; what the watch missed is in the list, so only the list is trusted."""
@@ -49,7 +49,7 @@ async def test_a_watch_that_ends_with_an_error_is_a_new_list(
     assert setting.sink.lists == ["start", "error"]
 
 
-async def test_a_watch_that_is_cut_before_its_answer_is_a_new_list(setting: ReflectorHarness) -> None:
+async def test_a_watch_cut_before_its_answer_causes_a_new_list(setting: ReflectorHarness) -> None:
     setting.proxy.when("GET", WATCH).cut(times=2)  # the client asks again by itself where a connection was kept alive
     async with run_reflector(setting.api, setting.sink):
         await setting.sink.until(lambda: setting.sink.lists == ["start", "error"])

@@ -235,7 +235,7 @@ AGENT: Mapping[str, Mutation] = {
         "vrampack/agent/admission/rejected_pods.py",
         "due.sort(key=lambda item: (not _is_replaceable(item[1].start), item[1].first_rejected_at, item[0]))",
         "due.sort(key=lambda item: item[1].first_rejected_at)",
-        "tests/agent/test_rejected_pods.py::test_those_that_stay_do_not_fill_the_list",
+        "tests/agent/test_rejected_pods.py::test_pods_that_cannot_be_evicted_do_not_fill_the_list",
     ),
     "an old list of kubelet's device allocations is taken for a new one": Mutation(
         "vrampack/agent/kubelet/podresources.py",

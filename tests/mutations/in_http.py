@@ -90,13 +90,13 @@ DOORS: Mapping[str, Mutation] = {
         "extender/scheduling/verbs.py",
         'return VerbResponse(encode_json(FilterResult(error=text)), "error")',
         'return VerbResponse(encode_json(FilterResult(error=text)), "error", 503)',
-        f"{ROUTES}::test_verbs_say_that_the_lists_are_not_complete",
+        f"{ROUTES}::test_verbs_report_that_the_lists_are_incomplete",
     ),
     "a bind is done before the lists are complete": Mutation(
         "extender/scheduling/verbs.py",
         'return _bind_error(f"not ready: {problem}; nothing was bound")',
         "pass",
-        f"{ROUTES}::test_verbs_say_that_the_lists_are_not_complete",
+        f"{ROUTES}::test_verbs_report_that_the_lists_are_incomplete",
     ),
     "a body of any size is read": Mutation(
         "extender/http/protocol.py",

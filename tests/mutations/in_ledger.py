@@ -164,7 +164,7 @@ LEDGERS: Mapping[str, Mutation] = {
         "vrampack/kube/reflector.py",
         'return "silent" if isinstance(error, SilentWatchError) else "error"',
         'return "silent" if isinstance(error, SilentWatchError) else ""',
-        f"{RELIST}::test_a_watch_that_ends_with_an_error_is_a_new_list[503]",
+        f"{RELIST}::test_a_watch_that_ends_with_an_error_causes_a_new_list[503]",
     ),
     "an error is a word of the API server": Mutation(
         "vrampack/kube/reflector.py",

@@ -63,7 +63,7 @@ WAITING: Mapping[str, Mutation] = {
         "extender/requeue/activator.py",
         "-pod.priority,",
         "pod.priority,",
-        f"{KICKS}::test_those_are_woken_that_fit_together_by_priority_then_age_then_uid",
+        f"{KICKS}::test_pods_that_fit_together_are_woken_by_priority_then_age_then_uid",
     ),
     "two pods are woken for one place": Mutation(
         "extender/requeue/activator.py",

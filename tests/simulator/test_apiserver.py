@@ -300,7 +300,7 @@ async def test_a_write_with_an_unreadable_answer_is_not_made(api: ApiServer, cli
     assert api.list_pods() == [before]
 
 
-def test_a_scale_tells_the_whole_selector() -> None:
+def test_a_scale_has_the_whole_selector() -> None:
     """One that selects by expressions alone does not select everything."""
     selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["b", "a"]}]}
     item = {"metadata": {"name": "w"}, "spec": {"replicas": 1, "selector": selector}, "status": {}}

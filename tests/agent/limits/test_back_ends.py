@@ -37,7 +37,7 @@ async def test_a_pod_s_limit_waits_for_its_containers(at: int, by: str) -> None:
     await back_end.release(POD)
 
 
-async def test_the_hook_s_back_end_tells_the_driver_cgroup_card_and_mib() -> None:
+async def test_the_hook_s_back_end_passes_cgroup_card_and_mib_to_the_driver() -> None:
     driver = SimulatedLimitDriver()
     applied = await NativeByHook(driver, build_measure(driver)).apply(
         Scope.CONTAINER, MAIN, {"GPU-b": 12, "GPU-a": 4301}

@@ -23,7 +23,7 @@ def test_a_real_process_is_traced_to_its_pod(cgroup_folder: CgroupFolder) -> Non
     assert find_process_owner(cgroup_folder.start()) == CgroupOwner(cgroup_folder.pod_uid, cgroup_folder.container_id)
 
 
-def test_a_real_cgroup_is_found_by_the_hook_s_words(cgroup_folder: CgroupFolder) -> None:
+def test_a_real_cgroup_is_found_by_the_path_that_the_hook_sends(cgroup_folder: CgroupFolder) -> None:
     assert CgroupTree(MOUNT).get_folder(cgroup_folder.hierarchy, cgroup_folder.path) == cgroup_folder.folder
     assert parse_owner(cgroup_folder.path) == CgroupOwner(cgroup_folder.pod_uid, cgroup_folder.container_id)
 

@@ -89,7 +89,7 @@ async def test_each_pod_of_the_card_is_placed_after_those_before_it(tmp_path: Pa
     ]
 
 
-async def test_a_dry_run_writes_nothing_and_says_the_same(tmp_path: Path, capsys: Said) -> None:
+async def test_a_dry_run_writes_nothing_and_prints_the_same(tmp_path: Path, capsys: Said) -> None:
     async with ScriptedCluster(build_answers(*PODS)) as cluster:
         assert await drain(tmp_path, cluster, "gpu-a", "GPU-0", "--dry-run") == 0
         assert cluster.patches == []

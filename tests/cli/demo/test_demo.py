@@ -168,7 +168,7 @@ def asked(pod: Json) -> int:
     return int(pod["spec"]["containers"][0]["resources"]["limits"]["aliyun.com/gpu-mem"])
 
 
-def test_json_alone_tells_every_step_and_ends(document: Json) -> None:
+def test_json_output_has_every_step_and_ends(document: Json) -> None:
     told = [(step["step"], step["usedGPU"], len(step["placed"]), len(step["waiting"])) for step in document["steps"]]
     assert told == [("empty", 0, 0, 0), ("shared", 8, 2, 0), ("full", 8, 2, 1), ("freed", 8, 1, 0)]
 

@@ -28,13 +28,13 @@ TABLES: dict[str, Callable[[InspectedCluster], str]] = {
 
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("name", CLUSTERS)
-def test_a_table_is_as_its_file_says(name: str, table: str) -> None:
+def test_a_table_matches_its_golden_file(name: str, table: str) -> None:
     want = (GOLDEN / f"{name}.{table}.txt").read_text()
     assert TABLES[table](inspect_cluster(CLUSTERS[name].lists())) == want
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.json")), ids=lambda path: path.stem)
-def test_the_json_is_as_its_file_says(path: Path) -> None:
+def test_the_json_matches_its_golden_file(path: Path) -> None:
     assert format_json(inspect_cluster(CLUSTERS[path.stem].lists())) == path.read_text()
 
 
@@ -75,7 +75,7 @@ def test_list_order_and_paging_do_not_change_the_output(name: str, page_size: in
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
-def test_no_line_ends_in_a_blank_or_starts_what_an_annotation_says(name: str) -> None:
+def test_no_line_ends_in_a_blank_or_begins_with_annotation_text(name: str) -> None:
     cluster = inspect_cluster(CLUSTERS[name].lists())
     for table in TABLES.values():
         text = table(cluster)

@@ -131,7 +131,7 @@ async def test_the_cluster_is_replayed_under_chosen_policies(tmp_path: Path) -> 
     assert rows == [[], ["as it is", "2/3"], ["binpack", "3/3"], ["spread", "2/3"]]
 
 
-async def test_a_replay_of_nothing_says_what_to_choose(tmp_path: Path) -> None:
+async def test_a_replay_without_a_policy_says_what_to_choose(tmp_path: Path) -> None:
     async with run_ui(tmp_path, CLUSTER) as site:
         answer = await site.post("/simulate", policy=["none-such"])
         page = (await site.ask(answer.headers["Location"])).text

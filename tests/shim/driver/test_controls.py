@@ -28,7 +28,7 @@ def test_figures_add_up(driver: FakeDriver) -> None:
         assert total - free - reserved == 100
 
 
-def test_the_old_report_says_the_same(driver: FakeDriver) -> None:
+def test_the_old_report_has_the_same_figures(driver: FakeDriver) -> None:
     with DriverCaller(driver.control) as caller:
         entries = (nv.FbEntry * 2)(nv.FbEntry(index=nv.TOTAL_RAM), nv.FbEntry(index=nv.HEAP_FREE))
         status = caller.control(nv.FB_INFO, nv.FbList(count=2, entries=addressof(entries)))

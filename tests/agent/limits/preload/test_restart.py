@@ -26,7 +26,7 @@ def node(tmp_path: Path) -> PreloadNode:
     return PreloadNode(tmp_path)
 
 
-async def test_a_process_that_says_nothing_is_known_to_the_next_agent_until_it_ends(node: PreloadNode) -> None:
+async def test_a_silent_process_is_known_to_the_next_agent_until_it_ends(node: PreloadNode) -> None:
     async with node.start_client() as program:
         async with node.run_back_end():
             await program.open(node.path)

@@ -77,7 +77,7 @@ def test_a_long_version_ends_with_a_zero_all_the_same() -> None:
     assert wire.write_answer(LibraryAnswer(LibraryVerdict.YES, 1, driver_version="9" * 99))[-1:] == b"\0"
 
 
-def test_the_header_says_the_same() -> None:
+def test_the_c_header_defines_the_same_protocol() -> None:
     text = HEADER.read_text()
     defined = dict(re.findall(r"^#define (PROTOCOL_\w+)\s+(\S+)", text, re.MULTILINE))
     assert defined["PROTOCOL_SOCKET"] == f'"{wire.SOCKET_PATH}"' == f'"{files.HOST_FOLDER / files.SOCKET_NAME}"'
