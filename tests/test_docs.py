@@ -127,7 +127,7 @@ def test_no_page_advises_to_ignore_the_variable_that_hands_out_cards() -> None:
     assert {name for name, text in pages.items() if setting in text} == {"install.md", "admission.md"}
 
 
-def test_the_version_is_said_once() -> None:
+def test_the_version_is_defined_once() -> None:
     assert f'\nversion = "{VERSION}"\n' in (ROOT / "pyproject.toml").read_text()
 
 

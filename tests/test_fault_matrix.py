@@ -26,7 +26,7 @@ TRIED = {
     ),
     "F5 bound elsewhere already": (
         "e2e/test_bind_rows.py::test_a_pod_that_is_bound_to_another_node_is_refused",
-        "e2e/test_bind_rows.py::test_a_pod_that_somebody_else_bound_is_a_conflict",
+        "e2e/test_bind_rows.py::test_a_pod_bound_by_another_scheduler_is_a_conflict",
     ),
     "F6 another pod of the same name": (
         "e2e/test_bind_rows.py::test_a_recreated_pod_is_not_bound_by_the_call_for_its_predecessor",
@@ -40,46 +40,46 @@ TRIED = {
         "e2e/test_watch_faults.py::test_a_stale_extender_refuses_rather_than_guess",
         "e2e/soak_silence.py::test_a_half_open_line_is_given_up_and_nothing_is_missed",
     ),
-    "F8 410 on watch and list": ("e2e/test_watch_faults.py::test_after_410_everything_is_listed_anew",),
+    "F8 410 on watch and list": ("e2e/test_watch_faults.py::test_after_410_everything_is_listed_again",),
     "F9 API server down": (
         "e2e/test_outages.py::test_an_api_server_that_is_away_costs_nothing_but_time",
         "e2e/test_outages.py::test_an_extender_that_starts_before_the_api_server_waits_for_it",
     ),
     "F10 429, 5xx and slow, on Bindings": (
         "e2e/test_bind_rows.py::test_a_throttled_binding_is_a_definite_no",
-        "e2e/test_bind_rows.py::test_a_pod_whose_binds_fail_has_one_place",
+        "e2e/test_bind_rows.py::test_a_pod_whose_binds_fail_has_one_reservation",
         "e2e/test_bind_rows.py::test_a_time_out_that_nothing_explains_is_unknown_until_the_watch_speaks",
         "e2e/test_late_answers.py::test_whatever_happens_to_bindings_every_pod_is_bound_once",
     ),
     "F10 429, 5xx and slow, on lists": (
         "e2e/test_watch_faults.py::refused_lists",
         "e2e/test_watch_faults.py::slow_lists",
-        "kube/test_reflector.py::test_what_fails_again_and_again_is_tried_ever_more_rarely",
+        "kube/test_reflector.py::test_repeated_failures_are_retried_with_growing_pauses",
     ),
     "F10 429, 5xx and errors, on watches": (
-        "kube/test_reflector_relist.py::test_a_watch_that_ends_with_an_error_is_a_new_list",
-        "kube/test_reflector_relist.py::test_a_server_that_asks_for_patience_is_asked_for_no_list",
+        "kube/test_reflector_relist.py::test_a_watch_that_ends_with_an_error_causes_a_new_list",
+        "kube/test_reflector_relist.py::test_a_server_that_asks_to_retry_later_is_not_listed_again",
     ),
     "F11 etcd hangs, etcd dies": (
-        "e2e/test_outages.py::test_a_store_that_hangs_keeps_places_until_it_has_spoken",
+        "e2e/test_outages.py::test_a_hanging_etcd_keeps_reservations_until_it_answers",
         "e2e/test_outages.py::test_a_store_that_dies_and_comes_back_is_followed_again",
     ),
     "F12 restored from a backup": (
-        "e2e/soak_silence.py::test_a_cluster_restored_from_a_backup_is_listed_anew",
-        "kube/test_reflector.py::test_an_api_server_restored_from_a_backup_is_listed_anew",
+        "e2e/soak_silence.py::test_a_cluster_restored_from_a_backup_is_listed_again",
+        "kube/test_reflector.py::test_an_api_server_restored_from_a_backup_is_listed_again",
     ),
     "F13 wrong clock": ("e2e/test_wrong_clock.py::test_a_wrong_clock_changes_no_placement",),
     "F14 two extenders called": (
         "e2e/test_two_extenders.py::test_a_card_that_both_sold_is_flagged_and_gets_no_further_pod",
-        "e2e/test_two_extenders.py::test_of_sixty_four_binds_at_once_each_is_answered_truly",
+        "e2e/test_two_extenders.py::test_sixty_four_simultaneous_binds_are_answered_correctly",
     ),
     "F15 a paused leader goes on": ("e2e/test_leader_change.py::paused_while_binding",),
     "F15 a process that stood still is behind": (
-        "extender/test_stalled_loop.py::test_after_a_stall_nothing_is_answered_before_what_was_missed_is_read",
+        "extender/test_stalled_loop.py::test_after_a_stall_verbs_wait_until_missed_events_are_read",
     ),
     "F15 its late bind is fenced by the agent": (
-        "agent/test_fence_forced.py::test_of_two_pods_on_one_room_one_starts_and_the_other_is_refused_told_and_named",
-        "agent/test_fence_forced.py::test_both_started_at_once_one_gets_through",
+        "agent/test_fence_forced.py::test_the_second_of_two_pods_for_the_same_memory_is_refused_and_listed",
+        "agent/test_fence_forced.py::test_of_two_simultaneous_starts_for_the_same_memory_one_succeeds",
     ),
     "F16 leader change during a bind": ("e2e/test_leader_change.py::killed_while_binding",),
     "F17 stopped in order under load": ("e2e/kills.py::in_order", "e2e/test_leader_change.py::stopped_in_order"),
@@ -88,23 +88,23 @@ TRIED = {
         "e2e/test_deleted_meanwhile.py::test_a_node_that_comes_back_with_other_cards_gives_no_room_that_its_pods_may_have",
     ),
     "F19 a card fails": (
-        "agent/test_discovery.py::test_one_card_that_fails_its_checks_is_alone",
+        "agent/test_discovery.py::test_a_card_that_fails_its_checks_affects_no_other",
         "agent/test_discovery.py::test_an_xid_stops_its_cards_at_once",
     ),
     "F19 a card vanishes, cards are partitioned again": (
         "agent/test_discovery.py::test_a_vanished_gpu_keeps_its_units",
-        "agent/test_discovery.py::test_a_recut_drops_what_nobody_holds",
-        "agent/test_fence_restarts.py::test_who_passed_passes_when_its_card_is_another_one",
+        "agent/test_discovery.py::test_repartitioning_drops_instances_that_no_pod_holds",
+        "agent/test_fence_restarts.py::test_an_admitted_pod_passes_after_its_card_was_repartitioned",
     ),
     "F20 kubelet restarts": (
-        "agent/test_fence_kills.py::test_after_kubelets_restart_the_book_is_the_same_and_starts_are_judged_again",
-        "agent/test_fence_kills.py::test_a_container_that_started_while_nobody_was_asked_is_counted",
+        "agent/test_fence_kills.py::test_after_kubelets_restart_the_fence_is_unchanged_and_starts_are_checked_again",
+        "agent/test_fence_kills.py::test_a_container_that_started_without_prestart_is_counted",
     ),
     "F21 agent killed": (
         "agent/test_fence_kills.py::test_killed_during_allocate_the_pod_fails_visibly_and_the_next_works",
         "agent/test_fence_kills.py::test_killed_between_allocate_and_prestart_the_start_is_judged_by_the_next_agent",
         "agent/test_fence_kills.py::test_killed_before_its_yes_is_heard_nothing_runs_and_nothing_is_held",
-        "agent/test_fence_kills.py::test_killed_after_its_yes_the_container_is_counted_as_soon_as_kubelet_tells_of_it",
+        "agent/test_fence_kills.py::test_killed_after_its_approval_the_container_is_counted_once_kubelet_reports_it",
     ),
     "F22 node reboots": (
         "agent/test_fence_kills.py::test_after_a_reboot_allocate_is_not_repeated_and_every_start_is_judged",
@@ -118,10 +118,10 @@ TRIED = {
     ),
     "F24 forged records, pods past the extender": (
         "e2e/test_admission_records.py::test_no_record_is_forged_on_any_of_the_four_ways",
-        "e2e/test_bind_rows.py::test_a_pod_that_somebody_else_bound_is_a_conflict",
+        "e2e/test_bind_rows.py::test_a_pod_bound_by_another_scheduler_is_a_conflict",
     ),
     "F25 no way between scheduler and extender": (
-        "e2e/test_late_answers.py::test_the_scheduler_gets_on_without_the_extender_but_for_its_pods",
+        "e2e/test_late_answers.py::test_without_the_extender_the_scheduler_binds_all_other_pods",
     ),
     "F28 a gang filtered before its first bind": (
         "e2e/test_soft_reservations.py::test_a_gang_gets_as_many_cards_as_members",
@@ -142,37 +142,37 @@ NOT_TRIED = {
 DEVICE_PLUGIN = {
     "DP-1 a list that kubelet cannot take": (
         "agent/test_device_ids.py::test_a_list_that_kubelet_cannot_take_is_refused",
-        "agent/test_device_ids.py::test_the_unit_that_is_advised_will_do",
+        "agent/test_device_ids.py::test_the_suggested_unit_makes_a_list_that_kubelet_accepts",
     ),
     "DP-2 device ids": (
         "agent/test_device_ids.py::test_ids_name_their_card_and_are_short",
         "agent/test_device_ids.py::test_ids_are_the_same_after_every_start",
     ),
     "DP-3 registered again after kubelet's restart": (
-        "agent/test_fence_kills.py::test_after_kubelets_restart_the_book_is_the_same_and_starts_are_judged_again",
+        "agent/test_fence_kills.py::test_after_kubelets_restart_the_fence_is_unchanged_and_starts_are_checked_again",
     ),
     "DP-4 the gap of a restart": (
-        "agent/test_fence_kills.py::test_a_restarted_agent_counts_what_runs_and_disturbs_nobody",
+        "agent/test_fence_kills.py::test_a_restarted_agent_counts_running_pods_without_disturbing_them",
     ),
     "DP-5 Allocate gives no made-up card": (
-        "agent/test_device_plugin.py::test_allocate_gives_no_card_and_refuses_ids_that_are_none_of_ours",
+        "agent/test_device_plugin.py::test_allocate_names_no_card_and_refuses_foreign_ids",
     ),
     "DP-6 no card is exceeded, at PreStart": (
-        "agent/test_fence_forced.py::test_of_two_pods_on_one_room_one_starts_and_the_other_is_refused_told_and_named",
+        "agent/test_fence_forced.py::test_the_second_of_two_pods_for_the_same_memory_is_refused_and_listed",
         "agent/test_fence_restarts.py::test_a_pod_of_two_cards_is_refused_where_one_of_them_is_full",
     ),
     "DP-7 one card fails, and heals": (
-        "agent/test_discovery.py::test_one_card_that_fails_its_checks_is_alone",
+        "agent/test_discovery.py::test_a_card_that_fails_its_checks_affects_no_other",
         "agent/test_device_ids.py::test_one_unhealthy_card_leaves_the_others_as_they_are",
     ),
     "DP-8 the environment, by references to annotations": (
-        "agent/test_containers.py::test_two_pods_share_a_card_and_each_is_told_its_part",
+        "agent/test_containers.py::test_two_pods_share_a_card_and_each_gets_its_own_limit",
         "agent/test_device_plugin.py::test_the_environment_of_the_pod_beats_that_of_the_plugin_and_of_the_image",
     ),
     "DP-9 rebuilt from pod-resources and the API server": (
-        "agent/test_fence_kills.py::test_a_restarted_agent_counts_what_runs_and_disturbs_nobody",
+        "agent/test_fence_kills.py::test_a_restarted_agent_counts_running_pods_without_disturbing_them",
         "agent/test_fence_kills.py::test_an_agent_that_starts_before_the_api_server_waits_for_it",
-        "agent/test_fence_foreign_pods.py::test_one_that_runs_without_a_record_is_counted_by_its_ids",
+        "agent/test_fence_foreign_pods.py::test_a_running_container_without_a_record_is_counted_by_its_ids",
     ),
     "DP-10 the checkpoint is read only, and only where nothing else says it": (
         "agent/test_fence_restarts.py::test_an_init_container_alone_is_found_in_kubelets_checkpoint",
@@ -181,7 +181,7 @@ DEVICE_PLUGIN = {
     "DP-11 MIG instances as cards, mixed cards, none": (
         "agent/test_device_plugin.py::test_mig_instances_are_cards_of_their_own",
         "agent/test_discovery.py::test_a_gpu_that_is_switched_into_mig_mode_is_a_card_no_more",
-        "agent/test_discovery.py::test_no_driver_is_no_cards",
+        "agent/test_discovery.py::test_a_node_without_a_driver_has_no_cards_until_one_appears",
     ),
 }
 """What a device plugin owes kubelet, and the tests that show it."""
@@ -199,7 +199,7 @@ def test_every_row_of_the_matrix_is_here() -> None:
     assert rows() == set(range(1, 31))
 
 
-def test_what_tries_a_fault_exists() -> None:
+def test_every_named_test_of_a_fault_exists() -> None:
     wanted = sorted({where for places in (*TRIED.values(), *DEVICE_PLUGIN.values()) for where in places})
     functions = {file: _function_names(file) for file in {where.partition("::")[0] for where in wanted}}
     assert [where for where in wanted if where.partition("::")[2] not in functions[where.partition("::")[0]]] == []

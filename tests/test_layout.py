@@ -93,7 +93,7 @@ BARE_FUNCTION = re.compile(rf"\bdef ({'|'.join(sorted(BARE_VERBS))})\(")
 PUBLIC_CLASS = re.compile(r"^ *class ([^_\W]\w*)[(:]", re.MULTILINE)
 
 
-def test_a_public_class_name_stands_once() -> None:
+def test_public_class_names_are_unique() -> None:
     assert {name: places for name, places in find_classes(*PRODUCT).items() if len(places) > 1} == {}
 
 

@@ -148,13 +148,13 @@ async def test_too_many_devices_for_one_message_are_not_offered_and_the_unit_is_
         assert world.read_metric("vrampack_agent_streams_closed_total") == 0
 
 
-async def test_the_unit_that_is_named_does() -> None:
+async def test_the_suggested_unit_works() -> None:
     async with agent_harness(143771, 143771, unit_mib=4) as world:
         assert world.kubelet.allocatable(MEMORY) == 2 * (143771 // 4)
         assert world.read_metric("vrampack_agent_offered") == 1
 
 
-async def test_nvidia_s_plugin_that_comes_later_takes_the_offer_back() -> None:
+async def test_our_offer_is_withdrawn_when_nvidia_s_plugin_appears() -> None:
     async with agent_harness() as world:
         await quiet(world)
         world.patch_node_status({MEMORY: str(UNITS), "nvidia.com/gpu": "1"})
@@ -239,7 +239,7 @@ async def test_a_restart_of_the_agent_writes_nothing() -> None:
         assert node_writes(world) == 0
 
 
-async def test_the_label_says_who_holds_limits() -> None:
+async def test_the_label_names_the_enforcement_mode() -> None:
     async with agent_harness(enforcement="none") as world:
         await world.wait_until(
             lambda: (
@@ -250,7 +250,7 @@ async def test_the_label_says_who_holds_limits() -> None:
         assert world.read_metric("vrampack_agent_enforcement_info", mode="none") == 1
 
 
-async def test_a_limit_keeper_that_cannot_work_here_is_said_and_nothing_offered() -> None:
+async def test_a_back_end_that_cannot_work_is_reported_and_no_card_offered() -> None:
     async with agent_harness(starts=False, enforcement="native") as world:
         await world.launch_agent()
         await world.wait_until(lambda: "enforcement: " in world.agent._advertisement.current.problem)
@@ -293,7 +293,7 @@ async def test_pods_with_a_record_are_not_observed() -> None:
         assert node_writes(world) == 2
 
 
-async def test_kubelet_that_does_not_tell_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_kubelet_is_asked_again_after_a_failed_pod_list(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observed_pods, "RETRY_SECONDS", 0.05)
     monkeypatch.setattr(app, "OBSERVE_INTERVAL_SECONDS", 0.1)
     async with agent_harness() as world:

@@ -98,7 +98,7 @@ async def test_a_head_without_end_is_refused() -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", GET[:-1]], ids=["nothing", "half a request"])
-async def test_a_head_has_a_deadline(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+async def test_a_request_head_must_arrive_in_time(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
     monkeypatch.setattr(bounded_server, "HEAD_SECONDS", 0.05)
     async with run_server() as address:
         with open_connection(address) as client:
@@ -106,7 +106,7 @@ async def test_a_head_has_a_deadline(monkeypatch: pytest.MonkeyPatch, sent: byte
             assert await asyncio.to_thread(is_cut, client)
 
 
-async def test_the_newest_connection_is_answered_whoever_holds_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_newest_connection_is_answered_while_others_are_held_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded_server, "HEAD_SECONDS", 60)  # it is not the deadline that cuts
     async with run_server(total=3) as address:
         crowd = [open_connection(address) for _ in range(5)]

@@ -122,7 +122,7 @@ async def test_nvml_has_a_veto_until_it_is_overridden() -> None:
         await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False})
 
 
-async def test_a_card_for_which_nvml_asks_an_action_is_back_when_it_asks_for_none() -> None:
+async def test_a_card_returns_once_nvml_requests_no_action_for_it() -> None:
     """Without any XID; silence of a restarted agent's NVML is no repair here either."""
     async with agent_harness(*TWO) as world:
         world.driver.conditions["GPU-0"] = GpuCondition(recovery_action=1)
@@ -155,7 +155,7 @@ async def test_the_condition_is_written_when_it_changes() -> None:
         assert world.read_metric("vrampack_agent_condition_writes_total") == 0
 
 
-async def test_a_condition_that_somebody_took_away_is_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_removed_condition_is_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cards_condition, "REVIEW_SECONDS", 0.2)
     async with agent_harness(*TWO) as world:
         await world.wait_until(lambda: read_condition(world)["status"] == "True")
@@ -163,7 +163,7 @@ async def test_a_condition_that_somebody_took_away_is_written_again(monkeypatch:
         await world.wait_until(lambda: read_condition(world)["status"] == "True")
 
 
-async def test_pods_on_a_sick_card_are_told_counted_and_named_for_eviction() -> None:
+async def test_pods_on_a_sick_card_get_events_and_are_listed_for_eviction() -> None:
     health = {"check_seconds": 0.1, "evict": {"pods": 1}}
     async with agent_harness(*TWO, health=health) as world:
         pod = world.add_bound_pod("a", card=0)
@@ -187,7 +187,7 @@ def a_discovery(driver: ScriptedDriver, book: VerdictBook) -> Discovery:
     return Discovery(driver, settings, is_card_held=lambda _: False, verdicts=book, sleep=never)
 
 
-async def test_a_verdict_waits_for_a_card_that_is_not_there() -> None:
+async def test_a_verdict_is_kept_for_an_absent_card() -> None:
     """The GPU is gone, the agent restarts twice, the GPU is back: still out. A reboot is evidence for XID 79."""
     driver = ScriptedDriver(scripted_gpu(0), scripted_gpu(1))
     first = VerdictBook(boot="boot-1")
@@ -208,7 +208,7 @@ async def test_a_verdict_waits_for_a_card_that_is_not_there() -> None:
     assert "verdict" not in text
 
 
-async def test_a_recut_takes_no_verdict_away() -> None:
+async def test_repartitioning_keeps_the_verdict() -> None:
     """GPU-0 is out, becomes two instances, and a whole card again."""
     driver = ScriptedDriver(scripted_gpu(0))
     discovery = a_discovery(driver, VerdictBook(boot="boot-1"))
@@ -246,7 +246,7 @@ def test_the_latest_heal_of_an_instance_and_of_its_gpu_counts(whole_at: str) -> 
     assert book.is_repaired(scripted_mig_instance("a", slot=0), health, GpuCondition()) is (whole_at > verdict.since)
 
 
-async def test_nvml_decides_where_it_follows_an_xid() -> None:
+async def test_nvml_decides_when_it_reports_the_action_for_an_xid() -> None:
     """XID 48 under driver 615 on a GPU that needs no reset: out, and back after clean checks."""
     driver = ScriptedDriver(scripted_gpu(0))
     driver.conditions["GPU-0"] = GpuCondition(recovery_action=0)
@@ -284,7 +284,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("text", ODD.values(), ids=ODD)
-def test_what_cannot_be_read_is_no_verdict(text: str) -> None:
+def test_unreadable_verdicts_are_ignored(text: str) -> None:
     assert read_stored_verdicts(text) == ()
 
 
@@ -309,7 +309,9 @@ CONDITIONS = {
 
 
 @pytest.mark.parametrize(("said", "want"), CONDITIONS.values(), ids=CONDITIONS)
-async def test_what_nvml_says_of_a_gpu(tmp_path: Path, said: FakeCondition, want: GpuCondition) -> None:
+async def test_the_condition_of_a_gpu_is_read_from_nvml(
+    tmp_path: Path, said: FakeCondition, want: GpuCondition
+) -> None:
     with load_stub_machine(tmp_path, PROFILES["t4"]) as machine:
         uuid = machine.gpus[0].uuid
         machine.set_condition(uuid, said)

@@ -8,7 +8,7 @@ from tests.agent.agent_harness import agent_harness
 from tests.fakes.kubelet.scripted_plugin import MEMORY
 
 
-async def test_two_pods_share_a_card_and_each_is_told_its_part() -> None:
+async def test_two_pods_share_a_card_and_each_gets_its_own_limit() -> None:
     """16130 MiB are 15 units; 4 of them are floor(16130 * 4 / 15) = 4301 MiB."""
     async with agent_harness() as world:
         assert json.loads(world.read_annotation() or "")["cards"][0] | {"model": ""} == {

@@ -109,7 +109,7 @@ def test_a_list_that_kubelet_cannot_take_is_refused(
 
 
 @pytest.mark.parametrize("name", [name for name, row in NODES.items() if row[-1]])
-def test_the_unit_that_is_advised_will_do(name: str) -> None:
+def test_the_suggested_unit_makes_a_list_that_kubelet_accepts(name: str) -> None:
     count, memory_mib, _, _, advice = NODES[name]
     advised = int(advice.split()[1])
     assert find_list_problem(cards_of(count, memory_mib, advised), advised) == ""
@@ -158,13 +158,13 @@ def test_ids_of_the_cards_that_the_container_has_come_first(
         left -= min(asked, left)
 
 
-def test_a_card_that_has_not_enough_gives_no_part() -> None:
+def test_a_card_with_too_few_free_ids_is_not_used_partly() -> None:
     """2 of GPU-0, where 1 is free: both of GPU-1, so that kubelet counts the container on one card at least."""
     available = ["GPU-0::0", "GPU-1::0", "GPU-1::1"]
     assert choose_preferred_ids(available, [], 2, {"GPU-0": 2}) == ["GPU-1::0", "GPU-1::1"]
 
 
-def test_without_a_wish_one_card_is_filled_that_fits_best() -> None:
+def test_without_a_reservation_the_best_fitting_card_is_preferred() -> None:
     """3 of the card with 4 left rather than of the one with 6."""
     available = [f"GPU-0::{unit}" for unit in range(6)] + [f"GPU-1::{unit}" for unit in range(4)]
     assert count_units_by_card(choose_preferred_ids(available, [], 3, None)) == {"GPU-1": 3}

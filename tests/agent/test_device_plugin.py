@@ -38,9 +38,7 @@ ASKED: dict[str, tuple[list[str], list[str], int, int]] = {
 
 
 @pytest.mark.parametrize(("available", "must", "size", "count"), ASKED.values(), ids=ASKED)
-async def test_preferences_are_given_whatever_is_asked(
-    available: list[str], must: list[str], size: int, count: int
-) -> None:
+async def test_preferred_allocation_never_fails(available: list[str], must: list[str], size: int, count: int) -> None:
     """An error would fail the pod for good."""
     async with agent_harness() as world:
         damaged = put_bound_pod(world, "damaged", change={"vrampack.dev/allocation": "{"})
@@ -61,7 +59,7 @@ async def test_the_ids_of_the_oldest_bind_of_that_size_are_proposed_first_and_on
         assert steering.guess_wanted_units(4) == {"GPU-1": 4}
 
 
-async def test_allocate_gives_no_card_and_refuses_ids_that_are_none_of_ours() -> None:
+async def test_allocate_names_no_card_and_refuses_foreign_ids() -> None:
     async with agent_harness() as world:
         ask = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=["GPU-0::0"])])
         answer = await plugin_of(world).Allocate(ask)  # type: ignore[attr-defined]
@@ -100,7 +98,7 @@ async def test_mig_instances_are_cards_of_their_own() -> None:
         assert "card MIG-b has 4 units, running pods hold 4" in await start_refused(world, second)
 
 
-async def test_where_nobody_can_hold_its_limit_it_does_not_start_and_holds_nothing() -> None:
+async def test_a_container_whose_limit_cannot_be_enforced_does_not_start() -> None:
     async with agent_harness() as world:
         back_end, world.agent._enforcement._back_end = world.agent._enforcement._back_end, None
         pod = put_bound_pod(world, "p")

@@ -55,7 +55,7 @@ async def _never(_: float) -> None:
     raise AssertionError("a step does not sleep")
 
 
-async def test_cards_are_said_once() -> None:
+async def test_appeared_cards_are_reported_once() -> None:
     """16130 MiB are 15 units of 1024 and 3 GPUs are 3 cards."""
     setting = DiscoveryHarness(ScriptedDriver(*(scripted_gpu(place) for place in range(3))))
     assert await setting.steps(4) == [True, False, False, False]
@@ -94,14 +94,14 @@ OURS = {
 
 
 @pytest.mark.parametrize(("looking", "uuids"), OURS.values(), ids=OURS)
-async def test_which_cards_are_ours(looking: DiscoverySettings, uuids: list[str]) -> None:
+async def test_only_the_selected_cards_are_found(looking: DiscoverySettings, uuids: list[str]) -> None:
     parts = (scripted_mig_instance("a", slot=0, parent=2), scripted_mig_instance("b", slot=1, parent=2))
     setting = DiscoveryHarness(ScriptedDriver(scripted_gpu(0), scripted_gpu(1), *parts), looking)
     assert await setting.steps() == [True]
     assert [card.uuid for card in setting.discovery.cards] == uuids
 
 
-async def test_no_driver_is_no_cards() -> None:
+async def test_a_node_without_a_driver_has_no_cards_until_one_appears() -> None:
     """A node without GPUs idles: the agent logs that once, and keeps checking."""
     setting = DiscoveryHarness(ScriptedDriver(scripted_gpu()))
     setting.driver.error = NoDriverError("the list of cards: NVML Shared Library Not Found", 12)
@@ -113,7 +113,7 @@ async def test_no_driver_is_no_cards() -> None:
     assert (len(setting.discovery.cards), setting.discovery.problem) == (1, "")
 
 
-async def test_why_there_are_no_cards_is_said_again_when_it_changes() -> None:
+async def test_the_reason_for_no_cards_is_logged_again_when_it_changes() -> None:
     setting = DiscoveryHarness(ScriptedDriver())
     seen = []
     for error in (NoDriverError("no library", 12), HiddenDriverError("no library", 12), None):
@@ -123,7 +123,7 @@ async def test_why_there_are_no_cards_is_said_again_when_it_changes() -> None:
     assert seen == [(True, False), (False, True), (False, False)]
 
 
-async def test_a_driver_that_does_not_answer_at_start_says_nothing_yet() -> None:
+async def test_a_driver_that_fails_at_the_start_publishes_nothing_at_first() -> None:
     """What an earlier agent published is kept for two looks; the third publishes that no card can be used."""
     setting = DiscoveryHarness(ScriptedDriver(scripted_gpu()))
     setting.driver.error = HUNG
@@ -157,7 +157,7 @@ async def test_a_driver_that_was_exchanged_asks_for_a_restart() -> None:
         assert setting.discovery.is_outdated == is_outdated
 
 
-async def test_one_card_that_fails_its_checks_is_alone() -> None:
+async def test_a_card_that_fails_its_checks_affects_no_other() -> None:
     """DP-7."""
     setting = DiscoveryHarness(ScriptedDriver(scripted_gpu(0), scripted_gpu(1)))
     await setting.steps()
@@ -213,7 +213,7 @@ async def test_a_gpu_that_comes_back_is_checked_first() -> None:
     assert setting.health == {"GPU-0": True, "GPU-1": True}
 
 
-async def test_a_recut_drops_what_nobody_holds() -> None:
+async def test_repartitioning_drops_instances_that_no_pod_holds() -> None:
     """`a` and `b` become `c`; a pod holds `b`, whose index `c` did not take, and `a` is gone for good."""
     setting = DiscoveryHarness(ScriptedDriver(scripted_mig_instance("a", slot=0), scripted_mig_instance("b", slot=1)))
     setting.driver.cut = frozenset({"GPU-0"})
@@ -259,7 +259,7 @@ async def test_a_gpu_that_is_switched_into_mig_mode_is_a_card_no_more() -> None:
     assert setting.health == {"GPU-1": True}
 
 
-async def test_and_its_instances_go_when_it_is_switched_back() -> None:
+async def test_mig_instances_disappear_when_the_gpu_leaves_mig_mode() -> None:
     setting = DiscoveryHarness(ScriptedDriver(scripted_mig_instance("a", slot=0)))
     setting.driver.cut = frozenset({"GPU-0"})
     await setting.steps()
@@ -293,7 +293,7 @@ async def test_an_xid_stops_its_cards_at_once(xid: Xid, want: set[str]) -> None:
     assert setting.discovery.unhealthy_reasons == {}
 
 
-async def test_it_runs_until_it_is_cancelled() -> None:
+async def test_discovery_runs_until_it_is_cancelled() -> None:
     """Looks at once, then listens beside looking; a driver that reports no events is looked at all the same."""
     driver = ScriptedDriver(scripted_gpu())
     naps: asyncio.Queue[float] = asyncio.Queue()
@@ -316,7 +316,7 @@ async def test_it_runs_until_it_is_cancelled() -> None:
         await running
 
 
-async def test_the_whole_way_from_nvml(tmp_path: Path) -> None:
+async def test_discovery_reports_changes_of_a_simulated_nvml(tmp_path: Path) -> None:
     """Eight cards; one reports XID 79, one is lost, a ninth appears: three changes, each within a look or a report."""
     with load_stub_machine(tmp_path, PROFILES["v100x8"]) as machine:
         library = NvmlDriver(call_timeout_seconds=10, pci_devices=tmp_path)

@@ -66,7 +66,7 @@ async def test_shuffled_allocations_swap_no_two_cards() -> None:
         await assert_fence_agrees(world)
 
 
-async def test_in_the_order_of_binding_kubelets_books_name_the_right_cards() -> None:
+async def test_allocations_in_binding_order_match_kubelets_records() -> None:
     random = Random(1)
     async with agent_harness(*[V100_MIB] * CARDS) as world:
         for number in range(10):

@@ -47,7 +47,7 @@ async def test_on_a_node_of_one_card_kubelet_counts_the_units_already() -> None:
         await assert_fence_agrees(world)
 
 
-async def test_of_two_pods_on_one_room_one_starts_and_the_other_is_refused_told_and_named() -> None:
+async def test_the_second_of_two_pods_for_the_same_memory_is_refused_and_listed() -> None:
     """Both records are perfect; two extenders wrote them."""
     async with agent_harness(16130, 16130, **SOON) as world:
         first, second = put_bound_pod(world, "first", units=8), put_bound_pod(world, "second", units=8)
@@ -63,7 +63,7 @@ async def test_of_two_pods_on_one_room_one_starts_and_the_other_is_refused_told_
         await assert_fence_agrees(world)
 
 
-async def test_both_started_at_once_one_gets_through() -> None:
+async def test_of_two_simultaneous_starts_for_the_same_memory_one_succeeds() -> None:
     async with agent_harness(16130, 16130, **KEPT) as world:
         pods = [put_bound_pod(world, name, units=8) for name in ("a", "b")]
         for pod in pods:
@@ -73,7 +73,7 @@ async def test_both_started_at_once_one_gets_through() -> None:
         assert world.agent._fence.count_held_units() == {"GPU-0": 8}
 
 
-async def test_in_keep_mode_it_waits() -> None:
+async def test_in_keep_mode_a_refused_pod_waits_for_room() -> None:
     async with agent_harness(16130, 16130, **KEPT) as world:
         first, second = put_bound_pod(world, "first", units=8), put_bound_pod(world, "second", units=8)
         await run_pod(world, first)
@@ -86,7 +86,7 @@ async def test_in_keep_mode_it_waits() -> None:
         await assert_fence_agrees(world)
 
 
-async def test_a_pod_for_which_room_came_free_is_named_no_longer() -> None:
+async def test_a_pod_is_unlisted_once_it_has_room() -> None:
     async with agent_harness(16130, 16130, **SOON) as world:
         first, second = put_bound_pod(world, "first", units=8), put_bound_pod(world, "second", units=8)
         await run_pod(world, first)

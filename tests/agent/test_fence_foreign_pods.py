@@ -78,7 +78,7 @@ async def test_without_a_record_one_of_a_previous_plugin_does_not_start_first() 
         assert "has no record of its cards" in await start_refused(world, pod)
 
 
-async def test_one_that_runs_without_a_record_is_counted_by_its_ids() -> None:
+async def test_a_running_container_without_a_record_is_counted_by_its_ids() -> None:
     async with after_gpushare() as (world, _):
         assert fence_of(world).count_held_units() == {"GPU-0": 4}
 

@@ -88,7 +88,7 @@ async def test_killed_before_its_yes_is_heard_nothing_runs_and_nothing_is_held(m
         await assert_fence_agrees(world)
 
 
-async def test_killed_after_its_yes_the_container_is_counted_as_soon_as_kubelet_tells_of_it() -> None:
+async def test_killed_after_its_approval_the_container_is_counted_once_kubelet_reports_it() -> None:
     """The next agent lists the pods before the status with the container's id is there."""
     async with agent_harness(*TWO) as world:
         pod = put_bound_pod(world, "p", units=8)
@@ -102,7 +102,7 @@ async def test_killed_after_its_yes_the_container_is_counted_as_soon_as_kubelet_
         assert "running pods hold 8" in await start_refused(world, put_bound_pod(world, "late", units=8))
 
 
-async def test_a_restarted_agent_counts_what_runs_and_disturbs_nobody() -> None:
+async def test_a_restarted_agent_counts_running_pods_without_disturbing_them() -> None:
     async with agent_harness(*TWO) as world:
         pods = [put_bound_pod(world, f"p{at}", cards=[at % 2], units=3 + at) for at in range(4)]
         for pod in pods:
@@ -133,7 +133,7 @@ async def test_a_pod_that_ended_while_the_agent_was_away_holds_nothing() -> None
         await assert_fence_agrees(world)
 
 
-async def test_after_kubelets_restart_the_book_is_the_same_and_starts_are_judged_again() -> None:
+async def test_after_kubelets_restart_the_fence_is_unchanged_and_starts_are_checked_again() -> None:
     async with agent_harness(*TWO) as world:
         pod = put_bound_pod(world, "p", units=8)
         await run_pod(world, pod)
@@ -145,7 +145,7 @@ async def test_after_kubelets_restart_the_book_is_the_same_and_starts_are_judged
         await assert_fence_agrees(world)
 
 
-async def test_a_container_that_started_while_nobody_was_asked_is_counted() -> None:
+async def test_a_container_that_started_without_prestart_is_counted() -> None:
     """After its restart kubelet does not know the plugin, until that is registered again."""
     async with agent_harness(*TWO) as world:
         pod = put_bound_pod(world, "p", units=8)

@@ -22,7 +22,7 @@ WHOLE = {"ack.gpushare.placement": "require-whole-device"}
 TWO = (16130, 16130)
 
 
-async def test_with_the_api_server_down_who_passed_restarts_and_nobody_else_starts() -> None:
+async def test_with_the_api_server_down_only_admitted_pods_restart() -> None:
     async with agent_harness() as world:
         known, new = put_bound_pod(world, "known"), put_bound_pod(world, "new")
         await run_pod(world, known)
@@ -36,7 +36,7 @@ async def test_with_the_api_server_down_who_passed_restarts_and_nobody_else_star
         await world.kubelet.start(new, "main")
 
 
-async def test_after_the_agents_restart_who_runs_passes_without_the_api_server() -> None:
+async def test_a_restarted_agent_admits_running_pods_without_the_api_server() -> None:
     async with agent_harness() as world:
         pod = put_bound_pod(world, "p")
         await run_pod(world, pod)
@@ -47,7 +47,7 @@ async def test_after_the_agents_restart_who_runs_passes_without_the_api_server()
         await world.api.__aenter__()
 
 
-async def test_who_passed_passes_when_its_card_is_another_one() -> None:
+async def test_an_admitted_pod_passes_after_its_card_was_repartitioned() -> None:
     """As a re-cut leaves it: fewer units than were given, then none."""
     async with agent_harness() as world:
         pod = put_bound_pod(world, "p", units=8, init={"prepare": 4})
@@ -63,7 +63,7 @@ async def test_who_passed_passes_when_its_card_is_another_one() -> None:
         assert fence_of(world).count_held_units() == {"GPU-0": 8}
 
 
-async def test_a_replacement_of_the_same_name_and_ids_is_judged_anew() -> None:
+async def test_a_replacement_pod_with_the_same_name_and_ids_is_checked_again() -> None:
     """A StatefulSet's: kubelet hands it the ids of its predecessor, whose leave does not count for it."""
     async with agent_harness() as world:
         old = put_bound_pod(world, "web-0", uid="old", units=15)
@@ -78,7 +78,7 @@ async def test_a_replacement_of_the_same_name_and_ids_is_judged_anew() -> None:
         world.api.thaw_watches()
 
 
-async def test_a_pod_whose_deletion_overtakes_the_answer_about_it_holds_nothing() -> None:
+async def test_a_pod_deleted_before_its_lookup_returns_holds_nothing() -> None:
     async with agent_harness() as world:
         pod = put_bound_pod(world, "p")
         assert await world.kubelet.admit(pod)

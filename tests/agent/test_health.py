@@ -33,7 +33,7 @@ RULES = {
 
 
 @pytest.mark.parametrize(("rules", "numbers", "want"), RULES.values(), ids=RULES)
-def test_what_an_xid_asks_for(rules: XidRules, numbers: tuple[int, ...], want: set[XidAction]) -> None:
+def test_xids_map_to_actions(rules: XidRules, numbers: tuple[int, ...], want: set[XidAction]) -> None:
     assert {rules.find_advice(number).action for number in numbers} == want
 
 
@@ -75,7 +75,7 @@ FAULTS: dict[str, tuple[GpuCondition, list[tuple[str, str]]]] = {
 
 
 @pytest.mark.parametrize(("condition", "want"), FAULTS.values(), ids=FAULTS)
-def test_what_nvml_says_against_a_card(condition: GpuCondition, want: list[tuple[str, str]]) -> None:
+def test_nvml_findings_against_a_card(condition: GpuCondition, want: list[tuple[str, str]]) -> None:
     assert [(fault.cause, fault.action) for fault in list_faults(condition)] == want
 
 
@@ -99,7 +99,7 @@ REPAIRS = {
 
 
 @pytest.mark.parametrize(("verdict", "condition", "boot", "want"), REPAIRS.values(), ids=REPAIRS)
-def test_what_is_evidence_of_a_repair(verdict: CardVerdict, condition: GpuCondition, boot: str, want: bool) -> None:  # noqa: FBT001 - a table
+def test_evidence_that_counts_as_a_repair(verdict: CardVerdict, condition: GpuCondition, boot: str, want: bool) -> None:  # noqa: FBT001 - a table
     assert is_repaired(verdict, condition, boot) is want
 
 
@@ -111,7 +111,7 @@ LINKS = {
 
 
 @pytest.mark.parametrize(("driver", "condition", "want"), LINKS.values(), ids=LINKS)
-def test_when_nvml_speaks_of_an_xid(driver: str, condition: GpuCondition, want: bool) -> None:  # noqa: FBT001 - a table
+def test_an_xid_is_left_to_nvml_if_it_reports_it(driver: str, condition: GpuCondition, want: bool) -> None:  # noqa: FBT001 - a table
     """Xid 154 is linked with 48 since 565."""
     verdict = judge_xid(48, XID_ADVICE[48], condition, driver, since=SINCE, boot="boot-1")
     assert verdict == a_verdict("xid-48", is_nvml_asked=want)
@@ -157,7 +157,7 @@ def test_failed_checks_count_in_a_row_only() -> None:
     assert health.is_healthy
 
 
-def test_it_heals_after_clean_checks_in_a_row() -> None:
+def test_a_card_heals_after_clean_checks_in_a_row() -> None:
     """Two, a failed one, and two again are not three."""
     health = CardHealth().mark_unhealthy("XID 48")
     for is_clean in (True, True, False, True, True):

@@ -22,7 +22,7 @@ def install_hook(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vrampack.agent.limits.enforcement_starter.RUNTIME_SPECS", (spec,))
 
 
-async def test_a_hook_that_nothing_needs_is_answered_all_the_same() -> None:
+async def test_an_unneeded_hook_is_still_answered() -> None:
     """Its silence would stop every container of the node."""
     async with agent_harness(starts=False, enforcement="none") as world:
         world.hook_socket.parent.mkdir()
@@ -40,7 +40,7 @@ async def test_without_a_hook_nothing_listens_for_one() -> None:
         assert world.read_metric("vrampack_agent_hook_answers_total", result="refused") == 0
 
 
-async def test_where_the_hook_cannot_be_heard_a_node_that_needs_it_offers_nothing(
+async def test_a_node_that_needs_the_hook_offers_nothing_without_its_socket(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install_hook(tmp_path, monkeypatch)
@@ -49,7 +49,7 @@ async def test_where_the_hook_cannot_be_heard_a_node_that_needs_it_offers_nothin
         await world.wait_until(lambda: "enforcement: [Errno 2]" in world.agent._advertisement.current.problem)
 
 
-async def test_an_obstacle_at_the_hooks_socket_holds_the_node_back_until_it_is_gone(
+async def test_a_blocked_hook_socket_keeps_the_node_unready_until_freed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reason is shown meanwhile; the back end that runs already is not started twice."""
@@ -141,9 +141,12 @@ async def test_a_container_that_the_hook_never_asked_for_is_named(
         await world.wait_until(lambda: all(each.container_ids for each in watched.list_pods()))
         world.agent._unguarded_starts.check_containers(watched.list_pods(), world.agent._workload.get_limits_mib)
         assert world.read_metric(UNGUARDED) == 1
-        await world.wait_until(lambda: bool(told(world)))
-        assert [name for name, _ in told(world)] == ["past"]
-        assert "container main runs without its limit: the default runtime handler did not" in told(world)[0][1]
+        await world.wait_until(lambda: bool(list_unguarded_starts(world)))
+        assert [name for name, _ in list_unguarded_starts(world)] == ["past"]
+        assert (
+            "container main runs without its limit: the default runtime handler did not"
+            in list_unguarded_starts(world)[0][1]
+        )
         (shown,) = world.agent._build_limits_status().unguarded
         assert (shown.namespace, shown.pod, shown.uid, shown.container) == ("default", "past", uids[1], "main")
 
@@ -151,7 +154,7 @@ async def test_a_container_that_the_hook_never_asked_for_is_named(
         await world.wait_until(lambda: world.read_metric(UNGUARDED) == 0)
 
 
-async def test_what_an_agent_before_this_one_may_have_answered_is_not_judged(
+async def test_containers_from_before_this_agent_are_not_reported_as_bypassing_the_hook(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By kubelet's clock: one container was started a second before this agent looked, one well after."""
@@ -166,11 +169,11 @@ async def test_what_an_agent_before_this_one_may_have_answered_is_not_judged(
             await start_container(world, pod)
             pod.states["main"].started_at = started
             report_status(world, pod)
-        await world.wait_until(lambda: bool(told(world)))
-        assert [name for name, _ in told(world)] == ["after"]
+        await world.wait_until(lambda: bool(list_unguarded_starts(world)))
+        assert [name for name, _ in list_unguarded_starts(world)] == ["after"]
 
 
-async def test_answers_that_no_check_compares_are_kept_within_a_bound() -> None:
+async def test_unchecked_hook_answers_are_bounded() -> None:
     """With a back end that needs no hook the hook is answered all the same, for as long as the agent runs."""
     async with agent_harness(enforcement="none") as world:
         starts = world.agent._unguarded_starts
@@ -179,7 +182,7 @@ async def test_answers_that_no_check_compares_are_kept_within_a_bound() -> None:
         assert len(starts._allowed_ids) == unguarded_starts.MAX_ANSWERS
 
 
-def told(world: AgentHarness) -> list[tuple[str, str]]:
+def list_unguarded_starts(world: AgentHarness) -> list[tuple[str, str]]:
     """The pod and the text of each event about such a start."""
     return [
         (event["involvedObject"]["name"], event["message"])

@@ -142,7 +142,7 @@ async def test_a_container_gets_the_library_and_is_shown(host: HostAgentHarness)
         assert series(agent, "vrampack_agent_hook_answers_total") == [({"result": "ok"}, 1), ({"result": "refused"}, 0)]
 
 
-async def test_where_the_driver_holds_limits_nothing_is_mounted(host: HostAgentHarness) -> None:
+async def test_nothing_is_mounted_when_the_driver_enforces_limits(host: HostAgentHarness) -> None:
     host.driver = HostDriver("615.71.09")
     agent = host.agent()
     async with running(agent):
@@ -150,7 +150,7 @@ async def test_where_the_driver_holds_limits_nothing_is_mounted(host: HostAgentH
     assert host.driver.limits == [(str(host.folder / "cgroup/docker/c1"), "GPU-0", 6043)]
 
 
-async def test_where_the_module_holds_limits_a_container_is_registered_and_nothing_mounted(
+async def test_a_container_is_registered_and_nothing_mounted_when_the_module_enforces_limits(
     host: HostAgentHarness,
 ) -> None:
     host.module.is_loaded = True
@@ -205,7 +205,7 @@ async def test_while_the_module_is_detached_no_container_with_a_limit_starts(hos
         assert (answer["ok"], "vrampack limits attach" in str(answer["error"])) == (False, True)
 
 
-async def test_until_the_cards_are_known_a_container_is_told_why_it_waits(host: HostAgentHarness) -> None:
+async def test_a_container_is_told_why_it_waits_until_the_cards_are_known(host: HostAgentHarness) -> None:
     host.driver.error = DriverError("the driver is asleep")
     agent = host.agent()
     async with running(agent, lambda: host.node_paths.hook_socket.exists() and bool(agent._discovery.problem)):
@@ -226,14 +226,14 @@ async def test_a_container_that_is_made_while_the_agent_starts_waits_for_it(host
         assert (await asked)["ok"] is True
 
 
-async def test_it_does_not_wait_for_ever(host: HostAgentHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_for_the_agent_has_a_timeout(host: HostAgentHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vrampack.agent.host.agent.RESTORE_WAIT_SECONDS", 0.01)
     host.driver.may_answer = asyncio.Event()
     async with running(host.agent(), host.node_paths.hook_socket.exists):
         assert await host.asks("c1", *SIX) == {"ok": False, "error": "the cards of this host are not known yet"}
 
 
-async def test_the_next_agent_holds_who_runs_to_what_it_has(host: HostAgentHarness) -> None:
+async def test_the_next_agent_keeps_limits_of_running_containers(host: HostAgentHarness) -> None:
     """By the driver again as well: it may have been reloaded."""
     host.driver = HostDriver("615.71.09")
     for expected in (1, 2):
@@ -268,7 +268,7 @@ async def test_a_back_end_that_holds_no_limit_ends_the_agent(
         await host.agent(enforcement).run()
 
 
-async def test_a_measurement_that_fails_ends_no_later_one(
+async def test_a_failed_measurement_does_not_stop_later_ones(
     host: HostAgentHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the error."""

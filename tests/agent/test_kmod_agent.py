@@ -107,7 +107,7 @@ async def test_a_pod_that_comes_before_the_next_look_is_refused() -> None:
         assert world.module.limits() == {UID: {0: LIMIT_MIB}}
 
 
-async def test_a_reloaded_module_knows_what_runs() -> None:
+async def test_a_reloaded_module_gets_the_limits_of_running_pods() -> None:
     """The driver was exchanged: the agent ended with it, and the next one finds an empty module."""
     async with a_node() as world:
         await running(world)
@@ -117,7 +117,7 @@ async def test_a_reloaded_module_knows_what_runs() -> None:
         await world.wait_until(lambda: world.module.limits() == {UID: {0: LIMIT_MIB}})
 
 
-async def test_who_is_gone_is_forgotten() -> None:
+async def test_a_deleted_pod_is_removed_from_the_module() -> None:
     async with a_node() as world:
         pod = await running(world)
         remove_pod(world, pod)

@@ -56,7 +56,7 @@ async def test_a_pod_that_was_deleted_by_force_holds_its_card_until_its_cgroup_i
         assert world.read_metric(LINGERING) == 0
 
 
-async def test_a_start_waits_a_moment_for_a_pod_that_is_about_to_be_gone() -> None:
+async def test_a_start_waits_briefly_for_an_ending_pod() -> None:
     """Kubelet says that a pod has ended before it removes the cgroup, and would ask again after 10 s only."""
     async with agent_harness(*TWO) as world:
         first, second = put_bound_pod(world, "first", units=12), put_bound_pod(world, "second", units=12)
@@ -74,7 +74,7 @@ async def test_a_start_waits_a_moment_for_a_pod_that_is_about_to_be_gone() -> No
         assert fence_of(world).count_held_units() == {"GPU-0": 12}
 
 
-async def test_the_next_agent_holds_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_next_agent_still_counts_a_lingering_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     """The API server does not know it any more; kubelet's checkpoint does."""
     monkeypatch.setattr(prestart, "RELEASE_WAIT_SECONDS", 0.0)
     async with agent_harness(*TWO) as world:
@@ -91,7 +91,7 @@ async def test_the_next_agent_holds_it_too(monkeypatch: pytest.MonkeyPatch) -> N
         await world.wait_until(lambda: not fence_of(world).count_held_units())
 
 
-async def test_where_no_cgroups_are_seen_the_api_servers_word_is_taken() -> None:
+async def test_without_cgroups_a_pod_is_gone_when_the_api_server_says_so() -> None:
     async with agent_harness(*TWO) as world:
         await world.wait_until(lambda: "pod cgroups not visible" in world.log_text)
         first = put_bound_pod(world, "first", units=12)
@@ -100,7 +100,7 @@ async def test_where_no_cgroups_are_seen_the_api_servers_word_is_taken() -> None
         await world.wait_until(lambda: not fence_of(world).count_held_units())
 
 
-async def test_a_pod_that_stays_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pod_that_lingers_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lingering_pods, "OVERDUE_SECONDS", 0.0)
     async with agent_harness(*TWO) as world:
         first = put_bound_pod(world, "first", units=12)
@@ -169,7 +169,7 @@ async def test_a_cgroup_without_a_process_is_waited_for_a_minute(tmp_path: Path,
     assert OVERDUE_SECONDS <= 10 * EMPTY_SECONDS
 
 
-async def test_what_is_not_on_the_node_any_more_is_not_restored(tmp_path: Path) -> None:
+async def test_a_pod_no_longer_on_the_node_is_not_restored(tmp_path: Path) -> None:
     harness = LingeringHarness(tmp_path, *LAYOUTS["v2, systemd"])
     harness.folder.rmdir()
     await harness.lingering.restore_pods({UID: {"GPU-0": 12}})

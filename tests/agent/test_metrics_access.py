@@ -80,7 +80,7 @@ async def run_bench(folder: Path) -> AsyncIterator[AccessBench]:
         await runner.cleanup()
 
 
-async def test_a_verdict_stands_for_a_while(tmp_path: Path) -> None:
+async def test_an_access_review_is_cached_for_a_while(tmp_path: Path) -> None:
     async with run_bench(tmp_path) as bench:
         for _ in range(3):
             assert await bench.ask("scraper-token") is HTTPStatus.OK
@@ -94,7 +94,7 @@ async def test_a_verdict_stands_for_a_while(tmp_path: Path) -> None:
         assert await bench.ask("scraper-token") is HTTPStatus.FORBIDDEN
 
 
-async def test_what_is_no_bearer_token_is_not_reviewed(tmp_path: Path) -> None:
+async def test_a_malformed_bearer_token_is_not_reviewed(tmp_path: Path) -> None:
     basic = b"Basic " + base64.b64encode(b"scraper:scraper-token")
     async with run_bench(tmp_path) as bench:
         assert [await bench.access.check_caller(each, peer="10.0.0.1") for each in (b"", basic)] == [
@@ -103,7 +103,7 @@ async def test_what_is_no_bearer_token_is_not_reviewed(tmp_path: Path) -> None:
         assert bench.server.reviewed == []
 
 
-async def test_made_up_tokens_ask_a_few_times_a_second_and_push_no_scraper_out(tmp_path: Path) -> None:
+async def test_invented_tokens_are_rate_limited_and_evict_no_cached_scraper(tmp_path: Path) -> None:
     async with run_bench(tmp_path) as bench:
         assert await bench.ask("scraper-token") is HTTPStatus.OK
         bench.clock[0] += 1
@@ -125,7 +125,7 @@ async def test_one_address_leaves_reviews_for_a_scraper_whose_token_is_new(tmp_p
         assert await bench.ask("scraper-token") is HTTPStatus.OK
 
 
-async def test_without_an_api_server_no_caller_is_let_in_and_nothing_is_remembered(tmp_path: Path) -> None:
+async def test_without_an_api_server_callers_are_refused_and_nothing_is_cached(tmp_path: Path) -> None:
     async with run_bench(tmp_path) as bench:
         bench.server.is_down = True
         assert await bench.ask("scraper-token") is HTTPStatus.SERVICE_UNAVAILABLE

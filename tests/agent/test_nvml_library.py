@@ -87,7 +87,7 @@ async def test_every_gpu_is_a_card(tmp_path: Path, simulate: Simulate, profile: 
     assert not inventory.mig_gpus
 
 
-async def test_a_card_says_where_it_is(tmp_path: Path, simulate: Simulate) -> None:
+async def test_a_card_has_its_bus_id_minor_and_numa_node(tmp_path: Path, simulate: Simulate) -> None:
     """NUMA is the CPUs' node of the PCI device, as the kernel has it; -1 there is none."""
     simulate("a10-l4")
     for place, node in (("0000:01:00.0", "1\n"), ("0000:02:00.0", "-1\n")):
@@ -111,7 +111,7 @@ async def test_mig_instances_are_cards_and_their_parent_is_none(tmp_path: Path, 
     assert inventory.mig_gpus == {gpu.uuid}
 
 
-async def test_a_gpu_is_cut_while_we_look(tmp_path: Path, simulate: Simulate) -> None:
+async def test_a_gpu_may_be_repartitioned_while_it_is_listed(tmp_path: Path, simulate: Simulate) -> None:
     """No restart: uncut, cut into nothing, into parts, into other parts."""
     machine = simulate("none")
     (whole,) = stub_gpus("NVIDIA A100-SXM4-40GB", 40960)
@@ -195,7 +195,9 @@ async def test_a_driver_that_is_not_loaded_may_be_later(tmp_path: Path, simulate
     assert len((await library.list_gpus()).gpus) == 1
 
 
-async def test_a_driver_that_the_kernel_has_and_this_process_not_is_hidden(tmp_path: Path, simulate: Simulate) -> None:
+async def test_a_loaded_driver_whose_library_is_missing_is_reported_as_hidden(
+    tmp_path: Path, simulate: Simulate
+) -> None:
     """The container was not made by NVIDIA's runtime: no library, and no devices."""
     simulate("v100").fail("nvmlInit", DRIVER_NOT_LOADED)
     (tmp_path / "nvidia").mkdir()
@@ -216,7 +218,7 @@ async def test_a_driver_that_was_closed_is_opened_again(tmp_path: Path, simulate
     assert len((await library.list_gpus()).gpus) == 1
 
 
-async def test_events_are_told_once(tmp_path: Path, simulate: Simulate) -> None:
+async def test_events_are_reported_once(tmp_path: Path, simulate: Simulate) -> None:
     gpu = (machine := simulate("a100-mig")).gpus[0]
     library = a_library(tmp_path)
     await library.list_gpus()
@@ -256,7 +258,7 @@ async def test_usage_is_counted_per_process(tmp_path: Path, simulate: Simulate) 
     assert await library.read_usage() == (GpuUsage(l4, 0, 23034 * MIB),)
 
 
-async def test_a_card_s_use_of_compute_is_told_by_process_since_the_last_call(
+async def test_compute_usage_of_a_card_is_reported_by_process_since_the_last_call(
     tmp_path: Path, simulate: Simulate
 ) -> None:
     """Of two samples of a process the newer one; rubbish as drivers were seen to give is none, and an old sample is no news."""
@@ -287,14 +289,14 @@ async def test_a_sample_from_the_future_hides_no_later_one(tmp_path: Path, simul
     assert found.sm_percent.get(4713) == 2
 
 
-async def test_a_card_in_mig_mode_does_not_say_who_computes(tmp_path: Path, simulate: Simulate) -> None:
+async def test_a_card_in_mig_mode_has_no_compute_usage_by_process(tmp_path: Path, simulate: Simulate) -> None:
     simulate("a100-mig")
     library = a_library(tmp_path)
     assert len((await library.list_gpus()).gpus) == len(A100_PARTS)
     assert await library.read_utilization() == ()
 
 
-async def test_a_hung_question_about_compute_leaves_memory_alone(tmp_path: Path, simulate: Simulate) -> None:
+async def test_a_hung_compute_query_does_not_block_memory_queries(tmp_path: Path, simulate: Simulate) -> None:
     machine = simulate("v100")
     library = a_library(tmp_path, seconds=SHORT_SECONDS)
     await library.list_gpus()
@@ -330,7 +332,7 @@ async def test_a_limit_is_lifted(tmp_path: Path, simulate: Simulate) -> None:
     assert await library.read_limit(str(cgroup), uuid) == CgroupLimit(None, 0)
 
 
-async def test_limits_that_cannot_be(tmp_path: Path, simulate: Simulate) -> None:
+async def test_invalid_limits_are_refused(tmp_path: Path, simulate: Simulate) -> None:
     """A folder that is no cgroup, an instance, and a driver that does not know limits."""
     machine = simulate("v100")
     whole, part = machine.gpus[0], partition_gpu(stub_gpus("NVIDIA A100-SXM4-40GB", 40960)[0], *A100_PARTS)
@@ -375,7 +377,7 @@ def in_a_process(*, library: Path, state: Path | None = None, seconds: float = A
     ).stdout.strip()
 
 
-def test_a_machine_without_the_library_says_so(tmp_path: Path) -> None:
+def test_a_missing_nvml_library_is_reported(tmp_path: Path) -> None:
     """An empty file hides a real library that the tests' machine may have."""
     (tmp_path / LIBRARY).touch()
     assert in_a_process(library=tmp_path) == "NoDriverError the list of cards: NVML Shared Library Not Found"

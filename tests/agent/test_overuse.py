@@ -54,7 +54,7 @@ class OveruseHarness:
         return (self.over,)
 
 
-async def test_it_is_said_with_both_numbers() -> None:
+async def test_overuse_is_reported_with_usage_and_limit() -> None:
     post = OveruseHarness(OVER)
     await post.overuse.report_overuse()
     text = "container main uses 5000 MiB of card GPU-0, but its limit is 4301 MiB"
@@ -62,7 +62,7 @@ async def test_it_is_said_with_both_numbers() -> None:
     assert post.written == [None]
 
 
-async def test_it_is_named_on_the_node_when_that_was_asked_for() -> None:
+async def test_an_overusing_pod_is_listed_on_the_node_when_configured() -> None:
     """Once, until it is below its limit again or gone."""
     post = OveruseHarness(replace(OVER, should_evict=True))
     await post.overuse.report_overuse()
@@ -73,14 +73,14 @@ async def test_it_is_named_on_the_node_when_that_was_asked_for() -> None:
     assert post.written[1:] == [None]
 
 
-async def test_one_that_is_gone_is_named_no_longer() -> None:
+async def test_a_deleted_pod_is_no_longer_listed_as_overusing() -> None:
     post = OveruseHarness(replace(OVER, should_evict=True))
     await post.overuse.report_overuse()
     post.overuse.forget_pod("uid-a")
     assert post.written[1:] == [None]
 
 
-async def test_a_look_that_fails_ends_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_check_does_not_stop_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the error."""
     monkeypatch.setattr(overuse_reporter, "CHECK_INTERVAL_SECONDS", 0.0)
     failures: list[Exception] = [UnicodeDecodeError("utf-8", b"\xff", 0, 1, "a cgroup's name"), DriverError("hung")]
@@ -101,7 +101,7 @@ async def test_a_look_that_fails_ends_no_later_one(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("uid", ["uid-b"])
-async def test_a_pod_that_is_not_known_is_not_named(uid: str) -> None:
+async def test_an_unknown_pod_is_not_listed_as_overusing(uid: str) -> None:
     post = OveruseHarness(replace(OVER, pod_uid=uid, should_evict=True))
     await post.overuse.report_overuse()
     assert (post.events.told, post.written) == ([], [None])

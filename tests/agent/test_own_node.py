@@ -61,7 +61,7 @@ class OwnNodeHarness:
 
 
 @asynccontextmanager
-async def a_desk(folder: Path) -> AsyncIterator[OwnNodeHarness]:
+async def open_own_node(folder: Path) -> AsyncIterator[OwnNodeHarness]:
     async with ApiServer() as api, FaultProxy(int(api.url.rpartition(":")[2])) as proxy:
         api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": {"zone": "a"}}})
         client = Api(await load_credentials(write_kubeconfig(folder, proxy.url)))
@@ -84,7 +84,7 @@ def patches(desk: OwnNodeHarness) -> list[Exchange]:
 
 
 async def test_several_keys_are_one_patch_and_what_is_there_stays(tmp_path: Path) -> None:
-    async with a_desk(tmp_path) as desk:
+    async with open_own_node(tmp_path) as desk:
         desk.own.set_desired({CARDS: "a", LABEL: "watch"})
         await desk.settled(LABEL, "watch")
         assert (desk.says(CARDS), desk.writes, len(patches(desk))) == ("a", 1, 1)
@@ -94,9 +94,9 @@ async def test_several_keys_are_one_patch_and_what_is_there_stays(tmp_path: Path
         assert desk.says(("labels", "zone")) == "a"
 
 
-async def test_what_is_said_already_is_not_written(tmp_path: Path) -> None:
+async def test_an_unchanged_value_is_not_written(tmp_path: Path) -> None:
     """Each write of a node wakes every pending pod of the cluster."""
-    async with a_desk(tmp_path) as desk:
+    async with open_own_node(tmp_path) as desk:
         desk.own.set_desired({CARDS: "a"})
         await desk.settled(CARDS, "a")
         for _ in range(3):
@@ -113,7 +113,7 @@ async def test_what_is_said_already_is_not_written(tmp_path: Path) -> None:
 
 async def test_an_old_word_of_the_watch_is_not_taken_for_a_change(tmp_path: Path) -> None:
     """Between the write and its echo the watch may show other changes, still with the old value."""
-    async with a_desk(tmp_path) as desk:
+    async with open_own_node(tmp_path) as desk:
         old = msgspec.json.decode(json.dumps(desk.api.get("nodes", NODE)), type=LocalNodeObject)
         desk.proxy.freeze_watches()
         desk.own.set_desired({CARDS: "a"})
@@ -131,7 +131,7 @@ async def test_an_old_word_of_the_watch_is_not_taken_for_a_change(tmp_path: Path
 @pytest.mark.parametrize("status", [409, 429, 500, 503, 403])
 async def test_a_refused_write_is_tried_again(tmp_path: Path, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_node, "RETRY_SECONDS", (0.01, 0.02))
-    async with a_desk(tmp_path) as desk:
+    async with open_own_node(tmp_path) as desk:
         desk.proxy.when("PATCH", r"/nodes/").answer(status, times=3)
         desk.own.set_desired({CARDS: "a"})
         await desk.settled(CARDS, "a")
@@ -142,7 +142,7 @@ async def test_a_refused_write_is_tried_again(tmp_path: Path, status: int, monke
 async def test_a_reply_that_is_lost_is_no_second_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The write happened; the watch shows it, and nothing is left to write."""
     monkeypatch.setattr(own_node, "RETRY_SECONDS", (0.2, 0.2))
-    async with a_desk(tmp_path) as desk:
+    async with open_own_node(tmp_path) as desk:
         desk.proxy.when("PATCH", r"/nodes/").cut_after_write(times=1)
         desk.own.set_desired({CARDS: "a"})
         await desk.settled(CARDS, "a")
@@ -155,7 +155,7 @@ async def test_a_reply_that_is_lost_is_no_second_change(tmp_path: Path, monkeypa
 
 
 async def test_a_foreign_change_is_repaired_once_and_at_once(tmp_path: Path) -> None:
-    async with a_desk(tmp_path) as desk:
+    async with open_own_node(tmp_path) as desk:
         desk.own.set_desired({CARDS: "a"})
         await desk.settled(CARDS, "a")
         for number in range(3):
@@ -167,9 +167,9 @@ async def test_a_foreign_change_is_repaired_once_and_at_once(tmp_path: Path) -> 
         assert len(patches(desk)) == 4
 
 
-async def test_a_write_that_is_shown_before_it_is_answered_is_over(tmp_path: Path) -> None:
+async def test_a_write_seen_in_the_watch_before_its_reply_is_complete(tmp_path: Path) -> None:
     """What is changed after that is another's, not an echo that is late."""
-    async with a_desk(tmp_path) as desk:
+    async with open_own_node(tmp_path) as desk:
         reply = desk.proxy.when("PATCH", r"/nodes/").hold_reply(times=1)
         desk.own.set_desired({CARDS: "a"})
         await desk.settled(CARDS, "a")
@@ -180,8 +180,8 @@ async def test_a_write_that_is_shown_before_it_is_answered_is_over(tmp_path: Pat
             await desk.until(lambda: desk.says(CARDS) == "a")
 
 
-async def test_a_key_that_is_not_to_be_there_is_removed_and_not_again(tmp_path: Path) -> None:
-    async with a_desk(tmp_path) as desk:
+async def test_an_unwanted_key_is_removed_once(tmp_path: Path) -> None:
+    async with open_own_node(tmp_path) as desk:
         desk.own.set_desired({OBSERVED: "x"})
         await desk.settled(OBSERVED, "x")
         desk.own.set_desired({OBSERVED: None})
@@ -193,7 +193,7 @@ async def test_a_key_that_is_not_to_be_there_is_removed_and_not_again(tmp_path: 
 
 
 async def test_a_node_that_joins_again_is_written_again(tmp_path: Path) -> None:
-    async with a_desk(tmp_path) as desk:
+    async with open_own_node(tmp_path) as desk:
         desk.own.set_desired({CARDS: "a", LABEL: "watch"})
         await desk.settled(CARDS, "a")
         desk.api.delete("nodes", NODE)

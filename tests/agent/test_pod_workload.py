@@ -64,7 +64,7 @@ LIMITS: dict[str, tuple[Mapping[str, str], Record | UnreadableRecord | None, Map
 
 
 @pytest.mark.parametrize(("annotations", "record", "want"), LIMITS.values(), ids=LIMITS)
-def test_a_container_may_use_what_its_record_says(
+def test_the_record_sets_the_limit_of_a_container(
     annotations: Mapping[str, str], record: Record | UnreadableRecord | None, want: Mapping[str, int] | None
 ) -> None:
     pod = LocalPod(Pod("uid", "ml", "a", record=record), annotations, {}, is_static=False, is_controlled=True)
@@ -105,9 +105,7 @@ SHOWN = {
 
 
 @pytest.mark.parametrize(("shown", "want"), SHOWN.values(), ids=SHOWN)
-def test_a_pod_that_passed_is_followed_in_its_limits_and_in_nothing_else(
-    shown: LocalPod | None, want: Mapping[str, int]
-) -> None:
+def test_only_limit_changes_of_an_admitted_pod_are_followed(shown: LocalPod | None, want: Mapping[str, int]) -> None:
     """What passed the fence counts, whatever a lagging watch shows, and whatever record the fence refuses."""
     pods = {"uid": shown} if shown is not None else {}
     workload = a_workload(pods)

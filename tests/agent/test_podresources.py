@@ -24,67 +24,67 @@ BUSY = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 @asynccontextmanager
-async def some_books() -> AsyncIterator[tuple[KubeletRig, PodResourcesClient]]:
+async def open_pod_resources() -> AsyncIterator[tuple[KubeletRig, PodResourcesClient]]:
     """Of a kubelet with one pod, `p`."""
     async with kubelet_rig() as rig:
         await rig.kubelet.admit(kubelet_pod("p"))
         yield rig, PodResourcesClient(rig.kubelet.pod_resources_socket, rig.kubelet.checkpoint, resource=MEMORY)
 
 
-async def test_it_reads_who_has_which_ids() -> None:
-    async with some_books() as (rig, books):
-        (held,) = await books.list_allocations()
+async def test_device_ids_are_read_by_container() -> None:
+    async with open_pod_resources() as (rig, client):
+        (held,) = await client.list_allocations()
         assert (held.namespace, held.pod_name, held.container) == ("default", "p", "main")
         assert held.device_ids == rig.kubelet.device_ids(rig.kubelet.pods["uid-p"], "main")
 
 
 async def test_a_busy_kubelet_is_asked_again() -> None:
     """It answers a hundred a second."""
-    async with some_books() as (rig, books):
+    async with open_pod_resources() as (rig, client):
         rig.kubelet.doors.list_pods.refuse("rejected by rate limit", code=BUSY, times=3)
-        assert len(await books.list_allocations()) == 1
+        assert len(await client.list_allocations()) == 1
 
 
 async def test_any_other_refusal_is_an_error_with_its_text() -> None:
-    async with some_books() as (rig, books):
+    async with open_pod_resources() as (rig, client):
         rig.kubelet.doors.list_pods.refuse("not today")
         with pytest.raises(KubeletError, match="pod-resources: UNKNOWN: not today"):
-            await books.list_allocations()
+            await client.list_allocations()
 
 
-async def test_who_asks_before_a_list_begins_shares_it() -> None:
-    async with some_books() as (rig, books):
+async def test_callers_before_a_list_begins_share_it() -> None:
+    async with open_pod_resources() as (rig, client):
         rig.kubelet.doors.list_pods.hold()
-        first = asyncio.create_task(books.list_allocations())
+        first = asyncio.create_task(client.list_allocations())
         await rig.kubelet.doors.list_pods.reached()
-        others = [asyncio.create_task(books.list_allocations()) for _ in range(20)]
+        others = [asyncio.create_task(client.list_allocations()) for _ in range(20)]
         await asyncio.sleep(0)
-        calls = count_lists(books)
+        calls = count_lists(client)
         rig.kubelet.doors.list_pods.release()
         await asyncio.gather(first, *others)
         assert calls == ["list"]
         assert all(other.result() is others[0].result() for other in others)
 
 
-def count_lists(books: PodResourcesClient) -> list[str]:
+def count_lists(client: PodResourcesClient) -> list[str]:
     """Lists that begin from now on."""
-    calls, real = [], books._list
+    calls, real = [], client._list
 
     async def counted() -> tuple[podresources.DeviceAllocation, ...]:
         calls.append("list")
         return await real()
 
-    books._list = counted  # type: ignore[method-assign] # a bell on it, for one test
+    client._list = counted  # type: ignore[method-assign] # a bell on it, for one test
     return calls
 
 
-async def test_who_asks_while_a_list_is_on_its_way_gets_a_later_one() -> None:
+async def test_a_caller_during_a_list_gets_a_later_one() -> None:
     """What was allocated after that list began may not be in it."""
-    async with some_books() as (rig, books):
+    async with open_pod_resources() as (rig, client):
         rig.kubelet.doors.list_pods.hold()
-        first = asyncio.create_task(books.list_allocations())
+        first = asyncio.create_task(client.list_allocations())
         await rig.kubelet.doors.list_pods.reached()
-        later = asyncio.create_task(books.list_allocations())
+        later = asyncio.create_task(client.list_allocations())
         await asyncio.sleep(0)
         rig.kubelet.doors.list_pods.release()
         before = await first
@@ -92,10 +92,10 @@ async def test_who_asks_while_a_list_is_on_its_way_gets_a_later_one() -> None:
         assert await later is not before
 
 
-async def test_one_who_gives_up_leaves_the_list_to_the_others() -> None:
-    async with some_books() as (rig, books):
+async def test_a_cancelled_caller_leaves_the_list_to_the_others() -> None:
+    async with open_pod_resources() as (rig, client):
         rig.kubelet.doors.list_pods.hold()
-        one, other = asyncio.create_task(books.list_allocations()), asyncio.create_task(books.list_allocations())
+        one, other = asyncio.create_task(client.list_allocations()), asyncio.create_task(client.list_allocations())
         await rig.kubelet.doors.list_pods.reached()
         one.cancel()
         rig.kubelet.doors.list_pods.release()
@@ -103,9 +103,9 @@ async def test_one_who_gives_up_leaves_the_list_to_the_others() -> None:
 
 
 async def test_a_kubelet_that_is_away_is_an_error(tmp_path: Path) -> None:
-    books = PodResourcesClient(tmp_path / "kubelet.sock", tmp_path / "checkpoint", resource=MEMORY)
+    client = PodResourcesClient(tmp_path / "kubelet.sock", tmp_path / "checkpoint", resource=MEMORY)
     with pytest.raises(KubeletError, match="pod-resources: UNAVAILABLE"):
-        await books.list_allocations()
+        await client.list_allocations()
 
 
 async def test_a_kubelet_that_hangs_is_a_clear_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ async def test_a_kubelet_that_is_busy_for_too_long_is_a_refusal(monkeypatch: pyt
         assert "RESOURCE_EXHAUSTED" in str(await world.kubelet.try_start(pod, "main"))
 
 
-async def test_starts_at_once_are_each_found() -> None:
+async def test_containers_that_start_together_are_each_found() -> None:
     async with agent_harness(16130, 16130) as world:
         pods = [put_bound_pod(world, f"p{at}", cards=[at % 2], units=3) for at in range(10)]
         for pod in pods:

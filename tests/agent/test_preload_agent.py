@@ -93,7 +93,7 @@ async def test_a_driver_that_the_library_does_not_know_keeps_the_node_from_offer
         )
 
 
-async def test_a_process_is_held_to_its_pod_s_record_and_people_see_it() -> None:
+async def test_a_process_is_limited_by_its_pod_s_record_and_its_usage_is_shown() -> None:
     async with a_node() as world:
         pod = await running(world)
         await world.wait_until(lambda: bool(world.agent._usage_collector.take_snapshot().containers))
@@ -140,7 +140,7 @@ async def test_series_and_page_forget_a_pod_with_its_last_process() -> None:
         await world.wait_until(lambda: not world.agent._build_limits_status().containers)
 
 
-async def test_a_killed_agent_s_successor_knows_a_process_that_says_nothing() -> None:
+async def test_the_successor_of_a_killed_agent_knows_a_silent_process() -> None:
     async with a_node() as world:
         pod = await running(world)
         async with a_process(world, pod), a_process(world, pod) as other:
@@ -195,7 +195,7 @@ async def test_a_change_that_the_fence_would_not_pass_changes_nothing(mib: int, 
         assert world.agent._workload.get_limits_mib(pod.uid, "main") == {"GPU-0": LIMIT_MIB}
 
 
-async def test_a_container_that_was_restarted_begins_at_nothing_and_its_refusals_are_remembered() -> None:
+async def test_a_restarted_container_starts_at_zero_and_keeps_its_refusal_count() -> None:
     async with a_node() as world:
         pod = await running(world)
         for _ in range(2):
@@ -209,7 +209,7 @@ async def test_a_container_that_was_restarted_begins_at_nothing_and_its_refusals
         )
 
 
-async def test_where_the_library_was_and_is_no_more_its_processes_go_on_unlimited() -> None:
+async def test_processes_run_on_unlimited_after_the_library_is_no_longer_used() -> None:
     """Containers keep what they were given at their start; the silence of an agent would stop them."""
     async with a_node() as world:
         pod = await running(world)
@@ -233,7 +233,7 @@ async def test_a_node_whose_folder_cannot_be_written_offers_nothing() -> None:
         )
 
 
-async def test_an_obstacle_at_the_librarys_socket_holds_the_node_back_until_it_is_gone(
+async def test_a_blocked_library_socket_keeps_the_node_unready_until_freed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("vrampack.agent.limits.enforcement_starter.RETRY_SECONDS", (0.01, 0.02))
@@ -248,6 +248,6 @@ async def test_an_obstacle_at_the_librarys_socket_holds_the_node_back_until_it_i
         await running(world)
 
 
-async def test_a_pod_of_which_nothing_is_recorded_is_refused_as_ever() -> None:
+async def test_a_pod_without_a_record_is_still_refused() -> None:
     async with a_node() as world:
         assert "has no record" in await start_refused(world, put_bound_pod(world, "p", is_recorded=False))

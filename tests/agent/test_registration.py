@@ -31,7 +31,7 @@ def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-async def test_it_serves_before_it_registers() -> None:
+async def test_the_plugin_serves_before_it_registers() -> None:
     """Kubelet dials back and asks for options while Register is still pending: it would time out otherwise."""
     async with agent_harness(starts=False) as world:
         world.kubelet.doors.register_answer.hold()
@@ -44,7 +44,7 @@ async def test_it_serves_before_it_registers() -> None:
         await world.wait_until(lambda: world.agent.find_unready_reason() == "")
 
 
-async def test_it_registers_what_the_node_has() -> None:
+async def test_the_plugin_registers_all_units_of_the_node() -> None:
     async with agent_harness() as world:
         assert world.kubelet.allocatable(MEMORY) == SLOTS
         assert world.kubelet.healthy_ids(MEMORY) == {f"GPU-0::{number}" for number in range(SLOTS)}
@@ -121,7 +121,7 @@ async def test_a_stream_that_kubelet_closes_while_it_runs_leads_to_another_regis
         assert world.read_metric("vrampack_agent_streams_closed_total") == 1
 
 
-async def test_a_second_registrant_that_leaves_takes_us_down_and_we_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_plugin_registers_again_after_a_second_registrant_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kubelet ends the newest registration when *any* stream of the resource ends. Ours stays open, but kubelet ignores it."""
     monkeypatch.setattr(conflicting_plugins, "REREGISTER_SECONDS", (0.2, 600))
     monkeypatch.setattr(conflicting_plugins, "CHECK_INTERVAL_SECONDS", 0.05)
@@ -199,7 +199,7 @@ async def test_a_node_at_rest_is_registered_once(monkeypatch: pytest.MonkeyPatch
         assert world.read_metric("vrampack_agent_registrations_total") == 1
 
 
-async def test_register_says_what_kubelet_needs_to_call_back() -> None:
+async def test_register_sends_what_kubelet_needs_to_call_back() -> None:
     async with agent_harness() as world:
         async with grpc.aio.insecure_channel(f"unix:{world.kubelet.plugins_folder / endpoints(world)[0]}") as channel:
             async with asyncio.timeout(5):

@@ -73,7 +73,7 @@ def a_start(uid: str = "u", *, is_controlled: bool = True, is_static: bool = Fal
     return ContainerStart(DeviceAllocation("default", "p", "main", frozenset({"GPU-0::0"})), pod)
 
 
-def test_it_is_named_when_the_refusal_has_lasted() -> None:
+def test_a_pod_is_listed_after_its_refusal_has_lasted() -> None:
     stage = RejectedPodsHarness()
     stage.rejected.record_rejection(a_start(), NO_RECORD)
     assert [stage.at(seconds) for seconds in (4.9, 5)] == [{}, {"u": "no_record"}]
@@ -99,7 +99,7 @@ def test_the_node_is_written_on_a_change_only() -> None:
     assert stage.node.written == [None, named, None]
 
 
-def test_one_that_started_after_all_or_went_is_named_no_longer() -> None:
+def test_a_pod_that_started_or_was_deleted_is_unlisted() -> None:
     stage = RejectedPodsHarness()
     stage.rejected.record_rejection(a_start(), NO_RECORD)
     assert stage.at(5) == {"u": "no_record"}
@@ -120,7 +120,7 @@ def test_a_refusal_that_kubelet_no_longer_asks_about_is_over() -> None:
     assert [stage.at(seconds) for seconds in (5, 329, 330)] == [{"u": "limit"}, {"u": "limit"}, {}]
 
 
-def test_those_that_stay_do_not_fill_the_list() -> None:
+def test_pods_that_cannot_be_evicted_do_not_fill_the_list() -> None:
     """More pods than it holds: who can be evicted comes first, then who waits longest."""
     stage = RejectedPodsHarness()
     for at in range(MAX_REFUSED_PODS):
@@ -135,7 +135,7 @@ def test_those_that_stay_do_not_fill_the_list() -> None:
 
 
 @pytest.mark.parametrize("first", ["start", "use"])
-def test_both_who_have_something_against_pods_are_heard(first: Literal["start", "use"]) -> None:
+def test_both_reporters_of_pods_are_listed(first: Literal["start", "use"]) -> None:
     stage = RejectedPodsHarness()
     second: Literal["start", "use"] = "use" if first == "start" else "start"
     stage.publisher.set_reasons(first, {"a": "no_record"})
@@ -145,7 +145,7 @@ def test_both_who_have_something_against_pods_are_heard(first: Literal["start", 
     assert stage.node.reasons == {"b": "over_limit"}
 
 
-def test_the_pod_itself_is_told_each_time_it_is_refused() -> None:
+def test_the_pod_gets_an_event_each_time_it_is_refused() -> None:
     """`replace` keeps the start: another container of the same pod is the same refusal."""
     stage = RejectedPodsHarness()
     start = a_start()

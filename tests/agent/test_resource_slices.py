@@ -76,7 +76,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("device", "uuid"), CASES.values(), ids=CASES)
-async def test_a_card_of_ours_in_a_slice_keeps_the_node_back(
+async def test_a_resource_slice_with_our_card_withdraws_the_offer(
     node: SliceHarness, device: dict[str, Any], uuid: str
 ) -> None:
     problem = await node.check_slices(device)
@@ -86,7 +86,7 @@ async def test_a_card_of_ours_in_a_slice_keeps_the_node_back(
     assert bool(problem) == bool(uuid)
 
 
-async def test_it_is_offered_again_when_the_slices_are_gone(node: SliceHarness) -> None:
+async def test_cards_are_offered_again_once_the_slices_are_gone(node: SliceHarness) -> None:
     assert await node.check_slices(a_device(uuid=GPU))
     assert await node.check_slices() == ""
 
@@ -119,7 +119,7 @@ async def test_other_drivers_are_no_rivals(node: SliceHarness) -> None:
     assert await node.check_slices(a_device(uuid=GPU), driver="compute-domain.nvidia.com") == ""
 
 
-async def test_what_cannot_be_seen_leaves_the_node_as_it_was(
+async def test_an_unanswered_check_leaves_the_node_as_it_was(
     node: SliceHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A refusal is logged once; a cluster without the kind has no conflict."""

@@ -61,7 +61,7 @@ def test_a_fault_names_file_and_path(tmp_path: Path, text: str, fault: str) -> N
     assert_fault(raised, tmp_path / "agent.yaml", fault)
 
 
-def test_every_fault_is_said_at_once(tmp_path: Path) -> None:
+def test_all_faults_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
     path = tmp_path / "agent.yaml"
     path.write_text("kind: Agent\nunit_mib: 0\n")
     with pytest.raises(SettingsError) as raised:
@@ -69,7 +69,7 @@ def test_every_fault_is_said_at_once(tmp_path: Path) -> None:
     assert [line.split(": ")[1] for line in str(raised.value).splitlines()] == ["apiVersion", "kind", "unit_mib"]
 
 
-def test_the_extender_s_file_is_said_to_be_that(tmp_path: Path) -> None:
+def test_the_extender_s_file_is_recognized(tmp_path: Path) -> None:
     """Not every line of it is a fault then."""
     path = tmp_path / "agent.yaml"
     path.write_text("apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\npolicy: {}\nunit_mib: 0\n")

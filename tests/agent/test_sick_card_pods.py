@@ -75,7 +75,7 @@ def test_a_pod_on_two_such_cards_counts_once() -> None:
     assert world.report() == [{"a", "b"}]
 
 
-def test_who_is_not_made_again_stays() -> None:
+def test_a_pod_that_no_controller_recreates_is_not_listed() -> None:
     world = SickCardHarness(a_pod("bare", is_controlled=False), a_pod("static", is_static=True))
     assert world.report() == []
     assert world.counted == 2
@@ -95,7 +95,7 @@ def test_pods_of_other_cards_stay() -> None:
     assert SickCardHarness(a_pod("a", "GPU-1")).report() == []
 
 
-def test_a_card_that_is_back_takes_the_word_back() -> None:
+def test_a_recovered_card_unlists_its_pods() -> None:
     world = SickCardHarness(a_pod("a"))
     world.report()
     world.cards = (replace(OUT, healthy=True, reason="", verdict=None),)

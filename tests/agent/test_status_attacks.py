@@ -83,7 +83,7 @@ def soft_limit() -> Iterator[int]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def test_half_sent_requests_refuse_no_start_and_no_probe(soft_limit: int) -> None:
+async def test_half_sent_requests_block_neither_starts_nor_probes(soft_limit: int) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, hard))  # what the agent is given, and raises
     async with run_agent(PROFILES["v100"], "--log-level", "warning") as running:

@@ -39,7 +39,7 @@ async def a_running_pod(world: AgentHarness) -> KubeletPod:
     return pod
 
 
-async def test_a_container_s_limit_and_use_stand_beside_each_other() -> None:
+async def test_limit_and_usage_of_a_container_are_both_shown() -> None:
     async with agent_harness() as world:
         pod = await a_running_pod(world)
         await world.agent._usage_collector.refresh_usage()
@@ -68,7 +68,7 @@ async def test_limits_are_unheld_where_nothing_holds_them_and_that_was_not_chose
         assert world.read_metric("vrampack_agent_limits_unheld") == 0
 
 
-async def test_each_result_of_a_start_has_a_series_before_there_was_one() -> None:
+async def test_every_start_result_has_a_series_from_the_beginning() -> None:
     """A counter that begins with its first refusal has not increased."""
     async with agent_harness() as world:
         results = {labels["result"] for labels, _ in series(world, "vrampack_agent_starts_total")}
@@ -109,7 +109,7 @@ async def test_a_card_s_use_is_absent_while_the_driver_does_not_say(monkeypatch:
         assert series(world, "vrampack_agent_card_memory_bytes") == [(card, 16130 * MIB)]
 
 
-async def test_a_measurement_that_fails_ends_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_measurement_does_not_stop_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """After any error the agent goes on, and shows no use until the next measurement."""
     monkeypatch.setattr(usage_collector, "MEASURE_SECONDS", 0.01)
     failures: list[Exception] = [UnicodeDecodeError("utf-8", b"\xff", 0, 1, "a cgroup's name"), DriverError("hung")]
@@ -134,7 +134,7 @@ async def test_without_measurements_no_use_is_reported() -> None:
         assert series(world, LIMIT) == [(LABELS, 4301 * MIB)]
 
 
-async def test_what_is_really_used_of_a_card_and_by_which_container() -> None:
+async def test_actual_usage_is_shown_by_card_and_container() -> None:
     """Two processes of one container are 45 % of 100; a process of no pod counts for the card alone. A peak stays when use falls."""
     async with agent_harness() as world:
         pod = await a_running_pod(world)

@@ -54,7 +54,7 @@ class LeaseHarness:
         return len(self.written) - before
 
 
-async def test_a_lease_says_whose_it_is_for_how_long_and_what_is_used() -> None:
+async def test_a_lease_has_holder_duration_and_usage() -> None:
     harness = LeaseHarness()
     await harness.publisher.publish_usage()
     ((namespace, name, body),) = harness.written

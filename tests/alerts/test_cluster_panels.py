@@ -44,7 +44,7 @@ async def test_memory_of_the_cluster_and_its_nodes(tmp_path: Path, programs: Pro
         await panels.record_what_lasts()
 
 
-async def test_what_waits_and_what_was_bound(tmp_path: Path, programs: Programs) -> None:
+async def test_panels_show_waiting_pods_and_binds(tmp_path: Path, programs: Programs) -> None:
     async with run_scene(tmp_path, programs, NODES) as scene:
         await fill_cluster(scene)
         counted = await asyncio.to_thread(recount_cluster, scene.api.url)
@@ -57,7 +57,7 @@ async def test_what_waits_and_what_was_bound(tmp_path: Path, programs: Programs)
         await panels.record_what_lasts()
 
 
-async def test_a_pod_that_was_woken(tmp_path: Path, programs: Programs) -> None:
+async def test_panels_show_an_activated_pod(tmp_path: Path, programs: Programs) -> None:
     """The test is its scheduler: it calls filter, and no more until the pod is woken."""
     async with run_scene(tmp_path, programs, {"gpu-0": (T4,)}) as scene:
         scene.api.create(build_pod_object("holder", units=15))
@@ -75,7 +75,7 @@ async def test_a_pod_that_was_woken(tmp_path: Path, programs: Programs) -> None:
         await panels.record_what_lasts()
 
 
-async def test_calls_that_the_test_timed_itself(tmp_path: Path, programs: Programs) -> None:
+async def test_panels_show_call_durations_as_timed_by_the_test(tmp_path: Path, programs: Programs) -> None:
     """No scheduler calls: of 20 calls the 99th percentile is in the slowest one's bucket, whatever the others were."""
     async with run_scene(tmp_path, programs, {"gpu-0": (T4,)}) as scene:
         await scene.monitoring.wait_until_sampled(KNOWN)
@@ -89,7 +89,7 @@ async def test_calls_that_the_test_timed_itself(tmp_path: Path, programs: Progra
         await panels.record_what_lasts()
 
 
-async def test_a_place_that_is_not_seen_yet(tmp_path: Path, programs: Programs) -> None:
+async def test_panels_show_an_unconfirmed_placement(tmp_path: Path, programs: Programs) -> None:
     """The API server has a Binding, and falls silent before the extender hears of it."""
     async with run_scene(tmp_path, programs, {"gpu-0": (T4,)}) as scene:
         await scene.monitoring.wait_until_sampled(KNOWN)

@@ -49,7 +49,7 @@ async def test_the_ledger_is_stale(tmp_path: Path, programs: Programs) -> None:
         assert monitoring.receiver.names == {"VrampackLedgerStale"}
 
 
-async def test_no_extender_is_there(tmp_path: Path, programs: Programs) -> None:
+async def test_extenders_are_away(tmp_path: Path, programs: Programs) -> None:
     async with run_scene(tmp_path, programs, {"gpu-0": (T4,)}) as scene:
         scene.extender.process.kill()
         await scene.monitoring.wait_until_notified("VrampackExtenderAway", "firing")
@@ -58,7 +58,7 @@ async def test_no_extender_is_there(tmp_path: Path, programs: Programs) -> None:
         assert scene.monitoring.receiver.names == {"VrampackExtenderAway"}
 
 
-async def test_a_certificate_is_near_its_end(tmp_path: Path, programs: Programs) -> None:
+async def test_a_certificate_expires_soon(tmp_path: Path, programs: Programs) -> None:
     """It is renewed on disk, and the extender takes the new one without a restart."""
     write_certificate(tmp_path, days=3)
     files = {"cert_file": "tls.crt", "key_file": "tls.key", "client_ca_file": "tls.crt"}

@@ -85,7 +85,7 @@ async def test_cards_of_a_node(tmp_path: Path, programs: Programs) -> None:
         await panels.record_what_lasts()
 
 
-async def test_refused_starts_and_who_holds_limits(tmp_path: Path, programs: Programs) -> None:
+async def test_panels_show_refused_starts_and_enforcement_modes(tmp_path: Path, programs: Programs) -> None:
     async with run_watched_agent(tmp_path, programs, enforcement="watch") as (world, monitoring):
         await monitoring.wait_until_sampled('vrampack_agent_starts_total{result="no_record"}')
         pod = put_bound_pod(world, "smuggled", is_recorded=False)

@@ -29,7 +29,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "libvrampack.so"
 
 
-def test_it_is_of_arm64_and_needs_no_other(library: Path) -> None:
+def test_the_library_is_built_for_arm64_and_needs_no_other(library: Path) -> None:
     content = library.read_bytes()
     assert int.from_bytes(content[18:20], "little") == AARCH64
     needed = subprocess.run(["aarch64-linux-gnu-readelf", "-d", library], check=True, capture_output=True, text=True)
@@ -44,7 +44,7 @@ def test_a_program_starts_with_it(library: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "ioctl close mmap fork\n", "")
 
 
-def test_its_system_calls_are_those_of_arm64(tmp_path: Path) -> None:
+def test_the_library_uses_arm64_system_calls(tmp_path: Path) -> None:
     """Against libc's own answers: a number or a flag of another machine would differ."""
     program = build(tmp_path, "system_calls.c")
     done = subprocess.run([program, tmp_path], capture_output=True, text=True, timeout=60, check=False)

@@ -25,7 +25,7 @@ HELD = {
 
 
 @pytest.mark.parametrize(("pod", "units"), HELD.values(), ids=HELD)
-def test_what_a_pod_holds_for_life(pod: Object, units: int) -> None:
+def test_units_held_for_the_life_of_a_pod(pod: Object, units: int) -> None:
     ask = read_request(pod, Terms())
     assert (ask.units, ask.faults) == (units, ())
 

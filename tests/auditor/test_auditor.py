@@ -141,7 +141,7 @@ ALLOWED: dict[str, Spoil] = {
 
 
 @pytest.mark.parametrize("change", ALLOWED.values(), ids=ALLOWED)
-def test_what_is_allowed_is_not_reported(change: Spoil) -> None:
+def test_allowed_differences_are_not_reported(change: Spoil) -> None:
     scene = clean_scene()
     change(scene)
     assert judge(scene) == []

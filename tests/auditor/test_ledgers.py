@@ -34,7 +34,7 @@ def shown(*devices: Object, name: str = "n1") -> Object:
 A, B = a_holder("a", 4), a_holder("b", 3)
 
 
-def test_a_ledger_that_agrees_is_right() -> None:
+def test_a_matching_ledger_has_no_violation() -> None:
     assert wrong_ledger(shown(a_device(0, A), a_device(1, B)), pods(), [NODE]) == []
 
 
@@ -99,5 +99,5 @@ PLACES: dict[str, tuple[Object, str]] = {
 
 
 @pytest.mark.parametrize(("answer", "invariant"), PLACES.values(), ids=PLACES)
-def test_a_place_that_grows_old_is_named(answer: Object, invariant: str) -> None:
+def test_a_stale_reservation_is_reported(answer: Object, invariant: str) -> None:
     assert "".join(violation.invariant for violation in stale_places(answer, pods())) == invariant

@@ -151,7 +151,7 @@ def test_a_live_watch_follows_events_and_lists_again_after_an_error() -> None:
         watch.stop()
 
 
-def test_the_watching_command_ends_on_a_signal_with_what_it_saw() -> None:
+def test_the_watching_command_reports_its_findings_when_it_is_signalled() -> None:
     scene = clean_scene()
     api = FakeApi(scene)
     with serving(api) as url:

@@ -29,11 +29,11 @@ CASES: dict[str, tuple[Object, bool]] = {
 
 
 @pytest.mark.parametrize(("pod", "fits"), CASES.values(), ids=CASES)
-def test_a_pod_has_a_place(pod: Object, *, fits: bool) -> None:
+def test_a_pending_pod_is_placeable_if_a_card_fits(pod: Object, *, fits: bool) -> None:
     assert find_placeable_pods([*HELD, pod], NODES) == (["ml/new"] if fits else [])
 
 
-def test_a_bound_pod_needs_none() -> None:
+def test_a_bound_pod_is_not_listed_as_placeable() -> None:
     assert find_placeable_pods(HELD, NODES) == []
 
 

@@ -21,7 +21,7 @@ def pods_of(kind: HostileKind) -> list[Object]:
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_each_is_a_pod_of_its_own_within_the_api_servers_limits(kind: HostileKind) -> None:
+def test_hostile_pods_are_distinct_and_within_api_server_limits(kind: HostileKind) -> None:
     pods = pods_of(kind)
     assert len({pod["metadata"]["uid"] for pod in pods}) == len(pods)
     for pod in pods:
@@ -31,7 +31,7 @@ def test_each_is_a_pod_of_its_own_within_the_api_servers_limits(kind: HostileKin
         assert len(json.dumps(pod)) < MAX_OBJECT_BYTES
 
 
-def test_every_shape_is_another_one() -> None:
+def test_hostile_pod_shapes_are_distinct() -> None:
     shapes = KINDS["shapes"]
     texts = set()
     for number in range(shapes.count):

@@ -39,7 +39,7 @@ def pods() -> list[Any]:
     return items(CLUSTER.encode_pod_pages())
 
 
-def test_the_extender_finds_nothing_wrong_with_it(nodes: list[Any], pods: list[Any]) -> None:
+def test_the_extender_reports_no_problem_with_generated_objects(nodes: list[Any], pods: list[Any]) -> None:
     extender = InMemoryExtender(nodes, pods)
     assert extender.ledger_recorder.problems == []
     assert len(list(extender.ledger.list_pods())) == 202

@@ -36,7 +36,7 @@ VERDICTS = {
 
 
 @pytest.mark.parametrize(("row", "verdict"), VERDICTS.values(), ids=VERDICTS)
-def test_the_verdict_of_a_row(row: BenchmarkRow, verdict: str) -> None:
+def test_a_row_is_judged_against_goal_and_floor(row: BenchmarkRow, verdict: str) -> None:
     assert row.verdict == verdict
 
 
@@ -52,7 +52,9 @@ COMPLAINTS = {
 
 
 @pytest.mark.parametrize(("rows", "expected", "wrong"), COMPLAINTS.values(), ids=COMPLAINTS)
-def test_what_is_wrong_with_a_table(rows: list[BenchmarkRow], expected: list[str], wrong: list[str]) -> None:
+def test_missing_and_unexpected_rows_are_complaints(
+    rows: list[BenchmarkRow], expected: list[str], wrong: list[str]
+) -> None:
     assert find_complaints(rows, expected) == wrong
 
 

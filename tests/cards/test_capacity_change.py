@@ -65,7 +65,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("before", "after", "want"), CASES.values(), ids=CASES)
-def test_room_is_gained(before: Node | None, after: Node, *, want: bool) -> None:
+def test_capacity_gains_are_recognized(before: Node | None, after: Node, *, want: bool) -> None:
     assert has_gained_capacity(before, after) is want
 
 

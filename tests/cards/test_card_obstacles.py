@@ -106,7 +106,7 @@ def _for_nodes(stop: UnfitReason, request: CardRequest) -> UnfitReason:
 @given(node_strategy(), request_strategy())
 @example(snapshot_node(units=()), CardRequest(1))
 @example(snapshot_node(units=(0, 16)), CardRequest(1, count=2))
-def test_a_node_says_what_its_cards_say(node: Node, request_: CardRequest) -> None:
+def test_a_node_has_the_reasons_of_its_cards(node: Node, request_: CardRequest) -> None:
     if node.problem:
         return
     reasons = [find_card_obstacle(node, card, request_) for card in node.cards]

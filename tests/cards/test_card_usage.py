@@ -16,7 +16,7 @@ UUIDS = st.text("GPU-0123456789abcdef", min_size=1, max_size=40)
 
 
 @given(st.dictionaries(UUIDS, USAGE, max_size=16))
-def test_what_is_written_is_read_again(cards: dict[str, CardUsage]) -> None:
+def test_written_usage_is_read_back(cards: dict[str, CardUsage]) -> None:
     assert read_usage(write_usage(cards)) == cards
 
 
@@ -44,7 +44,7 @@ def test_the_most_cards_with_the_largest_figures_are_within_the_bound() -> None:
     }.items(),
     ids=lambda text: ascii(text[:40]),
 )
-def test_what_cannot_be_read_says_why(text: str, problem: str) -> None:
+def test_unreadable_usage_has_a_reason(text: str, problem: str) -> None:
     with pytest.raises(RecordError) as caught:
         read_usage(text)
     assert problem in str(caught.value)

@@ -289,7 +289,7 @@ def test_a_node_fits_if_and_only_if_some_set_of_its_cards_does(node: Node, reque
 
 @settings(max_examples=200, deadline=None)
 @given(node_strategy(), request_strategy())
-def test_never_is_said_if_and_only_if_even_the_empty_healthy_node_would_not_do(
+def test_a_rejection_is_unresolvable_only_if_the_empty_healthy_node_does_not_fit(
     node: Node, request_: CardRequest
 ) -> None:
     fitting = find_fitting_cards(node, request_)
@@ -303,7 +303,7 @@ def test_never_is_said_if_and_only_if_even_the_empty_healthy_node_would_not_do(
 
 @PATIENT
 @given(node_strategy(), request_strategy())
-def test_only_reasons_that_the_node_alone_can_show_are_said(node: Node, request_: CardRequest) -> None:
+def test_only_reasons_derived_from_the_node_are_given(node: Node, request_: CardRequest) -> None:
     """A node that the ledger does not have is not for the cards to find out."""
     fitting = find_fitting_cards(node, request_)
     assert not (isinstance(fitting, Unfit) and fitting.reason is UnfitReason.NOT_SEEN)

@@ -36,7 +36,7 @@ def recorded(
 
 
 @pytest.mark.parametrize("devices", ["uuid", "cdi"])
-def test_what_was_written_is_read(devices: DeviceNaming) -> None:
+def test_a_written_grant_is_read_back(devices: DeviceNaming) -> None:
     """Two cards, 4 units on each: floor(16130 * 4 / 15) = 4301."""
     annotations = recorded(pod_request(8, count=2), count=2, devices=devices)
     assert read_grant(annotations, "main") == Grant({"GPU-0": 4, "GPU-1": 4}, {"GPU-0": 4301, "GPU-1": 4301})
@@ -112,14 +112,14 @@ DAMAGED: dict[str, tuple[dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize(("annotations", "text"), DAMAGED.values(), ids=DAMAGED)
-def test_what_is_damaged_or_differs_is_named(annotations: Mapping[str, str], text: str) -> None:
+def test_a_damaged_or_inconsistent_grant_is_an_error_that_names_it(annotations: Mapping[str, str], text: str) -> None:
     with pytest.raises(RecordError, match=text):
         read_grant(annotations, "main")
 
 
 @settings(deadline=None)
 @given(st.dictionaries(st.sampled_from([ALLOCATION, VISIBLE, LIMIT]), st.text()))
-def test_no_text_makes_it_stumble(annotations: dict[str, str]) -> None:
+def test_any_text_is_read_or_a_record_error(annotations: dict[str, str]) -> None:
     with pytest.raises(RecordError):
         read_grant(annotations, "main")
 

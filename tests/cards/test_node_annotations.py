@@ -63,12 +63,12 @@ def test_the_agents_annotation_becomes_the_nodes_facts() -> None:
     )
 
 
-def test_what_may_be_left_out_has_its_plain_meaning() -> None:
+def test_omitted_fields_have_defaults() -> None:
     text = json.dumps({"v": 1, "unit_mib": 1024, "cards": [{"uuid": "GPU-a", "index": 0, "memory_mib": 1, "units": 0}]})
     assert read({CARDS: text}).facts == NodeFacts("n", (CardFacts(0, 0, 1, "GPU-a"),), unit_mib=1024)
 
 
-def test_unknown_fields_are_for_later_versions_of_the_agent() -> None:
+def test_unknown_fields_are_ignored() -> None:
     assert read({CARDS: cards_text(a_card(color="green"), more=[1])}).problems == ()
 
 
@@ -179,7 +179,7 @@ def test_cordoned_cards_are_a_comma_list() -> None:
     assert read({CARDS: cards_text(), CORDONED: ""}).facts.cordoned == frozenset()
 
 
-def test_what_the_agent_observed_is_kept_by_pod() -> None:
+def test_observed_cards_are_kept_by_pod() -> None:
     pods = {
         "uid-1": [{"uuid": "GPU-a", "units": 4}],
         "uid-2": [{"uuid": "GPU-a", "units": 1}, {"uuid": "GPU-b", "units": 2}],
@@ -220,7 +220,7 @@ OF_ONE_POD: dict[str, tuple[object, str]] = {
 
 
 @pytest.mark.parametrize(("shares", "words"), OF_ONE_POD.values(), ids=OF_ONE_POD)
-def test_what_is_damaged_about_one_pod_hides_no_other(shares: object, words: str) -> None:
+def test_a_damaged_entry_of_one_pod_hides_no_other(shares: object, words: str) -> None:
     pods = {"bad": shares, "good": [{"uuid": "GPU-a", "units": 4}]}
     reading = read({CARDS: cards_text(), OBSERVED: json.dumps({"v": 1, "pods": pods})})
     assert reading.facts.observed == {"good": (Share(4, "GPU-a"),)}
@@ -263,7 +263,7 @@ VALUES = (
 
 @PATIENT
 @given(VALUES, VALUES, st.text(max_size=20), st.text(max_size=10))
-def test_nothing_a_node_says_raises(cards: str, observed: str, cordoned: str, amount: str) -> None:
+def test_no_node_annotation_raises(cards: str, observed: str, cordoned: str, amount: str) -> None:
     reading = read({CARDS: cards, OBSERVED: observed, CORDONED: cordoned}, {MEMORY: amount, COUNT: amount})
     for problem in reading.problems:
         problem.encode()

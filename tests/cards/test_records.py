@@ -52,7 +52,7 @@ def stamp(*, assigned: str = "true") -> dict[str, str]:
     return {"ALIYUN_COM_GPU_MEM_ASSIGNED": assigned, "ALIYUN_COM_GPU_MEM_ASSUME_TIME": "1700000000000000000"}
 
 
-def test_one_card() -> None:
+def test_the_record_of_one_card() -> None:
     """The founding scenario: 4 of 15 units of a V100; 16130 x 4 / 15 = 4301.3 MiB."""
     assert written(V100, asking([4]), 0) == stamp() | {
         "vrampack.dev/allocation": '{"v":1,"cards":[{"uuid":"GPU-0","index":0,"units":4,"whole":false}],'
@@ -151,7 +151,7 @@ SHOWN: dict[str, tuple[PodRequest, str]] = {
 
 
 @pytest.mark.parametrize(("ask", "want"), SHOWN.values(), ids=SHOWN)
-def test_what_other_tools_are_shown(ask: PodRequest, want: str) -> None:
+def test_the_gpushare_annotation_lists_cards_for_other_tools(ask: PodRequest, want: str) -> None:
     assert written(V100, ask, 0)[GPUSHARE] == want
 
 
@@ -169,7 +169,7 @@ def test_the_longest_container_name_fits_every_key() -> None:
     assert all(len(key.rpartition("/")[2]) <= 63 for key in record)
 
 
-def test_nvidias_fractions() -> None:
+def test_nvidias_fraction_annotations_are_written() -> None:
     ask = asking([8], labels=TWO_CARDS)
     assert write_fraction_annotations(allocated(MIXED, ask, 1, 3)) == {
         "nvidia.com/container.main0.gpu-memory.limit": "4301Mi",
@@ -178,12 +178,12 @@ def test_nvidias_fractions() -> None:
     }
 
 
-def test_no_fractions_where_no_limit_is_held() -> None:
+def test_no_fractions_are_written_without_an_enforced_limit() -> None:
     assert write_fraction_annotations(allocated(LEGACY, asking([4]), 0)) == {}
 
 
 @pytest.mark.parametrize(("length", "keys"), [(34, 3), (35, 0)])
-def test_no_fractions_for_a_container_whose_name_makes_a_key_no_api_server_takes(length: int, keys: int) -> None:
+def test_no_fractions_are_written_when_the_key_would_be_too_long(length: int, keys: int) -> None:
     """10 for `container.`, the name, 19 for `.gpu-memory.request`: 34 make 63, all that a key may have."""
     ask = read_pod_request([ContainerSpec("a" * length, "main", 0, "4")], {}, {})
     assert ask is not None
@@ -218,7 +218,7 @@ def allocations(draw: st.DrawFn) -> tuple[Node, PodRequest, Allocation]:
 
 @PATIENT
 @given(allocations())
-def test_reading_gives_back_what_was_written(made: tuple[Node, PodRequest, Allocation]) -> None:
+def test_a_written_record_is_read_back(made: tuple[Node, PodRequest, Allocation]) -> None:
     node, ask, allocation = made
     record = write_record(allocation, ask, node, now_ns=NOW_NS)
     assert read_record(record, ask) == record_of(allocation)

@@ -77,7 +77,7 @@ NO_RECORD: dict[str, dict[str, str]] = {
 
 
 @pytest.mark.parametrize("annotations", NO_RECORD.values(), ids=NO_RECORD)
-def test_what_names_no_card_is_no_record(annotations: dict[str, str]) -> None:
+def test_annotations_that_name_no_card_are_no_record(annotations: dict[str, str]) -> None:
     assert read_record(annotations, pod_request()) is None
 
 
@@ -95,7 +95,7 @@ def test_the_first_generation_that_is_there_wins(newest: int) -> None:
 
 
 @pytest.mark.parametrize("newest", range(4))
-def test_it_wins_even_when_it_cannot_be_read(newest: int) -> None:
+def test_the_newest_generation_wins_even_if_unreadable(newest: int) -> None:
     """An older record may have been replaced, so it is not used as a guess."""
     key = list(GENERATIONS)[newest]
     present = {key: text for key, text in ALL.items() if key not in list(GENERATIONS)[:newest]} | {key: "?"}
@@ -227,7 +227,7 @@ TEXTS = (
 
 @PATIENT
 @given(st.dictionaries(st.sampled_from([OURS, V3, V2, IDX, POD]), TEXTS))
-def test_nothing_a_record_says_raises_or_cannot_be_shown(annotations: dict[str, str]) -> None:
+def test_any_record_text_is_readable_and_printable(annotations: dict[str, str]) -> None:
     record = read_record(annotations, pod_request())
     assert (record is None) == annotations.keys().isdisjoint({OURS, V3, V2, IDX})
     repr(record).encode()
@@ -243,7 +243,7 @@ def test_nothing_a_record_says_raises_or_cannot_be_shown(annotations: dict[str, 
 @pytest.mark.parametrize(
     "form", ['{{"v":{}}}', '{{"v":1,"cards":{}}}', '{{"v":1,"cards":[{{"uuid":"a","units":{}}}]}}']
 )
-def test_nesting_of_any_depth_is_a_problem_and_no_more(form: str, depth: int) -> None:
+def test_deep_nesting_is_reported_as_a_problem(form: str, depth: int) -> None:
     """Around the interpreter's own limit too, where reading succeeds and showing might not."""
     for nested in ("[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth):
         assert isinstance(read_record({OURS: form.format(nested)}, None), UnreadableRecord)

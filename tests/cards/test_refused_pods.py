@@ -15,7 +15,7 @@ REASONS = st.from_regex(r"[a-z][a-z_]{0,39}", fullmatch=True)
 
 
 @given(st.dictionaries(UIDS, REASONS, max_size=MAX_REFUSED_PODS))
-def test_what_is_written_is_read(reasons: dict[str, str]) -> None:
+def test_written_entries_are_read_back(reasons: dict[str, str]) -> None:
     assert read_refused(write_refused(reasons)) == (reasons, ())
 
 
@@ -25,12 +25,12 @@ def test_what_is_written_is_read(reasons: dict[str, str]) -> None:
         json.dumps
     )
 )
-def test_nothing_that_a_node_says_stops_a_reader(text: str) -> None:
+def test_no_node_annotation_stops_a_reader(text: str) -> None:
     reasons, _ = read_refused(text)
     assert len(reasons) <= MAX_REFUSED_PODS
 
 
-def test_it_names_the_first_thirty_two() -> None:
+def test_the_first_thirty_two_refused_pods_are_listed() -> None:
     reasons = {f"u-{number:03}": "no_record" for number in range(100)}
     assert list(read_refused(write_refused(reasons))[0]) == list(reasons)[:MAX_REFUSED_PODS]
 
@@ -44,7 +44,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize(("text", "problem"), DAMAGED.values(), ids=DAMAGED)
-def test_damage_is_named_and_nothing_is_believed(text: str, problem: str) -> None:
+def test_a_damaged_list_is_reported_and_ignored(text: str, problem: str) -> None:
     reasons, problems = read_refused(text)
     assert reasons == {}
     assert problem in problems[0]

@@ -110,7 +110,7 @@ COUNTS = {
 
 
 @pytest.mark.parametrize(("labels", "want"), COUNTS.values(), ids=COUNTS)
-def test_labels_say_how_many_cards_and_whether_whole(labels: dict[str, str], want: CardRequest) -> None:
+def test_labels_set_the_number_of_cards_and_whole_cards(labels: dict[str, str], want: CardRequest) -> None:
     assert ask(container_specs([8]), **labels).card_request == want
 
 
@@ -161,7 +161,7 @@ NOT_OURS: dict[str, tuple[list[object], list[object]]] = {
 
 @pytest.mark.parametrize(("main", "init"), NOT_OURS.values(), ids=NOT_OURS)
 @pytest.mark.parametrize("labels", [{}, {COUNT: "none", PLACEMENT: "?"}], ids=["plain", "with wrong labels"])
-def test_a_pod_that_asks_nothing_is_not_our_business(
+def test_a_pod_without_gpu_memory_has_no_request(
     main: list[object], init: list[object], labels: dict[str, str]
 ) -> None:
     assert read_pod_request(container_specs(main, init), labels, {}) is None
@@ -244,7 +244,7 @@ WISHES = {
 
 
 @pytest.mark.parametrize(("text", "want"), WISHES.values(), ids=WISHES)
-def test_wishes_are_comma_lists_in_any_order(text: str, want: set[str] | None) -> None:
+def test_models_and_uuids_are_comma_lists_in_any_order(text: str, want: set[str] | None) -> None:
     asked = pod_request(annotations={"vrampack.dev/card-model": text, "vrampack.dev/card-uuid": text})
     assert (asked.card_request.models, asked.card_request.uuids, asked.problem) == (want, want, "")
 
@@ -259,14 +259,14 @@ TOO_MUCH = {
 
 @pytest.mark.parametrize(("text", "words"), TOO_MUCH.values(), ids=TOO_MUCH)
 @pytest.mark.parametrize("key", ["vrampack.dev/card-model", "vrampack.dev/card-uuid"])
-def test_a_list_that_is_too_long_is_a_problem_and_no_wish(key: str, text: str, words: str) -> None:
+def test_a_list_that_is_too_long_is_a_problem_and_ignored(key: str, text: str, words: str) -> None:
     asked = pod_request(annotations={key: text})
     assert asked.problem.startswith(f'metadata.annotations["{key}"]: ')
     assert words in asked.problem
     assert asked.card_request == CardRequest(4, is_valid=False)
 
 
-def test_what_is_wrong_with_a_request_is_no_part_of_what_is_compared() -> None:
+def test_problem_texts_do_not_make_requests_different() -> None:
     """Its text is made of the pod's, so that every pod could have a request of its own."""
     wrong = [
         pod_request(3, labels={COUNT: "2"}),
@@ -277,7 +277,7 @@ def test_what_is_wrong_with_a_request_is_no_part_of_what_is_compared() -> None:
     assert {each.card_request for each in wrong} == {CardRequest(3, is_valid=False)}
 
 
-def test_the_policy_is_a_wish_and_no_part_of_the_request() -> None:
+def test_the_policy_annotation_is_not_part_of_the_card_request() -> None:
     asked = pod_request(annotations={"vrampack.dev/policy": "spread"})
     assert asked.policy == "spread"
     assert asked.card_request == pod_request().card_request
@@ -298,7 +298,7 @@ TEXTS = st.text(max_size=12) | st.sampled_from(["4", "8", "10G", "-1", "0", "1e9
 
 @PATIENT
 @given(st.lists(TEXTS, max_size=3), st.lists(TEXTS, max_size=3), TEXTS, TEXTS, TEXTS)
-def test_nothing_a_pod_says_raises(
+def test_no_pod_annotation_or_label_raises(
     main: list[object], init: list[object], count: str, placement: str, wish: str
 ) -> None:
     labels = {COUNT: count, PLACEMENT: placement}

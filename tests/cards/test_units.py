@@ -155,7 +155,7 @@ def test_quantities(text: str, want: int) -> None:
 
 
 @pytest.mark.parametrize(("text", "why"), NO_QUANTITIES.items(), ids=[ascii(text) for text in NO_QUANTITIES])
-def test_what_is_no_whole_number_of_units_says_why(text: str, why: str) -> None:
+def test_a_fraction_of_a_unit_is_refused_with_a_reason(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why) as caught:
         parse_units(text)
     assert repr(text) in str(caught.value)
@@ -173,7 +173,7 @@ def test_a_million_digits_cost_nothing(text: str) -> None:
 
 @PATIENT
 @given(st.integers(0, 10**12), st.integers(0, 9), st.sampled_from(sorted(POWERS.keys() | BINARY_POWERS.keys())))
-def test_quantities_mean_what_decimal_arithmetic_says(number: int, digit: int, suffix: str) -> None:
+def test_quantities_match_decimal_arithmetic(number: int, digit: int, suffix: str) -> None:
     text = f"{number}.{digit}" if digit else str(number)
     with localcontext(prec=100):
         scale = Decimal(1024) ** BINARY_POWERS[suffix] if suffix in BINARY_POWERS else Decimal(10) ** POWERS[suffix]
@@ -194,7 +194,7 @@ def test_an_integer_is_itself(number: int) -> None:
 
 @PATIENT
 @given(st.text(max_size=30))
-def test_any_other_text_is_refused_and_never_worse(text: str) -> None:
+def test_any_text_is_parsed_or_a_value_error(text: str) -> None:
     try:
         units = parse_units(text)
     except ValueError:

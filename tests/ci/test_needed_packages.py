@@ -69,7 +69,7 @@ def test_go_is_not_asked_of_debian(bare_path: Path) -> None:
     assert (REPOSITORY / "requirements/go.txt").exists()
 
 
-def test_where_nothing_is_missing_nothing_is_said(bare_path: Path) -> None:
+def test_no_output_when_no_package_is_missing(bare_path: Path) -> None:
     done = run(bare_path, ".ci/need", "test")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

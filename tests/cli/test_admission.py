@@ -29,7 +29,7 @@ def _read_page(webhook: AdmissionProcess, path: str) -> tuple[int, str]:
     return status, body.decode()
 
 
-def test_it_answers_reports_and_ends_with_0(tmp_path: Path) -> None:
+def test_the_webhook_answers_reports_and_exits_0(tmp_path: Path) -> None:
     with run_admission_process(tmp_path) as webhook:
         with webhook.connect() as client:
             client.sendall(CALL)
@@ -47,7 +47,7 @@ def test_it_answers_reports_and_ends_with_0(tmp_path: Path) -> None:
         assert webhook.process.stop() == 0
 
 
-def test_only_the_api_server_s_certificate_gets_in_where_its_authority_is_given(tmp_path: Path) -> None:
+def test_only_the_api_server_is_admitted_when_a_client_authority_is_set(tmp_path: Path) -> None:
     api_servers = CertificateAuthority(tmp_path / "api-servers")
     with run_admission_process(tmp_path, client_ca_file=api_servers.ca_file) as webhook:
         served = []
@@ -70,7 +70,9 @@ def _is_answered(webhook: AdmissionProcess, context: ssl.SSLContext) -> bool:
         return False
 
 
-def test_without_a_usable_certificate_it_does_not_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_webhook_does_not_start_without_a_usable_certificate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = tmp_path / "admission.yaml"
     head = "apiVersion: vrampack.dev/v1\nkind: AdmissionWebhookConfiguration\n"
     for text, code, said in (

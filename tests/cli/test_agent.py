@@ -15,7 +15,7 @@ from vrampack.cli import agent
 V100 = PROFILES["v100"]
 
 
-async def test_it_registers_answers_probes_and_ends_cleanly() -> None:
+async def test_the_agent_registers_answers_probes_and_exits_cleanly() -> None:
     """And its log, where that is asked for, is one JSON object per line."""
     async with run_agent(V100, "--log-format", "json", "--log-level", "debug") as running:
         await running.wait_until_registered()
@@ -35,14 +35,14 @@ async def test_it_registers_answers_probes_and_ends_cleanly() -> None:
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", line["ts"]) for line in lines)
 
 
-async def test_without_cards_it_is_ready_and_idle() -> None:
+async def test_the_agent_is_ready_and_idle_without_cards() -> None:
     async with run_agent(()) as running:
         await running.wait_for_answer("/readyz", lambda status, _: status == 200)
         assert running.kubelet.history.registrations == []
         assert await running.stop() == 0
 
 
-async def test_before_its_cards_are_known_it_is_alive_but_not_ready() -> None:
+async def test_the_agent_is_alive_but_not_ready_until_its_cards_are_known() -> None:
     async with run_agent(V100, hangs=True) as running:
         assert (await running.wait_for_answer("/healthz", lambda status, _: status == 200))[1] == "ok\n"
         status, text = await running.get("/readyz")
@@ -71,7 +71,7 @@ def test_a_bad_flag_ends_with_exit_code_2(capsys: pytest.CaptureFixture[str]) ->
     assert "listen.health: 'nowhere' is not HOST:PORT" in capsys.readouterr().err
 
 
-def test_without_a_node_name_it_says_where_that_comes_from(
+def test_a_missing_node_name_is_reported_with_its_usual_source(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("NODE_NAME", raising=False)

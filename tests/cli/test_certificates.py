@@ -58,7 +58,7 @@ def test_a_strict_client_accepts_it_under_both_names_and_no_other(tmp_path: Path
     assert not has_handshake(made, another.authorities, tmp_path)
 
 
-def test_its_extensions_are_those_that_strict_clients_ask_for() -> None:
+def test_the_certificate_has_the_extensions_that_strict_clients_need() -> None:
     made = renew_if_due(None, NAMES, LIFE, NOW)
     (authority,) = authorities(made)
     leaf = x509.load_pem_x509_certificate(made.certificate)
@@ -71,7 +71,7 @@ def test_its_extensions_are_those_that_strict_clients_ask_for() -> None:
     assert named == authority.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value.digest
 
 
-def test_it_is_kept_until_a_third_of_its_life_is_left_and_the_authority_longer() -> None:
+def test_the_certificate_is_kept_until_a_third_of_its_life_is_left() -> None:
     made = renew_if_due(None, NAMES, LIFE, NOW)
     assert read_expiry(made) == NOW + LIFE
     assert renew_if_due(made, NAMES, LIFE, NOW + 59 * DAY) is made
@@ -145,7 +145,7 @@ class KeptCertificates(CertificateApi):
         self.trusted = bundle
 
 
-async def test_the_api_server_trusts_before_the_server_shows() -> None:
+async def test_the_authority_is_trusted_before_the_certificate_is_used() -> None:
     api = KeptCertificates()
     assert await renew_certificate(api, "vrampack-system", LIFE, NOW) == "certificate made, good until 2026-04-01"
     assert api.done == ["trust", "write"]
@@ -154,7 +154,7 @@ async def test_the_api_server_trusts_before_the_server_shows() -> None:
     assert api.trusted == api.data["ca.crt"]
 
 
-async def test_a_second_look_only_sees_to_it_that_the_authority_is_trusted() -> None:
+async def test_a_second_run_only_restores_trust_in_the_authority() -> None:
     """A configuration that was deleted and applied again has lost it."""
     api = KeptCertificates()
     await renew_certificate(api, "vrampack-system", LIFE, NOW)

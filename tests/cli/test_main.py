@@ -67,7 +67,7 @@ def test_version_in_this_process_and_in_its_own(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == done.stdout == f"vrampack {VERSION}\n"
 
 
-def test_help_says_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:
         main(["serve", "--help"])
     assert raised.value.code == 0

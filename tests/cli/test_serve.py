@@ -44,7 +44,7 @@ async def proxy(api: ApiServer) -> AsyncIterator[FaultProxy]:
         yield between
 
 
-async def test_the_file_and_the_flags_count_and_another_policy_takes_effect_while_it_runs(
+async def test_file_and_flags_apply_and_a_policy_change_takes_effect_at_runtime(
     proxy: FaultProxy, tmp_path: Path
 ) -> None:
     """Spread, then packed, then a file that cannot be read; below a path that is a flag."""
@@ -68,7 +68,7 @@ async def test_the_file_and_the_flags_count_and_another_policy_takes_effect_whil
     assert max(spread, key=lambda each: each["Score"])["Host"] == "gpu-node-1"
 
 
-async def test_it_is_alive_at_once_and_ready_when_both_lists_are_complete(proxy: FaultProxy, tmp_path: Path) -> None:
+async def test_serve_is_alive_at_once_and_ready_after_both_lists(proxy: FaultProxy, tmp_path: Path) -> None:
     held = proxy.when("GET", r"^/api/v1/pods").hold()
     async with run_extender_process(tmp_path, proxy.url) as service:
         await service.wait_for_answer(f"{service.health}/healthz", lambda status, _: status == 200)
@@ -87,7 +87,7 @@ async def test_it_is_alive_at_once_and_ready_when_both_lists_are_complete(proxy:
         assert json.loads((await service.post(f"{PREFIX}/filter", FILTER))[1])["Error"] == ""
 
 
-async def test_it_places_a_pod_and_shows_it(api: ApiServer, tmp_path: Path) -> None:
+async def test_serve_places_a_pod_and_lists_it(api: ApiServer, tmp_path: Path) -> None:
     """11 of 15 units are held on gpu-node-0: 4 fit there, tightly, and then nothing more does."""
     async with run_extender_process(tmp_path, api.url) as service:
         await service.wait_until_ready()
@@ -157,7 +157,7 @@ async def stop_during_a_bind(service: ExtenderProcess, proxy: FaultProxy, held: 
     assert await service.wait_for_exit() == 0
 
 
-async def test_it_waits_for_an_api_server_that_is_not_there_yet(tmp_path: Path) -> None:
+async def test_serve_waits_for_an_api_server_that_is_not_up_yet(tmp_path: Path) -> None:
     async with run_extender_process(tmp_path, "http://127.0.0.1:9") as service:
         await service.wait_for_answer(f"{service.health}/readyz", lambda status, _: status == 503)
         assert (await service.get(f"{service.health}/healthz"))[0] == 200
@@ -185,7 +185,7 @@ async def test_unusable_tls_files_exit_2_and_are_named(tmp_path: Path) -> None:
     assert "Traceback" not in log
 
 
-async def test_every_line_of_a_start_and_a_stop_is_ours_and_is_logged_once(proxy: FaultProxy, tmp_path: Path) -> None:
+async def test_start_and_stop_log_only_our_own_lines_and_each_once(proxy: FaultProxy, tmp_path: Path) -> None:
     """The listeners' own lines would stand there twice: there are two of them. One says what was not checked."""
     async with run_extender_process(tmp_path, proxy.url) as service:
         await service.wait_until_ready()

@@ -29,7 +29,7 @@ def as_kubectl_writes(folder: Path) -> Path:
     return path
 
 
-async def test_it_answers_as_on_a_cluster_that_holds_these_objects(tmp_path: Path) -> None:
+async def test_serve_embedded_answers_as_on_a_real_cluster_with_these_objects(tmp_path: Path) -> None:
     """11 of 15 units are held on gpu-node-0: 4 fit there, tightly."""
     async with run_embedded_extender(as_kubectl_writes(tmp_path)) as service:
         await service.wait_until_ready()
@@ -40,14 +40,14 @@ async def test_it_answers_as_on_a_cluster_that_holds_these_objects(tmp_path: Pat
         assert max(scores, key=lambda each: int(each["Score"]))["Host"] == "gpu-node-0"
 
 
-def test_a_file_that_cannot_be_used_is_misuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unusable_cluster_file_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "objects.yaml"
     path.write_text("kind: Service\nmetadata: {name: s}\n")
     assert main(["serve", "--embedded", str(path)]) == 2
     assert f"vrampack: {path}: document [0].kind: 'Service'" in capsys.readouterr().err
 
 
-def test_a_cluster_is_spared_the_simulator_and_the_client_for_threads() -> None:
+def test_serve_imports_neither_the_simulator_nor_the_threaded_client() -> None:
     """An import contract cannot say this: it counts imports inside functions, too."""
     spared = "'.simulator' in name or name in ('requests', 'oauthlib', 'websocket')"
     loaded = f"import sys, vrampack.cli.serve; print([name for name in sys.modules if {spared}])"

@@ -80,7 +80,7 @@ def names_as_yaml(names: dict[str, Path]) -> str:
     return "{" + ", ".join(f"{field}: {path}" for field, path in names.items()) + "}"
 
 
-async def test_a_crowd_of_connections_keeps_no_probe_out(api: ApiServer, tmp_path: Path) -> None:
+async def test_many_connections_do_not_block_probes(api: ApiServer, tmp_path: Path) -> None:
     """Silent ones on the listener of the verbs; idle ones, then half requests, on that of the probes."""
     async with run_extender_process(tmp_path, api.url) as service:
         await service.wait_until_ready()

@@ -31,7 +31,7 @@ async def log_of(service: ExtenderProcess) -> str:
     return await service.read_log()
 
 
-async def test_what_ships_has_no_finding(tmp_path: Path) -> None:
+async def test_the_shipped_scheduler_configuration_has_no_finding(tmp_path: Path) -> None:
     async with (
         ApiServer() as api,
         run_extender_process(tmp_path, api.url, "--scheduler-config", str(SHIPPED)) as service,

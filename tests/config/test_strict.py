@@ -36,7 +36,7 @@ def example(folder: Path, text: str, **overrides: str) -> Example:
     return load_configuration(Example, "Example", path, overrides)
 
 
-def test_without_a_file_the_kind_s_defaults_hold() -> None:
+def test_without_a_file_the_defaults_of_the_kind_apply() -> None:
     assert load_configuration(Example, "Example", None) == Example(apiVersion="vrampack.dev/v1", kind="Example")
 
 
@@ -57,7 +57,7 @@ def test_one_kind_is_not_read_as_another(tmp_path: Path) -> None:
         load_configuration(Example, "Example", path)
 
 
-def test_what_was_read_cannot_be_changed(tmp_path: Path) -> None:
+def test_settings_are_immutable(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="frozen"):
         example(tmp_path, "").number = 2
 
@@ -87,7 +87,7 @@ class CountedList(list[Any]):  # Any: YAML's pairs of nodes
             yield each
 
 
-def test_the_lines_of_many_fields_cost_one_look_at_them() -> None:
+def test_lines_of_many_fields_are_found_in_one_pass() -> None:
     """A file of 65,000 wrong keys took more than a minute of CPU while each look began at the end of the file."""
     text = "".join(f"k{number}: 1\n" for number in range(500))
     root = yaml.compose(text, Loader=yaml.SafeLoader)

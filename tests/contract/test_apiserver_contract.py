@@ -107,7 +107,7 @@ async def test_a_last_page_that_is_full_has_no_continuation(server: ContractServ
     assert "continue" not in second["metadata"]
 
 
-async def test_any_version_will_do_means_the_whole_list_at_once(server: ContractServer) -> None:
+async def test_resource_version_zero_returns_the_whole_list(server: ContractServer) -> None:
     """With resourceVersion=0 the real server answers from its cache and does not cut pages."""
     for name in ("a", "b", "c"):
         await server.a_pod(name)
@@ -159,7 +159,7 @@ async def test_a_continuation_takes_no_version_beside_it(server: ContractServer)
 # A watch reports every change after its version, once, in order.
 
 
-async def test_a_watch_tells_every_change_in_order(server: ContractServer) -> None:
+async def test_a_watch_reports_every_change_in_order(server: ContractServer) -> None:
     start = await server.version()
 
     async with server.watch(server.pods, resourceVersion=start) as watch:
@@ -199,7 +199,7 @@ async def test_a_watch_from_a_list_loses_and_repeats_nothing(server: ContractSer
     assert sorted(describe_events(first + others)) == [("ADDED", f"p-{number}") for number in range(6)]
 
 
-async def test_a_watch_of_a_namespace_tells_of_no_other(server: ContractServer) -> None:
+async def test_a_watch_of_a_namespace_reports_no_other(server: ContractServer) -> None:
     start = await server.version()
 
     async with server.watch(server.pods, resourceVersion=start) as watch:
@@ -211,7 +211,7 @@ async def test_a_watch_of_a_namespace_tells_of_no_other(server: ContractServer) 
     assert describe_events([event]) == [("ADDED", "mine")]
 
 
-async def test_a_watch_of_nodes_tells_of_a_node_s_life(server: ContractServer) -> None:
+async def test_a_watch_of_nodes_reports_creation_change_and_deletion(server: ContractServer) -> None:
     start = (await server.call_ok("GET", "/api/v1/nodes"))["metadata"]["resourceVersion"]
 
     async with server.watch("/api/v1/nodes", resourceVersion=start) as watch:
@@ -379,7 +379,7 @@ async def test_a_creation_is_refused_with(
     assert names(await server.call_ok("GET", server.pods)) == ["taken"]
 
 
-async def test_a_refusal_says_about_what(server: ContractServer) -> None:
+async def test_a_refusal_names_its_object(server: ContractServer) -> None:
     await server.a_pod("taken")
 
     missing = await server.call("GET", f"{server.pods}/nobody")
@@ -508,7 +508,7 @@ async def test_a_patch_is_refused_with(
 
 
 @pytest.mark.parametrize("half", ["", "/status"])
-async def test_nothing_is_patched_that_is_not_there(server: ContractServer, half: str) -> None:
+async def test_a_missing_object_is_not_patched(server: ContractServer, half: str) -> None:
     answer = await server.call("PATCH", f"{server.pods}/nobody{half}", {}, content_type=MERGE)
 
     assert_refused(answer, 404, "NotFound", 'pods "nobody" not found', details={"name": "nobody", "kind": "pods"})
@@ -625,7 +625,7 @@ async def test_a_binding_writes_node_and_annotations_in_one_version(server: Cont
     assert (condition["type"], condition["status"]) == ("PodScheduled", "True")
 
 
-async def test_a_binding_needs_no_node_that_exists(server: ContractServer) -> None:
+async def test_a_binding_to_a_missing_node_is_accepted(server: ContractServer) -> None:
     """So the binder must have looked for the node itself."""
     made = await server.a_pod("a")
 
@@ -666,7 +666,7 @@ async def test_a_binding_has_preconditions(server: ContractServer, field: str, w
     assert await server.call_ok("GET", server.path(made)) == made
 
 
-async def test_a_wrong_uid_is_said_before_an_assignment(server: ContractServer) -> None:
+async def test_a_wrong_uid_is_reported_before_an_existing_assignment(server: ContractServer) -> None:
     made = await server.a_bound_pod("a")
 
     answer = await server.call("POST", f"{server.path(made)}/binding", binding(made, uid="other"))
@@ -762,7 +762,7 @@ async def test_a_binding_is_refused_with(
 
 
 @pytest.mark.parametrize("is_running", [True, False], ids=["running", "waiting"])
-async def test_an_evicted_pod_is_leaving_and_says_why(server: ContractServer, *, is_running: bool) -> None:
+async def test_an_evicted_pod_is_terminating_with_a_reason(server: ContractServer, *, is_running: bool) -> None:
     made = await server.a_bound_pod("a")
     if is_running:
         await server.make_ready(made)
@@ -1263,13 +1263,13 @@ async def test_a_row_carries_as_much_of_the_object_as_is_asked(
         assert ("spec" in included) == (kind == "Pod")
 
 
-async def test_a_row_carries_nothing_that_is_not_known(server: ContractServer) -> None:
+async def test_an_unknown_include_object_value_is_refused(server: ContractServer) -> None:
     answer = await server.call("GET", server.pods, accept=TABLE, includeObject="All")
 
     assert_refused(answer, 400, "BadRequest", "includeObject")
 
 
-async def test_a_watch_of_a_table_tells_its_columns_once(server: ContractServer) -> None:
+async def test_a_watch_of_a_table_sends_its_columns_once(server: ContractServer) -> None:
     start = await server.version()
 
     async with server.watch(server.pods, accept=TABLE, resourceVersion=start) as watch:
@@ -1286,7 +1286,7 @@ async def test_a_watch_of_a_table_tells_its_columns_once(server: ContractServer)
     assert modified["object"]["metadata"]["resourceVersion"] == version
 
 
-async def test_an_answer_has_a_form_that_is_taken(server: ContractServer) -> None:
+async def test_the_accept_header_chooses_the_response_format(server: ContractServer) -> None:
     made = await server.a_pod("a")
 
     old_form = await server.call_ok("GET", server.path(made), accept="application/json;as=Table;v=v0,application/json")
@@ -1372,7 +1372,7 @@ async def test_pages_hold_what_is_selected(server: ContractServer) -> None:
     assert "remainingItemCount" not in first["metadata"]
 
 
-async def test_a_watch_tells_what_comes_to_be_selected_and_what_ceases_to(server: ContractServer) -> None:
+async def test_a_watch_reports_objects_that_start_or_stop_matching_the_selector(server: ContractServer) -> None:
     start = await server.version()
 
     async def relabel(item: Json, label: str) -> None:
@@ -1391,7 +1391,7 @@ async def test_a_watch_tells_what_comes_to_be_selected_and_what_ceases_to(server
     assert describe_events(events) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a"), ("ADDED", "b")]
 
 
-async def test_a_watch_by_field_tells_a_binding_as_a_deletion(server: ContractServer) -> None:
+async def test_a_watch_by_field_reports_a_binding_as_a_deletion(server: ContractServer) -> None:
     start = await server.version()
 
     async with (
@@ -1455,7 +1455,7 @@ async def test_a_selector_is_refused(
     [{"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}, {}, {"resourceVersion": 0}],
     ids=["asked for", "no version", "version 0"],
 )
-async def test_a_watch_says_when_everything_is_told(server: ContractServer, query: dict[str, Json]) -> None:
+async def test_a_watch_marks_the_end_of_initial_events(server: ContractServer, query: dict[str, Json]) -> None:
     """To clients that accept bookmarks. client-go asks for this instead of a list."""
     for name in ("a", "b"):
         await server.a_pod(name, labels={"app": "x"})
@@ -1473,7 +1473,7 @@ async def test_a_watch_says_when_everything_is_told(server: ContractServer, quer
     assert describe_events([later]) == [("ADDED", "d")]
 
 
-async def test_a_watch_that_asks_for_what_is_there_gets_it_whatever_its_version(server: ContractServer) -> None:
+async def test_a_watch_with_initial_events_gets_them_at_any_version(server: ContractServer) -> None:
     await server.a_pod("a")
     start = await server.version()
 
@@ -1491,7 +1491,9 @@ async def test_a_watch_that_asks_for_what_is_there_gets_it_whatever_its_version(
     ],
     ids=["without its match", "a no without its match", "a match alone"],
 )
-async def test_a_watch_does_not_begin_by_halves(server: ContractServer, query: dict[str, str], text: str) -> None:
+async def test_a_watch_with_incomplete_initial_events_options_is_refused(
+    server: ContractServer, query: dict[str, str], text: str
+) -> None:
     answer = await server.call("GET", server.pods, watch="true", **query)
 
     details = {"kind": "ListOptions", "group": "meta.k8s.io"}
@@ -1639,7 +1641,7 @@ async def test_a_half_dry_run_is_refused(server: ContractServer, method: str) ->
     assert await server.call_ok("GET", server.path(made)) == made
 
 
-async def test_a_writer_may_name_itself_and_its_strictness(server: ContractServer) -> None:
+async def test_a_write_may_set_field_manager_and_field_validation(server: ContractServer) -> None:
     query = {"fieldManager": "kubectl-client-side-apply", "fieldValidation": "Strict"}
 
     made = await server.call_ok("POST", server.pods, pod("a"), **query)
@@ -1774,7 +1776,7 @@ async def test_a_workload_without_selector_by_which_to_find_its_pods(server: Con
     assert_refused(answer, 422, "Invalid", text)
 
 
-async def test_a_stateful_set_s_own_refusals(server: ContractServer) -> None:
+async def test_stateful_set_fields_are_validated(server: ContractServer) -> None:
     policy = await server.call("POST", server.statefulsets, workload("a", podManagementPolicy="Random"))
     dotted = await server.call("POST", server.statefulsets, workload("a.b"))
 
@@ -1836,7 +1838,9 @@ FIXED: dict[str, tuple[Workload, Json, str]] = {
 
 
 @pytest.mark.parametrize(("kind", "spec", "text"), FIXED.values(), ids=FIXED)
-async def test_a_workload_keeps(server: ContractServer, kind: Workload, spec: Json, text: str) -> None:
+async def test_immutable_workload_fields_are_kept(
+    server: ContractServer, kind: Workload, spec: Json, text: str
+) -> None:
     made = await server.a_workload(kind, "a", replicas=0)
 
     answer = await server.call("PATCH", server.path(made), {"spec": spec}, content_type=MERGE)
@@ -1997,7 +2001,7 @@ async def test_a_set_shrinks_from_its_end(server: ContractServer) -> None:
     assert _names(await server.pods_become(lambda pods: len(pods) == 1)) == ["s-0"]
 
 
-async def test_a_set_starts_where_it_is_told_to(server: ContractServer) -> None:
+async def test_a_stateful_set_starts_at_its_start_ordinal(server: ContractServer) -> None:
     await server.a_workload("statefulsets", "s", replicas=2, podManagementPolicy="Parallel", ordinals={"start": 5})
 
     pods = await server.pods_become(lambda pods: len(pods) == 2)
@@ -2050,7 +2054,7 @@ async def test_a_deleted_pod_is_made_again(server: ContractServer, kind: Workloa
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-async def test_a_bound_pod_that_leaves_frees_its_place(server: ContractServer, kind: Workload) -> None:
+async def test_a_terminating_bound_pod_is_replaced(server: ContractServer, kind: Workload) -> None:
     """A StatefulSet waits until it is gone: there is one of each name. A Deployment does not."""
     await server.a_workload(kind, "a", replicas=1)
     (first,) = await server.pods_become(lambda pods: len(pods) == 1)
@@ -2118,7 +2122,7 @@ async def test_a_ready_pod_that_leaves_is_counted_as(server: ContractServer, kin
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground", "Orphan"])
-async def test_a_pod_has_nothing_that_depends_on_it(server: ContractServer, policy: str) -> None:
+async def test_a_pod_is_deleted_under_any_propagation_policy(server: ContractServer, policy: str) -> None:
     made = await server.a_pod("a")
 
     await server.call_ok("DELETE", server.path(made), {"propagationPolicy": policy})

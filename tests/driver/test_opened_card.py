@@ -43,12 +43,14 @@ def read_lost_mib(card: RealDriver) -> int:
 
 
 @pytest.mark.parametrize("case", [each for each in CASES if each.program != "nvidia-smi"], ids=str)
-def test_a_limited_program_hears_what_it_hears_of_the_simulated_driver(card: RealDriver, case: LimitCase) -> None:
+def test_a_limited_program_gets_the_same_answers_as_from_the_simulated_driver(
+    card: RealDriver, case: LimitCase
+) -> None:
     assert limited(card, "a", case.limit_mib).run(case.program, *case.arguments).lines == list(case.said)
     assert card.world.card("a").used == 0
 
 
-def test_without_a_limit_the_driver_gives_what_it_gave_without_us(card: RealDriver) -> None:
+def test_without_a_limit_the_driver_answers_as_without_the_module(card: RealDriver) -> None:
     before = on_node(card).run("app", "5000", "--then", "70000", "--total", "--free")
     card.load_shim()
     limited(card, "a")
@@ -57,7 +59,7 @@ def test_without_a_limit_the_driver_gives_what_it_gave_without_us(card: RealDriv
     assert (after.code, after.out) == (before.code, before.out)
 
 
-def test_s1_two_pods_share_the_card_and_nvidia_smi_says_so(card: RealDriver) -> None:
+def test_s1_two_pods_share_the_card_and_nvidia_smi_shows_it(card: RealDriver) -> None:
     """Each sees a card of 4301 MiB with its own 3193 on it; the node sees the whole card and both."""
     at_rest, total = read_smi(on_node(card))
     places = [limited(card, name) for name in ("a", "b")]

@@ -40,7 +40,7 @@ def container(card: RealDriver, agent: None) -> BudgetPlace:
 
 
 @pytest.mark.parametrize("case", [each for each in CASES if each.program == "app"], ids=str)
-def test_a_program_linked_to_libc_hears_what_it_hears_of_the_simulated_driver(
+def test_a_program_linked_to_libc_gets_the_same_answers_as_from_the_simulated_driver(
     container: BudgetPlace, case: LimitCase
 ) -> None:
     assert container.run(APP, *case.arguments).lines == list(case.said)
@@ -60,6 +60,6 @@ def test_s1_and_s2_through_the_library(container: BudgetPlace, card: RealDriver)
     assert "4301MiB" not in on_node.run(SMI).out
 
 
-def test_what_the_library_cannot_hold(container: BudgetPlace, card: RealDriver) -> None:
+def test_a_static_program_escapes_the_library(container: BudgetPlace, card: RealDriver) -> None:
     """A static program, as docs/preload.md says: the driver gives it all it asks for."""
     assert container.run("app", "6144").lines == ["allocated 6144 MiB"]

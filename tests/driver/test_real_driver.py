@@ -88,7 +88,7 @@ def test_the_module_knows_the_driver_and_guards_all_of_it(driver: RealDriver) ->
 
 
 @pytest.mark.parametrize("place", ["unlimited", "limited", "limited user"])
-def test_a_program_gets_the_answers_that_the_driver_gives_without_us(
+def test_a_program_gets_the_driver_s_answers_except_for_its_limit(
     driver: RealDriver, bare_answers: str, place: str
 ) -> None:
     differences = read_differences(bare_answers, driver.run_calls(start_in(driver, place)))
@@ -130,7 +130,7 @@ def test_the_driver_stays_while_it_is_attached_or_open_and_goes_afterwards(drive
     assert driver.world.state()["copies"] == "checked"
 
 
-def test_it_comes_and_goes_beside_programs_that_never_notice(driver: RealDriver) -> None:
+def test_the_module_loads_and_unloads_unnoticed_by_running_programs(driver: RealDriver) -> None:
     """Load, limit, unlimit, detach and unload, again and again."""
     free = driver.world.unlimited("free")
     words = ("calls", "stress", f"{STRESS_SECONDS}")

@@ -47,7 +47,7 @@ def test_a_half_open_line_is_given_up_and_nothing_is_missed(bench: BindBench) ->
     assert bench.bind(new) == ""
 
 
-def test_a_cluster_restored_from_a_backup_is_listed_anew(bench: BindBench) -> None:
+def test_a_cluster_restored_from_a_backup_is_listed_again(bench: BindBench) -> None:
     """What was bound after the backup is unbound again, and the extender ends with the same."""
     bench.bound("before", 6)
     with stopped_control_plane(bench.cluster):

@@ -36,7 +36,7 @@ Start = Callable[..., Any]
 
 
 @pytest.fixture
-def ours(
+def running(
     cluster: ControlPlane, extender: Start, scheduler: Start, api_proxy: FaultProxyThread
 ) -> Iterator[ExtenderProgram]:
     """An extender behind the failing proxy, the real scheduler, and one node of one card of 15 units."""
@@ -49,14 +49,14 @@ def ours(
 
 @pytest.mark.timeout(120 + 5 * ROUNDS)
 def test_freed_room_is_used_as_soon_as_a_late_watch_shows_it(
-    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+    cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     chance = random.Random(4)
     took: list[float] = []
     held = wait_until_bound(cluster, create_pod(cluster, "p0"))
     for number in range(1, ROUNDS + 1):
         waiting = wait_until_refused(cluster, create_pod(cluster, f"p{number}"))
-        took.append(seconds_to_follow(cluster, ours, api_proxy, held, waiting, chance.uniform(0, LATEST_SECONDS)))
+        took.append(seconds_to_follow(cluster, running, api_proxy, held, waiting, chance.uniform(0, LATEST_SECONDS)))
         held = waiting
 
     took.sort()
@@ -68,55 +68,55 @@ def test_freed_room_is_used_as_soon_as_a_late_watch_shows_it(
     assert took[len(took) // 2] <= GOAL_SECONDS
     assert took[-1] <= LONGEST_SECONDS
     assert ROUNDS // 2 <= kicked <= ROUNDS + 1
-    assert read_metric(ours, "vrampack_bound_after_flush_total") == 0
+    assert read_metric(running, "vrampack_bound_after_flush_total") == 0
 
 
 def test_a_bind_that_came_to_nothing_lets_the_next_in(
-    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+    cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     """The Binding is lost, so its place is held; that a pod without a node is gone makes no room for the scheduler."""
     lost = api_proxy.when("POST", BINDING).cut()
     create_pod(cluster, "first")
     cluster.wait_until(
-        lambda: read_ledger_states(ours) == {"first on gpu-0/0": "unconfirmed, 15"}, what="the place is held"
+        lambda: read_ledger_states(running) == {"first on gpu-0/0": "unconfirmed, 15"}, what="the place is held"
     )
     waiting = wait_until_refused(cluster, create_pod(cluster, "second"))
     lost.stop()
     delete(cluster, "first")
     wait_until_bound(cluster, waiting)
     assert api_proxy.count("PATCH", ACTIVATION) <= 1  # none where the scheduler had a reason of its own to ask again
-    assert read_metric(ours, "vrampack_bound_after_flush_total") == 0
+    assert read_metric(running, "vrampack_bound_after_flush_total") == 0
 
 
-def test_a_healed_card_is_used(cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread) -> None:
+def test_a_healed_card_is_used(cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread) -> None:
     """The node's annotation wakes the pod; it is asked about while our watch still shows the sick card."""
     publish(cluster, published_card(0, healthy=False))
-    cluster.wait_until(lambda: read_metric(ours, 'vrampack_pending_pods{reason="fits"}') == 0)
+    cluster.wait_until(lambda: read_metric(running, 'vrampack_pending_pods{reason="fits"}') == 0)
     waiting = wait_until_refused(cluster, create_pod(cluster, "a"))
     api_proxy.freeze_watches()
-    before = count_filter_calls(ours)
+    before = count_filter_calls(running)
     publish(cluster, published_card(0))
-    cluster.wait_until(lambda: count_filter_calls(ours) > before, what="the scheduler asked before our watch knew")
+    cluster.wait_until(lambda: count_filter_calls(running) > before, what="the scheduler asked before our watch knew")
     api_proxy.thaw_watches()
     wait_until_bound(cluster, waiting)
     assert api_proxy.count("PATCH", ACTIVATION) <= 1  # none where the scheduler had a reason of its own to ask again
-    assert read_metric(ours, "vrampack_bound_after_flush_total") == 0
+    assert read_metric(running, "vrampack_bound_after_flush_total") == 0
 
 
 def seconds_to_follow(
     cluster: ControlPlane,
-    ours: ExtenderProgram,
+    running: ExtenderProgram,
     api_proxy: FaultProxyThread,
     held: str,
     waiting: str,
     late_seconds: float,
 ) -> float:
     """`held` is deleted while the watch says nothing; how long after it speaks `waiting` is bound."""
-    cluster.wait_until(lambda: f"{held} on gpu-0/0" in read_ledger_states(ours), what="the watch is on time again")
+    cluster.wait_until(lambda: f"{held} on gpu-0/0" in read_ledger_states(running), what="the watch is on time again")
     api_proxy.freeze_watches()
-    before = count_filter_calls(ours)
+    before = count_filter_calls(running)
     delete(cluster, held)
-    cluster.wait_until(lambda: count_filter_calls(ours) > before, what="the scheduler asked before our watch knew")
+    cluster.wait_until(lambda: count_filter_calls(running) > before, what="the scheduler asked before our watch knew")
     due = time.monotonic() + late_seconds
     cluster.wait_until(lambda: time.monotonic() > due, what="the watch is as late as it shall be")
     api_proxy.thaw_watches()

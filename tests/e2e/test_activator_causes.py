@@ -31,7 +31,7 @@ Start = Callable[..., Any]
 
 
 @pytest.fixture
-def ours(
+def running(
     cluster: ControlPlane, extender: Start, scheduler: Start, api_proxy: FaultProxyThread
 ) -> Iterator[ExtenderProgram]:
     """An extender behind the failing proxy, the real scheduler, and one node of two cards of 15 and 8 units.
@@ -47,7 +47,7 @@ def ours(
 
 
 def test_the_place_of_a_refused_bind_is_used(
-    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+    cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     """The API server refuses a Binding of a pod with scheduling gates. No scheduler knows of that bind, so none gets an answer."""
     gated = pod_manifest("gated", 15)
@@ -55,9 +55,9 @@ def test_the_place_of_a_refused_bind_is_used(
     made = cluster.request_ok("POST", PODS, gated)
     held = api_proxy.when("POST", BINDING).hold()
     with ThreadPoolExecutor(1) as calls:
-        answer = calls.submit(post_bind, ours, made, "gpu-0")
+        answer = calls.submit(post_bind, running, made, "gpu-0")
         cluster.wait_until(
-            lambda: read_ledger_states(ours) == {"gated on gpu-0/0": "reserved, 15"}, what="the place is reserved"
+            lambda: read_ledger_states(running) == {"gated on gpu-0/0": "reserved, 15"}, what="the place is reserved"
         )
         waiting = wait_until_refused(cluster, create_pod(cluster, "waiting"))
         held.release()
@@ -66,33 +66,37 @@ def test_the_place_of_a_refused_bind_is_used(
     assert api_proxy.count("PATCH", ACTIVATION) <= 1  # none where the scheduler had a reason of its own to ask again
 
 
-def test_an_uncordoned_card_is_used(cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread) -> None:
+def test_an_uncordoned_card_is_used(
+    cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
+) -> None:
     """The other card is too small. The scheduler asks and is refused while our watch still shows the cordon."""
     cordon(cluster, "GPU-0")
     cluster.wait_until(
-        lambda: get_inspect(ours)["nodes"][0]["devs"][0]["cordoned"], what="the extender knows of the cordon"
+        lambda: get_inspect(running)["nodes"][0]["devs"][0]["cordoned"], what="the extender knows of the cordon"
     )
     waiting = wait_until_refused(cluster, create_pod(cluster, "waiting"))
     api_proxy.freeze_watches()
-    before = count_filter_calls(ours)
+    before = count_filter_calls(running)
     cordon(cluster, None)
-    cluster.wait_until(lambda: count_filter_calls(ours) > before, what="the scheduler asked before our watch knew")
+    cluster.wait_until(lambda: count_filter_calls(running) > before, what="the scheduler asked before our watch knew")
     api_proxy.thaw_watches()
     wait_until_bound(cluster, waiting)
     assert api_proxy.count("PATCH", ACTIVATION) <= 1  # none where the scheduler had a reason of its own to ask again
 
 
 def test_another_policy_is_in_force_at_once_and_wakes_no_pod_without_need(
-    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+    cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     """3 of 15 units are held: binpack goes on on card 1 (5 of 8 left), spread to the emptier card 0."""
     large = wait_until_refused(cluster, create_pod(cluster, "large", units=16))
     first = wait_until_bound(cluster, create_pod(cluster, "first", units=3))
     assert card_of(cluster, first) == 1
 
-    file = ours.process.log_path.parent / "config.yaml"
+    file = running.process.log_path.parent / "config.yaml"
     file.write_text(installed_configuration(cluster, "vrampack-extender") + "\npolicy: {default: spread}\n")
-    cluster.wait_until(lambda: read_metric(ours, "vrampack_config_generation") == 2, what="the new policy is in force")
+    cluster.wait_until(
+        lambda: read_metric(running, "vrampack_config_generation") == 2, what="the new policy is in force"
+    )
 
     second = wait_until_bound(cluster, create_pod(cluster, "second", units=3))
     assert card_of(cluster, second) == 0

@@ -194,14 +194,14 @@ def post(cluster: ControlPlane) -> Iterator[AgentAdmissionBench]:
 
 
 @pytest.mark.parametrize("key", ["vrampack.dev/cards", "vrampack.dev/observed", "vrampack.dev/refused"])
-def test_it_writes_changes_and_removes_its_own_three(post: AgentAdmissionBench, key: str) -> None:
+def test_an_agent_writes_changes_and_removes_its_own_annotations(post: AgentAdmissionBench, key: str) -> None:
     for value in (CARDS, OBSERVED, None):
         assert post.annotate(post.own, key, value) == HTTPStatus.OK
         assert post.read(post.own)["metadata"]["annotations"].get(key) == value
 
 
 @pytest.mark.parametrize("key", ["vrampack.dev/enforcement", "vrampack.dev/injection"])
-def test_it_says_by_a_label_who_holds_limits_there_and_how_cards_come(post: AgentAdmissionBench, key: str) -> None:
+def test_an_agent_sets_its_enforcement_and_injection_labels(post: AgentAdmissionBench, key: str) -> None:
     """Beside labels of others, which stay."""
     post.cluster.request_ok("PATCH", f"/api/v1/nodes/{post.own}", a_label("there"), content_type=MERGE)
     for value in ("watch", "native", None):
@@ -210,7 +210,7 @@ def test_it_says_by_a_label_who_holds_limits_there_and_how_cards_come(post: Agen
         assert post.read(post.own)["metadata"]["labels"]["gpu"] == "there"
 
 
-def test_it_says_by_one_condition_how_its_cards_are(post: AgentAdmissionBench) -> None:
+def test_an_agent_sets_its_card_health_condition(post: AgentAdmissionBench) -> None:
     """Beside those of kubelet, which stay as they are."""
     path = f"/api/v1/nodes/{post.own}/status"
     post.cluster.request_ok("PATCH", path, a_condition("Ready")("before"), content_type=STRATEGIC)
@@ -232,16 +232,16 @@ def changes_a_label(post: AgentAdmissionBench) -> bool:
 
 
 @pytest.mark.parametrize("abuse", [removes_a_label, changes_a_label])
-def test_labels_of_others_are_not_its_own(post: AgentAdmissionBench, abuse: Abuse) -> None:
+def test_an_agent_may_not_change_labels_of_others(post: AgentAdmissionBench, abuse: Abuse) -> None:
     assert not abuse(post)
 
 
 @pytest.mark.parametrize("abuse", ABUSES.values(), ids=ABUSES)
-def test_it_does_nothing_else(post: AgentAdmissionBench, abuse: Abuse) -> None:
+def test_an_agent_may_change_nothing_else_of_nodes(post: AgentAdmissionBench, abuse: Abuse) -> None:
     assert not abuse(post)
 
 
-def test_the_refusal_names_what_is_not_its_own(post: AgentAdmissionBench) -> None:
+def test_the_refusal_names_the_foreign_key(post: AgentAdmissionBench) -> None:
     body = {"metadata": {"annotations": {"vrampack.dev/cordoned-cards": "all"}}}
     path = f"/api/v1/nodes/{post.own}"
     status, answer = post.cluster.request("PATCH", path, body, token=post.token, content_type=MERGE)
@@ -249,7 +249,7 @@ def test_the_refusal_names_what_is_not_its_own(post: AgentAdmissionBench) -> Non
     assert "'vrampack.dev/cordoned-cards'" in answer["message"]
 
 
-def test_others_who_may_write_nodes_are_not_its_affair(post: AgentAdmissionBench) -> None:
+def test_other_writers_of_nodes_are_not_restricted(post: AgentAdmissionBench) -> None:
     """The operator cordons a card; who may write a Node at all is decided by RBAC."""
     body = {"metadata": {"annotations": {"vrampack.dev/cordoned-cards": "all"}, "labels": {"gpu": "yes"}}}
     post.cluster.request_ok("PATCH", f"/api/v1/nodes/{post.own}", body, content_type=MERGE)

@@ -97,18 +97,18 @@ def post(cluster: ControlPlane) -> Iterator[AgentAdmissionBench]:
         yield made
 
 
-def test_it_writes_events_about_pods_and_its_node(post: AgentAdmissionBench) -> None:
+def test_an_agent_writes_events_about_pods_and_its_node(post: AgentAdmissionBench) -> None:
     assert writes(post, an_event("Pod", "p"))
     assert writes(post, an_event("Node", post.own))
 
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
-def test_it_writes_no_other_event(post: AgentAdmissionBench, lie: Lie) -> None:
+def test_an_agent_writes_no_other_event(post: AgentAdmissionBench, lie: Lie) -> None:
     assert not lie(post)
 
 
 @pytest.mark.parametrize(("edit", "lie"), WEAKENINGS.values(), ids=WEAKENINGS)
-def test_a_lie_gets_through_where_the_policy_is_weaker(post: AgentAdmissionBench, edit: Edit, lie: Lie) -> None:
+def test_a_false_event_gets_through_a_weakened_policy(post: AgentAdmissionBench, edit: Edit, lie: Lie) -> None:
     assert not lie(post)
     with with_weakened_policies(post.cluster, SHIPPED, {POLICY: edit}):
         wait_for_policies(post.cluster, lambda: lie(post), what="the lie gets through")

@@ -135,7 +135,7 @@ def post(cluster: ControlPlane) -> Iterator[AgentAdmissionBench]:
         yield made
 
 
-def test_it_writes_the_lease_of_its_node(post: AgentAdmissionBench) -> None:
+def test_an_agent_writes_the_lease_of_its_node(post: AgentAdmissionBench) -> None:
     """Made, and written again; its Node may own it, so that it goes with it."""
     collection = f"{GROUP}/namespaces/{SYSTEM}/leases"
     uid = post.read(post.own)["metadata"]["uid"]
@@ -152,12 +152,12 @@ def test_it_writes_the_lease_of_its_node(post: AgentAdmissionBench) -> None:
 
 
 @pytest.mark.parametrize("theft", THEFTS.values(), ids=THEFTS)
-def test_it_writes_no_other(post: AgentAdmissionBench, theft: Theft) -> None:
+def test_an_agent_writes_no_other_lease(post: AgentAdmissionBench, theft: Theft) -> None:
     assert not theft(post)
 
 
 @pytest.mark.parametrize(("edit", "theft"), WEAKENINGS.values(), ids=WEAKENINGS)
-def test_a_theft_gets_through_where_the_policy_is_weaker(post: AgentAdmissionBench, edit: Edit, theft: Theft) -> None:
+def test_a_stolen_lease_gets_through_a_weakened_policy(post: AgentAdmissionBench, edit: Edit, theft: Theft) -> None:
     assert not theft(post)
     with with_weakened_policies(post.cluster, SHIPPED, {POLICY: edit}):
         wait_for_policies(post.cluster, lambda: theft(post), what="the theft gets through")

@@ -167,7 +167,7 @@ def test_no_annotation_that_names_cdi_devices_gets_into_any_other_pod(bench: Adm
     assert [key for key in others if not created_with(key, units=None)(bench)] == []
 
 
-def test_the_namespaces_of_programs_that_look_after_cards_may_have_them(cluster: ControlPlane) -> None:
+def test_namespaces_of_gpu_management_programs_may_use_cdi_annotations(cluster: ControlPlane) -> None:
     """Of the GPU Operator and of our agents; a pod that asks may not have them there either."""
     for namespace in ("kube-system", NAMESPACE):
         ensure_namespace(cluster, namespace)
@@ -195,7 +195,9 @@ def test_only_the_extender_writes_what_fractiond_reads(bench: AdmissionBench) ->
         (OF_ONE, None, "ask for aliyun.com/gpu-mem"),
     ],
 )
-def test_it_is_refused_with_field_and_cure(bench: AdmissionBench, key: str, units: int | None, cure: str) -> None:
+def test_an_invalid_pod_is_refused_with_field_and_fix(
+    bench: AdmissionBench, key: str, units: int | None, cure: str
+) -> None:
     status, answer = bench.post_pod(pod_with(key, units=units))
     assert status == HTTPStatus.FORBIDDEN
     assert f"metadata.annotations: '{key}'" in answer["message"]

@@ -190,7 +190,7 @@ def test_an_ephemeral_container_keeps_its_own_entries_behind_ours(bench: Admissi
     environment_cases.check_an_ephemeral_container_keeps_its_own_entries_behind_ours(bench)
 
 
-def test_an_ephemeral_container_may_say_void_itself(bench: AdmissionBench) -> None:
+def test_an_ephemeral_container_may_set_void_itself(bench: AdmissionBench) -> None:
     """So that what was read can be sent again, and a tool that knows the rule needs no mutation."""
     name = bench.create_bound_pod()
     env = [env_entry("TERM", "xterm"), *VOID]
@@ -240,7 +240,7 @@ def test_an_ephemeral_container_of_a_pod_without_gpu_memory_is_its_own_affair(be
     environment_cases.check_an_ephemeral_container_of_a_pod_without_gpu_memory_is_its_own_affair(bench)
 
 
-def test_the_refusal_of_an_ephemeral_container_names_field_and_cure(bench: AdmissionBench) -> None:
+def test_the_refusal_of_an_ephemeral_container_names_field_and_fix(bench: AdmissionBench) -> None:
     name = bench.create_bound_pod()
     for debugger, cure in (
         (admission_container("debugger", env=[env_entry("NVIDIA_GPU_MEMORY_LIMIT")]), "leave them out"),

@@ -45,7 +45,7 @@ def bench(cluster: ControlPlane) -> Iterator[AdmissionBench]:
         yield made
 
 
-def test_it_knows_no_policies_that_change_pods(cluster: ControlPlane) -> None:
+def test_the_older_api_server_has_no_mutating_policies(cluster: ControlPlane) -> None:
     served = cluster.request_ok("GET", "/apis/admissionregistration.k8s.io/v1")["resources"]
     names = {kind["name"] for kind in served}
     assert "validatingadmissionpolicies" in names
@@ -67,6 +67,6 @@ def test_a_pod_gets_its_environment_and_scheduler(bench: AdmissionBench) -> None
     assert made["spec"]["schedulerName"] == "vrampack"
 
 
-def test_what_can_never_fit_is_refused_with_field_and_cure(bench: AdmissionBench) -> None:
+def test_a_request_that_can_never_fit_is_refused_with_field_and_fix(bench: AdmissionBench) -> None:
     for pod, field, cure in refused_requests.REFUSED.values():
         refused_requests.check_refusal(bench, pod, field, cure)

@@ -60,19 +60,19 @@ def bench(tenant: AdmissionBench, _installed: None) -> Iterator[AdmissionBench]:
         yield tenant
 
 
-def test_it_refuses_the_variable_with_field_and_cure(bench: AdmissionBench) -> None:
+def test_the_optional_policy_refuses_the_variable_with_field_and_fix(bench: AdmissionBench) -> None:
     status, answer = bench.post_pod(EVERY_CARD)
     assert status == HTTPStatus.UNPROCESSABLE_ENTITY
     assert "env NVIDIA_VISIBLE_DEVICES" in answer["message"]
     assert "ask for aliyun.com/gpu-mem" in answer["message"]
 
 
-def test_it_lets_through_what_sees_no_card(bench: AdmissionBench) -> None:
+def test_the_optional_policy_admits_pods_that_see_no_card(bench: AdmissionBench) -> None:
     bench.create_pod(admission_pod(admission_container()))
     bench.create_pod(admission_pod(admission_container(env=[env_entry("NVIDIA_VISIBLE_DEVICES", "void")])))
 
 
-def test_it_leaves_pods_that_ask_to_the_other_policies(bench: AdmissionBench) -> None:
+def test_the_optional_policy_ignores_pods_that_ask_for_gpu_memory(bench: AdmissionBench) -> None:
     made = bench.read_pod(
         bench.create_pod(admission_pod(admission_container(units=4, env=[env_entry("NVIDIA_VISIBLE_DEVICES")])))
     )
@@ -80,14 +80,14 @@ def test_it_leaves_pods_that_ask_to_the_other_policies(bench: AdmissionBench) ->
 
 
 @pytest.mark.usefixtures("_installed")
-def test_it_leaves_the_listed_namespaces_alone(cluster: ControlPlane) -> None:
+def test_the_optional_policy_ignores_the_listed_namespaces(cluster: ControlPlane) -> None:
     """Where dcgm-exporter and the GPU operator live."""
     status, answer = cluster.request("POST", "/api/v1/namespaces/kube-system/pods?dryRun=All", EVERY_CARD)
     assert status == HTTPStatus.CREATED, answer
 
 
 @pytest.mark.usefixtures("_installed")
-def test_it_lets_our_agents_see_every_card(cluster: ControlPlane) -> None:
+def test_the_optional_policy_lets_our_agents_see_every_card(cluster: ControlPlane) -> None:
     ensure_namespace(cluster, NAMESPACE)
     pod = {
         "metadata": {"name": "agent"},

@@ -113,7 +113,7 @@ def test_an_administrator_is_refused_as_well(bench: AdmissionBench) -> None:
     assert status == HTTPStatus.FORBIDDEN, answer
 
 
-def test_the_refusal_names_the_annotation_and_the_cure(bench: AdmissionBench) -> None:
+def test_the_refusal_names_the_annotation_and_the_fix(bench: AdmissionBench) -> None:
     status, answer = bench.post_pod(admission_pod(annotations={ALLOCATION: "{}"}))
     assert status == HTTPStatus.FORBIDDEN
     assert f"metadata.annotations: '{ALLOCATION}'" in answer["message"]
@@ -210,7 +210,7 @@ def test_a_resize_carries_no_record_and_no_gpu_memory(bench: AdmissionBench) -> 
     assert bench.annotations(name) == RECORDS
 
 
-def test_a_template_with_a_record_makes_no_pod_and_says_why(bench: AdmissionBench) -> None:
+def test_a_template_with_a_record_creates_no_pod_and_reports_why(bench: AdmissionBench) -> None:
     """A pod copied into a Deployment brings its old records along; the ReplicaSet tells."""
     deployments = f"/apis/apps/v1/namespaces/{bench.namespace}/deployments"
     template = admission_pod(annotations={ALLOCATION: RECORDS[ALLOCATION]}, labels={"app": "copied"})
@@ -223,11 +223,11 @@ def test_a_template_with_a_record_makes_no_pod_and_says_why(bench: AdmissionBenc
     }
     bench.cluster.request_ok("POST", deployments, body)
 
-    def told() -> bool:
+    def is_reported() -> bool:
         conditions = bench.cluster.request_ok("GET", f"{deployments}/copied").get("status", {}).get("conditions", [])
         return any("take it out of the pod, or of the template" in condition["message"] for condition in conditions)
 
-    bench.cluster.wait_until(told, what="the Deployment says which annotation is in the way")
+    bench.cluster.wait_until(is_reported, what="the Deployment says which annotation is in the way")
     assert bench.cluster.request_ok("GET", bench.pods)["items"] == []
 
 

@@ -21,7 +21,7 @@ def bench(tenant: AdmissionBench) -> Iterator[AdmissionBench]:
 
 
 @pytest.mark.parametrize(("pod", "field", "cure"), refused_requests.REFUSED.values(), ids=refused_requests.REFUSED)
-def test_it_is_refused_with_field_and_cure(bench: AdmissionBench, pod: Json, field: str, cure: str) -> None:
+def test_an_invalid_pod_is_refused_with_field_and_fix(bench: AdmissionBench, pod: Json, field: str, cure: str) -> None:
     refused_requests.check_refusal(bench, pod, field, cure)
 
 
@@ -39,6 +39,6 @@ ACCEPTED = {
 
 
 @pytest.mark.parametrize("pod", ACCEPTED.values(), ids=ACCEPTED)
-def test_it_is_accepted(bench: AdmissionBench, pod: Json) -> None:
+def test_a_valid_request_is_accepted(bench: AdmissionBench, pod: Json) -> None:
     status, answer = bench.post_pod(pod)
     assert status == HTTPStatus.CREATED, answer

@@ -113,7 +113,7 @@ def test_an_attack_gets_through_where_cards_come_by_cdi(
     wait_for_policies(bench.cluster, lambda: _is_given(bench, VOID), what="the environment is written again")
 
 
-def test_the_runtime_class_is_refused_with_field_and_cure(bench: AdmissionBench) -> None:
+def test_the_runtime_class_is_refused_with_field_and_fix(bench: AdmissionBench) -> None:
     assert [name for name in CLASSES if runs_in(name)(bench)] == ["nvidia"]
     status, answer = bench.post_pod(admission_pod(runtimeClassName="nvidia-legacy"))
     assert status == HTTPStatus.UNPROCESSABLE_ENTITY

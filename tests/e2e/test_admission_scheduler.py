@@ -66,7 +66,7 @@ def test_a_pod_that_chose_no_scheduler_gets_ours(bench: AdmissionBench, given: J
     assert has_exact_environment(made)
 
 
-def test_a_pod_that_chose_ours_keeps_it(bench: AdmissionBench) -> None:
+def test_a_pod_that_chose_our_scheduler_keeps_it(bench: AdmissionBench) -> None:
     assert (
         bench.read_pod(bench.create_pod(admission_pod(schedulerName="vrampack")))["spec"]["schedulerName"] == "vrampack"
     )
@@ -88,11 +88,11 @@ def test_a_pod_without_gpu_memory_keeps_its_scheduler_and_node(bench: AdmissionB
 
 
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
-def test_no_way_around(bench: AdmissionBench, attack: Attack) -> None:
+def test_no_attack_bypasses_the_scheduler_policy(bench: AdmissionBench, attack: Attack) -> None:
     assert not attack(bench)
 
 
-def test_the_refusals_name_field_and_cure(bench: AdmissionBench) -> None:
+def test_the_refusals_name_field_and_fix(bench: AdmissionBench) -> None:
     status, answer = bench.post_pod(admission_pod(schedulerName="someone-else"))
     assert status == HTTPStatus.UNPROCESSABLE_ENTITY
     assert "spec.schedulerName: 'someone-else'" in answer["message"]

@@ -87,7 +87,7 @@ def test_no_policy_takes_parameters(folder: Path) -> None:
     assert [name for name, policy in load_policies(folder).items() if "paramKind" in policy["spec"]] == []
 
 
-def test_removed_and_applied_again_they_work_as_before(cluster: ControlPlane) -> None:
+def test_policies_work_again_after_removal_and_reapplication(cluster: ControlPlane) -> None:
     """An uninstall and a second install leave nothing behind in the API server."""
     elsewhere = admission_pod(schedulerName="someone-else")
     for _ in range(2):

@@ -117,7 +117,7 @@ def bench(tenant: AdmissionBench, _installed: None) -> Iterator[AdmissionBench]:
 
 
 @pytest.mark.parametrize("edits", WEAKENINGS.values(), ids=WEAKENINGS)
-def test_a_container_that_asks_for_nothing_is_shown_cards_where_the_policy_is_weaker(
+def test_a_container_without_a_request_sees_cards_under_a_weakened_policy(
     bench: AdmissionBench, edits: dict[str, Edit]
 ) -> None:
     with with_weakened_policies(bench.cluster, FOLDER, edits):
@@ -156,7 +156,7 @@ def test_a_mirror_pod_stays_as_it_is(bench: AdmissionBench) -> None:
 
 
 @pytest.mark.usefixtures("_installed")
-def test_pods_that_look_after_the_cards_see_them(cluster: ControlPlane) -> None:
+def test_gpu_management_pods_see_the_cards(cluster: ControlPlane) -> None:
     """Our agents, and the GPU Operator's operands, dcgm-exporter among them, in their namespaces."""
     agent = find_pod_template(find_workload("second-scheduler", "vrampack-agent"))
     templates = {"vrampack-agent": (NAMESPACE, agent)} | {

@@ -49,7 +49,7 @@ def bench(cluster: ControlPlane, webhook: WebhookInstallForm) -> Iterator[Admiss
         yield made
 
 
-def shown(authorities: bytes) -> str:
+def read_served_certificate(authorities: bytes) -> str:
     """The certificate of a new connection, checked as strictly as Python 3.13 does."""
     context = ssl.create_default_context(cadata=authorities.decode())
     context.verify_flags |= ssl.VERIFY_X509_STRICT
@@ -121,7 +121,7 @@ def test_a_renewed_certificate_is_shown_without_a_restart_and_is_trusted_as_befo
 ) -> None:
     before, pid = webhook.secret(), webhook.process.pid
     trusted = bench.cluster.request_ok("GET", CONFIGURATION)["webhooks"][0]["clientConfig"]["caBundle"]
-    assert shown(before["ca.crt"]) == before["tls.crt"].decode()
+    assert read_served_certificate(before["ca.crt"]) == before["tls.crt"].decode()
     assert "nothing to renew" in webhook.renew()
     assert webhook.secret() == before
     assert "certificate made" in webhook.renew("--days", "300")  # of which less than a third is left
@@ -131,13 +131,13 @@ def test_a_renewed_certificate_is_shown_without_a_restart_and_is_trusted_as_befo
     assert bench.cluster.request_ok("GET", CONFIGURATION)["webhooks"][0]["clientConfig"]["caBundle"] == trusted
     webhook.mount()
     bench.cluster.wait_until(
-        lambda: shown(before["ca.crt"]) == after["tls.crt"].decode(), 30, what="the new one is shown"
+        lambda: read_served_certificate(before["ca.crt"]) == after["tls.crt"].decode(), 30, what="the new one is shown"
     )
     assert has_exact_environment(bench.read_pod(bench.create_pod()))
     assert (webhook.process.pid, webhook.process.is_running) == (pid, True)
 
 
-def test_an_ended_certificate_is_refused_and_said(bench: AdmissionBench, webhook: WebhookInstallForm) -> None:
+def test_an_expired_certificate_is_refused_and_reported(bench: AdmissionBench, webhook: WebhookInstallForm) -> None:
     """The API server tells the pod's creator, the webhook its log and metrics. The next good certificate ends it."""
     good = webhook.secret()
     now = datetime.now(UTC)
@@ -181,7 +181,7 @@ def test_the_api_server_takes_the_whole_shape_without_a_warning(webhook: Webhook
     assert [line for line in warnings if shape == "second-scheduler" or "hostNetwork=true" not in line] == []
 
 
-def test_the_account_may_do_what_it_does_and_no_more(webhook: WebhookInstallForm) -> None:
+def test_the_certificate_account_has_only_the_rights_it_needs(webhook: WebhookInstallForm) -> None:
     """Asked of the API server itself."""
     user = webhook.cluster.kubeconfig(NAMESPACE, "vrampack-certificates")
 

@@ -271,7 +271,7 @@ def list_rules(stolen: StolenToken) -> tuple[Rules, Rules]:
 
 
 @pytest.mark.usefixtures("_metrics_by_token")
-def test_what_passes_is_what_the_page_says_and_nothing_else(stolen: StolenToken) -> None:
+def test_the_token_allows_exactly_the_calls_that_the_page_lists(stolen: StolenToken) -> None:
     rows, calls = try_everything(stolen, "itself", None)
     as_node, more = try_everything(stolen, "own node", f"system:node:{stolen.own}")
     assert calls == more > 500
@@ -281,7 +281,7 @@ def test_what_passes_is_what_the_page_says_and_nothing_else(stolen: StolenToken)
 @pytest.mark.parametrize(
     "user", ["system:node:elsewhere", "admin", f"system:serviceaccount:{SYSTEM}:vrampack-extender"]
 )
-def test_as_another_it_may_do_nothing_at_all(stolen: StolenToken, user: str) -> None:
+def test_impersonating_another_user_allows_nothing(stolen: StolenToken, user: str) -> None:
     rows, _ = try_everything(stolen, "another", user)
     assert rows == set()
 
@@ -294,7 +294,7 @@ def test_the_api_server_knows_of_no_other_rule(stolen: StolenToken) -> None:
 
 
 @pytest.mark.usefixtures("_metrics_by_token")
-def test_metrics_by_token_take_two_questions_and_no_other_rule(stolen: StolenToken) -> None:
+def test_metrics_by_token_add_only_two_review_rules(stolen: StolenToken) -> None:
     elsewhere, _ = list_rules(stolen)
     assert elsewhere - EVERYWHERE == {
         ("create", "authentication.k8s.io", "tokenreviews"),

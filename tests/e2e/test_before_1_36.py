@@ -73,7 +73,7 @@ def test_the_examples_name_it(bench: AdmissionBench) -> None:
         bench.create_pod({"metadata": {"generateName": "example-"}, "spec": item["spec"]["template"]["spec"]})
 
 
-def test_a_pod_that_names_no_scheduler_is_told_the_name(bench: AdmissionBench) -> None:
+def test_a_pod_that_names_no_scheduler_is_refused_with_the_name(bench: AdmissionBench) -> None:
     status, answer = bench.post_pod(admission_pod())
     assert status == HTTPStatus.UNPROCESSABLE_ENTITY
     assert "spec.schedulerName: 'default-scheduler' does not know GPU memory; use one of: vrampack" in answer["message"]

@@ -25,7 +25,7 @@ POD = r"^/api/v1/namespaces/default/pods/[^/?]+$"
 
 
 @pytest.fixture
-def ours(
+def running(
     cluster: ControlPlane, extender: Callable[..., ExtenderProgram], api_proxy: FaultProxyThread
 ) -> Iterator[ExtenderProgram]:
     """An extender behind the failing proxy, and two nodes of one card of 15 units each."""
@@ -36,11 +36,11 @@ def ours(
     api_proxy.clear()
 
 
-def made(cluster: ControlPlane, ours: ExtenderProgram, name: str = "a", units: int = 4) -> Any:  # noqa: ANN401 - the pod as the API server holds it
+def create_seen_pod(cluster: ControlPlane, running: ExtenderProgram, name: str = "a", units: int = 4) -> Any:  # noqa: ANN401 - the pod as the API server holds it
     """A new pod that the extender has seen."""
-    before = count_pending_pods(ours)
+    before = count_pending_pods(running)
     pod = cluster.request_ok("POST", PODS, pod_manifest(name, units))
-    cluster.wait_until(lambda: count_pending_pods(ours) == before + 1, what="the extender saw the pod")
+    cluster.wait_until(lambda: count_pending_pods(running) == before + 1, what="the extender saw the pod")
     return pod
 
 
@@ -56,277 +56,285 @@ def create_largest_pod(cluster: ControlPlane) -> Any:  # noqa: ANN401 - the pod 
     raise AssertionError("etcd takes no pod")
 
 
-def now(cluster: ControlPlane, name: str = "a") -> Any:  # noqa: ANN401 - the pod as the API server holds it
+def get_pod(cluster: ControlPlane, name: str = "a") -> Any:  # noqa: ANN401 - the pod as the API server holds it
     return cluster.request_ok("GET", f"{PODS}/{name}")
 
 
-def test_a_bind_is_one_api_call(cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread) -> None:
-    pod = made(cluster, ours)
+def test_a_bind_is_one_api_call(cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread) -> None:
+    pod = create_seen_pod(cluster, running)
 
-    assert post_bind(ours, pod, "gpu-0") == ""
+    assert post_bind(running, pod, "gpu-0") == ""
 
-    assert now(cluster)["spec"]["nodeName"] == "gpu-0"
-    assert read_allocation_record(now(cluster))["cards"] == [
+    assert get_pod(cluster)["spec"]["nodeName"] == "gpu-0"
+    assert read_allocation_record(get_pod(cluster))["cards"] == [
         {"uuid": "GPU-of-gpu-0", "index": 0, "units": 4, "whole": False}
     ]
     assert api_proxy.count("POST", BINDING) == 1
     assert api_proxy.count("GET", POD) == 0
     assert api_proxy.count("PATCH", ".") + api_proxy.count("PUT", ".") + api_proxy.count("DELETE", ".") == 0
-    cluster.wait_until(lambda: read_ledger_states(ours) == {"a on gpu-0/0": "bound, 4"}, what="the watch confirms it")
+    cluster.wait_until(
+        lambda: read_ledger_states(running) == {"a on gpu-0/0": "bound, 4"}, what="the watch confirms it"
+    )
 
 
 def test_a_refused_binding_gives_its_place_back(
-    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+    cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
-    pod = made(cluster, ours, units=15)
+    pod = create_seen_pod(cluster, running, units=15)
     api_proxy.when("POST", BINDING).answer(422, times=1)
 
-    answer = post_bind(ours, pod, "gpu-0")
+    answer = post_bind(running, pod, "gpu-0")
 
     assert "422" in answer
     assert "nothing was bound" in answer
-    assert read_ledger_states(ours) == {}
-    assert post_bind(ours, pod, "gpu-0") == ""
+    assert read_ledger_states(running) == {}
+    assert post_bind(running, pod, "gpu-0") == ""
 
 
 def test_a_throttled_binding_is_a_definite_no(
-    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+    cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
-    pod = made(cluster, ours)
+    pod = create_seen_pod(cluster, running)
     api_proxy.when("POST", BINDING).answer(429, headers={"Retry-After": "1"}, times=1)
 
-    assert "429" in post_bind(ours, pod, "gpu-0")
+    assert "429" in post_bind(running, pod, "gpu-0")
 
-    assert read_ledger_states(ours) == {}
-    assert "nodeName" not in now(cluster)["spec"]
+    assert read_ledger_states(running) == {}
+    assert "nodeName" not in get_pod(cluster)["spec"]
 
 
 def test_a_full_card_is_refused_without_asking_the_api(
-    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+    cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
-    first, second = made(cluster, ours, "a", 12), made(cluster, ours, "b", 4)
-    assert post_bind(ours, first, "gpu-0") == ""
+    first, second = create_seen_pod(cluster, running, "a", 12), create_seen_pod(cluster, running, "b", 4)
+    assert post_bind(running, first, "gpu-0") == ""
 
-    answer = post_bind(ours, second, "gpu-0")
+    answer = post_bind(running, second, "gpu-0")
 
     assert answer == "node gpu-0: no card with enough free memory; nothing was bound"
     assert api_proxy.count("POST", BINDING) == 1
-    assert read_metric(ours, 'vrampack_bind_total{result="no_capacity"}') == 1
-    assert read_metric(ours, "vrampack_bind_conflicts_total") == 1
+    assert read_metric(running, 'vrampack_bind_total{result="no_capacity"}') == 1
+    assert read_metric(running, "vrampack_bind_conflicts_total") == 1
 
 
-def test_a_pod_that_is_gone_is_refused(cluster: ControlPlane, ours: ExtenderProgram) -> None:
-    pod = made(cluster, ours)
+def test_a_pod_that_is_gone_is_refused(cluster: ControlPlane, running: ExtenderProgram) -> None:
+    pod = create_seen_pod(cluster, running)
     cluster.request_ok("DELETE", f"{PODS}/a")
-    cluster.wait_until(lambda: count_pending_pods(ours) == 0, what="the extender saw the pod go")
+    cluster.wait_until(lambda: count_pending_pods(running) == 0, what="the extender saw the pod go")
 
-    assert post_bind(ours, pod, "gpu-0") == "pod default/a does not exist; nothing was bound"
+    assert post_bind(running, pod, "gpu-0") == "pod default/a does not exist; nothing was bound"
 
-    assert read_ledger_states(ours) == {}
+    assert read_ledger_states(running) == {}
 
 
 def test_a_pod_that_went_unseen_is_refused(
-    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+    cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     """The ledger still knows it; the uid in the Binding lets the API server refuse."""
-    pod = made(cluster, ours)
+    pod = create_seen_pod(cluster, running)
     api_proxy.freeze_watches()
     cluster.request_ok("DELETE", f"{PODS}/a")
 
-    assert "nothing was bound" in post_bind(ours, pod, "gpu-0")
+    assert "nothing was bound" in post_bind(running, pod, "gpu-0")
 
-    assert read_ledger_states(ours) == {}
+    assert read_ledger_states(running) == {}
     api_proxy.thaw_watches()
 
 
 @pytest.mark.parametrize("seen", [True, False], ids=["seen", "unseen"])
 def test_a_recreated_pod_is_not_bound_by_the_call_for_its_predecessor(
-    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread, *, seen: bool
+    cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread, *, seen: bool
 ) -> None:
-    old = made(cluster, ours)
+    old = create_seen_pod(cluster, running)
     if not seen:
         api_proxy.freeze_watches()
     cluster.request_ok("DELETE", f"{PODS}/a")
     new = cluster.request_ok("POST", PODS, pod_manifest("a", 4))
     if seen:
-        cluster.wait_until(lambda: count_pending_pods(ours) == 1, what="the extender saw the new pod")
+        cluster.wait_until(lambda: count_pending_pods(running) == 1, what="the extender saw the new pod")
 
-    answer = post_bind(ours, old, "gpu-0")
+    answer = post_bind(running, old, "gpu-0")
 
     assert "nothing was bound" in answer
-    assert now(cluster)["metadata"]["uid"] == new["metadata"]["uid"]
-    assert "nodeName" not in now(cluster)["spec"]
-    assert read_ledger_states(ours) == {}
-    assert read_metric(ours, 'vrampack_bind_total{result="uid_mismatch"}') == 1
+    assert get_pod(cluster)["metadata"]["uid"] == new["metadata"]["uid"]
+    assert "nodeName" not in get_pod(cluster)["spec"]
+    assert read_ledger_states(running) == {}
+    assert read_metric(running, 'vrampack_bind_total{result="uid_mismatch"}') == 1
     api_proxy.thaw_watches()
 
 
 @pytest.mark.parametrize("seen", [True, False], ids=["seen", "unseen"])
-def test_a_pod_that_we_bound_to_this_node_is_a_success_again(
-    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread, *, seen: bool
+def test_repeating_our_own_bind_to_this_node_succeeds(
+    cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread, *, seen: bool
 ) -> None:
-    pod = made(cluster, ours)
+    pod = create_seen_pod(cluster, running)
     if not seen:
         api_proxy.freeze_watches()
-    assert post_bind(ours, pod, "gpu-0") == ""
+    assert post_bind(running, pod, "gpu-0") == ""
     if seen:
         cluster.wait_until(
-            lambda: read_ledger_states(ours) == {"a on gpu-0/0": "bound, 4"}, what="the watch confirms it"
+            lambda: read_ledger_states(running) == {"a on gpu-0/0": "bound, 4"}, what="the watch confirms it"
         )
-    record = now(cluster)["metadata"]["annotations"]
+    record = get_pod(cluster)["metadata"]["annotations"]
 
-    assert post_bind(ours, pod, "gpu-0") == ""
+    assert post_bind(running, pod, "gpu-0") == ""
 
-    assert now(cluster)["metadata"]["annotations"] == record
-    assert list(read_ledger_states(ours)) == ["a on gpu-0/0"]
+    assert get_pod(cluster)["metadata"]["annotations"] == record
+    assert list(read_ledger_states(running)) == ["a on gpu-0/0"]
     assert api_proxy.count("POST", BINDING) == (1 if seen else 2)
     api_proxy.thaw_watches()
 
 
 @pytest.mark.parametrize("seen", [True, False], ids=["seen", "unseen"])
 def test_a_pod_that_is_bound_to_another_node_is_refused(
-    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread, *, seen: bool
+    cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread, *, seen: bool
 ) -> None:
-    pod = made(cluster, ours)
+    pod = create_seen_pod(cluster, running)
     if not seen:
         api_proxy.freeze_watches()
-    assert post_bind(ours, pod, "gpu-0") == ""
+    assert post_bind(running, pod, "gpu-0") == ""
     if seen:
         cluster.wait_until(
-            lambda: read_ledger_states(ours) == {"a on gpu-0/0": "bound, 4"}, what="the watch confirms it"
+            lambda: read_ledger_states(running) == {"a on gpu-0/0": "bound, 4"}, what="the watch confirms it"
         )
 
-    answer = post_bind(ours, pod, "gpu-1")
+    answer = post_bind(running, pod, "gpu-1")
 
     assert answer == "pod default/a is already bound to node gpu-0; nothing was bound"
-    assert list(read_ledger_states(ours)) == ["a on gpu-0/0"]
-    assert now(cluster)["spec"]["nodeName"] == "gpu-0"
+    assert list(read_ledger_states(running)) == ["a on gpu-0/0"]
+    assert get_pod(cluster)["spec"]["nodeName"] == "gpu-0"
     api_proxy.thaw_watches()
 
 
 @pytest.mark.parametrize("seen", [True, False], ids=["seen", "unseen"])
-def test_a_pod_that_somebody_else_bound_is_a_conflict(
-    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread, *, seen: bool
+def test_a_pod_bound_by_another_scheduler_is_a_conflict(
+    cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread, *, seen: bool
 ) -> None:
     """Bound without a record it counts on every card of its node, and no bind of ours pretends otherwise."""
-    pod = made(cluster, ours)
+    pod = create_seen_pod(cluster, running)
     if not seen:
         api_proxy.freeze_watches()
     cluster.request_ok(
         "POST", f"{PODS}/a/binding", {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "gpu-0"}}
     )
     if seen:
-        cluster.wait_until(lambda: read_ledger_states(ours), what="the extender saw the binding")
+        cluster.wait_until(lambda: read_ledger_states(running), what="the extender saw the binding")
 
-    answer = post_bind(ours, pod, "gpu-0")
+    answer = post_bind(running, pod, "gpu-0")
 
     assert answer == "pod default/a is already bound to node gpu-0 by another program; nothing was bound"
-    assert read_ledger_states(ours) == {"a on gpu-0/0": "bound, 4"}
+    assert read_ledger_states(running) == {"a on gpu-0/0": "bound, 4"}
     api_proxy.thaw_watches()
 
 
 def test_a_node_that_vanished_gets_no_binding(
-    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+    cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     """The API server would accept it and bind the pod to nothing."""
-    pod = made(cluster, ours)
+    pod = create_seen_pod(cluster, running)
     cluster.request_ok("DELETE", "/api/v1/nodes/gpu-1")
     cluster.wait_until(
-        lambda: [node["name"] for node in get_inspect(ours)["nodes"]] == ["gpu-0"], what="the extender saw it go"
+        lambda: [node["name"] for node in get_inspect(running)["nodes"]] == ["gpu-0"], what="the extender saw it go"
     )
 
-    assert post_bind(ours, pod, "gpu-1") == "node gpu-1 does not exist; nothing was bound"
+    assert post_bind(running, pod, "gpu-1") == "node gpu-1 does not exist; nothing was bound"
 
     assert api_proxy.count("POST", BINDING) == 0
-    assert "nodeName" not in now(cluster)["spec"]
+    assert "nodeName" not in get_pod(cluster)["spec"]
 
 
-def test_a_lost_reply_is_looked_up(cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread) -> None:
+def test_a_lost_reply_is_looked_up(
+    cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
+) -> None:
     """The Binding was written and its reply lost: the pod itself shows it within the same call."""
-    pod = made(cluster, ours)
+    pod = create_seen_pod(cluster, running)
     api_proxy.freeze_watches()
     api_proxy.when("POST", BINDING).cut_after_write(times=1)
 
-    assert post_bind(ours, pod, "gpu-0") == ""
+    assert post_bind(running, pod, "gpu-0") == ""
 
-    assert now(cluster)["spec"]["nodeName"] == "gpu-0"
+    assert get_pod(cluster)["spec"]["nodeName"] == "gpu-0"
     assert (api_proxy.count("POST", BINDING), api_proxy.count("GET", POD)) == (1, 1)
-    assert read_ledger_states(ours) == {"a on gpu-0/0": "bound, 4"}
+    assert read_ledger_states(running) == {"a on gpu-0/0": "bound, 4"}
     api_proxy.thaw_watches()
 
 
 def test_a_cut_line_keeps_the_place_and_the_next_bind_posts_the_same_cards(
-    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+    cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     """The first Binding may still land; if it does, it must be the same."""
-    pod = made(cluster, ours, units=9)
-    other = made(cluster, ours, "b", 9)
+    pod = create_seen_pod(cluster, running, units=9)
+    other = create_seen_pod(cluster, running, "b", 9)
     api_proxy.when("POST", BINDING).cut(times=1)
 
-    assert post_bind(ours, pod, "gpu-0").startswith("bind outcome unknown")
-    assert read_ledger_states(ours) == {"a on gpu-0/0": "unconfirmed, 9"}
-    assert "no card with enough free memory" in post_bind(ours, other, "gpu-0")
+    assert post_bind(running, pod, "gpu-0").startswith("bind outcome unknown")
+    assert read_ledger_states(running) == {"a on gpu-0/0": "unconfirmed, 9"}
+    assert "no card with enough free memory" in post_bind(running, other, "gpu-0")
 
-    assert post_bind(ours, pod, "gpu-0") == ""
-    cluster.wait_until(lambda: read_ledger_states(ours) == {"a on gpu-0/0": "bound, 9"}, what="the watch confirms it")
+    assert post_bind(running, pod, "gpu-0") == ""
+    cluster.wait_until(
+        lambda: read_ledger_states(running) == {"a on gpu-0/0": "bound, 9"}, what="the watch confirms it"
+    )
 
 
 def test_a_time_out_is_explained_by_what_the_watch_showed_meanwhile(
-    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+    cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     """The Binding was written at once; its reply takes longer than a bind may."""
-    pod = made(cluster, ours)
+    pod = create_seen_pod(cluster, running)
     api_proxy.when("POST", BINDING).hold_reply(times=1)
 
-    assert post_bind(ours, pod, "gpu-0") == ""
+    assert post_bind(running, pod, "gpu-0") == ""
 
-    assert read_ledger_states(ours) == {"a on gpu-0/0": "bound, 4"}
+    assert read_ledger_states(running) == {"a on gpu-0/0": "bound, 4"}
     assert (api_proxy.count("POST", BINDING), api_proxy.count("GET", POD)) == (1, 0)
 
 
 def test_a_time_out_that_nothing_explains_is_unknown_until_the_watch_speaks(
-    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+    cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     """The answer comes before the scheduler's 5 s, keeps the place, and the ledger ends with the truth."""
-    pod = made(cluster, ours)
+    pod = create_seen_pod(cluster, running)
     api_proxy.freeze_watches()
     api_proxy.when("POST", BINDING).hold_reply(times=1)
 
-    assert post_bind(ours, pod, "gpu-0").startswith("bind outcome unknown")
-    assert read_ledger_states(ours) == {"a on gpu-0/0": "unconfirmed, 4"}
-    assert now(cluster)["spec"]["nodeName"] == "gpu-0"
+    assert post_bind(running, pod, "gpu-0").startswith("bind outcome unknown")
+    assert read_ledger_states(running) == {"a on gpu-0/0": "unconfirmed, 4"}
+    assert get_pod(cluster)["spec"]["nodeName"] == "gpu-0"
 
     api_proxy.thaw_watches()
-    cluster.wait_until(lambda: read_ledger_states(ours) == {"a on gpu-0/0": "bound, 4"}, what="the watch settles it")
+    cluster.wait_until(lambda: read_ledger_states(running) == {"a on gpu-0/0": "bound, 4"}, what="the watch settles it")
 
 
-def test_a_pod_whose_binds_fail_has_one_place(
-    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+def test_a_pod_whose_binds_fail_has_one_reservation(
+    cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     """The first Binding is fenced before the second is sent."""
-    pod = made(cluster, ours)
+    pod = create_seen_pod(cluster, running)
     api_proxy.when("POST", BINDING).answer(500, times=1)
     second = api_proxy.when("POST", BINDING).answer(503, times=1)
 
-    assert post_bind(ours, pod, "gpu-0").startswith("bind outcome unknown")
-    assert post_bind(ours, pod, "gpu-1").startswith("bind outcome unknown")
+    assert post_bind(running, pod, "gpu-0").startswith("bind outcome unknown")
+    assert post_bind(running, pod, "gpu-1").startswith("bind outcome unknown")
     assert second.hits == 1
-    assert read_ledger_states(ours) == {"a on gpu-1/0": "unconfirmed, 4"}
+    assert read_ledger_states(running) == {"a on gpu-1/0": "unconfirmed, 4"}
 
-    assert post_bind(ours, pod, "gpu-1") == ""
-    cluster.wait_until(lambda: read_ledger_states(ours) == {"a on gpu-1/0": "bound, 4"}, what="the watch confirms it")
+    assert post_bind(running, pod, "gpu-1") == ""
+    cluster.wait_until(
+        lambda: read_ledger_states(running) == {"a on gpu-1/0": "bound, 4"}, what="the watch confirms it"
+    )
 
 
 def test_a_binding_that_was_never_answered_is_fenced(
-    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+    cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     """The pod gets a new version; the API server itself refuses the old Binding then."""
-    pod = made(cluster, ours)
+    pod = create_seen_pod(cluster, running)
     api_proxy.when("POST", BINDING).answer(500, times=1)
 
-    assert post_bind(ours, pod, "gpu-0").startswith("bind outcome unknown")
+    assert post_bind(running, pod, "gpu-0").startswith("bind outcome unknown")
 
-    cluster.wait_until(lambda: read_ledger_states(ours) == {}, what="the place is free again")
+    cluster.wait_until(lambda: read_ledger_states(running) == {}, what="the place is free again")
     metadata = {"name": "a", "uid": pod["metadata"]["uid"], "resourceVersion": pod["metadata"]["resourceVersion"]}
     late = {"metadata": metadata, "target": {"kind": "Node", "name": "gpu-0"}}
     status, answer = cluster.request("POST", f"{PODS}/a/binding", {"apiVersion": "v1", "kind": "Binding"} | late)
@@ -335,91 +343,91 @@ def test_a_binding_that_was_never_answered_is_fenced(
 
 
 def test_a_pod_that_changed_unheard_is_bound_with_one_get_and_one_more_post(
-    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+    cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
-    pod = made(cluster, ours)
+    pod = create_seen_pod(cluster, running)
     api_proxy.freeze_watches()
     label = {"metadata": {"labels": {"changed": "yes"}}}
     cluster.request_ok("PATCH", f"{PODS}/a", label, content_type="application/merge-patch+json")
 
-    assert post_bind(ours, pod, "gpu-0") == ""
+    assert post_bind(running, pod, "gpu-0") == ""
 
     assert (api_proxy.count("POST", BINDING), api_proxy.count("GET", POD)) == (2, 1)
-    assert read_metric(ours, "vrampack_stale_bindings_total") == 1
+    assert read_metric(running, "vrampack_stale_bindings_total") == 1
     api_proxy.thaw_watches()
 
 
 def test_a_pod_that_etcd_finds_too_large_holds_nothing(
-    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+    cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     """The pod is created, and the Binding adds more than etcd takes: no other pod loses a unit by that."""
     pod = create_largest_pod(cluster)
-    cluster.wait_until(lambda: count_pending_pods(ours) == 1, what="the extender saw the pod")
+    cluster.wait_until(lambda: count_pending_pods(running) == 1, what="the extender saw the pod")
 
-    answer = post_bind(ours, pod, "gpu-0")
+    answer = post_bind(running, pod, "gpu-0")
 
     assert "request is too large" in answer
     assert answer.endswith("nothing was bound")
-    assert read_ledger_states(ours) == {}
+    assert read_ledger_states(running) == {}
 
 
 def test_an_unconfirmed_place_ends_with_its_pod(
-    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+    cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
-    pod = made(cluster, ours)
+    pod = create_seen_pod(cluster, running)
     api_proxy.when("POST", BINDING).answer(500, times=1)
-    assert post_bind(ours, pod, "gpu-0").startswith("bind outcome unknown")
+    assert post_bind(running, pod, "gpu-0").startswith("bind outcome unknown")
 
     cluster.request_ok("DELETE", f"{PODS}/a")
 
-    cluster.wait_until(lambda: read_ledger_states(ours) == {}, what="the place is free again")
+    cluster.wait_until(lambda: read_ledger_states(running) == {}, what="the place is free again")
 
 
 def test_no_binding_is_sent_after_the_deadline(
-    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+    cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     """The pod is not in the ledger, and asking for it takes longer than a bind may."""
     api_proxy.freeze_watches()
     pod = cluster.request_ok("POST", PODS, pod_manifest("a", 4))
     api_proxy.when("GET", POD).delay_reply(4, times=1)
 
-    answer = post_bind(ours, pod, "gpu-0")
+    answer = post_bind(running, pod, "gpu-0")
 
     assert "nothing was bound" in answer
     assert api_proxy.count("POST", BINDING) == 0
-    assert read_ledger_states(ours) == {}
+    assert read_ledger_states(running) == {}
     api_proxy.thaw_watches()
 
 
 def test_a_pod_the_ledger_does_not_know_is_asked_for_once(
-    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+    cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     api_proxy.freeze_watches()
     pod = cluster.request_ok("POST", PODS, pod_manifest("a", 4))
 
-    assert post_bind(ours, pod, "gpu-0") == ""
+    assert post_bind(running, pod, "gpu-0") == ""
 
     assert (api_proxy.count("POST", BINDING), api_proxy.count("GET", POD)) == (1, 1)
     api_proxy.thaw_watches()
 
 
-def test_a_pod_that_asks_for_nothing_is_bound_plainly(cluster: ControlPlane, ours: ExtenderProgram) -> None:
+def test_a_pod_without_gpu_memory_is_bound_without_a_record(cluster: ControlPlane, running: ExtenderProgram) -> None:
     pod = cluster.request_ok("POST", PODS, pod_manifest("a", 0))
 
-    assert post_bind(ours, pod, "gpu-0") == ""
+    assert post_bind(running, pod, "gpu-0") == ""
 
-    assert now(cluster)["spec"]["nodeName"] == "gpu-0"
-    assert "vrampack.dev/allocation" not in now(cluster)["metadata"].get("annotations", {})
-    assert read_ledger_states(ours) == {}
+    assert get_pod(cluster)["spec"]["nodeName"] == "gpu-0"
+    assert "vrampack.dev/allocation" not in get_pod(cluster)["metadata"].get("annotations", {})
+    assert read_ledger_states(running) == {}
 
 
-def test_a_pod_of_another_uid_cannot_be_freed_or_bound(cluster: ControlPlane, ours: ExtenderProgram) -> None:
+def test_a_pod_of_another_uid_cannot_be_freed_or_bound(cluster: ControlPlane, running: ExtenderProgram) -> None:
     """A call with another pod's uid under a name that does not exist does not change that pod."""
-    pod = made(cluster, ours)
-    assert post_bind(ours, pod, "gpu-0") == ""
-    cluster.wait_until(lambda: read_ledger_states(ours) == {"a on gpu-0/0": "bound, 4"})
+    pod = create_seen_pod(cluster, running)
+    assert post_bind(running, pod, "gpu-0") == ""
+    cluster.wait_until(lambda: read_ledger_states(running) == {"a on gpu-0/0": "bound, 4"})
     stranger = {"metadata": pod["metadata"] | {"name": "nobody"}}
 
-    assert "nothing was bound" in post_bind(ours, stranger, "gpu-1")
+    assert "nothing was bound" in post_bind(running, stranger, "gpu-1")
 
-    assert read_ledger_states(ours) == {"a on gpu-0/0": "bound, 4"}
+    assert read_ledger_states(running) == {"a on gpu-0/0": "bound, 4"}

@@ -98,7 +98,7 @@ def test_a_refused_request_of_our_account_is_noticed(cluster: ControlPlane) -> N
     assert (refusal.user, refusal.verb) == (f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}", "list")
 
 
-def test_a_bind_that_said_yes_for_nothing_is_noticed(cluster: ControlPlane, transcript: Path) -> None:
+def test_a_bind_that_falsely_reports_success_is_noticed(cluster: ControlPlane, transcript: Path) -> None:
     """The same for the auditor, which reads the calls that the proxy before the extender wrote down."""
     uid = cluster.request_ok("POST", PODS, pod_manifest("asks", 4))["metadata"]["uid"]
     asked = {"PodName": "asks", "PodNamespace": "default", "PodUID": uid, "Node": "gpu-0"}

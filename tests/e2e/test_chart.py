@@ -32,14 +32,14 @@ def helm(request: pytest.FixtureRequest) -> Path:
     return locate_helm(request.param)
 
 
-def test_what_is_committed_is_what_helm_makes_of_the_chart(helm: Path) -> None:
+def test_the_committed_manifests_equal_the_rendered_chart(helm: Path) -> None:
     """Comments and all; `make render` writes it."""
     made = render_files(template_with(helm))
     assert len(made) > 30
     assert {path: path.read_text() for path in made} == made
 
 
-def test_no_value_file_is_objected_to(helm: Path) -> None:
+def test_every_value_file_passes_helm_lint(helm: Path) -> None:
     for names, _, _ in SETS.values():
         flags = value_flags([APPLIED, *names])
         done = subprocess.run(
@@ -65,7 +65,7 @@ def test_a_value_file_is_the_folder_of_its_name(
 
 
 @pytest.mark.parametrize(("names", "resource", "component"), SETS.values(), ids=SETS)
-def test_an_api_server_takes_what_helm_makes(
+def test_an_api_server_accepts_the_rendered_chart(
     cluster: ControlPlane, names: Sequence[str], resource: str, component: str
 ) -> None:
     """Strictly, with every field known to it: no schema kept offline knows as much."""

@@ -52,7 +52,7 @@ def test_nothing_differs_after_a_sync_nor_after_another(cluster: ControlPlane, n
     assert [message for message in second.messages if not any(word in message for word in AS_IT_WAS)] == []
 
 
-def test_what_a_changed_setting_leaves_is_no_difference(cluster: ControlPlane) -> None:
+def test_leftovers_of_a_changed_setting_are_no_difference(cluster: ControlPlane) -> None:
     """Pods of the old file need it until a rollout has succeeded; Argo CD does not know Helm's word for that."""
     sync_twice(cluster.admin_kubeconfig, NAMESPACE, render(cluster, [SHAPE]))
     made = render(cluster, [SHAPE], "--set", "rules.share_with=same-namespace,admission.exact=true")
@@ -65,7 +65,7 @@ def test_what_a_changed_setting_leaves_is_no_difference(cluster: ControlPlane) -
         assert left["metadata"]["annotations"]["argocd.argoproj.io/compare-options"] == "IgnoreExtraneous"
 
 
-def test_what_cert_manager_writes_into_an_object_is_no_difference(cluster: ControlPlane) -> None:
+def test_fields_written_by_cert_manager_are_no_difference(cluster: ControlPlane) -> None:
     """Its kinds are there, it is not: who signed the certificate is written by hand."""
     cluster.kubectl("apply", "--server-side", *(option for path in list_definitions() for option in ("-f", path)))
     made = render(cluster, ["webhook-second-scheduler"], "--set", f"{CERTIFICATE}.source=cert-manager")

@@ -85,7 +85,7 @@ def release(
     made.take_away()
 
 
-def test_the_same_values_change_nothing_and_neither_do_those_that_the_schema_refuses(release: ChartRelease) -> None:
+def test_unchanged_and_refused_values_change_nothing(release: ChartRelease) -> None:
     release.set_up()
     before, files = release.generations(), release.list_config_maps()
     release.set_up()

@@ -38,7 +38,7 @@ def schemas(cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_each_set_is_right(schemas: Path, release: str) -> None:
+def test_each_value_set_passes_the_schemas(schemas: Path, release: str) -> None:
     """Documents that several sets have are looked at once."""
     rendered = (
         run_helm(locate_helm(release), "template", *value_flags([APPLIED, *names])) for names, _, _ in SETS.values()
@@ -49,14 +49,14 @@ def test_each_set_is_right(schemas: Path, release: str) -> None:
     assert found["summary"] == {"valid": len(documents), "invalid": 0, "errors": 0, "skipped": 0}
 
 
-def test_objects_of_others_kinds_are_right(cluster: ControlPlane, schemas: Path) -> None:
+def test_objects_of_foreign_kinds_pass_the_schemas(cluster: ControlPlane, schemas: Path) -> None:
     made = run_helm(locate_helm(), "template", *value_flags(["webhook-second-scheduler", "monitoring"]), *OTHERS)
     assert {item["kind"] for item in parse_objects(made)} >= OTHERS_KINDS
     assert check_manifests(schemas, made)["resources"] == []
     cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", input=made)
 
 
-def test_what_is_wrong_is_seen(schemas: Path) -> None:
+def test_the_schemas_find_faults(schemas: Path) -> None:
     """A field that is none, and a kind that is none."""
     made = run_helm(locate_helm(), "template", *value_flags([SHAPE]))
     for right, bad in (("replicas: 2", "replicsa: 2"), ("kind: NetworkPolicy", "kind: NetworkPolice")):

@@ -53,7 +53,7 @@ def test_a_value_is_seen_in_the_objects(tmp_path: Path, path: str, good: Json, s
     assert not seen or seen not in without
 
 
-def test_what_a_value_may_not_be_is_refused_by_its_path(tmp_path: Path, helm: Path) -> None:
+def test_an_invalid_value_is_refused_by_its_path(tmp_path: Path, helm: Path) -> None:
     """All at once: Helm names every one of them."""
     with pytest.raises(subprocess.CalledProcessError) as refused:
         _render(tmp_path, {path: bad for path, (_, _, bad) in CASES.items()}, helm)
@@ -61,7 +61,7 @@ def test_what_a_value_may_not_be_is_refused_by_its_path(tmp_path: Path, helm: Pa
     assert [path for path in CASES if f"/{path.replace('.', '/')}" not in said] == []
 
 
-def test_what_is_no_value_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_an_unknown_value_is_refused_by_its_name(tmp_path: Path) -> None:
     with pytest.raises(subprocess.CalledProcessError) as refused:
         _render(tmp_path, {"agent.kernelmodule": True, "schape": "kubeadm"})
     assert "'kernelmodule'" in refused.value.stderr
@@ -69,7 +69,7 @@ def test_what_is_no_value_is_refused_by_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [["second-scheduler"], ["webhook-kubeadm", "kubectl"]], ids=" ".join)
-def test_no_image_is_from_elsewhere_than_the_values_say(tmp_path: Path, names: list[str]) -> None:
+def test_all_images_come_from_the_registry_of_the_values(tmp_path: Path, names: list[str]) -> None:
     """For clusters without the internet: two values name every image, and each pod has the Secret of the registry."""
     values = {
         "image.repository": "mirror.example.com/a",

@@ -48,7 +48,7 @@ class Churn:
 
     def fill(self) -> None:
         while sum(self._units.values()) < OFFERED_UNITS:
-            self._come()
+            self._create_pod()
 
     def step(self) -> None:
         """One pod goes, wherever it is, and others come in its place."""
@@ -57,7 +57,7 @@ class Churn:
         del self._units[name]
         self.fill()
 
-    def _come(self) -> None:
+    def _create_pod(self) -> None:
         units, count = self._random.choice(SIZES)
         name = f"p{next(self._numbers)}"
         labels = {"aliyun.com/gpu-count": str(count)} if count > 1 else {}
@@ -66,7 +66,7 @@ class Churn:
 
 
 @pytest.mark.timeout(180 + SECONDS * 2)
-def test_no_card_is_ever_over_and_who_waits_has_no_place(
+def test_no_card_is_oversold_and_waiting_pods_fit_nowhere(
     cluster: ControlPlane, extender: Callable[..., ExtenderProgram], scheduler: Callable[..., ManagedProcess]
 ) -> None:
     seed = int(os.environ.get("VRAMPACK_SEED", secrets.randbits(32)))

@@ -68,7 +68,7 @@ def test_a_device_class_with_our_resource_is_counted_and_named(
     cluster.wait_until(lambda: read_metric(again, CONFLICTS) == 0, what="none is counted any more")
 
 
-def test_why_such_a_class_is_a_fault(
+def test_a_conflicting_device_class_misleads_the_scheduler(
     cluster: ControlPlane,
     extender: Callable[..., ExtenderProgram],
     scheduler: Callable[..., ManagedProcess],

@@ -126,7 +126,7 @@ def test_the_founding_node_is_full_by_the_schedulers_own_sum(
     )
 
 
-def test_who_may_not_read_is_told_what_is_needed(cluster: ControlPlane) -> None:
+def test_a_user_without_read_rights_is_told_what_is_needed(cluster: ControlPlane) -> None:
     namespace = cluster.namespace("nobody")
     done = explain(cluster.kubeconfig(namespace, "default"), "waits")
     assert (done.returncode, done.stdout) == (1, "")

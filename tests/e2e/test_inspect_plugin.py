@@ -95,7 +95,7 @@ def test_the_founding_scenario_is_shown_while_no_extender_runs(
     assert [pod["state"] for pod in card["pods"]] == ["bound", "bound"]
 
 
-def test_who_has_no_right_is_told_which_one(
+def test_a_user_without_a_right_is_told_which_one(
     cluster: ControlPlane, inspect: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     """As itself, and as an account that the administrator impersonates: kubectl's flags choose who asks."""
@@ -111,7 +111,7 @@ def test_who_has_no_right_is_told_which_one(
         assert ours.startswith("kubectl inspect cgpu: the right to list nodes in the whole cluster is missing")
 
 
-def test_a_server_that_is_not_there_is_a_no(inspect: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def test_an_unreachable_server_exits_1(inspect: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     done = inspect("--server", "http://127.0.0.1:9", "--request-timeout=5s")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1] == "kubectl inspect cgpu: kubectl could not list nodes"

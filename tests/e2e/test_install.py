@@ -66,9 +66,7 @@ def test_a_second_apply_changes_nothing(installed: ControlPlane) -> None:
 
 
 @pytest.mark.parametrize(("workload_name", "quota"), QUOTAS.items(), ids=QUOTAS)
-def test_a_cluster_that_limits_critical_pods_lets_ours_in_by_the_quota_that_ships(
-    cluster: ControlPlane, workload_name: str, quota: str
-) -> None:
+def test_the_shipped_quota_admits_our_critical_pods(cluster: ControlPlane, workload_name: str, quota: str) -> None:
     """The API server of this suite limits them, as some managed ones do."""
     made = find_pod_template(find_workload("second-scheduler", workload_name))
     pod = {"metadata": {"name": "replica"}, "spec": made["spec"]}
@@ -126,7 +124,7 @@ def test_two_schedulers_are_ready_although_one_leads(
     assert cluster.wait_until(holder, what="one of them leads")
 
 
-def test_an_overlay_of_your_own_takes_your_registry_and_your_settings(tmp_path: Path) -> None:
+def test_a_user_overlay_sets_registry_and_settings(tmp_path: Path) -> None:
     """The one of docs/install.md."""
     (tmp_path / "extender.yaml").write_text(
         "apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\nreserve_mib: 450\n"

@@ -26,7 +26,7 @@ DEATHS = int(os.environ.get("VRAMPACK_KILLS", "12"))
 
 
 @pytest.mark.timeout(90 + 20 * DEATHS)
-def test_nothing_is_lost_in_a_kill(
+def test_killing_the_extender_loses_nothing(
     cluster: ControlPlane,
     extender: Callable[..., ExtenderProgram],
     scheduler: Callable[..., ManagedProcess],

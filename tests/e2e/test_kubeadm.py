@@ -60,9 +60,7 @@ def test_the_clusters_own_scheduler_binds_with_a_record(
     assert [card["index"] for name in ("a", "b") for card in records[name]["cards"]] == [0, 0]
 
 
-def test_its_own_role_lets_the_extender_look_around(
-    cluster: ControlPlane, extender: Callable[..., ExtenderProgram]
-) -> None:
+def test_the_extenders_own_role_is_sufficient(cluster: ControlPlane, extender: Callable[..., ExtenderProgram]) -> None:
     """In the other shape the scheduler's role allows it anyway. Here the extender is not given that scheduler's configuration."""
     running = extender()
     cluster.wait_until(lambda: read_metric(running, "vrampack_device_class_conflicts") == 0, what="it has looked")

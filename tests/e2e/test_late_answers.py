@@ -117,7 +117,7 @@ def test_a_bind_that_the_extender_reads_too_late_does_no_harm(
     assert len(read_ledger_states(bench.extender)) == 1
 
 
-def test_the_scheduler_gets_on_without_the_extender_but_for_its_pods(
+def test_without_the_extender_the_scheduler_binds_all_other_pods(
     bench: BindBench, scheduler: Callable[..., ManagedProcess]
 ) -> None:
     """No way between scheduler and extender: GPU pods wait and say why, others are bound; then all are."""

@@ -101,7 +101,7 @@ HOW = (stopped_in_order, killed_while_binding, paused_while_binding)
 
 
 @pytest.mark.timeout(90 + 60 * CHANGES)
-def test_the_lead_changes_under_load_and_nothing_is_lost(
+def test_a_leader_change_under_load_loses_nothing(
     cluster: ControlPlane,
     extender: Callable[..., ExtenderProgram],
     scheduler: Callable[..., ManagedProcess],

@@ -103,7 +103,7 @@ def test_every_answer_of_the_manual_is_a_file_that_an_api_server_takes(cluster: 
         cluster.check_manifests(render_manifests(tmp_path))
 
 
-def test_what_the_manual_says_to_look_at_can_be_asked_for(cluster: ControlPlane) -> None:
+def test_the_get_commands_of_the_manual_work(cluster: ControlPlane) -> None:
     section = _read_section("What you should see")
     commands = re.findall(r"^kubectl (get .*)$", section, re.MULTILINE)
     assert len(commands) == 3

@@ -104,7 +104,7 @@ class Race:
         self._race(lanes, started, thaws_at)
         self._scheduler.clear()
         self.nominated_late += sum(rule.hits for rule in words)
-        self._away(lanes)
+        self._delete_pods_and_nodes(lanes)
 
     def _lane(self, node: str) -> Lane:
         chance = self._random
@@ -166,7 +166,7 @@ class Race:
                 if now >= lane.dies_at.setdefault(name, now + lane.kubelet_seconds):
                     self._cluster.request("DELETE", f"{PODS}/{name}", AT_ONCE)
 
-    def _away(self, lanes: list[Lane]) -> None:
+    def _delete_pods_and_nodes(self, lanes: list[Lane]) -> None:
         """The small pods first: nothing may be free while they are there."""
         self._cluster.request_ok("DELETE", f"{PODS}?labelSelector=role%3Dsmall", AT_ONCE)
         self._cluster.request_ok("DELETE", PODS, AT_ONCE)

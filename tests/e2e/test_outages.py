@@ -69,7 +69,7 @@ def test_an_extender_that_starts_before_the_api_server_waits_for_it(bench: BindB
     assert bench.filter(waits)["NodeNames"] == ["gpu-1"]
 
 
-def test_a_store_that_hangs_keeps_places_until_it_has_spoken(
+def test_a_hanging_etcd_keeps_reservations_until_it_answers(
     bench: BindBench, scheduler: Callable[..., ManagedProcess]
 ) -> None:
     """The API server accepts the Binding and cannot report the outcome."""

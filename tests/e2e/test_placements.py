@@ -172,14 +172,14 @@ def test_a_killed_extender_comes_back_with_the_same_ledger(cluster: ControlPlane
     assert read_ledger_states(second) == expected
 
 
-def test_every_bind_is_told_on_the_pod(cluster: ControlPlane, extender: Start, scheduler: Start) -> None:
+def test_every_bind_is_an_event_of_the_pod(cluster: ControlPlane, extender: Start, scheduler: Start) -> None:
     cluster.add_node("gpu-0", cards=cards_annotation(published_card(0)))
     extender()
     scheduler()
     run_pods(cluster, pod_manifest("a", 4))
 
-    def told() -> list[str]:
+    def list_bind_messages() -> list[str]:
         events = cluster.request_ok("GET", "/api/v1/namespaces/default/events")["items"]
         return [each["message"] for each in events if each["reason"] == "GPUMemoryAssigned"]
 
-    assert cluster.wait_until(told) == ["4 units on card 0 of node gpu-0"]
+    assert cluster.wait_until(list_bind_messages) == ["4 units on card 0 of node gpu-0"]

@@ -35,7 +35,7 @@ def read_reasons(cluster: ControlPlane, name: str) -> set[str]:
     return {event["reason"] for event in events["items"]}
 
 
-def test_a_budget_holds_it_and_without_one_it_goes(
+def test_a_refused_pod_is_evicted_unless_a_disruption_budget_forbids_it(
     cluster: ControlPlane, extender: Callable[..., ExtenderProgram]
 ) -> None:
     cluster.add_node(NODE, cards=cards_annotation(published_card(0)))

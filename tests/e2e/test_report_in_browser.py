@@ -44,7 +44,7 @@ def open_page(page: Path) -> tuple[str, list[str]]:
     return done.stdout, [line for line in done.stderr.splitlines() if f"source: {page.as_uri()}" in line]
 
 
-def test_it_has_its_curves_and_its_table(report: Path) -> None:
+def test_the_report_shows_its_curves_and_its_table(report: Path) -> None:
     document, said = open_page(report)
     assert said == []
     assert document.count("</polyline>") == 2
@@ -52,7 +52,7 @@ def test_it_has_its_curves_and_its_table(report: Path) -> None:
     assert all(f">{policy}</text>" in document for policy in ("best-fit", "tessellate"))
 
 
-def test_it_loads_nothing(report: Path) -> None:
+def test_the_report_loads_nothing(report: Path) -> None:
     """The page itself forbids it, so the console tells of whatever would be loaded."""
     report.write_text(report.read_text().replace("</body>", '<img src="https://example.com/a.png"></body>'))
     _, said = open_page(report)

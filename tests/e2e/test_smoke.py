@@ -94,7 +94,7 @@ def test_the_scheduler_is_set_or_asked_for(cluster: ControlPlane) -> None:
         assert "use one of: vrampack" in answer["message"]
 
 
-def test_people_see_why_it_waits_and_what_a_drain_needs(started: ControlPlane) -> None:
+def test_explain_and_drain_show_why_a_pod_waits_and_what_must_move(started: ControlPlane) -> None:
     run_pods(started, pod_manifest("a", 8))
     started.request_ok("POST", PODS, pod_manifest("late", 9))
     wait_until_refused(started, "late")

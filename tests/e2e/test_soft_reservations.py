@@ -62,7 +62,7 @@ class Count:
 
 @pytest.mark.timeout(120 + 30 * ROUNDS)
 @pytest.mark.parametrize("decide", ["prioritize", "filter"])
-def test_in_a_full_cluster_promises_spare_refused_binds(
+def test_soft_reservations_avoid_refused_binds_in_a_full_cluster(
     cluster: ControlPlane, extender: Start, scheduler: Start, decide: str
 ) -> None:
     port = choose_free_ports(1)[0]
@@ -102,7 +102,7 @@ def test_a_gang_gets_as_many_cards_as_members(
     assert read_metric(ours, BOUND) - before == GANG_ROUNDS * GANG
 
 
-def test_without_promises_members_of_a_gang_are_sent_to_the_same_cards(
+def test_without_soft_reservations_gang_members_are_sent_to_the_same_cards(
     cluster: ControlPlane, extender: Start, scheduler: Start
 ) -> None:
     """What the test before this one would see if promises did nothing."""
@@ -158,7 +158,7 @@ def measured(cluster: ControlPlane, ours: ExtenderProgram) -> Count:
         bound = [pod for pod in pods if "nodeName" in pod["spec"]]
         count.bound += len(bound)
         count.moved += moved(ours, bound)
-        away(cluster, ours, names)
+        delete_pods(cluster, ours, names)
     count.refused = int(refused(ours) - before)
     wait_until_recounted(cluster, ours)
     return count
@@ -193,15 +193,17 @@ def place(pod: Made) -> tuple[str, tuple[int, ...]]:
     return pod["spec"]["nodeName"], tuple(card["index"] for card in read_allocation_record(pod)["cards"])
 
 
-def away(cluster: ControlPlane, ours: ExtenderProgram, names: Sequence[str]) -> None:
+def delete_pods(cluster: ControlPlane, ours: ExtenderProgram, names: Sequence[str]) -> None:
     """Delete the pods, and wait until the extender knows."""
     with ThreadPoolExecutor(CALLS_AT_A_TIME) as pool:
         list(pool.map(lambda name: cluster.request_ok("DELETE", f"{PODS}/{name}", AT_ONCE), names))
 
-    def left() -> list[str]:
+    def list_left_pods() -> list[str]:
         return [where for where in read_ledger_states(ours) if where.partition(" ")[0] in names]
 
-    cluster.wait_until(lambda: not left() and count_pending_pods(ours) == 0, what=lambda: f"away: {left()}")
+    cluster.wait_until(
+        lambda: not list_left_pods() and count_pending_pods(ours) == 0, what=lambda: f"away: {list_left_pods()}"
+    )
 
 
 def fragment(cluster: ControlPlane, ours: ExtenderProgram) -> None:
@@ -227,4 +229,4 @@ def a_gang(cluster: ControlPlane, ours: ExtenderProgram, gang: str) -> Iterator[
         return pods if all("nodeName" in pod["spec"] for pod in pods) else []
 
     yield cluster.wait_until(bound, 30, what="the gang is bound")
-    away(cluster, ours, names)
+    delete_pods(cluster, ours, names)

@@ -42,7 +42,7 @@ def both(
         api_proxy.clear()
 
 
-def made(cluster: ControlPlane, both: Both, *names: str, units: int) -> list[Any]:
+def create_seen_pods(cluster: ControlPlane, both: Both, *names: str, units: int) -> list[Any]:
     """New pods that both have seen."""
     before = count_pending_pods(both[0])
     pods = [cluster.request_ok("POST", PODS, pod_manifest(name, units)) for name in names]
@@ -51,7 +51,7 @@ def made(cluster: ControlPlane, both: Both, *names: str, units: int) -> list[Any
     return pods
 
 
-def over(cluster: ControlPlane) -> list[Violation]:
+def find_oversold_cards(cluster: ControlPlane) -> list[Violation]:
     """The cards that hold more than they have and who holds them, as the auditor counts."""
     pods, nodes = (cluster.request_ok("GET", f"/api/v1/{kind}")["items"] for kind in ("pods", "nodes"))
     return [each for each in audit_objects(pods, nodes) if each.invariant == "I1"]
@@ -77,32 +77,32 @@ def test_a_card_that_both_sold_is_flagged_and_gets_no_further_pod(
     """Neither sees the other's bind, until both do."""
     excused.append("node gpu-0 card 0")
     cluster.add_node("gpu-0", cards=cards_annotation(published_card(0)))
-    a, b, small, more = made(cluster, both, "a", "b", "small", "more", units=8)
+    a, b, small, more = create_seen_pods(cluster, both, "a", "b", "small", "more", units=8)
     api_proxy.freeze_watches()
     assert [post_bind(both[0], a, "gpu-0"), post_bind(both[1], b, "gpu-0")] == ["", ""]
     api_proxy.thaw_watches()
 
     wait_flagged(cluster, both, 1)
 
-    assert [each.object for each in over(cluster)] == ["node gpu-0 card 0"]
+    assert [each.object for each in find_oversold_cards(cluster)] == ["node gpu-0 card 0"]
     for each, pod in zip(both, (small, more), strict=True):
         assert "no card with enough free memory" in post_bind(each, pod, "gpu-0")
         assert read_ledger_states(each) == {"a on gpu-0/0": "bound, 8", "b on gpu-0/0": "bound, 8"}
         wait_until_recounted(cluster, each)
 
 
-def test_of_sixty_four_binds_at_once_each_is_answered_truly(
+def test_sixty_four_simultaneous_binds_are_answered_correctly(
     cluster: ControlPlane, both: Both, excused: list[str]
 ) -> None:
     """4 cards of 15 hold 12 pods of 4; what goes beyond is a card that both sold."""
     cluster.add_node("gpu-0", cards=cards_annotation(*(published_card(index) for index in range(CARDS))))
     random = Random(64)
-    pods = made(cluster, both, *(f"p{number}" for number in range(PODS_AT_ONCE)), units=4)
+    pods = create_seen_pods(cluster, both, *(f"p{number}" for number in range(PODS_AT_ONCE)), units=4)
 
     with ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(lambda pod: post_bind(random.choice(both), pod, "gpu-0"), pods))
 
-    sold_twice = over(cluster)
+    sold_twice = find_oversold_cards(cluster)
     excused += [each.object for each in sold_twice]
     sys.stdout.write(f"bound {answers.count('')} of {PODS_AT_ONCE}; {len(sold_twice)} cards over\n")
     assert answers.count("") >= CARDS * 3
@@ -110,11 +110,11 @@ def test_of_sixty_four_binds_at_once_each_is_answered_truly(
     for each in both:
         wait_until_recounted(cluster, each)
     # every small pod that finds a place finds it on a card that is not over
-    for number, pod in enumerate(made_small(cluster, both)):
+    for number, pod in enumerate(create_small_pods(cluster, both)):
         post_bind(both[number % 2], pod, "gpu-0")
         cluster.wait_until(lambda: read_ledger_states(both[0]) == read_ledger_states(both[1]), what="both have seen it")
-    assert over(cluster) == sold_twice
+    assert find_oversold_cards(cluster) == sold_twice
 
 
-def made_small(cluster: ControlPlane, both: Both) -> list[Any]:
-    return made(cluster, both, *(f"small{number}" for number in range(6)), units=1)
+def create_small_pods(cluster: ControlPlane, both: Both) -> list[Any]:
+    return create_seen_pods(cluster, both, *(f"small{number}" for number in range(6)), units=1)

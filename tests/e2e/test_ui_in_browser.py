@@ -137,7 +137,7 @@ async def test_everything_is_reached_with_the_keyboard(tmp_path: Path) -> None:
         assert await page.evaluate("!document.querySelector('a[rel=next]') && !!document.querySelector('a[rel=prev]')")
 
 
-async def test_it_is_readable_in_light_and_dark_and_on_a_narrow_screen(tmp_path: Path) -> None:
+async def test_pages_are_readable_in_light_and_dark_and_on_a_narrow_screen(tmp_path: Path) -> None:
     async with show_cluster(tmp_path, rights=PodRights({"default"}, ["default", "secret"])) as (site, _, page):
         grounds = []
         for is_dark in (False, True):
@@ -157,7 +157,7 @@ async def test_it_is_readable_in_light_and_dark_and_on_a_narrow_screen(tmp_path:
         assert {"row", "rowheader", "columnheader", "cell"} <= {role for role, _ in roles}
 
 
-async def test_what_a_scheduler_says_is_text(tmp_path: Path) -> None:
+async def test_scheduler_messages_are_shown_as_text(tmp_path: Path) -> None:
     async with show_cluster(tmp_path) as (site, _, page):
         for path in ("/pending", "/pods/default/late"):
             await page.open_url(site.url + path)

@@ -78,7 +78,7 @@ EXPIRIES = (expired_watch, expired_request, expired_list, refused_lists, slow_li
 
 
 @pytest.mark.parametrize("expire", EXPIRIES, ids=lambda expire: expire.__name__)
-def test_after_410_everything_is_listed_anew(bench: BindBench, expire: Callable[[BindBench], None]) -> None:
+def test_after_410_everything_is_listed_again(bench: BindBench, expire: Callable[[BindBench], None]) -> None:
     """What happened while the watch said nothing is in the list; the process goes on, and asks a few times, not hundreds."""
     bench.bound("old", 6)
     bench.bound("stays", 3)

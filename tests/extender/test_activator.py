@@ -56,7 +56,7 @@ async def test_room_that_is_too_small_wakes_no_pod(stage: ActivatorHarness) -> N
     assert await stage.run_round() == []
 
 
-async def test_those_are_woken_that_fit_together_by_priority_then_age_then_uid(stage: ActivatorHarness) -> None:
+async def test_pods_that_fit_together_are_woken_by_priority_then_age_then_uid(stage: ActivatorHarness) -> None:
     """15 units: 5 of `high`, 5 of `old`, then 5 of `b` before `c`; `big` fits no more and does not keep others out."""
     stage.add_rejected_pod("c", 5, created="2026-01-02T00:00:00Z")
     stage.add_rejected_pod("b", 5, created="2026-01-02T00:00:00Z")
@@ -80,7 +80,7 @@ async def test_a_place_goes_to_the_next_after_five_seconds(stage: ActivatorHarne
     assert stage.door.values == ["7-1", "7-2"]
 
 
-async def test_one_that_is_never_bound_backs_off_ever_longer(stage: ActivatorHarness) -> None:
+async def test_a_pod_that_is_never_bound_backs_off_longer_each_time(stage: ActivatorHarness) -> None:
     """Kicked at 0, 10, 25, 50, 95, 180, 345: 5 s of trying and 5, 10, 20, 40, 80, 160 s of backing off; then 300 s each."""
     stage.add_rejected_pod("a")
     stage.free_node("n")
@@ -123,7 +123,7 @@ async def test_a_node_that_the_scheduler_leaves_out_is_not_offered_again_for_a_w
     assert await stage.run_round() == ["a"]
 
 
-async def test_one_that_backs_off_comes_after_all_others(stage: ActivatorHarness) -> None:
+async def test_a_pod_that_backs_off_comes_after_all_others(stage: ActivatorHarness) -> None:
     stage.put_node(node_facts("m", 15))
     stage.fill_node("m")
     stage.add_rejected_pod("a", priority=9)
@@ -135,7 +135,7 @@ async def test_one_that_backs_off_comes_after_all_others(stage: ActivatorHarness
     assert await stage.run_round() == ["b"]
 
 
-async def test_a_kicked_pods_place_is_kept_for_it(stage: ActivatorHarness) -> None:
+async def test_the_place_of_an_activated_pod_is_kept_for_it(stage: ActivatorHarness) -> None:
     """Also once it has passed filter, until the ledger counts it: reserved, then bound."""
     first = stage.add_rejected_pod("a", 10, priority=1)
     stage.free_node("n")
@@ -171,7 +171,7 @@ async def test_a_reserved_place_counts_once(stage: ActivatorHarness) -> None:
     assert await stage.run_round() == ["b"]
 
 
-async def test_a_failed_bind_gives_its_room_to_who_was_refused_for_it(stage: ActivatorHarness) -> None:
+async def test_a_failed_bind_wakes_pods_that_were_rejected_for_its_room(stage: ActivatorHarness) -> None:
     stage.free_node("n")
     binding = stage.add_pending_pod("a")
     stage.assume_pod(binding, "n")
@@ -237,7 +237,7 @@ async def test_the_next_round_is_due_when_an_attempt_or_a_backing_off_ends(stage
     assert stage.kicker.next_round_at == start + 6
 
 
-async def test_room_wakes_the_kicker_and_changes_at_once_are_one_round() -> None:
+async def test_simultaneous_capacity_gains_start_one_round() -> None:
     stage = ActivatorHarness("n", "m")
     stage.add_rejected_pod("a")
     stage.add_rejected_pod("b")
@@ -250,7 +250,7 @@ async def test_room_wakes_the_kicker_and_changes_at_once_are_one_round() -> None
     assert stage.door.values == ["7-1", "7-2"]
 
 
-async def test_an_extender_that_no_scheduler_calls_kicks_nobody(stage: ActivatorHarness) -> None:
+async def test_an_extender_that_no_scheduler_calls_activates_no_pod(stage: ActivatorHarness) -> None:
     stage.add_rejected_pod("a")
     stage.seconds += 301
     stage.free_node("n")
@@ -259,7 +259,7 @@ async def test_an_extender_that_no_scheduler_calls_kicks_nobody(stage: Activator
     assert await stage.run_round() == ["a"]
 
 
-async def test_nobody_is_kicked_by_a_ledger_that_is_not_to_be_trusted(stage: ActivatorHarness) -> None:
+async def test_a_stale_ledger_activates_no_pod(stage: ActivatorHarness) -> None:
     stage.add_rejected_pod("a")
     stage.free_node("n")
     stage.readiness.problem = "the API server has sent nothing"
@@ -268,7 +268,7 @@ async def test_nobody_is_kicked_by_a_ledger_that_is_not_to_be_trusted(stage: Act
     assert await stage.run_round() == ["a"]
 
 
-async def test_what_the_api_server_does_not_take_is_counted_and_the_place_goes_on(stage: ActivatorHarness) -> None:
+async def test_a_failed_activation_is_counted_and_its_place_goes_to_the_next_pod(stage: ActivatorHarness) -> None:
     stage.door.errors["a"] = RefusedError(403, "Forbidden", "no")
     stage.door.errors["b"] = RefusedError(404, "NotFound", "no such pod")
     stage.door.errors["c"] = NoAnswerError("cut")
@@ -320,7 +320,7 @@ async def test_a_pod_with_an_unanswered_binding_is_activated_as_any_other() -> N
     assert await stage.run_round() == ["a"]
 
 
-async def test_a_kicked_pod_that_is_deleted_counts_as_gone(stage: ActivatorHarness) -> None:
+async def test_an_activated_pod_that_is_deleted_counts_as_gone(stage: ActivatorHarness) -> None:
     stage.add_rejected_pod("a")
     stage.free_node("n")
     assert await stage.run_round() == ["a"]
@@ -361,7 +361,7 @@ async def end(task: asyncio.Task[None]) -> None:
         await task
 
 
-async def test_another_policy_lets_those_be_asked_again_who_had_seen_all_room(stage: ActivatorHarness) -> None:
+async def test_another_policy_wakes_pods_that_had_seen_all_room(stage: ActivatorHarness) -> None:
     """No policy refuses what fits yet, so the place was there before: the round is the point. In vain, it is said once."""
     stage.add_rejected_pod("a")
     stage.free_node("n")

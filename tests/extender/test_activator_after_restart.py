@@ -10,7 +10,7 @@ from tests.extender.activator_harness import ActivatorHarness
 from tests.support.builders import ledger_pod, node_facts
 
 
-async def test_a_new_process_takes_what_waits_for_refused() -> None:
+async def test_a_new_process_treats_waiting_pods_as_rejected() -> None:
     """Once, five seconds after the first call: until then the scheduler asks about the pods in its queue."""
     stage = ActivatorHarness()
     stage.put_node(node_facts("n", 15))
@@ -45,7 +45,7 @@ async def test_a_new_process_lets_a_busy_scheduler_work_its_queue_first() -> Non
 
 @pytest.mark.parametrize("count", [10, 400])
 @pytest.mark.parametrize("kind", ["gated", "of another scheduler"])
-async def test_pods_that_no_scheduler_tries_hold_up_nobody(kind: str, count: int) -> None:
+async def test_pods_that_no_scheduler_tries_do_not_block_others(kind: str, count: int) -> None:
     """More important than the pod that really waits, and each would have cost it five seconds."""
     stage = ActivatorHarness("n")
     about: dict[str, Any] = {"gated": True} if kind == "gated" else {"scheduler": "never-called"}

@@ -30,7 +30,7 @@ def some_facts(draw: st.DrawFn, name: str) -> tuple[NodeFacts, tuple[int, ...]]:
 
 @settings(deadline=None)
 @given(data=st.data())
-def test_pods_a_round_wakes_fit_together_and_those_it_leaves_do_not_fit_beside_them(data: st.DataObject) -> None:
+def test_pods_woken_in_a_round_fit_together_and_no_other_fits_beside_them(data: st.DataObject) -> None:
     """Counted card by card in the order of urgency: who fits beside the more urgent that were woken is woken."""
     names = [f"n{number}" for number in range(data.draw(st.integers(1, 3)))]
     cluster = [data.draw(some_facts(name)) for name in names]

@@ -96,7 +96,7 @@ def test_a_pod_that_asks_is_patched() -> None:
 @pytest.mark.parametrize(
     ("given", "want"), [("", "vrampack"), ("default-scheduler", "vrampack"), ("vrampack", None), ("another", None)]
 )
-def test_a_pod_that_chose_no_scheduler_is_given_ours_where_the_setting_says_so(given: str, want: str | None) -> None:
+def test_a_pod_that_chose_no_scheduler_gets_ours_if_configured(given: str, want: str | None) -> None:
     pod = a_review(admission_pod(schedulerName=given))
     named = [step["value"] for step in patch(review_admission(pod, SECOND)) if step["path"] == "/spec/schedulerName"]
     assert named == ([want] if want else [])
@@ -141,12 +141,12 @@ def test_only_new_ephemeral_containers_are_given_void() -> None:
 
 
 @pytest.mark.parametrize(("operation", "sub_resource"), [("UPDATE", ""), ("CREATE", "binding"), ("DELETE", "")])
-def test_what_it_is_not_there_for_passes(operation: str, sub_resource: str) -> None:
+def test_unrelated_operations_are_admitted_unchanged(operation: str, sub_resource: str) -> None:
     asked = {"operation": operation, "subResource": sub_resource}
     assert review_admission(a_review(admission_pod(), **asked), WIRING).result == "unchanged"
 
 
-def test_what_is_no_quantity_is_refused_with_its_text() -> None:
+def test_an_invalid_quantity_is_refused_with_its_text() -> None:
     answer = review_admission(a_review(admission_pod(admission_container(units="four"))), WIRING)
     made = response(answer)
     assert (made["allowed"], answer.result) == (False, "refused")
@@ -173,7 +173,7 @@ def test_too_many_ephemeral_containers_are_refused() -> None:
     assert "spec.ephemeralContainers: 501 containers, 500 at most" in message
 
 
-def test_an_answer_that_no_api_server_could_store_is_not_made() -> None:
+def test_a_patch_too_large_for_the_api_server_is_refused() -> None:
     long = env_entry("A", "b" * MAX_PATCH_BYTES)
     message = refusal(review_admission(a_review(admission_pod(admission_container(units=1, env=[long]))), WIRING))
     assert "spec.containers[*].env has " in message
@@ -188,7 +188,7 @@ def test_a_body_of_countless_values_is_refused_before_they_are_decoded(item: byt
     assert message.startswith("aliyun.com/gpu-mem: the pod has more than 400000 fields and list items")
 
 
-def test_an_entry_keeps_whatever_it_says() -> None:
+def test_an_existing_entry_is_kept_byte_for_byte() -> None:
     """Also what no version of ours knows: nothing of an entry is read but its name."""
     entries = [{"name": "A", "valueFrom": {"later": [1, None, {"x": 1.5}]}}, {"name": "B"}]
     (only,) = patch(review_admission(a_review(admission_pod(admission_container(units=1, env=entries))), WIRING))
@@ -209,7 +209,7 @@ def test_an_entry_keeps_whatever_it_says() -> None:
         (a_review({"spec": {"containers": [{"name": "a", "env": "b"}]}}), "Expected `array`, got `str`"),
     ],
 )
-def test_what_is_no_review_is_answered_400_with_the_reason(
+def test_a_body_that_is_no_review_is_answered_400_with_the_reason(
     address: Address, metrics: AdmissionMetrics, body: bytes, text: str
 ) -> None:
     with open_connection(address) as client:

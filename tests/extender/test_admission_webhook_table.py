@@ -94,7 +94,9 @@ def test_no_hostile_environment_gets_through(bench: AdmissionBench, attack: Atta
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
-def test_the_same_is_made_of_a_pod(bench: AdmissionBench, check: Callable[[AdmissionBench], None]) -> None:
+def test_webhook_and_policies_produce_the_same_pod(
+    bench: AdmissionBench, check: Callable[[AdmissionBench], None]
+) -> None:
     check(bench)
 
 

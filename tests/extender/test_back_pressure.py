@@ -124,7 +124,7 @@ async def test_of_requests_that_arrive_together_one_is_answered_in_a_turn() -> N
         assert len(connection.calls) == 1
 
 
-async def test_requests_without_end_are_not_queued_without_end() -> None:
+async def test_queued_requests_are_bounded() -> None:
     """The shortest ones, whose answers are taken: what waits is what fits into one piece of what was read."""
     longest = 0
     async with PacedConnection(answer=b"") as connection:

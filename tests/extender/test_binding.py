@@ -98,7 +98,7 @@ async def test_a_conflict_over_our_own_binding_to_this_node_is_a_success(stage: 
     assert stage.proxy.count("POST", BINDING) == 2
 
 
-async def test_a_conflict_over_another_node_is_a_no_and_holds_nothing_here(stage: BindingHarness) -> None:
+async def test_a_conflict_over_another_node_is_refused_and_holds_nothing_here(stage: BindingHarness) -> None:
     stage.add_node("m")
     pod = stage.add_pod("a")
     assert await stage.bind(pod, "m") == ""
@@ -106,7 +106,7 @@ async def test_a_conflict_over_another_node_is_a_no_and_holds_nothing_here(stage
     assert (stage.used("m"), stage.used("n")) == (4, 0)
 
 
-async def test_a_pod_that_somebody_else_bound_to_this_node_is_no_success(stage: BindingHarness) -> None:
+async def test_a_pod_bound_to_this_node_by_another_scheduler_is_no_success(stage: BindingHarness) -> None:
     """Bound without a record it counts on every card of the node."""
     pod = stage.add_pod("a")
     await stage.api.bind("default", "a", pod.uid, "n", {}, timeout_seconds=5)

@@ -95,7 +95,7 @@ def wrapped(address: Address, trusted: ServingCertificate) -> ssl.SSLSocket:
     return context.wrap_socket(open_connection(address), server_hostname=NAME)
 
 
-def shown(address: Address, trusted: ServingCertificate) -> str:
+def read_served_certificate(address: Address, trusted: ServingCertificate) -> str:
     with closing(wrapped(address, trusted)) as client:
         return ssl.DER_cert_to_PEM_cert(client.getpeercert(binary_form=True) or b"")
 
@@ -113,20 +113,20 @@ async def test_a_new_pair_is_shown_to_new_connections_and_open_ones_go_on(
     now: datetime,
 ) -> None:
     first, second = pairs
-    assert shown(address, first) == first.certificate.decode()
+    assert read_served_certificate(address, first) == first.certificate.decode()
     assert sample(metrics, "expiry_seconds") == (now + LIFE).timestamp()
     with wrapped(address, first) as standing:
         standing.sendall(CALL)
         assert read_reply(standing)[0] == 400
         files.write(second)
         await certificates.reload_if_changed()
-        assert shown(address, first) == second.certificate.decode()
+        assert read_served_certificate(address, first) == second.certificate.decode()
         assert sample(metrics, "expiry_seconds") == (now + 4 * LIFE).timestamp()
         standing.sendall(CALL)
         assert read_reply(standing)[0] == 400
 
 
-async def test_a_pair_that_arrives_in_two_steps_is_never_shown_in_half(
+async def test_a_certificate_and_key_replaced_in_two_steps_are_never_mixed(
     address: Address,
     certificates: CertWatcher,
     files: CertificateFiles,
@@ -137,18 +137,18 @@ async def test_a_pair_that_arrives_in_two_steps_is_never_shown_in_half(
     first, second = pairs
     files.put("tls.crt", second.certificate)
     await certificates.reload_if_changed()
-    assert shown(address, first) == first.certificate.decode()
+    assert read_served_certificate(address, first) == first.certificate.decode()
     assert sample(metrics, "reload_failures_total") == 1
     assert "certificate not reloaded listener=admission" in caplog.text
     await certificates.reload_if_changed()
     assert sample(metrics, "reload_failures_total") == 1
     files.put("tls.key", second.key)
     await certificates.reload_if_changed()
-    assert shown(address, first) == second.certificate.decode()
+    assert read_served_certificate(address, first) == second.certificate.decode()
 
 
 @pytest.mark.parametrize("content", [b"", b"not PEM"])
-async def test_what_is_no_certificate_keeps_the_old_one(
+async def test_an_invalid_certificate_keeps_the_old_one(
     address: Address,
     certificates: CertWatcher,
     files: CertificateFiles,
@@ -158,11 +158,11 @@ async def test_what_is_no_certificate_keeps_the_old_one(
 ) -> None:
     files.put("tls.crt", content)
     await certificates.reload_if_changed()
-    assert shown(address, first) == first.certificate.decode()
+    assert read_served_certificate(address, first) == first.certificate.decode()
     assert sample(metrics, "reload_failures_total") == 1
 
 
-def test_without_a_usable_pair_there_is_no_start(
+def test_the_server_does_not_start_without_a_usable_certificate(
     files: CertificateFiles, metrics: AdmissionMetrics, now: datetime
 ) -> None:
     files.put("tls.key", b"not PEM")
@@ -178,7 +178,7 @@ def test_without_a_usable_pair_there_is_no_start(
         (91, logging.ERROR, "certificate expired listener=admission"),
     ],
 )
-def test_its_end_is_said_in_time_and_once_an_hour(
+def test_expiry_is_logged_in_time_and_once_an_hour(
     files: CertificateFiles,
     now: datetime,
     caplog: pytest.LogCaptureFixture,

@@ -62,6 +62,6 @@ def test_a_scrape_evaluates_the_requests_of_most_pods() -> None:
     assert sum(counted.values()) == len(sizes) + 3
 
 
-def test_wishes_for_cards_that_are_nowhere_are_one_request() -> None:
+def test_requests_for_missing_cards_are_evaluated_once() -> None:
     wishes = [pod_request(annotations={"vrampack.dev/card-uuid": f"GPU-none-{at}"}) for at in range(1000)]
     assert count_pending(wishes) == {"never": 1000}

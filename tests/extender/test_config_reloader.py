@@ -84,72 +84,74 @@ class ReloadHarness:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[ReloadHarness]:
+def harness(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[ReloadHarness]:
     with caplog.at_level("WARNING", logger="extender.config_reloader"):
         yield ReloadHarness(tmp_path)
 
 
-async def test_a_changed_policy_takes_effect(desk: ReloadHarness) -> None:
-    desk.write(SPREAD)
-    await desk.reloader.reload_if_changed()
-    assert (desk.policies, desk.generation) == (["spread"], 2)
-    desk.write(HEAD)
-    await desk.reloader.reload_if_changed()
-    assert (desk.policies, desk.generation) == (["spread", "tessellate"], 3)
+async def test_a_changed_policy_takes_effect(harness: ReloadHarness) -> None:
+    harness.write(SPREAD)
+    await harness.reloader.reload_if_changed()
+    assert (harness.policies, harness.generation) == (["spread"], 2)
+    harness.write(HEAD)
+    await harness.reloader.reload_if_changed()
+    assert (harness.policies, harness.generation) == (["spread", "tessellate"], 3)
 
 
-async def test_a_changed_weight_takes_effect(desk: ReloadHarness) -> None:
+async def test_a_changed_weight_takes_effect(harness: ReloadHarness) -> None:
     """As does another policy, of whose weights nothing is said."""
     for text in (
         "policy: {weights: {opening: 2}}",
         "policy: {bounds: {card_use_percent: 85}}",
         "policy: {default: spread}",
     ):
-        desk.write(HEAD + text)
-        await desk.reloader.reload_if_changed()
-    assert (len(desk.applied), desk.generation) == (3, 4)
-    assert [text.partition("force: ")[2] for _, _, text, _ in desk.recorder.asked] == [
+        harness.write(HEAD + text)
+        await harness.reloader.reload_if_changed()
+    assert (len(harness.applied), harness.generation) == (3, 4)
+    assert [text.partition("force: ")[2] for _, _, text, _ in harness.recorder.asked] == [
         "policy.weights.opening changed",
         "policy.weights.opening, policy.bounds.card_use_percent changed",
         "policy.default, policy.bounds.card_use_percent changed",
     ]
 
 
-async def test_a_file_that_says_the_same_changes_nothing(desk: ReloadHarness, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_rewritten_file_with_the_same_content_changes_nothing(
+    harness: ReloadHarness, caplog: pytest.LogCaptureFixture
+) -> None:
     for text in (HEAD, HEAD, HEAD + "# a comment\n", HEAD + "policy: {weights: {opening: 1.18}}\n"):
-        desk.write(text)
-        await desk.reloader.reload_if_changed()
-    assert (desk.applied, desk.generation, desk.failures) == ([], 1, 0)
+        harness.write(text)
+        await harness.reloader.reload_if_changed()
+    assert (harness.applied, harness.generation, harness.failures) == ([], 1, 0)
     assert caplog.messages == []
 
 
-async def test_a_file_written_in_place_is_seen(desk: ReloadHarness) -> None:
+async def test_a_file_written_in_place_is_seen(harness: ReloadHarness) -> None:
     """Same inode, same size, and a time that differs by one nanosecond."""
-    await desk.reloader.reload_if_changed()
-    before = desk.path.stat()
-    desk.path.write_text(SPREAD)
-    await desk.reloader.reload_if_changed()
-    assert desk.path.stat().st_ino == before.st_ino
-    assert desk.policies == ["spread"]
-    at = desk.path.stat().st_mtime_ns + 1
-    desk.path.write_text(SPREAD.replace("spread", "sprEAD"))
-    os.utime(desk.path, ns=(at, at))
-    await desk.reloader.reload_if_changed()
-    assert desk.failures == 1
+    await harness.reloader.reload_if_changed()
+    before = harness.path.stat()
+    harness.path.write_text(SPREAD)
+    await harness.reloader.reload_if_changed()
+    assert harness.path.stat().st_ino == before.st_ino
+    assert harness.policies == ["spread"]
+    at = harness.path.stat().st_mtime_ns + 1
+    harness.path.write_text(SPREAD.replace("spread", "sprEAD"))
+    os.utime(harness.path, ns=(at, at))
+    await harness.reloader.reload_if_changed()
+    assert harness.failures == 1
 
 
-async def test_what_was_changed_before_the_first_look_is_seen(desk: ReloadHarness) -> None:
+async def test_a_change_before_the_first_check_is_noticed(harness: ReloadHarness) -> None:
     """Between reading the file at the start and the first look, too."""
-    started = desk.start(desk.path)
-    desk.write(SPREAD)
+    started = harness.start(harness.path)
+    harness.write(SPREAD)
     await started.reload_if_changed()
-    assert desk.policies == ["spread"]
+    assert harness.policies == ["spread"]
 
 
-async def test_flags_go_on_winning_over_the_file(desk: ReloadHarness, caplog: pytest.LogCaptureFixture) -> None:
-    desk.write(SPREAD + "listen: {verbs: '127.0.0.1:1'}\n")
-    await desk.reloader.reload_if_changed()
-    assert desk.applied[0].listen.verbs == "127.0.0.1:7"
+async def test_flags_go_on_winning_over_the_file(harness: ReloadHarness, caplog: pytest.LogCaptureFixture) -> None:
+    harness.write(SPREAD + "listen: {verbs: '127.0.0.1:1'}\n")
+    await harness.reloader.reload_if_changed()
+    assert harness.applied[0].listen.verbs == "127.0.0.1:7"
     assert caplog.messages == []
 
 
@@ -165,45 +167,43 @@ async def test_flags_go_on_winning_over_the_file(desk: ReloadHarness, caplog: py
         ("unit_mib: 0\nreserve_mib: -1", "unit_mib: found 0; allowed: a whole number from 1 to 1048576; "),
     ],
 )
-async def test_a_bad_file_keeps_the_old_generation_and_says_so_once(
-    desk: ReloadHarness, caplog: pytest.LogCaptureFixture, text: str, fault: str
+async def test_a_bad_file_keeps_the_old_generation_and_is_logged_once(
+    harness: ReloadHarness, caplog: pytest.LogCaptureFixture, text: str, fault: str
 ) -> None:
-    desk.write(SPREAD)
-    await desk.reloader.reload_if_changed()
-    desk.write(HEAD + text)
+    harness.write(SPREAD)
+    await harness.reloader.reload_if_changed()
+    harness.write(HEAD + text)
     for _ in range(3):
-        await desk.reloader.reload_if_changed()
+        await harness.reloader.reload_if_changed()
     (record,) = caplog.records
     assert record.levelname == "ERROR"
     assert "configuration not reloaded generation=2" in record.getMessage()
     assert fault in record.getMessage()
     assert "\n" not in record.getMessage()
-    assert (desk.policies, desk.generation, desk.failures) == (["spread"], 2, 1)
+    assert (harness.policies, harness.generation, harness.failures) == (["spread"], 2, 1)
 
 
-async def test_what_cannot_be_put_into_force_changes_nothing(desk: ReloadHarness) -> None:
+async def test_settings_that_cannot_be_applied_change_nothing(harness: ReloadHarness) -> None:
     for text in (SPREAD, SPREAD.replace("spread", "node-binpack"), HEAD):
-        desk.write(text)
-        await desk.reloader.reload_if_changed()
-    assert (desk.policies, desk.generation, desk.failures) == (["spread", "tessellate"], 3, 1)
+        harness.write(text)
+        await harness.reloader.reload_if_changed()
+    assert (harness.policies, harness.generation, harness.failures) == (["spread", "tessellate"], 3, 1)
 
 
-async def test_an_event_says_what_became_of_each_file(desk: ReloadHarness) -> None:
+async def test_an_event_reports_the_outcome_for_each_file(harness: ReloadHarness) -> None:
     for text in (SPREAD, HEAD + "polcy: 1", SPREAD + "unit_mib: 256\n", HEAD + "nvidia_fractions: true\n"):
-        desk.write(text)
-        await desk.reloader.reload_if_changed()
-    fault = (
-        f"generation 2 of the configuration stays in force: {desk.path}:3: polcy: no such field; did you mean policy?"
-    )
+        harness.write(text)
+        await harness.reloader.reload_if_changed()
+    fault = f"generation 2 of the configuration stays in force: {harness.path}:3: polcy: no such field; did you mean policy?"
     in_force = "of the configuration is in force: "
     applied, rejected = EventReason.CONFIGURATION_APPLIED, EventReason.CONFIGURATION_REJECTED
-    assert [(name, reason, is_warning) for name, reason, _, is_warning in desk.recorder.asked] == [
+    assert [(name, reason, is_warning) for name, reason, _, is_warning in harness.recorder.asked] == [
         ("extender-0", applied, False),
         ("extender-0", rejected, True),
         ("extender-0", applied, True),
         ("extender-0", applied, True),
     ]
-    assert [text[: len(fault)] for _, _, text, _ in desk.recorder.asked] == [
+    assert [text[: len(fault)] for _, _, text, _ in harness.recorder.asked] == [
         f"generation 2 {in_force}policy.default changed",
         fault,
         f"generation 2 {in_force}unit_mib changed and needs a restart",
@@ -211,14 +211,14 @@ async def test_an_event_says_what_became_of_each_file(desk: ReloadHarness) -> No
     ]
 
 
-async def test_a_bad_file_that_is_mended_takes_effect(desk: ReloadHarness) -> None:
+async def test_a_bad_file_that_is_mended_takes_effect(harness: ReloadHarness) -> None:
     for text in (HEAD + "polcy: 1", HEAD + "policy: 1", SPREAD):
-        desk.write(text)
-        await desk.reloader.reload_if_changed()
-    assert (desk.policies, desk.generation, desk.failures) == (["spread"], 2, 2)
+        harness.write(text)
+        await harness.reloader.reload_if_changed()
+    assert (harness.policies, harness.generation, harness.failures) == (["spread"], 2, 2)
 
 
-async def test_a_configmap_is_swapped_by_a_link_above_the_file(tmp_path: Path, desk: ReloadHarness) -> None:
+async def test_a_configmap_is_swapped_by_a_link_above_the_file(tmp_path: Path, harness: ReloadHarness) -> None:
     """As kubelet does it: `extender.yaml` -> `..data/extender.yaml`, and `..data` is put to another folder."""
     volume = tmp_path / "volume"
     volume.mkdir()
@@ -228,80 +228,80 @@ async def test_a_configmap_is_swapped_by_a_link_above_the_file(tmp_path: Path, d
         os.utime(volume / name / "extender.yaml", ns=(1, 1))
     (volume / "..data").symlink_to("..2025_1")
     (volume / "extender.yaml").symlink_to("..data/extender.yaml")
-    reloader = desk.start(volume / "extender.yaml")
+    reloader = harness.start(volume / "extender.yaml")
     await reloader.reload_if_changed()
     (volume / "..data_tmp").symlink_to("..2025_2")
     (volume / "..data_tmp").rename(volume / "..data")
     await reloader.reload_if_changed()
-    assert (desk.policies, desk.generation) == (["spread"], 2)
+    assert (harness.policies, harness.generation) == (["spread"], 2)
 
 
 async def test_a_field_that_needs_a_restart_is_named_and_the_rest_applies(
-    desk: ReloadHarness, caplog: pytest.LogCaptureFixture
+    harness: ReloadHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    desk.write(SPREAD + "unit_mib: 256\ndeadlines: {bind_seconds: 2.0}\n")
+    harness.write(SPREAD + "unit_mib: 256\ndeadlines: {bind_seconds: 2.0}\n")
     for _ in range(2):
-        await desk.reloader.reload_if_changed()
+        await harness.reloader.reload_if_changed()
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
     named = [message.partition("field=")[2].partition(" ")[0] for message in caplog.messages]
     assert named == ["unit_mib", "deadlines.bind_seconds"]
     assert all("needs a restart" in message for message in caplog.messages)
-    assert desk.policies == ["spread"]
-    assert (desk.applied[0].unit_mib, desk.applied[0].deadlines.bind_seconds) == (1024, 3.0)
+    assert harness.policies == ["spread"]
+    assert (harness.applied[0].unit_mib, harness.applied[0].deadlines.bind_seconds) == (1024, 3.0)
 
 
-async def test_a_field_that_needs_a_restart_alone_is_no_new_generation(desk: ReloadHarness) -> None:
-    desk.write(HEAD + "nvidia_fractions: true\n")
-    await desk.reloader.reload_if_changed()
-    assert (desk.applied, desk.generation, desk.failures) == ([], 1, 0)
+async def test_a_field_that_needs_a_restart_alone_is_no_new_generation(harness: ReloadHarness) -> None:
+    harness.write(HEAD + "nvidia_fractions: true\n")
+    await harness.reloader.reload_if_changed()
+    assert (harness.applied, harness.generation, harness.failures) == ([], 1, 0)
 
 
-async def test_a_field_put_back_needs_no_restart_any_more(
-    desk: ReloadHarness, caplog: pytest.LogCaptureFixture
+async def test_a_field_that_is_reset_no_longer_needs_a_restart(
+    harness: ReloadHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     for text in (HEAD + "unit_mib: 256\n", HEAD):
-        desk.write(text)
-        await desk.reloader.reload_if_changed()
+        harness.write(text)
+        await harness.reloader.reload_if_changed()
     assert len(caplog.messages) == 1
 
 
-async def test_a_file_that_vanishes_is_said_once_and_its_return_is_seen(
-    desk: ReloadHarness, caplog: pytest.LogCaptureFixture
+async def test_a_missing_file_is_logged_once_and_its_return_is_noticed(
+    harness: ReloadHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    desk.write(SPREAD)
-    await desk.reloader.reload_if_changed()
-    desk.path.unlink()
+    harness.write(SPREAD)
+    await harness.reloader.reload_if_changed()
+    harness.path.unlink()
     for _ in range(3):
-        await desk.reloader.reload_if_changed()
-    assert [f"{desk.path}: No such file or directory" in message for message in caplog.messages] == [True]
-    assert (desk.generation, desk.failures) == (2, 1)
-    desk.write(HEAD)
-    await desk.reloader.reload_if_changed()
-    assert (desk.policies, desk.generation, desk.failures) == (["spread", "tessellate"], 3, 1)
+        await harness.reloader.reload_if_changed()
+    assert [f"{harness.path}: No such file or directory" in message for message in caplog.messages] == [True]
+    assert (harness.generation, harness.failures) == (2, 1)
+    harness.write(HEAD)
+    await harness.reloader.reload_if_changed()
+    assert (harness.policies, harness.generation, harness.failures) == (["spread", "tessellate"], 3, 1)
 
 
-async def test_a_file_that_is_gone_at_the_first_look_is_said(desk: ReloadHarness) -> None:
-    desk.path.unlink()
-    await desk.reloader.reload_if_changed()
-    assert desk.failures == 1
+async def test_a_file_missing_at_the_first_check_is_logged(harness: ReloadHarness) -> None:
+    harness.path.unlink()
+    await harness.reloader.reload_if_changed()
+    assert harness.failures == 1
 
 
-async def test_a_pipe_is_read_at_the_start_and_never_again(desk: ReloadHarness) -> None:
+async def test_a_pipe_is_read_at_the_start_and_never_again(harness: ReloadHarness) -> None:
     """`--config <(..)`: opening it again could wait for ever. That `run` ends is the test."""
-    desk.path.unlink()
-    os.mkfifo(desk.path)
+    harness.path.unlink()
+    os.mkfifo(harness.path)
     async with asyncio.timeout(1):
-        await desk.reloader.run()
+        await harness.reloader.run()
 
 
 @pytest.mark.parametrize("text", [SPREAD, HEAD + "policy: {bounds: {card_use_percent: 75}}\n"])
-async def test_the_service_decides_by_the_new_policy_and_asks_again(desk: ReloadHarness, text: str) -> None:
+async def test_the_service_decides_by_the_new_policy_and_asks_again(harness: ReloadHarness, text: str) -> None:
     """5 of 15 units are free on one node and all on the other: the default takes the tighter, spread the emptier one.
 
     With 2 more units the tighter one would be 80 % in use, past the bound.
     """
-    options = ExtenderOptions(desk.settings, "test", source=ConfigurationSource(desk.path, OVERRIDES))
-    service = Extender(options, FakeKubeApi(), desk.metrics)
+    options = ExtenderOptions(harness.settings, "test", source=ConfigurationSource(harness.path, OVERRIDES))
+    service = Extender(options, FakeKubeApi(), harness.metrics)
     for facts in (node_facts("empty", 15), node_facts("tight", 15)):
         service._ledger.update_node(facts)
     record = Record("vrampack", (Share(10, "GPU-0", 0),))
@@ -310,7 +310,7 @@ async def test_the_service_decides_by_the_new_policy_and_asks_again(desk: Reload
 
     best = [service._components.engine.rank_nodes(["empty", "tight"], pod_request(2), "a", 1)]
     room = service._ledger.capacity_generation
-    desk.write(text)
+    harness.write(text)
     await service._config_reloader.reload_if_changed()
     best.append(service._components.engine.rank_nodes(["empty", "tight"], pod_request(2), "a", 1))
     assert best == [["tight"], ["empty"]]

@@ -61,7 +61,7 @@ def test_the_node_named_by_filter_is_the_one_that_prioritize_would_name() -> Non
         ]
 
 
-def test_a_nominated_pods_single_name_is_answered_yes_or_no() -> None:
+def test_a_nominated_node_alone_is_accepted_or_rejected() -> None:
     desk = SchedulerHarness({"a": [15], "b": [8]}, decide="filter")
     assert desk.filter_names("p", names=["a"]) == ["a"]
     assert desk.filter_names("p", 9, names=["b"]) == []
@@ -80,12 +80,12 @@ def test_a_node_named_in_vain_is_better_than_none() -> None:
     assert [desk.filter_names("p") for _ in range(3)] == [["a"]] * 3
 
 
-def test_prioritize_leads_away_from_it_too() -> None:
+def test_prioritize_avoids_a_node_on_which_the_pod_failed() -> None:
     desk = SchedulerHarness({"a": [8], "b": [15]})
     assert [desk.filter_and_prioritize("p") for _ in range(2)] == ["a", "b"]
 
 
-def test_after_a_while_it_is_as_good_as_before() -> None:
+def test_a_failed_node_recovers_its_rank_after_a_while() -> None:
     """And better again than `c`, on which the pod never failed."""
     desk = SchedulerHarness({"a": [8], "b": [15], "c": [16]}, decide="filter")
     assert desk.filter_names("p") == ["a"]
@@ -135,7 +135,7 @@ async def test_the_node_that_bind_was_called_for_is_to_blame() -> None:
     assert desk.filter_and_prioritize("p") == "a"
 
 
-async def test_a_failure_of_the_api_server_says_nothing_against_the_node() -> None:
+async def test_an_api_server_failure_does_not_count_against_the_node() -> None:
     desk = SchedulerHarness({"a": [8], "b": [15]}, decide="filter")
     desk.add_pending_pod("p")
     for error in (RefusedError(429, "TooManyRequests", "later"), NoAnswerError("503")):
@@ -145,7 +145,7 @@ async def test_a_failure_of_the_api_server_says_nothing_against_the_node() -> No
     assert desk.filter_names("p") == ["a"]
 
 
-async def test_an_api_server_that_fails_for_one_node_alone_says_something_against_it() -> None:
+async def test_an_api_server_failure_for_one_node_only_counts_against_it() -> None:
     """Others are bound in between: pods must not be sent there for ever."""
     desk = SchedulerHarness({"a": [4], "b": [15]}, decide="filter")
     for name in ("p", "other", "another"):

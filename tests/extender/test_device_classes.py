@@ -61,29 +61,29 @@ async def setting() -> AsyncIterator[DeviceClassHarness]:
 
 
 @pytest.fixture
-def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     caplog.set_level(logging.INFO, logger=device_classes.__name__)
     return caplog
 
 
-def lines(said: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+def lines(logged: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     """Level and text of what was said since the last call."""
     found = [
-        (record.levelname, record.getMessage()) for record in said.records if record.name == device_classes.__name__
+        (record.levelname, record.getMessage()) for record in logged.records if record.name == device_classes.__name__
     ]
-    said.clear()
+    logged.clear()
     return found
 
 
-async def test_before_the_first_look_nothing_is_claimed(setting: DeviceClassHarness) -> None:
+async def test_no_conflict_count_is_reported_before_the_first_check(setting: DeviceClassHarness) -> None:
     assert setting.conflicts == -1
 
 
 async def test_a_class_with_our_resource_is_named_once_with_what_to_do(
-    setting: DeviceClassHarness, said: pytest.LogCaptureFixture
+    setting: DeviceClassHarness, logged: pytest.LogCaptureFixture
 ) -> None:
     assert await setting.check_classes(gpu=RESOURCE, other="example.com/gpu", plain=None) == 1
-    assert lines(said) == [
+    assert lines(logged) == [
         (
             "ERROR",
             (
@@ -94,20 +94,20 @@ async def test_a_class_with_our_resource_is_named_once_with_what_to_do(
         )
     ]
     assert await setting.check_classes(gpu=RESOURCE) == 1
-    assert lines(said) == []
+    assert lines(logged) == []
 
 
-async def test_every_change_is_said(setting: DeviceClassHarness, said: pytest.LogCaptureFixture) -> None:
+async def test_every_change_is_logged(setting: DeviceClassHarness, logged: pytest.LogCaptureFixture) -> None:
     await setting.check_classes(a=RESOURCE)
-    lines(said)
+    lines(logged)
     assert await setting.check_classes(a=RESOURCE, b=RESOURCE) == 2
-    assert [(level, "class=b " in text) for level, text in lines(said)] == [("ERROR", True)]
+    assert [(level, "class=b " in text) for level, text in lines(logged)] == [("ERROR", True)]
     assert await setting.check_classes(b=RESOURCE) == 1
-    assert lines(said) == [("INFO", "device class conflict ended class=a")]
+    assert lines(logged) == [("INFO", "device class conflict ended class=a")]
     assert await setting.check_classes(b="example.com/gpu") == 0
-    assert lines(said) == [("INFO", "device class conflict ended class=b")]
+    assert lines(logged) == [("INFO", "device class conflict ended class=b")]
     assert await setting.check_classes(b=RESOURCE) == 1
-    assert [level for level, _ in lines(said)] == ["ERROR"]
+    assert [level for level, _ in lines(logged)] == ["ERROR"]
 
 
 async def test_all_pages_are_read(setting: DeviceClassHarness) -> None:
@@ -123,66 +123,66 @@ async def test_all_pages_are_read(setting: DeviceClassHarness) -> None:
 
 
 async def test_a_cluster_without_device_classes_has_none(
-    setting: DeviceClassHarness, said: pytest.LogCaptureFixture
+    setting: DeviceClassHarness, logged: pytest.LogCaptureFixture
 ) -> None:
     """The embedded API server does not know the kind, as an old one."""
     await setting.classes.check_device_classes()
     assert setting.conflicts == 0
-    assert lines(said) == []
+    assert lines(logged) == []
 
 
 async def test_a_missing_right_is_named_once_and_the_count_is_not_known(
-    setting: DeviceClassHarness, said: pytest.LogCaptureFixture
+    setting: DeviceClassHarness, logged: pytest.LogCaptureFixture
 ) -> None:
     assert await setting.check_classes(status=403) == -1
     assert await setting.check_classes(status=403) == -1
-    ((level, text),) = lines(said)
+    ((level, text),) = lines(logged)
     assert level == "WARNING"
     assert "lacks the right to list deviceclasses of resource.k8s.io; apply the roles again" in text
     assert await setting.check_classes(gpu=RESOURCE) == 1
 
 
 @pytest.mark.parametrize("status", [401, 410, 429, 500, 503])
-async def test_a_failure_is_said_once_and_what_was_known_stays(
-    setting: DeviceClassHarness, said: pytest.LogCaptureFixture, status: int
+async def test_a_failure_is_logged_once_and_the_last_result_stays(
+    setting: DeviceClassHarness, logged: pytest.LogCaptureFixture, status: int
 ) -> None:
     await setting.check_classes(gpu=RESOURCE)
-    lines(said)
+    lines(logged)
     assert await setting.check_classes(status=status) == 1
     assert await setting.check_classes(status=status) == 1
-    assert [(level, f"error={status} " in text) for level, text in lines(said)] == [("WARNING", True)]
+    assert [(level, f"error={status} " in text) for level, text in lines(logged)] == [("WARNING", True)]
     assert await setting.check_classes(gpu=RESOURCE) == 1
-    assert lines(said) == []
+    assert lines(logged) == []
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"items":7}', b'{"items":[{"spec":{"extendedResourceName":1}}]}'])
-async def test_what_is_no_list_is_a_failure(
-    setting: DeviceClassHarness, said: pytest.LogCaptureFixture, body: bytes
+async def test_an_answer_that_is_no_list_is_a_failure(
+    setting: DeviceClassHarness, logged: pytest.LogCaptureFixture, body: bytes
 ) -> None:
     setting.lists.answer(200, body)
     await setting.classes.check_device_classes()
     assert setting.conflicts == -1
-    assert [(level, "list deviceclasses" in text) for level, text in lines(said)] == [("WARNING", True)]
+    assert [(level, "list deviceclasses" in text) for level, text in lines(logged)] == [("WARNING", True)]
 
 
 async def test_a_list_that_does_not_end_is_given_up(
-    setting: DeviceClassHarness, said: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    setting: DeviceClassHarness, logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device_classes, "CHECK_TIMEOUT_SECONDS", 0.05)
     setting.lists.answer(200, {"metadata": {"continue": "more"}, "items": []})
     await setting.classes.check_device_classes()
     assert setting.conflicts == -1
-    assert lines(said) == [("WARNING", "device classes not checked error=TimeoutError")]
+    assert lines(logged) == [("WARNING", "device classes not checked error=TimeoutError")]
 
 
-async def test_a_line_that_is_cut_is_a_failure(setting: DeviceClassHarness, said: pytest.LogCaptureFixture) -> None:
+async def test_a_line_that_is_cut_is_a_failure(setting: DeviceClassHarness, logged: pytest.LogCaptureFixture) -> None:
     setting.lists.cut()
     await setting.classes.check_device_classes()
     assert setting.conflicts == -1
-    assert [level for level, _ in lines(said)] == ["WARNING"]
+    assert [level for level, _ in lines(logged)] == ["WARNING"]
 
 
-async def test_it_looks_again_and_again_until_it_is_cancelled(setting: DeviceClassHarness) -> None:
+async def test_checks_repeat_until_cancelled(setting: DeviceClassHarness) -> None:
     """Also after a failure: the pause is the usual one at the longest, and here that is none."""
     setting.lists.cut(times=2)
     task = asyncio.create_task(setting.classes.run())

@@ -37,15 +37,15 @@ ASKED = st.tuples(request_strategy(), st.integers(0, 4), st.sets(st.sampled_from
 
 @settings(deadline=None)
 @given(data=st.data())
-def test_it_lays_as_the_plain_way_does(data: st.DataObject) -> None:
+def test_a_dry_run_places_pods_as_a_plain_evaluation_does(data: st.DataObject) -> None:
     cluster = [data.draw(node_strategy(name=f"n{number}")) for number in range(data.draw(st.integers(1, 3)))]
     grown = [(len(cluster) - position, node) for position, node in enumerate(cluster)]
     shapes = data.draw(st.lists(ASKED, min_size=1, max_size=3))
     asked = data.draw(st.lists(st.sampled_from(shapes), max_size=10))
-    assert asyncio.run(laid_by_plan(grown, asked)) == laid_plainly(grown, asked)
+    assert asyncio.run(place_by_dry_run(grown, asked)) == place_one_by_one(grown, asked)
 
 
-async def laid_by_plan(
+async def place_by_dry_run(
     grown: list[tuple[int, Node]], asked: list[tuple[CardRequest, int, set[str]]]
 ) -> list[Placement | None]:
     plan = DryRun(grown, (), NOTHING_KNOWN)
@@ -55,14 +55,14 @@ async def laid_by_plan(
     ]
 
 
-def laid_plainly(
+def place_one_by_one(
     grown: list[tuple[int, Node]], asked: list[tuple[CardRequest, int, set[str]]]
 ) -> list[Placement | None]:
     layout = TrialCluster(node for _, node in grown)
-    return [_lay(layout, grown, request, since, vain) for request, since, vain in asked]
+    return [_place_pod(layout, grown, request, since, vain) for request, since, vain in asked]
 
 
-def _lay(
+def _place_pod(
     layout: TrialCluster, grown: list[tuple[int, Node]], request: CardRequest, since: int, vain: Collection[str]
 ) -> Placement | None:
     names = [node.name for gained_at, node in grown if gained_at > since and node.name not in vain]
@@ -76,7 +76,7 @@ def _lay(
 
 @settings(deadline=None)
 @given(cluster=st.lists(node_strategy(), max_size=3), asked=st.lists(ASKED, max_size=6))
-def test_hopeless_is_what_fits_not_even_alone(
+def test_a_pod_is_hopeless_only_if_it_does_not_fit_alone(
     cluster: list[Node], asked: list[tuple[CardRequest, int, set[str]]]
 ) -> None:
     """Whatever was laid before."""
@@ -86,7 +86,7 @@ def test_hopeless_is_what_fits_not_even_alone(
         plan = DryRun(named, (), NOTHING_KNOWN)
         for request, since, _ in asked:
             await plan.place_pod(PodRequest(request, ()), BINPACK, since=since)
-            alone = _lay(TrialCluster(node for _, node in named), named, request, since, ())
+            alone = _place_pod(TrialCluster(node for _, node in named), named, request, since, ())
             assert await plan.is_unplaceable(PodRequest(request, ()), BINPACK, since=since) == (alone is None)
 
     asyncio.run(check())
@@ -96,7 +96,7 @@ def _named(node: Node, name: str) -> Node:
     return snapshot_node(name, units=[card.units for card in node.cards], used=[card.used_units for card in node.cards])
 
 
-async def test_what_is_held_from_before_is_taken() -> None:
+async def test_existing_placements_are_counted_in_a_dry_run() -> None:
     plan = DryRun([(1, snapshot_node())], [(Placement("n", (0,)), CardRequest(16))], NOTHING_KNOWN)
     assert await plan.place_pod(PodRequest(CardRequest(16), ()), BINPACK, since=0) == Placement("n", (1,), -16)
     assert await plan.place_pod(PodRequest(CardRequest(16), ()), BINPACK, since=0) is None
@@ -114,7 +114,7 @@ async def test_the_tightest_place_is_taken_and_ties_end_in_the_name() -> None:
     assert [place and place.node_name for place in laid] == ["b", "a", "a"]
 
 
-async def test_who_finds_nothing_on_the_latest_nodes_does_not_close_the_others() -> None:
+async def test_a_pod_without_room_on_new_nodes_leaves_the_others_available() -> None:
     plan = DryRun([(2, snapshot_node("new", used=(16, 16))), (1, snapshot_node("old"))], (), NOTHING_KNOWN)
     assert await plan.place_pod(PodRequest(CardRequest(5), ()), BINPACK, since=1) is None
     assert await plan.place_pod(PodRequest(CardRequest(5), ()), BINPACK, since=0) == Placement("old", (0,), -16)
@@ -126,7 +126,7 @@ async def test_a_node_that_one_pod_is_not_offered_is_there_for_the_next() -> Non
     assert await plan.place_pod(PodRequest(CardRequest(5), ()), BINPACK, since=0) == Placement("n", (0,), -16)
 
 
-async def test_others_have_their_turn_while_the_places_of_many_shapes_are_found_again() -> None:
+async def test_a_dry_run_of_many_shapes_yields_to_other_tasks() -> None:
     plan = DryRun([(1, snapshot_node(units=(1000,)))], (), NOTHING_KNOWN)
     for units in range(1, 6 * NODES_PER_SLICE):
         await plan.place_pod(PodRequest(CardRequest(units, count=2), ()), BINPACK, since=0)

@@ -55,14 +55,14 @@ class EventHarness:
 
 
 @pytest.fixture
-async def desk() -> EventHarness:
+async def harness() -> EventHarness:
     return EventHarness()
 
 
-async def test_an_event_says_who_what_and_why(desk: EventHarness) -> None:
-    desk.record_event()
-    await desk.send()
-    ((namespace, event),) = desk.api.events
+async def test_an_event_names_object_reason_and_message(harness: EventHarness) -> None:
+    harness.record_event()
+    await harness.send()
+    ((namespace, event),) = harness.api.events
     assert namespace == "default"
     assert event["involvedObject"] == {
         "apiVersion": "v1",
@@ -75,12 +75,12 @@ async def test_an_event_says_who_what_and_why(desk: EventHarness) -> None:
     assert event["firstTimestamp"] == "2023-11-14T22:13:20Z"
 
 
-async def test_events_of_nodes_go_to_the_default_namespace(desk: EventHarness) -> None:
+async def test_events_of_nodes_go_to_the_default_namespace(harness: EventHarness) -> None:
     """The API server refuses them elsewhere."""
-    desk.writer.record_node_event("gpu-0", EventReason.OVERCOMMITTED, "text")
-    await desk.send()
-    assert desk.api.events[0][0] == "default"
-    assert desk.api.events[0][1]["involvedObject"] == {
+    harness.writer.record_node_event("gpu-0", EventReason.OVERCOMMITTED, "text")
+    await harness.send()
+    assert harness.api.events[0][0] == "default"
+    assert harness.api.events[0][1]["involvedObject"] == {
         "apiVersion": "v1",
         "kind": "Node",
         "name": "gpu-0",
@@ -88,75 +88,75 @@ async def test_events_of_nodes_go_to_the_default_namespace(desk: EventHarness) -
     }
 
 
-async def test_the_same_is_said_once_in_five_minutes(desk: EventHarness) -> None:
+async def test_the_same_event_is_sent_once_in_five_minutes(harness: EventHarness) -> None:
     for second in (0.0, 100.0, 299.0, 301.0):
-        desk.seconds = second
-        desk.record_event()
-    await desk.send()
-    assert len(desk.api.events) == 2
-    assert desk.dropped("repeated") == 2
+        harness.seconds = second
+        harness.record_event()
+    await harness.send()
+    assert len(harness.api.events) == 2
+    assert harness.dropped("repeated") == 2
 
 
-async def test_another_reason_and_another_pod_are_other_events(desk: EventHarness) -> None:
-    desk.record_event("p")
-    desk.record_event("q")
-    desk.record_event("p", EventReason.UNASSIGNED_POD)
-    await desk.send()
-    assert len(desk.api.events) == 3
+async def test_another_reason_and_another_pod_are_other_events(harness: EventHarness) -> None:
+    harness.record_event("p")
+    harness.record_event("q")
+    harness.record_event("p", EventReason.UNASSIGNED_POD)
+    await harness.send()
+    assert len(harness.api.events) == 3
 
 
-async def test_each_card_of_a_node_has_its_own_event(desk: EventHarness) -> None:
+async def test_each_card_of_a_node_has_its_own_event(harness: EventHarness) -> None:
     """Whatever the text counts: one of the same card is the same."""
     for card, text in ((0, "card 0 holds 16"), (1, "card 1 holds 16"), (0, "card 0 holds 17"), (None, "another")):
-        desk.writer.record_node_event("gpu-0", EventReason.OVERCOMMITTED, text, card=card)
-    await desk.send()
-    assert [event["message"] for _, event in desk.api.events] == ["card 0 holds 16", "card 1 holds 16", "another"]
-    assert desk.dropped("repeated") == 1
+        harness.writer.record_node_event("gpu-0", EventReason.OVERCOMMITTED, text, card=card)
+    await harness.send()
+    assert [event["message"] for _, event in harness.api.events] == ["card 0 holds 16", "card 1 holds 16", "another"]
+    assert harness.dropped("repeated") == 1
 
 
-async def test_no_more_than_ten_a_second(desk: EventHarness) -> None:
+async def test_at_most_ten_events_a_second_are_sent(harness: EventHarness) -> None:
     for number in range(25):
-        desk.record_event(f"p{number}")
-    desk.seconds = 0.5  # half a second later there is room for five
+        harness.record_event(f"p{number}")
+    harness.seconds = 0.5  # half a second later there is room for five
     for number in range(25, 35):
-        desk.record_event(f"p{number}")
-    await desk.send()
-    assert len(desk.api.events) == 15
-    assert desk.dropped("rate") == 20
+        harness.record_event(f"p{number}")
+    await harness.send()
+    assert len(harness.api.events) == 15
+    assert harness.dropped("rate") == 20
 
 
-async def test_good_news_leaves_room_for_bad(desk: EventHarness) -> None:
+async def test_normal_events_leave_room_for_warnings(harness: EventHarness) -> None:
     for number in range(20):
-        desk.writer.record_pod_event(ledger_pod(f"p{number}"), EventReason.ASSIGNED, "text", is_warning=False)
-    desk.record_event("failed")
-    await desk.send()
-    reasons = [event["reason"] for _, event in desk.api.events]
+        harness.writer.record_pod_event(ledger_pod(f"p{number}"), EventReason.ASSIGNED, "text", is_warning=False)
+    harness.record_event("failed")
+    await harness.send()
+    reasons = [event["reason"] for _, event in harness.api.events]
     assert reasons == ["GPUMemoryAssigned"] * 5 + ["GPUMemoryBindFailed"]
 
 
-async def test_one_left_out_for_the_rate_may_be_said_later(desk: EventHarness) -> None:
+async def test_a_rate_limited_event_may_be_sent_later(harness: EventHarness) -> None:
     for number in range(11):
-        desk.record_event(f"p{number}")
-    desk.seconds = 1.0
-    desk.record_event("p10")
-    await desk.send()
-    assert len(desk.api.events) == 11
+        harness.record_event(f"p{number}")
+    harness.seconds = 1.0
+    harness.record_event("p10")
+    await harness.send()
+    assert len(harness.api.events) == 11
 
 
-async def test_a_failing_api_server_is_counted_and_the_writer_goes_on(desk: EventHarness) -> None:
-    desk.api.is_down = True
-    desk.record_event("p")
-    await desk.send()
-    desk.api.is_down = False
-    desk.record_event("q")
-    await desk.send()
-    assert desk.dropped("failed") == 1
-    assert [event["involvedObject"]["name"] for _, event in desk.api.events] == ["q"]  # type: ignore[index]  # JSON
+async def test_a_failing_api_server_is_counted_and_the_writer_goes_on(harness: EventHarness) -> None:
+    harness.api.is_down = True
+    harness.record_event("p")
+    await harness.send()
+    harness.api.is_down = False
+    harness.record_event("q")
+    await harness.send()
+    assert harness.dropped("failed") == 1
+    assert [event["involvedObject"]["name"] for _, event in harness.api.events] == ["q"]  # type: ignore[index]  # JSON
 
 
-async def test_names_never_repeat(desk: EventHarness) -> None:
-    desk.record_event("p")
-    desk.record_event("q")
-    await desk.send()
-    names = [event["metadata"]["name"] for _, event in desk.api.events]  # type: ignore[index]  # JSON
+async def test_event_names_are_unique(harness: EventHarness) -> None:
+    harness.record_event("p")
+    harness.record_event("q")
+    await harness.send()
+    names = [event["metadata"]["name"] for _, event in harness.api.events]  # type: ignore[index]  # JSON
     assert len(set(names)) == 2

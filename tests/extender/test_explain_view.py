@@ -53,7 +53,7 @@ async def test_a_waiting_pod_is_explained_by_its_name() -> None:
         assert (shown["name"], shown["units"], shown["nodes"][0]["reason"]) == ("w", 16, "larger than any card")
 
 
-async def test_what_cannot_be_explained_is_said() -> None:
+async def test_a_request_that_cannot_be_explained_is_refused_with_a_reason() -> None:
     extender = start_extender()
     for query, status, text in (
         ("pod=ml/w", 404, "no waiting pod ml/w requests GPU memory"),

@@ -153,7 +153,7 @@ ANYTHING = st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).en
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_anything(verb: str) -> None:
+def test_any_bytes_get_a_valid_answer(verb: str) -> None:
     extender = an_extender()
     before = extender.state()
 

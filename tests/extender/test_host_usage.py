@@ -46,7 +46,7 @@ def test_every_bound_pod_takes_what_it_asks_for_until_it_ends() -> None:
     assert usage.rooms.rooms == {}
 
 
-def test_small_changes_change_nothing() -> None:
+def test_small_usage_changes_are_ignored() -> None:
     """Rooms are rounded down to half a CPU."""
     usage = build_usage(pod("a", cpu="1100m"))
     generation = usage.rooms.changes.generation
@@ -61,7 +61,7 @@ def test_a_list_releases_what_it_does_not_name() -> None:
     assert usage.rooms.rooms["n"].cpu_milli == 7000
 
 
-def test_nothing_is_kept_where_no_policy_asks() -> None:
+def test_no_host_usage_is_kept_unless_a_policy_needs_it() -> None:
     usage = HostUsage(is_kept=False)
     list_pods(usage, pod("a"))
     usage.update_node(node("n"))

@@ -47,134 +47,134 @@ class LedgerHarness:
 
 
 @pytest.fixture
-def told() -> LedgerHarness:
+def harness() -> LedgerHarness:
     return LedgerHarness()
 
 
-def test_assume_holds_the_place_at_once(told: LedgerHarness) -> None:
-    told.ledger.assume(ledger_pod(), "n", told.place(ledger_pod(), 0))
-    assert told.used() == [4, 0]
+def test_assume_holds_the_place_at_once(harness: LedgerHarness) -> None:
+    harness.ledger.assume(ledger_pod(), "n", harness.place(ledger_pod(), 0))
+    assert harness.used() == [4, 0]
 
 
-def test_a_card_on_which_nothing_changed_is_not_built_again(told: LedgerHarness) -> None:
-    before = told.node().cards
-    told.ledger.assume(ledger_pod(), "n", told.place(ledger_pod(), 0))
-    assert [card is known for card, known in zip(told.node().cards, before, strict=True)] == [False, True]
-    told.ledger.update_node(replace(node_facts("n", 15, 15), cordoned=frozenset({"GPU-1"})))
-    assert [card.cordoned for card in told.node().cards] == [False, True]
+def test_a_card_on_which_nothing_changed_is_not_built_again(harness: LedgerHarness) -> None:
+    before = harness.node().cards
+    harness.ledger.assume(ledger_pod(), "n", harness.place(ledger_pod(), 0))
+    assert [card is known for card, known in zip(harness.node().cards, before, strict=True)] == [False, True]
+    harness.ledger.update_node(replace(node_facts("n", 15, 15), cordoned=frozenset({"GPU-1"})))
+    assert [card.cordoned for card in harness.node().cards] == [False, True]
 
 
-def test_forget_gives_it_back(told: LedgerHarness) -> None:
-    told.ledger.assume(ledger_pod(), "n", told.place(ledger_pod(), 0))
-    told.ledger.forget("p", "n")
-    assert told.used() == [0, 0]
-    assert told.ledger.list_reservations() == []
+def test_forget_frees_the_reservation(harness: LedgerHarness) -> None:
+    harness.ledger.assume(ledger_pod(), "n", harness.place(ledger_pod(), 0))
+    harness.ledger.forget("p", "n")
+    assert harness.used() == [0, 0]
+    assert harness.ledger.list_reservations() == []
 
 
-def test_showing_the_pod_bound_confirms_its_reservation(told: LedgerHarness) -> None:
-    told.ledger.assume(ledger_pod(), "n", told.place(ledger_pod(), 0))
-    told.ledger.update_pod(ledger_pod(node="n", record=OURS))
-    assert told.used() == [4, 0]
-    assert told.ledger.list_reservations() == []
+def test_showing_the_pod_bound_confirms_its_reservation(harness: LedgerHarness) -> None:
+    harness.ledger.assume(ledger_pod(), "n", harness.place(ledger_pod(), 0))
+    harness.ledger.update_pod(ledger_pod(node="n", record=OURS))
+    assert harness.used() == [4, 0]
+    assert harness.ledger.list_reservations() == []
 
 
-def test_from_bound_on_the_record_counts_and_not_the_reservation(told: LedgerHarness) -> None:
+def test_from_bound_on_the_record_counts_and_not_the_reservation(harness: LedgerHarness) -> None:
     """Another extender's Binding won: its cards are the truth."""
-    told.ledger.assume(ledger_pod(), "n", told.place(ledger_pod(), 0))
-    told.ledger.update_pod(ledger_pod(node="n", record=Record("vrampack", (Share(4, "GPU-1", 1),))))
-    assert told.used() == [0, 4]
+    harness.ledger.assume(ledger_pod(), "n", harness.place(ledger_pod(), 0))
+    harness.ledger.update_pod(ledger_pod(node="n", record=Record("vrampack", (Share(4, "GPU-1", 1),))))
+    assert harness.used() == [0, 4]
 
 
-def test_from_bound_on_the_record_counts_and_not_the_labels(told: LedgerHarness) -> None:
-    told.ledger.update_pod(ledger_pod(node="n", units=9, record=OURS))
-    assert told.used() == [4, 0]
+def test_from_bound_on_the_record_counts_and_not_the_labels(harness: LedgerHarness) -> None:
+    harness.ledger.update_pod(ledger_pod(node="n", units=9, record=OURS))
+    assert harness.used() == [4, 0]
 
 
-def test_being_bound_elsewhere_ends_every_reservation(told: LedgerHarness) -> None:
-    told.ledger.update_node(node_facts("m", 15))
-    told.ledger.assume(ledger_pod(), "n", told.place(ledger_pod(), 0))
-    told.ledger.mark_unconfirmed("p", "n")
-    told.ledger.update_pod(ledger_pod(node="m", record=OURS))
-    assert told.used("n") == [0, 0]
-    assert told.used("m") == [4]
+def test_being_bound_elsewhere_ends_every_reservation(harness: LedgerHarness) -> None:
+    harness.ledger.update_node(node_facts("m", 15))
+    harness.ledger.assume(ledger_pod(), "n", harness.place(ledger_pod(), 0))
+    harness.ledger.mark_unconfirmed("p", "n")
+    harness.ledger.update_pod(ledger_pod(node="m", record=OURS))
+    assert harness.used("n") == [0, 0]
+    assert harness.used("m") == [4]
 
 
-def test_an_unconfirmed_reservation_holds_until_the_pod_is_gone(told: LedgerHarness) -> None:
-    told.ledger.update_pod(ledger_pod())
-    told.ledger.assume(ledger_pod(), "n", told.place(ledger_pod(), 0))
-    told.ledger.mark_unconfirmed("p", "n")
-    told.ledger.update_pod(ledger_pod())
-    assert told.used() == [4, 0]
-    assert told.ledger.list_holds("n")[0].state == "unconfirmed"
-    told.ledger.remove_pod("p")
-    assert told.used() == [0, 0]
+def test_an_unconfirmed_reservation_holds_until_the_pod_is_gone(harness: LedgerHarness) -> None:
+    harness.ledger.update_pod(ledger_pod())
+    harness.ledger.assume(ledger_pod(), "n", harness.place(ledger_pod(), 0))
+    harness.ledger.mark_unconfirmed("p", "n")
+    harness.ledger.update_pod(ledger_pod())
+    assert harness.used() == [4, 0]
+    assert harness.ledger.list_holds("n")[0].state == "unconfirmed"
+    harness.ledger.remove_pod("p")
+    assert harness.used() == [0, 0]
 
 
-def test_a_terminating_pod_holds_its_memory_until_it_is_gone(told: LedgerHarness) -> None:
-    told.ledger.update_pod(ledger_pod(node="n", record=OURS))
-    told.ledger.update_pod(ledger_pod(node="n", record=OURS, leaving=True))
-    assert told.used() == [4, 0]
-    assert told.ledger.list_holds("n")[0].state == "terminating"
-    told.ledger.remove_pod("p")
-    assert told.used() == [0, 0]
+def test_a_terminating_pod_holds_its_memory_until_it_is_gone(harness: LedgerHarness) -> None:
+    harness.ledger.update_pod(ledger_pod(node="n", record=OURS))
+    harness.ledger.update_pod(ledger_pod(node="n", record=OURS, leaving=True))
+    assert harness.used() == [4, 0]
+    assert harness.ledger.list_holds("n")[0].state == "terminating"
+    harness.ledger.remove_pod("p")
+    assert harness.used() == [0, 0]
 
 
-def test_a_finished_pod_holds_nothing(told: LedgerHarness) -> None:
-    told.ledger.update_pod(ledger_pod(node="n", record=OURS))
-    told.ledger.update_pod(ledger_pod(node="n", record=OURS, finished=True))
-    assert told.used() == [0, 0]
+def test_a_finished_pod_holds_nothing(harness: LedgerHarness) -> None:
+    harness.ledger.update_pod(ledger_pod(node="n", record=OURS))
+    harness.ledger.update_pod(ledger_pod(node="n", record=OURS, finished=True))
+    assert harness.used() == [0, 0]
 
 
-def test_an_older_event_takes_nothing_back(told: LedgerHarness) -> None:
+def test_an_older_event_takes_nothing_back(harness: LedgerHarness) -> None:
     """The pod was looked up after a lost reply; the watch is still on its way to where that look-up was."""
-    told.ledger.update_fetched_pod(ledger_pod(node="n", record=OURS))
-    told.ledger.update_pod(ledger_pod())
-    assert told.used() == [4, 0]
+    harness.ledger.update_fetched_pod(ledger_pod(node="n", record=OURS))
+    harness.ledger.update_pod(ledger_pod())
+    assert harness.used() == [4, 0]
 
 
-def test_a_list_that_began_before_a_look_up_takes_nothing_back(told: LedgerHarness) -> None:
-    before = told.ledger.begin_list()
-    told.ledger.update_fetched_pod(ledger_pod(node="n", record=OURS))
-    told.ledger.update_listed_pod(ledger_pod())
-    told.ledger.end_list(before, {"p"})
-    assert told.used() == [4, 0]
+def test_a_list_that_began_before_a_look_up_takes_nothing_back(harness: LedgerHarness) -> None:
+    before = harness.ledger.begin_list()
+    harness.ledger.update_fetched_pod(ledger_pod(node="n", record=OURS))
+    harness.ledger.update_listed_pod(ledger_pod())
+    harness.ledger.end_list(before, {"p"})
+    assert harness.used() == [4, 0]
 
 
-def test_a_pod_that_was_first_looked_up_during_a_list_outlives_it(told: LedgerHarness) -> None:
+def test_a_pod_that_was_first_looked_up_during_a_list_outlives_it(harness: LedgerHarness) -> None:
     """It was created after the list's snapshot, so the list does not name it."""
-    before = told.ledger.begin_list()
-    told.ledger.update_fetched_pod(ledger_pod("new", node="n", record=OURS))
-    told.ledger.end_list(before, set())
-    assert told.used() == [4, 0]
+    before = harness.ledger.begin_list()
+    harness.ledger.update_fetched_pod(ledger_pod("new", node="n", record=OURS))
+    harness.ledger.end_list(before, set())
+    assert harness.used() == [4, 0]
 
 
-def test_a_look_up_during_a_list_does_not_keep_what_the_list_lacks(told: LedgerHarness) -> None:
+def test_a_look_up_during_a_list_does_not_keep_what_the_list_lacks(harness: LedgerHarness) -> None:
     """Known before the list began, it was deleted by its snapshot: the answer to the look-up was older."""
-    told.ledger.update_pod(ledger_pod("old", node="n", record=OURS))
-    before = told.ledger.begin_list()
-    told.ledger.update_fetched_pod(ledger_pod("old", node="n", record=OURS))
-    told.ledger.end_list(before, set())
-    assert told.used() == [0, 0]
+    harness.ledger.update_pod(ledger_pod("old", node="n", record=OURS))
+    before = harness.ledger.begin_list()
+    harness.ledger.update_fetched_pod(ledger_pod("old", node="n", record=OURS))
+    harness.ledger.end_list(before, set())
+    assert harness.used() == [0, 0]
 
 
-def test_a_list_takes_back_even_a_binding(told: LedgerHarness) -> None:
+def test_a_list_takes_back_even_a_binding(harness: LedgerHarness) -> None:
     """The API server was restored from a backup: what it says now is the truth."""
-    told.ledger.update_pod(ledger_pod(node="n", record=OURS))
-    before = told.ledger.begin_list()
-    told.ledger.update_listed_pod(ledger_pod())
-    told.ledger.end_list(before, {"p"})
-    assert told.used() == [0, 0]
-    assert told.ledger.get_pod("p") == ledger_pod()
+    harness.ledger.update_pod(ledger_pod(node="n", record=OURS))
+    before = harness.ledger.begin_list()
+    harness.ledger.update_listed_pod(ledger_pod())
+    harness.ledger.end_list(before, {"p"})
+    assert harness.used() == [0, 0]
+    assert harness.ledger.get_pod("p") == ledger_pod()
 
 
-def test_a_list_releases_what_it_does_not_name(told: LedgerHarness) -> None:
-    told.ledger.update_pod(ledger_pod(node="n", record=OURS))
-    told.ledger.assume(ledger_pod("q"), "n", told.place(ledger_pod("q"), 1))
-    before = told.ledger.begin_list()
-    told.ledger.assume(ledger_pod("r"), "n", told.place(ledger_pod("r"), 1))
-    told.ledger.end_list(before, set())
-    assert told.used() == [0, 4]
-    assert [each.pod.name for each in told.ledger.list_reservations()] == ["r"]
+def test_a_list_releases_what_it_does_not_name(harness: LedgerHarness) -> None:
+    harness.ledger.update_pod(ledger_pod(node="n", record=OURS))
+    harness.ledger.assume(ledger_pod("q"), "n", harness.place(ledger_pod("q"), 1))
+    before = harness.ledger.begin_list()
+    harness.ledger.assume(ledger_pod("r"), "n", harness.place(ledger_pod("r"), 1))
+    harness.ledger.end_list(before, set())
+    assert harness.used() == [0, 4]
+    assert [each.pod.name for each in harness.ledger.list_reservations()] == ["r"]
 
 
 UNPLACED = {
@@ -186,154 +186,154 @@ UNPLACED = {
 
 
 @pytest.mark.parametrize(("record", "kind", "units"), UNPLACED.values(), ids=UNPLACED)
-def test_a_bound_pod_nobody_can_place_counts_on_every_card(
-    told: LedgerHarness, record: Record | UnreadableRecord | None, kind: str, units: int
+def test_a_bound_pod_on_unknown_cards_counts_on_every_card(
+    harness: LedgerHarness, record: Record | UnreadableRecord | None, kind: str, units: int
 ) -> None:
-    told.ledger.update_pod(ledger_pod(node="n", record=record))
-    assert told.used() == [units, units]
-    assert told.kinds() == [kind]
+    harness.ledger.update_pod(ledger_pod(node="n", record=record))
+    assert harness.used() == [units, units]
+    assert harness.kinds() == [kind]
 
 
-def test_a_whole_card_pod_without_a_known_place_fills_every_card(told: LedgerHarness) -> None:
-    told.ledger.update_pod(ledger_pod(ask=pod_request(4, whole=True), node="n"))
-    assert told.used() == [15, 15]
+def test_a_whole_card_pod_without_a_known_place_fills_every_card(harness: LedgerHarness) -> None:
+    harness.ledger.update_pod(ledger_pod(ask=pod_request(4, whole=True), node="n"))
+    assert harness.used() == [15, 15]
 
 
-def test_the_agent_says_where_such_a_pod_is(told: LedgerHarness) -> None:
-    told.ledger.update_pod(ledger_pod(node="n"))
-    told.ledger.update_node(replace(node_facts("n", 15, 15), observed={"p": (Share(4, "GPU-1"),)}))
-    assert told.used() == [0, 4]
-    assert told.ledger.list_holds("n")[0].unplaced_reason == ""
+def test_the_agents_observation_places_such_a_pod(harness: LedgerHarness) -> None:
+    harness.ledger.update_pod(ledger_pod(node="n"))
+    harness.ledger.update_node(replace(node_facts("n", 15, 15), observed={"p": (Share(4, "GPU-1"),)}))
+    assert harness.used() == [0, 4]
+    assert harness.ledger.list_holds("n")[0].unplaced_reason == ""
 
 
-def test_a_readable_record_beats_what_the_agent_says() -> None:
-    told = LedgerHarness(replace(node_facts("n", 15, 15), observed={"p": (Share(4, "GPU-1"),)}))
-    told.ledger.update_pod(ledger_pod(node="n", record=OURS))
-    assert told.used() == [4, 0]
+def test_a_readable_record_beats_the_agents_observation() -> None:
+    harness = LedgerHarness(replace(node_facts("n", 15, 15), observed={"p": (Share(4, "GPU-1"),)}))
+    harness.ledger.update_pod(ledger_pod(node="n", record=OURS))
+    assert harness.used() == [4, 0]
 
 
-def test_free_never_goes_below_zero_and_overcommitment_is_a_flag(told: LedgerHarness) -> None:
-    told.ledger.update_pod(ledger_pod("p", node="n", record=Record("vrampack", (Share(12, "GPU-0", 0),))))
-    told.ledger.update_pod(ledger_pod("q", node="n", record=Record("vrampack", (Share(6, "GPU-0", 0),))))
-    card = told.node().cards[0]
+def test_free_never_goes_below_zero_and_overcommitment_is_a_flag(harness: LedgerHarness) -> None:
+    harness.ledger.update_pod(ledger_pod("p", node="n", record=Record("vrampack", (Share(12, "GPU-0", 0),))))
+    harness.ledger.update_pod(ledger_pod("q", node="n", record=Record("vrampack", (Share(6, "GPU-0", 0),))))
+    card = harness.node().cards[0]
     assert (card.used_units, card.free_units, card.is_overcommitted) == (18, 0, True)
-    assert told.kinds() == ["overcommitted"]
-    assert told.recorder.problems[0].text == "card 0 holds 18 of 15 units"
+    assert harness.kinds() == ["overcommitted"]
+    assert harness.recorder.problems[0].text == "card 0 holds 18 of 15 units"
 
 
-def test_a_problem_is_reported_once_and_again_after_it_went_away(told: LedgerHarness) -> None:
-    told.ledger.update_pod(ledger_pod(node="n"))
-    told.ledger.update_pod(ledger_pod("q", node="n", record=OURS))
-    assert told.kinds() == ["record_missing"]
-    told.ledger.remove_pod("p")
-    told.ledger.update_pod(ledger_pod(node="n"))
-    assert told.kinds() == ["record_missing", "record_missing"]
+def test_a_problem_is_reported_once_and_again_after_it_went_away(harness: LedgerHarness) -> None:
+    harness.ledger.update_pod(ledger_pod(node="n"))
+    harness.ledger.update_pod(ledger_pod("q", node="n", record=OURS))
+    assert harness.kinds() == ["record_missing"]
+    harness.ledger.remove_pod("p")
+    harness.ledger.update_pod(ledger_pod(node="n"))
+    assert harness.kinds() == ["record_missing", "record_missing"]
 
 
-def test_records_that_disagree_are_reported(told: LedgerHarness) -> None:
-    told.ledger.update_pod(ledger_pod(node="n", record=replace(OURS, disagreement="other cards")))
-    assert told.used() == [4, 0]
-    assert told.kinds() == ["records_disagree"]
+def test_records_that_disagree_are_reported(harness: LedgerHarness) -> None:
+    harness.ledger.update_pod(ledger_pod(node="n", record=replace(OURS, disagreement="other cards")))
+    assert harness.used() == [4, 0]
+    assert harness.kinds() == ["records_disagree"]
 
 
-def test_pods_bound_before_their_node_is_seen_count_when_it_comes(told: LedgerHarness) -> None:
-    told.ledger.update_pod(ledger_pod(node="late", record=OURS))
-    told.ledger.update_node(node_facts("late", 15))
-    assert told.used("late") == [4]
+def test_pods_bound_before_their_node_is_seen_count_when_it_comes(harness: LedgerHarness) -> None:
+    harness.ledger.update_pod(ledger_pod(node="late", record=OURS))
+    harness.ledger.update_node(node_facts("late", 15))
+    assert harness.used("late") == [4]
 
 
-def test_pods_of_a_deleted_node_count_again_if_it_comes_back(told: LedgerHarness) -> None:
-    told.ledger.update_pod(ledger_pod(node="n", record=OURS))
-    told.ledger.remove_node("n")
-    assert told.ledger.get_node("n") is None
-    told.ledger.update_node(node_facts("n", 15, 15))
-    assert told.used() == [4, 0]
+def test_pods_of_a_deleted_node_count_again_if_it_comes_back(harness: LedgerHarness) -> None:
+    harness.ledger.update_pod(ledger_pod(node="n", record=OURS))
+    harness.ledger.remove_node("n")
+    assert harness.ledger.get_node("n") is None
+    harness.ledger.update_node(node_facts("n", 15, 15))
+    assert harness.used() == [4, 0]
 
 
 def test_a_legacy_node_places_records_by_index() -> None:
     """It has no uuids: a record that carries one from another life is still right about the index."""
-    told = LedgerHarness(node_facts("n", 15, 15, legacy=True))
-    told.ledger.update_pod(ledger_pod(node="n", record=Record("vrampack", (Share(4, "GPU-of-an-agent", 1),))))
-    told.ledger.update_pod(ledger_pod("q", node="n", record=Record("gpushare-v1", (Share(3, index=0),))))
-    assert told.used() == [3, 4]
+    harness = LedgerHarness(node_facts("n", 15, 15, legacy=True))
+    harness.ledger.update_pod(ledger_pod(node="n", record=Record("vrampack", (Share(4, "GPU-of-an-agent", 1),))))
+    harness.ledger.update_pod(ledger_pod("q", node="n", record=Record("gpushare-v1", (Share(3, index=0),))))
+    assert harness.used() == [3, 4]
 
 
 def test_an_agent_node_places_records_by_uuid_whatever_their_index_says() -> None:
     """Indices change over reboots, uuids do not."""
-    told = LedgerHarness(NodeFacts("n", card_facts(15, 24, uuids=("GPU-b", "GPU-a")), unit_mib=UNIT_MIB))
-    told.ledger.update_pod(ledger_pod(node="n", record=Record("vrampack", (Share(4, "GPU-a", 0),))))
-    assert told.used() == [0, 4]
+    harness = LedgerHarness(NodeFacts("n", card_facts(15, 24, uuids=("GPU-b", "GPU-a")), unit_mib=UNIT_MIB))
+    harness.ledger.update_pod(ledger_pod(node="n", record=Record("vrampack", (Share(4, "GPU-a", 0),))))
+    assert harness.used() == [0, 4]
 
 
 def test_mixed_cards_are_counted_card_by_card() -> None:
-    told = LedgerHarness(node_facts("n", 15, 80))
+    harness = LedgerHarness(node_facts("n", 15, 80))
     record = Record("vrampack", (Share(15, "GPU-0", 0), Share(15, "GPU-1", 1)))
-    told.ledger.update_pod(ledger_pod(ask=pod_request(30, count=2), node="n", record=record))
-    assert told.used() == [15, 15]
-    assert (told.node().largest_free_units, told.node().free_units, told.node().total_units) == (65, 65, 95)
+    harness.ledger.update_pod(ledger_pod(ask=pod_request(30, count=2), node="n", record=record))
+    assert harness.used() == [15, 15]
+    assert (harness.node().largest_free_units, harness.node().free_units, harness.node().total_units) == (65, 65, 95)
 
 
 def test_unusable_cards_give_no_room() -> None:
     cards = card_facts(15, 15, 15)
     facts = NodeFacts("n", (replace(cards[0], healthy=False), *cards[1:]), UNIT_MIB, cordoned=frozenset({"GPU-1"}))
-    told = LedgerHarness(facts)
-    assert (told.node().largest_free_units, told.node().free_units, told.node().total_units) == (15, 15, 45)
+    harness = LedgerHarness(facts)
+    assert (harness.node().largest_free_units, harness.node().free_units, harness.node().total_units) == (15, 15, 45)
 
 
-def test_every_change_raises_the_generation_and_names_its_node(told: LedgerHarness) -> None:
-    told.ledger.update_node(node_facts("m", 15))
-    untouched = told.node("m")
+def test_every_change_raises_the_generation_and_names_its_node(harness: LedgerHarness) -> None:
+    harness.ledger.update_node(node_facts("m", 15))
+    untouched = harness.node("m")
     changes: list[Callable[[], object]] = [
-        lambda: told.ledger.assume(ledger_pod(), "n", told.place(ledger_pod(), 0)),
-        lambda: told.ledger.update_pod(ledger_pod(node="n", record=OURS)),
-        lambda: told.ledger.remove_pod("p"),
-        lambda: told.ledger.update_node(node_facts("n", 15, 24)),
+        lambda: harness.ledger.assume(ledger_pod(), "n", harness.place(ledger_pod(), 0)),
+        lambda: harness.ledger.update_pod(ledger_pod(node="n", record=OURS)),
+        lambda: harness.ledger.remove_pod("p"),
+        lambda: harness.ledger.update_node(node_facts("n", 15, 24)),
     ]
     for change in changes:
-        before, was = told.ledger.generation, told.node()
+        before, was = harness.ledger.generation, harness.node()
         change()
-        assert told.ledger.generation > before
-        assert told.ledger.list_nodes_changed_since(before) == ["n"]
-        assert told.node() is not was
-    assert told.node("m") is untouched
+        assert harness.ledger.generation > before
+        assert harness.ledger.list_nodes_changed_since(before) == ["n"]
+        assert harness.node() is not was
+    assert harness.node("m") is untouched
 
 
-def test_what_changes_nothing_raises_nothing(told: LedgerHarness) -> None:
-    told.ledger.update_pod(ledger_pod(node="n", record=OURS))
-    before = told.ledger.generation
-    told.ledger.update_pod(ledger_pod(node="n", record=OURS))
-    told.ledger.update_node(node_facts("n", 15, 15))
-    told.ledger.update_pod(ledger_pod("unbound"))
-    assert told.ledger.generation == before
+def test_an_update_without_a_change_keeps_the_generation(harness: LedgerHarness) -> None:
+    harness.ledger.update_pod(ledger_pod(node="n", record=OURS))
+    before = harness.ledger.generation
+    harness.ledger.update_pod(ledger_pod(node="n", record=OURS))
+    harness.ledger.update_node(node_facts("n", 15, 15))
+    harness.ledger.update_pod(ledger_pod("unbound"))
+    assert harness.ledger.generation == before
 
 
-def test_a_pod_finds_its_own_place_free(told: LedgerHarness) -> None:
+def test_a_pod_finds_its_own_place_free(harness: LedgerHarness) -> None:
     """After a bind without an answer, the only room left may be its own reservation."""
-    told.ledger.assume(ledger_pod(units=15), "n", told.place(ledger_pod(units=15), 0))
-    told.ledger.assume(ledger_pod("q", units=15), "n", told.place(ledger_pod("q", units=15), 1))
-    mine, others = told.ledger.get_node_for_pod("n", "p"), told.ledger.get_node_for_pod("n", "r")
+    harness.ledger.assume(ledger_pod(units=15), "n", harness.place(ledger_pod(units=15), 0))
+    harness.ledger.assume(ledger_pod("q", units=15), "n", harness.place(ledger_pod("q", units=15), 1))
+    mine, others = harness.ledger.get_node_for_pod("n", "p"), harness.ledger.get_node_for_pod("n", "r")
     assert mine is not None
     assert others is not None
     assert [card.free_units for card in mine.cards] == [15, 0]
-    assert mine != told.node()
+    assert mine != harness.node()
     assert [card.free_units for card in others.cards] == [0, 0]
 
 
 def test_a_node_of_another_unit_keeps_its_count_and_says_why_it_is_refused() -> None:
-    told = LedgerHarness(replace(node_facts("n", 15), unit_mib=256))
-    told.ledger.update_pod(ledger_pod(node="n", record=OURS))
-    assert told.used() == [4]
-    assert told.node().problem.startswith("its unit is 256 MiB, the cluster's is 1024 MiB")
+    harness = LedgerHarness(replace(node_facts("n", 15), unit_mib=256))
+    harness.ledger.update_pod(ledger_pod(node="n", record=OURS))
+    assert harness.used() == [4]
+    assert harness.node().problem.startswith("its unit is 256 MiB, the cluster's is 1024 MiB")
 
 
-def test_what_a_bound_pod_holds_is_free_for_nobody(told: LedgerHarness) -> None:
+def test_units_of_a_bound_pod_are_free_for_no_other_pod(harness: LedgerHarness) -> None:
     """A call may name any uid."""
-    told.ledger.update_pod(ledger_pod(units=15, node="n", record=Record("vrampack", (Share(15, "GPU-0", 0),))))
-    assert told.ledger.get_node_for_pod("n", "p") == told.node()
+    harness.ledger.update_pod(ledger_pod(units=15, node="n", record=Record("vrampack", (Share(15, "GPU-0", 0),))))
+    assert harness.ledger.get_node_for_pod("n", "p") == harness.node()
 
 
-def test_who_asks_is_told_which_nodes_changed_since(told: LedgerHarness) -> None:
-    ledger = told.ledger
+def test_changed_nodes_since_a_generation_are_listed(harness: LedgerHarness) -> None:
+    ledger = harness.ledger
     for name in ("a", "b", "c"):
         ledger.update_node(node_facts(name))
     before = ledger.generation
@@ -345,9 +345,9 @@ def test_who_asks_is_told_which_nodes_changed_since(told: LedgerHarness) -> None
     assert sorted(ledger.list_nodes_changed_since(0) or ()) == ["a", "b", "c", "d", "n"]
 
 
-def test_removed_nodes_are_forgotten_in_time(told: LedgerHarness) -> None:
+def test_removed_nodes_are_forgotten_in_time(harness: LedgerHarness) -> None:
     """Who asked so long ago that a removal may be missing has to look at all nodes."""
-    ledger = told.ledger
+    ledger = harness.ledger
     ledger.update_node(node_facts("kept"))
     before = ledger.generation
     for number in range(REMOVED_NODES_KEPT + 10):

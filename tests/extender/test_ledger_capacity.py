@@ -35,84 +35,84 @@ class ListenedLedger:
 
 
 @pytest.fixture
-def heard() -> ListenedLedger:
+def harness() -> ListenedLedger:
     return ListenedLedger()
 
 
-def test_a_place_that_is_taken_and_confirmed_gives_no_room(heard: ListenedLedger) -> None:
-    heard.assume()
-    heard.ledger.update_pod(ledger_pod(node="n", record=OURS))
-    heard.ledger.update_pod(ledger_pod(node="n", record=OURS, leaving=True))
-    assert heard.recorder.capacity_gains == 0
+def test_a_confirmed_reservation_gains_no_capacity(harness: ListenedLedger) -> None:
+    harness.assume()
+    harness.ledger.update_pod(ledger_pod(node="n", record=OURS))
+    harness.ledger.update_pod(ledger_pod(node="n", record=OURS, leaving=True))
+    assert harness.recorder.capacity_gains == 0
 
 
-def test_a_pod_that_is_gone_gives_room(heard: ListenedLedger) -> None:
-    heard.ledger.update_pod(ledger_pod(node="n", record=OURS))
-    heard.ledger.remove_pod("p")
-    assert heard.recorder.capacity_gains == 1
+def test_a_deleted_pod_gains_capacity(harness: ListenedLedger) -> None:
+    harness.ledger.update_pod(ledger_pod(node="n", record=OURS))
+    harness.ledger.remove_pod("p")
+    assert harness.recorder.capacity_gains == 1
 
 
-def test_a_refused_bind_gives_room(heard: ListenedLedger) -> None:
-    heard.assume()
-    heard.ledger.forget("p", "n")
-    heard.ledger.forget("p", "n")
-    assert heard.recorder.capacity_gains == 1
+def test_a_refused_bind_gives_room(harness: ListenedLedger) -> None:
+    harness.assume()
+    harness.ledger.forget("p", "n")
+    harness.ledger.forget("p", "n")
+    assert harness.recorder.capacity_gains == 1
 
 
-def test_a_healed_card_gives_room(heard: ListenedLedger) -> None:
+def test_a_healed_card_gives_room(harness: ListenedLedger) -> None:
     facts = node_facts("n", 15)
-    heard.ledger.update_node(replace(facts, cards=(replace(facts.cards[0], healthy=False),)))
-    assert heard.recorder.capacity_gains == 0
-    heard.ledger.update_node(facts)
-    assert heard.recorder.capacity_gains == 1
+    harness.ledger.update_node(replace(facts, cards=(replace(facts.cards[0], healthy=False),)))
+    assert harness.recorder.capacity_gains == 0
+    harness.ledger.update_node(facts)
+    assert harness.recorder.capacity_gains == 1
 
 
-def test_a_node_that_is_new_or_back_gives_room(heard: ListenedLedger) -> None:
-    heard.ledger.update_node(node_facts("m", 15))
-    heard.ledger.remove_node("n")
-    assert heard.recorder.capacity_gains == 1
-    heard.ledger.update_node(node_facts("n", 15))
-    assert heard.recorder.capacity_gains == 2
+def test_a_new_or_returning_node_gains_capacity(harness: ListenedLedger) -> None:
+    harness.ledger.update_node(node_facts("m", 15))
+    harness.ledger.remove_node("n")
+    assert harness.recorder.capacity_gains == 1
+    harness.ledger.update_node(node_facts("n", 15))
+    assert harness.recorder.capacity_gains == 2
 
 
-def test_the_nodes_that_gained_room_are_told_the_latest_first(heard: ListenedLedger) -> None:
-    before = heard.ledger.capacity_generation
+def test_nodes_that_gained_capacity_are_listed_latest_first(harness: ListenedLedger) -> None:
+    before = harness.ledger.capacity_generation
     for name in ("m", "o"):
-        heard.ledger.update_node(node_facts(name, 15))
-    heard.ledger.update_node(node_facts("m", 15, 15))
-    found = [(at - before, node.name, len(node.cards)) for at, node in heard.ledger.list_nodes_gained_since(before)]
+        harness.ledger.update_node(node_facts(name, 15))
+    harness.ledger.update_node(node_facts("m", 15, 15))
+    found = [(at - before, node.name, len(node.cards)) for at, node in harness.ledger.list_nodes_gained_since(before)]
     assert found == [(3, "m", 2), (2, "o", 1)]
-    heard.ledger.remove_node("m")
-    assert [node.name for _, node in heard.ledger.list_nodes_gained_since(before)] == ["o"]
+    harness.ledger.remove_node("m")
+    assert [node.name for _, node in harness.ledger.list_nodes_gained_since(before)] == ["o"]
 
 
-def test_an_unbound_pod_appears_once(heard: ListenedLedger) -> None:
-    heard.ledger.update_pod(ledger_pod("a"))
-    heard.ledger.update_pod(ledger_pod("a"))
-    heard.ledger.update_pod(ledger_pod("b", node="n", record=OURS))
-    heard.ledger.update_pod(ledger_pod("c", finished=True))
-    assert heard.recorder.added == ["a"]
+def test_an_unbound_pod_appears_once(harness: ListenedLedger) -> None:
+    harness.ledger.update_pod(ledger_pod("a"))
+    harness.ledger.update_pod(ledger_pod("a"))
+    harness.ledger.update_pod(ledger_pod("b", node="n", record=OURS))
+    harness.ledger.update_pod(ledger_pod("c", finished=True))
+    assert harness.recorder.added == ["a"]
 
 
-def test_another_policy_gives_room_everywhere(heard: ListenedLedger) -> None:
+def test_another_policy_counts_as_capacity_everywhere(harness: ListenedLedger) -> None:
     """Full nodes, too: who was refused is asked again, once."""
-    heard.ledger.update_node(node_facts("m", 15))
-    heard.assume()
-    heard.ledger.remove_node("m")
-    heard.ledger.update_node(node_facts("o", 15))
-    before, grew = heard.ledger.capacity_generation, heard.recorder.capacity_gains
-    heard.ledger.apply_policy_change()
-    assert heard.recorder.capacity_gains == grew + 1
-    assert {node.name for _, node in heard.ledger.list_nodes_gained_since(before)} == {"n", "o"}
-    assert heard.ledger.list_nodes_gained_since(heard.ledger.capacity_generation) == []
+    harness.ledger.update_node(node_facts("m", 15))
+    harness.assume()
+    harness.ledger.remove_node("m")
+    harness.ledger.update_node(node_facts("o", 15))
+    before, grew = harness.ledger.capacity_generation, harness.recorder.capacity_gains
+    harness.ledger.apply_policy_change()
+    assert harness.recorder.capacity_gains == grew + 1
+    assert {node.name for _, node in harness.ledger.list_nodes_gained_since(before)} == {"n", "o"}
+    assert harness.ledger.list_nodes_gained_since(harness.ledger.capacity_generation) == []
 
 
-def test_room_after_another_policy_is_newer_than_it(heard: ListenedLedger) -> None:
-    heard.ledger.apply_policy_change()
-    before = heard.ledger.capacity_generation
-    heard.ledger.update_node(node_facts("m", 15))
-    assert [node.name for _, node in heard.ledger.list_nodes_gained_since(before)] == ["m"]
-    assert [node.name for _, node in heard.ledger.list_nodes_gained_since(before - 1)] == ["m", "n"]
+def test_capacity_gained_after_a_policy_change_is_newer(harness: ListenedLedger) -> None:
+    harness.ledger.apply_policy_change()
+    before = harness.ledger.capacity_generation
+    harness.ledger.update_node(node_facts("m", 15))
+    assert [node.name for _, node in harness.ledger.list_nodes_gained_since(before)] == ["m"]
+    assert [node.name for _, node in harness.ledger.list_nodes_gained_since(before - 1)] == ["m", "n"]
 
 
 RESOLVING = {
@@ -124,20 +124,22 @@ RESOLVING = {
 
 
 @pytest.mark.parametrize("resolve", RESOLVING.values(), ids=RESOLVING)
-def test_a_pod_that_needs_no_place_any_more_is_told(heard: ListenedLedger, resolve: Callable[[Ledger], None]) -> None:
-    heard.ledger.update_pod(ledger_pod("a"))
-    assert heard.recorder.resolved == []
-    resolve(heard.ledger)
-    assert heard.recorder.resolved == ["a"]
+def test_a_pod_that_no_longer_needs_a_place_is_reported(
+    harness: ListenedLedger, resolve: Callable[[Ledger], None]
+) -> None:
+    harness.ledger.update_pod(ledger_pod("a"))
+    assert harness.recorder.resolved == []
+    resolve(harness.ledger)
+    assert harness.recorder.resolved == ["a"]
 
 
-def test_every_listener_is_told(heard: ListenedLedger) -> None:
+def test_every_listener_is_notified(harness: ListenedLedger) -> None:
     second = LedgerRecorder()
-    heard.ledger.add_listener(second)
-    heard.ledger.update_node(node_facts("m", 15))
-    heard.ledger.update_pod(ledger_pod("a"))
-    heard.ledger.remove_pod("a")
-    heard.ledger.update_pod(ledger_pod("b", node="n", units=16, record=Record("vrampack", (Share(16, "GPU-0", 0),))))
-    for recorder in (heard.recorder, second):
+    harness.ledger.add_listener(second)
+    harness.ledger.update_node(node_facts("m", 15))
+    harness.ledger.update_pod(ledger_pod("a"))
+    harness.ledger.remove_pod("a")
+    harness.ledger.update_pod(ledger_pod("b", node="n", units=16, record=Record("vrampack", (Share(16, "GPU-0", 0),))))
+    for recorder in (harness.recorder, second):
         assert (recorder.capacity_gains, recorder.added, recorder.resolved) == (1, ["a"], ["a", "b"])
         assert [problem.kind for problem in recorder.problems] == ["overcommitted"]

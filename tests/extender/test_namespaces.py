@@ -67,7 +67,7 @@ async def test_pods_are_what_the_labels_of_their_namespace_make_them() -> None:
     assert harness.ledger.capacity_generation == before
 
 
-async def test_nothing_is_said_of_pods_whose_namespace_is_not_seen() -> None:
+async def test_verbs_are_not_ready_for_pods_of_unseen_namespaces() -> None:
     """It may be one that a rule is about."""
     harness, sink = await start_harness()
     harness.add_pending_pod("new")

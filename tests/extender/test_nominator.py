@@ -27,7 +27,7 @@ def nominate(desk: SchedulerHarness, name: str, node: str, units: int = 15, *, p
     return pod
 
 
-def test_its_card_is_used_for_pods_of_lower_and_equal_priority_and_free_for_higher_ones() -> None:
+def test_a_nominees_card_is_taken_for_lower_and_equal_priority_only() -> None:
     desk = SchedulerHarness({"a": [15]})
     nominate(desk, "urgent", "a")
     for name, priority, passed in (("lower", 9, []), ("equal", 10, []), ("higher", 11, ["a"])):
@@ -38,7 +38,7 @@ def test_its_card_is_used_for_pods_of_lower_and_equal_priority_and_free_for_high
     assert desk.filter_names("urgent", 15) == ["a"]
 
 
-def test_a_pod_that_our_watch_has_not_shown_is_no_more_than_the_least() -> None:
+def test_a_pod_not_yet_in_our_watch_has_the_lowest_priority() -> None:
     desk = SchedulerHarness({"a": [15]})
     nominate(desk, "urgent", "a", priority=0)
     assert desk.filter_names("unseen") == []
@@ -51,7 +51,7 @@ def test_only_the_card_is_kept_not_the_node() -> None:
     assert desk.filter_and_prioritize("small") == "a"
 
 
-def test_what_leaving_pods_still_hold_will_be_the_nominees() -> None:
+def test_units_of_terminating_pods_go_to_the_nominee() -> None:
     """Card 0 is full of a victim that is leaving; card 1 has 5 free, too few for the nominee, enough for others."""
     desk = SchedulerHarness({"a": [15, 15]})
     desk.add_bound_pod("victim", "a", 15, card=0, leaving=True)
@@ -73,7 +73,7 @@ def test_nominees_of_one_node_keep_a_card_each_and_do_not_lock_each_other_out() 
     assert desk.filter_names("second", 15) == ["a"]
 
 
-def test_of_two_nominees_for_one_card_the_more_important_one_has_it() -> None:
+def test_the_more_important_of_two_nominees_keeps_the_card() -> None:
     desk = SchedulerHarness({"a": [15]})
     nominate(desk, "second", "a", priority=10)
     nominate(desk, "first", "a", priority=11)
@@ -88,7 +88,7 @@ def test_a_nominee_that_will_find_no_card_keeps_none_from_others() -> None:
     assert desk.filter_names("small") == ["a"]
 
 
-def test_a_nominee_whose_place_is_reserved_holds_it_once() -> None:
+def test_a_nominee_with_a_reservation_is_counted_once() -> None:
     desk = SchedulerHarness({"a": [15, 15]})
     pod = nominate(desk, "urgent", "a")
     node = desk.ledger.get_node("a")
@@ -108,7 +108,7 @@ ENDS: dict[str, Callable[[SchedulerHarness, Pod], object]] = {
 
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
-def test_a_nomination_that_ends_is_room_for_those_who_wait(end: Callable[[SchedulerHarness, Pod], object]) -> None:
+def test_the_end_of_a_nomination_wakes_waiting_pods(end: Callable[[SchedulerHarness, Pod], object]) -> None:
     """They were refused for it, and nothing else will wake them."""
     desk = SchedulerHarness({"a": [15], "b": [15]})
     pod = nominate(desk, "urgent", "a")
@@ -145,7 +145,7 @@ def count_searches(desk: SchedulerHarness, monkeypatch: pytest.MonkeyPatch) -> l
     return searched
 
 
-def test_what_is_kept_is_found_once_for_each_state_of_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_cards_are_computed_once_for_each_state_of_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """And not for every pod that asks: hundreds of nominees would cost each filter tens of milliseconds."""
     names = [f"n{at}" for at in range(20)]
     desk = SchedulerHarness({name: [15, 15] for name in names})
@@ -162,7 +162,7 @@ def test_what_is_kept_is_found_once_for_each_state_of_a_node(monkeypatch: pytest
     assert searched == ["n7"]
 
 
-def test_pods_without_a_nominee_against_them_are_answered_together() -> None:
+def test_pods_that_no_nominee_affects_share_an_answer() -> None:
     """A nominee somewhere is no reason to evaluate all nodes for every rejected pod."""
     desk = SchedulerHarness({name: [15] for name in "ab"})
     for name in "ab":
@@ -173,7 +173,7 @@ def test_pods_without_a_nominee_against_them_are_answered_together() -> None:
     assert list(again["FailedNodes"]) == ["a", "b"]  # the ready one: made again, it would follow the names
 
 
-def test_a_kept_card_that_is_another_ends_what_was_answered() -> None:
+def test_a_different_kept_card_invalidates_cached_answers() -> None:
     """The victim on card 1 is going, so the nominee will fit tighter there: card 0 is room again, and no node gained any."""
     desk = SchedulerHarness({"a": [15, 12]})
     desk.add_bound_pod("victim", "a", 12, card=1)
@@ -184,7 +184,7 @@ def test_a_kept_card_that_is_another_ends_what_was_answered() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_whatever_happens_every_pod_finds_what_a_new_nominator_finds(seed: int) -> None:
+def test_after_any_changes_the_nominator_agrees_with_a_new_one(seed: int) -> None:
     """What is kept is no more than a memory of what follows from the ledger."""
     rng = random.Random(seed)
     names = ["a", "b", "c"]

@@ -32,7 +32,7 @@ def closed(*connections: ListedConnection) -> list[bool]:
     return [each.is_closed for each in connections]
 
 
-def test_the_one_that_asked_nothing_for_longest_makes_room() -> None:
+def test_the_longest_idle_connection_is_closed_first() -> None:
     table = a_table()
     first, second, third, fourth, fifth = crowd = [ListedConnection() for _ in range(5)]
     for each in (first, second, third):
@@ -45,7 +45,7 @@ def test_the_one_that_asked_nothing_for_longest_makes_room() -> None:
     assert len(table) == 3
 
 
-def test_one_that_waits_for_its_answer_stays() -> None:
+def test_a_connection_that_waits_for_its_answer_is_kept() -> None:
     table = a_table(total=2)
     asked, idle, new = ListedConnection(is_answering=True), ListedConnection(), ListedConnection()
     for each in (asked, idle, new):
@@ -57,7 +57,7 @@ def test_one_that_waits_for_its_answer_stays() -> None:
     assert closed(asked, new, late) == [False, False, True]
 
 
-def test_a_crowd_of_one_address_makes_room_among_itself() -> None:
+def test_many_connections_of_one_address_displace_only_each_other() -> None:
     table = a_table(total=10, per_peer=2)
     probe = ListedConnection("10.0.0.9")
     table.add_connection(probe)
@@ -67,7 +67,7 @@ def test_a_crowd_of_one_address_makes_room_among_itself() -> None:
     assert closed(probe, *crowd) == [False, True, True, True, False, False]
 
 
-def test_who_is_gone_is_not_counted() -> None:
+def test_a_closed_connection_is_not_counted() -> None:
     table = a_table(total=1)
     for _ in range(3):
         made = ListedConnection()
@@ -78,7 +78,7 @@ def test_who_is_gone_is_not_counted() -> None:
     assert (len(table), table._by_peer) == (0, {})
 
 
-def test_a_listener_closes_what_is_half_sent_or_idle_and_answers_what_it_was_asked() -> None:
+def test_a_full_listener_closes_idle_connections_and_answers_complete_requests() -> None:
     """With real connections: how far a request is, is known from the parser."""
     app = FastAPI()
     has_begun, may_answer = threading.Event(), threading.Event()

@@ -18,7 +18,7 @@ from vrampack.cards.pod import Pod
 from vrampack.cards.request import CardRequest
 
 
-async def a_desk(*nodes: str, priority: int = 10) -> SchedulerHarness:
+async def start_preemption(*nodes: str, priority: int = 10) -> SchedulerHarness:
     """One card on each node, full of a victim, and `urgent`, for which preempt has named all of them."""
     desk = SchedulerHarness({name: [15] for name in nodes})
     for name in nodes:
@@ -30,7 +30,7 @@ async def a_desk(*nodes: str, priority: int = 10) -> SchedulerHarness:
 
 
 async def test_the_card_is_kept_before_the_nomination_is_seen() -> None:
-    desk = await a_desk("a")
+    desk = await start_preemption("a")
     desk.ledger.remove_pod("on-a")
     for name, priority, passed in (("lower", 9, []), ("equal", 10, []), ("higher", 11, ["a"])):
         desk.add_pending_pod(name, priority=priority)
@@ -39,7 +39,7 @@ async def test_the_card_is_kept_before_the_nomination_is_seen() -> None:
     assert desk.filter_names("urgent", 15) == ["a"]
 
 
-async def test_it_is_kept_for_a_pod_that_our_watch_has_not_shown_either() -> None:
+async def test_the_card_is_kept_for_a_preemptor_not_yet_in_our_watch() -> None:
     desk = SchedulerHarness({"a": [15]})
     desk.add_bound_pod("on-a", "a", 15)
     await desk.preempt("urgent", 15, {"a": ["on-a"]}, priority=10)
@@ -74,7 +74,7 @@ async def test_a_card_with_some_room_is_not_filled_up_before_its_victims_go() ->
 
 async def test_no_pod_is_evicted_for_a_card_that_is_kept_for_another() -> None:
     """Else the victims of one card were to make room for two, and the first to ask again had it."""
-    desk = await a_desk("a")
+    desk = await start_preemption("a")
     for name, priority, answer in (("lower", 9, {}), ("equal", 10, {}), ("higher", 11, {"a": ["on-a"]})):
         desk.add_pending_pod(name, priority=priority)
         assert await desk.preempt(name, 4, {"a": ["on-a"]}) == answer
@@ -106,12 +106,12 @@ async def two_cards(*, nominated: bool) -> tuple[SchedulerHarness, Pod]:
 
 
 @pytest.mark.parametrize("nominated", [False, True])
-async def test_one_card_is_kept_however_it_is_known(nominated: bool) -> None:  # noqa: FBT001 - pytest names it
+async def test_one_card_is_kept_with_or_without_a_nomination(nominated: bool) -> None:  # noqa: FBT001 - pytest names it
     desk, _ = await two_cards(nominated=nominated)
     assert desk.choose_cards("small", "a") == [1]
 
 
-async def test_a_pod_whose_place_is_reserved_holds_it_once() -> None:
+async def test_a_preemptor_with_a_reservation_is_counted_once() -> None:
     desk, urgent = await two_cards(nominated=False)
     desk.ledger.assume(urgent, "a", desk.allocation(urgent, "a", 0))
     assert desk.choose_cards("small", "a", 15) == [1]
@@ -127,7 +127,7 @@ async def test_a_whole_card_is_kept_whole_from_preemption() -> None:
     assert await desk.preempt("other", 11, {"a": ["victim"]}) == {}
 
 
-async def test_an_answer_is_watched_to_its_end_from_the_start() -> None:
+async def test_the_expiry_of_a_preemption_is_scheduled_at_once() -> None:
     """Nothing else may happen until its time is over."""
     desk = SchedulerHarness({"a": [15]})
     desk.add_bound_pod("on-a", "a", 15)
@@ -147,7 +147,7 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-async def test_of_equals_the_one_for_which_others_are_evicted_is_woken_first() -> None:
+async def test_among_equal_pods_the_preemptor_is_woken_first() -> None:
     stage = ActivatorHarness("n")
     stage.add_rejected_pod("older", created="1")
     stage.evictions.add_preemption(stage.add_rejected_pod("urgent", created="2"), {"n": ["on-n"]}, ())
@@ -156,7 +156,7 @@ async def test_of_equals_the_one_for_which_others_are_evicted_is_woken_first() -
 
 
 async def test_a_nomination_to_one_of_the_nodes_frees_the_others() -> None:
-    desk = await a_desk("a", "b")
+    desk = await start_preemption("a", "b")
     for name in ("a", "b"):
         desk.ledger.remove_pod(f"on-{name}")
     assert desk.filter_names("small") == []
@@ -169,7 +169,7 @@ async def test_a_nomination_to_one_of_the_nodes_frees_the_others() -> None:
     assert [node.name for _, node in desk.ledger.list_nodes_gained_since(before)] == ["b"]
 
 
-async def test_an_earlier_nomination_says_nothing_of_this_answer() -> None:
+async def test_an_earlier_nomination_does_not_end_a_later_preemption() -> None:
     """The ledger may learn of it after the answer, from a watch that is late."""
     desk = SchedulerHarness({"a": [15], "b": [15]})
     desk.add_bound_pod("on-a", "a", 15)
@@ -194,9 +194,9 @@ ENDS: dict[str, Callable[[SchedulerHarness], object]] = {
 
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
-async def test_what_ends_is_room_for_those_who_wait(end: Callable[[SchedulerHarness], object]) -> None:
+async def test_the_end_of_a_preemption_wakes_waiting_pods(end: Callable[[SchedulerHarness], object]) -> None:
     """They were refused for it, and nothing else will wake them; the kicker looks until it has ended."""
-    desk = await a_desk("a")
+    desk = await start_preemption("a")
     desk.ledger.remove_pod("on-a")
     await desk.parts.activator.choose_activations()
     assert desk.parts.activator.next_round_at == desk.seconds + 0.5
@@ -209,9 +209,9 @@ async def test_what_ends_is_room_for_those_who_wait(end: Callable[[SchedulerHarn
     assert desk.parts.activator.next_round_at != desk.seconds + 0.5
 
 
-async def test_of_many_nodes_those_count_where_a_victim_is_going() -> None:
+async def test_of_many_nodes_only_those_with_a_terminating_victim_count() -> None:
     names = [f"n{at:02}" for at in range(MAX_IMMEDIATE_NODES + 1)]
-    desk = await a_desk(*names)
+    desk = await start_preemption(*names)
     assert desk.parts.engine.find_verdict_key(pod_request(), "small") == VerdictKey(CardRequest(4), None, 0)
     desk.add_bound_pod("on-n03", "n03", 15, leaving=True)
     assert desk.parts.engine.find_verdict_key(pod_request(), "small") == VerdictKey(CardRequest(4), 10, 1)
@@ -223,7 +223,7 @@ async def test_of_many_nodes_those_count_where_a_victim_is_going() -> None:
 async def test_an_answer_with_many_victims_costs_the_next_pod_nothing() -> None:
     """Preempt itself looks at them slice by slice; any other verb would do it in one turn of the loop."""
     names = [f"n{at:03}" for at in range(200)]
-    desk = await a_desk(*names)
+    desk = await start_preemption(*names)
     desk.filter_names("small")
     victims = {name: [f"on-{name}"] for name in names}
     assert await desk.preempt("urgent", 15, victims) == victims
@@ -232,10 +232,10 @@ async def test_an_answer_with_many_victims_costs_the_next_pod_nothing() -> None:
     assert desk.ledger.generation == generation  # no node is another one, so none is looked at again
 
 
-async def test_many_answers_count_as_many_nodes() -> None:
+async def test_preemptions_of_many_pods_count_all_their_nodes() -> None:
     """A nomination makes of each the one node that it is for."""
     names = [f"n{at:02}" for at in range(MAX_IMMEDIATE_NODES)]
-    desk = await a_desk(*names)
+    desk = await start_preemption(*names)
     desk.put_node(node_facts("a", 15))
     desk.add_bound_pod("on-a", "a", 10)
     desk.add_pending_pod("second", 15, priority=10)
@@ -248,7 +248,7 @@ async def test_many_answers_count_as_many_nodes() -> None:
     assert desk.filter_names("small", names=["a"]) == []
 
 
-async def test_only_so_many_answers_are_remembered() -> None:
+async def test_remembered_preemptions_are_bounded() -> None:
     desk = SchedulerHarness({f"n{at}": [15] for at in range(MAX_PENDING + 1)})
     for at in range(MAX_PENDING + 1):
         desk.add_bound_pod(f"on-n{at}", f"n{at}", 15)

@@ -35,7 +35,7 @@ def test_each_kind_of_place_is_shown_with_its_age() -> None:
     }
 
 
-def test_nothing_is_shown_where_nothing_is_under_way() -> None:
+def test_an_idle_extender_shows_no_placements() -> None:
     assert SchedulerHarness({"a": [15]}).parts.placements_view.build_json() == {
         "reservations": [],
         "promises": [],

@@ -92,14 +92,14 @@ async def test_preempt(pods: list[Object], asking: Object, proposal: Proposal, w
     assert await answer(pods, asking, proposal) == want
 
 
-async def test_what_the_pod_asks_and_its_priority_come_from_the_api_server() -> None:
+async def test_request_and_priority_come_from_the_api_server() -> None:
     """The body says 4 units and priority 10; the pod of that uid asks 8 at priority 4, so c may not go."""
     known = a_pod("urgent", 8, priority=4)
     pods = [*full(), known]
     assert await answer(pods, a_pod("urgent", 4, priority=PRIORITY), {"n": ["d"]}) == {"n": ["a", "d", "b"]}
 
 
-async def test_a_place_reserved_for_the_pod_itself_is_not_in_its_way() -> None:
+async def test_a_reservation_of_the_pod_itself_does_not_block_it() -> None:
     """Card 0 is held by a pod of higher priority: without card 1, which a bind reserved for it, nothing would do."""
     extender = InMemoryExtender([a_node()], [a_pod("vip", 4, node="n", card=0, priority=99), URGENT])
     binding = {"PodName": "urgent", "PodNamespace": "default", "PodUID": "urgent", "Node": "n"}
@@ -174,7 +174,7 @@ MALFORMED: dict[str, tuple[object, str]] = {
 
 
 @pytest.mark.parametrize(("body", "text"), MALFORMED.values(), ids=MALFORMED)
-async def test_a_call_that_cannot_be_read_is_told_what_to_send(body: object, text: str) -> None:
+async def test_an_unreadable_call_is_refused_with_the_expected_form(body: object, text: str) -> None:
     extender = InMemoryExtender([a_node()], full())
     reply = await extender.post_verb("preempt", json.dumps(body).encode())
     assert reply.status == 400

@@ -88,7 +88,7 @@ async def test_mixed_spreads_services_and_packs_the_rest() -> None:
     assert used == {"a": [6, 4], "b": [4, 0]}
 
 
-def test_what_is_neither_a_preset_nor_a_file_is_said() -> None:
+def test_an_unknown_preset_is_refused_with_the_known_ones() -> None:
     with pytest.raises(SettingsError, match="densest is neither a file nor a preset; presets are autoscaled, dense, "):
         find_policy_file("densest")
 

@@ -60,7 +60,7 @@ def test_the_policy_of_a_pod(tmp_path: Path, pod: Pod, want: str) -> None:
 
 
 @pytest.mark.parametrize(("policy", "wants"), [("spread", False), ("tessellate", True)])
-def test_what_the_policy_of_a_profile_looks_at_is_kept(tmp_path: Path, policy: str, wants: bool) -> None:  # noqa: FBT001 - a table
+def test_data_that_a_profiles_policy_needs_is_kept(tmp_path: Path, policy: str, wants: bool) -> None:  # noqa: FBT001 - a table
     """Hosts and a forecast, which the default does not need."""
     file = tmp_path / "extender.yaml"
     file.write_text(HEAD + PROFILES.replace("policy: spread", f"policy: {policy}"))

@@ -82,7 +82,7 @@ def addresses() -> Iterator[tuple[Address, Address]]:
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_the_answer_is_the_one_that_the_routes_give(addresses: tuple[Address, Address], call: bytes) -> None:
+def test_protocol_and_routes_give_the_same_answer(addresses: tuple[Address, Address], call: bytes) -> None:
     """Byte for byte, but for the time in the head."""
     replies = []
     for address in addresses:
@@ -92,7 +92,7 @@ def test_the_answer_is_the_one_that_the_routes_give(addresses: tuple[Address, Ad
     assert replies[0] == replies[1]
 
 
-def test_every_cut_of_a_request_into_two_is_read(addresses: tuple[Address, Address]) -> None:
+def test_a_request_split_at_any_byte_is_read(addresses: tuple[Address, Address]) -> None:
     with open_connection(addresses[0]) as client:
         for at in (1, 10, len(HEAD), len(HEAD) + 2, len(HEAD) + 4, len(HEAD) + 5, len(FILTER) - 1):
             client.sendall(FILTER[:at])
@@ -135,7 +135,7 @@ def send_half_of_largest_body(client: socket.socket, head: bytes = b"") -> None:
     client.sendall(lines + head + b"\r\n" + b" " * (MAX_BODY_BYTES - 1))
 
 
-def test_of_half_sent_bodies_those_that_arrive_for_longest_make_room(addresses: tuple[Address, Address]) -> None:
+def test_the_longest_arriving_half_sent_bodies_are_dropped(addresses: tuple[Address, Address]) -> None:
     """Whether the protocol or the routes read them; what a scheduler sends meanwhile is answered."""
     crowd = [open_connection(addresses[0]) for _ in range(MAX_HELD_BYTES // MAX_BODY_BYTES + 1)]
     with ExitStack() as stack:

@@ -115,7 +115,7 @@ def refused(**options: object) -> EvictorHarness:
     return stage
 
 
-async def test_it_is_evicted_by_its_uid_when_the_report_has_stood_for_long_enough() -> None:
+async def test_a_refused_pod_is_evicted_by_uid_after_its_report_has_lasted() -> None:
     stage = refused()
     assert await stage.at(29.9, 30) == [0, 1]
     assert stage.api.evicted == [("default", "p", "p")]
@@ -130,7 +130,7 @@ async def test_once_evicted_it_is_not_evicted_again_while_it_ends() -> None:
     assert await stage.at(30, 60, 3600) == [1, 1, 1]
 
 
-async def test_a_report_that_was_withdrawn_begins_again() -> None:
+async def test_a_withdrawn_report_restarts_the_clock() -> None:
     """It started after all; what is reported later is another refusal."""
     stage = refused()
     assert await stage.at(20) == [0]
@@ -147,7 +147,7 @@ async def test_another_pod_in_the_report_starts_no_clock_again() -> None:
     assert await stage.at(30) == [1]
 
 
-async def test_one_that_no_scheduler_calls_leaves_a_minute_to_the_other() -> None:
+async def test_an_extender_that_no_scheduler_calls_waits_a_minute_longer() -> None:
     """Two extenders see every report; alone on a quiet cluster it evicts all the same."""
     stage = EvictorHarness(is_called=False)
     stage.add_pod(ledger_pod("p", node="n"))
@@ -181,7 +181,7 @@ NOT_ITS_OWN = {
 
 
 @pytest.mark.parametrize("pod", NOT_ITS_OWN.values(), ids=NOT_ITS_OWN)
-async def test_the_word_of_a_node_reaches_no_further_than_its_pods(pod: Pod) -> None:
+async def test_a_node_can_report_only_its_own_pods(pod: Pod) -> None:
     """Nor is the API server asked about it."""
     stage = EvictorHarness()
     stage.add_pod(pod)
@@ -200,7 +200,7 @@ async def test_a_pod_that_the_api_server_shows_elsewhere_is_left_alone() -> None
 
 
 @pytest.mark.parametrize("metadata", [{"labels": {}}, MIRROR], ids=["bare", "mirror"])
-async def test_one_that_nothing_would_create_again_is_kept_and_told_once(metadata: dict[str, object]) -> None:
+async def test_a_pod_that_no_controller_recreates_is_kept_and_gets_one_event(metadata: dict[str, object]) -> None:
     stage = EvictorHarness()
     stage.add_pod(ledger_pod("p", node="n"), **metadata)
     stage.report("p")
@@ -210,7 +210,7 @@ async def test_one_that_nothing_would_create_again_is_kept_and_told_once(metadat
     assert stage.count_results() == {"kept": 1}
 
 
-async def test_a_disruption_budget_is_tried_again_ever_more_slowly_and_told_once() -> None:
+async def test_a_blocking_disruption_budget_is_retried_with_backoff_and_reported_once() -> None:
     """10 s, then 20, then 40."""
     stage = EvictorHarness(*[RefusedError(429, "TooManyRequests", "needs 3 pods")] * 3)
     stage.add_pod(ledger_pod("p", node="n"))
@@ -227,7 +227,7 @@ PASSING = {
 
 
 @pytest.mark.parametrize("answer", PASSING.values(), ids=PASSING)
-async def test_what_may_pass_is_tried_again(answer: Exception) -> None:
+async def test_a_transient_eviction_error_is_retried(answer: Exception) -> None:
     stage = EvictorHarness(answer)
     stage.add_pod(ledger_pod("p", node="n"))
     stage.report("p")
@@ -235,7 +235,7 @@ async def test_what_may_pass_is_tried_again(answer: Exception) -> None:
     assert stage.count_results() == {"failed": 1, "evicted": 1}
 
 
-async def test_an_api_server_that_goes_on_failing_is_told_of_once() -> None:
+async def test_a_persistently_failing_api_server_is_reported_once() -> None:
     """As it does where two disruption budgets are about one pod: that is 500 to it, whenever it is asked."""
     stage = EvictorHarness(*[NoAnswerError("500: more than one PodDisruptionBudget")] * 4)
     stage.add_pod(ledger_pod("p", node="n"))
@@ -273,7 +273,7 @@ async def test_a_node_that_refuses_all_its_pods_empties_slowly_and_alone() -> No
     assert await stage.at(30, 34, 35, 40) == [2, 2, 4, 6]
 
 
-async def test_nodes_that_refuse_all_at_once_do_not_empty_a_cluster_at_once() -> None:
+async def test_simultaneous_reports_of_all_nodes_do_not_empty_the_cluster() -> None:
     stage = EvictorHarness()
     for at in range(12):
         stage.add_pod(ledger_pod(f"p{at}", node=f"n{at}"))
@@ -281,7 +281,7 @@ async def test_nodes_that_refuse_all_at_once_do_not_empty_a_cluster_at_once() ->
     assert await stage.at(30, 31, 32, 33) == [5, 10, 12, 12]
 
 
-async def test_a_node_that_is_gone_says_nothing() -> None:
+async def test_reports_of_a_deleted_node_are_ignored() -> None:
     stage = refused()
     stage.refusals.remove_node("n")
     assert await stage.at(3600) == [0]

@@ -25,12 +25,12 @@ def full() -> SchedulerHarness:
     return desk
 
 
-def kept(desk: SchedulerHarness) -> int:
+def count_kept_answers(desk: SchedulerHarness) -> int:
     """How many answers have been kept."""
     return len(desk.parts.verbs._rejections)
 
 
-def rejected(desk: SchedulerHarness) -> int:
+def count_rejected_nodes(desk: SchedulerHarness) -> int:
     return int(desk.metrics.rejected_nodes.labels("no card with enough free memory")._value.get())
 
 
@@ -40,31 +40,31 @@ def test_the_order_of_names_is_no_matter() -> None:
     again = desk.post_filter("q", names=NAMES[::-1])
     assert (first["NodeNames"], first["FailedNodes"]) == (again["NodeNames"], again["FailedNodes"])
     assert list(again["FailedNodes"]) == NAMES  # the ready one: made again, it would follow the names
-    assert rejected(desk) == 2 * len(NAMES)
+    assert count_rejected_nodes(desk) == 2 * len(NAMES)
 
 
 @pytest.mark.parametrize("names", [NAMES[:-1], [*NAMES[:-1], "other"], [*NAMES, "other"], []], ids=len)
-def test_other_names_are_another_question(names: list[str]) -> None:
+def test_a_filter_of_other_node_names_answers_for_those_names(names: list[str]) -> None:
     desk = full()
     desk.post_filter("p")
     assert set(desk.post_filter("p", names=names or ["other"])["FailedNodes"]) == set(names or ["other"])
 
 
-def test_room_that_is_taken_changes_no_no() -> None:
+def test_taken_room_keeps_a_cached_rejection() -> None:
     desk = full()
     first = desk.post_filter("p")
     desk.add_bound_pod("more", "n0", 2)
     assert desk.post_filter("p", names=NAMES[::-1]) == first
 
 
-def test_room_that_is_gained_ends_it() -> None:
+def test_gained_room_ends_a_cached_rejection() -> None:
     desk = full()
     assert desk.filter_names("p") == []
     desk.ledger.remove_pod("on-n3")
     assert desk.filter_names("p") == ["n3"]
 
 
-def test_another_size_is_another_answer() -> None:
+def test_each_request_size_has_its_own_answer() -> None:
     desk = full()
     assert desk.filter_names("p", 4) == []
     assert desk.filter_names("p", 3) == NAMES
@@ -74,10 +74,10 @@ def test_another_size_is_another_answer() -> None:
 def test_an_unknown_node_is_not_cached_as_unknown() -> None:
     desk = full()
     assert desk.post_filter("p", names=["new"])["FailedNodes"] == {"new": "node not seen yet"}
-    assert kept(desk) == 0
+    assert count_kept_answers(desk) == 0
     desk.put_node(node_facts("new", 2))
     assert desk.post_filter("p", names=["new"])["FailedAndUnresolvableNodes"] == {"new": "larger than any card"}
-    assert kept(desk) == 1
+    assert count_kept_answers(desk) == 1
 
 
 def test_a_pod_with_a_place_of_its_own_is_not_answered_for_others() -> None:
@@ -103,7 +103,7 @@ CHANGED: dict[str, tuple[NodeFacts, Callable[[SchedulerHarness], object]]] = {
 
 
 @pytest.mark.parametrize(("before", "change"), CHANGED.values(), ids=CHANGED)
-def test_never_is_not_said_of_a_node_whose_reason_became_later(
+def test_a_node_is_no_longer_unresolvable_once_its_reason_is_resolvable(
     before: NodeFacts, change: Callable[[SchedulerHarness], object]
 ) -> None:
     """The scheduler leaves such a node out when it looks for pods to evict, though no room was gained there."""
@@ -118,7 +118,7 @@ def test_never_is_not_said_of_a_node_whose_reason_became_later(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_happens_the_answer_is_the_plain_one(seed: int) -> None:
+def test_after_any_changes_answers_equal_a_plain_evaluation(seed: int) -> None:
     """Compares with an evaluation of every node: the nodes that pass, and the kind of reason of all others."""
     rng = random.Random(seed)
     desk = SchedulerHarness({name: [rng.choice((4, 8, 15))] * rng.choice((1, 2)) for name in NAMES})
@@ -136,7 +136,7 @@ def test_whatever_happens_the_answer_is_the_plain_one(seed: int) -> None:
             desk.ledger.remove_node(name)
         units = rng.choice((2, 6, 9, 15))
         names = rng.sample(NAMES, len(NAMES) - rng.choice((0, 0, 0, 1)))
-        before = kept(desk)
+        before = count_kept_answers(desk)
         answer = desk.post_filter(f"asking-{step % 3}", units, names=names)
         plain = {
             each: evaluate_node(desk.ledger.get_node(each), pod_request(units).card_request, TunedPolicy("binpack"))
@@ -147,5 +147,5 @@ def test_whatever_happens_the_answer_is_the_plain_one(seed: int) -> None:
         never = {name for name, each in plain.items() if isinstance(each, Unfit) and each.reason.is_unresolvable}
         assert set(answer["FailedAndUnresolvableNodes"]) == never, (seed, step)
         assert set(answer["FailedNodes"]) == set(names) - set(fitting) - never
-        ready += not fitting and kept(desk) == before
+        ready += not fitting and count_kept_answers(desk) == before
     assert ready > 10

@@ -24,7 +24,7 @@ def extender() -> InMemoryExtender:
     return InMemoryExtender(recorded_requests.recorded_nodes(), recorded_requests.recorded_pods())
 
 
-async def test_verbs_say_that_the_lists_are_not_complete(extender: InMemoryExtender) -> None:
+async def test_verbs_report_that_the_lists_are_incomplete(extender: InMemoryExtender) -> None:
     extender.readiness.problem = "the list of pods is not complete yet"
     filtered = await extender.post_verb("filter", FILTER)
     assert (filtered.status, filtered.json()["NodeNames"]) == (200, [])
@@ -60,7 +60,9 @@ async def test_readyz_follows_the_problem_and_healthz_does_not(extender: InMemor
         ("GET", "/", 404),
     ],
 )
-async def test_what_is_not_served_is_said(extender: InMemoryExtender, method: str, path: str, status: int) -> None:
+async def test_unserved_paths_and_methods_have_their_status(
+    extender: InMemoryExtender, method: str, path: str, status: int
+) -> None:
     assert (await call_asgi(extender.app, method, path, b"{}")).status == status
 
 
@@ -72,7 +74,7 @@ async def test_a_verb_is_called_by_post(extender: InMemoryExtender, verb: str, m
     assert reply.json() == {"error": "call a verb by POST"}
 
 
-async def test_other_paths_say_by_what_they_are_called(extender: InMemoryExtender) -> None:
+async def test_other_paths_name_the_allowed_method(extender: InMemoryExtender) -> None:
     reply = await call_asgi(extender.app, "POST", f"{PREFIX}/inspect")
     assert (reply.status, reply.headers["allow"], reply.json()) == (405, "GET", {"detail": "Method Not Allowed"})
 
@@ -98,7 +100,7 @@ async def test_a_body_at_the_cap_is_read(extender: InMemoryExtender) -> None:
     assert (reply.status, reply.json()["Error"]) == (200, "")
 
 
-async def test_a_caller_that_hangs_up_is_no_error_of_ours(
+async def test_a_caller_that_disconnects_is_no_internal_error(
     extender: InMemoryExtender, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def receive() -> dict[str, Any]:
@@ -120,7 +122,7 @@ async def test_a_running_pod_that_is_resized_in_place_passes_where_it_runs(exten
     assert reply.json()["NodeNames"] == ["gpu-node-0"]
 
 
-async def test_inspect_speaks_gpushare(extender: InMemoryExtender) -> None:
+async def test_inspect_answers_in_gpushares_format(extender: InMemoryExtender) -> None:
     """Their names and nesting, sorted; 11 + 4 units on card 0 of gpu-node-0."""
     everything = (await extender.get_path(f"{PREFIX}/inspect")).json()
     assert [node["name"] for node in everything["nodes"]] == ["gpu-node-0", "gpu-node-1"]

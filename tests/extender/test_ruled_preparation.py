@@ -62,7 +62,7 @@ def test_each_step_of_a_request_under_rules_asks_few_nodes_and_the_verb_none() -
         assert count_calls(engine.rank_nodes, desk.names, found, "new", 1) < 3 * NODES
 
 
-async def test_a_call_under_rules_lets_others_have_their_turn() -> None:
+async def test_a_call_under_rules_yields_to_other_tasks() -> None:
     desk = SchedulerHarness({f"n{at:03}": [15] for at in range(NODES)})
     for name in desk.names:
         put_pod(desk, f"on-{name}", name, "other")
@@ -77,7 +77,7 @@ async def test_a_call_under_rules_lets_others_have_their_turn() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_changes_between_two_steps_is_found(seed: int) -> None:
+def test_changes_between_two_steps_are_noticed(seed: int) -> None:
     """Nodes and pods change at random while requests are prepared: the answers are those of an engine that never was."""
     chance, names = random.Random(seed), [f"n{at:02}" for at in range(NODES_PER_STEP + 20)]
     desk = SchedulerHarness({name: [4] for name in names}, rules=RULES)

@@ -143,7 +143,7 @@ def put_bound_pod(harness: SchedulerHarness, name: str, team: str) -> None:
     harness.ledger.update_pod(replace(pod, rule_labels=(("team", team),)))
 
 
-def test_a_pod_that_gets_another_label_is_of_another_tenant() -> None:
+def test_a_relabelled_pod_belongs_to_another_tenant() -> None:
     harness = SchedulerHarness({"n": [16]}, rules=RuleSettings(share_with="same-label:team"))
     for team, passed in (("x", ["n"]), ("y", [])):
         put_bound_pod(harness, "held", team)
@@ -163,7 +163,7 @@ async def test_a_waiting_pod_is_bound_by_the_rules_of_now() -> None:
     assert await harness.bind("new", "n") == ""
 
 
-async def test_what_changes_while_other_rules_are_worked_out_is_under_them_as_well() -> None:
+async def test_changes_during_a_rule_change_follow_the_new_rules() -> None:
     """The result is that of a ledger that had the new rules from the start."""
     rules = {"max_pods_per_card": 2, "share_with": "same-namespace", "reserve": [{"model": "A", "cards": 9}]}
     placement = PlacementSettings(RuleSettings.model_validate(rules).build_rules())

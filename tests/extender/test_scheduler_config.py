@@ -155,7 +155,7 @@ FINDINGS: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize(("change", "text"), FINDINGS.values(), ids=FINDINGS)
-def test_a_finding_says_what_is_amiss_where_and_what_to_change(tmp_path: Path, change: Change, text: str) -> None:
+def test_a_finding_names_the_fault_its_place_and_the_fix(tmp_path: Path, change: Change, text: str) -> None:
     (finding,) = check(tmp_path, shipped(change))
     assert finding.text.startswith(text)
     assert not finding.is_fatal
@@ -184,13 +184,13 @@ CLEAN: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("change", CLEAN.values(), ids=CLEAN)
-def test_nothing_is_found_where_nothing_is_amiss(tmp_path: Path, change: Change) -> None:
+def test_a_correct_configuration_has_no_finding(tmp_path: Path, change: Change) -> None:
     assert check(tmp_path, shipped(change)) == []
 
 
 @pytest.mark.parametrize("decides_in_filter", [False, True])
 @pytest.mark.parametrize("name", SHAPES)
-def test_nothing_is_found_in_what_ships(tmp_path: Path, name: str, *, decides_in_filter: bool) -> None:
+def test_the_shipped_configuration_has_no_finding(tmp_path: Path, name: str, *, decides_in_filter: bool) -> None:
     assert check(tmp_path, load_scheduler_configuration(name), decides_in_filter=decides_in_filter) == []
 
 
@@ -206,7 +206,7 @@ def test_a_decision_in_filter_must_be_the_last(tmp_path: Path) -> None:
     assert check(tmp_path, shipped(extenders(OTHER, "ours")), decides_in_filter=True) == []
 
 
-def test_everything_amiss_is_found_at_once(tmp_path: Path) -> None:
+def test_all_findings_are_reported_at_once(tmp_path: Path) -> None:
     """3 verbs, whole nodes, all pods, no weight; the time-out has a default; and the profile."""
     bare = {"urlPrefix": "http://127.0.0.1:12345/gpushare-scheduler"}
     found = check(tmp_path, shipped(lambda document: document.update(extenders=[bare], profiles=[{}])))
@@ -244,7 +244,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("text", "message"), FAULTS.values(), ids=FAULTS)
-def test_what_no_scheduler_could_read_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_an_unreadable_scheduler_configuration_is_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(SettingsError) as caught:
         check(tmp_path, text)
     assert str(caught.value).startswith(f"{tmp_path / 'scheduler.yaml'}: {message}")

@@ -14,7 +14,7 @@ def stage() -> ActivatorHarness:
     return ActivatorHarness("n")
 
 
-async def test_what_only_the_flush_brings_back_is_counted(stage: ActivatorHarness) -> None:
+async def test_pods_brought_back_only_by_the_flush_are_counted(stage: ActivatorHarness) -> None:
     """There was room, the pod could not be activated, and the scheduler came by itself 300 s later."""
     stage.door.errors["a"] = RefusedError(403, "Forbidden", "no")
     stage.add_rejected_pod("a")
@@ -50,7 +50,7 @@ async def test_no_activation_is_overdue_where_no_scheduler_calls(stage: Activato
     assert stage.kicker.measure_overdue_seconds() == 0
 
 
-async def test_who_was_woken_or_came_soon_was_not_brought_back_by_the_flush() -> None:
+async def test_activated_and_soon_returning_pods_are_not_counted_as_flushed() -> None:
     stage = ActivatorHarness("n", "m")
     stage.add_rejected_pod("woken")
     stage.free_node("n")
@@ -67,7 +67,7 @@ async def test_who_was_woken_or_came_soon_was_not_brought_back_by_the_flush() ->
     assert stage.count_flushed() == 0
 
 
-async def test_room_that_came_and_went_was_not_there_all_the_time(stage: ActivatorHarness) -> None:
+async def test_room_that_vanished_again_is_not_counted_as_flushed(stage: ActivatorHarness) -> None:
     stage.door.errors["a"] = RefusedError(403, "Forbidden", "no")
     stage.add_rejected_pod("a")
     stage.free_node("n")

@@ -79,7 +79,7 @@ def test_trickling_clients_are_all_cut(address: Address) -> None:
         assert all(is_cut(client) for client in slow)
 
 
-def test_trickling_clients_hold_up_no_other() -> None:
+def test_slow_clients_do_not_delay_others() -> None:
     """Others are answered while the server still waits for the slow ones."""
     extender = InMemoryExtender(recorded_requests.recorded_nodes(), recorded_requests.recorded_pods())
     with run_listener(extender.app, receive_seconds=PATIENCE_SECONDS) as at, ExitStack() as stack:
@@ -169,13 +169,13 @@ def test_headers_without_end_are_refused(address: Address) -> None:
 
 
 @pytest.mark.parametrize("rubbish", [b"\x16\x03\x01\x02\x00\x01\x00", b"\x00" * 100, b"NOT HTTP\r\n\r\n"])
-def test_what_is_not_http_is_refused(address: Address, rubbish: bytes) -> None:
+def test_bytes_that_are_not_http_are_refused(address: Address, rubbish: bytes) -> None:
     with open_connection(address) as client:
         client.sendall(rubbish)
         assert client.recv(12) == b"HTTP/1.1 400"
 
 
-def test_a_reply_leaves_at_once(address: Address) -> None:
+def test_a_reply_is_sent_without_delay(address: Address) -> None:
     """Nagle's delay would cost 40 ms a call. That the protocol writes once is tested beside it."""
     times = []
     with open_connection(address) as client:

@@ -81,7 +81,7 @@ def test_a_client_of_our_authority_is_served(address: Address, authority: Certif
         assert read_reply(client)[0] == 200
 
 
-def test_others_do_not_get_through_the_handshake(
+def test_clients_of_other_authorities_fail_the_handshake(
     address: Address, authority: CertificateAuthority, tmp_path: Path
 ) -> None:
     """A client without a certificate, one of another authority, and one of ours whose certificate has expired."""
@@ -91,7 +91,7 @@ def test_others_do_not_get_through_the_handshake(
             call(address, authority, shown)
 
 
-def test_a_certificate_made_the_same_way_is_good_before_its_end(
+def test_a_certificate_is_accepted_before_its_expiry(
     address: Address, authority: CertificateAuthority, tmp_path: Path
 ) -> None:
     assert call(address, authority, signed(authority, tmp_path, days=1)) == 200
@@ -135,7 +135,7 @@ def test_a_version_that_resumes_in_another_way_is_refused(address: Address, auth
 
 
 @pytest.mark.parametrize("beginning", [b"", b"\x16\x03\x01"])
-def test_a_handshake_that_does_not_end_is_cut(address: Address, beginning: bytes) -> None:
+def test_an_unfinished_handshake_is_cut(address: Address, beginning: bytes) -> None:
     with open_connection(address) as client:
         client.sendall(beginning)
         assert is_cut(client)

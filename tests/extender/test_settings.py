@@ -82,7 +82,7 @@ def test_a_fault_names_file_and_path(tmp_path: Path, text: str, fault: str) -> N
     assert_fault(raised, tmp_path / "extender.yaml", fault)
 
 
-def test_every_fault_is_said_at_once(tmp_path: Path) -> None:
+def test_all_faults_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as raised:
         loaded(tmp_path, "kind: Other\nunit_mib: 0\nnew: 1\n")
     places = [
@@ -92,7 +92,7 @@ def test_every_fault_is_said_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "text", "# nothing\n"])
-def test_a_file_that_is_no_mapping_says_how_to_begin(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_no_mapping_is_refused_with_its_first_lines(tmp_path: Path, text: str) -> None:
     with pytest.raises(SettingsError, match=r"not a mapping; begin with apiVersion: vrampack\.dev/v1"):
         loaded(tmp_path, text)
 
@@ -142,7 +142,7 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
     assert (settings.listen.verbs, settings.listen.url_prefix) == ("127.0.0.1:2", "/x")
 
 
-def test_a_bad_flag_says_where_it_stands() -> None:
+def test_a_bad_flag_is_reported_as_command_line() -> None:
     with pytest.raises(SettingsError, match=r"command line: listen\.verbs: 'x' is not HOST:PORT"):
         load_settings(None, {"verbs": "x"})
 

@@ -51,7 +51,7 @@ class ShadowHarness:
         (None, (0, 0)),
     ],
 )
-async def test_it_is_said_whether_another_node_would_be_taken(
+async def test_the_shadow_policy_reports_whether_it_would_choose_another_node(
     shadow: dict[str, object] | None, results: tuple[int, int]
 ) -> None:
     """The policy in force takes the node that is in use."""
@@ -66,7 +66,7 @@ async def test_it_is_said_whether_another_node_would_be_taken(
     assert desk.harness.filter_and_prioritize("next") == "n01"
 
 
-async def test_what_has_changed_since_is_not_judged() -> None:
+async def test_a_decision_whose_nodes_changed_is_not_judged() -> None:
     desk = ShadowHarness({"policy": "spread"})
     desk.harness.filter_and_prioritize("new")
     desk.harness.add_bound_pod("other", "n00", 4)
@@ -74,7 +74,7 @@ async def test_what_has_changed_since_is_not_judged() -> None:
     assert [desk.count(each) for each in ("stale", "same", "other")] == [1, 0, 0]
 
 
-async def test_it_rests_nine_times_as_long_as_it_works() -> None:
+async def test_the_shadow_judge_rests_nine_times_as_long_as_it_works() -> None:
     desk = ShadowHarness({"policy": "spread"}, nodes=2 * NODES_PER_STEP + 1)
     desk.harness.filter_and_prioritize("new")
     await desk.judge_all()
@@ -83,7 +83,7 @@ async def test_it_rests_nine_times_as_long_as_it_works() -> None:
     assert desk.count("other") == 1
 
 
-async def test_what_comes_while_it_rests_is_skipped() -> None:
+async def test_decisions_during_its_rest_are_skipped() -> None:
     desk = ShadowHarness({"policy": "spread"})
     goes_on = asyncio.Event()
 

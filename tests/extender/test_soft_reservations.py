@@ -14,7 +14,7 @@ from tests.support.builders import ledger_pod, pod_request
 from vrampack.cards.request import CardRequest
 
 
-def promised(desk: SchedulerHarness) -> dict[str, str]:
+def list_reserved_nodes(desk: SchedulerHarness) -> dict[str, str]:
     """Who was promised which node."""
     return {each.uid: each.placement.node_name for each in desk.parts.soft_reservations.list_active()}
 
@@ -24,10 +24,10 @@ def test_the_next_pod_is_led_to_another_card() -> None:
     desk = SchedulerHarness({"a": [15], "b": [15]})
     assert desk.filter_and_prioritize("first", 15) == "a"
     assert desk.filter_and_prioritize("second", 15) == "b"
-    assert promised(desk) == {"first": "a", "second": "b"}
+    assert list_reserved_nodes(desk) == {"first": "a", "second": "b"}
 
 
-def test_promised_units_count_as_held_for_the_rank() -> None:
+def test_softly_reserved_units_count_as_held_when_ranking() -> None:
     """4 of 15 promised on `a`: for a pod of 8 it has 11 free, tighter than the 15 of `b`. For one of 12 it has none."""
     desk = SchedulerHarness({"a": [15], "b": [15]})
     assert desk.filter_and_prioritize("first", 4) == "a"
@@ -35,11 +35,11 @@ def test_promised_units_count_as_held_for_the_rank() -> None:
     assert desk.filter_and_prioritize("not beside it", 12) == "b"
 
 
-def test_a_promise_refuses_nobody() -> None:
+def test_a_soft_reservation_rejects_no_pod() -> None:
     desk = SchedulerHarness({"a": [15]})
     assert desk.filter_and_prioritize("first", 15) == "a"
     assert desk.filter_and_prioritize("second", 15) == "a"
-    assert promised(desk) == {"first": "a", "second": "a"}
+    assert list_reserved_nodes(desk) == {"first": "a", "second": "a"}
 
 
 def test_eight_members_of_a_gang_get_eight_places() -> None:
@@ -51,7 +51,7 @@ def test_eight_members_of_a_gang_get_eight_places() -> None:
     assert len(cards) == 8
 
 
-def test_a_bind_takes_its_own_promise() -> None:
+def test_a_bind_uses_its_own_soft_reservation() -> None:
     """A tighter card became free meanwhile; the promised one still fits, and others may count on it staying so."""
     desk = SchedulerHarness({"a": [15, 8]})
     desk.add_bound_pod("on-1", "a", 8, card=1)
@@ -62,21 +62,21 @@ def test_a_bind_takes_its_own_promise() -> None:
     assert desk.choose_cards("first", "a") == [1]
 
 
-def test_a_promise_that_does_not_fit_any_more_is_worth_nothing() -> None:
+def test_a_soft_reservation_that_no_longer_fits_is_ignored() -> None:
     desk = SchedulerHarness({"a": [15, 15]})
     assert desk.filter_and_prioritize("first", 15) == "a"
     desk.add_bound_pod("faster", "a", 1, card=0)
     assert desk.choose_cards("first", "a", 15) == [1]
 
 
-def test_a_promise_on_another_node_says_nothing_about_this_one() -> None:
+def test_a_soft_reservation_on_another_node_is_ignored() -> None:
     """Promised card 0 of `a`; on `b`, where the scheduler's own scores lead it, card 1 is the tighter one."""
     desk = SchedulerHarness({"a": [8], "b": [15, 8]})
     assert desk.filter_and_prioritize("first", 4) == "a"
     assert desk.choose_cards("first", "b", 4) == [1]
 
 
-def test_half_a_promise_is_worth_nothing() -> None:
+def test_a_partly_taken_soft_reservation_is_ignored() -> None:
     """Two cards were promised and one of them is taken: the pod gets two all the same."""
     desk = SchedulerHarness({"a": [15, 15, 15]})
     asked = pod_request(8, count=2)
@@ -87,7 +87,7 @@ def test_half_a_promise_is_worth_nothing() -> None:
     assert [card.index for card in judged.cards] == [0, 2]
 
 
-def test_a_place_beside_the_promises_of_others_is_taken_first_at_bind_too() -> None:
+def test_bind_prefers_cards_without_soft_reservations_of_others() -> None:
     """Sent here by the scheduler's own scores: card 0 is promised to another pod, card 1 is as good."""
     desk = SchedulerHarness({"a": [15, 15]})
     assert desk.filter_and_prioritize("first", 15) == "a"
@@ -104,15 +104,15 @@ ENDS: dict[str, Callable[[SchedulerHarness], object]] = {
 
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
-def test_a_promise_ends(end: Callable[[SchedulerHarness], object]) -> None:
+def test_a_soft_reservation_expires(end: Callable[[SchedulerHarness], object]) -> None:
     desk = SchedulerHarness({"a": [15], "b": [15]})
     desk.add_pending_pod("first", 15)
     assert desk.filter_and_prioritize("first", 15) == "a"
     end(desk)
-    assert promised(desk) == {}
+    assert list_reserved_nodes(desk) == {}
 
 
-def test_a_promise_to_a_pod_that_the_watch_has_not_shown_yet_holds() -> None:
+def test_a_soft_reservation_of_a_pod_not_yet_in_the_watch_holds() -> None:
     """The scheduler's watch may be ahead of ours."""
     promises = SoftReservations(lambda: 0.0)
     promises.reserve_placement("p", CardRequest(4), Placement("a", (0,)))
@@ -121,14 +121,14 @@ def test_a_promise_to_a_pod_that_the_watch_has_not_shown_yet_holds() -> None:
     assert promises.list_reserved_for_others("q") == {"a": (((0,), CardRequest(4)),)}
 
 
-def test_filter_that_leaves_one_node_promises_it() -> None:
+def test_filter_with_one_fitting_node_makes_a_soft_reservation() -> None:
     """The scheduler skips prioritize then."""
     desk = SchedulerHarness({"a": [15], "b": [4]})
     assert desk.filter_names("first", 15) == ["a"]
-    assert promised(desk) == {"first": "a"}
+    assert list_reserved_nodes(desk) == {"first": "a"}
 
 
-def test_promises_are_no_part_of_the_ledger() -> None:
+def test_soft_reservations_are_not_part_of_the_ledger() -> None:
     desk = SchedulerHarness({"a": [15]})
     before = (desk.ledger.generation, desk.ledger.capacity_generation, desk.ledger.list_nodes())
     desk.filter_and_prioritize("first", 15)

@@ -99,7 +99,7 @@ async def setting() -> AsyncIterator[StalledLoopHarness]:
         await asyncio.wait([task])
 
 
-async def test_after_a_stall_nothing_is_answered_before_what_was_missed_is_read(setting: StalledLoopHarness) -> None:
+async def test_after_a_stall_verbs_wait_until_missed_events_are_read(setting: StalledLoopHarness) -> None:
     assert setting.is_ready
     setting.send_events("pods", *(a_pod(f"p{at}") for at in range(MISSED_PODS)))
     setting.send_events("nodes", A_NODE)
@@ -110,7 +110,7 @@ async def test_after_a_stall_nothing_is_answered_before_what_was_missed_is_read(
     assert setting.pods == 1 + MISSED_PODS
 
 
-async def test_after_a_stall_in_which_nothing_happened_it_is_ready_soon(setting: StalledLoopHarness) -> None:
+async def test_after_a_stall_without_events_the_extender_is_soon_ready(setting: StalledLoopHarness) -> None:
     setting.seconds += STALL_SECONDS
     assert not setting.is_ready
     await setting.until_ready()

@@ -143,7 +143,7 @@ def test_an_unreadable_annotation_refuses_its_node_and_no_other(feed: SyncFeed) 
     assert feed.violations("node_unreadable") == 1
 
 
-def test_a_problem_is_said_once_and_not_with_every_heartbeat(feed: SyncFeed) -> None:
+def test_a_problem_is_logged_once_and_not_with_every_heartbeat(feed: SyncFeed) -> None:
     feed.list_all(nodes=(node("bad", "{"),))
     feed.nodes.on_changed(node("bad", "{", heartbeat="1"))
     assert len(feed.events.asked) == 1
@@ -193,7 +193,7 @@ def test_a_pod_that_can_no_longer_be_decoded_goes_on_holding_its_memory(feed: Sy
     assert feed.violations("object_malformed") == 1
 
 
-def test_a_request_that_is_not_valid_is_told_once_with_field_and_fix(feed: SyncFeed) -> None:
+def test_an_invalid_request_gets_one_event_with_field_and_fix(feed: SyncFeed) -> None:
     body = pod_manifest("odd", "4", uid="odd", namespace="default", labels={"aliyun.com/gpu-count": "none"})
     odd = msgspec.json.decode(msgspec.json.encode(body), type=PodObject)
     feed.list_all(odd)
@@ -202,7 +202,7 @@ def test_a_request_that_is_not_valid_is_told_once_with_field_and_fix(feed: SyncF
     assert feed.violations("request_not_valid") == 1
 
 
-def test_pods_that_are_not_ours_are_not_kept(feed: SyncFeed) -> None:
+def test_pods_without_gpu_memory_are_not_kept(feed: SyncFeed) -> None:
     feed.list_all(msgspec.convert({"metadata": {"name": "web", "uid": "web"}}, PodObject))
     assert list(feed.ledger.list_pods()) == []
 

@@ -10,7 +10,7 @@ from tests.support.builders import ledger_pod
 from vrampack.cards.pod import Pod
 
 
-def live(book: UnschedulablePods, *pods: Pod, now: float = 0.0) -> list[str]:
+def list_pending_names(book: UnschedulablePods, *pods: Pod, now: float = 0.0) -> list[str]:
     known = {pod.uid: pod for pod in pods}
     return [pod.name for pod, _ in book.drop_resolved_pods(known.get, now)]
 
@@ -32,23 +32,23 @@ GONE = {
 @pytest.mark.parametrize("pod", GONE.values(), ids=GONE)
 def test_a_pod_that_waits_no_more_is_forgotten(pod: Pod) -> None:
     book = refused("a")
-    assert live(book, pod) == []
+    assert list_pending_names(book, pod) == []
     assert "a" not in book
 
 
 def test_a_pod_that_was_known_and_is_gone_is_forgotten() -> None:
     book = refused("a")
-    assert live(book, ledger_pod("a")) == ["a"]
-    assert live(book) == []
+    assert list_pending_names(book, ledger_pod("a")) == ["a"]
+    assert list_pending_names(book) == []
     assert "a" not in book
 
 
 def test_a_pod_that_is_not_known_yet_is_remembered_as_long_as_a_watch_may_be_late() -> None:
     book = refused("a")
-    assert live(book, now=300.0) == []
-    assert live(book, ledger_pod("a"), now=300.0) == ["a"]
+    assert list_pending_names(book, now=300.0) == []
+    assert list_pending_names(book, ledger_pod("a"), now=300.0) == ["a"]
     other = refused("b")
-    assert live(other, now=300.1) == []
+    assert list_pending_names(other, now=300.1) == []
     assert "b" not in other
 
 
@@ -59,7 +59,7 @@ def test_the_oldest_refusal_is_forgotten_when_there_are_too_many(monkeypatch: py
     assert [uid for uid in "abc" if uid in book] == ["a", "c"]
 
 
-def test_a_node_that_was_of_no_use_is_offered_again_once_backing_off_is_over() -> None:
+def test_an_avoided_node_is_offered_again_after_the_back_off() -> None:
     """5 s after the first failure, 10 s after the second: what failed meanwhile is added, what failed before is not."""
     book = refused("a")
     refusal = book.get_rejection("a")
@@ -71,7 +71,7 @@ def test_a_node_that_was_of_no_use_is_offered_again_once_backing_off_is_over() -
     assert (refusal.backs_off_until, refusal.avoided_nodes) == (34.0, frozenset({"o"}))
 
 
-def test_being_refused_again_takes_no_failure_back() -> None:
+def test_another_rejection_clears_no_failure() -> None:
     book = refused("a")
     refusal = book.get_rejection("a")
     assert refusal is not None

@@ -41,7 +41,7 @@ def test_the_newest_figures_of_a_node_count_until_they_are_not_renewed() -> None
     assert harness.leases.get_usage("n") == {}
 
 
-def test_a_list_that_shows_the_same_write_again_renews_nothing() -> None:
+def test_a_list_with_an_unchanged_lease_renews_nothing() -> None:
     """A watch that breaks is followed by a list: an agent that is gone would be shown for as long as watches break."""
     harness = LeaseHarness()
     harness.leases.on_changed(lease("n", version="7"))
@@ -54,14 +54,14 @@ def test_a_list_that_shows_the_same_write_again_renews_nothing() -> None:
         assert bool(harness.leases.get_usage("n")) is seen_at_900
 
 
-def test_a_lease_says_nothing_of_another_node() -> None:
+def test_a_lease_affects_only_its_own_node() -> None:
     harness = LeaseHarness()
     harness.leases.on_changed(lease("n", name="vrampack-usage-m"))
     harness.leases.on_changed(lease("n", name="vrampack-scheduler"))
     assert (harness.leases.get_usage("n"), harness.leases.get_usage("m")) == ({}, {})
 
 
-def test_what_is_deleted_or_not_listed_again_is_not_known() -> None:
+def test_deleted_and_unlisted_leases_are_forgotten() -> None:
     harness = LeaseHarness()
     harness.leases.on_page([lease("a"), lease("b"), lease("c")])
     harness.leases.on_deleted(lease("a"))
@@ -72,7 +72,7 @@ def test_what_is_deleted_or_not_listed_again_is_not_known() -> None:
     assert [bool(harness.leases.get_usage(node)) for node in "abc"] == [False, True, False]
 
 
-def test_figures_that_cannot_be_read_replace_older_ones() -> None:
+def test_unreadable_figures_clear_older_ones() -> None:
     harness = LeaseHarness()
     harness.leases.on_changed(lease("n"))
     harness.leases.on_changed(lease("n", text="{}"))

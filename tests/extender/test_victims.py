@@ -82,7 +82,7 @@ def test_victims(holds: list[Hold], request_: CardRequest | int, going: set[str]
 @pytest.mark.parametrize(
     "node", [snapshot_node(unhealthy=(0,)), snapshot_node(cordoned=(0,)), snapshot_node(units=(7, 16))]
 )
-def test_no_card_that_would_not_do_empty(node: Node) -> None:
+def test_a_card_too_small_when_empty_yields_no_victims(node: Node) -> None:
     assert found(FULL, wants(8), node=node) == ["c"]
 
 
@@ -134,7 +134,7 @@ def by_brute_force(node: Node, holds: list[Hold], request: CardRequest) -> list[
     return min(enough, key=get_victim_order, default=None)
 
 
-def staying(holds: Iterable[Hold], going: Collection[str]) -> list[Hold]:
+def list_remaining_holds(holds: Iterable[Hold], going: Collection[str]) -> list[Hold]:
     return [hold for hold in holds if hold.state != "terminating" and hold.pod.uid not in going]
 
 
@@ -148,9 +148,9 @@ def staying(holds: Iterable[Hold], going: Collection[str]) -> list[Hold]:
         frozenset(),
     )
 )
-def test_the_first_of_all_sets_is_found(case: tuple[Node, list[Hold], CardRequest, frozenset[str]]) -> None:
+def test_the_best_victim_set_is_found(case: tuple[Node, list[Hold], CardRequest, frozenset[str]]) -> None:
     node, holds, request, going = case
-    rest = staying(holds, going)
+    rest = list_remaining_holds(holds, going)
     shared = sum(hold.state == "bound" and sum(map(bool, hold.units.values())) > 1 for hold in rest)
     added = find_added_victims(node, holds, request=request, priority=PREEMPTOR, leaving_uids=going)
     want = by_brute_force(node, rest, request)
@@ -167,7 +167,7 @@ def test_the_first_of_all_sets_is_found(case: tuple[Node, list[Hold], CardReques
 def test_beyond_the_bounds_no_victim_is_needless(case: tuple[Node, list[Hold], CardRequest, frozenset[str]]) -> None:
     """The method for many pods, tried on few: enough victims, none needless, and on one card the fewest of least priority."""
     node, holds, request, going = case
-    rest = staying(holds, going)
+    rest = list_remaining_holds(holds, going)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(victims, "MAX_SETS", 0)
         added = find_added_victims(node, holds, request=request, priority=PREEMPTOR, leaving_uids=going)

@@ -49,7 +49,7 @@ def body_with(quantity: str) -> bytes:
     ).encode()
 
 
-def asked(body: bytes) -> PodRequest:
+def read_request(body: bytes) -> PodRequest:
     pod, names = read_args(body, MEMORY)
     assert names == ["n2", "n1"]
     assert (pod.uid, pod.namespace, pod.name) == ("u1", "ml", "train")
@@ -64,33 +64,33 @@ def read_args(body: bytes, resource: str) -> tuple[Pod, list[str]]:
 
 def refusal(body: bytes) -> str:
     try:
-        return asked(body).problem
+        return read_request(body).problem
     except MalformedCallError as error:
         return str(error)
 
 
-def test_a_body_as_schedulers_spell_it() -> None:
-    assert asked(json.dumps(BODY).encode()).card_request == WANTED
+def test_a_body_spelled_as_by_schedulers_is_read() -> None:
+    assert read_request(json.dumps(BODY).encode()).card_request == WANTED
 
 
 @pytest.mark.parametrize("spell", [str.upper, str.lower, str.swapcase])
 def test_any_one_key_in_another_letter_case(spell: Callable[[str], str]) -> None:
     for field in FIELDS:
         body = json.dumps(BODY).replace(f'"{field}":', f'"{spell(field)}":')
-        assert asked(body.encode()).card_request == WANTED, field
+        assert read_request(body.encode()).card_request == WANTED, field
 
 
 def test_keys_of_maps_keep_their_letter_case() -> None:
     """A label is not a field: `ALIYUN.com/gpu-count` asks for nothing, and `Name` stays what it is."""
     body = json.dumps(BODY).replace("aliyun.com/gpu-count", "ALIYUN.com/gpu-count").replace('"Pod":', '"pod":')
-    assert asked(body.encode()).card_request == replace(WANTED, units=6, count=1)
+    assert read_request(body.encode()).card_request == replace(WANTED, units=6, count=1)
 
 
 def test_unknown_fields_are_skipped_at_every_depth() -> None:
     body = json.dumps(BODY)
     for brace in ("{", '"metadata": {', '"spec": {', '{"name": "c", ', '"status": {'):
         body = body.replace(brace, brace + '"x-new": {"deep": [1, {"a": null}], "b": 1e5}, ', 1)
-    assert asked(body.encode()).card_request == WANTED
+    assert read_request(body.encode()).card_request == WANTED
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_no_names_are_an_empty_list_and_null_is_none() -> None:
 
 @pytest.mark.parametrize("nodes", [{"items": []}, {"metadata": {}, "items": [{"metadata": {"name": "n1"}}]}])
 @pytest.mark.parametrize("key", ["Nodes", "nodes"])
-def test_whole_nodes_say_what_to_set(key: str, nodes: object) -> None:
+def test_whole_nodes_are_refused_with_the_setting_to_change(key: str, nodes: object) -> None:
     body = {"Pod": BODY["Pod"], key: nodes, "NodeNames": None}
     with pytest.raises(MalformedCallError, match="set nodeCacheCapable: true"):
         read_args(json.dumps(body).encode(), MEMORY)
@@ -156,12 +156,12 @@ def test_a_missing_pod_is_named(pod: object) -> None:
     ],
 )
 def test_quantities(quantity: str, units: int) -> None:
-    request = asked(body_with(quantity))
+    request = read_request(body_with(quantity))
     assert (request.card_request.units, request.problem) == (units, "")
 
 
 @pytest.mark.parametrize("quantity", ['"0"', "0", "0.0", '"0Gi"', '"-0"'])
-def test_zero_is_not_our_business(quantity: str) -> None:
+def test_a_zero_quantity_is_no_request(quantity: str) -> None:
     assert read_args(body_with(quantity), MEMORY)[0].request is None
 
 
@@ -190,7 +190,7 @@ IMPOSSIBLE = (
 @pytest.mark.parametrize("quantity", IMPOSSIBLE)
 def test_impossible_quantities_never_fit_and_name_the_field(quantity: str) -> None:
     for body in (body_with(quantity), body_with(quantity).replace(b'"Pod"', b'"POD"')):
-        assert 'spec.containers[0].resources.limits["aliyun.com/gpu-mem"]' in asked(body).problem
+        assert 'spec.containers[0].resources.limits["aliyun.com/gpu-mem"]' in read_request(body).problem
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_impossible_quantities_never_fit_and_name_the_field(quantity: str) -> No
     ["1e999", "1" * 25, "1" * 5000, '"' + "1" * 5000 + '"', '"1e99"', "[" * 2000 + "]" * 2000],
     ids=lambda quantity: quantity[:30],
 )
-def test_monstrous_quantities_are_refused_in_one_way_or_the_other(quantity: str) -> None:
+def test_huge_quantities_are_refused_in_any_letter_case(quantity: str) -> None:
     for body in (body_with(quantity), body_with(quantity).replace(b'"Pod"', b'"POD"')):
         assert refusal(body)
 
@@ -206,7 +206,7 @@ def test_monstrous_quantities_are_refused_in_one_way_or_the_other(quantity: str)
 def test_a_doubled_annotation_key_harms_no_other_pod() -> None:
     doubled = '"annotations": {"vrampack.dev/card-model": "A10", '
     body = json.dumps(BODY).replace('"annotations": {', doubled)
-    assert asked(body.encode()).card_request == WANTED  # the last one, as everywhere in Go
+    assert read_request(body.encode()).card_request == WANTED  # the last one, as everywhere in Go
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_victims_are_decoded_without_a_call_for_each() -> None:
     assert calls[1] <= calls[0] + 10, "1,000 victims more"
 
 
-def test_containers_beyond_what_a_pod_may_have_are_not_looked_at() -> None:
+def test_containers_beyond_the_allowed_number_are_not_read() -> None:
     """100,000 of them cost about the calls of 300; what garbage collection calls meanwhile is counted too."""
     some, many = (args_body(a_pod(containers=number)) for number in (300, 100_000))
     ArgsReader(MEMORY).read_args(some)  # the first ever resolves the types
@@ -92,7 +92,7 @@ def test_large_pods_do_not_stay_in_memory() -> None:
 
 
 @pytest.mark.parametrize("containers", [1, 10, 100])
-def test_what_is_kept_of_a_pod_is_no_more_than_is_counted(containers: int) -> None:
+def test_cached_pods_use_no_more_memory_than_estimated(containers: int) -> None:
     bodies = [args_body(a_pod(annotation=str(number), containers=containers)) for number in range(100)]
     counted = sum(estimate_kept_bytes(ArgsReader(MEMORY).read_args(body)[0]) for body in bodies)
     assert 0.4 * counted < traced_bytes(ArgsReader(MEMORY), bodies) < counted < MAX_CACHE_BYTES
@@ -115,5 +115,5 @@ def test_a_pod_that_was_read_ahead_is_not_read_again() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b'{"Pod":{"spec":7},"NodeNames":[]}', b'{"Pod":{"Spec":{}}}'])
-def test_what_is_wrong_with_a_call_is_left_to_the_call(body: bytes) -> None:
+def test_read_ahead_leaves_errors_to_the_call(body: bytes) -> None:
     assert len(list(ArgsReader(MEMORY).read_large_pod(body))) <= 2

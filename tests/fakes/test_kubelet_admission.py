@@ -74,7 +74,7 @@ async def test_an_error_of_the_preference_fails_the_pod_too() -> None:
         assert "GetPreferredAllocation rpc failed with err: rpc error: code = Unknown desc = do not know" in pod.message
 
 
-async def test_too_few_free_ids() -> None:
+async def test_a_pod_is_rejected_when_too_few_ids_are_free() -> None:
     async with kubelet_rig() as rig:
         await rig.kubelet.admit(kubelet_pod("first", units=14))
         pod = kubelet_pod("second", units=4)

@@ -61,7 +61,7 @@ async def test_a_reply_to_head_has_a_length_and_no_body() -> None:
         assert await caller.ask("GET", "/") == (200, b"{}")
 
 
-async def test_a_caller_that_asks_before_it_sends_a_body_is_told_to() -> None:
+async def test_a_caller_that_expects_100_continue_gets_it() -> None:
     async with FakeUpstream() as upstream, FaultProxy(upstream.port) as proxy, RawHttpClient(proxy.port) as caller:
         await caller.send_raw(b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n")
         assert (await caller.head()).status == 100
@@ -163,7 +163,7 @@ async def test_an_answer_made_here_is_not_forwarded_and_keeps_the_connection(
         assert await caller.ask("POST", BIND) == (200, b"{}")
 
 
-async def test_an_answer_may_carry_fields() -> None:
+async def test_a_scripted_answer_may_have_headers() -> None:
     async with FakeUpstream() as upstream, FaultProxy(upstream.port) as proxy, RawHttpClient(proxy.port) as caller:
         proxy.when("*", "").answer(429, headers={"Retry-After": "1"})
         await caller.send("GET", "/")
@@ -269,7 +269,7 @@ async def test_an_upstream_that_is_not_there_cuts_the_caller() -> None:
         assert proxy.matching("POST", "")[0].outcome.startswith("upstream failed: ")
 
 
-async def test_what_is_no_http_is_cut() -> None:
+async def test_a_caller_that_sends_no_http_is_cut() -> None:
     async with FakeUpstream() as upstream, FaultProxy(upstream.port) as proxy:
         for garbage in (b"\x00\x01\r\n\r\n" * 3, b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n", b"a" * (1 << 21)):
             async with RawHttpClient(proxy.port) as caller:
@@ -279,7 +279,7 @@ async def test_what_is_no_http_is_cut() -> None:
             assert await caller.ask("GET", "/") == (200, b"{}")
 
 
-async def test_waiting_in_vain_says_what_was_seen() -> None:
+async def test_a_wait_that_times_out_lists_what_was_seen() -> None:
     async with FakeUpstream() as upstream, FaultProxy(upstream.port) as proxy, RawHttpClient(proxy.port) as caller:
         await caller.ask("GET", "/a")
         with pytest.raises(

@@ -38,7 +38,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize(("reply", "status", "answer", "error", "said"), ANSWERS.values(), ids=ANSWERS)
-async def test_a_line_holds_what_was_asked_and_answered(
+async def test_a_line_has_request_and_answer(
     tmp_path: Path, reply: bytes, status: int, answer: object, error: str | None, said: BindAnswer
 ) -> None:
     """And the auditor, which shares no code with the proxy, understands it."""
@@ -149,7 +149,7 @@ def plain_upstream() -> Iterator[int]:
         thread.join()
 
 
-def test_the_same_words_work_from_a_plain_test(plain_upstream: int, tmp_path: Path) -> None:
+def test_the_proxy_thread_has_the_same_methods(plain_upstream: int, tmp_path: Path) -> None:
     file = tmp_path / "transcript.jsonl"
     with FaultProxyThread(plain_upstream, transcript=file) as proxy:
         proxy.when("POST", "bind").cut_after_write(times=1)

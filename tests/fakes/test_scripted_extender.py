@@ -51,7 +51,7 @@ async def test_bind_posts_a_binding(extender: ScriptedExtender, api: ApiServer) 
     assert api.get("pods", "a")["spec"]["nodeName"] == "n1"
 
 
-async def test_a_refused_bind_posts_none_unless_told(extender: ScriptedExtender, api: ApiServer) -> None:
+async def test_a_refused_bind_posts_a_binding_only_if_asked_to(extender: ScriptedExtender, api: ApiServer) -> None:
     asked = bind_of(api)
     extender.rules = [
         ScriptedRule("bind", answer={"Error": "no"}, times=1),
@@ -85,9 +85,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize(("rule", "says"), ANSWERS.values(), ids=ANSWERS)
-async def test_calls_are_remembered_with_their_meaning(
-    extender: ScriptedExtender, rule: ScriptedRule, says: str
-) -> None:
+async def test_calls_are_recorded_in_decoded_form(extender: ScriptedExtender, rule: ScriptedRule, says: str) -> None:
     extender.rules = [rule]
     await ask(extender, "filter")
     assert extender.calls == [ScriptedCall("filter", "a", ("n1", "n2"), says)]

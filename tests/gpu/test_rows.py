@@ -14,7 +14,7 @@ def test_rows_go_on_without_a_gap() -> None:
     assert rows
 
 
-def test_what_the_code_refers_to_is_there() -> None:
+def test_every_row_named_in_the_code_exists() -> None:
     sources = (ROOT / "tests" / "fakes" / "driver").rglob("*.[ch]")
     named = {row for source in sources for row in re.findall(r"\bD\d+\b", source.read_text())}
     assert len(named) > 5

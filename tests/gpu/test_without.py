@@ -12,7 +12,7 @@ from tests.support.processes import REPOSITORY
 ROW = re.compile(r"\bD\d+\b")
 
 
-def test_without_a_card_it_says_what_it_needs() -> None:
+def test_without_a_card_the_gpu_suite_says_what_it_needs() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.gpu"],
         cwd=REPOSITORY,

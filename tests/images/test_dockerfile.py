@@ -85,7 +85,7 @@ def copied_sources(stage: list[tuple[str, str]]) -> list[str]:
     return [source for text in copies for source in text.split()[:-1]]
 
 
-def test_the_builder_takes_what_the_program_is_made_of() -> None:
+def test_the_builder_copies_the_sources_of_the_program() -> None:
     assert sorted(copied_sources(stages()[2])) == sorted([*ROOMS, *FILES, *TOOLS])
     assert list(environment_trim.OWN_PACKAGES) == ROOMS
 
@@ -112,11 +112,11 @@ def test_the_library_lies_where_the_agent_looks_for_it() -> None:
 
 
 @pytest.mark.parametrize("pattern", environment_trim.REMOVED_PATTERNS)
-def test_what_is_removed_is_there(pattern: str) -> None:
+def test_removed_files_exist_before_removal(pattern: str) -> None:
     assert environment_trim.find_removed_paths(SITE, pattern)
 
 
-def test_what_is_removed_is_never_loaded() -> None:
+def test_removed_modules_are_never_loaded() -> None:
     """Otherwise the image would not build: this test finds it earlier, in the change that breaks it."""
     done = subprocess.run([sys.executable, "-c", LOADED], check=True, capture_output=True, text=True, cwd=REPOSITORY)
     loaded = {Path(line) for line in done.stdout.splitlines()}

@@ -42,7 +42,7 @@ def ask(container: ImageContainer, *question: str) -> Any:  # noqa: ANN401 - JSO
     return json.loads(done.stdout)
 
 
-def test_it_says_what_it_is_and_runs_as_an_unprivileged_user(archive: ImageArchive) -> None:
+def test_the_image_has_its_labels_and_runs_as_an_unprivileged_user(archive: ImageArchive) -> None:
     settings = archive.settings
     assert settings["User"] == f"{NOBODY}:{NOBODY}"
     assert (settings["Entrypoint"], settings["Cmd"]) == (["vrampack"], ["serve"])
@@ -53,7 +53,7 @@ PIP = r"usr/(local/)?(lib/python3[^/]*/(site-packages/[^/]*|ensurepip)|bin/pip[^
 BYTECODE = r"usr/(local/)?lib/python3.*\.pyc"
 
 
-def test_our_layer_is_one_folder(archive: ImageArchive) -> None:
+def test_the_image_adds_one_folder(archive: ImageArchive) -> None:
     """No index address, certificate, cache or mount point of the build. Of the base, pip goes and bytecode comes."""
     names = archive.list_paths(archive.own_layer)
     folders = {str(parent) for name in names for parent in PurePosixPath(name).parents} | {"run"}
@@ -64,7 +64,7 @@ def test_our_layer_is_one_folder(archive: ImageArchive) -> None:
     assert [name for name in come if not re.fullmatch(BYTECODE, name)] == []
 
 
-def test_it_has_the_pinned_packages_and_no_others(container: ImageContainer) -> None:
+def test_the_image_has_exactly_the_pinned_packages(container: ImageContainer) -> None:
     python = ask(container, "python", "pip", "ensurepip", "setuptools", "wheel")
     here = {"python_full_version": python["version"], "python_version": python["version"].rpartition(".")[0]}
     pinned = {"vrampack": VERSION}
@@ -80,12 +80,12 @@ def test_it_has_the_pinned_packages_and_no_others(container: ImageContainer) -> 
     assert python["commands"] == []
 
 
-def test_starting_compiles_nothing(container: ImageContainer) -> None:
+def test_every_module_in_the_image_has_bytecode(container: ImageContainer) -> None:
     """Missing bytecode would be recompiled at every start, and thrown away: the root is read-only."""
     assert ask(container, "python")["uncompiled"] == []
 
 
-def test_nothing_of_the_build_is_left(container: ImageContainer) -> None:
+def test_the_image_has_no_leftovers_of_the_build(container: ImageContainer) -> None:
     left = {"*.whl", "*.a", "*.pyx", "*.deb", "pip.conf"}
     assert [path for pattern in left for path in container.root.rglob(pattern)] == []
     assert list((container.root / "tmp").iterdir()) == []
@@ -100,7 +100,7 @@ def test_the_library_came_and_the_compiler_stayed(container: ImageContainer) -> 
     assert [path for path in compilers if path.is_file() and os.access(path, os.X_OK)] == []
 
 
-def test_inside_it_is_an_unprivileged_user(container: ImageContainer) -> None:
+def test_the_container_runs_as_an_unprivileged_user(container: ImageContainer) -> None:
     assert ask(container, "user") == {
         "ids": [NOBODY] * 6,
         "groups": [],
@@ -109,7 +109,7 @@ def test_inside_it_is_an_unprivileged_user(container: ImageContainer) -> None:
     }
 
 
-def test_inside_only_tmp_can_be_written(container: ImageContainer) -> None:
+def test_the_container_can_write_only_to_tmp(container: ImageContainer) -> None:
     """And had the root been writable, nothing in it would belong to this user."""
     closed = ["/", "/opt/vrampack", "/opt/vrampack/bin", "/etc", "/var/tmp", "/run", "/dev"]
     assert ask(container, "writes", *closed, "/tmp") == dict.fromkeys(closed, "Read-only file system") | {
@@ -118,19 +118,19 @@ def test_inside_only_tmp_can_be_written(container: ImageContainer) -> None:
     assert [path for path in container.root.rglob("*") if path.lstat().st_uid == NOBODY] == []
 
 
-def test_the_version_is_the_version(container: ImageContainer) -> None:
+def test_the_image_prints_its_version(container: ImageContainer) -> None:
     done = container.run("version", timeout_seconds=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"vrampack {VERSION}\n", "")
 
 
-def test_it_serves_and_stops(container: ImageContainer) -> None:
+def test_the_image_serves_and_stops(container: ImageContainer) -> None:
     """Alive at once, not ready while the API server is away, and it stops when told."""
     seen = ask(container, "serve")
     assert (seen["healthz"], seen["readyz"], seen["exit_code"]) == (200, 503, 0), seen["log"]
     assert "Traceback" not in seen["log"]
 
 
-def test_without_arguments_it_serves(container: ImageContainer) -> None:
+def test_the_image_serves_without_arguments(container: ImageContainer) -> None:
     """Outside a cluster there is no service account: it says so, and what to do."""
     done = container.run(timeout_seconds=60)
     assert done.returncode == 1

@@ -72,7 +72,7 @@ def test_a_stripped_module_is_half_as_large_and_still_loads(tmp_path: Path) -> N
     assert done.stdout == "<class 'uvloop.loop.Loop'>\n"
 
 
-def test_stripping_twice_is_stripping_once(tmp_path: Path) -> None:
+def test_stripping_twice_changes_nothing_more(tmp_path: Path) -> None:
     path = tmp_path / "core.so"
     spec = importlib.util.find_spec("msgspec._core")
     assert spec is not None
@@ -84,14 +84,14 @@ def test_stripping_twice_is_stripping_once(tmp_path: Path) -> None:
     assert path.read_bytes() == once
 
 
-def test_what_is_not_a_module_of_this_kind_is_left_alone(tmp_path: Path) -> None:
+def test_files_that_are_no_extension_modules_are_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "linker.so"
     path.write_text("INPUT(libc.so.6)")
     assert strip_symbols(path) == 0
     assert path.read_text() == "INPUT(libc.so.6)"
 
 
-def test_what_the_extenders_image_lacks_is_what_those_distributions_bring() -> None:
+def test_the_extenders_image_lacks_exactly_the_removed_distributions() -> None:
     tops = {
         path.parts[0].removesuffix(".py")
         for name in AGENT_DISTRIBUTIONS
@@ -101,7 +101,7 @@ def test_what_the_extenders_image_lacks_is_what_those_distributions_bring() -> N
     assert {top for top in tops if top.isidentifier()} - {"example"} == set(AGENT_PACKAGES)
 
 
-def test_pip_goes_out_of_a_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pip_is_removed_from_a_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base_trim, "check_imports", lambda: None)
     for name in ("usr/local/bin/pip3", "usr/lib/python3.13/ensurepip/__init__.py", "usr/lib/python3.13/os.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -150,7 +150,7 @@ async def test_410_asks_for_a_new_list(setting: ClientHarness) -> None:
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 302])
-async def test_5xx_and_what_is_no_answer_leaves_it_open(setting: ClientHarness, status: int) -> None:
+async def test_5xx_and_malformed_answers_have_an_unknown_outcome(setting: ClientHarness, status: int) -> None:
     setting.proxy.when("POST", "/binding$").answer(status)
     with pytest.raises(NoAnswerError, match=str(status)):
         await setting.bind()
@@ -169,7 +169,7 @@ async def test_a_refusal_that_is_no_status_object_is_a_refusal(setting: ClientHa
     assert len(str(caught.value)) < 300
 
 
-async def test_a_line_cut_before_the_write_leaves_it_open(setting: ClientHarness) -> None:
+async def test_a_connection_cut_before_the_write_has_an_unknown_outcome(setting: ClientHarness) -> None:
     setting.proxy.when("POST", "/binding$").cut()
     with pytest.raises(NoAnswerError):
         await setting.bind()
@@ -178,7 +178,7 @@ async def test_a_line_cut_before_the_write_leaves_it_open(setting: ClientHarness
     assert setting.proxy.count("POST", "/binding$") == 1
 
 
-async def test_a_line_cut_after_the_write_leaves_it_open_and_is_not_tried_again(setting: ClientHarness) -> None:
+async def test_a_connection_cut_after_the_write_has_an_unknown_outcome_and_no_retry(setting: ClientHarness) -> None:
     lost = setting.proxy.when("POST", "/binding$").cut_after_write()
     with pytest.raises(NoAnswerError):
         await setting.bind()
@@ -193,7 +193,7 @@ async def test_a_time_out_leaves_it_open_and_is_named(setting: ClientHarness) ->
     assert setting.calls.made == [("create", "pods/binding", 0)]
 
 
-async def test_a_refused_connection_leaves_it_open() -> None:
+async def test_a_refused_connection_has_an_unknown_outcome() -> None:
     async with ApiServer() as server:
         url = server.url
     async with open_api(url) as api:
@@ -201,7 +201,7 @@ async def test_a_refused_connection_leaves_it_open() -> None:
             await api.get_pod("default", "p", timeout_seconds=SOON)
 
 
-async def test_a_pod_is_looked_up_and_one_that_is_not_there_is_none(setting: ClientHarness) -> None:
+async def test_get_pod_returns_none_for_a_missing_pod(setting: ClientHarness) -> None:
     pod = await setting.api.get_pod("default", "p", timeout_seconds=SOON)
     assert pod is not None
     assert pod.metadata.uid == setting.pod["metadata"]["uid"]
@@ -240,7 +240,7 @@ async def test_a_list_comes_in_pages(setting: ClientHarness) -> None:
     ]
 
 
-async def test_a_node_is_looked_up_and_one_that_is_not_there_is_none(setting: ClientHarness) -> None:
+async def test_get_node_returns_none_for_a_missing_node(setting: ClientHarness) -> None:
     setting.server.create({"kind": "Node", "metadata": {"name": "n", "annotations": {"a": "b"}}})
     node = await setting.api.get_node("n", timeout_seconds=SOON)
     assert node is not None
@@ -255,7 +255,7 @@ async def test_a_node_is_looked_up_and_one_that_is_not_there_is_none(setting: Cl
         await setting.api.get_node("n", timeout_seconds=SOON)
 
 
-async def test_a_node_is_patched_and_keeps_what_is_not_named(setting: ClientHarness) -> None:
+async def test_a_node_patch_keeps_other_keys(setting: ClientHarness) -> None:
     """Null takes an annotation away; a resourceVersion that is over refuses all of it."""
     old = setting.server.create({"kind": "Node", "metadata": {"name": "n", "annotations": {"a": "1", "b": "2"}}})
     await setting.api.patch_node("n", {"metadata": {"annotations": {"b": None, "c": "3"}}}, timeout_seconds=SOON)
@@ -296,7 +296,7 @@ async def test_a_watch_that_is_silent_for_too_long_is_given_up(setting: ClientHa
     await setting.proxy.finished("GET", "watch")
 
 
-async def test_a_watch_that_does_not_even_begin_is_silent_too(setting: ClientHarness) -> None:
+async def test_a_watch_without_a_response_counts_as_silent(setting: ClientHarness) -> None:
     setting.proxy.freeze_watches()
     with pytest.raises(SilentWatchError):
         async with setting.api.watch("pods", "1", server_seconds=60, silence_seconds=0.1):
@@ -353,7 +353,7 @@ users:
 
 
 @pytest.mark.parametrize(("context", "has_token"), [(None, True), ("two", False)])
-async def test_a_kubeconfig_says_where_and_who(tmp_path: Path, context: str | None, has_token: bool) -> None:  # noqa: FBT001 - a table
+async def test_a_kubeconfig_sets_server_and_credentials(tmp_path: Path, context: str | None, has_token: bool) -> None:  # noqa: FBT001 - a table
     async with FakeUpstream() as upstream:
         (tmp_path / "config").write_text(KUBECONFIG % upstream.port)
         api = Api(
@@ -384,7 +384,7 @@ async def test_a_spoiled_kubeconfig_is_named(tmp_path: Path, text: str) -> None:
         await load_credentials(tmp_path / "config")
 
 
-async def test_credentials_that_are_not_there_say_what_to_do(tmp_path: Path) -> None:
+async def test_missing_credentials_are_reported_with_the_fix(tmp_path: Path) -> None:
     (tmp_path / "config").write_text("apiVersion: v1\n")
     with pytest.raises(CredentialsError, match=r"config: .*give --kubeconfig FILE"):
         await load_credentials(tmp_path / "config")

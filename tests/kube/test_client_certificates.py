@@ -70,7 +70,7 @@ async def test_a_secret_is_created_or_replaced_at_the_version_that_was_read(vers
     assert calls.made == [(verb, "secrets", 200)]
 
 
-async def test_the_authorities_of_one_webhook_are_written_and_nothing_else_of_it() -> None:
+async def test_only_the_ca_bundles_of_one_webhook_configuration_are_written() -> None:
     """Merged by name: a plain merge would replace the list, and with it all that the webhook is."""
     async with FakeUpstream() as upstream, open_api(f"http://127.0.0.1:{upstream.port}") as api:
         await api.patch_webhook_ca_bundle("configuration", "webhook", b"PEM", timeout_seconds=SOON)

@@ -152,7 +152,7 @@ WATCHES: dict[str, tuple[bytes, AfterReply, Sequence[bytes], str]] = {
 
 @KINDS
 @pytest.mark.parametrize(("raw", "then", "lines", "end"), WATCHES.values(), ids=WATCHES)
-async def test_a_watch_gives_its_lines_and_says_how_it_ended(
+async def test_a_watch_yields_its_lines_and_reports_how_it_ended(
     kind: type[Api], raw: bytes, then: AfterReply, lines: Sequence[bytes], end: str
 ) -> None:
     silence = 0.5 if end == "SilentWatchError" else SOON
@@ -204,7 +204,7 @@ NOT_KEPT = {
 
 @KINDS
 @pytest.mark.parametrize("reply", NOT_KEPT.values(), ids=NOT_KEPT)
-async def test_a_connection_is_not_kept_where(kind: type[Api], reply: ByteReply) -> None:
+async def test_a_connection_is_closed_after_these_answers(kind: type[Api], reply: ByteReply) -> None:
     async with ByteServer([reply]) as server, open_api(server.url, kind=kind) as api:
         assert await bind(api) == WRITTEN
         await server.all_closed()

@@ -75,7 +75,7 @@ async def test_a_pod_is_found_among_those_of_the_node() -> None:
         assert [await stage.get_uid(name) for name in ("p", "q", "none")] == [True, False, False]
 
 
-async def test_where_the_node_may_not_read_the_account_does_in_the_same_call() -> None:
+async def test_the_account_reads_in_the_same_call_when_the_node_may_not() -> None:
     async with node_api("auto") as stage:
         refused = stage.proxy.when("GET", "/pods").answer(403, times=1)
         assert await stage.get_uid()
@@ -84,7 +84,7 @@ async def test_where_the_node_may_not_read_the_account_does_in_the_same_call() -
         assert stage.api._build_headers("GET", "/api/v1/pods") == {}
 
 
-async def test_it_turns_back_when_the_account_may_no_longer() -> None:
+async def test_node_api_switches_back_when_the_account_loses_its_rights() -> None:
     """The role was exchanged after an upgrade of the cluster; nothing restarts the agents."""
     async with node_api("auto") as stage:
         stage.proxy.when("GET", "/pods").answer(403, times=1)
@@ -95,7 +95,7 @@ async def test_it_turns_back_when_the_account_may_no_longer() -> None:
 
 
 @pytest.mark.parametrize("read_as", ["node", "account"])
-async def test_a_setting_is_kept_whatever_the_api_server_says(read_as: ReadAs) -> None:
+async def test_a_configured_identity_is_kept_despite_refusals(read_as: ReadAs) -> None:
     async with node_api(read_as) as stage:
         refused = stage.proxy.when("GET", "/pods").answer(403)
         with pytest.raises(RefusedError):
@@ -104,7 +104,7 @@ async def test_a_setting_is_kept_whatever_the_api_server_says(read_as: ReadAs) -
         assert stage.identities == [read_as]
 
 
-async def test_a_write_that_is_refused_changes_nothing() -> None:
+async def test_a_refused_write_does_not_switch_the_identity() -> None:
     """A policy refuses: another identity would not help."""
     async with node_api("auto") as stage:
         stage.proxy.when("PATCH", "/nodes/n").answer(403)

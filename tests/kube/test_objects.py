@@ -199,7 +199,7 @@ def node_of(body: object) -> Any:  # noqa: ANN401 - a reading, looked at field b
     return to_node(decoded, unit_mib=UNIT_MIB, resource=MEMORY, count_resource=COUNT)
 
 
-def test_a_node_of_ours_with_its_address() -> None:
+def test_a_node_with_our_annotation_is_read_with_its_address() -> None:
     cards = '{"v":1,"unit_mib":1024,"cards":[{"uuid":"GPU-0","index":0,"memory_mib":16130,"units":15}]}'
     addresses = [{"type": "Hostname", "address": "gpu-0"}, {"type": "InternalIP", "address": "10.0.0.1"}]
     reading = node_of(

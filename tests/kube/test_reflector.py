@@ -83,7 +83,7 @@ async def test_what_happens_between_list_and_watch_is_not_lost(setting: Reflecto
     assert setting.sink.lists == ["start"]
 
 
-async def test_after_a_cut_it_goes_on_where_it_was(setting: ReflectorHarness) -> None:
+async def test_after_a_cut_the_watch_resumes_at_its_version(setting: ReflectorHarness) -> None:
     setting.create("a")
     async with run_reflector(setting.api, setting.sink):
         await setting.watching("a")
@@ -115,7 +115,7 @@ async def test_an_event_cut_in_the_middle_is_told_once_and_whole(setting: Reflec
 
 
 @pytest.mark.parametrize("form", ["status", "event"])
-async def test_an_expired_version_is_a_new_list(setting: ReflectorHarness, form: str) -> None:
+async def test_an_expired_version_causes_a_new_list(setting: ReflectorHarness, form: str) -> None:
     setting.create("a", "b")
     async with run_reflector(setting.api, setting.sink):
         await setting.watching("a", "b")
@@ -129,7 +129,7 @@ async def test_an_expired_version_is_a_new_list(setting: ReflectorHarness, form:
         await setting.sink.told_of("a", "b", "c", "open")
 
 
-async def test_what_went_while_the_history_was_lost_is_not_in_the_new_list(setting: ReflectorHarness) -> None:
+async def test_objects_deleted_while_the_history_expired_are_removed_by_the_new_list(setting: ReflectorHarness) -> None:
     setting.create("a", "b")
     async with run_reflector(setting.api, setting.sink):
         await setting.watching("a", "b")
@@ -203,14 +203,14 @@ def apply_change(setting: ReflectorHarness, change: str) -> None:
         setting.server.delete("pods", "a")
 
 
-async def test_a_watch_that_is_silent_all_along_is_a_new_list(setting: ReflectorHarness) -> None:
+async def test_a_watch_silent_from_the_start_causes_a_new_list(setting: ReflectorHarness) -> None:
     setting.create("a")
     async with run_reflector(setting.api, setting.sink, silence_seconds=0.2):
         await setting.sink.until(lambda: setting.sink.lists[:3] == ["start", "silent", "silent"])
     assert setting.proxy.count("GET", LIST) - setting.proxy.count("GET", WATCH) in (0, 1)
 
 
-async def test_a_watch_that_spoke_and_fell_silent_goes_on_where_it_was(setting: ReflectorHarness) -> None:
+async def test_a_watch_that_falls_silent_later_resumes_at_its_version(setting: ReflectorHarness) -> None:
     """The connection died, but its version was good, and listing everything again would cost a large cluster much."""
     setting.create("a")
     async with run_reflector(setting.api, setting.sink, silence_seconds=0.4):
@@ -224,7 +224,7 @@ async def test_a_watch_that_spoke_and_fell_silent_goes_on_where_it_was(setting: 
     assert setting.since()[1] == setting.server.resource_version
 
 
-async def test_an_api_server_restored_from_a_backup_is_listed_anew(setting: ReflectorHarness) -> None:
+async def test_an_api_server_restored_from_a_backup_is_listed_again(setting: ReflectorHarness) -> None:
     """It has not reached the version that was seen last, and says nothing until it has."""
     setting.create("a", "b", "c", "d")
     async with run_reflector(setting.api, setting.sink, silence_seconds=0.2):
@@ -268,7 +268,7 @@ REFUSING: dict[str, tuple[str, int]] = {
 
 
 @pytest.mark.parametrize(("pattern", "status"), REFUSING.values(), ids=REFUSING)
-async def test_what_fails_again_and_again_is_tried_ever_more_rarely(
+async def test_repeated_failures_are_retried_with_growing_pauses(
     setting: ReflectorHarness, pattern: str, status: int
 ) -> None:
     setting.proxy.when("GET", pattern).answer(status, b"" if status == 200 else None)
@@ -279,7 +279,7 @@ async def test_what_fails_again_and_again_is_tried_ever_more_rarely(
         assert setting.proxy.count("GET", "") <= 8
 
 
-async def test_an_event_of_expiry_each_time_is_tried_ever_more_rarely(setting: ReflectorHarness) -> None:
+async def test_repeated_expiry_events_are_retried_with_growing_pauses(setting: ReflectorHarness) -> None:
     expired = b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}\n'
     setting.proxy.when("GET", WATCH).answer(200, expired)
     async with run_reflector(setting.api, setting.sink):
@@ -297,7 +297,7 @@ async def test_cancellation_ends_it_and_its_connection(setting: ReflectorHarness
     assert [watch.outcome for watch in await setting.proxy.finished("GET", WATCH)] == ["caller left"]
 
 
-async def test_cancellation_ends_it_while_it_waits(setting: ReflectorHarness) -> None:
+async def test_cancellation_ends_a_waiting_reflector(setting: ReflectorHarness) -> None:
     setting.proxy.when("GET", LIST).answer(500)
     task = asyncio.create_task(Reflector(setting.api, "pods", PodObject, setting.sink).run())
     await setting.proxy.seen("GET", LIST, 2)

@@ -127,7 +127,7 @@ async def test_a_line_that_is_no_event_ends_the_watch_and_everything_is_listed(
     assert setting.sink.problems == []
 
 
-async def test_a_watch_that_is_cut_within_a_line_goes_on_where_it_was(setting: DamagedStreamHarness) -> None:
+async def test_a_watch_cut_within_a_line_resumes_at_its_version(setting: DamagedStreamHarness) -> None:
     setting.will_list(a_pod("a"))
     async with run_reflector(setting.api, setting.sink):
         await setting.send_line(an_event(a_pod("b", 5)))

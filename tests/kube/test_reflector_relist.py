@@ -35,7 +35,7 @@ REFUSALS: dict[str, tuple[int, bytes | None]] = {
 
 
 @pytest.mark.parametrize(("status", "body"), REFUSALS.values(), ids=REFUSALS)
-async def test_a_watch_that_ends_with_an_error_is_a_new_list(
+async def test_a_watch_that_ends_with_an_error_causes_a_new_list(
     setting: ReflectorHarness, status: int, body: bytes | None
 ) -> None:
     """Such a server may make anything of the version; what the watch missed is in the list, so only the list is trusted."""
@@ -49,7 +49,7 @@ async def test_a_watch_that_ends_with_an_error_is_a_new_list(
     assert setting.sink.lists == ["start", "error"]
 
 
-async def test_a_watch_that_is_cut_before_its_answer_is_a_new_list(setting: ReflectorHarness) -> None:
+async def test_a_watch_cut_before_its_answer_causes_a_new_list(setting: ReflectorHarness) -> None:
     setting.proxy.when("GET", WATCH).cut(times=2)  # the client asks again by itself where a connection was kept alive
     async with run_reflector(setting.api, setting.sink):
         await setting.sink.until(lambda: setting.sink.lists == ["start", "error"])
@@ -59,7 +59,7 @@ THROTTLED: dict[str, tuple[int, bytes | None]] = {"429": (429, None), "an event 
 
 
 @pytest.mark.parametrize(("status", "body"), THROTTLED.values(), ids=THROTTLED)
-async def test_a_server_that_asks_for_patience_is_asked_for_no_list(
+async def test_a_server_that_asks_to_retry_later_is_not_listed_again(
     setting: ReflectorHarness, status: int, body: bytes | None
 ) -> None:
     setting.create("a")
@@ -72,7 +72,7 @@ async def test_a_server_that_asks_for_patience_is_asked_for_no_list(
     assert setting.sink.lists == ["start"]
 
 
-async def test_watches_that_end_without_a_word_are_a_new_list_after_a_few(setting: ReflectorHarness) -> None:
+async def test_several_watches_without_an_event_cause_a_new_list(setting: ReflectorHarness) -> None:
     """One may be a server that stops; several are one that has nothing to say from this version."""
     setting.create("a")
     setting.proxy.when("GET", WATCH).answer(200, b"", times=3)
@@ -98,7 +98,7 @@ async def test_pages_and_an_open_watch_are_no_words(setting: ReflectorHarness) -
     assert setting.sink.words == 2
 
 
-async def test_a_list_that_is_asked_for_comes_with_the_end_of_the_watch(setting: ReflectorHarness) -> None:
+async def test_a_requested_list_runs_after_the_watch_ends(setting: ReflectorHarness) -> None:
     setting.create("a")
     async with run_reflector(setting.api, setting.sink) as reflector:
         await setting.watching("a")

@@ -14,11 +14,11 @@ import pytest
 
 @pytest.mark.parametrize("kernel", ["5.10", "6.1"])
 @pytest.mark.parametrize("case", [1, 2])
-def test_all_is_well(kernel, case):
+def test_a_table_without_failures_passes(kernel, case):
     assert f"{kernel} {case}" in ("5.10 1", "5.10 2", "6.1 1", "6.1 2")
 
 @pytest.mark.parametrize("kernel", ["5.10", "6.1"])
-def test_one_of_them_is_not(kernel):
+def test_a_failed_kernel_fails_the_table(kernel):
     assert kernel == "6.1"
 """
 

@@ -30,16 +30,16 @@ def status(machine: VirtualMachine, start: GuestStart) -> dict[str, str]:
     return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
 
 
-def test_a_program_says_what_it_says_and_ends_as_it_ends(machine: VirtualMachine) -> None:
+def test_output_and_exit_code_of_a_program_are_returned(machine: VirtualMachine) -> None:
     assert (machine.run("call", "read", "/etc/words").out, machine.run("call", "nothing").code) == ("said\n", 38)
 
 
-def test_a_program_that_is_not_there_is_said(machine: VirtualMachine) -> None:
+def test_a_missing_program_is_reported(machine: VirtualMachine) -> None:
     ended = machine.run("nobody")
     assert (ended.code, ended.err) == (127, "/bin/nobody: No such file or directory\n")
 
 
-def test_what_a_program_hears_and_says_may_be_long(machine: VirtualMachine) -> None:
+def test_input_and_output_of_a_program_may_be_long(machine: VirtualMachine) -> None:
     """Longer than a pipe, a frame and a window; every byte of it."""
     text = "".join(f"{number:07}\n" for number in range(8_500))
     machine.write("/tmp/long", text)
@@ -62,7 +62,7 @@ def test_a_program_runs_in_its_cgroup(machine: VirtualMachine) -> None:
     assert machine.inode("/sys/fs/cgroup/a") != machine.inode("/sys/fs/cgroup/a/b")
 
 
-def test_older_cgroups_are_trees_apart() -> None:
+def test_cgroup_v1_hierarchies_are_separate_trees() -> None:
     with VirtualMachine(prepare_kernel("5.10"), cgroups=1) as machine:
         lines = machine.read("/proc/self/cgroup", start=GuestStart(cgroup="a/b")).splitlines()
         assert {line.partition(":")[2] for line in lines} >= {"memory:/a/b", "pids:/a/b"}
@@ -85,7 +85,7 @@ def test_a_program_may_have_namespaces_of_its_own(machine: VirtualMachine) -> No
         machine.call("mknod", "/tmp/null", "1", "3", start=GuestStart(is_user_apart=True))
 
 
-def test_a_program_is_killed_when_nobody_waits_for_it_any_more(machine: VirtualMachine) -> None:
+def test_a_program_is_killed_once_its_caller_stops_waiting(machine: VirtualMachine) -> None:
     with machine.running("call", "write", "/tmp/y") as program:
         assert program.pid > 1
     assert program.ends().code == -signal.SIGKILL

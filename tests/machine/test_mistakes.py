@@ -66,7 +66,7 @@ def test_the_debug_kernel_sees_what_others_do_not(mistakes: Callable[[Kernel], P
             machine.assert_no_leaks()
 
 
-def test_whoever_is_killed_leaves_no_machine() -> None:
+def test_a_killed_process_leaves_no_machine_running() -> None:
     command = [sys.executable, "-c", FORGETFUL]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as keeper:
         assert keeper.stdout is not None

@@ -58,12 +58,12 @@ def settings(name: str) -> Json:
     return yaml.safe_load(text)
 
 
-def test_it_is_the_same_in_both_shapes() -> None:
+def test_the_agent_is_the_same_in_both_shapes() -> None:
     first, second = (daemon_set(name) for name in SHAPES)
     assert first == second
 
 
-def test_it_is_root_without_a_capability() -> None:
+def test_the_agent_is_root_without_a_capability() -> None:
     assert pod("kubeadm")["securityContext"] == {
         "runAsUser": 0,
         "runAsGroup": 0,
@@ -78,7 +78,7 @@ def test_it_is_root_without_a_capability() -> None:
     assert pod("kubeadm")["hostPID"] is True  # or the driver shows it no process of a container
 
 
-def test_it_sees_the_listed_folders_of_its_node_and_no_other() -> None:
+def test_the_agent_mounts_only_the_listed_folders_of_its_node() -> None:
     volumes = {volume["name"]: volume["hostPath"] for volume in pod("kubeadm")["volumes"] if "hostPath" in volume}
     seen = {
         mount["mountPath"]: (*volumes[mount["name"]].values(), mount.get("readOnly", False))
@@ -88,7 +88,7 @@ def test_it_sees_the_listed_folders_of_its_node_and_no_other() -> None:
     assert seen == FOLDERS
 
 
-def test_it_is_given_the_driver_as_a_pod_with_every_card() -> None:
+def test_the_agent_gets_the_driver_as_a_pod_with_every_card() -> None:
     environment = {entry["name"]: entry.get("value") for entry in agent("kubeadm")["env"]}
     assert environment == {
         "NODE_NAME": None,
@@ -98,7 +98,7 @@ def test_it_is_given_the_driver_as_a_pod_with_every_card() -> None:
     assert agent("kubeadm")["env"][0]["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
 
 
-def test_any_of_the_labels_of_gpu_nodes_will_do() -> None:
+def test_any_label_of_gpu_nodes_selects_a_node() -> None:
     wanted = pod("kubeadm")["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     terms = [term["matchExpressions"] for term in wanted["nodeSelectorTerms"]]
     assert all(len(term) == 1 and (term[0]["operator"], term[0]["values"]) == ("In", ["true"]) for term in terms)
@@ -109,14 +109,14 @@ def test_any_of_the_labels_of_gpu_nodes_will_do() -> None:
     }
 
 
-def test_it_needs_nothing_of_ours_to_be_placed() -> None:
+def test_the_agent_is_schedulable_without_our_scheduler_or_resource() -> None:
     asked = agent("kubeadm")["resources"]
     assert "schedulerName" not in pod("kubeadm")
     assert set(asked["requests"]) == {"cpu", "memory"}
     assert set(asked["limits"]) == {"memory"}
 
 
-def test_it_starts_with_the_file_that_is_mounted() -> None:
+def test_the_agent_starts_with_the_mounted_file() -> None:
     (mount,) = [mount for mount in agent("kubeadm")["volumeMounts"] if mount["name"] == "config"]
     assert agent("kubeadm")["command"] == ["vrampack", "agent"]
     assert agent("kubeadm")["args"] == [f"--config={mount['mountPath']}/agent.yaml"]
@@ -124,16 +124,16 @@ def test_it_starts_with_the_file_that_is_mounted() -> None:
 
 
 @pytest.mark.parametrize(("probe", "path"), [("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")])
-def test_probes_ask_where_it_listens(probe: str, path: str) -> None:
+def test_probes_use_the_agents_listen_address(probe: str, path: str) -> None:
     assert agent("kubeadm")[probe]["httpGet"] == {"path": path, "port": "health"}
     assert agent("kubeadm")["ports"] == [{"name": "health", "containerPort": 12347}]
 
 
-def test_its_configuration_is_the_defaults() -> None:
+def test_the_agents_configuration_is_the_defaults() -> None:
     assert settings("kubeadm") == {"apiVersion": "vrampack.dev/v1", "kind": "AgentConfiguration"}
 
 
-def test_one_node_at_a_time_is_without_its_agent() -> None:
+def test_a_rollout_replaces_one_agent_at_a_time() -> None:
     strategy = daemon_set("kubeadm")["spec"]["updateStrategy"]
     assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}
 

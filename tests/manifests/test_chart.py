@@ -29,7 +29,7 @@ def test_each_value_says_why_to_set_it_and_is_in_the_manual() -> None:
     assert PAGE.read_text() == embed_table(PAGE.read_text())
 
 
-def test_the_schema_has_those_of_the_programs_files_in_it() -> None:
+def test_the_chart_schema_contains_the_schemas_of_the_program_files() -> None:
     assert VALUES_SCHEMA.read_text() == embed_schemas(VALUES_SCHEMA.read_text())
 
 
@@ -49,6 +49,6 @@ def test_each_setting_of_a_program_can_be_given_by_the_chart(program: str) -> No
     assert not given.keys() & ELSEWHERE[program]
 
 
-def test_the_chart_is_of_the_version_of_the_image() -> None:
+def test_chart_and_image_have_the_same_version() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)

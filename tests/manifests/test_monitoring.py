@@ -40,7 +40,7 @@ def find_series(query: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", ALERTS)
-def test_an_alert_has_a_page_that_says_what_to_do(name: str) -> None:
+def test_every_alert_has_a_runbook(name: str) -> None:
     assert ALERTS[name]["annotations"]["runbook_url"].endswith(f"/docs/runbooks/{name}.md")
     lines = (RUNBOOKS / f"{name}.md").read_text().splitlines()
     assert lines[0] == f"# {name}"
@@ -76,7 +76,7 @@ def test_every_record_is_used() -> None:
 
 
 @pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.uid)
-def test_a_dashboard_is_what_its_code_says(dashboard: Dashboard) -> None:
+def test_a_dashboard_equals_its_generated_form(dashboard: Dashboard) -> None:
     """`make dashboards` after every change."""
     assert (FOLDER / f"{dashboard.uid}.json").read_text() == render_dashboard(dashboard)
 

@@ -73,7 +73,7 @@ def test_only_the_shape_that_needs_the_host_network_has_it() -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_a_pod_of_ours_needs_nothing_of_ours_to_be_placed(name: str) -> None:
+def test_our_pods_are_schedulable_without_our_scheduler_or_resource(name: str) -> None:
     """One that asked for GPU memory, or named our scheduler, would wait for itself."""
     assert "schedulerName" not in pod(name)
     for made in every_container(name).values():
@@ -144,12 +144,12 @@ def test_both_programs_of_a_pod_read_the_same_scheduler_configuration() -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_verbs_are_called_from_inside_only(name: str) -> None:
+def test_verbs_listen_on_loopback_only(name: str) -> None:
     assert settings(name).listen.verbs == "127.0.0.1:12345"
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_probes_ask_where_the_extender_listens(name: str) -> None:
+def test_probes_use_the_extenders_listen_address(name: str) -> None:
     """Kubelet asks the pod's address, unless told another: then the listener may be on loopback."""
     extender = every_container(name)["extender"]
     _, port = parse_address(settings(name).listen.health)
@@ -172,12 +172,12 @@ def test_the_extender_is_there_before_the_scheduler_and_until_it_is_gone() -> No
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_there_is_time_for_binds_under_way(name: str) -> None:
+def test_the_grace_period_allows_running_binds_to_finish(name: str) -> None:
     needed = SCHEDULER_STOPS_SECONDS + settings(name).deadlines.drain_seconds
     assert pod(name)["terminationGracePeriodSeconds"] > needed + 2
 
 
-def test_what_selects_the_pods_selects_them() -> None:
+def test_selectors_match_the_pods_labels() -> None:
     made = {item["kind"]: item for item in load_rendered("second-scheduler")}
     labels = find_pod_template(made["Deployment"])["metadata"]["labels"]
     assert made["Service"]["spec"]["selector"] == labels

@@ -26,7 +26,7 @@ def identity(item: Json) -> tuple[str, str, str]:
     return item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]
 
 
-def test_nothing_was_changed_and_not_rendered() -> None:
+def test_committed_files_are_up_to_date_with_the_chart() -> None:
     """`make render` after every change of the chart. The end-to-end tests run it with helm itself."""
     assert SUMS.read_text() == compute_sums()
 

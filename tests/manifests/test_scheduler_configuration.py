@@ -20,7 +20,7 @@ from tests.support.manifests import (
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_it_says_what_the_extender_relies_on(name: str) -> None:
+def test_the_scheduler_configuration_has_the_settings_the_extender_relies_on(name: str) -> None:
     (extender,) = load_scheduler_configuration(name)["extenders"]
     assert load_scheduler_configuration(name)["apiVersion"] == "kubescheduler.config.k8s.io/v1"
     assert load_scheduler_configuration(name)["enableProfiling"] is False

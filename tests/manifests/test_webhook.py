@@ -49,7 +49,7 @@ def expressions(item: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON value
             yield from expressions(value)
 
 
-def test_what_refuses_says_it_in_words_of_1_30() -> None:
+def test_validating_policies_use_only_features_of_1_30() -> None:
     refusing = [
         item for shape in SHAPES for item in load_rendered(shape) if item["kind"] == "ValidatingAdmissionPolicy"
     ]
@@ -60,7 +60,7 @@ def test_what_refuses_says_it_in_words_of_1_30() -> None:
     assert [text for text in said for word in SINCE_1_33 if word in text] == []
 
 
-def test_the_webhook_says_when_it_is_asked_in_words_of_1_27() -> None:
+def test_the_webhooks_match_conditions_use_only_features_of_1_27() -> None:
     (webhook,) = part("MutatingWebhookConfiguration")["webhooks"]
     said = list(expressions(webhook))
     assert len(said) == 2
@@ -170,7 +170,7 @@ def test_the_webhook_s_pod_is_closed_bounded_and_has_no_account_that_may_anythin
     assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "health"}
 
 
-def test_what_selects_the_webhook_s_pods_selects_them() -> None:
+def test_selectors_match_the_webhook_pods_labels() -> None:
     deployment = part("Deployment")["spec"]
     labels = deployment["template"]["metadata"]["labels"]
     assert deployment["selector"]["matchLabels"] == labels
@@ -183,7 +183,7 @@ def test_what_selects_the_webhook_s_pods_selects_them() -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_there_is_time_to_be_forgotten_by_services(shape: str) -> None:
+def test_the_grace_period_allows_services_to_drop_the_pod(shape: str) -> None:
     assert webhook_pod()["terminationGracePeriodSeconds"] > settings(shape).deadlines.drain_seconds + 5
 
 
@@ -215,7 +215,7 @@ def test_the_webhook_reads_the_files_that_are_mounted_and_no_other_key(shape: st
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_nothing_of_the_shape_without_it_is_changed(shape: str) -> None:
+def test_the_shape_without_the_webhook_is_unchanged(shape: str) -> None:
     own = read_kustomization(WEBHOOK / shape)
     assert (own["resources"], own["components"]) == ([f"../../{shape}"], ["../common"])
     assert "patches" not in own

@@ -56,7 +56,7 @@ BINDINGS: Mapping[str, Mutation] = {
         "extender/scheduling/binding.py",
         "if pod.node_name == node_name and is_by_us:",
         "if is_by_us:",
-        f"{BINDING}::test_a_conflict_over_another_node_is_a_no_and_holds_nothing_here",
+        f"{BINDING}::test_a_conflict_over_another_node_is_refused_and_holds_nothing_here",
     ),
     "a bind that is asked for twice is a no": Mutation(
         "extender/scheduling/binding.py",
@@ -68,7 +68,7 @@ BINDINGS: Mapping[str, Mutation] = {
         "extender/scheduling/binding.py",
         "is_by_us = pod.request is None or (isinstance(pod.record, Record) and pod.record.is_ours)",
         "is_by_us = True",
-        f"{BINDING}::test_a_pod_that_somebody_else_bound_to_this_node_is_no_success",
+        f"{BINDING}::test_a_pod_bound_to_this_node_by_another_scheduler_is_no_success",
     ),
     "the uid of the call is not compared with the pod's": Mutation(
         "extender/scheduling/binding.py",

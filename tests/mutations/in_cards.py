@@ -150,7 +150,7 @@ CARDS: Mapping[str, Mutation] = {
         "vrampack/cards/units.py",
         "if value.denominator != 1:",
         "if False:",
-        f"{UNITS}::test_what_is_no_whole_number_of_units_says_why",
+        f"{UNITS}::test_a_fraction_of_a_unit_is_refused_with_a_reason",
     ),
     "limits are rounded up, and together are more than the card": Mutation(
         "vrampack/cards/units.py",
@@ -174,7 +174,7 @@ CARDS: Mapping[str, Mutation] = {
         "vrampack/cards/records.py",
         'return f"{well_known.CDI_KIND}={uuid}" if node.devices == "cdi" else uuid',
         "return str(index)",
-        f"{RECORDS}::test_one_card",
+        f"{RECORDS}::test_the_record_of_one_card",
     ),
     "of two cards the larger one limits": Mutation(
         "vrampack/cards/records.py",
@@ -192,7 +192,7 @@ CARDS: Mapping[str, Mutation] = {
         "vrampack/cards/records.py",
         "return UnreadableRecord(key, str(error))",
         "return None",
-        "tests/cards/test_records_read.py::test_it_wins_even_when_it_cannot_be_read",
+        "tests/cards/test_records_read.py::test_the_newest_generation_wins_even_if_unreadable",
     ),
     "a record's card is found by its index, whatever card is there now": Mutation(
         "vrampack/cards/holding.py",
@@ -204,6 +204,6 @@ CARDS: Mapping[str, Mutation] = {
         "vrampack/cards/holding.py",
         "return Hold(pod, state, _count_on_every_card(pod, shares, facts), _explain_unplaced(pod.record))",
         "return Hold(pod, state, {}, _explain_unplaced(pod.record))",
-        f"{LEDGER}::test_a_bound_pod_nobody_can_place_counts_on_every_card[without a record]",
+        f"{LEDGER}::test_a_bound_pod_on_unknown_cards_counts_on_every_card[without a record]",
     ),
 }

@@ -29,7 +29,7 @@ CDI: Mapping[str, Mutation] = {
         "vrampack/agent/cdi/card_edits.py",
         "_is_of_drm(node.path, node.host_path) or node.major == DRM_MAJOR or MODESET_NODE in {node.path, node.host_path}",
         "_is_of_drm(node.path) or node.major == DRM_MAJOR or MODESET_NODE in {node.path, node.host_path}",
-        f"{EDITS}::test_nodes_for_drawing_have_no_other_name",
+        f"{EDITS}::test_device_nodes_for_graphics_are_dropped_under_any_name",
     ),
     "a start does not wait for the runtime": Mutation(
         "vrampack/agent/cdi/spec_publisher.py",
@@ -83,13 +83,13 @@ CDI: Mapping[str, Mutation] = {
         "vrampack/agent/admission/injection.py",
         'if self.mode == "cdi" and self._folder.is_removed():',
         "if not self.mode:",
-        f"{WHOLE}::test_an_agent_whose_folder_was_removed_ends",
+        f"{WHOLE}::test_an_agent_exits_when_its_spec_folder_was_removed",
     ),
     "a spec goes by the news of the container before": Mutation(
         "vrampack/agent/cdi/spec_publisher.py",
         "if age >= LIFETIME_SECONDS or (is_created and age >= MIN_SECONDS):",
         "if age >= LIFETIME_SECONDS or is_created:",
-        f"{PUBLISHER}::test_news_of_the_container_before_take_no_spec_away",
+        f"{PUBLISHER}::test_an_update_about_the_previous_container_deletes_no_spec",
     ),
     "one reader of two is enough": Mutation(
         "vrampack/agent/cdi/runtime_probe.py",
@@ -125,12 +125,12 @@ CDI: Mapping[str, Mutation] = {
         "vrampack/agent/admission/injection.py",
         'if self.mode == "cdi":',
         "if True:",
-        f"{CHOICE}::test_where_the_runtime_cannot_the_environment_is_the_way",
+        f"{CHOICE}::test_exact_is_chosen_when_the_runtime_cannot_use_cdi",
     ),
     "a container that restarts has no spec": Mutation(
         "vrampack/agent/admission/prestart.py",
         "await self._inject_again(allocation, admitted, select_injected(entries, admitted.pod_uid))",
         "pass",
-        f"{WHOLE}::test_a_restarted_agent_knows_the_names_and_sweeps",
+        f"{WHOLE}::test_a_restarted_agent_keeps_known_specs_and_deletes_leftovers",
     ),
 }

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tests.mutations.breaks import Mutation
 
-VARIABLES = "tests/agent/limits/test_host_environment.py::test_what_is_not_clear_names_the_variable"
+VARIABLES = "tests/agent/limits/test_host_environment.py::test_an_invalid_value_is_refused_with_its_variable"
 TENANTS = "tests/agent/limits/test_host_containers.py"
 HOST = "tests/agent/limits/test_host_limits.py"
 
@@ -24,7 +24,7 @@ HOSTS: Mapping[str, Mutation] = {
         "vrampack/agent/host/containers.py",
         "gone = tuple(each for each in self.list_containers() if not self._is_alive(each))",
         "gone: tuple[HostContainer, ...] = ()",
-        f"{TENANTS}::test_what_ended_is_given_again",
+        f"{TENANTS}::test_memory_of_an_ended_container_is_given_again",
     ),
     "what lies too deep to be looked at has ended": Mutation(
         "vrampack/agent/limits/cgroups.py",
@@ -36,12 +36,12 @@ HOSTS: Mapping[str, Mutation] = {
         "vrampack/agent/host/limits.py",
         "_check_is_host_container(question)",
         "pass",
-        f"{HOST}::test_whose_environment_is_not_to_be_believed_does_not_start",
+        f"{HOST}::test_a_container_with_an_untrusted_environment_does_not_start",
     ),
     "a host's agent begins with an empty book": Mutation(
         "vrampack/agent/host/agent.py",
         "self._host_containers.restore_running()",
         "pass",
-        "tests/agent/test_host_agent.py::test_the_next_agent_holds_who_runs_to_what_it_has",
+        "tests/agent/test_host_agent.py::test_the_next_agent_keeps_limits_of_running_containers",
     ),
 }

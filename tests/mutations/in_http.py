@@ -35,7 +35,7 @@ DOORS: Mapping[str, Mutation] = {
         "vrampack/http/tls_context.py",
         "context.verify_mode = ssl.CERT_REQUIRED",
         "context.verify_mode = ssl.CERT_OPTIONAL",
-        "tests/extender/test_server_tls.py::test_others_do_not_get_through_the_handshake",
+        "tests/extender/test_server_tls.py::test_clients_of_other_authorities_fail_the_handshake",
     ),
     "a client outlives its authority by a session": Mutation(
         "vrampack/http/tls_context.py",
@@ -47,7 +47,7 @@ DOORS: Mapping[str, Mutation] = {
         "vrampack/http/open_connections.py",
         "oldest = next(each for each in crowd if not each.is_answering)",
         "oldest = next(each for each in reversed(crowd) if not each.is_answering)",
-        "tests/extender/test_open_connections.py::test_the_one_that_asked_nothing_for_longest_makes_room",
+        "tests/extender/test_open_connections.py::test_the_longest_idle_connection_is_closed_first",
     ),
     "a container chooses any capability of the driver": Mutation(
         "vrampack/cards/env_injection.py",
@@ -90,13 +90,13 @@ DOORS: Mapping[str, Mutation] = {
         "extender/scheduling/verbs.py",
         'return VerbResponse(encode_json(FilterResult(error=text)), "error")',
         'return VerbResponse(encode_json(FilterResult(error=text)), "error", 503)',
-        f"{ROUTES}::test_verbs_say_that_the_lists_are_not_complete",
+        f"{ROUTES}::test_verbs_report_that_the_lists_are_incomplete",
     ),
     "a bind is done before the lists are complete": Mutation(
         "extender/scheduling/verbs.py",
         'return _bind_error(f"not ready: {problem}; nothing was bound")',
         "pass",
-        f"{ROUTES}::test_verbs_say_that_the_lists_are_not_complete",
+        f"{ROUTES}::test_verbs_report_that_the_lists_are_incomplete",
     ),
     "a body of any size is read": Mutation(
         "extender/http/protocol.py",
@@ -120,7 +120,7 @@ DOORS: Mapping[str, Mutation] = {
         "extender/http/paced_protocol.py",
         "size = self._count_awaited_bytes() or PIECE_BYTES",
         "size = len(self._unparsed)",
-        "tests/extender/test_back_pressure.py::test_requests_without_end_are_not_queued_without_end",
+        "tests/extender/test_back_pressure.py::test_queued_requests_are_bounded",
     ),
     "a label named like a field makes a pod be read again each time": Mutation(
         "extender/wire/args.py",

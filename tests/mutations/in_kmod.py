@@ -26,18 +26,18 @@ KMOD: Mapping[str, Mutation] = {
         BACK_END,
         "if _OWNER_UID.fullmatch(uid) and not listed[name].files and self._workload.is_gone(uid):",
         "if _OWNER_UID.fullmatch(uid) and self._workload.is_gone(uid):",
-        f"{TESTS}::test_who_is_gone_is_forgotten_when_nothing_is_open_any_more",
+        f"{TESTS}::test_a_budget_is_removed_once_its_pod_is_gone_and_no_file_is_open",
     ),
     "instances that people made are removed": Mutation(
         BACK_END,
         "if _OWNER_UID.fullmatch(uid) and not listed[name].files and self._workload.is_gone(uid):",
         "if not listed[name].files and self._workload.is_gone(uid):",
-        f"{TESTS}::test_instances_of_people_are_left_alone",
+        f"{TESTS}::test_budgets_added_by_hand_are_left_alone",
     ),
     "a module that holds no limit lets containers start": Mutation(
         BACK_END,
         "problem = find_module_problem(self._client.read_state(), self._context.cards.driver_version)",
         'problem = ""',
-        f"{TESTS}::test_a_module_that_holds_nobody_is_said_and_nobody_starts",
+        f"{TESTS}::test_a_module_that_enforces_no_limit_is_reported_and_refuses_starts",
     ),
 }

@@ -26,7 +26,7 @@ LEDGERS: Mapping[str, Mutation] = {
         "extender/state/ledger.py",
         "if self.get_reservation(uid, node_name) is not None:",
         "if self.get_reservation(uid, node_name) is None:",
-        f"{LEDGER}::test_forget_gives_it_back",
+        f"{LEDGER}::test_forget_frees_the_reservation",
     ),
     "a pod that is leaving has left": Mutation(
         "extender/state/ledger.py",
@@ -74,7 +74,7 @@ LEDGERS: Mapping[str, Mutation] = {
         "extender/state/ledger.py",
         "if self.get_reservation(uid, name) is not None:",
         "if True:",
-        f"{LEDGER}::test_what_a_bound_pod_holds_is_free_for_nobody",
+        f"{LEDGER}::test_units_of_a_bound_pod_are_free_for_no_other_pod",
     ),
     "the change log does not name the changed node": Mutation(
         "policies/engine/change_log.py",
@@ -86,19 +86,19 @@ LEDGERS: Mapping[str, Mutation] = {
         "extender/state/ledger.py",
         "if has_gained_capacity(before, node):",
         "if before is None:",
-        f"{ROOM}::test_a_pod_that_is_gone_gives_room",
+        f"{ROOM}::test_a_deleted_pod_gains_capacity",
     ),
     "after a change of policy no pod is asked again": Mutation(
         "extender/state/ledger_changes.py",
         "self._capacity_gained_at = dict.fromkeys(names, self.capacity_generation)",
         "pass",
-        f"{ROOM}::test_another_policy_gives_room_everywhere",
+        f"{ROOM}::test_another_policy_counts_as_capacity_everywhere",
     ),
     "a soft reservation outlives its pod": Mutation(
         "extender/components.py",
         "self._soft_reservations.release_pod(uid)",
         "pass",
-        "tests/extender/test_soft_reservations.py::test_a_promise_ends[it is deleted]",
+        "tests/extender/test_soft_reservations.py::test_a_soft_reservation_expires[it is deleted]",
     ),
     "a problem of the ledger is not reported": Mutation(
         "extender/components.py",
@@ -128,13 +128,13 @@ LEDGERS: Mapping[str, Mutation] = {
         "extender/state/sync.py",
         "if lag := self.lags[resource].describe_lag():",
         "if lag := '':",
-        f"{STALL}::test_after_a_stall_nothing_is_answered_before_what_was_missed_is_read",
+        f"{STALL}::test_after_a_stall_verbs_wait_until_missed_events_are_read",
     ),
     "one wait is enough after a stall": Mutation(
         "vrampack/kube/watch_lag.py",
         "self._unsettled_seconds = SETTLED_SECONDS",
         "self._unsettled_seconds = 0.0",
-        f"{STALL}::test_after_a_stall_nothing_is_answered_before_what_was_missed_is_read",
+        f"{STALL}::test_after_a_stall_verbs_wait_until_missed_events_are_read",
     ),
     "a watch that ended behind is forgotten": Mutation(
         "vrampack/kube/watch_lag.py",
@@ -164,19 +164,19 @@ LEDGERS: Mapping[str, Mutation] = {
         "vrampack/kube/reflector.py",
         'return "silent" if isinstance(error, SilentWatchError) else "error"',
         'return "silent" if isinstance(error, SilentWatchError) else ""',
-        f"{RELIST}::test_a_watch_that_ends_with_an_error_is_a_new_list[503]",
+        f"{RELIST}::test_a_watch_that_ends_with_an_error_causes_a_new_list[503]",
     ),
     "an error is a word of the API server": Mutation(
         "vrampack/kube/reflector.py",
         "raise _build_event_error(self._resource, status)",
         "self._sink.on_contact(); raise _build_event_error(self._resource, status)",
-        f"{RELIST}::test_a_server_that_asks_for_patience_is_asked_for_no_list[an event of 429]",
+        f"{RELIST}::test_a_server_that_asks_to_retry_later_is_not_listed_again[an event of 429]",
     ),
     "a throttled watch is a new list": Mutation(
         "vrampack/kube/reflector.py",
         "if isinstance(error, UnreachableError) or _is_throttled(error):",
         "if isinstance(error, UnreachableError):",
-        f"{RELIST}::test_a_server_that_asks_for_patience_is_asked_for_no_list[429]",
+        f"{RELIST}::test_a_server_that_asks_to_retry_later_is_not_listed_again[429]",
     ),
     "an event in between ends the back-off": Mutation(
         "vrampack/kube/retry_backoff.py",
@@ -212,7 +212,7 @@ LEDGERS: Mapping[str, Mutation] = {
         "vrampack/kube/answer_errors.py",
         "if is_too_large or HTTPStatus.BAD_REQUEST <= code < HTTPStatus.INTERNAL_SERVER_ERROR:",
         "if 400 <= code:",
-        f"{CLIENT}::test_5xx_and_what_is_no_answer_leaves_it_open[Api-500]",
+        f"{CLIENT}::test_5xx_and_malformed_answers_have_an_unknown_outcome[Api-500]",
     ),
     "no status is an error": Mutation(
         "vrampack/kube/client.py",
@@ -236,7 +236,7 @@ LEDGERS: Mapping[str, Mutation] = {
         "vrampack/kube/http_connection.py",
         "if self._reply is None or self._reply.is_complete:",
         "if False:",
-        f"{DIRECT}::test_a_connection_is_not_kept_where[the server says more-Api]",
+        f"{DIRECT}::test_a_connection_is_closed_after_these_answers[the server says more-Api]",
     ),
     "a connection is kept although an answer may still arrive": Mutation(
         "vrampack/kube/http_connection.py",

@@ -11,13 +11,13 @@ USAGE: Mapping[str, Mutation] = {
         "extender/state/usage_leases.py",
         "return holder if holder and name == name_usage_lease(holder) else None",
         "return holder",
-        "tests/extender/test_usage_leases.py::test_a_lease_says_nothing_of_another_node",
+        "tests/extender/test_usage_leases.py::test_a_lease_affects_only_its_own_node",
     ),
     "a list renews the Lease of an agent that is gone": Mutation(
         "extender/state/usage_leases.py",
         "if known is not None and version and known.version == version:",
         "if False:",
-        "tests/extender/test_usage_leases.py::test_a_list_that_shows_the_same_write_again_renews_nothing",
+        "tests/extender/test_usage_leases.py::test_a_list_with_an_unchanged_lease_renews_nothing",
     ),
     "a Lease is written whenever a figure changed": Mutation(
         "vrampack/agent/cluster/usage_lease.py",
@@ -29,7 +29,7 @@ USAGE: Mapping[str, Mutation] = {
         "vrampack/agent/nvml/utilization.py",
         "is_plausible = sample.pid > 0 and since < sample.timeStamp <= until and 0 <= sample.smUtil <= FULL_PERCENT",
         "is_plausible = True",
-        "tests/agent/test_nvml_library.py::test_a_card_s_use_of_compute_is_told_by_process_since_the_last_call",
+        "tests/agent/test_nvml_library.py::test_compute_usage_of_a_card_is_reported_by_process_since_the_last_call",
     ),
     "samples are asked for from after the present": Mutation(
         "vrampack/agent/nvml/utilization.py",

@@ -51,12 +51,12 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProductCopy]:
         yield opened
 
 
-def test_every_line_is_there_and_can_be_broken() -> None:
+def test_every_mutated_line_exists_and_its_mutation_parses() -> None:
     """Once, and what it becomes can still be read: a file that is no Python would fail any test."""
     assert [f"{name}: {problem}" for name, row in BREAKS.items() if (problem := _find_problem(row))] == []
 
 
-def test_every_test_that_must_notice_is_there() -> None:
+def test_every_test_of_a_mutation_exists() -> None:
     """Cases of a table have names that only a run knows: one that is not there makes the run of its room fail."""
     functions = {file: _function_names(file) for file in {row.test_file for row in BREAKS.values()}}
     named = {name: row.test.partition("::")[2].partition("[")[0] for name, row in BREAKS.items()}
@@ -92,7 +92,7 @@ def _function_names(file: str) -> set[str]:
 
 @pytest.mark.mutation
 @pytest.mark.parametrize("room", ROOMS)
-def test_unbroken_all_of_them_pass(room: str, copy: ProductCopy) -> None:
+def test_all_named_tests_pass_without_a_mutation(room: str, copy: ProductCopy) -> None:
     outcome = copy.run_tests(sorted({row.test for row in ROOMS[room].values()}))
     assert outcome.code == 0, outcome.output
     assert re.search(r"^\d+ passed in ", outcome.output, re.MULTILINE), outcome.output
@@ -100,7 +100,7 @@ def test_unbroken_all_of_them_pass(room: str, copy: ProductCopy) -> None:
 
 @pytest.mark.mutation
 @pytest.mark.parametrize("row", BREAKS.values(), ids=BREAKS)
-def test_it_is_noticed(row: Mutation, copy: ProductCopy) -> None:
+def test_a_mutation_is_noticed_by_its_test(row: Mutation, copy: ProductCopy) -> None:
     """By what the test says, or by another error of ours than it wants: a break that makes Python stumble shows nothing."""
     with copy.broken_by(row):
         outcome = copy.run_tests([row.test])

@@ -26,7 +26,7 @@ from vrampack.cards import well_known
 pytestmark = pytest.mark.containerd(BUILT_2)
 
 
-def test_the_agent_chooses_cdi_and_says_so(node: LiveNode) -> None:
+def test_the_agent_chooses_cdi_and_publishes_it(node: LiveNode) -> None:
     node.wait(lambda: read_published_cards(node), what="the node's card is published")
     metadata = node.get("node", NODE_NAME)["metadata"]
     assert metadata["labels"][well_known.INJECTION] == "cdi"

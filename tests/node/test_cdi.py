@@ -42,7 +42,7 @@ SPECIFICATION = {
 
 
 @pytest.fixture
-def described(bare_node: LiveNode) -> Iterator[LiveNode]:
+def described_node(bare_node: LiveNode) -> Iterator[LiveNode]:
     """A node whose kubelet has one device; `Allocate` answers its name for CDI. No specification is there."""
     plugin = ScriptedPlugin(DEVICE_PLUGINS, ["only"], name="described.sock", resource=RESOURCE)
     plugin.options.pre_start_required = plugin.options.get_preferred_allocation_available = False
@@ -85,40 +85,42 @@ def can_open(node: LiveNode, pod: str, path: str) -> bool:
 
 
 @pytest.mark.containerd(BUILT_2)
-def test_a_specification_reaches_the_container_of_its_device(described: LiveNode) -> None:
+def test_a_specification_reaches_the_container_of_its_device(described_node: LiveNode) -> None:
     """Its variable wins over the pod's, and its device can be opened, which a container without it cannot do."""
     write_specification()
-    start(described, a_pod_with_device("with"))
-    assert described.environment("with")[VARIABLE] == "yes"
-    assert can_open(described, "with", "/dev/described")
+    start(described_node, a_pod_with_device("with"))
+    assert described_node.environment("with")[VARIABLE] == "yes"
+    assert can_open(described_node, "with", "/dev/described")
 
-    start(described, a_pod("without", main=0))
-    assert VARIABLE not in described.environment("without")
-    described.exec("without", "mknod", "/tmp/described", "c", MAJOR, MINOR)
-    assert not can_open(described, "without", "/tmp/described")
+    start(described_node, a_pod("without", main=0))
+    assert VARIABLE not in described_node.environment("without")
+    described_node.exec("without", "mknod", "/tmp/described", "c", MAJOR, MINOR)
+    assert not can_open(described_node, "without", "/tmp/described")
 
 
 @pytest.mark.containerd(BUILT_2)
-def test_a_container_waits_for_the_specification_of_its_device(described: LiveNode) -> None:
+def test_a_container_waits_for_the_specification_of_its_device(described_node: LiveNode) -> None:
     """Without one it is not created, and kubelet asks again until there is one."""
-    described.apply(a_pod_with_device("early"))
+    described_node.apply(a_pod_with_device("early"))
     refusal = f"unresolvable CDI devices {KIND}={DEVICE}"
-    described.wait(lambda: refusal in described.events("early"), what=lambda: described.events("early"))
-    assert not has_ready_condition(described.get("pod", "early"))
+    described_node.wait(lambda: refusal in described_node.events("early"), what=lambda: described_node.events("early"))
+    assert not has_ready_condition(described_node.get("pod", "early"))
 
     write_specification()
-    described.wait(lambda: has_ready_condition(described.get("pod", "early")), what=lambda: described.describe(""))
-    assert described.environment("early")[VARIABLE] == "yes"
+    described_node.wait(
+        lambda: has_ready_condition(described_node.get("pod", "early")), what=lambda: described_node.describe("")
+    )
+    assert described_node.environment("early")[VARIABLE] == "yes"
 
 
 @pytest.mark.containerd(DEBIAN_1_6, BUILT_1_7)
-def test_a_runtime_without_cdi_starts_the_container_as_if_nothing_were_named(described: LiveNode) -> None:
+def test_a_runtime_without_cdi_starts_the_container_as_if_nothing_were_named(described_node: LiveNode) -> None:
     """Neither event nor error: where no specification is there at all, the container starts just the same."""
-    start(described, a_pod_with_device("ignored"))
-    assert described.environment("ignored")[VARIABLE] == "no"
-    described.kubectl("delete", "pod", "ignored", "--now")
+    start(described_node, a_pod_with_device("ignored"))
+    assert described_node.environment("ignored")[VARIABLE] == "no"
+    described_node.kubectl("delete", "pod", "ignored", "--now")
 
     write_specification()
-    start(described, a_pod_with_device("ignored"))
-    assert described.environment("ignored")[VARIABLE] == "no"
-    assert described.kubectl("exec", "ignored", "--", "test", "-e", "/dev/described", check=False).returncode == 1
+    start(described_node, a_pod_with_device("ignored"))
+    assert described_node.environment("ignored")[VARIABLE] == "no"
+    assert described_node.kubectl("exec", "ignored", "--", "test", "-e", "/dev/described", check=False).returncode == 1

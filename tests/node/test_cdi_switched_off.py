@@ -22,7 +22,9 @@ pytestmark = pytest.mark.containerd(BUILT_1_7)
 ADVICE = "containerd 1.7 does not read specs: set enable_cdi = true in the section of its CRI plugin, and restart it"
 
 
-def test_the_agent_says_what_to_switch_on_and_offers_cards_once_it_is(node: LiveNode, cards: FakeNvmlMachine) -> None:
+def test_the_agent_names_the_option_to_enable_and_offers_cards_once_it_is(
+    node: LiveNode, cards: FakeNvmlMachine
+) -> None:
     """By itself it takes `exact`, where nothing of CDI is needed. Told to take `cdi` it offers nothing."""
     node.wait(lambda: read_injection(node) == "exact", what=lambda: read_injection(node))
     told = f"GPUMemoryInjection: containers get their cards by exact: {ADVICE}"

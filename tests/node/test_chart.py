@@ -44,7 +44,7 @@ def chart(request: pytest.FixtureRequest, bare_node: LiveNode, tmp_path: Path) -
     return NodeChart(bare_node, request.param, tmp_path)
 
 
-def test_running_pods_notice_no_change_of_a_release(chart: NodeChart, driver: FakeDriver) -> None:
+def test_running_pods_are_undisturbed_by_release_changes(chart: NodeChart, driver: FakeDriver) -> None:
     """0 containers started again, 0 limits lifted, and a pod that comes in the middle of each change is bound."""
     node = chart.node
     chart.set_up(Path(EARLIER, "charts/vrampack") if EARLIER else CHART, "--set", f"image.tag={EARLIER_TAG}")

@@ -16,7 +16,7 @@ UUID = "GPU-by-hand"
 
 
 @pytest.fixture
-def described(installed: LiveNode) -> Iterator[LiveNode]:
+def described_node(installed: LiveNode) -> Iterator[LiveNode]:
     """The two commands of docs/install.md, and their undoing."""
     installed.kubectl(
         "annotate", "node", NODE_NAME, f"vrampack.dev/cards={cards_annotation(published_card(0, uuid=UUID))}"
@@ -27,16 +27,16 @@ def described(installed: LiveNode) -> Iterator[LiveNode]:
     installed.kubectl("annotate", "node", NODE_NAME, "vrampack.dev/cards-")
 
 
-def test_a_container_is_told_its_card_by_the_annotations_of_its_pod(described: LiveNode) -> None:
-    described.apply(a_pod("by-hand", main=4, beside=0))
-    pod = described.wait(lambda: _ready(described), what=lambda: described.describe(""))
+def test_a_container_gets_its_card_from_the_annotations_of_its_pod(described_node: LiveNode) -> None:
+    described_node.apply(a_pod("by-hand", main=4, beside=0))
+    pod = described_node.wait(lambda: _ready(described_node), what=lambda: described_node.describe(""))
     assert pod["spec"]["schedulerName"] == "vrampack"
 
-    seen = described.environment("by-hand", container="main")
+    seen = described_node.environment("by-hand", container="main")
     assert {name: seen[name] for name in VARIABLES} == annotated(pod, "main")
     assert (seen["NVIDIA_VISIBLE_DEVICES"], seen["NVIDIA_GPU_MEMORY_LIMIT"]) == (UUID, "4301")  # 16130 * 4 / 15
     assert seen["ALIYUN_COM_GPU_MEM_CONTAINER"] == "4"
-    assert described.environment("by-hand", container="beside")["NVIDIA_VISIBLE_DEVICES"] == "void"
+    assert described_node.environment("by-hand", container="beside")["NVIDIA_VISIBLE_DEVICES"] == "void"
 
 
 def _offer(node: LiveNode, units: str) -> None:

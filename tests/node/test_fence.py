@@ -92,7 +92,7 @@ def overcommitted(gpu: StubGpu) -> str:
     return f"card {gpu.uuid} has 15 units, running pods hold 8, and this pod was given 8: it was bound without the extender's ledger"
 
 
-def test_one_of_two_starts_the_other_is_evicted_and_its_successor_finds_a_card(
+def test_of_two_oversold_pods_one_starts_and_the_other_is_replaced_elsewhere(
     node: LiveNode, pair: tuple[StubGpu, ...]
 ) -> None:
     full, empty = pair
@@ -130,7 +130,7 @@ def test_one_of_two_starts_the_other_is_evicted_and_its_successor_finds_a_card(
     assert sum(units for (name, _), units in list_kubelet_holdings().items() if name == successor) == 8
 
 
-def test_a_bare_pod_in_that_place_is_kept_and_told(node: LiveNode, pair: tuple[StubGpu, ...]) -> None:
+def test_an_oversold_bare_pod_is_kept_and_gets_an_event(node: LiveNode, pair: tuple[StubGpu, ...]) -> None:
     """No controller would recreate it. It waits for longer than another one that is evicted, and starts when there is room."""
     full, _ = pair
     with without_scheduler(node):

@@ -35,7 +35,7 @@ def largest_mib(driver: FakeDriver) -> float:
     return max(driver.state().cards[0].by_process.values(), default=0) / MIB
 
 
-def booked(node: LiveNode) -> dict[int, int]:
+def read_charged_bytes(node: LiveNode) -> dict[int, int]:
     """Bytes by process, as the agent counts."""
     (pod,) = node.list_objects("pods", "-n", NAMESPACE, "-l", f"app.kubernetes.io/name={AGENT}")
     said = node.exec(pod["metadata"]["name"], "vrampack", "limits", "status", "-o", "json", namespace=NAMESPACE)
@@ -83,7 +83,7 @@ def test_each_container_sees_its_limit_and_the_node_the_sum(
 
 
 @pytest.mark.containerd(DEBIAN_1_6, BUILT_2)
-def test_who_takes_too_much_fails_alone(apps: LiveNode, driver: FakeDriver) -> None:
+def test_a_container_over_its_limit_fails_alone(apps: LiveNode, driver: FakeDriver) -> None:
     """6 GiB in a container of 4 units: error 2, CrashLoopBackOff, and no other pod notices."""
     before = [list_container_starts(apps, f"{APP}-{number}") for number in (0, 1)]
     apps.apply(an_app(GREEDY, str(6 * 1024)))
@@ -133,5 +133,6 @@ def test_the_limit_holds_while_the_agent_dies_and_is_away(apps: LiveNode, driver
     apps.kubectl("delete", "statefulset", "churns", "--cascade=foreground")
     apps.wait(lambda: in_use_mib(driver) == 2 * USED_MIB)
     apps.wait(
-        lambda: booked(apps) == driver.state().cards[0].by_process, what=lambda: f"{booked(apps)} {driver.state()}"
+        lambda: read_charged_bytes(apps) == driver.state().cards[0].by_process,
+        what=lambda: f"{read_charged_bytes(apps)} {driver.state()}",
     )

@@ -103,7 +103,7 @@ def test_a_card_with_a_pending_remap_stays_out_whatever_restarts(
     node.wait(lambda: read_allocatable(node) == 30, what=lambda: f"{read_allocatable(node)} units are left")
 
 
-def test_a_card_for_which_nvml_asks_a_reset_is_back_when_it_asks_for_none(
+def test_a_card_returns_once_nvml_no_longer_requests_a_reset(
     node: LiveNode, cards: FakeNvmlMachine, pair: tuple[StubGpu, ...]
 ) -> None:
     """Without any XID. To the next agent NVML reports nothing, which is no repair."""

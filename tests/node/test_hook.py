@@ -43,36 +43,36 @@ def starts(node: LiveNode, name: str) -> None:
     node.wait(lambda: has_ready_condition(node.get("pod", name)), what=lambda: node.describe(""))
 
 
-def asked(node: LiveNode, name: str) -> bool:
+def was_asked_about(node: LiveNode, name: str) -> bool:
     """Whether the agent was asked about a container of this pod, by its own log."""
     log = node.kubectl("logs", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=vrampack-agent", "--tail=-1").stdout
     return any("limits.pod_limits" in line and f"default/{name} " in line for line in log.splitlines())
 
 
-def why_not(node: LiveNode, name: str) -> str:
+def read_start_failure(node: LiveNode, name: str) -> str:
     """What the last start of its container ended in."""
     (status,) = node.get("pod", name)["status"].get("containerStatuses") or [{}]
     states = (status.get("state", {}), status.get("lastState", {}))
     return " ".join(str(each.get("message", "")) for state in states for each in state.values())
 
 
-def test_a_container_with_gpu_memory_is_asked_about_and_another_is_not(hooked: LiveNode) -> None:
+def test_the_hook_asks_only_about_containers_with_gpu_memory(hooked: LiveNode) -> None:
     hooked.apply(a_pod("asks", main=4), a_pod("plain", main=0))
     starts(hooked, "asks")
     starts(hooked, "plain")
-    assert asked(hooked, "asks")
-    assert not asked(hooked, "plain")
+    assert was_asked_about(hooked, "asks")
+    assert not was_asked_about(hooked, "plain")
 
 
-def test_while_the_agent_is_silent_it_does_not_start_and_says_why(hooked: LiveNode) -> None:
+def test_while_the_agent_is_silent_a_container_does_not_start_and_reports_why(hooked: LiveNode) -> None:
     """The fence lets it through, and the hook stands behind the fence. An agent that comes back answers."""
     SOCKET.unlink()
     hooked.apply(a_pod("asks", main=4), a_pod("plain", main=0))
     starts(hooked, "plain")
     text = f"no agent at {SOCKET}: No such file or directory"
-    hooked.wait(lambda: text in why_not(hooked, "asks"), what=lambda: hooked.describe(""))
+    hooked.wait(lambda: text in read_start_failure(hooked, "asks"), what=lambda: hooked.describe(""))
     assert not has_ready_condition(hooked.get("pod", "asks"))
 
     hooked.kill_agent()
     starts(hooked, "asks")
-    assert asked(hooked, "asks")
+    assert was_asked_about(hooked, "asks")

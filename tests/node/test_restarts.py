@@ -27,7 +27,7 @@ def start(node: LiveNode, name: str, **units: int) -> None:
     node.wait_ready(f"name={name}", timeout_seconds=90)
 
 
-def agrees(node: LiveNode, cards: FakeNvmlMachine, names: dict[str, int]) -> None:
+def wait_until_consistent(node: LiveNode, cards: FakeNvmlMachine, names: dict[str, int]) -> None:
     """All sources report these pods, by units, and no other."""
     (gpu,) = cards.gpus
     wanted = {(name, gpu.uuid): units for name, units in names.items()}
@@ -67,7 +67,7 @@ def test_running_pods_go_on_and_new_ones_start(
     start(node, "after")
     assert list_container_starts(node, "before-0") == was
     node.wait(lambda: offers(node), what="all units are offered")
-    agrees(node, cards, {"before-0": 4, "after-0": 4})
+    wait_until_consistent(node, cards, {"before-0": 4, "after-0": 4})
 
 
 def test_an_agent_that_dies_during_allocate_costs_one_pod(node: LiveNode, cards: FakeNvmlMachine) -> None:
@@ -77,7 +77,7 @@ def test_an_agent_that_dies_during_allocate_costs_one_pod(node: LiveNode, cards:
         node.wait(lambda: (node.get("pod", "caught-0") or {"spec": {}})["spec"].get("nodeName"), what="it is bound")
         node.kill_agent()
     node.wait_ready("name=caught", timeout_seconds=90)
-    agrees(node, cards, {"caught-0": 4})
+    wait_until_consistent(node, cards, {"caught-0": 4})
 
 
 def test_an_agent_that_dies_between_allocate_and_the_start_is_asked_again(
@@ -89,7 +89,7 @@ def test_an_agent_that_dies_between_allocate_and_the_start_is_asked_again(
     )
     node.kill_agent()
     node.wait_ready("name=caught", timeout_seconds=90)
-    agrees(node, cards, {"caught-0": 4})
+    wait_until_consistent(node, cards, {"caught-0": 4})
 
 
 @pytest.mark.containerd(DEBIAN_1_6, BUILT_2)
@@ -108,4 +108,4 @@ def test_after_a_reboot_everything_runs_again(node: LiveNode, cards: FakeNvmlMac
     for name in ("vrampack-scheduler", "vrampack-agent"):
         node.wait_ready(f"app.kubernetes.io/name={name}", namespace=NAMESPACE, timeout_seconds=120)
     start(node, "after")
-    agrees(node, cards, {"before-0": 6, "after-0": 4})
+    wait_until_consistent(node, cards, {"before-0": 6, "after-0": 4})

@@ -138,7 +138,7 @@ def unguarded(attacked: LiveNode) -> Iterator[LiveNode]:
     attacked.install(SHAPE)
 
 
-def test_without_policies_the_node_stops_what_asks_and_the_programs_obey_the_rest(unguarded: LiveNode) -> None:
+def test_without_policies_the_node_refuses_only_containers_that_ask(unguarded: LiveNode) -> None:
     device = _start_victim(unguarded)
     pods = {name: attack.build_pod(name, device) for name, attack in ATTACKS.items()}
     # A policy that was taken away is in force for a moment.
@@ -152,7 +152,7 @@ def test_without_policies_the_node_stops_what_asks_and_the_programs_obey_the_res
     assert capabilities == "compute,utility"
 
 
-def test_with_policies_it_is_refused_by_name_and_void_shows_the_rest_no_card(attacked: LiveNode) -> None:
+def test_with_policies_attacks_are_refused_or_see_no_card(attacked: LiveNode) -> None:
     for name, attack in ATTACKS.items():
         if attack.refusal:
             attacked.wait(partial(_is_refused, attacked, name, attack), what=f"{name} is refused")
@@ -168,7 +168,7 @@ def test_with_policies_it_is_refused_by_name_and_void_shows_the_rest_no_card(att
         attacked.kubectl("delete", "-k", MANIFESTS / VOID)
 
 
-def test_a_dra_driver_with_a_card_of_ours_keeps_the_node_back(attacked: LiveNode) -> None:
+def test_a_dra_driver_with_our_card_withdraws_the_offer(attacked: LiveNode) -> None:
     """Its ResourceSlice, as the API server has it; the agent may list it. The next agent looks at once."""
     device = {"name": "gpu-7", "attributes": {"uuid": {"string": LAST_CARD.uuid}}}
     pool = {"name": NODE_NAME, "generation": 1, "resourceSliceCount": 1}
@@ -209,7 +209,7 @@ def _start_victim(node: LiveNode) -> str:
 def _read_outcome(node: LiveNode, name: str, attack: Attack) -> set[str] | str:
     """The cards of its container, its record's own as `OWN`; or the part of its events that was expected."""
 
-    def look() -> set[str] | str | None:
+    def read_state() -> set[str] | str | None:
         pod = node.get("pod", name, "-n", TENANT)
         if has_ready_condition(pod):
             nodes = node.exec(name, "ls", "/dev", namespace=TENANT).split()
@@ -220,7 +220,9 @@ def _read_outcome(node: LiveNode, name: str, attack: Attack) -> set[str] | str:
         texts = " / ".join(each["message"] for each in told)
         return attack.gets if isinstance(attack.gets, str) and attack.gets in texts else None
 
-    found = node.wait(lambda: (seen := look()) is not None and [seen], what=lambda: node.describe("", namespace=TENANT))
+    found = node.wait(
+        lambda: (seen := read_state()) is not None and [seen], what=lambda: node.describe("", namespace=TENANT)
+    )
     assert isinstance(found, list)
     return found[0]
 

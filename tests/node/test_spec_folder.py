@@ -116,7 +116,7 @@ def test_nothing_starts_while_no_spec_can_be_written(node: LiveNode, cards: Fake
         assert read_logged_cards(name) == [[f"nvidia{gpu.minor}"]]
 
 
-def test_a_folder_that_is_gone_is_found_again(node: LiveNode, cards: FakeNvmlMachine) -> None:
+def test_a_removed_spec_folder_is_used_again_once_recreated(node: LiveNode, cards: FakeNvmlMachine) -> None:
     """An administrator removes it, and NVIDIA's tools make it again. The agent has the deleted one mounted, and restarts."""
     (gpu,) = cards.gpus
     node.apply(a_pod("restarts", main=4))

@@ -41,7 +41,7 @@ def has_restarted(node: LiveNode) -> bool:
 
 
 @pytest.mark.containerd(DEBIAN_1_6)
-def test_by_its_environment_a_container_starts_unasked(node: LiveNode, cards: FakeNvmlMachine) -> None:
+def test_with_exact_injection_a_container_can_start_without_prestart(node: LiveNode, cards: FakeNvmlMachine) -> None:
     start(node)
     asked = sum_metric(node, "vrampack-agent", ASKED)
     with node.stopped_agent():
@@ -53,7 +53,7 @@ def test_by_its_environment_a_container_starts_unasked(node: LiveNode, cards: Fa
 
 
 @pytest.mark.containerd(BUILT_2)
-def test_by_cdi_it_waits_until_the_agent_was_asked(node: LiveNode) -> None:
+def test_with_cdi_injection_a_container_waits_for_prestart(node: LiveNode) -> None:
     start(node)
     node.wait(lambda: not list_own_specs(), what="its spec is gone")
     asked = sum_metric(node, "vrampack-agent", ASKED, result="ok")

@@ -57,7 +57,9 @@ def assert_has_its_card(node: LiveNode, cards: FakeNvmlMachine, name: str) -> No
         assert_cards_injected(node, name, {gpu.uuid: gpu.minor})
 
 
-def test_running_pods_run_on_without_us_and_are_counted_again(removable: LiveNode, cards: FakeNvmlMachine) -> None:
+def test_running_pods_survive_an_uninstall_and_are_counted_after_a_reinstall(
+    removable: LiveNode, cards: FakeNvmlMachine
+) -> None:
     """No container is restarted, by the removal or by the install after it."""
     node, (gpu,) = removable, cards.gpus
     node.apply(a_pod("stays", main=4))

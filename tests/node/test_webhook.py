@@ -39,9 +39,7 @@ def with_webhook(node: LiveNode) -> Iterator[LiveNode]:
         node.wait(lambda: TOLD in dry_run_create(node, a_pod("probe")), what="the policies change pods again")
 
 
-def test_a_container_is_told_its_card_without_a_policy_that_changes_pods(
-    with_webhook: LiveNode, cards: FakeNvmlMachine
-) -> None:
+def test_a_container_gets_its_card_without_a_mutating_policy(with_webhook: LiveNode, cards: FakeNvmlMachine) -> None:
     node, (gpu,) = with_webhook, cards.gpus
     assert node.list_objects(POLICIES) == []
     node.wait(lambda: TOLD in dry_run_create(node, a_pod("probe")), what="the API server calls the webhook")

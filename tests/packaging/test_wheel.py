@@ -107,7 +107,7 @@ def site(wheel: Path, foreign_wheel: Path, tmp_path_factory: pytest.TempPathFact
     return made
 
 
-def test_the_names_that_it_installs_are_three(wheel: Path) -> None:
+def test_the_wheel_installs_three_packages(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = {name.partition("/")[0] for name in archive.namelist()}
     assert names == OUR_PACKAGES
@@ -142,7 +142,7 @@ def test_kubectl_finds_the_plugin(site: Site) -> None:
     assert site.run("kubectl-inspect-cgpu") == "No node of this cluster has GPU memory to share.\n"
 
 
-def test_uninstalling_leaves_the_other_whole(site: Site, tmp_path: Path) -> None:
+def test_uninstalling_leaves_foreign_packages_intact(site: Site, tmp_path: Path) -> None:
     """From a copy: others need what is installed."""
     copy = replace(site, environment=shutil.copytree(site.environment, tmp_path / "environment", symlinks=True))
     assert {*OUR_PACKAGES, *FOREIGN_PACKAGES} <= copy.list_packages()

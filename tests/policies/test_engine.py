@@ -68,7 +68,7 @@ def test_a_name_that_stands_twice_is_answered_once() -> None:
     assert (outcome.passed, list(outcome.unschedulable)) == (["a"], ["b", "c"])
 
 
-def test_a_node_that_the_ledger_does_not_have_says_so() -> None:
+def test_a_node_unknown_to_the_ledger_has_its_own_reason() -> None:
     engine = Engine(FakeLedger(), EVERY)
     assert list_reasons(engine, ["new"]) == {"new": "node not seen yet"}
     assert engine.evaluate_node("new", pod_request(), "p") == Unfit(UnfitReason.NOT_SEEN)
@@ -131,7 +131,7 @@ def test_a_view_that_is_made_again_is_not_answered_for_by_the_tables_of_the_earl
     assert list_reasons(engine, ["a"], uid="p0") == {"a": "no card with enough free memory"}
 
 
-def test_a_ledger_that_has_forgotten_its_changes_is_looked_at_whole() -> None:
+def test_a_ledger_without_a_change_history_is_evaluated_completely() -> None:
     ledger = FakeLedger([snapshot_node("a"), snapshot_node("b")])
     engine = Engine(ledger, EVERY)
     list_reasons(engine, ["a", "b"])
@@ -197,7 +197,7 @@ def indices(evaluation: Evaluation) -> list[int]:
     return [card.index for card in evaluation.cards] if isinstance(evaluation, ScoredCards) else []
 
 
-def test_what_one_pod_finds_is_no_answer_to_another() -> None:
+def test_an_answer_with_a_reservation_is_not_shared() -> None:
     """Its own reservation is free for it alone."""
     ledger = FakeLedger([snapshot_node("full", used=(16, 16)), snapshot_node("open", used=(0, 0))])
     ledger.private["full", "mine"] = snapshot_node("full", used=(12, 16))
@@ -223,7 +223,7 @@ def test_more_shapes_than_are_kept_are_answered_all_the_same() -> None:
     assert len(engine._tables.kept) < 499
 
 
-def test_what_many_pods_ask_for_outlives_what_each_of_many_others_asks_for() -> None:
+def test_common_requests_outlive_unique_ones_in_the_cache() -> None:
     ledger = FakeLedger([snapshot_node(f"n{number}", units=(600,)) for number in range(1000)])
     engine = Engine(ledger, EVERY)
     for _ in range(2):
@@ -244,7 +244,7 @@ NOBODYS: dict[str, dict[str, str]] = {
 
 
 @pytest.mark.parametrize("annotations", NOBODYS.values(), ids=NOBODYS)
-def test_requests_that_no_node_can_tell_apart_are_one(annotations: dict[str, str]) -> None:
+def test_indistinguishable_requests_share_an_answer(annotations: dict[str, str]) -> None:
     engine = Engine(FakeLedger([snapshot_node(models=("A", "A"))]), EVERY)
     answers = [
         list_reasons(
@@ -257,7 +257,7 @@ def test_requests_that_no_node_can_tell_apart_are_one(annotations: dict[str, str
 
 
 @pytest.mark.parametrize("ask", [lambda at: pod_request(17 + at), lambda at: pod_request(5 * at, count=at)])
-def test_sizes_that_no_node_has_are_one(ask: Callable[[int], PodRequest]) -> None:
+def test_sizes_larger_than_any_card_share_an_answer(ask: Callable[[int], PodRequest]) -> None:
     engine = Engine(FakeLedger([snapshot_node()]), EVERY)
     for at in range(3, 30):
         list_reasons(engine, ["n"], ask(at))
@@ -313,7 +313,7 @@ WISHES: dict[str, tuple[PolicyTuning, str, PolicyName]] = {
 
 
 @pytest.mark.parametrize(("tuning", "wish", "want"), WISHES.values(), ids=WISHES)
-def test_a_pods_policy_is_a_wish_within_what_is_allowed(tuning: PolicyTuning, wish: str, want: PolicyName) -> None:
+def test_a_pods_policy_is_used_if_allowed(tuning: PolicyTuning, wish: str, want: PolicyName) -> None:
     assert (
         Engine(FakeLedger(), tuning).choose_policy(pod_request(annotations={"vrampack.dev/policy": wish})).name == want
     )
@@ -336,7 +336,7 @@ STEPS: st.SearchStrategy[list[Step]] = st.lists(
 
 @PATIENT
 @given(STEPS, st.lists(request_strategy(), min_size=3, max_size=3))
-def test_the_engine_says_what_the_plain_way_says(steps: list[Step], shapes: list[CardRequest]) -> None:
+def test_the_engine_agrees_with_a_plain_evaluation(steps: list[Step], shapes: list[CardRequest]) -> None:
     """However the cluster changes between questions, and whichever questions come back."""
     ledger = FakeLedger()
     hosts = HostRooms()

@@ -73,7 +73,7 @@ def alike_nodes(draw: st.DrawFn) -> list[Node]:
 
 @settings(deadline=None)
 @given(st.lists(alike_nodes(), max_size=3), request_strategy())
-def test_nodes_are_grouped_as_they_are_one_by_one(clusters: list[list[Node]], request: CardRequest) -> None:
+def test_incremental_grouping_equals_grouping_each_node(clusters: list[list[Node]], request: CardRequest) -> None:
     summaries = {
         f"n{number}": summarize_node(node) for number, node in enumerate(node for alike in clusters for node in alike)
     }

@@ -162,7 +162,7 @@ ORDERS: dict[str, tuple[PolicyName, list[Node], CardRequest, list[str]]] = {
 
 
 @pytest.mark.parametrize(("policy", "cluster", "request_", "want"), ORDERS.values(), ids=ORDERS)
-def test_order_of_nodes(policy: PolicyName, cluster: list[Node], request_: CardRequest, want: list[str]) -> None:
+def test_nodes_are_ranked(policy: PolicyName, cluster: list[Node], request_: CardRequest, want: list[str]) -> None:
     assert order(policy, cluster, request_) == want
 
 

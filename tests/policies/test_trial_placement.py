@@ -33,7 +33,7 @@ def place_request(
     return placement.node_name, placement.cards
 
 
-def test_what_was_placed_is_taken() -> None:
+def test_placed_units_are_taken() -> None:
     """Free 16-10=6 and 16: 5 go to the fuller card, the next 5 to the other one, which has 11 left: two more of 5."""
     trial = TrialCluster([snapshot_node(used=(10, 0))])
     assert [place_request(trial, CardRequest(5)) for _ in range(5)] == [("n", (0,)), *[("n", (1,))] * 3, None]
@@ -65,7 +65,7 @@ def test_the_nodes_that_were_given_stay_as_they_are() -> None:
     assert node == snapshot_node()
 
 
-def test_what_is_held_on_a_node_or_card_that_is_not_here_counts_nothing() -> None:
+def test_holdings_on_unknown_nodes_or_cards_are_ignored() -> None:
     trial = TrialCluster([snapshot_node()])
     trial.hold_placement(Placement("gone", (0,)), CardRequest(4))
     trial.hold_placement(Placement("n", (7,)), CardRequest(4))
@@ -79,7 +79,7 @@ def clusters(draw: st.DrawFn) -> list[Node]:
 
 @settings(deadline=None)
 @given(cluster=clusters(), requests=st.lists(request_strategy(), max_size=8))
-def test_what_is_placed_fits_together(cluster: list[Node], requests: list[CardRequest]) -> None:
+def test_placements_of_a_trial_fit_together(cluster: list[Node], requests: list[CardRequest]) -> None:
     """Checked by counting units per card, not by asking the trial cluster."""
     trial, names = TrialCluster(cluster), [node.name for node in cluster]
     used = {(node.name, card.index): card.used_units for node in cluster for card in node.cards}
@@ -102,9 +102,7 @@ def test_what_is_placed_fits_together(cluster: list[Node], requests: list[CardRe
 
 @settings(deadline=None)
 @given(node=node_strategy(), request=request_strategy(), policy=st.sampled_from(("binpack", "spread", "node-binpack")))
-def test_a_node_that_is_not_filled_is_evaluated_as_everywhere(
-    node: Node, request: CardRequest, policy: PolicyName
-) -> None:
+def test_an_unfilled_node_is_evaluated_as_by_the_engine(node: Node, request: CardRequest, policy: PolicyName) -> None:
     evaluation = evaluate_node(node, request, TunedPolicy(policy))
     placement = TrialCluster([node]).find_placement("n", request, TunedPolicy(policy))
     assert (placement is not None) == isinstance(evaluation, ScoredCards)

@@ -31,7 +31,7 @@ SAME = {
 
 
 @pytest.mark.parametrize(("given", "want"), SAME.values(), ids=SAME)
-def test_what_ranks_is_a_policy_and_what_is_not_its_own(given: dict[str, object], want: TunedPolicy) -> None:
+def test_settings_resolve_to_a_default_policy_with_its_tuning(given: dict[str, object], want: TunedPolicy) -> None:
     assert PolicyTuning.model_validate(given).tuned_default == want
 
 

@@ -79,7 +79,7 @@ def test_checksums_are_what_sha256sum_reads(tmp_path: Path) -> None:
     assert done.stdout == b"a: OK\nb: OK\n"
 
 
-def test_krew_is_told_what_is_in_the_archive(tmp_path: Path) -> None:
+def test_the_krew_manifest_matches_the_archive(tmp_path: Path) -> None:
     archive = tmp_path / "kubectl-inspect_cgpu-1.2.3.tar.gz"
     packed = {"kubectl-inspect_cgpu": Path(__file__), "LICENSE": REPOSITORY / "LICENSE"}
     write_compressed_tar(archive, packed, written_at=WRITTEN_AT)
@@ -105,7 +105,7 @@ def test_a_release_is_of_the_version_that_is_committed(tmp_path: Path) -> None:
         check_versions(sources, "0.2.0")
 
 
-def test_the_chart_is_packed_where_there_is_one(tmp_path: Path) -> None:
+def test_the_chart_is_packaged_if_it_exists(tmp_path: Path) -> None:
     sources = some_sources(tmp_path, "0.2.0")
     (tmp_path / "manifests").mkdir()
     (tmp_path / "charts/vrampack/templates").mkdir(parents=True)

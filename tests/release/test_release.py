@@ -98,7 +98,7 @@ def test_every_package_that_syft_finds_is_in_the_list(images: list[Path], syft: 
         assert kinds == {"deb", "python"}
 
 
-def test_what_lies_in_the_image_is_in_the_list(images: list[Path], tmp_path: Path) -> None:
+def test_every_package_in_the_image_is_in_the_list(images: list[Path], tmp_path: Path) -> None:
     """Without syft: dpkg's own list, and the folders in which Python keeps what is installed."""
     for image in images:
         root = tmp_path / image.stem
@@ -116,7 +116,7 @@ def test_what_lies_in_the_image_is_in_the_list(images: list[Path], tmp_path: Pat
         assert here == names
 
 
-def test_the_images_are_as_small_as_promised(images: list[Path]) -> None:
+def test_the_images_are_within_their_size_budget(images: list[Path]) -> None:
     for image in images:
         (parts,) = [parts for parts, name in IMAGE_NAMES.items() if image.name.startswith(f"{name}-{VERSION}-image")]
         archive = read_archive(image)
@@ -124,7 +124,7 @@ def test_the_images_are_as_small_as_promised(images: list[Path]) -> None:
         assert sum(layer.size_bytes for layer in archive.layers) <= LIMITS_MB[parts] * 1e6
 
 
-def test_the_tarball_holds_what_lies_beside_it() -> None:
+def test_the_tarball_contains_the_files_beside_it() -> None:
     (whole,) = FOLDER.glob("*-airgapped.tar")
     with tarfile.open(whole) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}

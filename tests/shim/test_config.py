@@ -136,11 +136,11 @@ CASES = {
 
 
 @pytest.mark.parametrize(("text", "want"), CASES.values(), ids=CASES)
-def test_the_bundle_says_whose_limit_it_is(built: Path, text: str, want: str) -> None:
+def test_the_bundle_identifies_the_container(built: Path, text: str, want: str) -> None:
     assert run_probe(built, "config", [text.encode()]) == [want]
 
 
-def test_what_is_sent_is_what_the_agent_reads() -> None:
+def test_the_hook_sends_the_variables_that_the_agent_reads() -> None:
     table = (SOURCES / "variables.h").read_text().partition("#define VARIABLES(X)")[2].partition("\n\n")[0]
     assert tuple(re.findall(r'X\("(\w+)="\)', table)) == VARIABLES
 

@@ -78,7 +78,7 @@ def saying(answer: bytes, heard: list[bytes] | None = None) -> Talk:
     return talk
 
 
-async def test_the_agent_hears_who_the_container_is(container: HookContainer, cgroup: CgroupFolder) -> None:
+async def test_the_agent_receives_the_containers_identity(container: HookContainer, cgroup: CgroupFolder) -> None:
     heard: list[bytes] = []
     async with an_agent(container.socket, saying(b'{"ok":true}\n', heard)):
         assert await container.start() == (0, "")
@@ -121,7 +121,9 @@ ANSWERS = {
 
 @pytest.mark.parametrize(("answer", "complaint"), ANSWERS.values(), ids=ANSWERS)
 @pytest.mark.parametrize("absent", ["refuse", "pass"])
-async def test_what_is_no_yes_is_a_no(container: HookContainer, answer: bytes, complaint: str, absent: str) -> None:
+async def test_an_answer_that_is_no_approval_refuses_the_start(
+    container: HookContainer, answer: bytes, complaint: str, absent: str
+) -> None:
     async with an_agent(container.socket, saying(answer)):
         status, said = await container.start(f"--if-absent={absent}")
     assert status == 1
@@ -130,7 +132,7 @@ async def test_what_is_no_yes_is_a_no(container: HookContainer, answer: bytes, c
     assert said.count("\n") == 1
 
 
-async def test_an_agent_that_says_nothing_is_not_waited_for_longer_than_told(container: HookContainer) -> None:
+async def test_a_silent_agent_is_waited_for_until_the_timeout(container: HookContainer) -> None:
     silence = asyncio.Event()
 
     async def listen(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
@@ -143,12 +145,12 @@ async def test_an_agent_that_says_nothing_is_not_waited_for_longer_than_told(con
     assert (status, said) == (1, "vrampack-hook: no answer from the agent: Connection timed out\n")
 
 
-async def test_no_agent_is_a_no(container: HookContainer) -> None:
+async def test_a_missing_agent_refuses_the_start(container: HookContainer) -> None:
     status, said = await container.start("--timeout=1")
     assert (status, said) == (1, f"vrampack-hook: no agent at {container.socket}: No such file or directory\n")
 
 
-async def test_a_socket_that_a_dead_agent_left_is_a_no(container: HookContainer) -> None:
+async def test_a_socket_of_a_dead_agent_refuses_the_start(container: HookContainer) -> None:
     async with an_agent(container.socket, saying(b"")):
         pass
     status, said = await container.start("--timeout=1")
@@ -185,7 +187,7 @@ REFUSED_BUNDLES = {
 
 
 @pytest.mark.parametrize(("text", "complaint"), REFUSED_BUNDLES.values(), ids=REFUSED_BUNDLES)
-async def test_a_bundle_that_cannot_be_read_is_a_no(container: HookContainer, text: str, complaint: str) -> None:
+async def test_an_unreadable_bundle_refuses_the_start(container: HookContainer, text: str, complaint: str) -> None:
     async with an_agent(container.socket, saying(b'{"ok":true}\n')):
         status, said = await container.configured(text).start("--if-absent=pass")
     assert status == 1
@@ -207,13 +209,13 @@ REFUSED_STATES = {
 
 
 @pytest.mark.parametrize(("state", "complaint"), REFUSED_STATES.values(), ids=REFUSED_STATES)
-async def test_a_state_that_cannot_be_read_is_a_no(container: HookContainer, state: bytes, complaint: str) -> None:
+async def test_an_unreadable_state_refuses_the_start(container: HookContainer, state: bytes, complaint: str) -> None:
     status, said = await container.start("--if-absent=pass", state=state)
     assert status == 1
     assert complaint in said
 
 
-async def test_a_state_that_never_ends_is_a_no(container: HookContainer) -> None:
+async def test_an_endless_state_refuses_the_start(container: HookContainer) -> None:
     process = await asyncio.create_subprocess_exec(
         container.program, "--timeout=1", stdin=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
@@ -225,7 +227,7 @@ async def test_a_state_that_never_ends_is_a_no(container: HookContainer) -> None
     process.stdin.close()
 
 
-async def test_a_process_that_is_gone_is_a_no(container: HookContainer) -> None:
+async def test_a_process_that_is_gone_refuses_the_start(container: HookContainer) -> None:
     async with an_agent(container.socket, saying(b'{"ok":true}\n')):
         status, said = await replace(container, pid=2**22).start()
     assert status == 1

@@ -162,7 +162,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
-def test_what_is_no_json_is_refused(built: Path, text: bytes) -> None:
+def test_input_that_is_no_json_is_refused(built: Path, text: bytes) -> None:
     assert run_probe(built, "json", [text]) == ["bad"]
 
 

@@ -51,7 +51,7 @@ def test_the_hook_is_added_and_the_rest_stays(built: Path, text: str, want: obje
 
 
 @pytest.mark.parametrize("text", BAD)
-def test_what_is_no_configuration_is_left_alone(built: Path, text: str) -> None:
+def test_an_invalid_configuration_is_left_alone(built: Path, text: str) -> None:
     assert run_probe(built, "splice", [text.encode()]) == ["bad"]
 
 
@@ -122,7 +122,7 @@ def test_a_container_that_is_made_gets_the_hook(runtime: Path, words: list[str])
 
 
 @pytest.mark.parametrize("words", MAKES_NONE, ids=" ".join)
-def test_every_other_command_goes_through(runtime: Path, words: list[str]) -> None:
+def test_every_other_command_is_passed_on(runtime: Path, words: list[str]) -> None:
     bundle = runtime.parent / "bundle"
     bundle.mkdir()
     (bundle / "config.json").write_text("{}")
@@ -131,7 +131,7 @@ def test_every_other_command_goes_through(runtime: Path, words: list[str]) -> No
     assert hooks(runtime) is None
 
 
-def test_without_the_hook_no_container_is_made(runtime: Path) -> None:
+def test_no_container_is_created_without_the_hook(runtime: Path) -> None:
     (runtime.parent / "vrampack-hook").unlink()
     done = subprocess.run([runtime, "create", "c1"], capture_output=True, timeout=60, check=False)
     assert done.returncode == 1

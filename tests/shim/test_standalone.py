@@ -246,7 +246,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("env", "why"), REFUSED.values(), ids=REFUSED)
-async def test_what_is_not_clear_does_not_start(host: ShimHost, env: list[str], why: str) -> None:
+async def test_a_container_with_an_invalid_variable_does_not_start(host: ShimHost, env: list[str], why: str) -> None:
     container = host.container(*env)
     async with host.agent() as agent, container_removed(container):
         await container.start(host.mode)

@@ -55,7 +55,7 @@ async def page(url: str) -> tuple[int, str]:
         return 0, ""
 
 
-async def test_it_runs_without_an_api_server_or_a_kubelet(tmp_path: Path) -> None:
+async def test_the_standalone_agent_runs_without_an_api_server_or_kubelet(tmp_path: Path) -> None:
     async with a_command(tmp_path) as (process, url), asyncio.timeout(30):
         while await page(f"{url}/readyz") != (200, "ok\n"):
             assert process.returncode is None
@@ -66,7 +66,7 @@ async def test_it_runs_without_an_api_server_or_a_kubelet(tmp_path: Path) -> Non
         assert await process.wait() == 0
 
 
-async def test_where_nobody_could_be_held_it_ends_and_says_why(tmp_path: Path) -> None:
+async def test_the_standalone_agent_exits_when_no_limit_can_be_enforced(tmp_path: Path) -> None:
     async with a_command(tmp_path, library="") as (process, _):
         _, said = await process.communicate()
     assert process.returncode == 1

@@ -20,7 +20,7 @@ def around() -> SimulationSettings:
 
 
 @pytest.mark.parametrize("name", BUGS)
-def test_it_is_found(name: str, around: SimulationSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_bug_is_found(name: str, around: SimulationSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     BUGS[name](monkeypatch)
     seeds = sorted(range(SEEDS), key=lambda seed: seed != FOUND_BY.get(name))
     assert any(run_case(a_case(seed), around).failure for seed in seeds)

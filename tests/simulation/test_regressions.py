@@ -117,11 +117,11 @@ def around() -> SimulationSettings:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_it_holds(name: str, around: SimulationSettings) -> None:
+def test_the_promises_hold_without_the_bug(name: str, around: SimulationSettings) -> None:
     assert run_case(SimulationCase("honest", RUNS[name][0]), around).failure is None
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_it_breaks_with_the_bug(name: str, around: SimulationSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_promise_breaks_with_the_bug(name: str, around: SimulationSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     RUNS[name][1](monkeypatch)
     assert run_case(SimulationCase("honest", RUNS[name][0]), around).failure is not None

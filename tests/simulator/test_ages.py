@@ -33,7 +33,7 @@ AGES = {
 
 
 @pytest.mark.parametrize(("seconds", "wanted"), AGES.values(), ids=AGES)
-def test_an_age_is_told(seconds: int, wanted: str) -> None:
+def test_an_age_is_formatted(seconds: int, wanted: str) -> None:
     assert format_age((NOON - timedelta(seconds=seconds)).isoformat(), NOON) == wanted
 
 

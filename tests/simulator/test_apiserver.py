@@ -203,7 +203,7 @@ async def test_a_quiet_watch_does_not_fall_behind(client: aiohttp.ClientSession)
         assert await next_event(watch) == ("ADDED", "a")
 
 
-async def test_a_watch_that_falls_behind_is_told_so(client: aiohttp.ClientSession) -> None:
+async def test_a_watch_that_falls_behind_gets_an_error_event(client: aiohttp.ClientSession) -> None:
     async with ApiServer(log_length=2) as api, client.get(watch_pods(api)) as watch:
         api.freeze_watches()
         for name in ("a", "b", "c"):
@@ -247,7 +247,7 @@ NOT_SERVED: dict[str, tuple[str, str, str, int]] = {
 
 
 @pytest.mark.parametrize(("method", "path", "form", "code"), NOT_SERVED.values(), ids=NOT_SERVED)
-async def test_what_is_not_served_is_refused(
+async def test_unserved_requests_are_refused(
     api: ApiServer, client: aiohttp.ClientSession, method: str, path: str, form: str, code: int
 ) -> None:
     node = api.create({"kind": "Node", "metadata": {"name": "n"}})
@@ -268,7 +268,7 @@ async def test_what_is_not_served_is_refused(
         ("/api/v1/namespaces/a/services", "the server could not find the requested resource"),
     ],
 )
-async def test_what_people_ask_for_first_is_refused_with_a_reason(
+async def test_common_unsupported_requests_are_refused_with_a_reason(
     api: ApiServer, client: aiohttp.ClientSession, path: str, text: str
 ) -> None:
     async with client.get(api.url + path) as response:
@@ -300,7 +300,7 @@ async def test_a_write_with_an_unreadable_answer_is_not_made(api: ApiServer, cli
     assert api.list_pods() == [before]
 
 
-def test_a_scale_tells_the_whole_selector() -> None:
+def test_a_scale_has_the_whole_selector() -> None:
     """One that selects by expressions alone does not select everything."""
     selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["b", "a"]}]}
     item = {"metadata": {"name": "w"}, "spec": {"replicas": 1, "selector": selector}, "status": {}}

@@ -60,7 +60,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("text", "problem"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_used_is_named(tmp_path: Path, text: str, problem: str) -> None:
+def test_unusable_files_are_named(tmp_path: Path, text: str, problem: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(ObjectFileError) as raised:
         read_objects(path)

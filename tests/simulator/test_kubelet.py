@@ -57,7 +57,7 @@ def test_init_containers_have_passed_and_sidecars_run() -> None:
     assert (side["name"], list(side["state"])) == ("side", ["running"])
 
 
-def test_what_a_pod_was_told_before_it_ran_stays() -> None:
+def test_status_written_before_a_pod_runs_is_kept() -> None:
     store = a_store()
     a_node(store)
     a_pod(store, "a")
@@ -124,7 +124,7 @@ def test_a_pod_waits_for_its_node() -> None:
     assert status(store, "a")["phase"] == "Running"
 
 
-def test_a_pod_that_is_told_to_go_is_gone() -> None:
+def test_a_pod_that_is_deleted_is_removed() -> None:
     store = a_store()
     a_node(store)
     for name in ("a", "b"):
@@ -139,7 +139,7 @@ def test_a_pod_that_is_told_to_go_is_gone() -> None:
     assert list_pod_names(store) == ["b"]
 
 
-def test_a_pod_on_no_node_stays_when_told_to_go() -> None:
+def test_a_deleted_pod_with_no_node_is_left_alone() -> None:
     store = a_store()
     a_pod(store, "a")
     bind_pod(store, "a", node="nowhere")
@@ -171,7 +171,7 @@ def test_a_finalizer_holds_a_pod_that_has_stopped() -> None:
     assert list_pod_names(store) == []
 
 
-def test_a_kubelet_that_missed_everything_looks_again() -> None:
+def test_a_kubelet_whose_history_expired_lists_again() -> None:
     store = a_store(log_length=4)
     kubelet = SimulatedKubelet(store)
     kubelet.reconcile()
@@ -186,7 +186,7 @@ def test_a_kubelet_that_missed_everything_looks_again() -> None:
     assert status(store, "a")["phase"] == "Running"
 
 
-async def test_changes_wake_it() -> None:
+async def test_changes_wake_the_kubelet() -> None:
     store = a_store()
     running = asyncio.Event()
     task = asyncio.create_task(SimulatedKubelet(store).run())

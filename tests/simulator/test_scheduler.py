@@ -37,7 +37,7 @@ async def running(town: SimulatedSchedulerHarness) -> AsyncIterator[SimulatedSch
         yield town
 
 
-async def test_asks_as_recorded(running: SimulatedSchedulerHarness) -> None:
+async def test_calls_have_the_recorded_bodies(running: SimulatedSchedulerHarness) -> None:
     """Same keys in the same order, nulls sent, and no kind on the pod; the extender reads it."""
     running.node("n1")
     running.node("n2")
@@ -93,7 +93,7 @@ async def test_a_finished_pod_that_was_never_bound_is_not_placed(town: Simulated
     assert [call.pod for call in town.extender.calls] == ["b", "b"]
 
 
-async def test_a_restarted_scheduler_goes_by_what_the_api_holds(town: SimulatedSchedulerHarness) -> None:
+async def test_a_restarted_scheduler_uses_the_state_of_the_api_server(town: SimulatedSchedulerHarness) -> None:
     town.node("n1", units=8)
     async with town.scheduling():
         town.pod("a", 8)
@@ -184,7 +184,7 @@ UNMODELLED = {
 
 
 @pytest.mark.parametrize(("spec", "field"), UNMODELLED.values(), ids=UNMODELLED)
-async def test_what_is_not_modelled_is_refused_by_name(
+async def test_unsupported_features_are_refused_by_name(
     running: SimulatedSchedulerHarness, spec: dict[str, Any], field: str
 ) -> None:
     running.node("n1")

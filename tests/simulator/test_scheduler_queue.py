@@ -157,7 +157,7 @@ def test_a_refusal_ends_a_row_of_errors() -> None:
     assert queue.next_attempt_at() == NOW + 1
 
 
-def test_who_comes_back_stands_at_the_end() -> None:
+def test_a_failed_pod_is_requeued_at_the_end() -> None:
     queue = a_queue(a_pod("a"), a_pod("b"))
     queue.requeue_failed(popped(queue, LONG_AGO), LONG_AGO)
     assert order(queue) == ["b", "a"]

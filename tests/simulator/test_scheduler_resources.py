@@ -82,11 +82,11 @@ FITS = {
 
 
 @pytest.mark.parametrize(("asked", "has", "used", "want"), FITS.values(), ids=FITS)
-def test_fits(asked: dict[str, int], has: dict[str, int], used: dict[str, int], want: list[str]) -> None:
+def test_shortages_are_found(asked: dict[str, int], has: dict[str, int], used: dict[str, int], want: list[str]) -> None:
     assert find_shortages(asked | {"pods": 1}, NodeResources(has, used)) == want
 
 
-def test_what_the_extender_alone_counts_is_never_short() -> None:
+def test_resources_ignored_by_the_scheduler_are_never_short() -> None:
     assert find_shortages({GPU: 4, "pods": 1}, NodeResources({"pods": 1}, {}), ignored={GPU}) == []
 
 
@@ -101,7 +101,7 @@ INTERESTS = {
 
 
 @pytest.mark.parametrize(("spec", "want"), INTERESTS.values(), ids=INTERESTS)
-def test_which_pods_the_extender_is_asked_about(spec: dict[str, Any], want: bool) -> None:  # noqa: FBT001 - a table
+def test_the_extender_is_called_for_pods_with_managed_resources(spec: dict[str, Any], want: bool) -> None:  # noqa: FBT001 - a table
     assert requests_any({"spec": spec}, {GPU}) is want
 
 

@@ -28,7 +28,7 @@ def shipped_configurations() -> Iterator[str]:
             yield from (value for value in texts if SHIPPED in value)
 
 
-def test_what_ships_is_followed() -> None:
+def test_shipped_configurations_are_supported() -> None:
     found = [SchedulerSettings.from_yaml(text) for text in shipped_configurations()]
     assert found
     for settings in found:
@@ -58,11 +58,11 @@ TIMEOUTS = {"5s": 5.0, "500ms": 0.5, "1m30s": 90.0, "1.5s": 1.5, "0s": 5.0, None
 
 
 @pytest.mark.parametrize(("given", "want"), TIMEOUTS.items(), ids=map(str, TIMEOUTS))
-def test_timeouts(given: str | None, want: float) -> None:
+def test_extender_timeouts_are_read(given: str | None, want: float) -> None:
     assert SchedulerSettings.from_yaml(a_configuration(httpTimeout=given)).http_timeout_seconds == want
 
 
-def test_what_the_extender_alone_counts() -> None:
+def test_resources_ignored_by_the_scheduler_are_read() -> None:
     managed = [{"name": "a/b", "ignoredByScheduler": True}, {"name": "c/d"}]
     settings = SchedulerSettings.from_yaml(a_configuration(managedResources=managed))
     assert settings.managed_resources == {"a/b", "c/d"}
@@ -83,6 +83,6 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("text", "named"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_followed_is_named(text: str, named: str) -> None:
+def test_unsupported_settings_are_named(text: str, named: str) -> None:
     with pytest.raises(ValueError, match=named):
         SchedulerSettings.from_yaml(text)

@@ -47,7 +47,7 @@ def test_the_same_calls_make_the_same_objects() -> None:
     assert (metadata["uid"], metadata["creationTimestamp"]) == ("uid-1", "2026-01-02T12:00:00Z")
 
 
-def test_what_a_reader_holds_never_changes() -> None:
+def test_objects_held_by_a_reader_never_change() -> None:
     store = a_store()
     created = store.create(POD, "default", a_pod("a"))
     page = store.read_page(POD, None)
@@ -59,7 +59,7 @@ def test_what_a_reader_holds_never_changes() -> None:
     assert page.items == [created]
 
 
-def test_leaving_takes_the_grace_that_is_left() -> None:
+def test_deletion_uses_the_remaining_grace_period() -> None:
     store = a_store()
     store.restore(POD, "default", a_pod("a") | {"spec": {"nodeName": "n"}})
 
@@ -112,7 +112,7 @@ def test_compaction_keeps_the_newest_version() -> None:
         store.read_changes_since(version - 1, POD, None)
 
 
-def test_only_so_many_lists_are_paged_on_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paged_lists_in_progress_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "MAX_SNAPSHOTS", 2)
     store = a_store()
     store.create(POD, "default", a_pod("a"))

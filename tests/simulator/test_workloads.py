@@ -142,7 +142,7 @@ def test_a_paused_deployment_keeps_its_pods_and_its_number() -> None:
     assert not set(old) & set(list_pod_names(store))
 
 
-def test_a_deployment_gives_up_first_what_runs_least() -> None:
+def test_a_deployment_removes_the_least_ready_pods_first() -> None:
     store = a_store()
     a_deployment(store, "d", replicas=4)
     workloads = WorkloadController(store)
@@ -202,7 +202,7 @@ def test_an_ordered_set_shrinks_one_by_one() -> None:
     assert [pod["metadata"]["name"] for pod in list_pods(store) if "deletionTimestamp" in pod["metadata"]] == ["s-1"]
 
 
-def test_a_name_that_somebody_else_has_is_left_to_them() -> None:
+def test_a_name_taken_by_a_foreign_pod_is_left_alone() -> None:
     store = a_store()
     body = {"metadata": {"name": "s-0"}, "spec": {"containers": [{"name": "main"}]}}
     stranger = store.create(POD, "default", body)
@@ -214,7 +214,7 @@ def test_a_name_that_somebody_else_has_is_left_to_them() -> None:
     assert list_pod_names(store) == ["s-0", "s-1"]
 
 
-def test_a_template_of_no_valid_pod_makes_none_and_is_not_tried_for_ever() -> None:
+def test_an_invalid_template_creates_no_pod_and_is_not_retried_forever() -> None:
     store = a_store()
     made = a_deployment(store, "d", replicas=1)
     spec = made["spec"]["template"]["spec"] | {"containers": [{"name": "main"}]}
@@ -250,7 +250,7 @@ def test_pods_of_a_kind_that_is_not_served_are_left_alone() -> None:
     assert list_pod_names(store) == ["a"]
 
 
-def test_a_pod_whose_owner_was_replaced_by_its_namesake_goes() -> None:
+def test_a_pod_whose_owner_was_replaced_by_a_namesake_is_deleted() -> None:
     store = a_store()
     a_stateful_set(store, "s")
     workloads = WorkloadController(store)

@@ -23,7 +23,7 @@ def some_pods(subset: frozenset[str]) -> list[Object]:
 
 @pytest.mark.parametrize("subset", SUBSETS, ids=lambda subset: "+".join(sorted(subset)) or "no pods")
 @pytest.mark.parametrize("name", recorded_requests.recording_names("filter", with_node_names=True))
-async def test_filter_is_answered_as_the_oracle_says(name: str, subset: frozenset[str]) -> None:
+async def test_filter_agrees_with_the_oracle(name: str, subset: frozenset[str]) -> None:
     body = json.loads(recorded_requests.read_recording(name))
     extender = InMemoryExtender(recorded_requests.recorded_nodes(), some_pods(subset))
     want = oracle.oracle_filter(recorded_requests.recorded_nodes(), some_pods(subset), body["Pod"], body["NodeNames"])
@@ -41,7 +41,7 @@ async def test_filter_is_answered_as_the_oracle_says(name: str, subset: frozense
 
 @pytest.mark.parametrize("subset", SUBSETS, ids=lambda subset: "+".join(sorted(subset)) or "no pods")
 @pytest.mark.parametrize("name", recorded_requests.recording_names("prioritize", with_node_names=True))
-async def test_prioritize_is_answered_as_the_oracle_says(name: str, subset: frozenset[str]) -> None:
+async def test_prioritize_agrees_with_the_oracle(name: str, subset: frozenset[str]) -> None:
     body = json.loads(recorded_requests.read_recording(name))
     extender = InMemoryExtender(recorded_requests.recorded_nodes(), some_pods(subset))
     want = oracle.oracle_scores(recorded_requests.recorded_nodes(), some_pods(subset), body["Pod"], body["NodeNames"])
@@ -70,7 +70,7 @@ def test_the_recorded_cluster_is_full() -> None:
 
 
 @pytest.mark.parametrize("name", recorded_requests.recording_names("filter", with_node_names=False))
-async def test_filter_with_whole_nodes_is_told_what_to_set(name: str) -> None:
+async def test_filter_with_whole_nodes_is_refused_with_the_setting_to_change(name: str) -> None:
     extender = InMemoryExtender(recorded_requests.recorded_nodes(), recorded_requests.recorded_pods())
     reply = await extender.post_verb("filter", recorded_requests.read_recording(name))
     answer = reply.json()

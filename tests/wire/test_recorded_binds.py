@@ -95,7 +95,7 @@ async def test_bind_is_refused_where_the_card_filled_up(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BINDS)
-async def test_bind_on_the_cluster_as_recorded_is_a_no(name: str) -> None:
+async def test_bind_on_the_recorded_cluster_is_refused(name: str) -> None:
     """There, the pod of that name is bound already, without our record, or has another uid by now."""
     async with running(recorded_requests.recorded_pods()) as (extender, server):
         before, state = server.resource_version, extender.state()

@@ -55,7 +55,7 @@ async def test_victims_that_free_a_card_come_back_as_uids(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [META, FULL])
-async def test_a_proposal_that_does_not_suffice_is_completed_by_what_the_ledger_knows(name: str) -> None:
+async def test_an_insufficient_proposal_is_completed_from_the_ledger(name: str) -> None:
     """12 of 15 are asked: of 11 + 4 on gpu-node-0 both must go, whichever one is proposed."""
     body = json.loads(recorded_requests.read_recording(name))
     for victims in (body["NodeNameToMetaVictims"] or body["NodeNameToVictims"]).values():

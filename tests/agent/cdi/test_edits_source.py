@@ -87,7 +87,7 @@ async def test_an_instance_that_was_cut_after_the_spec_was_made_gets_its_own_cap
         await node.build_source().find_edits(replace(fresh, uuid="MIG-unlisted", gpu_instance=8))
 
 
-async def test_nodes_for_drawing_are_there_only_where_they_are_asked_for(tmp_path: Path) -> None:
+async def test_device_nodes_for_graphics_are_given_only_on_request(tmp_path: Path) -> None:
     source = CdiNode(tmp_path, "host.json").build_source(has_drm_nodes=True)
     found = await source.find_edits(profile_gpu("h200x8", 1))
     assert paths_of(found) - CONTROL == {
@@ -98,7 +98,7 @@ async def test_nodes_for_drawing_are_there_only_where_they_are_asked_for(tmp_pat
     }
 
 
-def test_nodes_for_drawing_have_no_other_name() -> None:
+def test_device_nodes_for_graphics_are_dropped_under_any_name() -> None:
     """A node may be called otherwise inside, and a folder may be mounted: a spec is written by other programs."""
     card = CdiDeviceNode("/dev/nvidia0")
     hidden = [CdiDeviceNode("/dev/card", host_path="/dev/dri/card0"), CdiDeviceNode("/dev//dri/card0")]
@@ -125,7 +125,7 @@ async def test_the_toolkits_program_is_asked_once_where_no_spec_names_the_card(t
     assert runs.read_text().splitlines() == ["cdi generate --format=json --device-name-strategy=uuid --driver-root=/"]
 
 
-async def test_a_program_that_fails_leaves_the_management_spec(tmp_path: Path) -> None:
+async def test_the_management_spec_is_used_when_the_toolkits_program_fails(tmp_path: Path) -> None:
     program = tmp_path / "nvidia-ctk"
     program.write_text("#!/bin/sh\nexit 1\n")
     program.chmod(0o755)
@@ -133,7 +133,7 @@ async def test_a_program_that_fails_leaves_the_management_spec(tmp_path: Path) -
     assert paths_of(await source.find_edits(profile_gpu("v100x8", 1))) == CONTROL | {"/dev/nvidia1"}
 
 
-async def test_a_program_that_failed_is_run_again_and_once_for_all_who_wait(
+async def test_a_failed_toolkit_program_is_retried_once_for_all_callers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A toolkit that is just being installed. There is no other spec, and both wait for the same run."""
@@ -168,7 +168,7 @@ async def test_numbers_from_before_a_boot_are_not_used(tmp_path: Path) -> None:
     assert numbers["/dev/nvidia0"] == (195, 0)
 
 
-async def test_a_node_without_any_spec_says_what_would_make_one(tmp_path: Path) -> None:
+async def test_a_node_without_any_spec_names_the_service_that_writes_one(tmp_path: Path) -> None:
     node = CdiNode(tmp_path)
     (node.folder / "damaged.json").write_text("{")
     (node.folder / "claims.json").write_text(

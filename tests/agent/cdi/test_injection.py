@@ -51,7 +51,7 @@ async def test_a_container_gets_its_card_when_it_starts() -> None:
         assert world.read_metric("vrampack_agent_cdi_specs_total", result="read") == 1
 
 
-async def test_programs_that_encode_video_get_what_the_settings_give_them() -> None:
+async def test_a_container_gets_the_driver_capabilities_of_the_settings() -> None:
     async with agent_harness(starts=False, cdi={"driver_capabilities": ["compute", "video"]}) as world:
         world.settings["cdi"]["folder"] = world.cdi_folder
         runtime = await world.add_runtime()
@@ -73,7 +73,7 @@ async def test_the_spec_is_deleted_when_the_container_shows_and_written_again_fo
         assert cards_of(await resolve(runtime, again)) == ["/dev/nvidia0"]
 
 
-async def test_the_spec_of_a_pod_that_is_deleted_before_its_container_shows_goes_with_it() -> None:
+async def test_the_spec_is_deleted_with_a_pod_whose_container_never_appeared() -> None:
     async with agent_harness(*TWO_CARDS, starts=False) as world:
         runtime = await world.add_runtime()
         await world.start_agent()
@@ -127,7 +127,7 @@ async def test_a_pod_of_several_cards_gets_all_of_them() -> None:
         assert len({json.dumps(hook) for hook in edits["hooks"]}) == len(edits["hooks"])
 
 
-async def test_the_library_travels_in_the_spec() -> None:
+async def test_the_spec_mounts_the_library() -> None:
     async with agent_harness(starts=False, enforcement="preload") as world:
         world.add_library()
         runtime = await world.add_runtime()
@@ -140,7 +140,7 @@ async def test_the_library_travels_in_the_spec() -> None:
         assert "ro" in mounts["/var/lib/vrampack/preload"]["options"]
 
 
-async def test_a_limit_that_nvidias_hook_holds_is_in_every_spec_or_nothing_starts() -> None:
+async def test_a_container_starts_only_if_its_spec_has_nvidias_hook_when_that_enforces_limits() -> None:
     """`native` by the toolkit: the GPU is in a spec with that hook when the agent starts, and later in one without it."""
     async with agent_harness(starts=False, enforcement="native") as world:
         runtime = await world.add_runtime()
@@ -188,7 +188,7 @@ async def test_a_start_without_asking_gets_no_card() -> None:
         assert await runtime.resolve(unasked.cdi_devices[0]) is None
 
 
-async def test_a_restarted_agent_knows_the_names_and_sweeps() -> None:
+async def test_a_restarted_agent_keeps_known_specs_and_deletes_leftovers() -> None:
     async with agent_harness(starts=False) as world:
         runtime = await world.add_runtime()
         await world.start_agent()
@@ -202,7 +202,7 @@ async def test_a_restarted_agent_knows_the_names_and_sweeps() -> None:
         assert cards_of(await resolve(runtime, await restart_container(world, pod))) == ["/dev/nvidia0"]
 
 
-async def test_an_agent_that_stops_leaves_no_spec() -> None:
+async def test_a_stopping_agent_deletes_its_specs() -> None:
     async with agent_harness(starts=False) as world:
         await world.add_runtime()
         await world.start_agent()
@@ -244,7 +244,7 @@ async def test_a_pod_without_references_starts_only_by_cdi() -> None:
         assert "created before the admission policy" in await start_refused(world, pod)
 
 
-async def test_a_folder_that_went_away_refuses_and_says_so() -> None:
+async def test_a_start_is_refused_while_the_spec_folder_is_missing() -> None:
     async with agent_harness(starts=False) as world:
         await world.add_runtime()
         await world.start_agent()
@@ -257,7 +257,7 @@ async def test_a_folder_that_went_away_refuses_and_says_so() -> None:
         assert world.read_metric("vrampack_agent_starts_total", result="cdi") == 1
 
 
-async def test_an_agent_whose_folder_was_removed_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_agent_exits_when_its_spec_folder_was_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its mount keeps showing the removed folder; a new container gets the one that the runtime reads."""
     monkeypatch.setattr(injection, "FOLDER_SECONDS", 0.02)
     async with agent_harness(*TWO_CARDS, starts=False) as world:

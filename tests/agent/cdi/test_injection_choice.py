@@ -49,7 +49,7 @@ UNFIT: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.usefixtures("short_silence")
 @pytest.mark.parametrize(("runtime", "reason"), UNFIT.values(), ids=UNFIT)
-async def test_where_the_runtime_cannot_the_environment_is_the_way(runtime: dict[str, Any], reason: str) -> None:
+async def test_exact_is_chosen_when_the_runtime_cannot_use_cdi(runtime: dict[str, Any], reason: str) -> None:
     async with agent_harness(starts=False) as world:
         await world.add_runtime(**runtime)
         await world.start_agent()
@@ -84,7 +84,7 @@ async def test_a_folder_that_cannot_be_written_to_is_a_problem_of_the_mode_that_
         await world.wait_until(lambda: world.read_card_health() == {"GPU-0": True})
 
 
-async def test_a_node_without_nvidias_specs_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_exact_is_chosen_until_nvidias_specs_appear(monkeypatch: pytest.MonkeyPatch) -> None:
     """And it is looked at again: the GPU Operator may write them later."""
     monkeypatch.setattr(injection, "REVIEW_SECONDS", 0.1)
     async with agent_harness(starts=False) as world:
@@ -167,7 +167,7 @@ async def test_a_folder_that_was_never_there_is_waited_for(monkeypatch: pytest.M
         assert not await world.has_ended(seconds=0.2)
 
 
-async def test_what_an_earlier_agent_left_goes_at_once() -> None:
+async def test_specs_of_an_earlier_agent_are_deleted_at_once() -> None:
     """Before any card is seen: kubelet could start a container by it without asking."""
     async with agent_harness(starts=False) as world:
         await world.add_runtime()

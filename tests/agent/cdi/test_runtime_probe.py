@@ -16,7 +16,7 @@ from vrampack.agent.cdi.spec_folder import SpecFolder
 from vrampack.agent.limits.cgroups import find_process_owner
 
 
-class ProbeDesk:
+class ProbeHarness:
     """A node's folder and its /proc, in which the processes of a test are."""
 
     def __init__(self, folder: Path, stack: AsyncExitStack) -> None:
@@ -58,103 +58,105 @@ class ProbeDesk:
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[ProbeDesk]:
+async def harness(tmp_path: Path) -> AsyncIterator[ProbeHarness]:
     async with AsyncExitStack() as stack:
-        yield ProbeDesk(tmp_path, stack)
+        yield ProbeHarness(tmp_path, stack)
 
 
-async def test_the_runtime_reads_the_probe(desk: ProbeDesk) -> None:
-    runtime = await desk.add_process("containerd")
-    assert await desk.probe() == ProbeResult(is_read=True, reason="containerd 2.1 reads specs")
-    assert list(desk.folder.iterdir()) == []
+async def test_the_runtime_reads_the_probe(harness: ProbeHarness) -> None:
+    runtime = await harness.add_process("containerd")
+    assert await harness.probe() == ProbeResult(is_read=True, reason="containerd 2.1 reads specs")
+    assert list(harness.folder.iterdir()) == []
     assert await runtime.resolve("anything") is None
 
 
 @pytest.mark.usefixtures("short_silence")
 @pytest.mark.parametrize(("version", "is_read"), [("containerd://1.7.27", {False}), ("containerd://2.1.3", {None})])
 async def test_another_programs_reading_is_not_the_runtimes(
-    desk: ProbeDesk, version: str, is_read: set[bool | None]
+    harness: ProbeHarness, version: str, is_read: set[bool | None]
 ) -> None:
     """Dockerd beside a containerd with CDI off. The newer one may only be older than the folder: undecided."""
-    await desk.add_process("containerd", is_reading=False)
-    await desk.add_process("dockerd")
-    assert {(await desk.probe(version)).is_read} == is_read
+    await harness.add_process("containerd", is_reading=False)
+    await harness.add_process("dockerd")
+    assert {(await harness.probe(version)).is_read} == is_read
 
 
 @pytest.mark.usefixtures("short_silence")
-async def test_of_two_runtimes_of_one_name_both_must_read(desk: ProbeDesk) -> None:
-    await desk.add_process("containerd")
-    await desk.add_process("containerd", is_reading=False)
-    result = await desk.probe()
+async def test_of_two_runtimes_of_one_name_both_must_read(harness: ProbeHarness) -> None:
+    await harness.add_process("containerd")
+    await harness.add_process("containerd", is_reading=False)
+    result = await harness.probe()
     assert (result.is_read, result.reason) == (None, "only some of the 2 processes of containerd 2.1 read specs")
 
 
-async def test_a_runtime_of_another_name_is_found(desk: ProbeDesk) -> None:
-    await desk.add_process("crio")
-    assert (await desk.probe("cri-o://1.31.0")).is_read is True
+async def test_a_runtime_of_another_name_is_found(harness: ProbeHarness) -> None:
+    await harness.add_process("crio")
+    assert (await harness.probe("cri-o://1.31.0")).is_read is True
 
 
 @pytest.mark.parametrize("version", ["containerd://1.6.20", "cri-o://1.27.4", "docker://29.0.0", "", "containerd"])
-async def test_a_runtime_without_cdi_is_not_asked(desk: ProbeDesk, version: str) -> None:
-    await desk.add_process("containerd")
-    assert (await desk.probe(version)).is_read is False
+async def test_a_runtime_without_cdi_is_not_asked(harness: ProbeHarness, version: str) -> None:
+    await harness.add_process("containerd")
+    assert (await harness.probe(version)).is_read is False
 
 
-async def test_a_program_of_that_name_in_a_pod_is_not_the_nodes_runtime(desk: ProbeDesk) -> None:
+async def test_a_program_of_that_name_in_a_pod_is_not_the_nodes_runtime(harness: ProbeHarness) -> None:
     """As a container with a control group namespace of its own sees its neighbours."""
-    await desk.add_process("containerd")
-    pod = desk.proc / "77"
+    await harness.add_process("containerd")
+    pod = harness.proc / "77"
     pod.mkdir()
     (pod / "comm").write_text("containerd\n")
     uid, container = "4be2f1a9-95b2-4e7f-8b57-6a4a6b1ad0c1", "0f" * 32
     (pod / "cgroup").write_text(f"0::/../../pod{uid}/{container}\n")
     (pod / "projid_map").write_text("")
-    assert (await desk.probe()).is_read is True
+    assert (await harness.probe()).is_read is True
 
 
-async def test_the_first_containerd_that_takes_devices_is_named(desk: ProbeDesk) -> None:
-    result = await desk.probe("containerd://1.7.1")
+async def test_the_first_containerd_that_takes_devices_is_named(harness: ProbeHarness) -> None:
+    result = await harness.probe("containerd://1.7.1")
     assert (result.is_read, result.reason) == (
         False,
         "containerd 1.7 takes no CDI devices; the first that does is 1.7.2",
     )
 
 
-async def test_what_cannot_be_told_is_undecided(desk: ProbeDesk) -> None:
-    assert (await desk.probe()).reason == "no process containerd is seen on this node"
-    (desk.proc / "self").unlink()
-    result = await desk.probe()
+async def test_a_probe_that_sees_no_runtime_is_undecided(harness: ProbeHarness) -> None:
+    assert (await harness.probe()).reason == "no process containerd is seen on this node"
+    (harness.proc / "self").unlink()
+    result = await harness.probe()
     assert (result.is_read, result.reason.partition(" is ")[2]) == (
         None,
         "not the node's /proc: which program reads a spec cannot be seen",
     )
 
 
-async def test_a_folder_that_cannot_be_written_to_is_said(desk: ProbeDesk) -> None:
-    await desk.add_process("containerd", is_reading=False)
-    desk.folder.rmdir()
+async def test_an_unwritable_spec_folder_is_reported(harness: ProbeHarness) -> None:
+    await harness.add_process("containerd", is_reading=False)
+    harness.folder.rmdir()
     with pytest.raises(CdiError, match="no spec can be written into"):
-        await desk.probe()
+        await harness.probe()
 
 
-async def test_a_folder_that_is_younger_than_the_runtime_is_read_where_another_one_is_watched(desk: ProbeDesk) -> None:
+async def test_a_folder_that_is_younger_than_the_runtime_is_read_where_another_one_is_watched(
+    harness: ProbeHarness,
+) -> None:
     """After each reboot: /var/run is empty, /etc is not."""
-    await desk.add_early_runtime(desk.older)
-    assert (await desk.probe()).is_read is True
-    assert list(desk.older.iterdir()) == []
+    await harness.add_early_runtime(harness.older)
+    assert (await harness.probe()).is_read is True
+    assert list(harness.older.iterdir()) == []
 
 
 @pytest.mark.usefixtures("short_silence")
-async def test_a_folder_that_is_younger_than_the_runtime_is_undecided_and_said_with_the_cure(desk: ProbeDesk) -> None:
+async def test_a_folder_younger_than_the_runtime_is_undecided_and_reported_with_the_fix(harness: ProbeHarness) -> None:
     """Beside no other folder that it watches: it looks for a missing one when it gives a device to a container."""
-    await desk.add_early_runtime()
-    desk.older.rmdir()
-    result = await desk.probe()
+    await harness.add_early_runtime()
+    harness.older.rmdir()
+    result = await harness.probe()
     assert (result.is_read, result.is_fault) == (None, False)
     assert "restart it once, it may be older than the folder" in result.reason
 
 
 @pytest.mark.usefixtures("short_silence")
-async def test_an_older_containerd_is_said_with_its_switch(desk: ProbeDesk) -> None:
-    await desk.add_process("containerd", is_reading=False)
-    assert "enable_cdi = true" in (await desk.probe("containerd://1.7.27")).reason
+async def test_an_older_containerd_is_reported_with_the_option_to_enable(harness: ProbeHarness) -> None:
+    await harness.add_process("containerd", is_reading=False)
+    assert "enable_cdi = true" in (await harness.probe("containerd://1.7.27")).reason

@@ -20,7 +20,7 @@ from vrampack.agent.cdi.spec_publisher import LIFETIME_SECONDS, MIN_SECONDS, Spe
 from vrampack.agent.metrics import AgentMetrics
 
 
-class PublisherDesk:
+class PublisherHarness:
     """A publisher, its folder, and what the API server and the clock show it."""
 
     def __init__(self, folder: Path) -> None:
@@ -52,139 +52,141 @@ def make_spec(container: str = "main", *, name: str = "", env: str = "A=1") -> S
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[PublisherDesk]:
+async def harness(tmp_path: Path) -> AsyncIterator[PublisherHarness]:
     (tmp_path / "cdi").mkdir()
-    found = PublisherDesk(tmp_path / "cdi")
+    found = PublisherHarness(tmp_path / "cdi")
     yield found
     found.watch.close()
 
 
 @pytest.fixture
-async def runtime(desk: PublisherDesk) -> AsyncIterator[CdiRuntime]:
-    found = await start_cdi_runtime(desk.folder)
+async def runtime(harness: PublisherHarness) -> AsyncIterator[CdiRuntime]:
+    found = await start_cdi_runtime(harness.folder)
     yield found
     await found.close()
 
 
-async def test_a_published_spec_can_be_resolved(desk: PublisherDesk, runtime: CdiRuntime) -> None:
+async def test_a_published_spec_can_be_resolved(harness: PublisherHarness, runtime: CdiRuntime) -> None:
     both = [make_spec("init", env="A=1"), make_spec("main", env="A=2")]
-    await desk.publisher.publish_specs(both)
+    await harness.publisher.publish_specs(both)
     assert [await runtime.resolve(qualify_name(each.name)) for each in both] == [{"env": ["A=1"]}, {"env": ["A=2"]}]
-    assert desk.count_reads("read") == 2
-    modes = [path.stat().st_mode & 0o777 for path in desk.folder.iterdir()]
+    assert harness.count_reads("read") == 2
+    modes = [path.stat().st_mode & 0o777 for path in harness.folder.iterdir()]
     assert modes == [0o600, 0o600]
 
 
-async def test_twenty_at_once_beside_foreign_specs_are_all_read(desk: PublisherDesk, runtime: CdiRuntime) -> None:
+async def test_twenty_at_once_beside_foreign_specs_are_all_read(harness: PublisherHarness, runtime: CdiRuntime) -> None:
     for at in range(40):
-        (desk.folder / f"claim-{at}.json").write_text('{"cdiVersion":"0.5.0","kind":"example.com/x","devices":[]}')
+        (harness.folder / f"claim-{at}.json").write_text('{"cdiVersion":"0.5.0","kind":"example.com/x","devices":[]}')
     specs = [make_spec() for _ in range(20)]
-    await asyncio.gather(*(desk.publisher.publish_specs([each]) for each in specs))
-    assert desk.count_reads("read") == 20
+    await asyncio.gather(*(harness.publisher.publish_specs([each]) for each in specs))
+    assert harness.count_reads("read") == 20
     assert all([await runtime.resolve(qualify_name(each.name)) for each in specs])
 
 
-async def test_a_rewritten_spec_is_read_again(desk: PublisherDesk, runtime: CdiRuntime) -> None:
+async def test_a_rewritten_spec_is_read_again(harness: PublisherHarness, runtime: CdiRuntime) -> None:
     first = make_spec(env="A=1")
-    await desk.publisher.publish_specs([first])
-    await desk.publisher.publish_specs([make_spec(name=first.name, env="A=2")])
+    await harness.publisher.publish_specs([first])
+    await harness.publisher.publish_specs([make_spec(name=first.name, env="A=2")])
     assert await runtime.resolve(qualify_name(first.name)) == {"env": ["A=2"]}
 
 
-async def test_a_spec_goes_when_its_container_exists(desk: PublisherDesk, runtime: CdiRuntime) -> None:
-    desk.container_ids["uid", "main"] = "containerd://before"
+async def test_a_spec_goes_when_its_container_exists(harness: PublisherHarness, runtime: CdiRuntime) -> None:
+    harness.container_ids["uid", "main"] = "containerd://before"
     spec = make_spec()
-    await desk.publisher.publish_specs([spec])
-    desk.now = LIFETIME_SECONDS - 1
-    desk.publisher.remove_used_specs()
+    await harness.publisher.publish_specs([spec])
+    harness.now = LIFETIME_SECONDS - 1
+    harness.publisher.remove_used_specs()
     assert await runtime.resolve(qualify_name(spec.name)) is not None
-    desk.container_ids["uid", "main"] = "containerd://made"
-    desk.publisher.remove_used_specs()
-    assert desk.list_specs() == []
+    harness.container_ids["uid", "main"] = "containerd://made"
+    harness.publisher.remove_used_specs()
+    assert harness.list_specs() == []
     assert await runtime.resolve(qualify_name(spec.name)) is None
 
 
-async def test_specs_of_one_start_go_together(desk: PublisherDesk, runtime: CdiRuntime) -> None:
+async def test_specs_of_one_start_go_together(harness: PublisherHarness, runtime: CdiRuntime) -> None:
     """An init container that has ended shares its devices with the main one, which starts: it comes to life no more."""
-    desk.container_ids["uid", "init"] = "containerd://ended"
+    harness.container_ids["uid", "init"] = "containerd://ended"
     both = [make_spec("init"), make_spec("main")]
-    await desk.publisher.publish_specs(both)
+    await harness.publisher.publish_specs(both)
     other = make_spec("other")
-    await desk.publisher.publish_specs([other])
-    desk.container_ids["uid", "main"] = "containerd://made"
-    desk.now = MIN_SECONDS
-    desk.publisher.remove_used_specs()
-    assert desk.list_specs() == [f"vrampack-{other.name}.json"]
+    await harness.publisher.publish_specs([other])
+    harness.container_ids["uid", "main"] = "containerd://made"
+    harness.now = MIN_SECONDS
+    harness.publisher.remove_used_specs()
+    assert harness.list_specs() == [f"vrampack-{other.name}.json"]
     assert await runtime.resolve(qualify_name(both[0].name)) is None
 
 
-async def test_a_spec_goes_with_its_pod(desk: PublisherDesk, runtime: CdiRuntime) -> None:
+async def test_a_spec_goes_with_its_pod(harness: PublisherHarness, runtime: CdiRuntime) -> None:
     spec = make_spec()
-    await desk.publisher.publish_specs([spec])
-    desk.publisher.forget_pod("other")
+    await harness.publisher.publish_specs([spec])
+    harness.publisher.forget_pod("other")
     assert await runtime.resolve(qualify_name(spec.name)) is not None
-    desk.publisher.forget_pod("uid")
-    assert desk.list_specs() == []
+    harness.publisher.forget_pod("uid")
+    assert harness.list_specs() == []
 
 
-async def test_news_of_the_container_before_take_no_spec_away(desk: PublisherDesk, runtime: CdiRuntime) -> None:
+async def test_an_update_about_the_previous_container_deletes_no_spec(
+    harness: PublisherHarness, runtime: CdiRuntime
+) -> None:
     spec = make_spec()
-    await desk.publisher.publish_specs([spec])
-    desk.container_ids["uid", "main"] = "containerd://before"
-    desk.now = MIN_SECONDS / 2
-    desk.publisher.remove_used_specs()
+    await harness.publisher.publish_specs([spec])
+    harness.container_ids["uid", "main"] = "containerd://before"
+    harness.now = MIN_SECONDS / 2
+    harness.publisher.remove_used_specs()
     assert await runtime.resolve(qualify_name(spec.name)) is not None
 
 
-async def test_a_spec_that_is_not_used_goes_in_the_end(desk: PublisherDesk, runtime: CdiRuntime) -> None:
+async def test_an_unused_spec_is_deleted_after_a_while(harness: PublisherHarness, runtime: CdiRuntime) -> None:
     spec = make_spec()
-    await desk.publisher.publish_specs([spec])
-    desk.now = LIFETIME_SECONDS
-    desk.publisher.remove_used_specs()
+    await harness.publisher.publish_specs([spec])
+    harness.now = LIFETIME_SECONDS
+    harness.publisher.remove_used_specs()
     assert await runtime.resolve(qualify_name(spec.name)) is None
 
 
 @pytest.mark.parametrize("version", ["containerd://1.7.27", "containerd://2.1.3"])
 async def test_a_spec_that_was_not_read_starts_no_container(
-    desk: PublisherDesk, version: str, monkeypatch: pytest.MonkeyPatch
+    harness: PublisherHarness, version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With CDI off a runtime silently creates the container without its card. One that has read others may be slow."""
     monkeypatch.setattr(spec_publisher, "READ_SECONDS", 0.05)
-    desk.publisher.runtime = parse_runtime(version)
+    harness.publisher.runtime = parse_runtime(version)
     with pytest.raises(CdiError, match=r"containerd .* has read no CDI spec"):
-        await desk.publisher.publish_specs([make_spec()])
-    desk.publisher.has_been_read = True
+        await harness.publisher.publish_specs([make_spec()])
+    harness.publisher.has_been_read = True
     with pytest.raises(CdiError, match=r"has not read the CDI spec within 0\.05 s"):
-        await desk.publisher.publish_specs([make_spec()])
-    assert desk.list_specs() == []
-    assert (desk.count_reads("refused"), desk.count_reads("timeout")) == (1, 1)
+        await harness.publisher.publish_specs([make_spec()])
+    assert harness.list_specs() == []
+    assert (harness.count_reads("refused"), harness.count_reads("timeout")) == (1, 1)
 
 
-async def test_no_spec_is_written_for_a_pod_that_has_ended(desk: PublisherDesk) -> None:
+async def test_no_spec_is_written_for_a_pod_that_has_ended(harness: PublisherHarness) -> None:
     """Its start was on the way when the pod was deleted."""
-    desk.publisher.forget_pod("uid")
+    harness.publisher.forget_pod("uid")
     with pytest.raises(CdiError, match="its pod has ended"):
-        await desk.publisher.publish_specs([make_spec()])
-    assert desk.list_specs() == []
+        await harness.publisher.publish_specs([make_spec()])
+    assert harness.list_specs() == []
 
 
-async def test_the_sweep_takes_only_what_is_ours(desk: PublisherDesk) -> None:
+async def test_the_cleanup_deletes_only_our_specs(harness: PublisherHarness) -> None:
     ours = [f"vrampack-{make_device_name()}.json", f".vrampack-{make_device_name()}.tmp", "vrampack-probe.json"]
     theirs = ["nvidia.yaml", "vrampack-hook.json", ".claim.tmp"]
     for name in (*ours, *theirs):
-        (desk.folder / name).write_text("{}")
-    desk.publisher.remove_all_specs()
-    assert desk.list_specs() == sorted(theirs)
+        (harness.folder / name).write_text("{}")
+    harness.publisher.remove_all_specs()
+    assert harness.list_specs() == sorted(theirs)
 
 
-async def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
-    desk = PublisherDesk(tmp_path / "missing")
+async def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:
+    harness = PublisherHarness(tmp_path / "missing")
     with pytest.raises(CdiError, match="missing: No such file or directory"):
-        await desk.publisher.publish_specs([make_spec()])
-    desk.publisher.remove_all_specs()
+        await harness.publisher.publish_specs([make_spec()])
+    harness.publisher.remove_all_specs()
 
 
-async def test_a_file_is_read_when_it_is_closed_and_not_when_it_is_written(tmp_path: Path) -> None:
+async def test_read_watch_reports_reads_and_not_writes(tmp_path: Path) -> None:
     watch, path = ReadWatch(), tmp_path / "f"
     path.write_text("a")
     read = watch.watch_file(path)
@@ -210,9 +212,9 @@ NAMES = {
 
 
 @pytest.mark.parametrize(("text", "name"), NAMES.values(), ids=NAMES)
-def test_a_name_of_ours_is_known(text: str, name: str | None) -> None:
+def test_only_our_qualified_names_are_parsed(text: str, name: str | None) -> None:
     assert parse_qualified_name(text) == name
 
 
-def test_names_are_never_the_same() -> None:
+def test_device_names_are_unique() -> None:
     assert len({make_device_name() for _ in range(1000)}) == 1000

@@ -37,7 +37,7 @@ async def test_a_pod_s_limit_waits_for_its_containers(at: int, by: str) -> None:
     await back_end.release(POD)
 
 
-async def test_the_hook_s_back_end_tells_the_driver_cgroup_card_and_mib() -> None:
+async def test_the_hook_s_back_end_passes_cgroup_card_and_mib_to_the_driver() -> None:
     driver = SimulatedLimitDriver()
     applied = await NativeByHook(driver, build_measure(driver)).apply(
         Scope.CONTAINER, MAIN, {"GPU-b": 12, "GPU-a": 4301}
@@ -55,7 +55,7 @@ async def test_no_other_code_touches_the_driver(at: int) -> None:
 
 
 @pytest.mark.parametrize("mib", [0, -1])
-async def test_no_limit_is_set_that_is_none(mib: int) -> None:
+async def test_a_limit_that_is_not_positive_is_refused(mib: int) -> None:
     """A driver may take 0 for `no limit`."""
     driver = SimulatedLimitDriver()
     with pytest.raises(LimitError, match=f"ml/app-0/main: {mib} MiB of GPU-a is not a limit"):
@@ -71,7 +71,7 @@ async def test_a_container_without_a_cgroup_is_not_guessed() -> None:
         )
 
 
-async def test_what_the_driver_refuses_is_no_limit() -> None:
+async def test_a_limit_that_the_driver_refuses_is_an_error() -> None:
     driver = SimulatedLimitDriver(fails=DriverError("a limit of card GPU-a: Invalid Argument", 2))
     with pytest.raises(LimitError, match="ml/app-0/main: the driver refused: a limit of card GPU-a"):
         await NativeByHook(driver, build_measure(driver)).apply(Scope.CONTAINER, MAIN, {"GPU-a": 1})

@@ -119,7 +119,7 @@ NAMED_BY_TENANTS = {
 
 
 @pytest.mark.parametrize("text", NAMED_BY_TENANTS.values(), ids=NAMED_BY_TENANTS)
-def test_a_tenant_names_cgroups_as_it_likes_and_stays_itself(tmp_path: Path, text: str) -> None:
+def test_a_tenants_cgroup_names_cannot_change_its_identity(tmp_path: Path, text: str) -> None:
     """The kernel takes every byte but a slash and a newline."""
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "cgroup").write_bytes(text.encode("latin-1"))
@@ -194,7 +194,7 @@ def test_a_nested_kubelet_s_pods_are_not_this_node_s(tree: Tree) -> None:
     assert CgroupTree(tree.mount).find_pod_cgroup(OTHER) is None
 
 
-def test_the_hook_s_words_lead_to_a_folder(tree: Tree) -> None:
+def test_the_cgroup_path_that_the_hook_sends_leads_to_its_folder(tree: Tree) -> None:
     hierarchy = "unified" if tree.pods == tree.mount else "memory"
     (tree.pods / CGROUPFS[1:]).mkdir(parents=True)
     assert CgroupTree(tree.mount).get_folder(hierarchy, CGROUPFS) == tree.pods / CGROUPFS[1:]
@@ -226,6 +226,6 @@ def test_a_path_never_leads_out_of_the_tree(tree: Tree, hierarchy: str, path: st
         CgroupTree(tree.mount).get_folder(hierarchy, path)
 
 
-def test_a_cgroup_that_is_not_there_is_said_with_its_place(tree: Tree) -> None:
+def test_a_missing_cgroup_is_reported_with_its_path(tree: Tree) -> None:
     with pytest.raises(LimitError, match="is the host's cgroup tree mounted at"):
         CgroupTree(tree.mount).get_folder("unified", "/kubepods/gone")

@@ -114,7 +114,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("suffix", ["json", "yaml"])
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
-def test_a_broken_file_is_said_and_passed_over(
+def test_a_broken_file_is_logged_and_skipped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, text: bytes, suffix: str
 ) -> None:
     (tmp_path / f"a.{suffix}").write_bytes(text)

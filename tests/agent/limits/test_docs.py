@@ -60,7 +60,7 @@ def test_the_library_s_branches_and_pace_are_as_documented() -> None:
     assert f"up to {RateLimits().name_timeout_seconds:.0f} s" in PAGE
 
 
-def test_how_many_a_card_has_room_for_is_as_documented() -> None:
+def test_the_number_of_containers_per_card_is_as_documented() -> None:
     assert f"A card has room for {MAX_BUDGETS} instances" in PAGE
     assert f"where the module's own {DEFAULT_BUDGETS} still stands in `max_inst` the agent writes {MAX_BUDGETS}" in PAGE
 

@@ -121,7 +121,7 @@ class FakeRow(BackEndRow):
         return self.leftover
 
 
-async def test_until_it_has_started_no_limit_is_applied(node: LimitNode) -> None:
+async def test_no_limit_is_applied_before_the_back_end_has_started(node: LimitNode) -> None:
     limits = Enforcement("fake", node.context, rows=[FakeRow("fake", FakeBackEnd())])
     with pytest.raises(LimitError, match="no back end on this node can enforce its limit"):
         await limits.apply(Scope.POD, POD, LIMITS)
@@ -155,7 +155,7 @@ DRAWING = {
 
 @pytest.mark.parametrize(("modules", "modeset", "nodes"), DRAWING.values(), ids=DRAWING)
 @pytest.mark.parametrize("mode", ["kmod", "preload", "watch"])
-async def test_nodes_for_drawing_are_warned_of_where_nobody_counts_them(
+async def test_graphics_device_nodes_are_warned_of_when_their_memory_is_not_limited(
     mode: str,
     modules: tuple[str, ...],
     modeset: str | None,
@@ -177,7 +177,7 @@ async def test_nodes_for_drawing_are_warned_of_where_nobody_counts_them(
     ] * is_expected
 
 
-async def test_what_was_missing_may_come_later(node: LimitNode) -> None:
+async def test_a_back_end_can_be_selected_once_its_module_is_loaded(node: LimitNode) -> None:
     node.module.is_loaded = False
     limits = Enforcement("kmod", node.context, rows=node.rows)
     with pytest.raises(ImpossibleBackEndError):
@@ -228,7 +228,7 @@ async def test_a_problem_is_reported_and_changed_pods_are_reconciled_at_once(
     assert problems == ["detached", ""]
 
 
-async def test_what_fails_at_the_start_is_tried_again_and_what_runs_is_not(
+async def test_a_failed_start_is_retried_without_restarting_what_runs(
     node: LimitNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One after the other: the back end, the hook's socket, what an earlier agent left."""

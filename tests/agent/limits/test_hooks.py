@@ -69,7 +69,7 @@ async def serving(
         await server.stop()
 
 
-async def asked(path: Path, line: bytes, *, end: bool = True) -> object:
+async def ask(path: Path, line: bytes, *, end: bool = True) -> object:
     reader, writer = await asyncio.open_unix_connection(path)
     writer.write(line)
     if end:
@@ -88,7 +88,7 @@ def a_line(**changed: object) -> bytes:
 async def test_the_limit_of_the_record_is_put_in_force(path: Path, tree: Path) -> None:
     driver = SimulatedLimitDriver()
     async with serving(path, tree, driver) as server:
-        assert await asked(path, a_line()) == {"ok": True}
+        assert await ask(path, a_line()) == {"ok": True}
         assert (server.allowed_count, server.refused_count) == (1, 0)
     assert driver.limits == {(str(tree / CGROUP[1:]), "GPU-a"): 4301}
 
@@ -98,7 +98,7 @@ async def test_a_pod_s_environment_is_not_believed(path: Path, tree: Path) -> No
     env = ["ALIYUN_COM_GPU_MEM_CONTAINER=15", "ALIYUN_COM_GPU_MEM_DEV=15", "CGPU_DISABLE=true"]
     driver = SimulatedLimitDriver()
     async with serving(path, tree, driver):
-        assert await asked(path, a_line(v=2, env=env)) == {"ok": True}
+        assert await ask(path, a_line(v=2, env=env)) == {"ok": True}
     assert driver.limits == {(str(tree / CGROUP[1:]), "GPU-a"): 4301}
 
 
@@ -106,13 +106,13 @@ async def test_a_container_that_may_use_no_card_starts_without_a_limit(path: Pat
     """Its image may carry one of our variables; admission has taken the cards from it."""
     driver = SimulatedLimitDriver()
     async with serving(path, tree, driver):
-        assert await asked(path, a_line(container="side")) == {"ok": True}
+        assert await ask(path, a_line(container="side")) == {"ok": True}
     assert driver.limits == {}
 
 
-async def test_a_runtime_that_does_not_say_the_uid_is_served_by_the_cgroup(path: Path, tree: Path) -> None:
+async def test_a_pod_is_identified_by_its_cgroup_when_the_runtime_sends_no_uid(path: Path, tree: Path) -> None:
     async with serving(path, tree, SimulatedLimitDriver()):
-        assert await asked(path, a_line(uid="")) == {"ok": True}
+        assert await ask(path, a_line(uid="")) == {"ok": True}
 
 
 REFUSED = {
@@ -139,10 +139,10 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("line", "why"), REFUSED.values(), ids=REFUSED)
-async def test_what_does_not_fit_together_is_refused(path: Path, tree: Path, line: bytes, why: str) -> None:
+async def test_an_inconsistent_request_is_refused(path: Path, tree: Path, line: bytes, why: str) -> None:
     driver = SimulatedLimitDriver()
     async with serving(path, tree, driver) as server:
-        answer = await asked(path, line)
+        answer = await ask(path, line)
         assert (server.allowed_count, server.refused_count) == (0, 1)
     assert isinstance(answer, dict)
     assert answer["ok"] is False
@@ -150,29 +150,29 @@ async def test_what_does_not_fit_together_is_refused(path: Path, tree: Path, lin
     assert driver.limits == {}
 
 
-async def test_what_the_driver_refuses_is_refused_with_its_reason(path: Path, tree: Path) -> None:
+async def test_a_limit_that_the_driver_refuses_is_refused_with_its_reason(path: Path, tree: Path) -> None:
     async with serving(path, tree, SimulatedLimitDriver(fails=LimitError("below present use"))):
-        assert await asked(path, a_line()) == {"ok": False, "error": "below present use"}
+        assert await ask(path, a_line()) == {"ok": False, "error": "below present use"}
 
 
-async def test_a_fault_of_the_agent_is_a_refusal_and_it_goes_on(path: Path, tree: Path) -> None:
+async def test_an_internal_error_refuses_the_request_and_the_server_goes_on(path: Path, tree: Path) -> None:
     driver = SimulatedLimitDriver(fails=RuntimeError("a bug"))
     async with serving(path, tree, driver):
-        assert await asked(path, a_line()) == {"ok": False, "error": "the agent failed; see its log"}
+        assert await ask(path, a_line()) == {"ok": False, "error": "the agent failed; see its log"}
         driver.fails = None
-        assert await asked(path, a_line()) == {"ok": True}
+        assert await ask(path, a_line()) == {"ok": True}
 
 
-async def test_a_driver_that_hangs_is_a_refusal_in_time(path: Path, tree: Path) -> None:
+async def test_a_hanging_driver_refuses_the_request_in_time(path: Path, tree: Path) -> None:
     async with serving(path, tree, SimulatedLimitDriver(hangs=True), timeout_seconds=0.5):
-        answer = await asked(path, a_line())
+        answer = await ask(path, a_line())
     assert answer == {"ok": False, "error": "the limit was not in force within 0.5 s"}
 
 
 async def test_a_hook_that_asks_nothing_does_not_hold_others_up(path: Path, tree: Path) -> None:
     async with serving(path, tree, SimulatedLimitDriver(), timeout_seconds=0.5):
-        silent = asyncio.create_task(asked(path, b"", end=False))
-        assert await asked(path, a_line()) == {"ok": True}
+        silent = asyncio.create_task(ask(path, b"", end=False))
+        assert await ask(path, a_line()) == {"ok": True}
         assert await silent == {"ok": False, "error": "the limit was not in force within 0.5 s"}
 
 
@@ -180,17 +180,17 @@ async def test_a_hook_that_hangs_up_is_forgotten(path: Path, tree: Path) -> None
     async with serving(path, tree, SimulatedLimitDriver()):
         _, writer = await asyncio.open_unix_connection(path)
         writer.transport.abort()
-        assert await asked(path, a_line()) == {"ok": True}
+        assert await ask(path, a_line()) == {"ok": True}
 
 
 async def test_a_hundred_containers_at_once(path: Path, tree: Path) -> None:
     async with serving(path, tree, SimulatedLimitDriver()) as server:
-        answers = await asyncio.gather(*(asked(path, a_line()) for _ in range(100)))
+        answers = await asyncio.gather(*(ask(path, a_line()) for _ in range(100)))
         assert server.allowed_count == 100
     assert answers == [{"ok": True}] * 100
 
 
-def opened_up(path: Path) -> int:
+def open_to_everyone(path: Path) -> int:
     """Its mode, which then allows every user."""
     rights = path.stat().st_mode & 0o777
     for opened in (path, *path.parents[:3]):
@@ -211,7 +211,7 @@ sys.stdout.write(line.makefile().readline())
 async def test_only_the_agent_s_own_user_may_ask(path: Path, tree: Path) -> None:
     """That user is root. Others cannot open the socket; if its mode was widened, the server checks the caller's user."""
     async with serving(path, tree, SimulatedLimitDriver()):
-        assert opened_up(path) == 0o600
+        assert open_to_everyone(path) == 0o600
         process = await asyncio.create_subprocess_exec(
             *("setpriv", "--reuid=65534", "--clear-groups", sys.executable, "-I", "-c", AS_NOBODY, path),
             stdout=asyncio.subprocess.PIPE,
@@ -229,5 +229,5 @@ async def test_the_agent_that_came_last_answers(path: Path, tree: Path) -> None:
         serving(path, tree, SimulatedLimitDriver()) as last,
     ):
         await first.stop()
-        assert await asked(path, a_line()) == {"ok": True}
+        assert await ask(path, a_line()) == {"ok": True}
         assert (first.allowed_count, last.allowed_count) == (0, 1)

@@ -82,7 +82,7 @@ def test_each_of_several_cards_must_have_room(host: FakeContainerHost) -> None:
     assert tenants.sum_limits_mib("GPU-a") == 0
 
 
-def test_who_may_give_more_than_there_is_does(host: FakeContainerHost) -> None:
+def test_overcommit_allows_more_than_the_card_has(host: FakeContainerHost) -> None:
     tenants = host.tenants(may_overcommit=True)
     for name in ("c1", "c2"):
         tenants.add_container(host.runs(name, a=15109), [T4])
@@ -95,7 +95,7 @@ def test_a_full_card_hinders_no_container_on_another(host: FakeContainerHost) ->
     host.tenants().add_container(host.runs("c2", b=1), [T4, V100])
 
 
-def test_what_ended_is_given_again(host: FakeContainerHost) -> None:
+def test_memory_of_an_ended_container_is_given_again(host: FakeContainerHost) -> None:
     tenants = host.tenants()
     first = host.runs("c1", a=15109)
     tenants.add_container(first, [T4])
@@ -119,7 +119,7 @@ def test_a_child_cgroup_keeps_a_container_alive(host: FakeContainerHost) -> None
     assert tenants.remove_ended() == ()
 
 
-def test_the_next_agent_knows_who_runs(host: FakeContainerHost) -> None:
+def test_the_next_agent_knows_running_containers(host: FakeContainerHost) -> None:
     runs, ended = host.runs("c1", a=6043), host.runs("c2", a=8058)
     before = host.tenants()
     for each in (runs, ended):
@@ -131,7 +131,7 @@ def test_the_next_agent_knows_who_runs(host: FakeContainerHost) -> None:
     assert after.find_container(ended.owner) is None
 
 
-def test_a_damaged_file_is_dropped_and_said(host: FakeContainerHost, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_file_is_deleted_and_logged(host: FakeContainerHost, caplog: pytest.LogCaptureFixture) -> None:
     host.tenants().add_container(host.runs("c1", a=6043), [T4])
     (file,) = (host.folder / "tenants").iterdir()
     file.write_bytes(file.read_bytes()[:-1])
@@ -158,7 +158,7 @@ def test_a_cgroup_is_one_container_s(host: FakeContainerHost) -> None:
         tenants.add_container(other, [T4])
 
 
-def test_containers_of_one_id_are_two(host: FakeContainerHost) -> None:
+def test_containers_with_the_same_id_are_told_apart_by_cgroup(host: FakeContainerHost) -> None:
     """Each of containerd's namespaces may have a `web`."""
     tenants = host.tenants()
     for namespace in ("default", "other"):
@@ -207,7 +207,7 @@ def test_a_process_of_another_cgroup_has_no_owner(tmp_path: Path, text: str) -> 
     assert tenants.find_container(None) is None
 
 
-def test_a_container_names_cgroups_as_it_likes_and_stays_itself(tmp_path: Path) -> None:
+def test_a_containers_cgroup_names_cannot_change_its_identity(tmp_path: Path) -> None:
     tenants = FakeContainerHost(tmp_path).tenants()
     each = make_host_container("c1", "unified", "/docker/c1", {"GPU-a": 1})
     tenants.add_container(each, [T4])
@@ -257,7 +257,7 @@ def test_a_cgroup_that_lies_too_deep_to_be_looked_at_may_have_a_process(
     assert tenants.remove_ended() == (each,)
 
 
-def test_of_two_nested_containers_the_inner_counts(tmp_path: Path) -> None:
+def test_a_process_in_nested_containers_belongs_to_the_inner_one(tmp_path: Path) -> None:
     tenants = FakeContainerHost(tmp_path).tenants()
     outer, inner = (
         make_host_container(name, "unified", path, {})
@@ -270,7 +270,7 @@ def test_of_two_nested_containers_the_inner_counts(tmp_path: Path) -> None:
     assert tenants.find_process_owner(7, tmp_path) == inner.owner
 
 
-def test_back_ends_are_told_of_a_container_and_its_limit_until_it_is_gone(host: FakeContainerHost) -> None:
+def test_a_container_is_listed_with_its_limit_until_it_is_gone(host: FakeContainerHost) -> None:
     """One that still asks the library of an earlier back end keeps its limit, too."""
     containers = host.tenants()
     running = host.runs("c1", a=4000)

@@ -20,7 +20,7 @@ def an_env(container: str = "6", dev: str = "15", **more: str) -> list[str]:
     return [f"{full[end]}={value}" for end, value in ends.items()]
 
 
-def given(env: list[str], *cards: CardFacts) -> dict[str, int] | None:
+def compute_limits(env: list[str], *cards: CardFacts) -> dict[str, int] | None:
     wish = parse_environment(env)
     return None if wish is None else compute_limits_mib(wish, cards)
 
@@ -50,7 +50,7 @@ LIMITS = {
 def test_the_environment_is_the_limit(
     env: list[str], cards: tuple[CardFacts, ...], want: dict[str, int] | None
 ) -> None:
-    assert given(env, *cards) == want
+    assert compute_limits(env, *cards) == want
 
 
 REFUSED = {
@@ -82,16 +82,16 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("env", "why"), REFUSED.values(), ids=REFUSED)
-def test_what_is_not_clear_names_the_variable(env: list[str], why: str) -> None:
+def test_an_invalid_value_is_refused_with_its_variable(env: list[str], why: str) -> None:
     with pytest.raises(LimitError) as raised:
-        given(env, T4, V100, SICK)
+        compute_limits(env, T4, V100, SICK)
     assert why in str(raised.value)
 
 
-def test_the_weight_is_kept_for_who_can_serve_it() -> None:
+def test_the_scheduling_weight_is_kept() -> None:
     assert parse_environment(an_env(SCHD_WEIGHT="4", VISIBLE_DEVICES="0")) == HostRequest(6, 15, ("0",), weight=4)
 
 
 def test_a_host_without_cards_says_so() -> None:
     with pytest.raises(LimitError, match="this host has 0 cards, none"):
-        given(an_env())
+        compute_limits(an_env())

@@ -73,7 +73,7 @@ async def test_the_environment_is_put_in_force_and_the_library_mounted(host: Hos
     assert host.back_end.limits == {"c1": {"GPU-a": 6043}}
 
 
-async def test_a_disabled_container_is_let_go_and_said(
+async def test_a_disabled_container_starts_unlimited_and_is_logged(
     host: HostLimitsHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert await host.limits.apply_limit(host.asks("c1", *SIX, "CGPU_DISABLE=1")) == ""
@@ -81,9 +81,7 @@ async def test_a_disabled_container_is_let_go_and_said(
     assert "container unlimited container=c1 reason=CGPU_DISABLE" in caplog.text
 
 
-async def test_a_weight_is_taken_and_said_to_change_nothing_once(
-    host: HostLimitsHarness, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_ignored_weight_is_logged_once(host: HostLimitsHarness, caplog: pytest.LogCaptureFixture) -> None:
     for name in ("c1", "c2"):
         await host.limits.apply_limit(host.asks(name, *SIX, "ALIYUN_COM_GPU_SCHD_WEIGHT=4"))
     assert caplog.text.count("variable ignored name=ALIYUN_COM_GPU_SCHD_WEIGHT") == 1
@@ -101,7 +99,7 @@ REFUSED: dict[str, tuple[dict[str, object], str]] = {
 
 
 @pytest.mark.parametrize(("words", "why"), REFUSED.values(), ids=REFUSED)
-async def test_whose_environment_is_not_to_be_believed_does_not_start(
+async def test_a_container_with_an_untrusted_environment_does_not_start(
     host: HostLimitsHarness, words: dict[str, object], why: str
 ) -> None:
     with pytest.raises(LimitError, match=why):
@@ -109,14 +107,14 @@ async def test_whose_environment_is_not_to_be_believed_does_not_start(
     assert host.tenants.list_containers() == ()
 
 
-async def test_what_the_back_end_refuses_holds_nothing(host: HostLimitsHarness) -> None:
+async def test_a_refused_limit_holds_no_memory(host: HostLimitsHarness) -> None:
     host.back_end.refuses = True
     with pytest.raises(LimitError, match="not now"):
         await host.limits.apply_limit(host.asks("c1", *SIX))
     assert host.tenants.list_containers() == ()
 
 
-async def test_what_ended_is_released_before_the_next_is_judged(host: HostLimitsHarness) -> None:
+async def test_ended_containers_are_released_before_the_next_is_checked(host: HostLimitsHarness) -> None:
     whole = ("ALIYUN_COM_GPU_MEM_CONTAINER=15", SIX[1])
     await host.limits.apply_limit(host.asks("c1", *whole))
     host.ends("c1")
@@ -124,14 +122,16 @@ async def test_what_ended_is_released_before_the_next_is_judged(host: HostLimits
     assert host.back_end.limits == {"c2": {"GPU-a": 15109}}
 
 
-async def test_who_runs_is_held_again_by_the_next_agent(host: HostLimitsHarness) -> None:
+async def test_the_next_agent_applies_limits_of_running_containers_again(host: HostLimitsHarness) -> None:
     await host.limits.apply_limit(host.asks("c1", *SIX))
     host.back_end.limits.clear()
     await host.limits.restore_limits()
     assert host.back_end.limits == {"c1": {"GPU-a": 6043}}
 
 
-async def test_one_that_cannot_be_held_again_is_said(host: HostLimitsHarness, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_limit_that_cannot_be_restored_is_logged(
+    host: HostLimitsHarness, caplog: pytest.LogCaptureFixture
+) -> None:
     await host.limits.apply_limit(host.asks("c1", *SIX))
     host.back_end.refuses = True
     await host.limits.restore_limits()

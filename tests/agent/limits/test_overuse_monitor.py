@@ -36,7 +36,7 @@ class OveruseScene:
         self.driver.set_usage("GPU-a", **mib_by_pid)
 
 
-async def test_who_is_over_is_named_with_what_it_may_and_does_use() -> None:
+async def test_a_container_over_its_limit_is_listed_with_limit_and_usage() -> None:
     scene = OveruseScene()
     scene.uses(p7=4302, p8=1000, p9=8059)
     assert await scene.watch().list_over_limit() == (
@@ -46,13 +46,13 @@ async def test_who_is_over_is_named_with_what_it_may_and_does_use() -> None:
 
 
 @pytest.mark.parametrize(("used_mib", "is_over"), [(4301 + 512, False), (4301 + 513, True)])
-async def test_what_a_process_costs_beside_its_memory_is_let_pass(used_mib: int, is_over: bool) -> None:  # noqa: FBT001
+async def test_usage_within_the_slack_is_not_over_the_limit(used_mib: int, is_over: bool) -> None:  # noqa: FBT001
     scene = OveruseScene()
     scene.uses(p7=used_mib)
     assert bool(await scene.watch(slack_mib=512).list_over_limit()) is is_over
 
 
-async def test_an_excess_that_lasts_asks_for_an_eviction() -> None:
+async def test_a_lasting_excess_requests_eviction() -> None:
     scene = OveruseScene()
     watch = scene.watch(evict_after_seconds=30)
     scene.uses(p7=5000)
@@ -63,7 +63,7 @@ async def test_an_excess_that_lasts_asks_for_an_eviction() -> None:
     assert [(over.lasted_seconds, over.should_evict) for over in await watch.list_over_limit()] == [(30.0, True)]
 
 
-async def test_an_excess_that_ended_starts_from_zero() -> None:
+async def test_a_new_excess_restarts_the_eviction_clock() -> None:
     scene = OveruseScene()
     watch = scene.watch(evict_after_seconds=30)
     scene.uses(p7=5000)
@@ -84,7 +84,7 @@ async def test_no_pod_is_evicted_unless_the_settings_say_so() -> None:
     assert [over.should_evict for over in await watch.list_over_limit()] == [False]
 
 
-async def test_who_has_no_name_or_no_limit_is_not_over() -> None:
+async def test_a_container_without_a_name_or_limit_is_not_over() -> None:
     """A container that the pod's status does not show yet, one of another pod, one on a card not its own."""
     scene = OveruseScene()
     scene.driver.set_usage("GPU-other", p7=99_999)

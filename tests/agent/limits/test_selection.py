@@ -101,7 +101,7 @@ def test_a_named_back_end_that_cannot_work_is_refused(
         select("native", capabilities, node)
 
 
-def test_everything_that_is_missing_is_said_at_once(node: LimitNode) -> None:
+def test_all_that_a_back_end_misses_is_named_at_once(node: LimitNode) -> None:
     nothing = replace(
         READY, driver_version="", cgroup_version=1, has_mig=True, toolkit=ToolkitState.ABSENT, has_hook=False
     )
@@ -110,12 +110,12 @@ def test_everything_that_is_missing_is_said_at_once(node: LimitNode) -> None:
 
 
 @pytest.mark.parametrize("name", ["kmod", "preload", "watch", "none"])
-def test_a_node_that_could_do_more_does_what_it_is_told(name: str, node: LimitNode) -> None:
+def test_a_back_end_chosen_by_name_is_used_even_if_a_better_one_works(name: str, node: LimitNode) -> None:
     selection = select(name, OLDER if name in {"kmod", "preload"} else READY, node)
     assert (selection.row.mode, selection.reason) == (name, "asked for by name")
 
 
-def test_auto_never_means_none(bare: LimitNode) -> None:
+def test_auto_falls_back_to_watch(bare: LimitNode) -> None:
     last = select_back_end("auto", OLDER, bare.context, reversed(bare.rows))
     assert last.row.mode == "watch"
 
@@ -146,7 +146,7 @@ WITHOUT_MODULE = {
 
 
 @pytest.mark.parametrize(("capabilities", "why"), WITHOUT_MODULE.values(), ids=WITHOUT_MODULE)
-def test_without_what_the_module_needs_auto_takes_less_and_the_name_is_refused(
+def test_kmod_is_refused_and_skipped_by_auto_when_a_requirement_is_missing(
     capabilities: NodeCapabilities, why: str, node: LimitNode
 ) -> None:
     selection = select("auto", capabilities, node)
@@ -156,7 +156,7 @@ def test_without_what_the_module_needs_auto_takes_less_and_the_name_is_refused(
         select("kmod", capabilities, node)
 
 
-def test_without_the_module_its_name_is_refused(bare: LimitNode) -> None:
+def test_kmod_is_refused_without_its_module(bare: LimitNode) -> None:
     with pytest.raises(ImpossibleBackEndError, match="back end kmod cannot work here: /proc/cgpu_km is not there"):
         select("kmod", OLDER, bare)
 
@@ -175,7 +175,7 @@ WITHOUT_LIBRARY = {
 
 
 @pytest.mark.parametrize(("capabilities", "why"), WITHOUT_LIBRARY.values(), ids=WITHOUT_LIBRARY)
-def test_without_what_the_library_needs_auto_watches_and_the_name_is_refused(
+def test_preload_is_refused_and_skipped_by_auto_when_a_requirement_is_missing(
     capabilities: NodeCapabilities, why: str, node: LimitNode
 ) -> None:
     node.module.is_loaded = False
@@ -186,15 +186,13 @@ def test_without_what_the_library_needs_auto_watches_and_the_name_is_refused(
         select("preload", capabilities, node)
 
 
-def test_without_the_library_its_name_is_refused(bare: LimitNode) -> None:
+def test_preload_is_refused_without_its_library(bare: LimitNode) -> None:
     with pytest.raises(ImpossibleBackEndError, match=r"libvrampack\.so is missing from this agent's installation"):
         select("preload", OLDER, bare)
 
 
 @pytest.mark.parametrize(("name", "component"), [("kmod", "module"), ("preload", "library")])
-def test_no_cuda_program_could_start_there_under_confidential_computing(
-    name: str, component: str, node: LimitNode
-) -> None:
+def test_kmod_and_preload_are_refused_under_confidential_computing(name: str, component: str, node: LimitNode) -> None:
     confidential = replace(OLDER, has_confidential_computing=True)
     why = f"confidential computing is on: CUDA maps nvidia-uvm there, which the {component} refuses to limited programs"
     with pytest.raises(

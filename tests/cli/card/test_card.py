@@ -68,7 +68,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize(("named", "uuid"), NAMES.values(), ids=NAMES)
-async def test_a_card_goes_out_and_comes_back(named: str, uuid: str, setting: CordonHarness, capsys: Said) -> None:
+async def test_a_card_is_cordoned_and_uncordoned(named: str, uuid: str, setting: CordonHarness, capsys: Said) -> None:
     before = setting.annotations
     assert await setting.card("cordon", "gpu-1", named) == 0
     assert (setting.cordoned, capsys.readouterr().out) == (uuid, f"node/gpu-1 card {uuid} cordoned\n")
@@ -133,7 +133,7 @@ async def test_a_damaged_list_of_cards_is_named(setting: CordonHarness, capsys: 
     assert 'annotation "vrampack.dev/cards"' in capsys.readouterr().err
 
 
-async def test_two_operators_at_once_both_get_their_way(setting: CordonHarness) -> None:
+async def test_two_concurrent_cordons_both_take_effect(setting: CordonHarness) -> None:
     """The node changes between our read and our write: 409, read again, and the other's card is still out."""
     setting.proxy.when("GET", "/nodes/gpu-1").answer(200, setting.api.get("nodes", "gpu-1"), times=1)
     setting.annotate("GPU-ab22")
@@ -148,7 +148,7 @@ async def test_a_node_that_never_stops_changing_is_given_up(setting: CordonHarne
     assert setting.proxy.count("PATCH", "/nodes/gpu-1") == MAX_ATTEMPTS
 
 
-async def test_who_may_not_is_told_what_it_needs(setting: CordonHarness, capsys: Said) -> None:
+async def test_a_forbidden_change_names_the_required_rights(setting: CordonHarness, capsys: Said) -> None:
     setting.proxy.when("PATCH", "/nodes/gpu-1").answer(403)
     assert await setting.card("cordon", "gpu-1", "0") == 1
     assert (
@@ -184,7 +184,7 @@ async def test_the_cards_of_one_node_as_json(setting: CordonHarness, capsys: Sai
     ]
 
 
-async def test_no_cards_are_said_to_be_none(setting: CordonHarness, capsys: Said) -> None:
+async def test_a_node_without_cards_is_listed_as_such(setting: CordonHarness, capsys: Said) -> None:
     assert await setting.card("list", "cpu-1") == 0
     assert capsys.readouterr().out == "No cards are published.\n"
 
@@ -233,7 +233,7 @@ HEALS = {
 
 
 @pytest.mark.parametrize(("arguments", "before", "want"), HEALS.values(), ids=HEALS)
-async def test_what_heal_writes(
+async def test_heal_writes_the_annotation(
     arguments: list[str],
     before: dict[str, object] | None,
     want: dict[str, object] | None,

@@ -89,7 +89,7 @@ async def test_each_pod_of_the_card_is_placed_after_those_before_it(tmp_path: Pa
     ]
 
 
-async def test_a_dry_run_writes_nothing_and_says_the_same(tmp_path: Path, capsys: Said) -> None:
+async def test_a_dry_run_writes_nothing_and_prints_the_same(tmp_path: Path, capsys: Said) -> None:
     async with ScriptedCluster(build_answers(*PODS)) as cluster:
         assert await drain(tmp_path, cluster, "gpu-a", "GPU-0", "--dry-run") == 0
         assert cluster.patches == []
@@ -114,7 +114,7 @@ async def test_without_a_card_it_is_every_card_of_the_node(tmp_path: Path, capsy
     ]
 
 
-async def test_what_cannot_be_known_is_said(tmp_path: Path, capsys: Said) -> None:
+async def test_unknown_details_of_a_drain_are_stated(tmp_path: Path, capsys: Said) -> None:
     stray = a_bound_pod("stray", "gpu-a", units=3)
     answers = {path: answer for path, answer in build_answers(stray).items() if path != BUDGETS}
     async with ScriptedCluster(answers) as cluster:

@@ -38,7 +38,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize(("text", "fault"), KINDS.items())
-def test_a_file_of_no_kind_of_ours_is_told_what_it_may_be(
+def test_a_file_of_an_unknown_kind_is_refused_with_the_known_kinds(
     text: str, fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "file.yaml"
@@ -102,7 +102,7 @@ def test_the_entries_of_a_list_are_named_by_number(tmp_path: Path, capsys: pytes
 @pytest.mark.parametrize(
     "text", ["unit_mib: 0\nlisten: {verb: 1}\n", "tls: [\n", "kind: Agent\nkind: AgentConfiguration\n"]
 )
-async def test_start_and_reload_say_what_check_says(
+async def test_start_and_reload_report_the_same_faults_as_check(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "extender.yaml"

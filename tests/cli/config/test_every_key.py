@@ -132,7 +132,7 @@ def test_a_mutated_key_is_named(reader: str, path: str, tmp_path: Path, capsys: 
 
 
 @pytest.mark.parametrize(("reader", "path"), FIELDS)
-def test_a_file_without_the_mutation_is_good(
+def test_the_unmutated_file_is_valid(
     reader: str, path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     writer = FileWriter(reader, path, Random(0))

@@ -60,7 +60,7 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> Json:
     return json.loads(done.stdout)
 
 
-def test_the_whole_story_is_told(story: str) -> None:
+def test_the_demo_shows_every_step_in_order(story: str) -> None:
     """Before, both pods on one card, one pod too many with its reason, its place at once, and a packed cluster."""
     at = [
         story.find(text)
@@ -168,7 +168,7 @@ def asked(pod: Json) -> int:
     return int(pod["spec"]["containers"][0]["resources"]["limits"]["aliyun.com/gpu-mem"])
 
 
-def test_json_alone_tells_every_step_and_ends(document: Json) -> None:
+def test_json_output_has_every_step_and_ends(document: Json) -> None:
     told = [(step["step"], step["usedGPU"], len(step["placed"]), len(step["waiting"])) for step in document["steps"]]
     assert told == [("empty", 0, 0, 0), ("shared", 8, 2, 0), ("full", 8, 2, 1), ("freed", 8, 1, 0)]
 
@@ -183,7 +183,7 @@ def test_a_signal_takes_everything_away(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_app_gone_the_waiting_pod_has_its_place_at_once(document: Json) -> None:
+def test_a_waiting_pod_is_placed_as_soon_as_the_app_is_deleted(document: Json) -> None:
     """Well under the second that a first back-off of the scheduler would last."""
     freed = document["steps"][-1]
     assert freed["placed"][0]["pod"] == "default/app-late"
@@ -200,14 +200,14 @@ MISUSED = {
 
 
 @pytest.mark.parametrize("arguments", MISUSED.values(), ids=MISUSED)
-def test_misuse_is_named(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_named(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:
         main(["demo", *arguments])
     assert raised.value.code == 2
     assert arguments[-1] in capsys.readouterr().err
 
 
-def test_the_scheduler_is_set_as_it_ships() -> None:
+def test_the_demo_uses_the_shipped_scheduler_configuration() -> None:
     """But for the pods that name no scheduler: no admission policy runs here that would name ours."""
     shipped = SchedulerSettings.from_yaml(SHIPPED.read_text(), url_prefix="http://x")
     ours = build_scheduler_settings("http://x")
@@ -216,13 +216,13 @@ def test_the_scheduler_is_set_as_it_ships() -> None:
     assert [getattr(ours, field) for field in fields] == [getattr(shipped, field) for field in fields]
 
 
-def test_the_mixed_cluster_is_what_the_text_says() -> None:
+def test_the_mixed_cluster_matches_its_description() -> None:
     assert sorted({card.units for cards in objects.MIXED_NODES.values() for card in cards}) == [15, 16, 24, 80]
     assert sum(job.replicas for job in objects.MIXED_WORKLOADS) == 41
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"])
-def test_a_signal_in_the_middle_is_the_exit_code_of_shells(number: signal.Signals, code: int, tmp_path: Path) -> None:
+def test_an_interrupted_demo_exits_with_the_signals_code(number: signal.Signals, code: int, tmp_path: Path) -> None:
     """Sent when its first step is shown: the extender runs by then, and is stopped."""
     with start_demo(folder=tmp_path) as process:
         assert process.stdout is not None

@@ -88,7 +88,7 @@ def test_misuse_exits_2_and_prints_nothing(arguments: tuple[str, ...], capsys: S
     ("given", "hint"),
     [("app-late", "pod app-late"), ("ml/train-0", "pod ml/train-0"), ("pod/app-late", "pod app-late")],
 )
-def test_a_name_without_its_kind_is_told_the_whole_command(given: str, hint: str, capsys: Said) -> None:
+def test_a_name_without_its_kind_is_answered_with_the_full_command(given: str, hint: str, capsys: Said) -> None:
     with pytest.raises(SystemExit) as left:
         main([given])
     assert left.value.code == 2
@@ -142,7 +142,7 @@ def test_an_api_server_that_is_not_there_exits_1(tmp_path: Path, capsys: Said) -
     assert capsys.readouterr().err.startswith("vrampack: no answer from the API server: get pods: ")
 
 
-def test_no_way_to_a_cluster_exits_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Said) -> None:
+def test_no_usable_kubeconfig_exits_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Said) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert main(["pod", "w", "--kubeconfig", "/nonexistent"]) == 1
     assert main(["pod", "w"]) == 1
@@ -227,7 +227,7 @@ async def test_a_pod_on_two_cards_is_shown_whole_nodes(tmp_path: Path, capsys: S
     assert rows[0].startswith("gpu-06  ")
 
 
-async def test_what_pods_and_nodes_say_does_not_steer_the_terminal(tmp_path: Path, capsys: Said) -> None:
+async def test_control_characters_of_the_cluster_do_not_reach_the_terminal(tmp_path: Path, capsys: Said) -> None:
     evil = a_gpu_node("gpu-1", published_card(0, model="\x1b[2J\u202e\n"))
     pod = a_waiting_pod(units=4, annotations={"vrampack.dev/card-model": "\x1b[31mA"}, said="a\x07b")
     assert await run_explain(tmp_path, (evil, pod)) == 0
@@ -270,7 +270,7 @@ KINDS: dict[str, Object] = {
 
 
 @pytest.mark.parametrize("pod", KINDS.values(), ids=KINDS)
-async def test_every_json_reads_back_as_the_schema_has_it(pod: Object, tmp_path: Path, capsys: Said) -> None:
+async def test_every_json_output_parses_by_the_schema(pod: Object, tmp_path: Path, capsys: Said) -> None:
     assert await run_explain(tmp_path, (*CLUSTER[:-1], pod), "pod", "w", "-o", "json") == 0
     said = capsys.readouterr().out
     read = msgspec.json.decode(said, type=Explanation, strict=True)

@@ -33,9 +33,7 @@ def a_node(**spec: object) -> NodeSchedulingFields:
 
 
 @pytest.mark.parametrize(("toleration", "want"), TOLERATIONS.values(), ids=TOLERATIONS)
-def test_a_toleration_accepts_what_the_scheduler_lets_it_accept(
-    toleration: dict[str, str], want: tuple[str, ...]
-) -> None:
+def test_tolerations_match_as_in_the_scheduler(toleration: dict[str, str], want: tuple[str, ...]) -> None:
     assert find_obstacles(a_pod(tolerations=[toleration]), a_node(taints=[TAINT]), {}) == want
 
 
@@ -55,7 +53,7 @@ NODES: dict[str, tuple[NodeSchedulingFields, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("node", "want"), NODES.values(), ids=NODES)
-def test_a_pod_that_tolerates_nothing_is_kept_away_by_these(node: NodeSchedulingFields, want: tuple[str, ...]) -> None:
+def test_obstacles_of_a_pod_without_tolerations(node: NodeSchedulingFields, want: tuple[str, ...]) -> None:
     assert find_obstacles(a_pod(), node, {}) == want
 
 

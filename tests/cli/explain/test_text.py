@@ -131,14 +131,14 @@ TEXTS = REFUSED | FITTING | BY_THEMSELVES
 
 
 @pytest.mark.parametrize(("cluster", "text"), TEXTS.values(), ids=TEXTS)
-async def test_a_pod_is_told_where_it_stands_and_what_to_do(
+async def test_the_state_of_a_pod_is_explained_with_the_next_step(
     cluster: tuple[Object, ...], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert await run_explain(tmp_path, cluster) == 0
     assert capsys.readouterr().out == text
 
 
-def test_what_is_said_of_a_card_is_documented() -> None:
+def test_every_text_about_a_card_is_documented() -> None:
     """Each cell of the column WHY above; what names a model or a number is compared without it."""
     page = (Path(__file__).parents[3] / "docs/explain.md").read_text()
     tables = [
@@ -155,5 +155,5 @@ def test_what_is_said_of_a_card_is_documented() -> None:
     assert [word for word in said if not word.startswith(starts)] == []
 
 
-def test_no_case_hides_another_of_its_name() -> None:
+def test_case_names_are_unique() -> None:
     assert len(TEXTS) == len(REFUSED) + len(FITTING) + len(BY_THEMSELVES)

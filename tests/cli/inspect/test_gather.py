@@ -112,7 +112,7 @@ def test_two_pods_of_one_name_are_two_pods() -> None:
 
 
 @pytest.mark.parametrize("first_seed", range(0, 80, 20))
-async def test_the_numbers_are_the_extenders_own(first_seed: int) -> None:
+async def test_the_numbers_equal_those_of_the_extender(first_seed: int) -> None:
     """The plugin and the extender make the same answer of the same objects; the plugin reads no Leases."""
     for seed in range(first_seed, first_seed + 20):
         objects = random_cluster(seed)

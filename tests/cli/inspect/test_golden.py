@@ -28,23 +28,23 @@ TABLES: dict[str, Callable[[InspectedCluster], str]] = {
 
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("name", CLUSTERS)
-def test_a_table_is_as_its_file_says(name: str, table: str) -> None:
+def test_a_table_matches_its_golden_file(name: str, table: str) -> None:
     want = (GOLDEN / f"{name}.{table}.txt").read_text()
     assert TABLES[table](inspect_cluster(CLUSTERS[name].lists())) == want
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.json")), ids=lambda path: path.stem)
-def test_the_json_is_as_its_file_says(path: Path) -> None:
+def test_the_json_matches_its_golden_file(path: Path) -> None:
     assert format_json(inspect_cluster(CLUSTERS[path.stem].lists())) == path.read_text()
 
 
-def test_no_file_is_left_without_its_cluster() -> None:
+def test_every_golden_file_has_its_cluster() -> None:
     wanted = {f"{name}.{table}.txt" for name in CLUSTERS for table in TABLES}
     assert {path.name for path in GOLDEN.glob("*.txt")} == wanted
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
-def test_yaml_says_what_json_says(name: str) -> None:
+def test_yaml_and_json_have_the_same_content(name: str) -> None:
     cluster = inspect_cluster(CLUSTERS[name].lists())
     assert (
         yaml.safe_load(format_yaml(cluster)) == json.loads(format_json(cluster)) == build_inspection_document(cluster)
@@ -68,14 +68,14 @@ def test_yaml_carries_any_text(text: str) -> None:
 
 @pytest.mark.parametrize("page_size", [1, 2])
 @pytest.mark.parametrize("name", CLUSTERS)
-def test_neither_the_order_nor_the_pages_of_the_lists_are_seen(name: str, page_size: int) -> None:
+def test_list_order_and_paging_do_not_change_the_output(name: str, page_size: int) -> None:
     lists = CLUSTERS[name].lists(page_size)
     lists.nodes, lists.pods = lists.nodes[::-1], lists.pods[::-1]
     assert inspect_cluster(lists) == inspect_cluster(CLUSTERS[name].lists())
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
-def test_no_line_ends_in_a_blank_or_starts_what_an_annotation_says(name: str) -> None:
+def test_no_line_ends_in_a_blank_or_begins_with_annotation_text(name: str) -> None:
     cluster = inspect_cluster(CLUSTERS[name].lists())
     for table in TABLES.values():
         text = table(cluster)

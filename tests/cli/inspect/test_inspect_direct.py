@@ -49,7 +49,7 @@ async def inspect(*arguments: str) -> int:
     return await asyncio.to_thread(inspect_direct.main, arguments)
 
 
-async def test_it_shows_what_the_plugin_shows(
+async def test_inspect_prints_what_the_plugin_prints(
     api: ApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inspect_direct, "PAGE_SIZE", 5)
@@ -85,7 +85,7 @@ async def test_inside_a_pod_its_account_is_used(
     assert "vrampack inspect: service account of this pod: " in capsys.readouterr().err
 
 
-async def test_a_list_that_expires_half_way_is_read_anew(
+async def test_a_list_that_expires_half_way_is_read_again(
     proxy: FaultProxy, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inspect_direct, "PAGE_SIZE", 5)
@@ -95,7 +95,7 @@ async def test_a_list_that_expires_half_way_is_read_anew(
     assert capsys.readouterr().out == (GOLDEN / "twelve-nodes.summary.txt").read_text()
 
 
-async def test_a_refusal_and_silence_are_a_no(
+async def test_a_refused_or_unanswered_list_exits_1(
     proxy: FaultProxy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kubeconfig = str(write_kubeconfig(tmp_path, proxy.url))

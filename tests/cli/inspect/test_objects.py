@@ -177,7 +177,7 @@ def test_too_many_containers_are_a_problem_and_one_damaged_behind_them_is_damage
 
 
 @pytest.mark.parametrize("value", [None, 7, "x", [], [{}]], ids=repr)
-def test_what_is_no_object_is_refused_alike(value: object) -> None:
+def test_a_non_object_is_refused_alike(value: object) -> None:
     assert_same(value)
     assert describe_object(value) == "without a name"
 
@@ -236,7 +236,7 @@ NO_PAGES += [b"\xff", b'{"items":[NaN]}', b"[" * 100_000, b'{"a":' * 100_000 + b
 
 
 @pytest.mark.parametrize("body", NO_PAGES, ids=lambda body: repr(body[:20]))
-def test_what_is_no_list_is_refused(body: bytes) -> None:
+def test_a_non_list_is_refused(body: bytes) -> None:
     with pytest.raises(DamagedObjectError):
         decode_page(body)
     with pytest.raises(DamagedObjectError):

@@ -78,7 +78,7 @@ def site(tmp_path: Path, built: Path) -> PluginSite:
 
 
 @pytest.mark.parametrize("name", ["recorded", "damaged"])
-def test_it_prints_the_golden_bytes(site: PluginSite, name: str) -> None:
+def test_the_plugin_prints_the_golden_bytes(site: PluginSite, name: str) -> None:
     """Those of the other clusters are compared in `test_golden`, without a process for each."""
     site.serve(CLUSTERS[name])
     for suffix, flags in FLAGS.items():
@@ -88,7 +88,7 @@ def test_it_prints_the_golden_bytes(site: PluginSite, name: str) -> None:
             assert (done.returncode, done.stdout, done.stderr) == (0, path.read_text(), "")
 
 
-def test_it_needs_nothing_but_the_standard_library(site: PluginSite) -> None:
+def test_the_plugin_needs_only_the_standard_library(site: PluginSite) -> None:
     """Isolated, and without the folder where packages are installed."""
     done = subprocess.run(
         [sys.executable, "-I", "-S", site.plugin, "-o", "yaml"],
@@ -124,7 +124,7 @@ def test_pods_that_hold_nothing_are_not_even_sent(site: PluginSite) -> None:
     assert [pod["metadata"]["name"] for pod in served["items"]] == ["leaving", "done", "elsewhere"]
 
 
-def test_a_list_that_expires_half_way_is_read_anew(site: PluginSite) -> None:
+def test_a_list_that_expires_half_way_is_read_again(site: PluginSite) -> None:
     site.serve(CLUSTERS["twelve-nodes"])
     (site.folder / "limit").write_text("5")
     (site.folder / "fault").write_text("expired-once")
@@ -138,7 +138,7 @@ def test_a_list_that_expires_half_way_is_read_anew(site: PluginSite) -> None:
     )
 
 
-def test_every_flag_of_kubectl_is_handed_on(site: PluginSite) -> None:
+def test_kubectl_flags_are_passed_through(site: PluginSite) -> None:
     joined = [f"{flag}=a b" for flag in VALUE_FLAGS]
     apart = [word for flag in VALUE_FLAGS for word in (flag, "a b")]
     for given in (joined, apart):
@@ -161,7 +161,7 @@ def test_a_switch_does_not_swallow_a_node_name(site: PluginSite, value: str) -> 
     assert [call[:-3] for call in site.calls()] == [given] * 2
 
 
-def test_what_kubectl_says_is_shown_and_a_missing_right_is_named(site: PluginSite) -> None:
+def test_kubectls_error_is_shown_and_a_missing_right_named(site: PluginSite) -> None:
     said = 'Error from server (Forbidden): nodes is forbidden: User "eve" cannot list resource "nodes"'
     (site.folder / "fault").write_text(said)
     done = site.run()
@@ -171,7 +171,7 @@ def test_what_kubectl_says_is_shown_and_a_missing_right_is_named(site: PluginSit
     assert ours.startswith("kubectl inspect cgpu: the right to list nodes in the whole cluster is missing")
 
 
-def test_any_other_failure_of_kubectl_is_a_no(site: PluginSite) -> None:
+def test_any_other_failure_of_kubectl_exits_1(site: PluginSite) -> None:
     (site.folder / "fault").write_text("error: context was not found for specified context: nope")
     done = site.run("--context", "nope")
     assert (done.returncode, done.stdout) == (1, "")
@@ -180,7 +180,7 @@ def test_any_other_failure_of_kubectl_is_a_no(site: PluginSite) -> None:
     )
 
 
-def test_no_kubectl_is_said(site: PluginSite) -> None:
+def test_a_missing_kubectl_is_reported(site: PluginSite) -> None:
     (site.folder / "kubectl").unlink()
     done = site.run(PATH=str(site.folder))
     assert (done.returncode, done.stdout) == (1, "")
@@ -201,7 +201,7 @@ def test_an_answer_that_is_no_list_is_an_error(site: PluginSite) -> None:
     assert "the list of nodes cannot be read: not JSON" in done.stderr
 
 
-def test_a_node_that_is_not_there_is_a_no_beside_those_that_are(site: PluginSite) -> None:
+def test_a_missing_node_exits_1_beside_existing_ones(site: PluginSite) -> None:
     site.serve(CLUSTERS["gpushare"])
     done = site.run("nope", "gpu-node-2", "nope")
     assert done.returncode == 1
@@ -214,7 +214,7 @@ def test_a_node_that_is_not_there_is_a_no_beside_those_that_are(site: PluginSite
     assert (done.returncode, json.loads(done.stdout)["nodes"]) == (1, [])
 
 
-def test_a_node_without_gpu_memory_is_told_from_none(site: PluginSite) -> None:
+def test_a_node_without_gpu_memory_is_told_from_a_missing_one(site: PluginSite) -> None:
     site.serve(CLUSTERS["no-gpu-nodes"])
     done = site.run("cpu-1")
     assert (done.returncode, done.stdout) == (1, "")
@@ -238,7 +238,7 @@ def test_misuse_exits_2_and_makes_no_call(site: PluginSite, arguments: Sequence[
     assert said in done.stderr
 
 
-def test_it_answers_to_the_name_it_is_called_by(site: PluginSite, built: Path) -> None:
+def test_the_plugin_uses_the_name_it_is_called_by(site: PluginSite, built: Path) -> None:
     other = site.folder / "kubectl-inspect-gpushare"
     other.symlink_to(built)
     for name, path in (("cgpu", built), ("gpushare", other)):
@@ -287,7 +287,7 @@ def test_a_full_disk_is_named_in_one_line(site: PluginSite) -> None:
     assert done.stderr == b"kubectl inspect cgpu: cannot write the output: No space left on device\n"
 
 
-def test_an_old_python_is_told_what_is_needed(site: PluginSite) -> None:
+def test_an_old_python_is_refused_with_the_required_version(site: PluginSite) -> None:
     """3.11 cannot become older, so it is told that it is; up to there the file is what 3.6 can read."""
     with zipfile.ZipFile(site.plugin) as archive:
         main = archive.read("__main__.py").decode()
@@ -309,7 +309,7 @@ def test_the_same_sources_make_the_same_bytes(built: Path, tmp_path: Path) -> No
     assert [path.name for path in again.parent.iterdir()] == ["again"]
 
 
-def test_it_holds_the_plugin_and_the_words_and_nothing_else(built: Path) -> None:
+def test_the_built_file_contains_only_the_plugin_and_its_modules(built: Path) -> None:
     with zipfile.ZipFile(built) as archive:
         names = archive.namelist()
     assert names == sorted(names)
@@ -329,7 +329,7 @@ def test_the_builder_wants_one_path(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "usage: python -m vrampack.cli.kubectl_plugin FILE\n"
 
 
-def test_it_starts_fast(site: PluginSite) -> None:
+def test_the_plugin_starts_fast(site: PluginSite) -> None:
     """Beyond a Python that does nothing, in CPU time: others use the machine too. Nothing here waits for a disk or a line."""
     (site.folder / "kubectl").write_text('#!/bin/sh\necho \'{"metadata":{},"items":[]}\'\n')
     bare = min(_cpu_seconds(site, ["python3", "-c", "pass"]) for _ in range(3))

@@ -89,13 +89,15 @@ async def test_as_json_with_the_same_values(tmp_path: Path, capsys: Said) -> Non
     assert json.loads(out)["kind"] == "ShimStatus"
 
 
-def test_no_agent_answers(tmp_path: Path, capsys: Said) -> None:
+def test_a_missing_agent_is_reported(tmp_path: Path, capsys: Said) -> None:
     assert main(["status", "--socket", f"{tmp_path}/status.sock"]) == 1
     assert f"vrampack: no answer from an agent at {tmp_path}/status.sock: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("status", "body"), [(404, "{}"), (200, "hello"), (200, '{"kind": "Pod"}')])
-async def test_somebody_else_answers(tmp_path: Path, status: int, body: str, capsys: Said) -> None:
+async def test_an_answer_that_is_not_an_agents_is_reported(
+    tmp_path: Path, status: int, body: str, capsys: Said
+) -> None:
     async def answer(_: web.Request) -> web.Response:
         return web.Response(status=status, text=body)
 
@@ -113,6 +115,6 @@ async def test_somebody_else_answers(tmp_path: Path, status: int, body: str, cap
 
 
 @pytest.mark.parametrize("arguments", [["status", "--address", "127.0.0.1:12347"], ["stop"], []])
-def test_misuse(arguments: list[str]) -> None:
+def test_invalid_arguments_exit_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(arguments)

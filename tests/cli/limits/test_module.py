@@ -24,7 +24,7 @@ def module() -> SimulatedKmod:
 
 
 @pytest.mark.parametrize("action", ["detach", "attach"])
-def test_the_module_is_told(module: SimulatedKmod, action: str, capsys: Said) -> None:
+def test_attach_and_detach_are_sent_to_the_module(module: SimulatedKmod, action: str, capsys: Said) -> None:
     assert command_module(action, module.open_nodes) == 0
     assert module.commands == [action]
     assert capsys.readouterr().out == f"{action}ed\n"
@@ -58,7 +58,7 @@ REFUSED: dict[str, tuple[Callable[[SimulatedKmod], None], str]] = {
 
 
 @pytest.mark.parametrize(("make", "why"), REFUSED.values(), ids=REFUSED)
-def test_what_stands_in_the_way_is_said(
+def test_an_obstacle_to_detaching_is_reported(
     module: SimulatedKmod, make: Callable[[SimulatedKmod], None], why: str, capsys: Said
 ) -> None:
     make(module)

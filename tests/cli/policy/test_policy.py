@@ -27,7 +27,7 @@ async def run_policy(folder: Path, *arguments: str) -> int:
 
 
 @pytest.mark.parametrize("name", list_presets())
-def test_what_is_shown_is_a_policy_file_that_says_the_same(name: str, tmp_path: Path, capsys: Said) -> None:
+def test_the_shown_policy_is_a_file_with_the_same_meaning(name: str, tmp_path: Path, capsys: Said) -> None:
     assert main(["show", "--policy", name]) == 0
     shown = tmp_path / "shown.yaml"
     shown.write_text(capsys.readouterr().out)
@@ -85,7 +85,7 @@ async def test_a_request_is_explained_without_a_pod(tmp_path: Path, capsys: Said
 @pytest.mark.parametrize(
     "arguments", [["explain"], ["explain", "--request", "0"], ["explain", "--pod", "a", "--request", "1"]]
 )
-def test_one_subject_is_given(arguments: list[str], capsys: Said) -> None:
+def test_explain_needs_exactly_one_subject(arguments: list[str], capsys: Said) -> None:
     with pytest.raises(SystemExit) as raised:
         main(arguments)
     assert raised.value.code == 2

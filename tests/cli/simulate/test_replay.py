@@ -123,7 +123,7 @@ def test_other_nodes_change_the_figures(
     assert select_figures(row) == pytest.approx(want, abs=0.001)
 
 
-def test_the_cluster_as_it_is_stands_above_the_policies(tmp_path: Path, capsys: Said) -> None:
+def test_the_current_cluster_is_the_first_row(tmp_path: Path, capsys: Said) -> None:
     file = write(tmp_path, SPREAD_OUT)
     rows = replay(capsys, file, "--policy", "binpack", "--policy", "spread", "--remove-nodes", "gpu-2")
     assert list(rows) == ["as it is", "binpack", "spread"]
@@ -155,7 +155,7 @@ def test_the_rules_and_profiles_of_a_file_are_in_force(tmp_path: Path, capsys: S
     assert replay(capsys, file, "--policy", str(profile))[str(profile)]["stranded_units"] == 3
 
 
-def test_what_the_scheduler_refuses_by_itself_is_refused_in_its_words(tmp_path: Path, capsys: Said) -> None:
+def test_refusals_of_the_scheduler_itself_keep_its_wording(tmp_path: Path, capsys: Said) -> None:
     affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [
         {"key": "kubernetes.io/hostname", "operator": "In", "values": ["gpu-3"]}]}]}}  # fmt: skip
     objects = [
@@ -175,7 +175,7 @@ def test_what_the_scheduler_refuses_by_itself_is_refused_in_its_words(tmp_path: 
     }
 
 
-def test_given_arrivals_leave_again(tmp_path: Path, capsys: Said) -> None:
+def test_pods_of_an_arrivals_file_leave_after_their_lifetime(tmp_path: Path, capsys: Said) -> None:
     """On one card of 15: 10 from 0 to 2, so 10 at 1 finds none and 10 at 2 does. Half a GiB is a unit."""
     file = write(tmp_path, [a_gpu_node("gpu-1", a_card(0))])
     arrivals = tmp_path / "arrivals.csv"

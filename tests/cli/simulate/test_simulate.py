@@ -57,7 +57,7 @@ def test_a_policy_is_a_name_or_what_a_file_has_as_its_default(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("text", "said"), [("no-such", "is neither a file nor one of"), ("wrong.yaml", "polcy")])
-def test_what_is_neither_is_misuse(
+def test_an_invalid_policy_argument_exits_2(
     text: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -87,7 +87,7 @@ def test_the_command_writes_the_report_beside_its_table(tmp_path: Path, capsys: 
     assert [cell for cell in shown[1].split() if cell not in page.texts] == []
 
 
-def test_progress_says_how_far_and_how_long() -> None:
+def test_progress_shows_completion_and_remaining_time() -> None:
     assert format_progress(0, 4, 0.0) == "[..............................] 0/4"
     assert format_progress(1, 4, 10.0) == "[#######.......................] 1/4 30 s left"
 

@@ -157,7 +157,7 @@ async def test_the_command_writes_what_serve_and_replay_read(tmp_path: Path, cap
     assert json.loads(capsys.readouterr().out)["items"][0]["metadata"]["name"] == "node-1"
 
 
-async def test_what_cannot_be_read_or_meant_is_named(tmp_path: Path, capsys: Said) -> None:
+async def test_an_unknown_policy_or_unwritable_output_is_named(tmp_path: Path, capsys: Said) -> None:
     assert await take_snapshot(tmp_path, NODES, "--policy", "no-such") == 2
     assert "'no-such' is neither a file nor a policy nor a preset; policies are" in capsys.readouterr().err
     assert await take_snapshot(tmp_path, NODES, "--output", str(tmp_path / "none" / "cluster.json")) == 1

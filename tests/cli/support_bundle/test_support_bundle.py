@@ -193,7 +193,7 @@ def read_parts(files: Mapping[str, str]) -> Mapping[str, Object]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_no_secret_of_any_object_is_inside(seed: int, tmp_path: Path) -> None:
+async def test_the_bundle_contains_no_secret(seed: int, tmp_path: Path) -> None:
     random = Random(seed)
     answers = {
         path: answer if isinstance(answer, str) or path.endswith("vrampack-config") else plant_secrets(answer, random)
@@ -206,7 +206,7 @@ async def test_no_secret_of_any_object_is_inside(seed: int, tmp_path: Path) -> N
     assert [part["problem"] for part in read_parts(files).values() if part["problem"]] == []
 
 
-async def test_what_helps_is_inside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_bundle_contains_every_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with ScriptedCluster(build_answers(), denied=["deviceclasses"]) as cluster:
         files = await make_bundle(tmp_path, cluster)
     assert set(files) == {
@@ -243,7 +243,7 @@ async def test_what_helps_is_inside(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert f"bundle.tar.gz: {len(files) - 1} files, " in capsys.readouterr().out
 
 
-async def test_a_part_that_fails_costs_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_failed_part_does_not_affect_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     damaged: Any = [{"metadata": {"name": "n", "labels": 3}}, "no object"]  # Any: no API server answers so
     answers = build_answers() | {"/api/v1/nodes": damaged}
     refused = ("/api/v1/events", f"{OWN}/pods", f"{ADMISSION}/v1/validatingadmissionpolicies")

@@ -47,14 +47,14 @@ async def test_the_key_opens_the_pages_once(site: UiSite) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "wrong", "\u00e9", "x" * 5000], ids=["none", "wrong", "not ASCII", "long"])
-async def test_a_wrong_key_opens_nothing_and_spends_nothing(site: UiSite, key: str) -> None:
+async def test_a_wrong_key_is_refused_and_does_not_use_up_the_right_one(site: UiSite, key: str) -> None:
     assert (await site.ask("/open", params={"key": key})).status == 403
     assert (await site.ask("/")).status == 403
     assert (await site.log_in()).status == 200
 
 
 @pytest.mark.parametrize("path", PAGES)
-async def test_without_the_session_there_is_nothing(site: UiSite, path: str) -> None:
+async def test_every_page_needs_the_session(site: UiSite, path: str) -> None:
     answer = await site.ask(path, headers={"Cookie": f"{site.gate.cookie_name}=guessed"})
     assert answer.status == 403
     assert "gpu-1" not in answer.text
@@ -63,7 +63,7 @@ async def test_without_the_session_there_is_nothing(site: UiSite, path: str) -> 
 @pytest.mark.parametrize(
     "host", ["evil.example", "127.0.0.1", "127.0.0.1:1", "localhost.evil.example:{port}", "[::1]:{port}"]
 )
-async def test_a_name_that_somebody_else_gave_this_address_is_refused(site: UiSite, host: str) -> None:
+async def test_a_foreign_host_name_for_this_address_is_refused(site: UiSite, host: str) -> None:
     """DNS rebinding: the browser sends no cookie of ours there, and would be refused with one."""
     await site.log_in()
     port = site.url.rpartition(":")[2]
@@ -129,5 +129,5 @@ CASES = {
 
 
 @pytest.mark.parametrize(("asked", "path"), CASES.items())
-def test_the_way_back_leads_to_a_page_of_ours(asked: str, path: str) -> None:
+def test_the_return_link_leads_to_one_of_our_pages(asked: str, path: str) -> None:
     assert choose_way_back(asked) == path

@@ -63,7 +63,7 @@ def list_listeners(port: int) -> list[str]:
     return [line[1] for line in lines if line[1].endswith(f":{port:04X}") and line[3] == LISTENING]
 
 
-async def test_it_listens_on_loopback_only_and_ends_at_sigterm(tmp_path: Path) -> None:
+async def test_ui_listens_on_loopback_only_and_ends_at_sigterm(tmp_path: Path) -> None:
     async with run_command(tmp_path) as process:
         port = int((await read_url(process)).partition("127.0.0.1:")[2].partition("/")[0])
         assert list_listeners(port) == [f"0100007F:{port:04X}"]
@@ -73,7 +73,7 @@ async def test_it_listens_on_loopback_only_and_ends_at_sigterm(tmp_path: Path) -
         assert (process.returncode, said) == (0, b"")
 
 
-async def test_its_log_has_no_key(tmp_path: Path) -> None:
+async def test_the_key_is_not_logged(tmp_path: Path) -> None:
     async with run_command(tmp_path) as process:
         url = await read_url(process)
         host, _, path = url.removeprefix("http://").partition("/")
@@ -87,7 +87,7 @@ async def test_its_log_has_no_key(tmp_path: Path) -> None:
         assert (process.returncode, said) == (0, b"")
 
 
-def test_a_port_in_use_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -107,7 +107,7 @@ def test_a_file_that_is_not_there_exits_1(
 
 
 @pytest.mark.parametrize("port", ["-1", "65536", "http"])
-def test_what_is_no_port_exits_2(port: str) -> None:
+def test_an_invalid_port_exits_2(port: str) -> None:
     with pytest.raises(SystemExit) as raised:
         main(["ui", f"--port={port}"])
     assert raised.value.code == 2
@@ -131,14 +131,14 @@ async def test_the_cluster_is_replayed_under_chosen_policies(tmp_path: Path) -> 
     assert rows == [[], ["as it is", "2/3"], ["binpack", "3/3"], ["spread", "2/3"]]
 
 
-async def test_a_replay_of_nothing_says_what_to_choose(tmp_path: Path) -> None:
+async def test_a_replay_without_a_policy_says_what_to_choose(tmp_path: Path) -> None:
     async with run_ui(tmp_path, CLUSTER) as site:
         answer = await site.post("/simulate", policy=["none-such"])
         page = (await site.ask(answer.headers["Location"])).text
     assert "Choose at least one policy or preset." in page
 
 
-async def test_a_replay_that_cannot_be_says_why(tmp_path: Path) -> None:
+async def test_an_impossible_replay_says_why(tmp_path: Path) -> None:
     """Somebody who may not list all pods cannot take a snapshot."""
     async with run_ui(tmp_path, CLUSTER, rights=PodRights({"default"}, ["default", "secret"])) as site:
         await site.post("/simulate", policy="spread")

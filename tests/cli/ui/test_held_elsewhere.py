@@ -35,14 +35,14 @@ def test_held_elsewhere(
     assert [found.get_card_range(index) for index in (0, 1)] == [UnitRange(*each) for each in on_cards]
 
 
-def test_somebody_who_may_list_all_pods_sees_nothing_held_elsewhere() -> None:
+def test_a_user_who_may_list_all_pods_sees_nothing_held_elsewhere() -> None:
     found = compute_held_elsewhere(snapshot_node(used=(6, 4)), is_complete=True, held_units=30)
     assert (found.on_node, found.get_card_range(0)) == (UnitRange(), UnitRange())
 
 
 @settings(deadline=None)
 @given(some.lists(some.tuples(some.integers(0, 8), some.integers(0, 8)), min_size=1, max_size=5), some.booleans())
-def test_what_others_really_hold_is_never_outside_the_range(cards: list[tuple[int, int]], is_known: bool) -> None:  # noqa: FBT001 - hypothesis calls it
+def test_memory_held_by_others_is_always_within_the_range(cards: list[tuple[int, int]], is_known: bool) -> None:  # noqa: FBT001 - hypothesis calls it
     """Of each card of 16: what the reader's pods hold, and what others do."""
     node = snapshot_node(units=[16] * len(cards), used=[seen for seen, _ in cards])
     held = sum(seen + others for seen, others in cards) if is_known else None

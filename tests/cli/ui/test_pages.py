@@ -32,7 +32,7 @@ def read_rows(page: str) -> list[list[str]]:
     return [[" ".join(re.sub(r"<[^>]+>", " ", cell).split()) for cell in row] for row in cells]
 
 
-async def test_the_cluster_is_shown_as_cards_with_who_holds_what(tmp_path: Path) -> None:
+async def test_the_cluster_is_shown_as_cards_with_their_pods(tmp_path: Path) -> None:
     async with run_ui(tmp_path, CLUSTER) as site:
         page = (await site.ask("/")).text
     model = "Tesla V100-SXM2-16GB"
@@ -81,7 +81,7 @@ async def test_the_extenders_totals_say_how_much_others_hold(tmp_path: Path) -> 
     ],
     ids=["namespaces may not be listed", "named by --namespace", "each one may be listed"],
 )
-async def test_whose_pods_are_counted_is_said(
+async def test_the_page_names_the_namespaces_that_are_counted(
     tmp_path: Path, rights: PodRights, namespaces: tuple[str, ...], said: str
 ) -> None:
     async with run_ui(tmp_path, CLUSTER, rights=rights, namespaces=namespaces) as site:
@@ -179,7 +179,7 @@ def test_nodes_are_found_by_their_name_and_by_their_pods() -> None:
         ("/reports/replay", 404),
     ],
 )
-async def test_what_there_is_not_is_a_page_too(tmp_path: Path, path: str, status: int) -> None:
+async def test_a_missing_object_has_an_error_page(tmp_path: Path, path: str, status: int) -> None:
     async with run_ui(tmp_path, CLUSTER) as site:
         answer = await site.ask(path)
     assert answer.status == status
@@ -198,7 +198,7 @@ async def test_the_page_of_one_node_has_the_uuids_of_its_cards(tmp_path: Path) -
         assert "<code>" not in (await site.ask("/")).text
 
 
-async def test_a_pod_that_may_not_be_read_is_said_to_be_refused(tmp_path: Path) -> None:
+async def test_a_pod_that_may_not_be_read_is_reported_as_refused(tmp_path: Path) -> None:
     async with run_ui(tmp_path, CLUSTER, rights=PodRights({"default"}), namespaces=["default"]) as site:
         answer = await site.ask("/pods/secret/theirs")
     assert (answer.status, "the API server refused: 403" in answer.text) == (502, True)
@@ -213,7 +213,7 @@ async def test_reading_again_shows_what_changed(tmp_path: Path) -> None:
         assert "default/mine" not in (await site.ask("/nodes/gpu-1")).text
 
 
-async def test_a_report_is_shown_without_what_it_would_load_or_run(tmp_path: Path) -> None:
+async def test_a_report_is_shown_without_scripts_and_external_content(tmp_path: Path) -> None:
     report = tmp_path / "out.html"
     report.write_text(f"<h1>Report</h1>{HTML}")
     async with run_ui(tmp_path, CLUSTER, report_file=report) as site:
@@ -224,5 +224,5 @@ async def test_a_report_is_shown_without_what_it_would_load_or_run(tmp_path: Pat
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-01-01"])
-def test_a_time_that_cannot_be_read_is_not_known(text: str) -> None:
+def test_an_unreadable_time_is_unknown(text: str) -> None:
     assert format_age(text) == "unknown"

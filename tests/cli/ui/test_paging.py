@@ -21,7 +21,9 @@ CASES = {
 
 
 @pytest.mark.parametrize(("weights", "number", "want"), CASES.values(), ids=CASES)
-def test_a_page(weights: list[int], number: int, want: tuple[int, int, int]) -> None:
+def test_select_page_respects_budget_and_item_limit(
+    weights: list[int], number: int, want: tuple[int, int, int]
+) -> None:
     page = select_page(weights, number, budget=10, most_items=3)
     assert (page.start, page.stop, page.page_count) == want
 

@@ -38,7 +38,7 @@ def test_an_application_is_what_argo_cd_defines(cluster: ControlPlane) -> None:
     cluster.kubectl("apply", "--validate=strict", "-f", PAGES / "argo-cd" / "application.yaml")
 
 
-def test_a_kustomization_without_a_way_out_names_one_registry(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_a_kustomization_for_an_offline_cluster_names_one_registry(cluster: ControlPlane, tmp_path: Path) -> None:
     (shown,) = A_KUSTOMIZATION.findall((PAGES / "air-gapped.md").read_text())
     kustomization = yaml.safe_load(shown)
     manifests = os.path.relpath(MANIFESTS.resolve(), tmp_path.resolve())

@@ -101,7 +101,7 @@ def test_pressure_is_the_demand_that_insists_on_a_model_for_each_of_its_cards() 
     assert build_forecast(mix, cards).pressure == pytest.approx({"A": 1.5})
 
 
-def test_what_a_card_takes_of_its_host_is_the_mean_of_the_requests() -> None:
+def test_the_host_share_of_a_card_is_the_mean_of_the_requests() -> None:
     """Half a card with 1 CPU and a whole one with 5: 6 CPUs for a card and a half."""
     mix = RequestMix(
         {

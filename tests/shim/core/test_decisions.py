@@ -101,7 +101,7 @@ def test_settles_by_any_growth_and_sums_do_not_wrap(script: CoreScript, runner: 
     run_script(script, runner)
 
 
-def test_what_the_driver_refuses_costs_nothing(script: CoreScript, runner: Path) -> None:
+def test_a_request_that_the_driver_refuses_is_not_charged(script: CoreScript, runner: Path) -> None:
     for call in (script.wire.memory(ROOT, CARD, 1, MIB), script.wire.heap(ROOT, CARD, 1, MIB)):
         script.forwarded(0, call, handle=1, status=BAD_STATE)
         script.forwarded(0, call, handle=1, result=-EINVAL)
@@ -109,7 +109,7 @@ def test_what_the_driver_refuses_costs_nothing(script: CoreScript, runner: Path)
     run_script(script, runner)
 
 
-def test_what_cannot_be_read_is_refused_where_it_could_take_memory(script: CoreScript, runner: Path) -> None:
+def test_unreadable_parameters_are_refused_where_they_could_take_memory(script: CoreScript, runner: Path) -> None:
     long, gone = script.wire.long_size, 0x900000
     for number, size in ((ALLOC, long), (ALLOC, 32), (HEAP, 184), (0x27, 56), (0x54, 56)):
         for at in (0, gone, 0x110000 - 4, (1 << 64) - 8):
@@ -140,13 +140,13 @@ def test_a_status_that_cannot_be_written_is_an_error(script: CoreScript, runner:
     run_script(script, runner)
 
 
-def test_a_wrapper_in_a_wrapper_carries_nothing(script: CoreScript, runner: Path) -> None:
+def test_a_nested_wrapper_is_refused(script: CoreScript, runner: Path) -> None:
     script.writes(WRAPPER, struct.pack("<IIQ", XFER, 16, WRAPPER))
     script.raw(0, encode_request(XFER, 16), WRAPPER, -EINVAL)
     run_script(script, runner)
 
 
-def test_frees_the_subtree(script: CoreScript, runner: Path) -> None:
+def test_freeing_a_parent_frees_its_subtree(script: CoreScript, runner: Path) -> None:
     wire = script.wire
     script.forwarded(0, wire.alloc(ROOT, CARD, 0x20, SUBDEVICE), handle=0x20)
     hold_memory(script, 8 * MIB, 1)
@@ -164,7 +164,7 @@ def test_frees_the_subtree(script: CoreScript, runner: Path) -> None:
     run_script(script, runner)
 
 
-def test_the_heap_frees_too(script: CoreScript, runner: Path) -> None:
+def test_heap_calls_free_memory_too(script: CoreScript, runner: Path) -> None:
     hold_memory(script, 8 * MIB, 1)
     script.forwarded(0, script.wire.heap_function(ROOT, CARD, 3, 1), status=BAD_STATE)
     script.used(0, ONLY_CARD, 8 * MIB)
@@ -229,7 +229,7 @@ def test_a_call_that_may_have_happened_stays_charged(script: CoreScript, runner:
     run_script(script, runner)
 
 
-def test_what_one_owner_learned_of_the_cards_misleads_no_other(wire: CoreWire, runner: Path) -> None:
+def test_forged_card_replies_of_one_owner_do_not_affect_another(wire: CoreWire, runner: Path) -> None:
     """The first container has forged the replies: its instance 0 would be minor 1. The second's instance 0 is not affected."""
     script = CoreScript(wire)
     script.limit(0, 0, 4 * MIB)
@@ -344,7 +344,7 @@ def test_without_memory_for_its_tables_nothing_is_made(runner: Path) -> None:
         run_script(script, runner)
 
 
-def test_versions(runner: Path) -> None:
+def test_known_driver_versions_are_accepted_and_others_refused(runner: Path) -> None:
     for branch in BRANCHES:
         CoreScript(CoreWire(branch)).check(runner)
     for version in (

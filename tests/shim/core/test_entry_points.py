@@ -33,7 +33,7 @@ def test_serialized_parameters_have_no_layout(script: CoreScript, runner: Path) 
     run_script(script, runner)
 
 
-def test_what_takes_no_video_memory_passes(script: CoreScript, runner: Path) -> None:
+def test_calls_that_take_no_video_memory_pass(script: CoreScript, runner: Path) -> None:
     wire = script.wire
     for kind in (0x3E, 0x50A0, 0x70, 0x71, 0xF8, 0xFD, 0x90F1):
         script.forwarded(0, wire.alloc(ROOT, CARD, 1, kind), handle=1)
@@ -58,7 +58,7 @@ HEAP_FUNCTIONS_THAT_MAKE_NOTHING = {
 
 
 @pytest.mark.parametrize("function", HEAP_FUNCTIONS_THAT_MAKE_NOTHING.values(), ids=HEAP_FUNCTIONS_THAT_MAKE_NOTHING)
-def test_the_heap_does_what_makes_no_video_memory(script: CoreScript, runner: Path, function: int) -> None:
+def test_heap_functions_without_video_memory_pass(script: CoreScript, runner: Path, function: int) -> None:
     script.forwarded(0, script.wire.heap_function(ROOT, CARD, function))
     script.forwarded(0, script.wire.heap_function(ROOT, CARD, function), wrapped=True)
     script.kept(2, 0)

@@ -44,7 +44,7 @@ enum { false, true };
 """
 
 
-def test_nothing_is_wanted_from_outside(folder: Path) -> None:
+def test_the_core_needs_no_external_symbol(folder: Path) -> None:
     """Memcpy and memset are what a compiler may call for itself."""
     subprocess.run(["make", "--silent", "-C", str(CORE), "core", f"OUT={folder}"], check=True, timeout=100)
     wanted = subprocess.run(
@@ -61,7 +61,7 @@ def test_no_two_files_call_each_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("source", sorted(CORE.glob("*.c")), ids=lambda source: source.name)
-def test_compiles_as_the_kernel_would(tmp_path: Path, source: Path) -> None:
+def test_the_core_compiles_with_kernel_flags(tmp_path: Path, source: Path) -> None:
     (tmp_path / "linux").mkdir()
     (tmp_path / "linux" / "types.h").write_text(TYPES)
     (tmp_path / "linux" / "stddef.h").write_text(STDDEF)
@@ -69,7 +69,7 @@ def test_compiles_as_the_kernel_would(tmp_path: Path, source: Path) -> None:
     subprocess.run(command, check=True, timeout=100)
 
 
-def test_no_function_calls_itself_by_any_way(folder: Path) -> None:
+def test_no_function_is_recursive(folder: Path) -> None:
     """Read from the calls in the objects, compiled so that every function is one."""
     calls: dict[str, set[str]] = defaultdict(set)
     for source in CORE.glob("*.c"):

@@ -39,7 +39,7 @@ HEAP = """\
 """
 
 
-def test_a_function_of_the_heap_that_nobody_read_about_is_found() -> None:
+def test_an_unknown_heap_function_in_the_headers_is_found() -> None:
     assert find_unread_functions(525, HEAP) == []
     assert find_unread_functions(530, HEAP) == ["NVOS32_FUNCTION_ALLOC_DEPTH_WIDTH_HEIGHT is in no row"]
     assert find_unread_functions(595, "#define\tNVOS32_FUNCTION_ALLOC_MORE 28\n") == [
@@ -48,7 +48,7 @@ def test_a_function_of_the_heap_that_nobody_read_about_is_found() -> None:
 
 
 @pytest.mark.parametrize("branch", [515, 580])
-def test_no_field_can_be_wrong_unnoticed(runner: Path, branch: int) -> None:
+def test_a_wrong_field_offset_is_noticed(runner: Path, branch: int) -> None:
     """Each field of the layout in turn is off by four: the trace changes each time."""
     unnoticed = []
     for place, name in enumerate(FIELDS):

@@ -16,7 +16,7 @@ from tests.shim.core.wire import (
 )
 
 
-def test_a_handle_that_comes_back_replaces_what_stood_there(script: CoreScript, runner: Path) -> None:
+def test_a_reused_handle_replaces_the_old_entry(script: CoreScript, runner: Path) -> None:
     """An object below a device that was replaced may belong to either: it stays charged until the client goes."""
     wire = script.wire
     hold_memory(script, 8 * MIB, 1)
@@ -47,7 +47,7 @@ def test_two_replies_with_one_handle_are_both_charged(script: CoreScript, runner
     run_script(script, runner)
 
 
-def test_a_free_and_the_same_handle_given_out_again(script: CoreScript, runner: Path) -> None:
+def test_a_handle_reused_during_its_free_is_charged(script: CoreScript, runner: Path) -> None:
     """One thread frees; the driver gives the handle to another, whose call ends first."""
     wire = script.wire
     hold_memory(script, 8 * MIB, 1)
@@ -76,7 +76,7 @@ def test_two_frees_of_one_handle_give_back_once(script: CoreScript, runner: Path
     run_script(script, runner)
 
 
-def test_what_is_made_below_a_device_that_goes_is_not_lost_with_it(script: CoreScript, runner: Path) -> None:
+def test_memory_below_a_recreated_device_is_not_lost(script: CoreScript, runner: Path) -> None:
     """The device is freed and recreated with its handle; an allocation in the new one ends before the device's own call."""
     wire = script.wire
     free, device, memory = wire.free(ROOT, CARD), wire.device(ROOT, CARD, 0), wire.memory(ROOT, CARD, 3, 8 * MIB)
@@ -92,7 +92,7 @@ def test_what_is_made_below_a_device_that_goes_is_not_lost_with_it(script: CoreS
     run_script(script, runner)
 
 
-def test_what_was_made_below_a_device_that_went_goes_with_the_client(script: CoreScript, runner: Path) -> None:
+def test_memory_below_a_freed_device_is_freed_with_the_client(script: CoreScript, runner: Path) -> None:
     wire = script.wire
     free, memory = wire.free(ROOT, CARD), wire.memory(ROOT, CARD, 3, 8 * MIB)
     script.before(0, free, slot=1)
@@ -105,7 +105,7 @@ def test_what_was_made_below_a_device_that_went_goes_with_the_client(script: Cor
     run_script(script, runner)
 
 
-def test_what_was_made_below_a_client_that_went_goes_with_the_file(script: CoreScript, runner: Path) -> None:
+def test_memory_below_a_freed_client_is_freed_with_the_file(script: CoreScript, runner: Path) -> None:
     wire = script.wire
     free, memory = wire.free(ROOT, ROOT), wire.memory(ROOT, CARD, 3, 8 * MIB)
     script.before(0, free, slot=1)
@@ -116,7 +116,7 @@ def test_what_was_made_below_a_client_that_went_goes_with_the_file(script: CoreS
     run_script(script, runner)
 
 
-def test_a_free_that_came_too_late_leaves_the_place_alone(script: CoreScript, runner: Path) -> None:
+def test_a_late_free_does_not_affect_a_reused_handle(script: CoreScript, runner: Path) -> None:
     """Two free a device, one wins, another is made in its place: what is made below that one goes with it."""
     wire = script.wire
     free = wire.free(ROOT, CARD)

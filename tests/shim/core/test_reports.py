@@ -48,7 +48,7 @@ def test_reports_show_the_container(script: CoreScript, runner: Path) -> None:
     run_script(script, runner)
 
 
-def test_reserved_takes_what_others_have_filled(script: CoreScript, runner: Path) -> None:
+def test_reserved_includes_memory_used_by_others(script: CoreScript, runner: Path) -> None:
     """The container uses 1000 of 4301 MiB, and the card has 500 left: 4301 - 500 - 2801 = 1000."""
     hold_memory(script, 1000 * MIB, 1)
     card = 16160 * KIB_PER_MIB
@@ -89,7 +89,7 @@ def test_used_is_never_negative(script: CoreScript, runner: Path) -> None:
     run_script(script, runner)
 
 
-def test_lists_as_long_as_they_may_be_and_longer(script: CoreScript, runner: Path) -> None:
+def test_report_lists_up_to_the_maximum_length_are_changed(script: CoreScript, runner: Path) -> None:
     most = script.wire.entries
     entries = [(0x07, 16160 * KIB_PER_MIB)] * most
     wanted = [(0x07, 4301 * KIB_PER_MIB)] * most
@@ -101,7 +101,7 @@ def test_lists_as_long_as_they_may_be_and_longer(script: CoreScript, runner: Pat
     run_script(script, runner)
 
 
-def test_reports_that_fail_or_that_nothing_limits_stay(script: CoreScript, runner: Path) -> None:
+def test_failed_and_unlimited_reports_are_unchanged(script: CoreScript, runner: Path) -> None:
     wire = script.wire
     value = struct.pack("<II", 0x07, 16160 * KIB_PER_MIB)
     script.forwarded(0, wire.report(ROOT, CARD, [(0x07, 16160 * KIB_PER_MIB)]), status=BAD_STATE)

@@ -32,7 +32,7 @@ def script(script: CoreScript) -> CoreScript:
     return script
 
 
-def test_the_handle_may_go_and_the_charge_stays_with_the_file(script: CoreScript, runner: Path) -> None:
+def test_an_exported_charge_stays_with_the_file_after_the_handle_is_freed(script: CoreScript, runner: Path) -> None:
     wire = script.wire
     hold_memory(script, 4000 * MIB, 1)
     script.transferred(0, wire.export(ROOT, 1, EXPORTED), EXPORTED)
@@ -45,7 +45,7 @@ def test_the_handle_may_go_and_the_charge_stays_with_the_file(script: CoreScript
 
 
 @pytest.mark.parametrize("result", [0, -EFAULT])
-def test_the_handle_may_go_while_the_driver_exports_it(script: CoreScript, runner: Path, result: int) -> None:
+def test_a_handle_may_be_freed_during_its_export(script: CoreScript, runner: Path, result: int) -> None:
     """Also where it cannot say whether it has."""
     call, free = script.wire.exports(ROOT, [1], EXPORTED), script.wire.free(ROOT, 1)
     hold_memory(script, 8 * MIB, 1)
@@ -59,7 +59,7 @@ def test_the_handle_may_go_while_the_driver_exports_it(script: CoreScript, runne
     run_script(script, runner, EXPORTED, 0)
 
 
-def test_what_the_driver_did_not_export_is_not_held(script: CoreScript, runner: Path) -> None:
+def test_memory_that_the_driver_did_not_export_is_not_kept_charged(script: CoreScript, runner: Path) -> None:
     """It refused, or it has found no such file, or one where that place is taken."""
     wire = script.wire
     script.knows_all_clients()
@@ -79,7 +79,7 @@ def test_what_the_driver_did_not_export_is_not_held(script: CoreScript, runner: 
     run_script(script, runner, EXPORTED, 0)
 
 
-def test_what_is_imported_holds_the_charge_by_itself(script: CoreScript, runner: Path) -> None:
+def test_imported_memory_keeps_the_charge_by_itself(script: CoreScript, runner: Path) -> None:
     """Once for all its names, in another process too; by no handle where the driver has chosen one."""
     wire = script.wire
     begin_script(script, file=2, owner=1, client=OTHER_ROOT, device=OTHER_CARD)
@@ -97,7 +97,7 @@ def test_what_is_imported_holds_the_charge_by_itself(script: CoreScript, runner:
     run_script(script, runner, 2)
 
 
-def test_of_a_stranger_s_file_nothing_is_imported_where_all_clients_are_known(script: CoreScript, runner: Path) -> None:
+def test_imports_from_a_foreign_file_are_refused_where_all_clients_are_known(script: CoreScript, runner: Path) -> None:
     """Elsewhere it is allowed, and the exporter is charged."""
     wire = script.wire
     script.transferred(0, wire.import_(ROOT, CARD, 7, 77), STRANGER, descriptor=77)

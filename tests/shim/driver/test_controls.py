@@ -28,7 +28,7 @@ def test_figures_add_up(driver: FakeDriver) -> None:
         assert total - free - reserved == 100
 
 
-def test_the_old_report_says_the_same(driver: FakeDriver) -> None:
+def test_the_old_report_has_the_same_figures(driver: FakeDriver) -> None:
     with DriverCaller(driver.control) as caller:
         entries = (nv.FbEntry * 2)(nv.FbEntry(index=nv.TOTAL_RAM), nv.FbEntry(index=nv.HEAP_FREE))
         status = caller.control(nv.FB_INFO, nv.FbList(count=2, entries=addressof(entries)))
@@ -36,7 +36,7 @@ def test_the_old_report_says_the_same(driver: FakeDriver) -> None:
         assert [entry.kib for entry in entries] == caller.report([nv.TOTAL_RAM, nv.HEAP_FREE])
 
 
-def test_names_of_a_card_lead_to_one_another(driver: FakeDriver) -> None:
+def test_the_identifiers_of_a_card_agree(driver: FakeDriver) -> None:
     """From the minor by CARD_INFO to the bus number, by 0x205 to the instance, by a device of that to the uuid."""
     with DriverCaller(driver.control) as caller:
         entries = (nv.CardParameters * 32)()
@@ -61,7 +61,7 @@ def test_the_uuid_in_bytes(driver: FakeDriver) -> None:
         assert bytes(gid.data[: gid.length]).hex() == TWO_CARDS[1].uuid.removeprefix("GPU-").replace("-", "")
 
 
-def test_a_control_without_command_does_nothing_well(driver: FakeDriver) -> None:
+def test_a_control_with_command_zero_succeeds_without_effect(driver: FakeDriver) -> None:
     with DriverCaller(driver.control) as caller:
         for command in (0, 0x20800000, 0x00800000):
             assert caller.control(command, None) == nv.OK
@@ -87,7 +87,7 @@ def refused(caller: DriverCaller) -> dict[str, tuple[int, int]]:
     }
 
 
-def test_what_is_asked_wrongly_is_refused(driver: FakeDriver) -> None:
+def test_invalid_controls_are_refused(driver: FakeDriver) -> None:
     with DriverCaller(driver.control) as caller:
         answers = refused(caller)
         assert {case: came for case, (came, _) in answers.items()} == {case: due for case, (_, due) in answers.items()}

@@ -51,7 +51,7 @@ def xfer_sizes(caller: DriverCaller) -> set[int]:
     }
 
 
-def test_parameters_that_lie_nowhere(driver: FakeDriver) -> None:
+def test_parameters_at_an_invalid_address_are_efault(driver: FakeDriver) -> None:
     with DriverCaller(driver.control) as caller:
         for escape, (size, *_) in SIZES.values():
             assert call_ioctl(caller.file, ioctl_number(escape, size), NOWHERE) == errno.EFAULT
@@ -85,7 +85,7 @@ def test_a_wrapped_call_is_checked_too(driver: FakeDriver) -> None:
         assert driver.state().objects == 3
 
 
-def test_memory_parameters_that_lie_nowhere(driver: FakeDriver) -> None:
+def test_memory_parameters_at_an_invalid_address_are_refused(driver: FakeDriver) -> None:
     with DriverCaller(driver.control) as caller:
         for address, status in ((0, nv.BAD_ARGUMENT), (NOWHERE, nv.BAD_ADDRESS)):
             body = nv.Alloc(root=caller.client, parent=caller.device, class_number=nv.VIDEO_MEMORY, params=address)
@@ -115,13 +115,13 @@ CLASSES = {
 
 
 @pytest.mark.parametrize(("class_number", "status"), CLASSES.values(), ids=CLASSES)
-def test_other_classes(driver: FakeDriver, class_number: int, status: int) -> None:
+def test_other_classes_have_their_status(driver: FakeDriver, class_number: int, status: int) -> None:
     with DriverCaller(driver.control) as caller:
         assert caller.try_make(class_number).status == status
         assert driver.state().cards[0].used == 0
 
 
-def test_who_is_no_administrator_gets_no_window(driver: FakeDriver) -> None:
+def test_a_process_without_capabilities_gets_no_window(driver: FakeDriver) -> None:
     """The same call by a process without capabilities."""
     script = (
         "import sys, pathlib; from tests.shim.driver.caller import DriverCaller\n"

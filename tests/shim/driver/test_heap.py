@@ -114,7 +114,7 @@ NOT_VIDEO = {
 
 
 @pytest.mark.parametrize("data", NOT_VIDEO.values(), ids=NOT_VIDEO)
-def test_what_is_not_of_the_card_is_not_counted(driver: FakeDriver, data: nv.HeapSize) -> None:
+def test_host_memory_is_not_counted(driver: FakeDriver, data: nv.HeapSize) -> None:
     with DriverCaller(driver.control) as caller:
         assert heap_call(caller, 2, data).status == nv.OK
         assert driver.state().cards[0].used == 0
@@ -125,7 +125,7 @@ def test_extended_memory_is_not_offered(driver: FakeDriver) -> None:
         assert heap_call(caller, 2, nv.HeapSize(size=MIB, attr2=ALLOC_EGM)).status == nv.NOT_SUPPORTED
 
 
-def test_the_report_has_what_is_left(driver: FakeDriver) -> None:
+def test_the_report_shows_the_free_memory(driver: FakeDriver) -> None:
     with DriverCaller(driver.control) as caller:
         caller.allocate_memory(100 * MIB)
         data = nv.HeapReport()

@@ -90,7 +90,7 @@ def driver(machine: VirtualMachine, request: pytest.FixtureRequest) -> Iterator[
     machine.rmmod("nvidia")
 
 
-def test_it_is_registered_as_its_version_is(driver: GuestDriver) -> None:
+def test_the_driver_is_registered_as_its_version_requires(driver: GuestDriver) -> None:
     """D24, D26: devices, and the version in both places."""
     read = driver.machine.read
     devices = {" ".join(line.split()) for line in read("/proc/devices").splitlines()}
@@ -100,7 +100,7 @@ def test_it_is_registered_as_its_version_is(driver: GuestDriver) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_it_has_the_functions_of_its_version(built: dict[str, FakeDriverModules], version: str) -> None:
+def test_the_driver_has_the_functions_of_its_version(built: dict[str, FakeDriverModules], version: str) -> None:
     """D24, D25: by these names others find them."""
     command = ["nm", str(built[version].nvidia), str(built[version].uvm)]
     listed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout
@@ -109,7 +109,7 @@ def test_it_has_the_functions_of_its_version(built: dict[str, FakeDriverModules]
     assert (there - functions, absent & functions) == (set(), set())
 
 
-def test_programs_see_both_cards_and_the_books_are_the_servers(driver: GuestDriver) -> None:
+def test_programs_see_both_cards_and_the_accounts_match_the_server(driver: GuestDriver) -> None:
     first, second = (card.uuid for card in driver.state.cards)
     with driver.machine.running("app", "--minor", "1", "--hold", "3193", start=driver.start) as app:
         app.says("holding")
@@ -126,7 +126,7 @@ def test_programs_see_both_cards_and_the_books_are_the_servers(driver: GuestDriv
     assert (driver.used_mib, driver.state.files) == ([0, 0], 0)
 
 
-def test_a_device_is_made_for_who_has_its_card_open(driver: GuestDriver) -> None:
+def test_a_device_needs_its_card_file_open(driver: GuestDriver) -> None:
     """D22, whose other half, a card's file with another table, the module's own tests would show."""
     assert driver.says("steps", "open", "device", "shut", "device") == ["device: status 0x0", "device: status 0x1b"]
 
@@ -156,7 +156,7 @@ def test_memory_of_the_host_and_windows(driver: GuestDriver) -> None:
     assert sum(driver.used_mib) == 0
 
 
-def test_it_can_be_told_to_refuse_and_to_forget_its_peak(driver: GuestDriver) -> None:
+def test_the_driver_can_be_set_to_refuse_and_to_reset_its_peak(driver: GuestDriver) -> None:
     driver.machine.write("/proc/driver/nvidia/fake", "51 1\n")
     assert driver.says("steps", "open", "take", "5", "take", "5") == [
         "error 2: cudaErrorMemoryAllocation",
@@ -166,7 +166,7 @@ def test_it_can_be_told_to_refuse_and_to_forget_its_peak(driver: GuestDriver) ->
     assert [card.peak for card in driver.state.cards] == [0, 0]
 
 
-def test_nothing_is_left_of_those_who_race_and_of_nonsense(driver: GuestDriver) -> None:
+def test_races_and_invalid_calls_leave_nothing_behind(driver: GuestDriver) -> None:
     """Processes that end in all ways, and invalid calls: the accounts are even at the end."""
     [line] = driver.says("race", "--workers", "4", "--cycles", "1000", "--most", "16000", "--minor", "1")
     assert line.endswith(" 0 failed")

@@ -72,7 +72,7 @@ def test_a_branch_takes_its_own_sizes_only(driver: FakeDriver, sizes: set[int]) 
 
 
 @pytest.mark.parametrize("version", ["470.256.02", "600.10", "615.71.09", "none"])
-def test_an_unknown_branch_is_not_played(programs: FakeDriverPrograms, tmp_path: Path, version: str) -> None:
+def test_an_unknown_branch_is_not_simulated(programs: FakeDriverPrograms, tmp_path: Path, version: str) -> None:
     command = [str(programs.server), str(tmp_path), version, "GPU-11111111-2222-3333-4444-555555555555:1024:0"]
     done = subprocess.run(command, capture_output=True, timeout=10, check=False)
     assert done.returncode == 2

@@ -31,7 +31,7 @@ ENDS: dict[str, Callable[[subprocess.Popen[str]], None]] = {
 
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
-def test_a_process_that_ends_gives_back(
+def test_memory_of_an_ended_process_is_freed(
     driver: FakeDriver, programs: FakeDriverPrograms, end: Callable[[subprocess.Popen[str]], None]
 ) -> None:
     with hold_memory(programs.app, driver, "3193") as process:
@@ -80,7 +80,7 @@ def test_a_duplicate_descriptor_is_the_same_file(driver: FakeDriver) -> None:
     assert used(driver) == 0
 
 
-def test_a_file_in_the_mail_is_alive(driver: FakeDriver) -> None:
+def test_a_file_in_a_socket_message_stays_open(driver: FakeDriver) -> None:
     """Sent over a socket and closed here, it is held by the message alone."""
     left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     with DriverCaller(driver.control) as caller:
@@ -114,7 +114,7 @@ SUBTREES: dict[str, Callable[[DriverCaller], int]] = {
 
 
 @pytest.mark.parametrize("top", SUBTREES.values(), ids=SUBTREES)
-def test_what_is_below_goes_too(driver: FakeDriver, top: Callable[[DriverCaller], int]) -> None:
+def test_freeing_an_object_frees_what_is_below_it(driver: FakeDriver, top: Callable[[DriverCaller], int]) -> None:
     with DriverCaller(driver.control) as caller:
         for _ in range(3):
             caller.allocate_memory(MIB)
@@ -148,7 +148,7 @@ def test_a_duplicate_outlives_the_file_of_the_first(driver: FakeDriver) -> None:
     assert used(driver) == 0
 
 
-def test_another_process_gets_what_was_shared(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
+def test_another_process_can_duplicate_shared_memory(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
     """It is counted for the first, and for the second once the first is gone."""
     command = [str(programs.app), "--control", str(driver.control), "--hold", "--share", "100"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as giver:
@@ -163,7 +163,7 @@ def test_another_process_gets_what_was_shared(driver: FakeDriver, programs: Fake
     assert used(driver) == 0
 
 
-def test_another_process_does_not_get_what_was_not(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
+def test_another_process_cannot_duplicate_unshared_memory(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
     with DriverCaller(driver.control) as giver:
         name = f"{giver.client:x}:{giver.allocate_memory(MIB):x}"
         command = [str(programs.app), "--control", str(driver.control), "--take", name]
@@ -177,7 +177,7 @@ def test_only_memory_is_duplicated(driver: FakeDriver) -> None:
         assert taker.dup(giver, 99).status == nv.NO_SUCH_OBJECT
 
 
-def test_a_process_counts_by_the_number_the_host_sees(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
+def test_a_process_is_counted_by_its_host_pid(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
     """In a pid namespace of its own it is 1; the driver's figure names it as the host does."""
     command = ["unshare", "--pid", "--fork", "--kill-child", str(programs.app), "--control", str(driver.control)]
     with subprocess.Popen([*command, "--hold", "10"], stdout=subprocess.PIPE, text=True) as outer:

@@ -39,7 +39,7 @@ def telling_words(chance: random.Random, caller: DriverCaller, address: int) -> 
 
 
 @pytest.mark.parametrize("driver", ["515.43.04", "580.95.05"], indirect=True)
-def test_noise(driver: FakeDriver) -> None:
+def test_random_calls_do_no_harm(driver: FakeDriver) -> None:
     chance = random.Random(SEED)
     room = (c_uint8 * 32768)()
     with DriverCaller(driver.control) as caller:

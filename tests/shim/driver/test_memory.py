@@ -52,7 +52,7 @@ PINNED = {
 
 
 @pytest.mark.parametrize(("asked", "told", "given"), PINNED.values(), ids=PINNED)
-def test_more_is_pinned_than_is_told(driver: FakeDriver, asked: nv.Memory, told: int, given: int) -> None:
+def test_the_pinned_size_exceeds_the_reported_size(driver: FakeDriver, asked: nv.Memory, told: int, given: int) -> None:
     with DriverCaller(driver.control) as caller:
         params = nv.Memory.from_buffer_copy(asked)
         assert caller.try_make(nv.VIDEO_MEMORY, params).status == nv.OK
@@ -67,7 +67,7 @@ NO_SUCH_PAGES = {
 
 
 @pytest.mark.parametrize("asked", NO_SUCH_PAGES.values(), ids=NO_SUCH_PAGES)
-def test_what_the_allocator_cannot_do_is_refused(driver: FakeDriver, asked: nv.Memory) -> None:
+def test_unsupported_allocations_are_refused(driver: FakeDriver, asked: nv.Memory) -> None:
     with DriverCaller(driver.control) as caller:
         assert caller.try_make(nv.VIDEO_MEMORY, nv.Memory.from_buffer_copy(asked)).status == nv.BAD_ARGUMENT
         assert driver.state().cards[0].used == 0
@@ -84,7 +84,7 @@ def test_a_full_card_has_no_memory(driver: FakeDriver) -> None:
         assert driver.state().refused == 1
 
 
-def test_a_refusal_on_order(driver: FakeDriver) -> None:
+def test_the_driver_refuses_on_request(driver: FakeDriver) -> None:
     """So that a test sees what happens when the driver refuses what a limit allowed."""
     with DriverCaller(driver.control) as caller:
         driver.refuse(status=0x1A, times=2)
@@ -102,7 +102,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("params", WRONG.values(), ids=WRONG)
-def test_video_memory_must_be_that(driver: FakeDriver, params: nv.Memory) -> None:
+def test_a_video_memory_class_must_ask_for_video_memory(driver: FakeDriver, params: nv.Memory) -> None:
     with DriverCaller(driver.control) as caller:
         assert caller.try_make(nv.VIDEO_MEMORY, params).status == nv.BAD_ARGUMENT
         assert driver.state().objects == 3  # client, device, subdevice
@@ -121,7 +121,7 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize(("class_number", "params"), ELSEWHERE.values(), ids=ELSEWHERE)
-def test_what_is_not_of_the_card_is_not_counted(driver: FakeDriver, class_number: int, params: nv.Memory) -> None:
+def test_host_memory_is_not_counted(driver: FakeDriver, class_number: int, params: nv.Memory) -> None:
     with DriverCaller(driver.control) as caller:
         caller.make(class_number, params)
         assert params.size == 8 * KIB

@@ -25,7 +25,7 @@ def test_the_folder(driver: FakeDriver) -> None:
     assert driver.control.read_bytes() == b""
 
 
-def test_a_plain_folder_afterwards(programs: FakeDriverPrograms, tmp_path: Path) -> None:
+def test_the_folder_is_a_plain_one_after_unmounting(programs: FakeDriverPrograms, tmp_path: Path) -> None:
     driver = FakeDriver(programs.server, tmp_path / "dev")
     with driver:
         assert driver.folder.is_mount()
@@ -33,7 +33,7 @@ def test_a_plain_folder_afterwards(programs: FakeDriverPrograms, tmp_path: Path)
     assert list(driver.folder.iterdir()) == []
 
 
-def test_also_when_it_was_killed_with_files_open(programs: FakeDriverPrograms, tmp_path: Path) -> None:
+def test_the_folder_is_unmounted_after_a_kill_with_open_files(programs: FakeDriverPrograms, tmp_path: Path) -> None:
     with FakeDriver(programs.server, tmp_path / "dev") as driver:
         caller = DriverCaller(driver.control)
         os.kill(driver.pid, 9)
@@ -46,7 +46,7 @@ def test_also_when_it_was_killed_with_files_open(programs: FakeDriverPrograms, t
         assert caller.try_make(nv.VIDEO_MEMORY, nv.Memory(size=1)).status == nv.OK
 
 
-def test_also_when_who_started_it_was_killed(programs: FakeDriverPrograms, tmp_path: Path) -> None:
+def test_the_folder_is_unmounted_when_its_starter_was_killed(programs: FakeDriverPrograms, tmp_path: Path) -> None:
     """Kill -9 for the test itself: the end of its pipe is enough."""
     folder = tmp_path / "dev"
     script = (

@@ -49,11 +49,13 @@ SAYS = {
 
 
 @pytest.mark.parametrize(("option", "said"), SAYS.items(), ids=SAYS)
-def test_options(driver: FakeDriver, programs: FakeDriverPrograms, option: str, said: str) -> None:
+def test_app_options_print_their_figures(
+    driver: FakeDriver, programs: FakeDriverPrograms, option: str, said: str
+) -> None:
     assert run(programs.app, driver, option, "--free", "64").stdout == said
 
 
-def test_loops_race_and_leave_nothing(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
+def test_racing_programs_leave_nothing(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
     """Three at once for a card that holds two: refusals are expected, 300 times each."""
     command = [str(programs.app), "--control", str(driver.control), "--minor", "1", "--loop", "300", "6000"]
     racing = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]

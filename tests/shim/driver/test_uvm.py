@@ -60,7 +60,7 @@ def test_nothing_works_before_it_is_initialised(driver: FakeDriver) -> None:
         os.close(file)
 
 
-def test_what_uvm_maps_outlives_its_handle(driver: FakeDriver, uvm: int) -> None:
+def test_memory_mapped_by_uvm_outlives_its_handle(driver: FakeDriver, uvm: int) -> None:
     """The known way around a limit that looks only at handles: it counts for no process, but for the card."""
     with DriverCaller(driver.control) as caller:
         memory = caller.allocate_memory(MIB)
@@ -73,7 +73,7 @@ def test_what_uvm_maps_outlives_its_handle(driver: FakeDriver, uvm: int) -> None
     assert driver.state().cards[0].used == 0
 
 
-def test_closing_uvm_lets_go(driver: FakeDriver) -> None:
+def test_closing_uvm_releases_its_mappings(driver: FakeDriver) -> None:
     with DriverCaller(driver.control) as caller:
         file = os.open(driver.uvm, os.O_RDWR)
         start = nv.UvmInitialize()

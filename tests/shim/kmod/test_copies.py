@@ -24,7 +24,7 @@ REFUSED_KINDS = ("heap", "class", "wrapped", "free")
 
 @pytest.mark.timeout(120 + ROUNDS * len(KINDS) * SECONDS_PER_ROUND)
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_decided_is_what_the_driver_does(world: KmodWorld, kernel: Kernel, kind: str) -> None:
+def test_the_driver_acts_on_the_checked_parameters(world: KmodWorld, kernel: Kernel, kind: str) -> None:
     rounds = scale_for_kernel(kernel, ROUNDS)
     place = world.limited("a", {0: 4301})
     ended = world.machine.run("swap", kind, str(rounds), start=place.start, timeout=60 + rounds * SECONDS_PER_ROUND)
@@ -39,7 +39,7 @@ def test_what_is_decided_is_what_the_driver_does(world: KmodWorld, kernel: Kerne
     world.forget()
 
 
-def test_probes_stand_while_somebody_is_limited(empty: KmodWorld) -> None:
+def test_probes_are_set_while_a_container_is_limited(empty: KmodWorld) -> None:
     empty.load_driver()
     empty.load_shim()
     wait_until(lambda: empty.state()["copies"] == "unchecked", what="that the first look at the driver is over")

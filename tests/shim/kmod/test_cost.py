@@ -23,7 +23,7 @@ MOST = 8.0
 
 
 @pytest.mark.parametrize("kernel", ["5.10", "6.1", "6.12"], indirect=True)
-def test_what_a_limit_costs(world: KmodWorld) -> None:
+def test_the_cost_of_a_limit_is_small(world: KmodWorld) -> None:
     free = world.unlimited("free")
     taken: dict[str, list[list[float]]] = {name: [] for name in PLACES}
     for _ in range(ROUNDS):

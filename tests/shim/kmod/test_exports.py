@@ -65,7 +65,7 @@ def test_imported_memory_is_charged_when_its_file_has_gone(world: KmodWorld) -> 
     world.forget()
 
 
-def test_nobody_turns_a_descriptor_between_our_look_and_the_driver_s(world: KmodWorld, kernel: Kernel) -> None:
+def test_a_descriptor_swapped_after_our_check_is_still_charged(world: KmodWorld, kernel: Kernel) -> None:
     """Of two files the first is closed: what went into the other is charged, whichever the descriptor led to when."""
     place = world.limited("a", LIMIT)
     rounds = scale_for_kernel(kernel, ROUNDS)

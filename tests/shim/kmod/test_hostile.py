@@ -26,7 +26,7 @@ with_memory_that_never_comes = pytest.mark.parametrize("kernel", stock.NAMES, in
 
 
 @with_memory_that_never_comes
-def test_nobody_waits_for_a_call_that_never_ends(empty: KmodWorld) -> None:
+def test_a_call_that_never_ends_blocks_no_command(empty: KmodWorld) -> None:
     """It is stuck in our code, since its parameters never arrive; detaching does not wait for it, and unloading is refused."""
     empty.load_driver()
     empty.load_shim()
@@ -61,7 +61,7 @@ def test_a_call_that_never_ended_does_not_keep_the_module(empty: KmodWorld) -> N
 
 
 @with_memory_that_never_comes
-def test_unloading_is_over_for_everybody_else_before_it_waits_for_a_reader(empty: KmodWorld) -> None:
+def test_unloading_restores_the_driver_before_it_waits_for_a_reader(empty: KmodWorld) -> None:
     """Everyone may read the version, into memory that never arrives; the driver has its device back all the same."""
     empty.load_driver()
     empty.load_uvm()
@@ -80,7 +80,7 @@ def test_unloading_is_over_for_everybody_else_before_it_waits_for_a_reader(empty
         assert going.ends().code == 0
 
 
-def test_a_driver_that_hangs_in_an_open_keeps_nobody_waiting(empty: KmodWorld) -> None:
+def test_a_driver_that_hangs_in_an_open_blocks_no_command(empty: KmodWorld) -> None:
     """Neither `detach` nor a container that is added later; the module is not unloaded beneath tasks that wait."""
     empty.load_driver()
     empty.load_shim()
@@ -153,7 +153,7 @@ def test_another_container_s_memory_is_not_mapped(empty: KmodWorld) -> None:
         assert (empty.card("a").used, empty.card("b").used) == (1000 * MIB, 0)
 
 
-def test_a_thread_of_the_kernel_opens_it_for_nobody(world: KmodWorld, modules: ModulesOfTests) -> None:
+def test_a_kernel_thread_without_an_owner_cannot_open_the_driver(world: KmodWorld, modules: ModulesOfTests) -> None:
     """Before 5.12 those of io_uring had no cgroup of the process's. A second module, which looks for the driver by one, is refused."""
     second = modules.shim.read_bytes().replace(b"vrampack", b"vrampacl")
     assert world.machine.run("call", "write", SECOND, stdin=second).code == 0
@@ -163,7 +163,7 @@ def test_a_thread_of_the_kernel_opens_it_for_nobody(world: KmodWorld, modules: M
 
 
 @pytest.mark.parametrize("kernel", ["6.1"], indirect=True)
-def test_a_container_has_so_many_processes_and_no_more(world: KmodWorld) -> None:
+def test_the_processes_of_a_container_are_bounded(world: KmodWorld) -> None:
     """All are searched when one comes and at each read; other containers are not slowed down."""
     place, other = world.limited("a", LIMIT), world.limited("b", LIMIT)
     with place.running("hostile", "crowd", f"{MOST_PROCESSES + 1}") as hostile:
@@ -178,7 +178,7 @@ def test_a_container_has_so_many_processes_and_no_more(world: KmodWorld) -> None
     world.forget()
 
 
-def test_a_uvm_that_cannot_be_guarded_does_not_come_where_somebody_is_limited(empty: KmodWorld) -> None:
+def test_an_unguardable_uvm_is_not_loaded_while_a_container_is_limited(empty: KmodWorld) -> None:
     """A process that has the driver open already could map it."""
     empty.load_driver()
     empty.load_shim()
@@ -192,9 +192,7 @@ def test_a_uvm_that_cannot_be_guarded_does_not_come_where_somebody_is_limited(em
     assert place.run("app", "--managed", "1").lines == [REFUSED]
 
 
-def test_a_uvm_that_goes_while_somebody_is_added_is_guarded_when_it_comes_again(
-    empty: KmodWorld, kernel: Kernel
-) -> None:
+def test_a_uvm_unloaded_while_a_container_is_added_is_guarded_when_reloaded(empty: KmodWorld, kernel: Kernel) -> None:
     """While it is unloaded it is still found, and cannot be probed: that state does not last."""
     empty.load_driver()
     empty.load_shim()
@@ -209,7 +207,7 @@ def test_a_uvm_that_goes_while_somebody_is_added_is_guarded_when_it_comes_again(
         assert not adding.has_ended
 
 
-def test_what_was_learned_of_the_cards_goes_with_the_driver(empty: KmodWorld) -> None:
+def test_card_numbers_are_forgotten_when_the_driver_is_unloaded(empty: KmodWorld) -> None:
     """The same card is another minor under the next one, for an instance that was there before too."""
     empty.load_driver()
     empty.load_shim()

@@ -26,7 +26,7 @@ def ends_empty(world: KmodWorld) -> Iterator[None]:
     world.forget()
 
 
-def test_whoever_is_started_in_the_container_later_has_its_limit(world: KmodWorld) -> None:
+def test_a_process_started_in_the_container_later_has_its_limit(world: KmodWorld) -> None:
     """As `kubectl exec` does it: another process, put into the cgroup."""
     place = world.limited("a", LIMIT)
     with place.running("app", "--hold", "4000") as app:
@@ -66,7 +66,7 @@ def test_a_child_that_inherits_keeps_the_charge_and_the_limit(world: KmodWorld) 
     wait_until(lambda: world.card("a").used == 0, what="the end of the child's file")
 
 
-def test_a_program_that_replaces_itself_starts_anew(world: KmodWorld) -> None:
+def test_a_program_that_calls_exec_starts_without_a_charge(world: KmodWorld) -> None:
     """Exec closes CUDA's file, which takes the memory with it."""
     place = world.limited("a", LIMIT)
     ended = place.run("steps", "open", "take", "4000", "exec", "open", "take", "4300")
@@ -98,7 +98,7 @@ def test_a_file_that_is_carried_out_outlives_its_opener(world: KmodWorld) -> Non
     assert world.card("a").used == 0
 
 
-def test_a_removed_instance_holds_who_is_there_and_takes_nobody(world: KmodWorld) -> None:
+def test_a_removed_instance_keeps_its_processes_and_admits_no_other(world: KmodWorld) -> None:
     place = world.limited("a", LIMIT)
     with place.running("steps", "open", "take", "3000", "wait", "take", "1302", "take", "1300", "wait") as program:
         program.says("waiting")
@@ -112,7 +112,7 @@ def test_a_removed_instance_holds_who_is_there_and_takes_nobody(world: KmodWorld
     wait_until(lambda: "a" not in world.instances(), what="the end of the last file")
 
 
-def test_a_name_given_anew_keeps_its_budget(world: KmodWorld) -> None:
+def test_a_name_that_is_added_again_keeps_its_budget(world: KmodWorld) -> None:
     """A container that is recreated: the old one's files still count until they are closed."""
     first = world.limited("one", LIMIT)
     with first.running("app", "--hold", "4000") as app:
@@ -160,7 +160,7 @@ def test_a_window_on_the_whole_card_is_refused_to_a_privileged_container(world: 
     assert ("nvidia0", "other") not in world.tables()
 
 
-def test_by_pid_namespace_on_old_cgroups(old_world: KmodWorld) -> None:
+def test_limits_apply_by_pid_namespace_on_cgroup_v1(old_world: KmodWorld) -> None:
     """Where there is no cgroup v2: the namespace, and those that are made in it."""
     machine = old_world.machine
     with machine.running("steps", "wait", start=GuestStart(is_pid_apart=True)) as first:
@@ -174,7 +174,7 @@ def test_by_pid_namespace_on_old_cgroups(old_world: KmodWorld) -> None:
     old_world.command("remove a")
 
 
-def test_a_namespace_number_used_again_is_nobodys(old_world: KmodWorld) -> None:
+def test_a_reused_namespace_number_has_no_limit(old_world: KmodWorld) -> None:
     """The numbers are reused at once; the instance refers to the namespace itself."""
     machine = old_world.machine
     with machine.running("steps", "wait", start=GuestStart(is_pid_apart=True)) as first:
@@ -212,7 +212,7 @@ def test_an_unknown_container_below_a_denied_cgroup_gets_nothing(world: KmodWorl
 
 
 @pytest.mark.usefixtures("denied_root")
-def test_a_container_that_is_told_of_later_gets_its_limit(world: KmodWorld) -> None:
+def test_a_container_that_is_added_later_gets_its_limit(world: KmodWorld) -> None:
     late = world.unlimited("kubepods/pod-late").inside(capabilities=ORDINARY)
     assert late.run("app", "1").lines == [REFUSED]
     world.add("kubepods/pod-late", {0: 4301 * MIB})
@@ -220,7 +220,7 @@ def test_a_container_that_is_told_of_later_gets_its_limit(world: KmodWorld) -> N
 
 
 @pytest.mark.usefixtures("denied_root")
-def test_who_could_lift_a_limit_is_not_unknown(world: KmodWorld) -> None:
+def test_a_process_with_cap_sys_admin_is_not_unknown(world: KmodWorld) -> None:
     """The agent, the driver's own pods: with CAP_SYS_ADMIN they pass, and may send commands, though none of them was added."""
     agent = world.unlimited("kubepods/pod-agent").inside(capabilities=EVERYTHING)
     assert agent.run("app", "5000").lines == ["allocated 5000 MiB"]

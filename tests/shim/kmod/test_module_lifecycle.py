@@ -41,7 +41,9 @@ def test_both_layouts_of_the_drivers_devices(empty: KmodWorld, which: str) -> No
 
 
 @pytest.mark.timeout(300)
-def test_load_detach_unload_again_and_again(modules: ModulesOfTests, programs: list[Path], kernel: Kernel) -> None:
+def test_the_module_loads_detaches_and_unloads_repeatedly(
+    modules: ModulesOfTests, programs: list[Path], kernel: Kernel
+) -> None:
     """Programs that open and close all the time never fail meanwhile; nothing is left at the end.
 
     One processor at a time: the first container with a limit, and the first privileged program, set probes in code
@@ -72,7 +74,7 @@ def test_load_detach_unload_again_and_again(modules: ModulesOfTests, programs: l
         machine.assert_quiet()
 
 
-def test_what_is_open_outlives_the_detaching(empty: KmodWorld) -> None:
+def test_open_files_stay_limited_after_detaching(empty: KmodWorld) -> None:
     """Still limited; the module cannot go while it is needed, and neither can the driver."""
     empty.load_driver()
     empty.load_shim()
@@ -97,7 +99,7 @@ def test_what_is_open_outlives_the_detaching(empty: KmodWorld) -> None:
     assert empty.limited("a", LIMIT).run("app", "4302").lines == [REFUSED]
 
 
-def test_a_thread_of_the_kernel_that_never_sleeps_keeps_no_command_waiting(empty: KmodWorld) -> None:
+def test_a_busy_kernel_thread_blocks_no_command(empty: KmodWorld) -> None:
     """A driver's own thread may poll so. Only unloading waits for it, since the module's code goes."""
     empty.load_driver()
     empty.load_shim()
@@ -139,20 +141,20 @@ def test_an_unknown_driver_is_not_taken_on(empty: KmodWorld) -> None:
     assert "cgpu_km" not in empty.machine.names("/proc")
 
 
-def test_without_a_driver_it_does_not_load(empty: KmodWorld) -> None:
+def test_the_module_does_not_load_without_a_driver(empty: KmodWorld) -> None:
     with pytest.raises(OSError) as failed:  # noqa: PT011 - the number is below
         empty.load_shim()
     assert failed.value.errno in {errno.ENODEV, errno.ENXIO, errno.ENOENT}
 
 
-def test_it_is_loaded_once(empty: KmodWorld) -> None:
+def test_the_module_cannot_be_loaded_twice(empty: KmodWorld) -> None:
     empty.load_driver()
     empty.load_shim()
     with fails_with(errno.EEXIST):
         empty.load_shim()
 
 
-def test_it_does_not_load_beside_another_interposer(empty: KmodWorld) -> None:
+def test_the_module_does_not_load_beside_another_interposer(empty: KmodWorld) -> None:
     """A second copy under another name is one: the control file's table is not the driver's any more."""
     empty.load_driver()
     empty.machine.insmod("/lib/interposer.ko")
@@ -178,7 +180,7 @@ def test_uvm_may_come_and_go(empty: KmodWorld) -> None:
         wait_until(lambda: empty.state()["uvm"] == "absent", what="that uvm is gone")
 
 
-def test_a_uvm_that_cannot_be_guarded_closes_the_door(empty: KmodWorld) -> None:
+def test_containers_are_refused_under_an_unguardable_uvm(empty: KmodWorld) -> None:
     """A later driver gives the function another name: no container is added any more, and the command says so."""
     empty.load_driver()
     empty.load_shim()

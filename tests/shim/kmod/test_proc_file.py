@@ -23,7 +23,7 @@ def ends_empty(world: KmodWorld) -> Iterator[None]:
     world.forget()
 
 
-def test_what_stands_there(world: KmodWorld) -> None:
+def test_the_proc_files_have_the_documented_content(world: KmodWorld) -> None:
     world.limited("a", {0: 4301}, weight=3)
     names = world.machine.names(NODES)
     assert {"version", "major", "state", "default_memsize", "inst_ctl", "0"} <= set(names)
@@ -137,7 +137,7 @@ def test_a_policy_that_would_share_compute_is_not_supported(world: KmodWorld) ->
         "x" * 5000,
     ],
 )
-def test_what_is_malformed_is_refused_and_changes_nothing(world: KmodWorld, text: str) -> None:
+def test_malformed_commands_are_refused_and_change_nothing(world: KmodWorld, text: str) -> None:
     world.unlimited("a")
     before = world.instances()
     with fails_with(errno.EINVAL):
@@ -145,7 +145,7 @@ def test_what_is_malformed_is_refused_and_changes_nothing(world: KmodWorld, text
     assert world.instances() == before
 
 
-def test_other_refusals(world: KmodWorld) -> None:
+def test_invalid_commands_and_weights_are_refused(world: KmodWorld) -> None:
     with fails_with(errno.ENOENT):
         world.command("remove nobody")
     with fails_with(errno.ESRCH):
@@ -175,7 +175,7 @@ def test_only_an_administrator_of_the_machine_writes(world: KmodWorld, path: str
     assert before in ("", world.machine.read(path))
 
 
-def test_what_others_use_is_nobodys_business(world: KmodWorld) -> None:
+def test_usage_of_other_containers_is_not_readable(world: KmodWorld) -> None:
     """Neither a limited container's, privileged or not, nor root's without the capability."""
     mine = world.limited("a", {0: 4301})
     readers = (
@@ -191,7 +191,7 @@ def test_what_others_use_is_nobodys_business(world: KmodWorld) -> None:
         assert world.node("version", start=start) == world.node("version")
 
 
-def test_nodes_that_are_read_while_their_instance_goes(world: KmodWorld) -> None:
+def test_files_read_while_their_instance_is_removed(world: KmodWorld) -> None:
     """No task hangs, and nothing that is gone is read."""
     for _ in range(20):
         world.limited("a", {0: 4301})

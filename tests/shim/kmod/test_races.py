@@ -40,7 +40,7 @@ def set_probe(place: BudgetPlace) -> None:
 
 
 @pytest.mark.timeout(SECONDS + 60)
-def test_the_limit_holds_through_all_of_it(world: KmodWorld, kernel: Kernel) -> None:
+def test_the_limit_holds_under_load(world: KmodWorld, kernel: Kernel) -> None:
     """Thousands of sessions of processes on two processors, each with several pieces of memory.
 
     The driver's own peak is within the limit, and nothing is left.

@@ -9,7 +9,7 @@ from tests.support.limit_cases import CASES, LimitCase
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_in_a_kernel(world: KmodWorld, case: LimitCase) -> None:
+def test_the_module_answers_as_in_the_shared_cases(world: KmodWorld, case: LimitCase) -> None:
     place = world.limited("a", {0: case.limit_mib})
     ended = place.run(case.program, *case.arguments)
     world.forget()

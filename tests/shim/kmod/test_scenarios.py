@@ -75,7 +75,7 @@ def test_every_form_of_the_call_is_counted(world: KmodWorld, form: str) -> None:
     assert world.card("a").peak == 4300 * MIB
 
 
-def test_what_does_not_fit_is_refused_and_the_program_goes_on(world: KmodWorld) -> None:
+def test_an_allocation_that_does_not_fit_is_refused_and_the_program_continues(world: KmodWorld) -> None:
     """3193 + 1109 is 1 more than 4301, and 1108 is not."""
     place = world.limited("a", LIMIT)
     ended = place.run("app", "3193", "--then", "1109", "--then", "1108", "--then", "1")
@@ -83,7 +83,7 @@ def test_what_does_not_fit_is_refused_and_the_program_goes_on(world: KmodWorld) 
     assert world.driver().cards[0].peak == LIMIT_BYTES
 
 
-def test_processes_share_one_budget_and_are_told_apart(world: KmodWorld) -> None:
+def test_processes_share_one_budget_and_are_listed_separately(world: KmodWorld) -> None:
     place = world.limited("a", LIMIT)
     with place.running("app", "--hold", "4000") as one, place.running("app", "--hold", "200") as two:
         one.says("holding")
@@ -97,7 +97,7 @@ def test_processes_share_one_budget_and_are_told_apart(world: KmodWorld) -> None
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_process_that_ends_gives_everything_back(world: KmodWorld, number: signal.Signals) -> None:
+def test_an_ended_process_frees_everything(world: KmodWorld, number: signal.Signals) -> None:
     place = world.limited("a", LIMIT)
     with place.running("app", "--hold", "4300") as app:
         app.says("holding")
@@ -170,7 +170,7 @@ def test_a_container_without_a_limit_is_left_alone(world: KmodWorld) -> None:
             assert ("nvidia0", "other") not in world.tables()
 
 
-def test_a_card_that_was_not_given_has_no_room(world: KmodWorld) -> None:
+def test_a_card_without_a_limit_of_the_container_is_refused(world: KmodWorld) -> None:
     """Two cards with limits of their own; a third without."""
     place = world.limited("a", {0: 1000, 1: 2000})
     for minor, mib in ((0, 1000), (1, 2000)):

@@ -60,7 +60,7 @@ def checked(stock: Kernel, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
     return folder, done.stdout + done.stderr
 
 
-def test_sparse_is_content(checked: tuple[Path, str]) -> None:
+def test_sparse_reports_nothing(checked: tuple[Path, str]) -> None:
     """Callers' addresses are never taken for the kernel's, and locks are balanced."""
     assert checked[1] == ""
 
@@ -70,7 +70,7 @@ def test_no_two_files_call_each_other(checked: tuple[Path, str]) -> None:
     assert circle(parts) == set()
 
 
-def test_sparse_reads_it(stock: Kernel, tmp_path: Path) -> None:
+def test_sparse_finds_a_planted_fault(stock: Kernel, tmp_path: Path) -> None:
     """Its silence means something: it finds a caller's address that is read as the kernel's."""
     (tmp_path / "Kbuild").write_text("obj-m := broken.o\n")
     (tmp_path / "broken.c").write_text(
@@ -84,7 +84,7 @@ def test_sparse_reads_it(stock: Kernel, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_the_kernels_style_is_kept(room: str, tmp_path: Path) -> None:
+def test_checkpatch_reports_nothing(room: str, tmp_path: Path) -> None:
     script = kernels.prepare_kernel("6.1-debug").build / "scripts" / "checkpatch.pl"
     ignored = [kind for kind, rooms in IGNORED.items() if room in rooms] + (list(CORE_ONLY) if room == "core" else [])
     options = ["--no-tree", f"--root={tmp_path}", "--strict", f"--max-line-length={LINE}", "--terse", "--show-types"]
@@ -96,7 +96,7 @@ def test_the_kernels_style_is_kept(room: str, tmp_path: Path) -> None:
     assert (found, done.stderr) == ([], "")
 
 
-def test_the_analyzer_is_content(checked: tuple[Path, str], stock: Kernel) -> None:
+def test_the_analyzer_reports_nothing(checked: tuple[Path, str], stock: Kernel) -> None:
     """With the kernel's headers, leaving out what it says of them: dead stores, which gcc looks for here."""
     folder, _ = checked
     command = ["-w", "-O2", "-Xanalyzer", "-analyzer-disable-checker", "-Xanalyzer", "deadcode.DeadStores"]
@@ -130,7 +130,7 @@ def test_the_version_is_one() -> None:
     assert f'PACKAGE_VERSION="{version}"' in (folder / "dkms.conf").read_text()
 
 
-def test_what_dkms_gets_is_whole(stock: Kernel, tmp_path: Path) -> None:
+def test_the_dkms_source_tree_is_complete(stock: Kernel, tmp_path: Path) -> None:
     """The tree for /usr/src builds where it lies, by the command of dkms.conf."""
     assert _run(["make", "-s", "-C", str(ROOT / "shim" / "kmod"), "tree", f"INTO={tmp_path}"]).returncode == 0
     (tree,) = tmp_path.iterdir()

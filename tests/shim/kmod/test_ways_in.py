@@ -17,7 +17,7 @@ THREADS = {"now": "ring", "worker": "iou-wrk-", "worker2": "iou-wrk-", "poller":
 
 
 @pytest.mark.parametrize(("way", "thread"), THREADS.items(), ids=THREADS)
-def test_what_io_uring_opens_is_limited_too(world: KmodWorld, kernel: Kernel, way: str, thread: str) -> None:
+def test_files_opened_by_io_uring_are_limited_too(world: KmodWorld, kernel: Kernel, way: str, thread: str) -> None:
     """The debug kernel has none; where there is one, a program without a limit shows that the file is really opened so."""
     place = world.limited("a", {0: LIMIT_MIB})
     world.new_peak()
@@ -34,7 +34,7 @@ def test_what_io_uring_opens_is_limited_too(world: KmodWorld, kernel: Kernel, wa
 
 
 @pytest.mark.parametrize("way", THREADS)
-def test_by_pid_namespace_on_old_cgroups(old_world: KmodWorld, way: str) -> None:
+def test_limits_apply_by_pid_namespace_on_cgroup_v1(old_world: KmodWorld, way: str) -> None:
     """There a kernel thread is identified by the namespace of the program that it works for."""
     machine = old_world.machine
     with machine.running("steps", "wait", start=GuestStart(is_pid_apart=True)) as first:

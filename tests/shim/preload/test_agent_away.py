@@ -21,7 +21,7 @@ def test_a_program_that_starts_before_the_agent_waits_for_it(
             assert program.wait_for_end().lines == [REFUSED, "allocated 4300 MiB"]
 
 
-def test_within_what_is_granted_a_program_goes_on_without_an_agent(
+def test_a_program_continues_without_an_agent_within_its_grant(
     container: PreloadedContainer, extra: PreloadTestPrograms, absent_agent: ScriptedAgent
 ) -> None:
     """What it frees meanwhile is its credit, and only that is granted without asking."""
@@ -36,7 +36,7 @@ def test_within_what_is_granted_a_program_goes_on_without_an_agent(
         assert absent_agent.used_bytes == 3000 * MIB
 
 
-def test_beyond_it_waits_and_the_books_agree_afterwards(
+def test_a_program_beyond_its_grant_waits_for_the_agent_and_accounts_agree(
     container: PreloadedContainer, extra: PreloadTestPrograms, absent_agent: ScriptedAgent
 ) -> None:
     with container.running(
@@ -75,7 +75,7 @@ def test_an_agent_of_another_version_is_waited_out_and_named(
     assert ended.err == "vrampack: the agent of this node speaks another version; waiting for one that does not\n"
 
 
-def test_a_driver_that_nobody_knows_is_refused_loudly(
+def test_an_unknown_driver_is_refused_with_a_message(
     container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent
 ) -> None:
     agent.driver_version = "999.1"

@@ -59,7 +59,7 @@ def test_a_child_of_fork_speaks_for_itself_and_within_the_same_limit(
     assert said == ["allocated 3000 MiB", REFUSED, "allocated 1300 MiB", "allocated 1300 MiB"]
 
 
-def test_what_a_forked_child_inherits_stays_counted_as_long_as_it_lives(
+def test_memory_inherited_by_a_forked_child_is_counted_while_it_lives(
     container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent, driver: FakeDriver
 ) -> None:
     """It has the control file too, and so the driver keeps the memory after the parent was killed."""
@@ -80,7 +80,7 @@ def test_a_child_of_vfork_does_not_touch_what_is_its_parents(
     assert said == ["allocated 3000 MiB", REFUSED, "allocated 1300 MiB"]
 
 
-def test_a_new_program_begins_with_nothing(
+def test_a_program_after_exec_starts_without_a_charge(
     container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent
 ) -> None:
     said = steps(container, extra, "open take 4000 exec open take 4200")
@@ -96,7 +96,7 @@ def test_threads_that_race_stay_within_the_limit(
     wait_until(lambda: agent.used_bytes == 0)
 
 
-def test_where_seccomp_forbids_its_helpers_it_does_without(
+def test_the_library_works_where_seccomp_forbids_its_helper_calls(
     container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent
 ) -> None:
     """The library then copies directly, and recognises duplicates by the file they refer to."""

@@ -50,7 +50,7 @@ def test_imported_memory_is_counted_when_its_file_has_gone(
         assert container.run(programs.app, "4300").lines == ["allocated 4300 MiB"]
 
 
-def test_what_another_process_exported_is_the_giver_s(
+def test_memory_exported_by_another_process_is_charged_to_it(
     container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent, driver: FakeDriver
 ) -> None:
     """It is allowed, and counted once while the exporter has the file."""

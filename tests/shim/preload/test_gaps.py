@@ -19,32 +19,32 @@ def test_a_library_that_is_loaded_later_is_caught(
     assert _around(container, extra, "plain") == ["refused"]
 
 
-def test_a_library_that_looks_at_its_own_dependencies_first_is_not(
+def test_a_library_loaded_with_deepbind_is_not_limited(
     container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent
 ) -> None:
     assert _around(container, extra, "deepbind") == ["taken"]
 
 
-def test_libcs_own_ioctl_is_not(
+def test_an_ioctl_taken_from_libc_is_not_limited(
     container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent
 ) -> None:
     assert _around(container, extra, "dlsym") == ["taken"]
 
 
-def test_a_raw_system_call_is_not(
+def test_a_raw_system_call_is_not_limited(
     container: PreloadedContainer, programs: FakeDriverPrograms, agent: ScriptedAgent
 ) -> None:
     assert container.run(programs.app, "--raw", TOO_MUCH).lines == [f"allocated {TOO_MUCH} MiB"]
 
 
-def test_a_static_program_is_not(
+def test_a_static_program_is_not_limited(
     container: PreloadedContainer, programs: FakeDriverPrograms, agent: ScriptedAgent
 ) -> None:
     assert container.run(programs.static_app, TOO_MUCH).lines == [f"allocated {TOO_MUCH} MiB"]
     assert agent.asked == []
 
 
-def test_what_io_uring_opens_is_caught(
+def test_a_file_opened_by_io_uring_is_limited(
     container: PreloadedContainer, programs: FakeDriverPrograms, agent: ScriptedAgent
 ) -> None:
     """Opens are not watched: the first call on a file shows what it is."""
@@ -53,7 +53,7 @@ def test_what_io_uring_opens_is_caught(
         assert ended.lines == [f"opened by {thread}", REFUSED, "allocated 4300 MiB"]
 
 
-def test_what_io_uring_closes_is_not_seen_to_be_closed(
+def test_a_file_closed_by_io_uring_stays_counted(
     container: PreloadedContainer, programs: FakeDriverPrograms, agent: ScriptedAgent
 ) -> None:
     """Counted too long, never too short: the driver has the first 4000 MiB back, for the agent 301 are left."""

@@ -58,7 +58,7 @@ def test_processes_of_a_container_share_one_budget(
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_process_that_ends_gives_everything_back(
+def test_an_ended_process_frees_everything(
     container: PreloadedContainer, programs: FakeDriverPrograms, agent: ScriptedAgent, number: signal.Signals
 ) -> None:
     with container.running(programs.app, "--hold", "4300") as app:

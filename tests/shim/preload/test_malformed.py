@@ -36,8 +36,11 @@ def test_nothing_crashes_and_nothing_is_charged_wrongly(
 def accounts_agree(agent: ScriptedAgent, driver: FakeDriver, pid: int) -> None:
     """Of a program that has stopped. Its last release is sent and not answered, so it may still be on its way."""
 
-    def given() -> dict[int, int]:
+    def list_driver_holdings() -> dict[int, int]:
         return driver.state().cards[0].by_process
 
-    wait_until(lambda: agent.held_by_pid == given(), what=lambda: f"held {agent.held_by_pid}, of the driver {given()}")
+    wait_until(
+        lambda: agent.held_by_pid == list_driver_holdings(),
+        what=lambda: f"held {agent.held_by_pid}, of the driver {list_driver_holdings()}",
+    )
     assert agent.held_by_pid.get(pid, 0) > 0

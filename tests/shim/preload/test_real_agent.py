@@ -41,7 +41,7 @@ def held_mib(agent: RealAgent) -> dict[int, int]:
     return {each.pid: each.held_bytes // MIB for each in agent.books()}
 
 
-def test_the_agent_s_limit_is_what_the_program_meets(
+def test_the_program_is_held_to_the_agent_s_limit(
     container: PreloadedContainer, programs: FakeDriverPrograms, agent: RealAgent
 ) -> None:
     with agent.serving():
@@ -51,7 +51,7 @@ def test_the_agent_s_limit_is_what_the_program_meets(
     assert held_mib(agent) == {}
 
 
-def test_a_killed_agent_s_successor_counts_a_program_that_says_nothing(
+def test_the_successor_of_a_killed_agent_counts_a_silent_program(
     container: PreloadedContainer, programs: FakeDriverPrograms, agent: RealAgent
 ) -> None:
     with container.running(programs.app, "--hold", "4000") as idle:
@@ -64,7 +64,7 @@ def test_a_killed_agent_s_successor_counts_a_program_that_says_nothing(
     wait_until(lambda: held_mib(agent) == {})
 
 
-def test_an_agent_that_is_away_is_waited_for_and_the_books_agree_afterwards(
+def test_an_absent_agent_is_waited_for_and_accounts_agree(
     container: PreloadedContainer, extra: PreloadTestPrograms, agent: RealAgent
 ) -> None:
     with container.running(

@@ -13,7 +13,7 @@ from tests.support.limit_cases import CASES, SURFACE_VERSIONS, SURFACES, LimitCa
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_in_a_container(
+def test_the_library_answers_as_in_the_shared_cases(
     container: PreloadedContainer,
     programs: FakeDriverPrograms,
     extra: PreloadTestPrograms,
@@ -27,7 +27,7 @@ def test_in_a_container(
 
 @pytest.mark.parametrize("driver", SURFACE_VERSIONS, indirect=True)
 @pytest.mark.parametrize("case", SURFACES, ids=str)
-def test_of_older_drivers(
+def test_the_library_answers_as_in_the_shared_cases_with_older_drivers(
     container: PreloadedContainer,
     programs: FakeDriverPrograms,
     agent: ScriptedAgent,

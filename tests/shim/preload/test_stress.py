@@ -19,7 +19,7 @@ WORKERS = 6
 
 
 @pytest.mark.timeout(600)
-def test_the_limit_holds_through_all_of_it(
+def test_the_limit_holds_under_load(
     container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent, driver: FakeDriver
 ) -> None:
     ended = container.run(extra.stress, str(WORKERS), str(SESSIONS), "1", timeout=580)

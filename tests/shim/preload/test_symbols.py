@@ -18,17 +18,17 @@ def symbols(library: Path) -> list[list[str]]:
     return [line.split() for line in table.splitlines()]
 
 
-def test_exports_the_four_names_and_no_other(symbols: list[list[str]]) -> None:
+def test_the_library_exports_exactly_four_names(symbols: list[list[str]]) -> None:
     assert {name for *_, kind, name in symbols if kind == "T"} == EXPORTED
     assert {kind for *_, kind, _ in symbols} == {"T", "w"}
 
 
-def test_wants_two_names_weakly_and_no_version_of_them(symbols: list[list[str]]) -> None:
+def test_the_library_needs_two_weak_unversioned_names(symbols: list[list[str]]) -> None:
     """A name without a version is found in glibc of any age, and in musl."""
     assert {(name, kind) for *_, kind, name in symbols if kind != "T"} == WANTED
 
 
-def test_wants_no_other_library_and_has_nothing_of_a_threads_own(library: Path) -> None:
+def test_the_library_needs_no_other_library_and_no_thread_local_storage(library: Path) -> None:
     dynamic = _said("readelf", "--wide", "--dynamic", str(library))
     segments = _said("readelf", "--wide", "--segments", str(library))
     assert "(NEEDED)" not in dynamic

@@ -78,13 +78,13 @@ def test_cpu_and_memory_are_checked_and_pods_without_cards_take_them() -> None:
     assert cluster.list_card_uses() == [(1000, 1000)]
 
 
-def test_no_cluster_can_choose_a_policy_of_the_study() -> None:
+def test_study_policies_are_not_selectable_in_a_cluster() -> None:
     assert POLICIES.keys() & {*STUDY_POLICIES, *STUDY_CLUSTERS} == set()
     assert {*STUDY_POLICIES, *STUDY_CLUSTERS} == {"random", "dot-product", "gpu-clustering", "gpu-packing", "best-fit"}
 
 
 @pytest.mark.parametrize("policy", STUDY_CLUSTERS)
-def test_policies_that_are_no_function_of_a_node_fill_what_fits(policy: str) -> None:
+def test_cluster_wide_study_policies_fill_all_that_fits(policy: str) -> None:
     """Four halves fill two cards, whichever nodes they go to."""
     nodes = [SimulatedNode(name, (1000,), "A", HostResources(4000, 4096)) for name in "ab"]
     cluster = STUDY_CLUSTERS[policy](
@@ -151,6 +151,6 @@ def test_json_has_a_line_for_each_row(capsys: pytest.CaptureFixture[str]) -> Non
     assert {"placed_gib", "density", "stranded", "repack_ratio"} <= rows[0].keys()
 
 
-def test_data_that_is_not_there_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_data_exits_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["openb", "--data", "/nowhere"]) == 2
     assert "give --data" in capsys.readouterr().err

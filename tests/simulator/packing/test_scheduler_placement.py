@@ -33,7 +33,7 @@ NO_CARD = SimulatedPod(None, HostResources(3000, 1024))
     # 50 - 1213/125 = 41 %; at 5,625 nodes 5 % are left
     [(99, 99), (120, 100), (1213, 497), (14556, 727)],
 )
-def test_the_scheduler_looks_for_so_many_nodes(nodes: int, wanted: int) -> None:
+def test_the_scheduler_stops_after_a_number_of_fitting_nodes(nodes: int, wanted: int) -> None:
     assert count_wanted_nodes(nodes) == wanted
 
 

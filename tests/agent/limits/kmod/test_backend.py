@@ -35,7 +35,7 @@ async def test_a_pod_of_one_container_is_held_by_its_own_cgroup(node: KmodNode) 
     assert node.module.limits() == {UID: {0: 4301}}
 
 
-async def test_of_a_pod_with_several_the_hook_refines_the_sum(node: KmodNode) -> None:
+async def test_the_hook_adds_container_budgets_below_that_of_the_pod(node: KmodNode) -> None:
     folder = node.pod("main", "side", mib=2000)
     await node.starts(mib=4000)
     await node.starts("main", mib=2000)
@@ -43,7 +43,7 @@ async def test_of_a_pod_with_several_the_hook_refines_the_sum(node: KmodNode) ->
     assert node.identity_of(f"{UID}.main") == f"cgroup={(folder / IDS['main']).stat().st_ino}"
 
 
-async def test_a_container_whose_pod_is_not_held_as_it_should_be_gets_its_own(node: KmodNode) -> None:
+async def test_a_container_gets_its_own_budget_when_that_of_its_pod_is_wrong(node: KmodNode) -> None:
     """For example, kubelet recreated the pod's cgroup."""
     node.pod("main")
     await node.starts()
@@ -82,7 +82,7 @@ STATES: dict[str, tuple[dict[str, object], str]] = {
 
 
 @pytest.mark.parametrize(("state", "why"), STATES.values(), ids=STATES)
-async def test_a_module_that_holds_nobody_is_said_and_nobody_starts(
+async def test_a_module_that_enforces_no_limit_is_reported_and_refuses_starts(
     node: KmodNode, state: dict[str, object], why: str
 ) -> None:
     node.pod("main")
@@ -115,7 +115,7 @@ async def test_a_limit_that_changed_is_pushed(node: KmodNode) -> None:
     ]
 
 
-async def test_the_next_agent_leaves_what_it_finds(node: KmodNode) -> None:
+async def test_the_next_agent_keeps_existing_budgets(node: KmodNode) -> None:
     node.pod("main", "side")
     await node.starts(mib=8602)
     await node.starts("main")
@@ -124,7 +124,7 @@ async def test_the_next_agent_leaves_what_it_finds(node: KmodNode) -> None:
     assert [command for command in node.module.commands if not command.startswith("cards")] == []
 
 
-async def test_a_reloaded_module_is_told_everything_again(node: KmodNode) -> None:
+async def test_a_reloaded_module_gets_all_budgets_again(node: KmodNode) -> None:
     """No container has a file of its own yet, so each may have one without a second budget."""
     node.pod("main", "side", mib=2000)
     await node.back_end.reconcile()
@@ -149,7 +149,7 @@ async def test_on_v1_a_look_finds_the_first_process_by_itself(older: KmodNode) -
     assert older.identity_of(f"{UID}.main") == "pidns=50"
 
 
-async def test_one_that_cannot_be_held_keeps_no_other_from_it_and_is_said_once(
+async def test_a_budget_that_cannot_be_applied_is_logged_once_and_blocks_no_other(
     node: KmodNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     node.pod("main")
@@ -170,7 +170,7 @@ async def test_two_instances_of_one_gpu_are_refused(node: KmodNode) -> None:
         await node.back_end.apply(Scope.POD, LimitTarget(UID, "ml", "a"), {"MIG-a": 1, "MIG-b": 1})
 
 
-async def test_who_is_gone_is_forgotten_when_nothing_is_open_any_more(node: KmodNode) -> None:
+async def test_a_budget_is_removed_once_its_pod_is_gone_and_no_file_is_open(node: KmodNode) -> None:
     node.pod("main")
     await node.starts()
     node.module.set_usage(UID, 0, 3193)
@@ -185,7 +185,7 @@ async def test_who_is_gone_is_forgotten_when_nothing_is_open_any_more(node: Kmod
     assert node.module.instances == {}
 
 
-async def test_instances_of_people_are_left_alone(node: KmodNode) -> None:
+async def test_budgets_added_by_hand_are_left_alone(node: KmodNode) -> None:
     node.module.write_file("inst_ctl", "add trial cgroup=9 0=1")
     node.gone.add("trial")
     await node.back_end.reconcile()
@@ -209,7 +209,7 @@ async def test_use_is_shown_by_container_and_process(node: KmodNode) -> None:
     assert [row.used_bytes for row in await node.back_end.measure_usage()] == [3293 * MIB]
 
 
-async def test_of_a_pod_that_is_gone_what_is_open_is_shown_on(node: KmodNode) -> None:
+async def test_usage_of_a_deleted_pod_is_reported_while_its_files_are_open(node: KmodNode) -> None:
     node.pod("main")
     await node.starts()
     await node.back_end.reconcile()

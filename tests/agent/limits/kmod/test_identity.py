@@ -50,7 +50,9 @@ REFUSED: dict[str, tuple[Pids, int, str]] = {
 
 
 @pytest.mark.parametrize(("pids", "said", "why"), REFUSED.values(), ids=REFUSED)
-def test_one_that_cannot_be_told_apart_is_refused(tmp_path: Path, pids: Pids, said: int, why: str) -> None:
+def test_a_container_without_a_pid_namespace_of_its_own_is_refused(
+    tmp_path: Path, pids: Pids, said: int, why: str
+) -> None:
     folder = a_cgroup(tmp_path, pids)
     with pytest.raises(LimitError, match=why):
         find_pid_namespace(folder, said, tmp_path / "proc")

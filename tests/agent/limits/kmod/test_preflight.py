@@ -26,7 +26,7 @@ MISSING: dict[str, tuple[Callable[[SimulatedKmod], None], str]] = {
 
 
 @pytest.mark.parametrize(("make", "why"), MISSING.values(), ids=MISSING)
-def test_what_is_missing_is_said(tmp_path: Path, make: Callable[[SimulatedKmod], None], why: str) -> None:
+def test_each_missing_requirement_is_reported(tmp_path: Path, make: Callable[[SimulatedKmod], None], why: str) -> None:
     module = SimulatedKmod()
     make(module)
     found = find_preflight_problem(module.open_nodes, cgroup_version=2, proc=write_proc(tmp_path))
@@ -41,7 +41,7 @@ def test_managed_memory_may_be_loaded_later(tmp_path: Path) -> None:
     assert find_preflight_problem(module.open_nodes, cgroup_version=2, proc=write_proc(tmp_path)) == ""
 
 
-def test_an_agent_without_the_capability_is_told_who_gives_it(tmp_path: Path) -> None:
+def test_a_missing_capability_is_reported_with_the_way_to_grant_it(tmp_path: Path) -> None:
     proc = write_proc(tmp_path, capabilities=0xFFFFFF & ~(1 << 21))
     module = SimulatedKmod()
     why = "the agent has no CAP_SYS_ADMIN: manifests/agent/kmod gives it to the agent's pod"
@@ -58,7 +58,7 @@ def test_on_cgroup_v1_process_numbers_must_be_the_node_s(tmp_path: Path) -> None
     assert find_preflight_problem(nodes, cgroup_version=2, proc=proc) == ""
 
 
-def test_all_that_is_missing_is_said_at_once(tmp_path: Path) -> None:
+def test_all_missing_requirements_are_reported_together(tmp_path: Path) -> None:
     module = SimulatedKmod()
     module.uvm = "unguarded"
     proc = write_proc(tmp_path, capabilities=0, pid_namespace="pid:[1]")

@@ -80,7 +80,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("text", FOREIGN.values(), ids=FOREIGN)
-def test_what_is_not_understood_is_said(folder: Path, text: str) -> None:
+def test_unreadable_module_output_is_reported(folder: Path, text: str) -> None:
     (folder / "inst_ctl").write_text(text)
     with pytest.raises(ModuleError, match=r"inst_ctl says .*do the module and vrampack have the same version"):
         KmodClient(ProcfsModuleFiles(folder)).list_budgets()
@@ -156,7 +156,7 @@ REFUSED: dict[str, tuple[Callable[[SimulatedKmod], None], str]] = {
 
 
 @pytest.mark.parametrize(("do", "why"), REFUSED.values(), ids=REFUSED)
-def test_a_refusal_names_what_and_what_next(
+def test_a_refused_command_names_its_cause_and_the_fix(
     module: SimulatedKmod, do: Callable[[SimulatedKmod], None], why: str
 ) -> None:
     with pytest.raises(ModuleError, match=why):

@@ -60,7 +60,7 @@ async def test_only_cgroups_of_the_setting_are_denied(node: KmodNode) -> None:
     assert denied(node) == {identity(engine): {0, 1}}
 
 
-async def test_pass_takes_back_what_an_agent_denied_and_nothing_of_people(node: KmodNode) -> None:
+async def test_pass_removes_denials_of_an_agent_and_keeps_those_added_by_hand(node: KmodNode) -> None:
     node.module.write_file("inst_ctl", "deny trial cgroup=9 0")
     await node.back_end.reconcile()
     assert len(denied(node)) == 2
@@ -68,7 +68,7 @@ async def test_pass_takes_back_what_an_agent_denied_and_nothing_of_people(node: 
     assert denied(node) == {"cgroup=9": {0}}
 
 
-async def test_where_it_cannot_be_held_no_container_may_rely_on_it(tmp_path: Path, node: KmodNode) -> None:
+async def test_a_denial_that_cannot_be_enforced_is_reported(tmp_path: Path, node: KmodNode) -> None:
     node.pods.rmdir()
     assert "no cgroup of kubelet's is visible" in await node.back_end.reconcile()
     missing = KmodSettings(unknown="deny", unknown_cgroups=("/gone",))

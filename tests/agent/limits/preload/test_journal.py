@@ -49,7 +49,7 @@ def write(book: Journal, *what: JournalEntry) -> bool:
     return all(book.write_holding(each.process, each.owner, each.uuid, each.held_bytes) for each in what)
 
 
-def test_the_next_one_reads_what_was_written_last(path: Path) -> None:
+def test_a_reopened_journal_has_the_last_written_entries(path: Path) -> None:
     book = opened(path)
     assert book.entries == ()
     assert write(book, an_entry(1, 100), an_entry(2, 200), an_entry(2, 7, "GPU-1"), an_entry(1, 150), an_entry(2, 0))
@@ -58,7 +58,7 @@ def test_the_next_one_reads_what_was_written_last(path: Path) -> None:
     assert entries(path) == [an_entry(1, 150), an_entry(2, 7, "GPU-1")]
 
 
-def test_a_place_that_was_given_back_is_used_again(path: Path) -> None:
+def test_a_freed_record_is_reused(path: Path) -> None:
     book = opened(path)
     size = path.stat().st_size
     for pid in range(1, 5 * journal.FIRST_RECORDS):
@@ -68,7 +68,7 @@ def test_a_place_that_was_given_back_is_used_again(path: Path) -> None:
     assert entries(path) == []
 
 
-def test_it_grows_and_keeps_what_it_says(path: Path) -> None:
+def test_a_journal_grows_and_keeps_its_entries(path: Path) -> None:
     book = opened(path)
     many = [an_entry(pid, pid) for pid in range(1, 3 * journal.FIRST_RECORDS)]
     assert write(book, *many)
@@ -91,7 +91,7 @@ def test_random_writes_and_restarts_end_as_a_dictionary_does(path: Path) -> None
         book.close()
 
 
-def test_cut_at_any_byte_whole_records_are_read_and_the_rest_is_said(
+def test_a_journal_cut_at_any_byte_keeps_whole_records_and_logs_the_rest(
     path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     book = opened(path)
@@ -110,7 +110,7 @@ def test_cut_at_any_byte_whole_records_are_read_and_the_rest_is_said(
         assert entries(cut) == written[:whole]  # and it was mended
 
 
-def test_a_byte_that_is_another_one_takes_no_more_than_its_record(path: Path) -> None:
+def test_a_corrupt_byte_loses_only_its_own_record(path: Path) -> None:
     """The held figure is not checked: one write stores it, and a process that holds memory reports it again."""
     book = opened(path)
     write(book, an_entry(1, 100), an_entry(2, 200))
@@ -130,7 +130,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize(("head", "why"), FOREIGN.values(), ids=FOREIGN)
-def test_a_file_of_another_kind_is_begun_anew_and_said(
+def test_a_file_of_another_kind_is_replaced_and_logged(
     path: Path, head: bytes, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     book = opened(path)
@@ -160,7 +160,7 @@ def test_a_name_that_does_not_fit_is_not_remembered(path: Path) -> None:
     assert entries(path) == []
 
 
-def test_a_full_file_system_is_a_no_and_the_file_says_what_it_said(
+def test_a_full_file_system_refuses_new_entries_and_keeps_the_old(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     book = opened(path)

@@ -45,7 +45,7 @@ async def hang_up(program: PreloadClientProcess, ending: set[int], back_end: Pre
     await wait_until_true(lambda: back_end.process_count < before)
 
 
-async def test_what_it_holds_is_given_to_nobody_until_it_has_ended(node: PreloadNode, ending: set[int]) -> None:
+async def test_memory_of_an_exiting_process_is_granted_only_after_its_exit(node: PreloadNode, ending: set[int]) -> None:
     async with node.run_back_end() as back_end, node.start_client() as first, node.start_client() as second:
         await holds(first, node, 4000)
         await holds(second, node, 1)
@@ -59,7 +59,7 @@ async def test_what_it_holds_is_given_to_nobody_until_it_has_ended(node: Preload
         assert [tally.refused for tally in back_end.list_usage_totals().values()] == [0], "no process was refused"
 
 
-async def test_what_fits_beside_it_does_not_wait(node: PreloadNode, ending: set[int]) -> None:
+async def test_a_request_that_fits_beside_an_exiting_process_does_not_wait(node: PreloadNode, ending: set[int]) -> None:
     async with node.run_back_end() as back_end, node.start_client() as first, node.start_client() as second:
         await holds(first, node, 4000)
         await holds(second, node, 1)
@@ -68,7 +68,7 @@ async def test_what_fits_beside_it_does_not_wait(node: PreloadNode, ending: set[
         assert (await second.ask(MessageKind.LOOK, (0, 301))).used_bytes >> 20 == 4301
 
 
-async def test_one_that_does_not_end_is_not_waited_for_for_ever(node: PreloadNode, ending: set[int]) -> None:
+async def test_waiting_for_an_exiting_process_has_a_timeout(node: PreloadNode, ending: set[int]) -> None:
     node.pace = RateLimits(name_timeout_seconds=0.2)
     async with node.run_back_end() as back_end, node.start_client() as first, node.start_client() as second:
         await holds(first, node, 4000)
@@ -78,7 +78,7 @@ async def test_one_that_does_not_end_is_not_waited_for_for_ever(node: PreloadNod
         assert (answer.verdict, answer.limit_bytes >> 20, answer.used_bytes >> 20) == (LibraryVerdict.NO, 4301, 4001)
 
 
-async def test_one_that_lives_on_and_closes_gives_back_at_once(node: PreloadNode) -> None:
+async def test_a_running_process_that_disconnects_frees_its_memory_at_once(node: PreloadNode) -> None:
     """As a program that becomes another one by exec: its files went with the connection."""
     async with node.run_back_end() as back_end, node.start_client() as program:
         await holds(program, node, 4000)
@@ -86,7 +86,7 @@ async def test_one_that_lives_on_and_closes_gives_back_at_once(node: PreloadNode
         await wait_until_true(lambda: read_used_mib(back_end) == 0)
 
 
-def test_who_runs_is_not_ending_and_who_has_ended_is() -> None:
+def test_is_ending_tells_running_processes_from_ended_ones() -> None:
     started = peers.read_start_ticks(os.getpid())
     assert started is not None
     assert not peers.is_ending(ProcessKey(os.getpid(), started))

@@ -26,7 +26,7 @@ def node(tmp_path: Path) -> PreloadNode:
     return PreloadNode(tmp_path)
 
 
-async def test_a_process_that_says_nothing_is_known_to_the_next_agent_until_it_ends(node: PreloadNode) -> None:
+async def test_a_silent_process_is_known_to_the_next_agent_until_it_ends(node: PreloadNode) -> None:
     async with node.start_client() as program:
         async with node.run_back_end():
             await program.open(node.path)
@@ -48,7 +48,7 @@ async def test_a_process_that_ended_meanwhile_holds_nothing(node: PreloadNode) -
             assert read_used_mib(back_end) == 0
 
 
-async def test_another_process_with_a_number_of_before_is_not_taken_for_it(node: PreloadNode) -> None:
+async def test_a_process_that_reuses_a_pid_is_not_taken_for_the_earlier_one(node: PreloadNode) -> None:
     async with node.run_back_end():
         pass
     started_ticks = peers.read_start_ticks(os.getpid())
@@ -60,7 +60,7 @@ async def test_another_process_with_a_number_of_before_is_not_taken_for_it(node:
         assert read_used_mib(back_end) == 0
 
 
-async def test_what_was_freed_while_the_agent_was_away_is_said_with_the_next_hello(node: PreloadNode) -> None:
+async def test_memory_freed_while_the_agent_was_away_is_reported_by_the_next_hello(node: PreloadNode) -> None:
     async with node.start_client() as program:
         async with node.run_back_end():
             await program.open(node.path)
@@ -71,7 +71,7 @@ async def test_what_was_freed_while_the_agent_was_away_is_said_with_the_next_hel
             assert read_used_mib(back_end) == 1000
 
 
-async def test_a_new_agent_waits_for_the_books_and_then_takes_over(node: PreloadNode) -> None:
+async def test_a_new_agent_waits_for_the_journal_and_then_takes_over(node: PreloadNode) -> None:
     """Two at once, as an upgrade may have it for a moment: the old one answers until it ends."""
     async with node.start_client() as program:
         old, new = node.back_end(), node.back_end()

@@ -41,7 +41,7 @@ async def test_a_process_may_hold_up_to_the_limit_of_its_container(node: Preload
         )
 
 
-async def test_hello_is_told_limit_use_and_driver(node: PreloadNode) -> None:
+async def test_hello_is_answered_with_limit_usage_and_driver(node: PreloadNode) -> None:
     async with node.run_back_end(), node.start_client() as program:
         await program.open(node.path)
         answer = await program.ask(MessageKind.HELLO, (0, 500))
@@ -58,7 +58,7 @@ async def test_a_killed_process_gives_back_what_it_held(node: PreloadNode) -> No
         await wait_until_true(lambda: read_used_mib(back_end) == 0)
 
 
-async def test_a_neighbour_has_a_limit_of_its_own(node: PreloadNode) -> None:
+async def test_another_container_has_its_own_limit(node: PreloadNode) -> None:
     async with node.run_back_end() as back_end, node.start_client() as first, node.start_client(OTHER) as second:
         for program in (first, second):
             await program.open(node.path)
@@ -86,7 +86,7 @@ async def test_a_limit_that_is_lowered_stops_the_next_allocation_and_one_that_is
         assert (await program.ask(MessageKind.HOLD, (0, 8000))).verdict is LibraryVerdict.YES
 
 
-async def test_what_a_process_holds_already_is_a_fact_above_the_limit_too(node: PreloadNode) -> None:
+async def test_memory_already_held_is_accepted_above_the_limit(node: PreloadNode) -> None:
     async with node.run_back_end(), node.start_client() as program:
         await program.open(node.path)
         assert (await program.ask(MessageKind.HELLO, (0, 5000))).verdict is LibraryVerdict.YES
@@ -108,7 +108,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("packet", MALFORMED.values(), ids=MALFORMED)
-async def test_what_is_not_understood_is_said_and_hung_up_on(node: PreloadNode, packet: bytes) -> None:
+async def test_a_malformed_packet_is_answered_and_the_connection_closed(node: PreloadNode, packet: bytes) -> None:
     async with node.run_back_end() as back_end:
         with PreloadClient(node.path) as client:
             client.send(packet)
@@ -120,7 +120,7 @@ async def test_what_is_not_understood_is_said_and_hung_up_on(node: PreloadNode, 
         assert not back_end.count_processes()
 
 
-async def test_who_is_hung_up_on_holds_what_it_held_until_it_ends(node: PreloadNode) -> None:
+async def test_a_process_whose_connection_was_closed_keeps_its_charge_until_it_ends(node: PreloadNode) -> None:
     """Otherwise garbage would be a way to hold twice."""
     async with node.run_back_end() as back_end, node.start_client() as program:
         await program.open(node.path)
@@ -167,7 +167,7 @@ async def test_a_question_waits_for_the_container_s_name_and_holds_up_no_other(n
         assert (await waiting).verdict is LibraryVerdict.YES
 
 
-async def test_a_name_that_does_not_come_is_a_no(node: PreloadNode) -> None:
+async def test_a_container_without_a_name_is_refused_after_a_timeout(node: PreloadNode) -> None:
     node.names[APP] = Unresolved.NAME_PENDING
     node.pace = RateLimits(name_timeout_seconds=0.2)
     async with node.run_back_end(), node.start_client() as program:
@@ -177,7 +177,7 @@ async def test_a_name_that_does_not_come_is_a_no(node: PreloadNode) -> None:
         assert (await program.ask(MessageKind.HOLD, (0, 4301))).verdict is LibraryVerdict.YES
 
 
-async def test_the_card_is_meant_by_its_minor(node: PreloadNode) -> None:
+async def test_cards_are_identified_by_minor_number(node: PreloadNode) -> None:
     node.names[APP] = ResolvedContainer("main", {"GPU-0": 100, "GPU-1": 200})
     async with node.run_back_end() as back_end, node.start_client() as program:
         await program.open(node.path)
@@ -188,7 +188,7 @@ async def test_the_card_is_meant_by_its_minor(node: PreloadNode) -> None:
         assert read_used_mib(back_end, uuid="GPU-1") == 200
 
 
-async def test_instances_of_one_gpu_cannot_be_told_apart_but_a_single_one_can(node: PreloadNode) -> None:
+async def test_only_a_single_mig_instance_of_a_gpu_can_be_identified(node: PreloadNode) -> None:
     node.minors = {"MIG-a": 3, "MIG-b": 3}
     node.names[APP] = ResolvedContainer("main", {"MIG-a": 100, "MIG-b": 100})
     node.names[OTHER] = ResolvedContainer("main", {"MIG-b": 100})
@@ -199,7 +199,7 @@ async def test_instances_of_one_gpu_cannot_be_told_apart_but_a_single_one_can(no
             assert (await program.ask(MessageKind.HOLD, (3, 100))).verdict is verdict
 
 
-async def test_who_asks_too_fast_waits_and_holds_up_nobody_else(node: PreloadNode) -> None:
+async def test_a_process_that_asks_too_often_waits_without_delaying_others(node: PreloadNode) -> None:
     node.pace = RateLimits(messages_per_second=0.01, burst=20, connection_cost=1)
     async with node.run_back_end(), node.start_client(OTHER) as other:
         with PreloadClient(node.path) as greedy:

@@ -37,13 +37,13 @@ others = st.builds(
 
 @settings(deadline=None)
 @given(hellos | others)
-def test_a_question_is_read_as_it_was_written(question: LibraryQuestion) -> None:
+def test_a_question_survives_writing_and_reading(question: LibraryQuestion) -> None:
     assert wire.read_question(wire.write_question(question)) == question
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=600))
-def test_any_bytes_are_a_question_or_an_error_of_ours(packet: bytes) -> None:
+def test_any_bytes_parse_as_a_question_or_raise_a_wire_error(packet: bytes) -> None:
     try:
         question = wire.read_question(packet)
     except LibraryProtocolError:
@@ -57,7 +57,7 @@ def test_a_size_beyond_any_card_is_no_figure() -> None:
         wire.read_question(packet)
 
 
-def test_a_card_that_stands_twice_is_not_understood() -> None:
+def test_a_question_that_names_a_card_twice_is_refused() -> None:
     with pytest.raises(LibraryProtocolError, match="twice"):
         wire.read_question(
             wire.write_question(LibraryQuestion(MessageKind.HELLO, 1, (CardHolding(0, 1), CardHolding(0, 2))))
@@ -77,7 +77,7 @@ def test_a_long_version_ends_with_a_zero_all_the_same() -> None:
     assert wire.write_answer(LibraryAnswer(LibraryVerdict.YES, 1, driver_version="9" * 99))[-1:] == b"\0"
 
 
-def test_the_header_says_the_same() -> None:
+def test_the_c_header_defines_the_same_protocol() -> None:
     text = HEADER.read_text()
     defined = dict(re.findall(r"^#define (PROTOCOL_\w+)\s+(\S+)", text, re.MULTILINE))
     assert defined["PROTOCOL_SOCKET"] == f'"{wire.SOCKET_PATH}"' == f'"{files.HOST_FOLDER / files.SOCKET_NAME}"'
