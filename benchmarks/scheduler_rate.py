@@ -101,6 +101,9 @@ RATIOS = (
     PaceRatio("filter", "idle", goal=1.2, floor=1.05),
     PaceRatio("filter", "none", goal=0.8, floor=0.65),
 )
+CPU_GOAL = 1.5
+CPU_FLOORS = {"prioritize": 2.6, "filter": 2.1}
+"""By setup of ours: the extender's CPU time per pod, relative to that of the extender that does nothing."""
 
 
 def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
@@ -119,6 +122,8 @@ def measure_rows_on(cluster: ControlPlane, options: BenchmarkOptions) -> Iterato
         yield _build_pace_row(kind, bursts[kind.key])
     for ratio in RATIOS:
         yield _build_ratio_row(ratio, bursts)
+    for key, floor in CPU_FLOORS.items():
+        yield _build_cpu_row(key, bursts, floor)
     percents = [each.stale_binding_percent for kind in bursts.values() for each in kind]
     yield build_stale_row("rate-stale", "in the bursts", COMMAND, [each for each in percents if each is not None])
 
@@ -229,6 +234,25 @@ def _build_ratio_row(ratio: PaceRatio, bursts: Mapping[str, Sequence[PodBurst]])
         ratio.floor,
         larger_is_better=True,
         note="each round: " + ", ".join(f"{one:.2f}" for one in each) if each else NOT_SERVED,
+    )
+
+
+def _build_cpu_row(key: str, bursts: Mapping[str, Sequence[PodBurst]], floor: float) -> BenchmarkRow:
+    pairs = [
+        (ours, theirs)
+        for ours, theirs in zip(bursts[key], bursts["idle"], strict=False)
+        if ours.counted_pods and theirs.counted_pods and theirs.cpu_usage.seconds_by_process["extender"]
+    ]
+    each = [ours.cpu_ms_per_pod("extender") / theirs.cpu_ms_per_pod("extender") for ours, theirs in pairs]
+    return BenchmarkRow(
+        f"rate-{key}-cpu-to-idle",
+        f"CPU time of the extender per pod, decide: {key}, beside one that does nothing",
+        COMMAND,
+        median(each) if each else None,
+        "x",
+        CPU_GOAL,
+        floor,
+        note="each round: " + ", ".join(f"{one:.2f}" for one in each) if each else NOT_COUNTED,
     )
 
 

@@ -41,6 +41,8 @@ EXPECTED_KEYS = {
         "rate-prioritize-to-idle",
         "rate-filter-to-idle",
         "rate-filter-to-none",
+        "rate-prioritize-cpu-to-idle",
+        "rate-filter-cpu-to-idle",
         "rate-stale",
     ),
     "storm": (

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import cycle
 from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Event
@@ -30,7 +29,6 @@ from benchmarks.live_cluster import (
     ApiServerClient,
     add_nodes,
     collect_pids,
-    delete_pods,
     run_control_plane,
     send_calls,
 )
@@ -39,11 +37,7 @@ from benchmarks.options import BenchmarkOptions
 from benchmarks.percentiles import compute_percentile
 from benchmarks.scheduler_rate import NODES, NOT_COUNTED, PODS_IN_BURST, PodBurst, SchedulerSetup, run_burst
 from benchmarks.storm import (
-    MEASURED_SECONDS,
     NODE_COUNT,
-    REFUSALS_UNTIL_SETTLED,
-    REFUSED_POD_COUNT,
-    STORM_LABEL,
     StormResult,
     fill_cards,
     measure_storm,
@@ -61,7 +55,7 @@ log = logging.getLogger(__name__)
 COMMAND = "python -m benchmarks leases"
 LEASE_COUNT, INTERVAL_SECONDS = 1000, 60
 REST_SECONDS = 20
-BURST_ROUNDS, STORM_ROUNDS, STORM_TRIES = 6, 3, 3
+BURST_ROUNDS, STORM_ROUNDS = 6, 3
 PACE_GOAL, PACE_FLOOR = 0.95, 0.9
 COST_GOAL, COST_FLOOR = 1.05, 1.1
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
@@ -216,23 +210,9 @@ def _measure_storms(cluster: ControlPlane, options: BenchmarkOptions, leases: in
     fill_cards(cluster, options.scale_count(NODE_COUNT))
     off = STORM_SETUPS[0]
     on = replace(off, start_extender=run_reading_extender)
-    measure = partial(
-        measure_storm,
-        cluster,
-        refused=options.scale_count(REFUSED_POD_COUNT),
-        seconds=options.scale_count(MEASURED_SECONDS, minimum=2),
-        refusals=options.scale_count(REFUSALS_UNTIL_SETTLED, minimum=2),
-    )
 
     def run_storm(reads_usage: bool) -> StormResult:  # noqa: FBT001 - the turn
-        """Run a storm, once more if the machine was too busy to keep up the stream of CPU pods."""
-        for _ in range(STORM_TRIES - 1):
-            try:
-                return measure(on if reads_usage else off)
-            except TimeoutError as error:
-                log.warning("storm not measured error=%s", error)
-                delete_pods(cluster, label=STORM_LABEL)
-        return measure(on if reads_usage else off)
+        return measure_storm(cluster, on if reads_usage else off, options)
 
     def run_round(at: int) -> tuple[StormResult, StormResult]:
         return _run_in_turn(cluster, leases, at, run_storm)
