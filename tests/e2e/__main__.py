@@ -30,7 +30,9 @@ def main(options: Sequence[str]) -> int:
     locate_gitops_sync()
     command = [sys.executable, "-m", "pytest", "-m", "e2e"]
     if os.geteuid() == 0:
-        command += ["-p", "tests.e2e.own_network", "-n", str(WORKERS), "--dist", "loadfile"]
+        command += ["-p", "tests.e2e.own_network", "-p", "tests.e2e.longest_first"]
+        # Without the last, xdist would put the files with the most tests first.
+        command += ["-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder"]
     return subprocess.run([*command, *(options or ["tests"])], check=False).returncode
 
 
