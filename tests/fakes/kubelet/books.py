@@ -89,7 +89,10 @@ class DeviceCheckpoint:
         ]
         registered = {resource: sorted(ids) for resource, ids in self.healthy.items()}
         body = {"Data": {"PodDeviceEntries": entries, "RegisteredDevices": registered}, "Checksum": 0}
-        path.write_text(json.dumps(body))
+        # As kubelet does: a reader never finds half a file.
+        fresh = path.with_name(f".{path.name}")
+        fresh.write_text(json.dumps(body))
+        fresh.replace(path)
 
     def _entries(self) -> Iterator[tuple[str, str, str, AllocatedDevices]]:
         for uid, containers in self.held.items():
