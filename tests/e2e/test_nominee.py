@@ -207,9 +207,7 @@ def race(
     scheduler_proxy: FaultProxyThread,
 ) -> Iterator[tuple[Race, ExtenderProgram]]:
     for name, value in PRIORITIES.items():
-        cluster.request_ok(
-            "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, "value": value}
-        )
+        cluster.add_priority_class(name, value)
     ours = extender(api=(LOOPBACK, api_proxy.port))
     scheduler(api=(LOOPBACK, scheduler_proxy.port))
     seed = int(os.environ.get("VRAMPACK_SEED", secrets.randbits(32)))

@@ -28,8 +28,7 @@ PRIORITIES = {"low": 1, "middle": 10, "high": 1000, "patient": 1000}
 def priority_classes(cluster: ControlPlane) -> None:
     for name, value in PRIORITIES.items():
         policy = "Never" if name == "patient" else "PreemptLowerPriority"
-        body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": policy}
-        cluster.request_ok("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
+        cluster.add_priority_class(name, value, preemptionPolicy=policy)
 
 
 def ranked(name: str, units: int, priority: str) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from tests.support.scheduler_recordings.recordings import read_recording_of, wit
 from tests.support.scheduler_recordings.scenarios import CONFIGURATION, SCENARIOS
 
 RECORD = "VRAMPACK_RECORD_SCHEDULER"
-PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 MERGE = "application/merge-patch+json"
 
 
@@ -57,7 +56,7 @@ class RealWorld:
         if "priority" not in spec:
             return spec
         name = f"priority-{spec['priority']}"
-        self._cluster.request_ok("POST", PRIORITIES, {"metadata": {"name": name}, "value": spec["priority"]})
+        self._cluster.add_priority_class(name, spec["priority"])
         return {key: value for key, value in spec.items() if key != "priority"} | {"priorityClassName": name}
 
 

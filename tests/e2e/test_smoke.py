@@ -71,8 +71,7 @@ def test_two_pods_share_a_card_and_a_third_waits_until_there_is_room(started: Co
 
 
 def test_a_pod_of_higher_priority_gets_its_card(started: ControlPlane) -> None:
-    body = {"metadata": {"name": "urgent"}, "value": 1000}
-    started.request_ok("POST", PRIORITY, body)
+    started.add_priority_class("urgent", 1000)
     try:
         run_pods(started, pod_manifest("a", 15))
         urgent = pod_manifest("urgent", 15)

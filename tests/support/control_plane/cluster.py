@@ -1,6 +1,6 @@
 """A real control plane on loopback: etcd, kube-apiserver and kube-controller-manager, with made-up nodes.
 
-    with Cluster.start(tmp_path) as cluster:
+    with ControlPlane.start(tmp_path) as cluster:
         cluster.install_manifests()
         cluster.add_node("gpu-0", cards=json.dumps({...}))
         cluster.request("POST", "/api/v1/namespaces/default/pods", {...})
@@ -26,6 +26,7 @@ from tests.support import node_manifests
 from tests.support.certificates import CertificateAuthority
 from tests.support.control_plane import access_denials, binaries, components
 from tests.support.control_plane.cluster_reset import reset_cluster
+from tests.support.manifest_builders import PODS, pod_manifest
 from tests.support.manifests import MANIFESTS, load_objects, load_rendered, split_documents
 from tests.support.polling import wait_until
 from tests.support.processes import LOOPBACK, ManagedProcess, choose_free_ports
@@ -241,6 +242,20 @@ class ControlPlane:
         name = str(made["metadata"]["name"])
         self._wait_for_account(name)
         return name
+
+    def add_priority_class(self, name: str, value: int, **fields: str) -> None:
+        """A class that the next pod can name: admission reads classes from a cache, a moment behind what was written."""
+        self.request_ok(
+            "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, "value": value, **fields}
+        )
+        probe = pod_manifest(f"probe-{name}", 1)
+        probe["spec"]["priorityClassName"] = name
+
+        def is_admitted() -> bool:
+            _, answer = self.request("POST", f"{PODS}?dryRun=All", probe)
+            return bool(answer.get("spec", {}).get("priority") == value)
+
+        self.wait_until(is_admitted, what=f"a pod of class {name} gets priority {value}")
 
     def wait_until(
         self,
