@@ -86,5 +86,4 @@ def _forget(cluster: ControlPlane) -> None:
     assert etcd.getresponse().status == http.client.OK
     etcd.close()
     cluster.apiserver.kill()
-    cluster.apiserver.start()
-    cluster.apiserver.wait_ready(f"{cluster.api_url}/readyz", ca_file=cluster.ca_file)
+    cluster.start_apiserver()

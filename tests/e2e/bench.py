@@ -94,12 +94,11 @@ def bind_bench(
     api.clear()
 
 
-def restart_extender(cluster: ControlPlane) -> None:
+def restore_apiserver(cluster: ControlPlane) -> None:
     """Start the API server that a test has ended, and wait until it serves as before.
 
     Until it has read its roles it refuses every account: that is not the shipped roles' fault.
     """
-    cluster.apiserver.start()
-    cluster.apiserver.wait_ready(f"{cluster.api_url}/readyz", ca_file=cluster.ca_file)
+    cluster.start_apiserver()
     cluster.wait_until(cluster.admits_as_shipped, what="the admission policies are in force")
     cluster.refusals.drain()

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.e2e.bench import BindBench, bind_bench, restart_extender
+from tests.e2e.bench import BindBench, bind_bench, restore_apiserver
 from tests.e2e.in_cluster import ExtenderProgram
 from tests.e2e.verb_calls import count_pending_pods, read_ledger_states, read_metric
 from tests.fakes.proxy_thread import FaultProxyThread
@@ -83,4 +83,4 @@ def stopped_control_plane(cluster: ControlPlane) -> Iterator[None]:
     cluster.etcd.stop()
     yield
     cluster.etcd.start()
-    restart_extender(cluster)
+    restore_apiserver(cluster)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.e2e.bench import NODES, BindBench, Pod, read_cards_of, restart_extender
+from tests.e2e.bench import NODES, BindBench, Pod, read_cards_of, restore_apiserver
 from tests.e2e.in_cluster import ExtenderProgram
 from tests.e2e.verb_calls import read_ledger_states, read_metric
 from tests.fakes.proxy_thread import FaultProxyThread
@@ -42,7 +42,7 @@ def test_an_api_server_that_is_away_costs_nothing_but_time(
     assert bench.filter(waits)["NodeNames"] == ["gpu-1"], "what it knew a moment ago is still trusted"
     unknown_in_time(bench, waits, "gpu-1")
     assert bench.extender.process.is_running
-    restart_extender(bench.cluster)
+    restore_apiserver(bench.cluster)
 
     bench.cluster.wait_until(lambda: bench.bind(waits, "gpu-1") == "", BACK_SECONDS, what="binds succeed again")
     bench.recounted()
@@ -62,7 +62,7 @@ def test_an_extender_that_starts_before_the_api_server_waits_for_it(bench: BindB
 
     assert bench.filter(waits)["Error"].startswith("not ready: the list of nodes is not complete yet")
     assert bench.bind(waits).endswith("nothing was bound")
-    restart_extender(bench.cluster)
+    restore_apiserver(bench.cluster)
 
     bench.extender.wait_ready()
     bench.recounted()

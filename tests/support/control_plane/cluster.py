@@ -293,6 +293,16 @@ class ControlPlane:
         self.controller_manager.start()
         self._wait_for_account("default")
 
+    def start_apiserver(self) -> None:
+        """Start the API server that a test has ended, and the controller manager again.
+
+        The controller manager's watches on the server that has gone would be retried after up to half a minute only.
+        """
+        self.controller_manager.kill()
+        self.apiserver.start()
+        self.apiserver.wait_ready(f"{self.api_url}/readyz", ca_file=self.ca_file)
+        self.controller_manager.start()
+
     def admits_as_shipped(self) -> bool:
         """Whether the API server has loaded the policies, about a second after they were applied.
 
