@@ -44,7 +44,12 @@ def test_pods_that_come_at_once_fill_as_few_cards_as_hold_them(
         items: list[dict[str, Any]] = cluster.request_ok("GET", PODS)["items"]
         return items
 
-    cluster.wait_until(lambda: all("nodeName" in pod["spec"] for pod in pods()), BOUND_SECONDS, what="all are bound")
+    cluster.wait_until(
+        lambda: all("nodeName" in pod["spec"] for pod in pods()),
+        BOUND_SECONDS,
+        what="all are bound",
+        interval_seconds=0.5,
+    )
     sys.stdout.write(f"{PODS_AT_ONCE} pods on {NODES} x {CARDS} cards bound in {time.monotonic() - started:.1f} s\n")
     used = {(pod["spec"]["nodeName"], card["index"]) for pod in pods() for card in read_allocation_record(pod)["cards"]}
     assert len(used) == FULL_CARDS

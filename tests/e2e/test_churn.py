@@ -1,6 +1,6 @@
 """More pods than there is room for, coming and going: no card is ever over its capacity, and a pod that waits has no place.
 
-20 nodes of 8 cards are asked for 130 % of what they have. `VRAMPACK_CHURN_SECONDS` says for how long pods come and go (20),
+10 nodes of 8 cards are asked for 130 % of what they have. `VRAMPACK_CHURN_SECONDS` says for how long pods come and go (6),
 `VRAMPACK_SEED` repeats a run. At the end a waiting pod that would fit waits for the scheduler's five-minute flush: nothing
 wakes it when room appears (as long as the extender has no kicks). The test counts such pods, and then wakes them itself by
 an annotation.
@@ -27,8 +27,8 @@ from tests.support.control_plane.cluster import ControlPlane
 from tests.support.manifest_builders import PODS, cards_annotation, pod_manifest, published_card
 from tests.support.processes import ManagedProcess
 
-SECONDS = float(os.environ.get("VRAMPACK_CHURN_SECONDS", "10"))
-NODES, CARDS, UNITS = 20, 8, 15
+SECONDS = float(os.environ.get("VRAMPACK_CHURN_SECONDS", "6"))
+NODES, CARDS, UNITS = 10, 8, 15
 OFFERED_UNITS = NODES * CARDS * UNITS * 13 // 10
 SIZES = ((2, 1), (3, 1), (4, 1), (5, 1), (7, 1), (8, 1), (10, 1), (12, 1), (15, 1), (8, 2), (20, 2), (24, 4), (60, 4))
 """Units over all cards, cards."""

@@ -1,6 +1,6 @@
 """Killed at any moment, under a stream of pods through the real scheduler, nothing is lost and nothing doubled.
 
-`VRAMPACK_KILLS` says how many deaths (12), `VRAMPACK_SEED` repeats a run: every run prints its seed. `make soak` has 300.
+`VRAMPACK_KILLS` says how many deaths (6: one of each kind), `VRAMPACK_SEED` repeats a run: every run prints its seed. `make soak` has 300.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.fakes.proxy_thread import FaultProxyThread
 from tests.support.control_plane.cluster import ControlPlane
 from tests.support.processes import LOOPBACK, ManagedProcess
 
-DEATHS = int(os.environ.get("VRAMPACK_KILLS", "12"))
+DEATHS = int(os.environ.get("VRAMPACK_KILLS", "6"))
 
 
 @pytest.mark.timeout(90 + 20 * DEATHS)

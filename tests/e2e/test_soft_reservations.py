@@ -32,8 +32,8 @@ GANG_ROUNDS = int(os.environ.get("VRAMPACK_GANG_ROUNDS", "5"))
 BIND_DELAY_SECONDS = float(os.environ.get("VRAMPACK_BIND_DELAY", "0.3"))
 NODES, CARDS, UNITS = 10, 8, 15
 FREE = (3,) * 5 + (2,) * 8 + (1,) * 29
-"""Free units of the cards that are not full, and what the pods ask: 60 of 10 * 8 * 15 = 1200 units, 5 %. So each pod has a
-card that it fills, if no smaller one took it."""
+"""The units of all cards, and what the pods ask: what is free on 80 cards of 15 units of which 95 % are held. So each pod
+has a card that it fills, if no smaller one took it."""
 GANG = 8
 FREE_CARDS = (3, 2, 2, 1)
 """Empty cards of each node, one for each member. The others have 7 units free, so the scheduler's own sum takes more."""
@@ -68,7 +68,8 @@ def test_soft_reservations_avoid_refused_binds_in_a_full_cluster(
     port = choose_free_ports(1)[0]
     before = started(extender, "forget", decide, port=port)
     assert before.front
-    fill(cluster, before)
+    for number in range(NODES):
+        add_node(cluster, f"gpu-{number}", FREE[number::NODES])
     before.front.when("POST", BIND).delay(BIND_DELAY_SECONDS)
     scheduler()
     with assert_never_oversold(cluster):
@@ -120,21 +121,13 @@ def started(extender: Start, promises: str, decide: str, **options: Any) -> Exte
     return made
 
 
-def fill(cluster: ControlPlane, ours: ExtenderProgram) -> None:
-    """95 % of the units are held; what is free lies in pieces of 1 to 3 all over the nodes. No scheduler runs yet."""
-    free = [*FREE, *[0] * (NODES * CARDS - len(FREE))]
-    Random(95).shuffle(free)
-    for number in range(NODES):
-        add_node(cluster, f"gpu-{number}")
-        on_this = free[number * CARDS : (number + 1) * CARDS]
-        held = [UNITS - units for units in on_this]
-        bind_directly(cluster, ours, f"gpu-{number}", held)
-
-
-def add_node(cluster: ControlPlane, name: str) -> None:
-    cluster.add_node(
-        name, cards=cards_annotation(*(published_card(index, uuid=f"{name}-{index}") for index in range(CARDS)))
+def add_node(cluster: ControlPlane, name: str, sizes: Sequence[int] = (UNITS,) * CARDS) -> None:
+    """A node with a card of each size, in units."""
+    cards = (
+        published_card(index, units=units, memory_mib=units * 1024, uuid=f"{name}-{index}")
+        for index, units in enumerate(sizes)
     )
+    cluster.add_node(name, cards=cards_annotation(*cards))
 
 
 def bind_directly(cluster: ControlPlane, ours: ExtenderProgram, node: str, units: Sequence[int]) -> None:
@@ -153,7 +146,12 @@ def measured(cluster: ControlPlane, ours: ExtenderProgram) -> Count:
         names = [f"burst-{number}-{index}" for index in range(len(FREE))]
         sizes = random.sample(FREE, len(FREE))
         create(cluster, [pod_manifest(name, units) for name, units in zip(names, sizes, strict=True)])
-        cluster.wait_until(lambda: not with_a_place(cluster), 30, what=lambda: f"bound: {with_a_place(cluster)}")
+        cluster.wait_until(
+            lambda: not with_a_place(cluster),
+            30,
+            what=lambda: f"bound: {with_a_place(cluster)}",
+            interval_seconds=0.25,
+        )
         pods = [cluster.request_ok("GET", f"{PODS}/{name}") for name in names]
         bound = [pod for pod in pods if "nodeName" in pod["spec"]]
         count.bound += len(bound)
