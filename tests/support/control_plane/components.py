@@ -76,8 +76,8 @@ CRITICAL_PODS_NEED_A_QUOTA = {
 }
 """Stricter than the default, as a managed cluster may be: what ships must get along with both."""
 
-SELDOM_COLLECTING = {"GOGC": "200"}
-"""A seventh of the API server's time was the collection of garbage; this halves it, for some memory."""
+SELDOM_COLLECTING = {"GOGC": "400"}
+"""A seventh of the API server's time was the collection of garbage; this takes three quarters of that away, for some memory."""
 
 
 def etcd(site: ControlPlaneSite, *, client_port: int, peer_port: int) -> ManagedProcess:
