@@ -19,20 +19,23 @@ CLANG = "clang"
 ANALYZER = ("--analyze", "-Xanalyzer", "-analyzer-output=text")
 
 
-def run_analyzer(commands: Iterable[Sequence[str]], *, cwd: Path | None = None) -> list[str]:
+def run_analyzer(commands: Iterable[Sequence[str]], *, cwd: Path | None = None, copy: Path | None = None) -> list[str]:
     """What the analyzer says with each of these options and files; nothing about a file that is clean.
 
-    The last word of each is the file. `-Xanalyzer` stands before each option of the analyzer alone.
+    The last word of each is the file. `-Xanalyzer` stands before each option of the analyzer alone. `copy` is the folder of
+    the files where that is another one each time.
     """
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return [said for said in pool.map(lambda command: _analyze(command, cwd), commands) if said]
+        return [said for said in pool.map(lambda command: _analyze(command, cwd, str(copy)), commands) if said]
 
 
-def _analyze(options: Sequence[str], cwd: Path | None) -> str:
+def _analyze(options: Sequence[str], cwd: Path | None, copy: str) -> str:
     done = _run([CLANG, "-E", *_without_analyzer_options(options)], cwd)
     if done.returncode:
         return done.stderr
-    clean = _find_cache() / fingerprint_of(_read_version(), " ".join(options[:-1]), done.stdout)
+    clean = _find_cache() / fingerprint_of(
+        _read_version(), " ".join(options[:-1]).replace(copy, ""), done.stdout.replace(copy, "")
+    )
     if clean.exists():
         return ""
     done = _run([CLANG, *ANALYZER, *options], cwd)

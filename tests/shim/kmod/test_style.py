@@ -107,7 +107,7 @@ def test_the_analyzer_reports_nothing(checked: tuple[Path, str], stock: Kernel) 
         if not source.name.endswith(".mod.c")
     ]
     assert commands
-    assert run_analyzer(commands, cwd=stock.build) == []
+    assert run_analyzer(commands, cwd=stock.build, copy=folder) == []
 
 
 @pytest.mark.parametrize("header", sorted((ROOT / "shim" / "kmod").glob("*.h")), ids=lambda header: header.name)
