@@ -124,9 +124,9 @@ def opened_machine(
         driver = RealDriver(machine, which)
         driver.load(*HOPPER, registry=REGISTRY)
         with machine.running("app", "--hold", start=GuestStart(env={"RM_BRANCH": which.branch})) as holder:
-            holder.says("holding", timeout=120)
+            holder.wait_for_line("holding", timeout=120)
             yield driver
-        holder.ends()
+        holder.wait_for_end()
         driver.unload()
         machine.assert_quiet()
 

@@ -68,8 +68,8 @@ def test_s1_two_pods_share_the_card_and_nvidia_smi_shows_it(card: RealDriver) ->
         places[1].running("app", f"{APP_MIB}", "--hold") as second,
     ):
         for each in (first, second):
-            each.says(f"allocated {APP_MIB} MiB")
-            each.says("holding")
+            each.wait_for_line(f"allocated {APP_MIB} MiB")
+            each.wait_for_line("holding")
         assert [read_smi(each) for each in places] == [(APP_MIB, LIMIT_MIB)] * 2
         assert places[0].run("app", "1109").lines == [REFUSED]
         assert read_smi(on_node(card)) == (at_rest + 2 * APP_MIB, total) == (at_rest + 2 * APP_MIB, TOTAL_MIB)
@@ -80,15 +80,15 @@ def test_s2_a_greedy_neighbour_harms_only_itself(card: RealDriver) -> None:
     """Whatever it tries is refused, and it is killed; the others keep what they have."""
     before = read_lost_mib(card)
     with limited(card, "a").running("app", f"{APP_MIB}", "--hold") as neighbour:
-        neighbour.says("holding")
+        neighbour.wait_for_line("holding")
         greedy = limited(card, "b")
         assert greedy.run("app", "6144").lines == [REFUSED]
         with greedy.running("app", "4000", "--then", "2144", "--hold") as again:
-            again.says(REFUSED)
-            again.says("holding")
+            again.wait_for_line(REFUSED)
+            again.wait_for_line("holding")
             assert read_lost_mib(card) - before == APP_MIB + 4000
             again.kill()
-            again.ends()
+            again.wait_for_end()
         wait_until(lambda: card.world.card("b").used == 0, what="that what it had comes back")
         assert read_lost_mib(card) - before == APP_MIB
         assert not neighbour.has_ended
@@ -125,9 +125,9 @@ def test_calls_without_sense_leave_nothing_behind(card: RealDriver) -> None:
     place = limited(card, "a")
     with place.running("malformed", "4000", f"{SEED}") as program:
         while not program.has_ended:
-            program.goes_on()
+            program.resume()
             card.world.state()
-        assert program.ends().code == 0, program.complaints
+        assert program.wait_for_end().code == 0, program.error_output
     assert (card.world.card("a").used, read_lost_mib(card)) == (0, before)
 
 
@@ -136,14 +136,14 @@ def test_exported_memory_stays_charged_until_its_file_is_closed(card: RealDriver
     """Its handles are freed, and the driver keeps the memory: a gigabyte in a file, or four quarters."""
     before = read_lost_mib(card)
     with limited(card, "a").running("export", way, "1000") as program:
-        program.says("kept 4000 MiB, then 0x51")
-        program.says("kept")
+        program.wait_for_line("kept 4000 MiB, then 0x51")
+        program.wait_for_line("kept")
         assert (card.world.card("a").used, read_lost_mib(card) - before) == (kept_mib * MIB, kept_mib)
-        program.goes_on()
-        program.says("closed")
+        program.resume()
+        program.wait_for_line("closed")
         assert (card.world.card("a").used, read_lost_mib(card) - before) == ((kept_mib - 1000) * MIB, kept_mib - 1000)
         program.kill()
-        program.ends()
+        program.wait_for_end()
     wait_until(lambda: card.world.card("a").used == 0, what="that the files are closed")
     assert read_lost_mib(card) == before
 
@@ -151,10 +151,10 @@ def test_exported_memory_stays_charged_until_its_file_is_closed(card: RealDriver
 def test_imported_memory_is_charged_when_its_file_has_gone(card: RealDriver) -> None:
     before = read_lost_mib(card)
     with limited(card, "a").running("export", "import", "4000") as program:
-        program.says("imported")
+        program.wait_for_line("imported")
         assert (card.world.card("a").used, read_lost_mib(card) - before) == (4000 * MIB, 4000)
-        program.goes_on()
-        program.says("freed")
+        program.resume()
+        program.wait_for_line("freed")
         assert (card.world.card("a").used, read_lost_mib(card)) == (0, before)
 
 
@@ -162,22 +162,22 @@ def test_another_container_s_file_is_not_imported(card: RealDriver) -> None:
     places = [limited(card, name) for name in ("a", "b")]
     for borrower, answer in ((places[1], "0x3b"), (places[0], "0x0")):
         with places[0].running("export", "lend", "1000", "/lent") as lender:
-            lender.says("lends")
+            lender.wait_for_line("lends")
             assert borrower.run("export", "borrow", "/lent").lines == [f"borrowed: {answer}"]
-            lender.says("lent")
+            lender.wait_for_line("lent")
             assert (card.world.card("a").used, card.world.card("b").used) == (1000 * MIB, 0)
 
 
 def test_a_descriptor_that_another_thread_exchanges_is_charged_for_what_went_into_it(card: RealDriver) -> None:
     before = read_lost_mib(card)
     with limited(card, "a").running("export", "race", f"{EXCHANGES}") as program:
-        program.says(f"{EXCHANGES} of {EXCHANGES} exported", timeout=120)
-        program.says("kept")
+        program.wait_for_line(f"{EXCHANGES} of {EXCHANGES} exported", timeout=120)
+        program.wait_for_line("kept")
         wait_until(
             lambda: card.world.card("a").used == (read_lost_mib(card) - before) * MIB, what="that all is settled"
         )
         program.kill()
-        program.ends()
+        program.wait_for_end()
 
 
 def test_a_call_that_the_driver_refuses_raises_no_peak(card: RealDriver) -> None:

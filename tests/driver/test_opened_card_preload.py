@@ -29,7 +29,7 @@ def agent(opened_machine: RealDriver) -> Iterator[None]:
             machine.mkdir(folder)
     words = ("-m", AGENT, AGENT_FOLDER, SHIPPED_LIBRARY, opened_machine.which.version)
     with machine.running(PYTHON, *words, start=GuestStart(env=ENVIRONMENT)) as started:
-        started.says("begun", timeout=START_SECONDS)
+        started.wait_for_line("begun", timeout=START_SECONDS)
         yield
 
 
@@ -51,7 +51,7 @@ def test_s1_and_s2_through_the_library(container: BudgetPlace, card: RealDriver)
     on_node = BudgetPlace(card.machine, GuestStart())
     at_rest, total = read_smi(on_node)
     with container.running(APP, f"{APP_MIB}", "--hold") as first:
-        first.says("holding")
+        first.wait_for_line("holding")
         assert read_smi(container) == (APP_MIB, LIMIT_MIB)
         assert container.run(APP, "1109").lines == [REFUSED]
         assert container.run(APP, "1108").lines == ["allocated 1108 MiB"]

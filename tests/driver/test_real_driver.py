@@ -113,14 +113,14 @@ def test_the_driver_stays_while_it_is_attached_or_open_and_goes_afterwards(drive
     with fails_with(errno.EAGAIN):
         driver.machine.rmmod("nvidia")
     with driver.world.limited("a", LIMIT).running("calls", "hold") as holder:
-        holder.says("open")
+        holder.wait_for_line("open")
         with fails_with(errno.EAGAIN):
             driver.machine.rmmod("vrampack")
         driver.world.command("detach")
         with fails_with(errno.EAGAIN):
             driver.machine.rmmod("nvidia")
-        holder.goes_on()
-        holder.ends()
+        holder.resume()
+        holder.wait_for_end()
     driver.world.forget()
     driver.machine.rmmod("nvidia")
     assert driver.world.state()["attached"] == "no"
@@ -143,4 +143,4 @@ def test_the_module_loads_and_unloads_unnoticed_by_running_programs(driver: Real
         for each in (first, second):
             assert not each.has_ended
             each.kill(signal.SIGTERM)
-            assert each.ends().out.endswith(" 0 not opened, 0 wrong\n")
+            assert each.wait_for_end().out.endswith(" 0 not opened, 0 wrong\n")

@@ -76,13 +76,13 @@ def interception() -> str:
 class ExportProgram:
     process: asyncio.subprocess.Process
 
-    async def line(self) -> str:
+    async def read_line(self) -> str:
         """What it says next."""
         assert self.process.stdout is not None
         async with asyncio.timeout(TIMEOUT_SECONDS):
             return (await self.process.stdout.readline()).decode().strip()
 
-    def goes_on(self) -> None:
+    def resume(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(b"\n")
 

@@ -186,10 +186,10 @@ async def imported(machine: GpuMachine) -> ObservedRow:
     """Exported to a file, its handle freed, imported and the file closed: it is there, until the new object is freed."""
     before = await machine.card_used_mib()
     async with machine.export("import", "64") as program:
-        said = [await program.line()]
+        said = [await program.read_line()]
         held = await machine.card_used_mib() - before
-        program.goes_on()
-        said.append(await program.line())
+        program.resume()
+        said.append(await program.read_line())
         left = await machine.card_used_mib() - before
     ok = said == ["imported", "freed"] and abs(held - 64) <= CONTEXT_MIB and left <= CONTEXT_MIB
     return ObservedRow(ok, f"{', '.join(said)}; {held} MiB held, {left} MiB afterwards")
@@ -199,7 +199,7 @@ async def dma_buf(machine: GpuMachine) -> ObservedRow:
     """It keeps memory whose handle is freed; a kernel without dma-bufs says 0x56."""
     before = await machine.card_used_mib()
     async with machine.export("dmabuf", "64") as program:
-        said = [await program.line(), await program.line()]
+        said = [await program.read_line(), await program.read_line()]
         held = await machine.card_used_mib() - before
     expected = {"dma-buf: 0x0": 64, "dma-buf: 0x56": 0}.get(said[0])
     ok = expected is not None and abs(held - expected) <= CONTEXT_MIB

@@ -85,7 +85,7 @@ class VirtualMachine:
         self._parameters = f"{'old_cgroups=1 ' if cgroups == 1 else ''}{parameters}".strip()
         self._memory_mib = memory_mib
         self._is_parallel = is_parallel
-        self._told: dict[int, GuestOutput] = {}
+        self._outputs: dict[int, GuestOutput] = {}
         self._is_ready = False
 
     def __enter__(self) -> Self:
@@ -132,8 +132,8 @@ class VirtualMachine:
         timeout: float = TIMEOUT_SECONDS,
     ) -> ProgramResult:
         started = self.start(program, *arguments, start=start)
-        started.hears(stdin)
-        return started.ends(timeout)
+        started.send_input(stdin)
+        return started.wait_for_end(timeout)
 
     @contextmanager
     def running(self, program: Path | str, *arguments: str, start: GuestStart | None = None) -> Iterator[GuestProgram]:
@@ -147,10 +147,10 @@ class VirtualMachine:
     def start(self, program: Path | str, *arguments: str, start: GuestStart | None = None) -> GuestProgram:
         """A program of /bin may be named by its name, or by its path outside."""
         path = f"/bin/{Path(program).name}" if isinstance(program, Path) or "/" not in program else program
-        number = len(self._told) + 1
-        told = self._told[number] = GuestOutput()
+        number = len(self._outputs) + 1
+        output = self._outputs[number] = GuestOutput()
         self._send(number, SPAWN, (start or GuestStart()).texts([path, *arguments]))
-        return GuestProgram(number, self._send, told, self._wait, Path(path).name)
+        return GuestProgram(number, self._send, output, self._wait, Path(path).name)
 
     def read(self, path: str, *, start: GuestStart | None = None) -> str:
         return self.call("read", path, start=start)
@@ -267,8 +267,8 @@ class VirtualMachine:
             return
         for frame in self._line.frames(seconds):
             self._is_ready = self._is_ready or frame.kind == READY
-            if told := self._told.get(frame.program):
-                told.take(frame)
+            if output := self._outputs.get(frame.program):
+                output.take(frame)
             if is_so():
                 return
 
@@ -289,10 +289,10 @@ class VirtualMachine:
 
     def _call_in_time(self, *words: str, stdin: str = "") -> str:
         asked = self.start(CALL, *words)
-        asked.hears(stdin)
-        asked.hears_no_more()
-        self._take(lambda: asked.told.code is not None and asked.told.is_closed, PING_SECONDS)
-        return asked.told.out.decode(errors="replace")
+        asked.send_input(stdin)
+        asked.close_input()
+        self._take(lambda: asked.output.code is not None and asked.output.is_closed, PING_SECONDS)
+        return asked.output.out.decode(errors="replace")
 
     def _last_words(self) -> str:
         console = self._console.read_text(errors="replace")

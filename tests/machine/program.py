@@ -42,7 +42,7 @@ class GuestStart:
 
 @dataclass(slots=True)
 class GuestOutput:
-    """What the machine has said of one program."""
+    """What the machine has reported of one program."""
 
     pid: int | None = None
     out: bytearray = field(default_factory=bytearray)
@@ -73,73 +73,73 @@ Send = Callable[[int, str, bytes], None]
 class GuestProgram:
     number: int
     send: Send
-    told: GuestOutput
+    output: GuestOutput
     wait: Wait
     name: str
 
     @property
     def pid(self) -> int:
         """As the machine's first process sees it."""
-        self.wait(lambda: self.told.pid is not None, TIMEOUT_SECONDS, f"start of {self.name}")
-        return self.told.pid or 0
+        self.wait(lambda: self.output.pid is not None, TIMEOUT_SECONDS, f"start of {self.name}")
+        return self.output.pid or 0
 
     @property
     def has_ended(self) -> bool:
-        """As of the last wait for anything."""
-        return self.told.code is not None
+        """As of the last time that anything was waited for."""
+        return self.output.code is not None
 
     @property
-    def complaints(self) -> str:
-        """On its standard error, so far."""
-        return self.told.err.decode(errors="replace")
+    def error_output(self) -> str:
+        """What it has written to standard error so far."""
+        return self.output.err.decode(errors="replace")
 
-    def says(self, line: str, timeout: float = TIMEOUT_SECONDS) -> None:
-        """Wait until it has said that line. If it ends before, an error shows what it said."""
-        said = []
+    def wait_for_line(self, line: str, timeout: float = TIMEOUT_SECONDS) -> None:
+        """Wait until it has printed this line. If it ends first, the error shows what it printed."""
+        printed = []
         while (text := self._next_line(timeout)) is not None:
-            said.append(text)
+            printed.append(text)
             if text == line:
                 return
         raise AssertionError(
-            f"{self.name} never said {line!r}, but {said}, then {self.told.code} and {self.complaints!r}"
+            f"{self.name} never printed {line!r}, but {printed}, then {self.output.code} and {self.error_output!r}"
         )
 
-    def line(self, timeout: float = TIMEOUT_SECONDS) -> str:
-        """The next one that it says."""
+    def read_line(self, timeout: float = TIMEOUT_SECONDS) -> str:
+        """The next line of its standard output."""
         text = self._next_line(timeout)
         if text is None:
-            raise AssertionError(f"{self.name} said no more, then {self.told.code} and {self.complaints!r}")
+            raise AssertionError(f"{self.name} printed no more, then {self.output.code} and {self.error_output!r}")
         return text
 
-    def hears(self, text: str | bytes) -> None:
-        """On its standard input."""
+    def send_input(self, text: str | bytes) -> None:
+        """Write to its standard input."""
         content = text.encode() if isinstance(text, str) else text
         for start in range(0, len(content), MOST_BYTES):
             self.send(self.number, INPUT, content[start : start + MOST_BYTES])
 
-    def hears_no_more(self) -> None:
+    def close_input(self) -> None:
         self.send(self.number, INPUT, b"")
 
-    def goes_on(self) -> None:
-        """The line that it waits for."""
-        self.hears("\n")
+    def resume(self) -> None:
+        """Send the empty line that it waits for."""
+        self.send_input("\n")
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """Sent, not waited for: `ends` does that."""
+        """Send the signal without waiting; `wait_for_end` waits."""
         self.send(self.number, SIGNAL, bytes([number]))
 
-    def ends(self, timeout: float = TIMEOUT_SECONDS) -> ProgramResult:
-        """With the rest of its output, and its children's."""
-        self.hears_no_more()
-        told = self.told
-        self.wait(lambda: told.code is not None and told.is_closed, timeout, f"end of {self.name}")
-        return ProgramResult(told.code or 0, told.out.decode(errors="replace"), self.complaints)
+    def wait_for_end(self, timeout: float = TIMEOUT_SECONDS) -> ProgramResult:
+        """Wait until it and its children have closed their output; the result has what was not read yet."""
+        self.close_input()
+        output = self.output
+        self.wait(lambda: output.code is not None and output.is_closed, timeout, f"end of {self.name}")
+        return ProgramResult(output.code or 0, output.out.decode(errors="replace"), self.error_output)
 
     def _next_line(self, timeout: float) -> str | None:
-        told = self.told
-        self.wait(lambda: b"\n" in told.out or told.is_closed, timeout, f"a line of {self.name}")
-        text, newline, rest = bytes(told.out).partition(b"\n")
+        output = self.output
+        self.wait(lambda: b"\n" in output.out or output.is_closed, timeout, f"a line of {self.name}")
+        text, newline, rest = bytes(output.out).partition(b"\n")
         if not newline:
             return None
-        told.out[:] = rest
+        output.out[:] = rest
         return text.decode(errors="replace")

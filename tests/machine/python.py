@@ -25,9 +25,13 @@ REPOSITORY = Path(__file__).parents[2]
 HOME = "/python"
 PYTHON = f"{HOME}/bin/python3"
 SITE = "/site"
-ROOMS = "/vrampack"
+OUR_CODE = "/vrampack"
 LIBRARIES = "/lib/x86_64-linux-gnu"
-ENVIRONMENT: Mapping[str, str] = {"PYTHONHOME": HOME, "PYTHONPATH": f"{ROOMS}:{SITE}", "PYTHONDONTWRITEBYTECODE": "1"}
+ENVIRONMENT: Mapping[str, str] = {
+    "PYTHONHOME": HOME,
+    "PYTHONPATH": f"{OUR_CODE}:{SITE}",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
 FOUND = """
 import importlib, json, sys
 for name in sys.argv[1:]:
@@ -46,7 +50,7 @@ def python_files(modules: Sequence[str]) -> dict[str, Content]:
         Path(sysconfig.get_path("purelib")): SITE,
         Path(sysconfig.get_path("platstdlib")): f"{HOME}/lib/{version}",
         Path(sysconfig.get_path("stdlib")): f"{HOME}/lib/{version}",
-        REPOSITORY: ROOMS,
+        REPOSITORY: OUR_CODE,
     }
     files: dict[str, Content] = {PYTHON: Path(sys.executable).resolve()}
     for path in _with_caches(_imported(modules)):

@@ -88,7 +88,7 @@ def test_a_program_may_have_namespaces_of_its_own(machine: VirtualMachine) -> No
 def test_a_program_is_killed_once_its_caller_stops_waiting(machine: VirtualMachine) -> None:
     with machine.running("call", "write", "/tmp/y") as program:
         assert program.pid > 1
-    assert program.ends().code == -signal.SIGKILL
+    assert program.wait_for_end().code == -signal.SIGKILL
 
 
 def test_a_program_that_does_not_end_is_an_error_that_shows_what_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,14 +96,14 @@ def test_a_program_that_does_not_end_is_an_error_that_shows_what_hangs(monkeypat
     with VirtualMachine(prepare_kernel("6.1")) as frozen:
         program = frozen.start(CALL, "read", "/dev/kmsg")
         with pytest.raises(MachineError, match=r"no end of call(?s:.*)sysrq: Show Blocked State"):
-            program.ends(timeout=0.5)
+            program.wait_for_end(timeout=0.5)
         program.kill()
-        program.ends()
+        program.wait_for_end()
         monkeypatch.setattr("tests.machine.machine.PING_SECONDS", 0.5)
         program = frozen.start(CALL, "read", "/proc/uptime")
         os.kill(frozen.pid, signal.SIGSTOP)
         with pytest.raises(MachineError, match="no end of call"):
-            program.ends(timeout=0.5)
+            program.wait_for_end(timeout=0.5)
         with pytest.raises(MachineError, match=r"(gone|went) away"):
             frozen.read("/proc/uptime")
 

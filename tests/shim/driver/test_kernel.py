@@ -52,7 +52,7 @@ class GuestDriver:
     def start(self) -> GuestStart:
         return GuestStart(env={"RM_BRANCH": self.version.partition(".")[0]})
 
-    def says(self, program: str, *words: str) -> list[str]:
+    def run_program(self, program: str, *words: str) -> list[str]:
         ended = self.machine.run(program, *words, start=self.start)
         assert (ended.code, ended.err) == (0, "")
         return ended.lines
@@ -112,8 +112,8 @@ def test_the_driver_has_the_functions_of_its_version(built: dict[str, FakeDriver
 def test_programs_see_both_cards_and_the_accounts_match_the_server(driver: GuestDriver) -> None:
     first, second = (card.uuid for card in driver.state.cards)
     with driver.machine.running("app", "--minor", "1", "--hold", "3193", start=driver.start) as app:
-        app.says("holding")
-        assert driver.says("app", "--minor", "0", "768", "--then", "1") == [
+        app.wait_for_line("holding")
+        assert driver.run_program("app", "--minor", "0", "768", "--then", "1") == [
             "allocated 768 MiB",
             "error 2: cudaErrorMemoryAllocation",
         ]
@@ -122,13 +122,16 @@ def test_programs_see_both_cards_and_the_accounts_match_the_server(driver: Guest
         assert driver.machine.read("/proc/driver/nvidia/files") == f"nvidiactl {app.pid} own\nnvidia1 {app.pid} own\n"
         with pytest.raises(OSError, match="temporarily unavailable"):
             driver.machine.rmmod("nvidia")
-    assert app.ends().code != 0
+    assert app.wait_for_end().code != 0
     assert (driver.used_mib, driver.state.files) == ([0, 0], 0)
 
 
 def test_a_device_needs_its_card_file_open(driver: GuestDriver) -> None:
     """D22, whose other half, a card's file with another table, the module's own tests would show."""
-    assert driver.says("steps", "open", "device", "shut", "device") == ["device: status 0x0", "device: status 0x1b"]
+    assert driver.run_program("steps", "open", "device", "shut", "device") == [
+        "device: status 0x0",
+        "device: status 0x1b",
+    ]
 
 
 def test_a_cards_file_keeps_the_control_file_open(driver: GuestDriver) -> None:
@@ -136,29 +139,29 @@ def test_a_cards_file_keeps_the_control_file_open(driver: GuestDriver) -> None:
     with driver.machine.running(
         "steps", "open", "take", "100", "drop", "wait", "shut", "wait", start=driver.start
     ) as steps:
-        steps.says("waiting")
+        steps.wait_for_line("waiting")
         assert sum(driver.used_mib) == 100
-        steps.goes_on()
-        steps.says("waiting")
+        steps.resume()
+        steps.wait_for_line("waiting")
         assert sum(driver.used_mib) == 0
 
 
 def test_unified_memory_is_files_and_mappings_of_its_own(driver: GuestDriver) -> None:
     """D15 and D25."""
-    assert driver.says("steps", "open", "uvm") == ["uvm: status 0x0"]
-    assert driver.says("app", "--managed", "64") == ["allocated 64 MiB managed"]
+    assert driver.run_program("steps", "open", "uvm") == ["uvm: status 0x0"]
+    assert driver.run_program("app", "--managed", "64") == ["allocated 64 MiB managed"]
 
 
 def test_memory_of_the_host_and_windows(driver: GuestDriver) -> None:
     """D16."""
     said = ["class 0x40: status 0x0", "class 0xc2: status 0x22", "class 0x3e: status 0x0"]
-    assert driver.says("steps", "open", "host", "40", "host", "c2", "host", "3e") == said
+    assert driver.run_program("steps", "open", "host", "40", "host", "c2", "host", "3e") == said
     assert sum(driver.used_mib) == 0
 
 
 def test_the_driver_can_be_set_to_refuse_and_to_reset_its_peak(driver: GuestDriver) -> None:
     driver.machine.write("/proc/driver/nvidia/fake", "51 1\n")
-    assert driver.says("steps", "open", "take", "5", "take", "5") == [
+    assert driver.run_program("steps", "open", "take", "5", "take", "5") == [
         "error 2: cudaErrorMemoryAllocation",
         "allocated 5 MiB",
     ]
@@ -168,7 +171,7 @@ def test_the_driver_can_be_set_to_refuse_and_to_reset_its_peak(driver: GuestDriv
 
 def test_races_and_invalid_calls_leave_nothing_behind(driver: GuestDriver) -> None:
     """Processes that end in all ways, and invalid calls: the accounts are even at the end."""
-    [line] = driver.says("race", "--workers", "4", "--cycles", "1000", "--most", "16000", "--minor", "1")
+    [line] = driver.run_program("race", "--workers", "4", "--cycles", "1000", "--most", "16000", "--minor", "1")
     assert line.endswith(" 0 failed")
     ended = driver.machine.run("malformed", "5000", "1", start=driver.start, stdin="\n" * 10)
     assert (ended.code, ended.err) == (0, "")

@@ -57,7 +57,7 @@ enforcement: kmod
 listen: {{health: "{HEALTH}"}}
 """
 IDS = {name: name * 64 for name in ("a", "b", "c")}
-WISHES = {"a": (4, 1), "b": (4, 1), "c": (6, 4)}
+REQUESTS = {"a": (4, 1), "b": (4, 1), "c": (6, 4)}
 """Units of 15, and weight: 4301 MiB of the V100's 16130 for a and b, 6452 for c."""
 MIB = 1 << 20
 QUERY = ("--query-gpu=memory.total,memory.used,memory.free", "--format=csv,noheader,nounits")
@@ -68,7 +68,7 @@ LOOK_SECONDS = 60
 
 
 def a_bundle(name: str) -> bytes:
-    units, weight = WISHES[name]
+    units, weight = REQUESTS[name]
     env = [
         f"ALIYUN_COM_GPU_MEM_CONTAINER={units}",
         "ALIYUN_COM_GPU_MEM_DEV=15",
@@ -95,18 +95,18 @@ class KmodHost:
         started = self.machine.start(PYTHON, *words, start=GuestStart(env=ENVIRONMENT_OF_OURS))
 
         def is_ready() -> bool:
-            assert started.told.code is None, started.told.err.decode()
-            assert b"Traceback" not in started.told.err, started.told.err.decode()
+            assert started.output.code is None, started.output.err.decode()
+            assert b"Traceback" not in started.output.err, started.output.err.decode()
             self.machine.read("/proc/uptime")  # hears what the agent has said
-            return b"back end selected mode=kmod" in started.told.err
+            return b"back end selected mode=kmod" in started.output.err
 
-        wait_until(is_ready, timeout_seconds=START_SECONDS, what=started.told.err.decode)
+        wait_until(is_ready, timeout_seconds=START_SECONDS, what=started.output.err.decode)
         return started
 
     def command(self, *words: str) -> ProgramResult:
         """`vrampack`, on this host."""
-        self.console.hears(json.dumps(words) + "\n")
-        return ProgramResult(*json.loads(self.console.line(START_SECONDS)))
+        self.console.send_input(json.dumps(words) + "\n")
+        return ProgramResult(*json.loads(self.console.read_line(START_SECONDS)))
 
     def status(self) -> dict[str, Any]:
         ended = self.command("limits", "status", "-o", "json")
@@ -116,7 +116,7 @@ class KmodHost:
     def container(self, name: str, *steps: str) -> GuestProgram:
         """Its first process waits for the runtime."""
         first = self.machine.start("steps", "wait", *steps, start=GuestStart(cgroup=f"docker/{IDS[name]}"))
-        first.says("waiting")
+        first.wait_for_line("waiting")
         return first
 
     def hook(self, name: str, first: GuestProgram) -> ProgramResult:
@@ -127,7 +127,7 @@ class KmodHost:
         """One that the hook let start."""
         first = self.container(name, *steps)
         assert self.hook(name, first) == ProgramResult(0, "", "")
-        first.goes_on()
+        first.resume()
         return first
 
     def used(self, name: str) -> int:
@@ -169,9 +169,9 @@ def test_a_host_s_containers_are_held_by_agent_hook_and_module(host: KmodHost) -
     agent = host.agent()
     first = host.starts("a", "open", "take", "3192", "wait", "take", "1024", "take", "1108", "wait", "wait")
     greedy = host.starts("b", "open", "take", "6144", "take", "4300", "wait")
-    first.says("allocated 3192 MiB")
-    greedy.says(REFUSED)
-    greedy.says("allocated 4300 MiB")
+    first.wait_for_line("allocated 3192 MiB")
+    greedy.wait_for_line(REFUSED)
+    greedy.wait_for_line("allocated 4300 MiB")
     assert host.run_in("a", "nvidia-smi", *QUERY).out == "4301, 3192, 1109\n"
     wait_until(lambda: (host.used("a"), host.used("b")) == (3192, 4300), timeout_seconds=LOOK_SECONDS, what="their use")
     rows = {each["container"]: each for each in host.status()["containers"]}
@@ -180,10 +180,10 @@ def test_a_host_s_containers_are_held_by_agent_hook_and_module(host: KmodHost) -
     assert rows[IDS["a"]]["processes"] == [{"pid": first.pid, "heldBytes": 3192 * MIB, "refused": 0}]
 
     agent.kill()
-    agent.ends()
-    first.goes_on()
-    first.says("allocated 1024 MiB")  # 3192 + 1024 = 4216 of 4301
-    first.says(REFUSED)
+    agent.wait_for_end()
+    first.resume()
+    first.wait_for_line("allocated 1024 MiB")  # 3192 + 1024 = 4216 of 4301
+    first.wait_for_line(REFUSED)
     waiting = host.container("c", "open", "take", "6450", "wait")
     refused = host.hook("c", waiting)
     assert (refused.code, "no agent at /run/vrampack/hook.sock" in refused.err) == (1, True)
@@ -197,11 +197,11 @@ def test_a_host_s_containers_are_held_by_agent_hook_and_module(host: KmodHost) -
     assert ended.code == 1
     assert "2 files of limited processes are open: " in ended.err
     assert f"(pid {first.pid})" in ended.err
-    first.goes_on()
-    first.says("waiting")
+    first.resume()
+    first.wait_for_line("waiting")
     for each in (first, greedy):
         each.kill()
-        each.ends()
+        each.wait_for_end()
     assert host.command("limits", "detach") == ProgramResult(0, "detached\n", "")
     late = host.container("a", "wait")
     refused = host.hook("a", late)
@@ -210,7 +210,7 @@ def test_a_host_s_containers_are_held_by_agent_hook_and_module(host: KmodHost) -
         host.machine.rmmod(name)
     host.world.load()
     wait_until(lambda: bool(host.world.instances()), timeout_seconds=LOOK_SECONDS, what="c, registered again")
-    waiting.goes_on()
-    waiting.says("allocated 6450 MiB")
+    waiting.resume()
+    waiting.wait_for_line("allocated 6450 MiB")
     assert host.run_in("c", "app", "3").lines == [REFUSED]
     wait_until(lambda: host.used("c") == 6450, timeout_seconds=LOOK_SECONDS, what="the use of c")

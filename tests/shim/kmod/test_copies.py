@@ -46,8 +46,8 @@ def test_probes_are_set_while_a_container_is_limited(empty: KmodWorld) -> None:
     place = empty.limited("a", {0: 4301})
     assert empty.state()["copies"] == "checked"
     with place.running("app", "100", "--hold") as program:
-        program.says("allocated 100 MiB")
-        program.says("holding")
+        program.wait_for_line("allocated 100 MiB")
+        program.wait_for_line("holding")
         empty.forget()
         assert empty.state()["copies"] == "checked"
     wait_until(lambda: empty.state()["copies"] == "unchecked", what="that no container is limited any more")

@@ -28,16 +28,16 @@ def test_exported_memory_stays_charged_until_its_file_is_closed(empty: KmodWorld
     empty.load_shim()
     place = empty.limited("a", LIMIT).inside(env={"RM_BRANCH": "535" if driver == "old" else "580"})
     with place.running("export", way, "1000") as program:
-        program.says("kept 4000 MiB, then 0x51")
-        program.says("kept")
+        program.wait_for_line("kept 4000 MiB, then 0x51")
+        program.wait_for_line("kept")
         # 301 MiB are left: room for one more quarter of a file that is to have four.
         kept = 4000 if way == "keep" else 4250
         assert empty.driver().cards[0].used == empty.card("a").used == kept * MIB
-        program.goes_on()
-        program.says("closed")
+        program.resume()
+        program.wait_for_line("closed")
         assert empty.driver().cards[0].used == empty.card("a").used == (kept - 1000) * MIB
         program.kill()
-        program.ends()
+        program.wait_for_end()
     wait_until(lambda: empty.card("a").used == empty.driver().cards[0].used == 0, what="that the files are closed")
     assert place.run("app", "4300").lines == ["allocated 4300 MiB"]
 
@@ -46,8 +46,8 @@ def test_a_channel_keeps_its_memory_charged(world: KmodWorld) -> None:
     """That its USERD is in, whatever becomes of the handle (D35)."""
     place = world.limited("a", LIMIT)
     with place.running("export", "channel", "1000") as program:
-        program.says("kept 4000 MiB, then 0x51")
-        program.says("kept")
+        program.wait_for_line("kept 4000 MiB, then 0x51")
+        program.wait_for_line("kept")
         assert world.driver().cards[0].used == world.card("a").used == 4000 * MIB
     wait_until(lambda: world.card("a").used == 0, what="that its file is closed")
     world.forget()
@@ -56,11 +56,11 @@ def test_a_channel_keeps_its_memory_charged(world: KmodWorld) -> None:
 def test_imported_memory_is_charged_when_its_file_has_gone(world: KmodWorld) -> None:
     place = world.limited("a", LIMIT)
     with place.running("export", "import", "4000") as program:
-        program.says("imported")
+        program.wait_for_line("imported")
         assert world.driver().cards[0].used == world.card("a").used == 4000 * MIB
         assert place.run("app", "302").lines == [REFUSED]
-        program.goes_on()
-        program.says("freed")
+        program.resume()
+        program.wait_for_line("freed")
         assert world.driver().cards[0].used == world.card("a").used == 0
     world.forget()
 
@@ -70,12 +70,12 @@ def test_a_descriptor_swapped_after_our_check_is_still_charged(world: KmodWorld,
     place = world.limited("a", LIMIT)
     rounds = scale_for_kernel(kernel, ROUNDS)
     with place.running("export", "race", str(rounds)) as program:
-        program.says(f"{rounds} of {rounds} exported", timeout=300)
-        program.says("kept")
+        program.wait_for_line(f"{rounds} of {rounds} exported", timeout=300)
+        program.wait_for_line("kept")
         wait_until(lambda: world.driver().cards[0].used == world.card("a").used, what="that all is settled")
         assert 0 < world.card("a").used < rounds * 2 * MIB
         program.kill()
-        program.ends()
+        program.wait_for_end()
     wait_until(lambda: world.card("a").used == 0, what="that the files are closed")
     world.forget()
 
@@ -85,9 +85,9 @@ def test_another_container_s_file_is_not_imported(world: KmodWorld) -> None:
     places = [world.limited(name, LIMIT) for name in ("a", "b")]
     for borrower, answer in ((places[1], "0x3b"), (places[0], "0x0")):
         with places[0].running("export", "lend", "1000", SOCKET) as lender:
-            lender.says("lends")
+            lender.wait_for_line("lends")
             assert borrower.run("export", "borrow", SOCKET).lines == [f"borrowed: {answer}"]
-            lender.says("lent")
+            lender.wait_for_line("lent")
             assert (world.card("a").used, world.card("b").used) == (1000 * MIB, 0)
     world.forget()
 
@@ -96,7 +96,7 @@ def test_a_dma_buf_is_refused(world: KmodWorld) -> None:
     """It is a descriptor of the kernel's own, whose end we do not see; without a limit the driver decides."""
     for place, answer in ((world.limited("a", LIMIT), "0x56"), (world.unlimited("b"), "0x0")):
         with place.running("export", "dmabuf", "64") as program:
-            program.says(f"dma-buf: {answer}")
-            program.says("kept")
+            program.wait_for_line(f"dma-buf: {answer}")
+            program.wait_for_line("kept")
             assert world.driver().cards[0].used == (0 if answer == "0x56" else 64 * MIB)
     world.forget()

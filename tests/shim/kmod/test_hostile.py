@@ -32,7 +32,7 @@ def test_a_call_that_never_ends_blocks_no_command(empty: KmodWorld) -> None:
     empty.load_shim()
     place = empty.limited("a", LIMIT)
     with place.running("hostile", "call") as hostile:
-        hostile.says("stuck")
+        hostile.wait_for_line("stuck")
         assert empty.state()["cards"] == "watched"
         empty.command("detach")
         assert empty.state()["cards"] == "unwatched"
@@ -41,8 +41,8 @@ def test_a_call_that_never_ends_blocks_no_command(empty: KmodWorld) -> None:
         empty.command("detach")
         with fails_with(errno.EAGAIN):
             empty.machine.rmmod("vrampack")
-        hostile.goes_on()
-        assert hostile.ends().lines[-1] == "through"
+        hostile.resume()
+        assert hostile.wait_for_end().lines[-1] == "through"
     empty.machine.rmmod("vrampack")
 
 
@@ -52,10 +52,10 @@ def test_a_call_that_never_ended_does_not_keep_the_module(empty: KmodWorld) -> N
     empty.load_driver()
     empty.load_shim()
     with empty.limited("a", LIMIT).running("hostile", "call") as hostile:
-        hostile.says("stuck")
+        hostile.wait_for_line("stuck")
         empty.command("detach")
         hostile.kill()
-        hostile.ends()
+        hostile.wait_for_end()
     empty.machine.rmmod("vrampack")
     empty.machine.rmmod("nvidia")
 
@@ -68,7 +68,7 @@ def test_unloading_restores_the_driver_before_it_waits_for_a_reader(empty: KmodW
     empty.load_shim()
     place = empty.limited("a", LIMIT)
     with place.running("hostile", "read", f"{NODES}/version") as reader:
-        reader.says("stuck")
+        reader.wait_for_line("stuck")
         going = empty.machine.start("call", "rmmod", "vrampack")
         wait_until(lambda: "cgpu_km" not in empty.machine.names("/proc"), what="that its nodes go")
         assert place.run("app", "5000").lines == ["allocated 5000 MiB"]
@@ -77,7 +77,7 @@ def test_unloading_restores_the_driver_before_it_waits_for_a_reader(empty: KmodW
         empty.machine.rmmod("nvidia")
         assert not going.has_ended
         reader.kill()
-        assert going.ends().code == 0
+        assert going.wait_for_end().code == 0
 
 
 def test_a_driver_that_hangs_in_an_open_blocks_no_command(empty: KmodWorld) -> None:
@@ -93,8 +93,8 @@ def test_a_driver_that_hangs_in_an_open_blocks_no_command(empty: KmodWorld) -> N
         with fails_with(errno.EAGAIN):
             empty.machine.rmmod("vrampack")
         empty.machine.write(FAKE, "go\n")
-        assert first.ends().lines == [REFUSED]
-        assert second.ends().lines == ["allocated 5000 MiB"]
+        assert first.wait_for_end().lines == [REFUSED]
+        assert second.wait_for_end().lines == ["allocated 5000 MiB"]
 
 
 @pytest.mark.parametrize("driver", ["new", "old"])
@@ -105,20 +105,20 @@ def test_memory_that_outlives_its_handle_in_a_mapping_stays_charged(empty: KmodW
     empty.load_shim()
     place = empty.limited("a", LIMIT).inside(env={"RM_BRANCH": "535" if driver == "old" else "580"})
     with place.running("hostile", "outlive", "1000") as hostile:
-        hostile.says("started")
-        hostile.goes_on()
-        hostile.says("kept 4000 MiB, then 0x51")
-        hostile.says("kept")
+        hostile.wait_for_line("started")
+        hostile.resume()
+        hostile.wait_for_line("kept 4000 MiB, then 0x51")
+        hostile.wait_for_line("kept")
         assert empty.driver().cards[0].used == empty.card("a").used == 4000 * MIB
-        hostile.goes_on()
-        hostile.says("closed")
+        hostile.resume()
+        hostile.wait_for_line("closed")
         assert (empty.instances()["a"].fields["files"], empty.card("a").used) == ("0", 3000 * MIB)
         empty.command("detach")
         empty.command("attach")
         assert place.run("app", "1302").lines == [REFUSED]
         assert empty.driver().cards[0].used == empty.card("a").used == 3000 * MIB
         hostile.kill()
-        hostile.ends()
+        hostile.wait_for_end()
     wait_until(lambda: empty.card("a").used == 0, what="that the mappings end")
     assert place.run("app", "4300").lines == ["allocated 4300 MiB"]
 
@@ -130,11 +130,11 @@ def test_a_program_that_was_there_before_its_limit_maps_as_before(empty: KmodWor
     empty.load_shim()
     place = empty.host().inside(cgroup="a")
     with place.running("hostile", "outlive", "1000") as program:
-        program.says("started")
+        program.wait_for_line("started")
         empty.limited("a", LIMIT)
-        program.goes_on()
-        program.says("kept 15000 MiB, then 0x51")
-        program.says("kept")
+        program.resume()
+        program.wait_for_line("kept 15000 MiB, then 0x51")
+        program.wait_for_line("kept")
         assert empty.card("a").used == 0
 
 
@@ -145,9 +145,9 @@ def test_another_container_s_memory_is_not_mapped(empty: KmodWorld) -> None:
     empty.load_shim()
     places = [empty.limited(name, LIMIT) for name in ("a", "b")]
     with places[0].running("hostile", "lend", "1000") as lender:
-        lent = re.fullmatch(r"(\d+) (\d+)", lender.line())
+        lent = re.fullmatch(r"(\d+) (\d+)", lender.read_line())
         assert lent
-        lender.says("lent")
+        lender.wait_for_line("lent")
         assert places[1].run("hostile", "borrow", *lent.groups()).lines == ["borrowed: 0x1b"]
         assert places[0].run("hostile", "borrow", *lent.groups()).lines == ["borrowed: 0x0"]
         assert (empty.card("a").used, empty.card("b").used) == (1000 * MIB, 0)
@@ -167,12 +167,12 @@ def test_the_processes_of_a_container_are_bounded(world: KmodWorld) -> None:
     """All are searched when one comes and at each read; other containers are not slowed down."""
     place, other = world.limited("a", LIMIT), world.limited("b", LIMIT)
     with place.running("hostile", "crowd", f"{MOST_PROCESSES + 1}") as hostile:
-        hostile.says(f"{MOST_PROCESSES}, then {errno.EMFILE}", timeout=300)
-        hostile.says("opened")
+        hostile.wait_for_line(f"{MOST_PROCESSES}, then {errno.EMFILE}", timeout=300)
+        hostile.wait_for_line("opened")
         assert world.instances()["a"].fields["files"] == f"{MOST_PROCESSES}"
         assert other.run("app", "1").lines == ["allocated 1 MiB"]
         hostile.kill()
-        hostile.ends()
+        hostile.wait_for_end()
     wait_until(lambda: world.instances()["a"].fields["files"] == "0", what="that the files are closed")
     assert place.run("app", "1").lines == ["allocated 1 MiB"]
     world.forget()
@@ -199,7 +199,7 @@ def test_a_uvm_unloaded_while_a_container_is_added_is_guarded_when_reloaded(empt
     empty.limited("a", LIMIT)
     identity = f"cgroup={empty.machine.inode('/sys/fs/cgroup/a')}"
     with empty.host().running("hostile", "repeat", CONTROL, f"add a {identity} 0={4301 * MIB}") as adding:
-        adding.says("repeats")
+        adding.wait_for_line("repeats")
         for _ in range(scale_races_for_kernel(kernel, ROUNDS)):
             empty.load_uvm()
             assert empty.state()["uvm"] == "guarded"

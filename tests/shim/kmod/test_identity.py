@@ -30,7 +30,7 @@ def test_a_process_started_in_the_container_later_has_its_limit(world: KmodWorld
     """As `kubectl exec` does it: another process, put into the cgroup."""
     place = world.limited("a", LIMIT)
     with place.running("app", "--hold", "4000") as app:
-        app.says("holding")
+        app.wait_for_line("holding")
         assert place.run("app", "302").lines == [REFUSED]
 
 
@@ -56,12 +56,12 @@ def test_a_child_that_inherits_keeps_the_charge_and_the_limit(world: KmodWorld) 
     """CUDA's file outlives its process in a child, and the driver's memory with it."""
     place = world.limited("a", LIMIT)
     with place.running("app", "--fork", "4000") as app:
-        app.says("holding")
+        app.wait_for_line("holding")
         assert world.card("a").used == 4000 * MIB
         assert place.run("app", "302").lines == [REFUSED]
         for pid in world.pids("a"):
             world.kill(pid)
-        app.ends()
+        app.wait_for_end()
     # What is awaited is the parent, and the child's last word: its files may still be on their way.
     wait_until(lambda: world.card("a").used == 0, what="the end of the child's file")
 
@@ -77,36 +77,36 @@ def test_a_file_that_is_carried_out_stays_limited(world: KmodWorld) -> None:
     """By a socket, to a process of no container: what it allocates through that file still counts for the first."""
     place = world.limited("a", LIMIT)
     with place.running("steps", "open", "take", "3000", "send", "/tmp/held", "wait") as giver:
-        giver.says("listening")
+        giver.wait_for_line("listening")
         out = world.host().run("steps", "receive", "/tmp/held", "take", "1302", "take", "1300")
         assert out.lines[-2:] == [REFUSED, "allocated 1300 MiB"]
         giver.kill()
-        giver.ends()
+        giver.wait_for_end()
 
 
 def test_a_file_that_is_carried_out_outlives_its_opener(world: KmodWorld) -> None:
     place = world.limited("a", LIMIT)
     with place.running("steps", "open", "take", "3000", "send", "/tmp/passed", "wait") as giver:
-        giver.says("listening")
+        giver.wait_for_line("listening")
         with world.host().running("steps", "receive", "/tmp/passed", "wait", "take", "1302") as taker:
-            taker.says("waiting")
+            taker.wait_for_line("waiting")
             giver.kill()
-            giver.ends()
+            giver.wait_for_end()
             assert world.card("a").used == 3000 * MIB
-            taker.goes_on()
-            assert taker.ends().lines[-1] == REFUSED
+            taker.resume()
+            assert taker.wait_for_end().lines[-1] == REFUSED
     assert world.card("a").used == 0
 
 
 def test_a_removed_instance_keeps_its_processes_and_admits_no_other(world: KmodWorld) -> None:
     place = world.limited("a", LIMIT)
     with place.running("steps", "open", "take", "3000", "wait", "take", "1302", "take", "1300", "wait") as program:
-        program.says("waiting")
+        program.wait_for_line("waiting")
         world.command("remove a")
         assert "a" not in world.machine.names("/proc/cgpu_km/0")
-        program.goes_on()
-        program.says(REFUSED)
-        program.says("waiting")
+        program.resume()
+        program.wait_for_line(REFUSED)
+        program.wait_for_line("waiting")
         assert world.instances()["a"].fields["removed"] == "1"
         assert place.run("app", "5000").lines == ["allocated 5000 MiB"]
     wait_until(lambda: "a" not in world.instances(), what="the end of the last file")
@@ -116,13 +116,13 @@ def test_a_name_that_is_added_again_keeps_its_budget(world: KmodWorld) -> None:
     """A container that is recreated: the old one's files still count until they are closed."""
     first = world.limited("one", LIMIT)
     with first.running("app", "--hold", "4000") as app:
-        app.says("holding")
+        app.wait_for_line("holding")
         second = world.unlimited("two")
         identity = world.machine.inode(f"{CGROUPS}/two")
         world.command(f"add one cgroup={identity} 0={4301 * MIB}")
         assert second.run("app", "302").lines == [REFUSED]
         app.kill()
-        app.ends()
+        app.wait_for_end()
     assert second.run("app", "4300").lines == ["allocated 4300 MiB"]
 
 
@@ -164,7 +164,7 @@ def test_limits_apply_by_pid_namespace_on_cgroup_v1(old_world: KmodWorld) -> Non
     """Where there is no cgroup v2: the namespace, and those that are made in it."""
     machine = old_world.machine
     with machine.running("steps", "wait", start=GuestStart(is_pid_apart=True)) as first:
-        first.says("waiting")
+        first.wait_for_line("waiting")
         old_world.command(f"add a pidns={first.pid} 0={4301 * MIB}")
         inside = GuestStart(beside_pid=first.pid)
         assert machine.run("app", "4302", start=inside).lines == [REFUSED]
@@ -178,7 +178,7 @@ def test_a_reused_namespace_number_has_no_limit(old_world: KmodWorld) -> None:
     """The numbers are reused at once; the instance refers to the namespace itself."""
     machine = old_world.machine
     with machine.running("steps", "wait", start=GuestStart(is_pid_apart=True)) as first:
-        first.says("waiting")
+        first.wait_for_line("waiting")
         old_world.command(f"add a pidns={first.pid} 0={4301 * MIB}")
     for _ in range(5):
         assert machine.run("app", "5000", start=GuestStart(is_pid_apart=True)).lines == ["allocated 5000 MiB"]

@@ -34,10 +34,10 @@ def test_both_layouts_of_the_drivers_devices(empty: KmodWorld, which: str) -> No
     assert place.run("app", "--driver", branch, "4300", "--then", "2").lines == ["allocated 4300 MiB", REFUSED]
     assert place.run("app", "--driver", branch, "--managed", "1").lines == [REFUSED]
     with empty.host().running("app", "--driver", branch, "--hold", "15000") as app:
-        app.says("holding")
+        app.wait_for_line("holding")
         assert {whose for _, whose in empty.tables()} == {"own"}
         app.kill()
-        app.ends()
+        app.wait_for_end()
 
 
 @pytest.mark.timeout(300)
@@ -67,7 +67,7 @@ def test_the_module_loads_detaches_and_unloads_repeatedly(
             assert world.state()["attached"] == "no"
             machine.rmmod("vrampack")
             assert place.run("app", "5000").lines == ["allocated 5000 MiB"]
-        ended = others.ends(240)
+        ended = others.wait_for_end(240)
         assert (ended.code, ended.err) == (0, "")
         assert " 0 refused" in ended.out
         machine.assert_no_leaks()
@@ -80,7 +80,7 @@ def test_open_files_stay_limited_after_detaching(empty: KmodWorld) -> None:
     empty.load_shim()
     place = empty.limited("a", LIMIT)
     with place.running("steps", "open", "take", "4000", "wait", "take", "302") as program:
-        program.says("waiting")
+        program.wait_for_line("waiting")
         empty.command("detach")
         for name in ("vrampack", "nvidia"):
             with pytest.raises(OSError) as failed:  # noqa: PT011 - either number
@@ -92,8 +92,8 @@ def test_open_files_stay_limited_after_detaching(empty: KmodWorld) -> None:
         empty.command("attach")
         assert place.run("app", "302").lines == [REFUSED]
         empty.command("detach")
-        program.goes_on()
-        assert program.ends().lines[-1] == REFUSED
+        program.resume()
+        assert program.wait_for_end().lines[-1] == REFUSED
     empty.forget()
     empty.command("attach")
     assert empty.limited("a", LIMIT).run("app", "4302").lines == [REFUSED]

@@ -198,7 +198,7 @@ def test_files_read_while_their_instance_is_removed(world: KmodWorld) -> None:
         reading = [world.machine.start("call", "read", f"{NODE}/meminfo") for _ in range(3)]
         world.command("remove a")
         for program in reading:
-            ended = program.ends()
+            ended = program.wait_for_end()
             assert ended.code in {0, errno.ENOENT, errno.EIO, errno.ESRCH}
             assert ended.out in {"", f"Free: {LIMIT_BYTES}\n"}
 

@@ -69,12 +69,12 @@ def test_malformed_calls(world: KmodWorld, kernel: Kernel, seed: int) -> None:
     place = world.limited("a", {0: LIMIT_MIB})
     with place.running("malformed", str(scale_for_kernel(kernel, CALLS // 2)), str(seed)) as program:
         for _ in range(STOPS):
-            program.says("waiting", timeout=SECONDS)
+            program.wait_for_line("waiting", timeout=SECONDS)
             given = world.driver().cards[0].by_process.get(program.pid, 0)
             assert world.instances()["a"].processes == {(0, program.pid): given}
             assert given > 0
-            program.goes_on()
-        ended = program.ends(timeout=SECONDS)
+            program.resume()
+        ended = program.wait_for_end(timeout=SECONDS)
         assert (ended.code, ended.err) == (0, "")
 
 
@@ -90,7 +90,7 @@ def test_instances_that_come_and_go_under_load(world: KmodWorld, kernel: Kernel)
         for each in places
     ]
     rounds = 0
-    while any(each.told.code is None for each in racing):
+    while any(each.output.code is None for each in racing):
         world.add("a", {0: (4000 + rounds % 300) * MIB})
         world.command("remove b")
         world.add("b", {0: LIMIT_MIB * MIB})
@@ -98,7 +98,7 @@ def test_instances_that_come_and_go_under_load(world: KmodWorld, kernel: Kernel)
         world.instances()
         rounds += 1
     for each in racing:
-        ended = each.ends(SECONDS)
+        ended = each.wait_for_end(SECONDS)
         assert (ended.code, ended.err) == (0, "")
     assert rounds >= ROUNDS
     assert world.card("a").peak <= LIMIT_MIB * MIB

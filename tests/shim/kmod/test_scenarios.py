@@ -39,9 +39,9 @@ def test_s1_two_pods_share_one_card(world: KmodWorld) -> None:
         first.running("app", "--total", "--hold", f"{IN_HAND_MIB}") as one,
         second.running("app", "--hold", "3193") as two,
     ):
-        one.says(TOTAL)
-        one.says("holding")
-        two.says("holding")
+        one.wait_for_line(TOTAL)
+        one.wait_for_line("holding")
+        two.wait_for_line("holding")
         for place in (first, second):
             assert place.run("nvidia-smi", *QUERY).out == "4301, 3193, 1108\n"
             assert place.run("app", "1109").lines == [REFUSED]
@@ -54,14 +54,14 @@ def test_s1_two_pods_share_one_card(world: KmodWorld) -> None:
 def test_s2_a_greedy_neighbour_harms_only_itself(world: KmodWorld) -> None:
     first, greedy = world.limited("app-0", LIMIT), world.limited("app-6g", LIMIT)
     with first.running("app", "--hold", "3193") as app:
-        app.says("holding")
+        app.wait_for_line("holding")
         ended = greedy.run("app", "6144")
         assert (ended.lines, ended.code != 0) == ([REFUSED], True)
         assert world.card("app-6g").refused == 1
         assert world.card("app-6g").peak == 0
         assert first.run("app", "1108").lines == ["allocated 1108 MiB"]
         app.kill(signal.SIGTERM)
-        assert app.ends().code == 0
+        assert app.wait_for_end().code == 0
     assert world.card("app-0").refused == 0
 
 
@@ -86,8 +86,8 @@ def test_an_allocation_that_does_not_fit_is_refused_and_the_program_continues(wo
 def test_processes_share_one_budget_and_are_listed_separately(world: KmodWorld) -> None:
     place = world.limited("a", LIMIT)
     with place.running("app", "--hold", "4000") as one, place.running("app", "--hold", "200") as two:
-        one.says("holding")
-        two.says("holding")
+        one.wait_for_line("holding")
+        two.wait_for_line("holding")
         assert place.run("app", "102").lines == [REFUSED]
         assert place.run("app", "100").lines == ["allocated 100 MiB"]
         meminfo = world.node("0/a/meminfo").splitlines()
@@ -100,9 +100,9 @@ def test_processes_share_one_budget_and_are_listed_separately(world: KmodWorld) 
 def test_an_ended_process_frees_everything(world: KmodWorld, number: signal.Signals) -> None:
     place = world.limited("a", LIMIT)
     with place.running("app", "--hold", "4300") as app:
-        app.says("holding")
+        app.wait_for_line("holding")
         app.kill(number)
-        app.ends()
+        app.wait_for_end()
     assert place.run("app", "4300").lines == ["allocated 4300 MiB"]
 
 
@@ -110,15 +110,15 @@ def test_a_duplicate_of_another_containers_memory_is_refused(world: KmodWorld) -
     """No container would be charged once the first has freed it. Within one container it works as usual."""
     giver, taker = world.limited("a", LIMIT), world.limited("b", LIMIT)
     with giver.running("app", "--share", "--hold", "4000") as app:
-        app.says("allocated 4000 MiB")
-        name = app.line().removeprefix("shared ")
-        app.says("holding")
+        app.wait_for_line("allocated 4000 MiB")
+        name = app.read_line().removeprefix("shared ")
+        app.wait_for_line("holding")
         assert taker.run("app", "--take", name, "100").lines == ["error 1: cudaErrorInvalidValue (status 0x1b)"]
         assert world.card("b").used == 0
         with giver.running("app", "--take", name, "--hold", "300") as other:
-            other.says("holding")
+            other.wait_for_line("holding")
             app.kill()
-            app.ends()
+            app.wait_for_end()
             assert world.card("a").used == 4300 * MIB
             assert giver.run("app", "2").lines == [REFUSED]
     wait_until(lambda: world.card("a").used == 0, what="the end of the duplicate")
@@ -136,7 +136,7 @@ def test_the_driver_that_refuses_is_charged_nothing(world: KmodWorld) -> None:
     """The card itself is full: what was reserved for the call is free again."""
     place = world.limited("a", LIMIT)
     with world.host().running("app", "--hold", "14000") as app:
-        app.says("holding")
+        app.wait_for_line("holding")
         ended = place.run("app", "1000", "--then", "3000", "--then", "500")
         assert ended.lines == ["allocated 1000 MiB", REFUSED, "allocated 500 MiB"]
         assert world.card("a").refused == 0
@@ -146,14 +146,14 @@ def test_a_limit_is_changed_while_it_is_used(world: KmodWorld) -> None:
     """Both ways of setting it; below what is used nothing more is granted, and nothing is taken away."""
     place = world.limited("a", LIMIT)
     with place.running("steps", "open", "take", "3000", "wait", "take", "500", "wait", "take", "500") as program:
-        program.says("waiting")
+        program.wait_for_line("waiting")
         world.machine.write("/proc/cgpu_km/0/a/memsize", f"{3400 * MIB}\n")
-        program.goes_on()
-        program.says(REFUSED)
+        program.resume()
+        program.wait_for_line(REFUSED)
         assert place.run("nvidia-smi", *QUERY).out == "3400, 3000, 400\n"
         world.add("a", {0: 3500 * MIB})
-        program.goes_on()
-        assert program.ends().lines[-1] == "allocated 500 MiB"
+        program.resume()
+        assert program.wait_for_end().lines[-1] == "allocated 500 MiB"
     world.add("a", {0: 100 * MIB})
     assert place.run("app", "100", "--then", "2").lines == ["allocated 100 MiB", REFUSED]
 
@@ -161,11 +161,11 @@ def test_a_limit_is_changed_while_it_is_used(world: KmodWorld) -> None:
 def test_a_container_without_a_limit_is_left_alone(world: KmodWorld) -> None:
     """Its open files have the driver's own operations table; a limited one's control file has not, its card's file has."""
     with world.unlimited("free").running("app", "--hold", "15000") as app:
-        app.says("holding")
+        app.wait_for_line("holding")
         assert world.tables() == {("nvidiactl", "own"), ("nvidia0", "own"), ("nvidia-uvm", "own")} & world.tables()
         assert ("nvidiactl", "own") in world.tables()
         with world.limited("a", LIMIT).running("app", "--hold", "100") as limited:
-            limited.says("holding")
+            limited.wait_for_line("holding")
             assert ("nvidiactl", "other") in world.tables()
             assert ("nvidia0", "other") not in world.tables()
 

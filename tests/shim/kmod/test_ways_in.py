@@ -38,7 +38,7 @@ def test_limits_apply_by_pid_namespace_on_cgroup_v1(old_world: KmodWorld, way: s
     """There a kernel thread is identified by the namespace of the program that it works for."""
     machine = old_world.machine
     with machine.running("steps", "wait", start=GuestStart(is_pid_apart=True)) as first:
-        first.says("waiting")
+        first.wait_for_line("waiting")
         old_world.command(f"add a pidns={first.pid} 0={LIMIT_MIB * MIB}")
         limited = machine.run("ring", way, "4302", "4300", "2", start=GuestStart(beside_pid=first.pid))
     old_world.command("remove a")
