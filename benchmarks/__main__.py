@@ -34,6 +34,7 @@ MODULES = {
     "scheduler": "benchmarks.scheduler_rate",
     "storm": "benchmarks.storm",
     "leases": "benchmarks.usage_leases",
+    "admission": "benchmarks.admission_policies",
     "adversarial": "benchmarks.adversarial",
     "preload": "benchmarks.preload",
     "packing": "benchmarks.packing_rate",

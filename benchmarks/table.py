@@ -68,6 +68,7 @@ EXPECTED_KEYS = {
         "leases-storm-p99",
         "leases-storm-cpu",
     ),
+    "admission": ("admission-plain", "admission-asking", "admission-status"),
     "adversarial": (
         "adversarial-none",
         "adversarial-annotations",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from benchmarks import scheduler_rate, storm, usage_leases
+from benchmarks import admission_policies, scheduler_rate, storm, usage_leases
 from benchmarks.benchmark_row import BenchmarkRow
 from benchmarks.live_cluster import run_control_plane
 from benchmarks.options import BenchmarkOptions
@@ -20,6 +20,7 @@ GROUPS = {
     "scheduler": scheduler_rate.measure_rows_on,
     "storm": storm.measure_rows_on,
     "leases": usage_leases.measure_rows_on,
+    "admission": admission_policies.measure_rows_on,
 }
 
 

@@ -132,6 +132,14 @@ WEAKENINGS: dict[str, tuple[dict[str, Edit], Attack]] = {
         {CDI_GUARD: without_resource("pods/status")},
         added_by("/status", units=None),
     ),
+    f"{CDI_GUARD}: condition, creation": (
+        {CDI_GUARD: with_text("? object.metadata.?annotations.hasValue()", "? false")},
+        created_with(OF_ALL, units=None),
+    ),
+    f"{CDI_GUARD}: condition, update": (
+        {CDI_GUARD: with_text("oldObject.metadata.?annotations != object.metadata.?annotations", "false")},
+        added_by("/status", units=None),
+    ),
     f"{CDI_GUARD}: validation 0": ({CDI_GUARD: without_validation(0)}, created_with("cdi.k8s.io/any", units=None)),
 }
 

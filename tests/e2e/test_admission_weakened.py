@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from http import HTTPStatus
 
 import pytest
@@ -94,6 +95,19 @@ OF_RECORDS: dict[str, tuple[Edit, Attack]] = {
     "resource pods/binding, labels": (without_resource("pods/binding"), bound_with_label(COUNT)),
     "resource bindings": (without_resource("bindings"), bound_with(legacy=True)),
     "resource bindings, labels": (without_resource("bindings"), bound_with_label(PLACEMENT, legacy=True)),
+    "condition, labels of a Binding": (with_text("request.kind.kind == 'Binding' || (", "("), bound_with_label(COUNT)),
+    "condition, creation": (
+        with_text("? object.metadata.?annotations.hasValue()", "? false"),
+        created_with("vrampack.dev/allocation"),
+    ),
+    "condition, annotations": (
+        with_text("oldObject.metadata.?annotations != object.metadata.?annotations", "false"),
+        changed_by("pods"),
+    ),
+    "condition, labels": (
+        with_text("oldObject.metadata.?labels != object.metadata.?labels", "false"),
+        relabelled_by("pods", COUNT, None, was="2"),
+    ),
     "validation 0": (without_validation(0), removed_by("pods")),
     "validation 1": (without_validation(1), relabelled_by("pods", COUNT, None, was="2")),
     "removal unseen": (
@@ -271,6 +285,15 @@ DEBUGGING_UNDER_VOID_GUARD: dict[str, tuple[Edit, Attack]] = {
 
 OF_REQUESTS: dict[str, tuple[Edit, Attack]] = {
     "resource pods": (without_resource("pods"), asks_bytes),
+    "condition, memory": (with_text("c.?resources.?limits[?'aliyun.com/gpu-mem'].hasValue()", "false"), asks_bytes),
+    "condition, init": (
+        with_text(" + object.spec.?initContainers.orValue([])).exists", ").exists"),
+        asks_bytes_in_init,
+    ),
+    "condition, cores": (
+        with_text("c.?resources.?limits[?'aliyun.com/gpu-core.percentage'].hasValue()", "false"),
+        partial(asks_for_cores, units=None),
+    ),
     "validation 0": (without_validation(0), asks_bytes),
     "validation 0, init": (without_validation(0), asks_bytes_in_init),
     "validation 1": (without_validation(1), asks_for_cores),

@@ -243,12 +243,12 @@ def asks_bytes(bench: AdmissionBench) -> bool:
 
 
 def asks_bytes_in_init(bench: AdmissionBench) -> bool:
-    return _is_stored(bench, admission_pod(init=[admission_container("init", units="10G")]))
+    return _is_stored(bench, admission_pod(admission_container(), init=[admission_container("init", units="10G")]))
 
 
-def asks_for_cores(bench: AdmissionBench) -> bool:
+def asks_for_cores(bench: AdmissionBench, *, units: int | None = 4) -> bool:
     return _is_stored(
-        bench, admission_pod(_with_limit(admission_container(units=4), "aliyun.com/gpu-core.percentage", "30"))
+        bench, admission_pod(_with_limit(admission_container(units=units), "aliyun.com/gpu-core.percentage", "30"))
     )
 
 
