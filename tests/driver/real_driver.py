@@ -95,7 +95,7 @@ class RealDriver:
         if "vrampack" in self.world.loaded():
             self.world.forget()
             self.world.command("detach")
-            self.machine.rmmod("vrampack")
+            self.world.unload_shim()
 
     def unload(self) -> None:
         """Unloads what is loaded, in order."""

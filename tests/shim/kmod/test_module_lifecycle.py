@@ -65,7 +65,7 @@ def test_the_module_loads_detaches_and_unloads_repeatedly(
             assert world.state()["cards"] == "watched"
             world.command("detach")
             assert world.state()["attached"] == "no"
-            machine.rmmod("vrampack")
+            world.unload_shim()
             assert place.run("app", "5000").lines == ["allocated 5000 MiB"]
         ended = others.wait_for_end(240)
         assert (ended.code, ended.err) == (0, "")

@@ -2,7 +2,7 @@
 
     world.limited("a", {0: 4301}).run("app", "3193")
 
-A `Place` has the face of `tests/shim/preload/container.py`: what a program says in it can be compared between library and module.
+A `BudgetPlace` has the interface of `tests/shim/preload/container.py`, so that what a program prints can be compared between library and module.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pytest
 from tests.fakes.driver.driver import MIB, FakeDriverState, parse_state
 from tests.machine.machine import VirtualMachine
 from tests.machine.program import GuestProgram, GuestStart
+from tests.support.polling import wait_until
 from tests.support.program_result import ProgramResult
 
 NODES = "/proc/cgpu_km"
@@ -96,13 +97,25 @@ class KmodWorld:
     def load_shim(self, *parameters: str) -> None:
         self.machine.insmod(MODULE, *parameters)
 
+    def unload_shim(self) -> None:
+        """An open that began while the module was attached holds it until the driver's own open returns."""
+
+        def is_unloaded() -> bool:
+            try:
+                self.machine.rmmod("vrampack")
+            except BlockingIOError:
+                return False
+            return True
+
+        wait_until(is_unloaded, what="the module is no longer held by an open")
+
     def unload(self) -> None:
         """Unloads what is there, in order; first no container may be limited any more."""
         loaded = self.loaded()
         if "vrampack" in loaded:
             self.forget()
             self.command("detach")
-            self.machine.rmmod("vrampack")
+            self.unload_shim()
         for name in ("nvidia_uvm", "nvidia"):
             if name in loaded:
                 self.machine.rmmod(name)
