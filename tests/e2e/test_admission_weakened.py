@@ -7,34 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from http import HTTPStatus
 
 import pytest
 
 from tests.e2e.second_scheduler import without_second_scheduler
+from tests.e2e.weakened_records import OF_RECORDS
 from tests.support.admission.attacks import (
     Attack,
-    added_by,
-    added_once_bound_by,
     asks_bytes,
     asks_bytes_in_init,
     asks_for_an_endless_model,
     asks_for_cores,
     asks_for_too_many_cards,
     asks_with_variable,
-    bound_with,
-    bound_with_label,
-    changed_by,
-    created_with,
     debugged_and_stripped,
     debugged_with,
     debugs_naming_cards_with,
-    extender_writes_by,
     injected_in_front,
     names_cards_with,
-    relabelled_by,
-    removed_by,
     says_it_is_a_mirror_pod,
     sibling_from_config_map,
     sibling_with_variable,
@@ -43,8 +34,6 @@ from tests.support.admission.attacks import (
 from tests.support.admission.bench import AdmissionBench, create_admission_bench
 from tests.support.admission.pods import (
     CAPABILITIES,
-    FROZEN_LABELS,
-    GPUSHARE_V3,
     GUARDED,
     VOID,
     admission_container,
@@ -63,7 +52,6 @@ from tests.support.admission.policies import (
     with_text,
     with_validation_switched_off,
     with_weakened_policies,
-    without_operation,
     without_reinvocation,
     without_resource,
     without_showing,
@@ -80,87 +68,6 @@ RECORDS, INJECT, EPHEMERAL, GUARD, VOID_GUARD, REQUESTS = (
     "vrampack-requests",
 )
 OF_OTHER_TABLES = ("vrampack-agent", "vrampack-annotation-guard", "vrampack-cdi-guard", "vrampack-runtime-guard")
-COUNT, PLACEMENT = FROZEN_LABELS
-
-OF_RECORDS: dict[str, tuple[Edit, Attack]] = {
-    "resource pods": (without_resource("pods"), changed_by("pods")),
-    "resource pods, creation": (without_operation("CREATE", "pods"), created_with("vrampack.dev/allocation")),
-    "resource pods, update": (without_operation("UPDATE", "pods"), added_by("pods")),
-    "resource pods/status": (without_resource("pods/status"), changed_by("pods/status")),
-    "resource pods/status, labels": (
-        without_resource("pods/status"),
-        relabelled_by("pods/status", COUNT, "2", was="1"),
-    ),
-    "resource pods/binding": (without_resource("pods/binding"), bound_with()),
-    "resource pods/binding, labels": (without_resource("pods/binding"), bound_with_label(COUNT)),
-    "resource bindings": (without_resource("bindings"), bound_with(legacy=True)),
-    "resource bindings, labels": (without_resource("bindings"), bound_with_label(PLACEMENT, legacy=True)),
-    "condition, labels of a Binding": (with_text("request.kind.kind == 'Binding' || (", "("), bound_with_label(COUNT)),
-    "condition, creation": (
-        with_text("? object.metadata.?annotations.hasValue()", "? false"),
-        created_with("vrampack.dev/allocation"),
-    ),
-    "condition, annotations": (
-        with_text("oldObject.metadata.?annotations != object.metadata.?annotations", "false"),
-        changed_by("pods"),
-    ),
-    "condition, labels": (
-        with_text("oldObject.metadata.?labels != object.metadata.?labels", "false"),
-        relabelled_by("pods", COUNT, None, was="2"),
-    ),
-    "validation 0": (without_validation(0), removed_by("pods")),
-    "validation 1": (without_validation(1), relabelled_by("pods", COUNT, None, was="2")),
-    "removal unseen": (
-        with_text("variables.before.filter(k, ", "variables.before.filter(k, k in variables.after && "),
-        removed_by("pods/status"),
-    ),
-    "addition unseen": (with_text("!(k in variables.before)", "false"), added_by("pods/status")),
-    "change unseen": (
-        with_text("variables.before[?k] != variables.after[?k]", "!(k in variables.after)"),
-        changed_by("pods"),
-    ),
-    "anybody's Binding": (
-        with_text("variables.isBinding && request.userInfo.username == variables.extender", "variables.isBinding"),
-        bound_with(),
-    ),
-    "the extender anywhere": (
-        with_text("variables.isBinding && request.userInfo.username", "request.userInfo.username"),
-        extender_writes_by("pods/status"),
-    ),
-    "allocation not named": (
-        with_text("vrampack[.]dev/allocation$|", ""),
-        created_with("vrampack.dev/allocation"),
-    ),
-    "visible-devices not named": (
-        with_text("(visible-devices|limit-mib)", "limit-mib"),
-        bound_with("visible-devices.vrampack.dev/main"),
-    ),
-    "limit-mib not named": (
-        with_text("(visible-devices|limit-mib)", "visible-devices"),
-        changed_by("pods", "limit-mib.vrampack.dev/main"),
-    ),
-    "gpushare v3 not named": (
-        with_text("|gpushare[.]alibabacloud[.]com/gpumemory$", ""),
-        added_once_bound_by("pods/status", GPUSHARE_V3),
-    ),
-    "gpushare v3 not named, Binding": (
-        with_text("|gpushare[.]alibabacloud[.]com/gpumemory$", ""),
-        bound_with(GPUSHARE_V3, legacy=True),
-    ),
-    "gpushare v2 not named": (
-        with_text("|scheduler[.]framework[.]gpushare[.]", ""),
-        removed_by("pods", "scheduler.framework.gpushare.allocation"),
-    ),
-    "ALIYUN_COM_GPU_MEM not named": (
-        with_text("|ALIYUN_COM_GPU_MEM_", ""),
-        added_by("pods/status", "ALIYUN_COM_GPU_MEM_IDX"),
-    ),
-    "count not frozen": (with_text(f"'{COUNT}', ", ""), relabelled_by("pods", COUNT, "2", was=None)),
-    "placement not frozen": (
-        with_text(f", '{PLACEMENT}'", ""),
-        relabelled_by("pods", PLACEMENT, "require-whole-device", was=None),
-    ),
-}
 
 CARDS, LIMIT, DEV = (
     env_entry(name) for name in ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_GPU_MEMORY_LIMIT", "ALIYUN_COM_GPU_MEM_DEV")
@@ -292,7 +199,7 @@ OF_REQUESTS: dict[str, tuple[Edit, Attack]] = {
     ),
     "condition, cores": (
         with_text("c.?resources.?limits[?'aliyun.com/gpu-core.percentage'].hasValue()", "false"),
-        partial(asks_for_cores, units=None),
+        asks_for_cores,
     ),
     "validation 0": (without_validation(0), asks_bytes),
     "validation 0, init": (without_validation(0), asks_bytes_in_init),

@@ -23,6 +23,7 @@ from tests.e2e.pod_placements import list_places, run_pods, wait_until_bound
 from tests.e2e.render import render_manifests
 from tests.support.control_plane.binaries import FIRST_WITH_MUTATING_POLICIES, read_minor_version
 from tests.support.control_plane.cluster import WORKLOADS, ControlPlane
+from tests.support.control_plane.cluster_reset import PRIORITIES
 from tests.support.manifest_builders import PODS, cards_annotation, pod_manifest, published_card
 from tests.support.manifests import MANIFESTS
 from tests.support.processes import REPOSITORY
@@ -32,7 +33,6 @@ Start = Callable[..., Any]
 HAS_MUTATING_POLICIES = read_minor_version() >= FIRST_WITH_MUTATING_POLICIES
 SHAPE = MANIFESTS / ("second-scheduler" if HAS_MUTATING_POLICIES else "before-1.36")
 SECRET = "hunter2hunter2"
-PRIORITY = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_a_pod_of_higher_priority_gets_its_card(started: ControlPlane) -> None:
         urgent["spec"]["priorityClassName"] = "urgent"
         (made,) = run_pods(started, urgent)
     finally:
-        started.request_ok("DELETE", f"{PRIORITY}/urgent")
+        started.request_ok("DELETE", f"{PRIORITIES}/urgent")
     assert list_places([made]) == [("gpu-0", [0])]
 
 

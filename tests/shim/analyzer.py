@@ -25,16 +25,17 @@ def run_analyzer(commands: Iterable[Sequence[str]], *, cwd: Path | None = None, 
     The last word of each is the file. `-Xanalyzer` stands before each option of the analyzer alone. `copy` is the folder of
     the files where that is another one each time.
     """
+    left_out = "" if copy is None else str(copy)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return [said for said in pool.map(lambda command: _analyze(command, cwd, str(copy)), commands) if said]
+        return [said for said in pool.map(lambda command: _analyze(command, cwd, left_out), commands) if said]
 
 
-def _analyze(options: Sequence[str], cwd: Path | None, copy: str) -> str:
+def _analyze(options: Sequence[str], cwd: Path | None, left_out: str) -> str:
     done = _run([CLANG, "-E", *_without_analyzer_options(options)], cwd)
     if done.returncode:
         return done.stderr
     clean = _find_cache() / fingerprint_of(
-        _read_version(), " ".join(options[:-1]).replace(copy, ""), done.stdout.replace(copy, "")
+        _read_version(), " ".join(options[:-1]).replace(left_out, ""), done.stdout.replace(left_out, "")
     )
     if clean.exists():
         return ""

@@ -246,10 +246,8 @@ def asks_bytes_in_init(bench: AdmissionBench) -> bool:
     return _is_stored(bench, admission_pod(admission_container(), init=[admission_container("init", units="10G")]))
 
 
-def asks_for_cores(bench: AdmissionBench, *, units: int | None = 4) -> bool:
-    return _is_stored(
-        bench, admission_pod(_with_limit(admission_container(units=units), "aliyun.com/gpu-core.percentage", "30"))
-    )
+def asks_for_cores(bench: AdmissionBench) -> bool:
+    return _is_stored(bench, admission_pod(_with_limit(admission_container(), "aliyun.com/gpu-core.percentage", "30")))
 
 
 def asks_for_too_many_cards(bench: AdmissionBench) -> bool:

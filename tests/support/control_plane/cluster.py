@@ -25,7 +25,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 from tests.support import node_manifests
 from tests.support.certificates import CertificateAuthority
 from tests.support.control_plane import access_denials, binaries, components
-from tests.support.control_plane.cluster_reset import reset_cluster
+from tests.support.control_plane.cluster_reset import PRIORITIES, reset_cluster
 from tests.support.manifest_builders import PODS, pod_manifest
 from tests.support.manifests import MANIFESTS, load_objects, load_rendered, split_documents
 from tests.support.polling import wait_until
@@ -245,9 +245,7 @@ class ControlPlane:
 
     def add_priority_class(self, name: str, value: int, **fields: str) -> None:
         """A class that the next pod can name: admission reads classes from a cache, a moment behind what was written."""
-        self.request_ok(
-            "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, "value": value, **fields}
-        )
+        self.request_ok("POST", PRIORITIES, {"metadata": {"name": name}, "value": value, **fields})
         probe = pod_manifest(f"probe-{name}", 1)
         probe["spec"]["priorityClassName"] = name
 
