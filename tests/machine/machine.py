@@ -26,9 +26,9 @@ from tests.machine import qemu
 from tests.machine.archive import Content, write_archive
 from tests.machine.building import build_init
 from tests.machine.kernels import Kernel
-from tests.machine.line import ClosedError, SerialLine
+from tests.machine.line import MOST_BYTES, ClosedError, SerialLine
 from tests.machine.log import find_kernel_complaints
-from tests.machine.program import SPAWN, GuestOutput, GuestProgram, GuestStart
+from tests.machine.program import SPAWN, SYSTEM_CALL, GuestOutput, GuestProgram, GuestStart, call_content
 from tests.support.polling import wait_until
 from tests.support.program_result import TIMEOUT_SECONDS, ProgramResult
 
@@ -147,8 +147,7 @@ class VirtualMachine:
     def start(self, program: Path | str, *arguments: str, start: GuestStart | None = None) -> GuestProgram:
         """A program of /bin may be named by its name, or by its path outside."""
         path = f"/bin/{Path(program).name}" if isinstance(program, Path) or "/" not in program else program
-        number = len(self._outputs) + 1
-        output = self._outputs[number] = GuestOutput()
+        number, output = self._add_output()
         self._send(number, SPAWN, (start or GuestStart()).texts([path, *arguments]))
         return GuestProgram(number, self._send, output, self._wait, Path(path).name)
 
@@ -215,12 +214,27 @@ class VirtualMachine:
 
     def call(self, name: str, *words: str, start: GuestStart | None = None, stdin: str = "") -> str:
         """One system call of guest/call.c: what it read, or the `OSError` that it got."""
-        ended = self.run(CALL, name, *words, start=start, stdin=stdin)
+        content = call_content([name, *words], stdin)
+        if start is not None or len(content) > MOST_BYTES:
+            ended = self.run(CALL, name, *words, start=start, stdin=stdin)
+        else:
+            ended = self._make_call(content)
         if ended.err:
             raise MachineError(f"{name} {' '.join(words)}: {ended.err}")
         if ended.code:
             raise OSError(ended.code, os.strerror(ended.code), words[0] if words else None)
         return ended.out
+
+    def _make_call(self, content: bytes) -> ProgramResult:
+        number, output = self._add_output()
+        self._send(number, SYSTEM_CALL, content)
+        self._wait(lambda: output.is_closed, TIMEOUT_SECONDS, "end of call")
+        return ProgramResult(output.code or 0, output.out.decode(errors="replace"), "")
+
+    def _add_output(self) -> tuple[int, GuestOutput]:
+        number = len(self._outputs) + 1
+        output = self._outputs[number] = GuestOutput()
+        return number, output
 
     def _start(self, folder: Path, line: socket.socket) -> subprocess.Popen[bytes]:
         initramfs = folder / "initramfs"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tests.machine.line import MOST_BYTES, SerialFrame
 from tests.support.program_result import TIMEOUT_SECONDS, ProgramResult
 
-SPAWN, INPUT, SIGNAL = "S", "I", "K"
+SPAWN, SYSTEM_CALL, INPUT, SIGNAL = "S", "L", "I", "K"
 STARTED, OUT, ERR, ENDED, CLOSED = "P", "O", "E", "X", "C"
 
 
@@ -38,6 +38,11 @@ class GuestStart:
         texts += [f"pidns={self.beside_pid or ''}"] if self.is_pid_apart or self.beside_pid else []
         texts += ["userns="] if self.is_user_apart else []
         return b"".join(text.encode() + b"\0" for text in texts)
+
+
+def call_content(words: Sequence[str], text: str) -> bytes:
+    """Of a frame for guest/caller.c: a call with its input."""
+    return b"".join(word.encode() + b"\0" for word in [*words, ""]) + text.encode()
 
 
 @dataclass(slots=True)

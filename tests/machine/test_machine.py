@@ -99,6 +99,11 @@ def test_a_program_that_does_not_end_is_an_error_that_shows_what_hangs(monkeypat
             program.wait_for_end(timeout=0.5)
         program.kill()
         program.wait_for_end()
+        with monkeypatch.context() as soon:
+            soon.setattr("tests.machine.machine.TIMEOUT_SECONDS", 0.5)
+            with pytest.raises(MachineError, match="no end of call"):
+                frozen.read("/dev/kmsg")
+        assert frozen.read("/proc/uptime")
         monkeypatch.setattr("tests.machine.machine.PING_SECONDS", 0.5)
         program = frozen.start(CALL, "read", "/proc/uptime")
         os.kill(frozen.pid, signal.SIGSTOP)

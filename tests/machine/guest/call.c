@@ -1,9 +1,9 @@
 /*
- * One system call for the host, in whatever cgroup, user and namespaces: a program that is part of the first process, because
- * starting another one takes twice as long. Its exit code is the errno.
+ * One system call for the host: a program that is part of the first process, because starting another one takes twice as
+ * long. Its exit code is the errno.
  *
- *   call read PATH            the file, to standard output
- *   call write PATH           standard input, in one write(2) (a short one is EIO)
+ *   call read PATH            the file, to the output
+ *   call write PATH           the input, in one write(2) (a short one is EIO)
  *   call insmod FILE [TEXT]   with those parameters
  *   call rmmod NAME
  *   call mkdir | rmdir | unlink PATH
@@ -33,22 +33,31 @@ enum {
 	CHUNK = 4096,
 };
 
-static int say(const char *bytes, size_t length)
+struct streams {
+	FILE *input, *output;
+};
+
+static int say(const struct streams *streams, const char *bytes, size_t length)
 {
-	return fwrite(bytes, 1, length, stdout) == length ? 0 : EIO;
+	return fwrite(bytes, 1, length, streams->output) == length ? 0 : EIO;
 }
 
-static int call_read(char **words)
+static int call_read(char **words, const struct streams *streams)
 {
 	char bytes[CHUNK];
 	int file = open(words[0], O_RDONLY), wrong = 0;
-	ssize_t got = 0;
+	ssize_t got;
 
 	if (file < 0)
 		return errno;
-	while (!wrong && (got = read(file, bytes, sizeof(bytes))) > 0)
-		wrong = say(bytes, (size_t)got);
-	return got < 0 ? errno : wrong;
+	while (!wrong && (got = read(file, bytes, sizeof(bytes)))) {
+		if (got < 0)
+			wrong = errno;
+		else
+			wrong = say(streams, bytes, (size_t)got);
+	}
+	close(file);
+	return wrong;
 }
 
 /* Created if missing; a folder of the kernel's that creates no files gives ENOENT then, as for a reader. */
@@ -64,75 +73,87 @@ static int open_to_write(const char *path)
 	return file;
 }
 
-static int call_write(char **words)
+static int call_write(char **words, const struct streams *streams)
 {
 	static char bytes[MOST];
-	size_t length = fread(bytes, 1, sizeof(bytes), stdin);
-	int file = open_to_write(words[0]);
+	size_t length = fread(bytes, 1, sizeof(bytes), streams->input);
+	int file = open_to_write(words[0]), wrong = 0;
 	ssize_t written;
 
 	if (file < 0)
 		return errno;
 	written = write(file, bytes, length);
 	if (written < 0)
-		return errno;
-	return (size_t)written == length ? 0 : EIO;
+		wrong = errno;
+	else if ((size_t)written != length)
+		wrong = EIO;
+	close(file);
+	return wrong;
 }
 
-static int call_insmod(char **words)
+static int call_insmod(char **words, const struct streams *streams)
 {
-	int file = open(words[0], O_RDONLY);
+	int file = open(words[0], O_RDONLY), wrong;
 
+	(void)streams;
 	if (file < 0)
 		return errno;
-	return syscall(SYS_finit_module, file, words[1] ? words[1] : "", 0) ? errno : 0;
+	wrong = syscall(SYS_finit_module, file, words[1] ? words[1] : "", 0) ? errno : 0;
+	close(file);
+	return wrong;
 }
 
-static int call_rmmod(char **words)
+static int call_rmmod(char **words, const struct streams *streams)
 {
+	(void)streams;
 	return syscall(SYS_delete_module, words[0], O_NONBLOCK) ? errno : 0;
 }
 
-static int call_mkdir(char **words)
+static int call_mkdir(char **words, const struct streams *streams)
 {
+	(void)streams;
 	return mkdir(words[0], 0755) ? errno : 0;
 }
 
-static int call_rmdir(char **words)
+static int call_rmdir(char **words, const struct streams *streams)
 {
+	(void)streams;
 	return rmdir(words[0]) ? errno : 0;
 }
 
-static int call_unlink(char **words)
+static int call_unlink(char **words, const struct streams *streams)
 {
+	(void)streams;
 	return unlink(words[0]) ? errno : 0;
 }
 
-static int call_mknod(char **words)
+static int call_mknod(char **words, const struct streams *streams)
 {
 	dev_t number = makedev((unsigned int)atoi(words[1]), (unsigned int)atoi(words[2]));
 
+	(void)streams;
 	if (mknod(words[0], S_IFCHR | 0666, number))
 		return errno;
 	return chmod(words[0], 0666) ? errno : 0;
 }
 
-static int call_kill(char **words)
+static int call_kill(char **words, const struct streams *streams)
 {
+	(void)streams;
 	return kill(atoi(words[0]), SIGKILL) ? errno : 0;
 }
 
-static int call_stat(char **words)
+static int call_stat(char **words, const struct streams *streams)
 {
 	struct stat stat_;
 
 	if (stat(words[0], &stat_))
 		return errno;
-	printf("%llu %o %u\n", (unsigned long long)stat_.st_ino, stat_.st_mode & 07777, stat_.st_uid);
+	fprintf(streams->output, "%llu %o %u\n", (unsigned long long)stat_.st_ino, stat_.st_mode & 07777, stat_.st_uid);
 	return 0;
 }
 
-static int call_list(char **words)
+static int call_list(char **words, const struct streams *streams)
 {
 	DIR *folder = opendir(words[0]);
 	const struct dirent *entry;
@@ -141,27 +162,29 @@ static int call_list(char **words)
 		return errno;
 	while ((entry = readdir(folder)))
 		if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
-			puts(entry->d_name);
+			fprintf(streams->output, "%s\n", entry->d_name);
 	return closedir(folder) ? errno : 0;
 }
 
-static int call_log(char **words)
+static int call_log(char **words, const struct streams *streams)
 {
 	enum { READ_ALL = 3, SIZE = 10 };
-	int size = klogctl(SIZE, NULL, 0), length;
+	int size = klogctl(SIZE, NULL, 0), length, wrong;
 	char *bytes = size > 0 ? malloc((size_t)size) : NULL;
 
 	(void)words;
 	if (!bytes)
 		return errno;
 	length = klogctl(READ_ALL, bytes, size);
-	return length < 0 ? errno : say(bytes, (size_t)length);
+	wrong = length < 0 ? errno : say(streams, bytes, (size_t)length);
+	free(bytes);
+	return wrong;
 }
 
 static const struct {
 	const char *name;
 	size_t words;
-	int (*call)(char **words);
+	int (*call)(char **words, const struct streams *streams);
 } calls[] = {
 	{ "read", 1, call_read },	{ "write", 1, call_write },   { "insmod", 1, call_insmod },
 	{ "rmmod", 1, call_rmmod },	{ "mkdir", 1, call_mkdir },   { "rmdir", 1, call_rmdir },
@@ -169,8 +192,9 @@ static const struct {
 	{ "stat", 1, call_stat },	{ "list", 1, call_list },     { "log", 0, call_log },
 };
 
-int call(char **words)
+int call(char **words, FILE *input, FILE *output)
 {
+	const struct streams streams = { input, output };
 	size_t count = 0;
 
 	while (words[count])
@@ -180,8 +204,8 @@ int call(char **words)
 
 		if (strcmp(words[0], calls[i].name) || count < 1 + calls[i].words)
 			continue;
-		wrong = calls[i].call(words + 1);
-		return fflush(stdout) ? EIO : wrong;
+		wrong = calls[i].call(words + 1, &streams);
+		return fflush(output) ? EIO : wrong;
 	}
 	return ENOSYS;
 }

@@ -33,6 +33,7 @@ enum {
 	TEXTS_MOST = 256,
 	ROOM = 1 << 20,		/* of a pipe: a program writes this much before it waits for a reader */
 	NOT_STARTED = 127,	/* as a shell says it */
+	STACK_SIZE = 1 << 16,	/* of a child before its exec */
 };
 
 struct wanted {
@@ -181,15 +182,51 @@ static bool children_go_to(const char *pid)
 	return is_done;
 }
 
-static pid_t fork_into(const struct wanted *wanted)
+static bool is_call(const struct wanted *wanted)
 {
+	return !strcmp(wanted->arguments[0], CALL);
+}
+
+struct child {
+	const struct wanted *wanted;
+	const struct pipes *pipes;
+};
+
+static int run_child(void *given)
+{
+	const struct child *child = given;
+	const struct wanted *wanted = child->wanted;
+
+	prepare(wanted, child->pipes);
+	if (is_call(wanted))
+		_exit(call((char **)wanted->arguments + 1, stdin, stdout));
+	execve(wanted->arguments[0], wanted->arguments, wanted->environment);
+	fail(wanted->arguments[0]);
+	return NOT_STARTED;
+}
+
+/* This process waits for the exec, and nothing of its memory is copied. */
+static pid_t fork_without_copy(struct child *child)
+{
+	static _Alignas(16) char stack[STACK_SIZE];
+
+	return clone(run_child, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, child);
+}
+
+static pid_t fork_into(const struct wanted *wanted, const struct pipes *pipes)
+{
+	struct child child = { wanted, pipes };
 	bool is_joining = wanted->pidns && *wanted->pidns;
 	unsigned long apart = wanted->pidns && !is_joining ? CLONE_NEWPID | CLONE_NEWNS : 0;
 	pid_t pid;
 
+	if (!wanted->pidns && !wanted->is_user_apart && !is_call(wanted))
+		return fork_without_copy(&child);
 	if (is_joining && !children_go_to(wanted->pidns))
 		return -1;
 	pid = (pid_t)syscall(SYS_clone, SIGCHLD | apart, NULL, NULL, NULL, NULL);
+	if (!pid)
+		run_child(&child);
 	if (is_joining && pid > 0 && !children_go_to("self"))
 		abort();
 	return pid;
@@ -230,14 +267,7 @@ bool spawn(char *texts, size_t length, struct spawned *spawned)
 
 	if (!understand(texts, length, &wanted) || !open_pipes(&pipes))
 		return false;
-	pid = fork_into(&wanted);
-	if (!pid) {
-		prepare(&wanted, &pipes);
-		if (!strcmp(wanted.arguments[0], CALL))
-			_exit(call(wanted.arguments + 1));
-		execve(wanted.arguments[0], wanted.arguments, wanted.environment);
-		fail(wanted.arguments[0]);
-	}
+	pid = fork_into(&wanted, &pipes);
 	close(pipes.input[0]);
 	close(pipes.output[1]);
 	close(pipes.errors[1]);

@@ -29,6 +29,8 @@ UNKNOWN_VERSION = "470.1"
 
 RENAMED = "KCFLAGS=-Werror -Duvm_mmap_entry=uvm_mmap_elsewhere"
 """For an nvidia-uvm that cannot be guarded."""
+SECOND_MODULE = "/lib/second.ko"
+"""The module by another name, so that both can be loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class ModulesOfTests:
         drivers = {"new": self.new, "old": self.old, "unknown": self.unknown, "strange": self.strange}
         found: dict[str, Content] = {"/lib/vrampack.ko": self.shim, "/lib/interposer.ko": self.interposer}
         found["/lib/spinner.ko"] = self.spinner
+        found[SECOND_MODULE] = self.shim.read_bytes().replace(b"vrampack", b"vrampacl")
         for name, driver in drivers.items():
             found |= {f"/lib/{name}/nvidia.ko": driver.nvidia, f"/lib/{name}/nvidia-uvm.ko": driver.uvm}
         return found

@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.driver.driver import MIB
 from tests.machine import stock
 from tests.machine.kernels import Kernel
-from tests.shim.kmod.conftest import ModulesOfTests
+from tests.shim.kmod.conftest import SECOND_MODULE
 from tests.shim.kmod.shares import scale_races_for_kernel
 from tests.shim.kmod.world import CARDS, CONTROL, DRIVER, NODES, KmodWorld, fails_with
 from tests.support.limit_cases import REFUSED
@@ -19,7 +19,6 @@ from tests.support.polling import wait_until
 LIMIT = {0: 4301}
 MOST_PROCESSES = 4096
 ROUNDS = 30
-SECOND = "/lib/second.ko"
 FAKE = f"{DRIVER}/fake"
 with_memory_that_never_comes = pytest.mark.parametrize("kernel", stock.NAMES, indirect=True)
 """The kernel that looks for mistakes has no userfaultfd."""
@@ -153,12 +152,10 @@ def test_another_container_s_memory_is_not_mapped(empty: KmodWorld) -> None:
         assert (empty.card("a").used, empty.card("b").used) == (1000 * MIB, 0)
 
 
-def test_a_kernel_thread_without_an_owner_cannot_open_the_driver(world: KmodWorld, modules: ModulesOfTests) -> None:
+def test_a_kernel_thread_without_an_owner_cannot_open_the_driver(world: KmodWorld) -> None:
     """Before 5.12 those of io_uring had no cgroup of the process's. A second module, which looks for the driver by one, is refused."""
-    second = modules.shim.read_bytes().replace(b"vrampack", b"vrampacl")
-    assert world.machine.run("call", "write", SECOND, stdin=second).code == 0
     with fails_with(errno.ENODEV):
-        world.machine.insmod(SECOND)
+        world.machine.insmod(SECOND_MODULE)
     assert "vrampacl: /dev/nvidiactl: cannot be opened (-1)" in world.machine.log()
 
 
