@@ -1,7 +1,7 @@
 """`kmod.unknown: deny`: containers that the module was not told of get no memory of the cards.
 
 The module decides who is unknown: below these cgroups, without a limit of its own or of a nearer cgroup, and without
-CAP_SYS_ADMIN on the node. See docs/decisions/0116-deny-leaves-out-administrators.md.
+CAP_SYS_ADMIN on the node. See docs/decisions/0116-deny-exempts-administrators.md.
 """
 
 from __future__ import annotations
