@@ -1,4 +1,4 @@
-"""An initramfs: the "newc" archive that a kernel unpacks, written without the program of that name.
+"""Writes an initramfs: the "newc" archive that a kernel unpacks.
 
 https://docs.kernel.org/driver-api/early-userspace/buffer-format.html
 """
@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 Content = bytes | Path
-"""The content of a file, or the file of this machine to copy. A copy keeps its time: Python compares that."""
+"""The content of a file, or a file on the host to copy. Copies keep their time stamp, which Python compares."""
 END = "TRAILER!!!"
 
 
 def write_archive(into: Path, files: Mapping[str, Content]) -> None:
-    """`files` by their path in the machine, with the folders that they need. Copies stay executable; bytes are not."""
+    """`files` by their path in the machine; parent folders are added. Copies keep their executable bit."""
     with into.open("wb") as archive:
         parents = (str(folder) for path in files for folder in reversed(PurePosixPath(path).parents))
         folders = [folder for folder in dict.fromkeys(parents) if folder != "/"]

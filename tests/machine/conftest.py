@@ -1,4 +1,4 @@
-"""The module that makes mistakes, for each kernel."""
+"""A kernel module with deliberate mistakes, built for each kernel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MISTAKES = "/lib/mistakes.ko"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what lies in this folder, before `-m` looks at marks: no test can forget it."""
+    """Marks all tests of this folder before `-m` selects by mark, so that no test can lack it."""
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.shim)
@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def mistakes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Kernel], Path]:
-    """Compiled for that kernel."""
+    """Builds the module for a kernel."""
 
     def build(kernel: Kernel) -> Path:
         folder = tmp_path_factory.mktemp("mistakes") / "sources"

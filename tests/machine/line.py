@@ -1,6 +1,6 @@
-"""Frames to and from the first process of a machine (`guest/frames.h`), over a socket that QEMU made a serial line of.
+"""Exchanges frames (`guest/frames.h`) with the first process of a virtual machine, over QEMU's socket for the serial line.
 
-One thread, no waiting but in `frames`: while it waits for what the machine says, it sends what there is to send.
+Single-threaded. Only `frames` blocks: while it waits for the machine, it sends what is pending.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ HEAD = struct.Struct("<III")
 NUMBER = struct.Struct("<i")
 TAKEN = "T"
 MOST_BYTES = 1 << 14
-"""Of one frame. Longer input takes several."""
+"""Content of one frame; longer input takes several frames."""
 WINDOW_BYTES = 1 << 15
-"""Bytes sent before the machine acknowledges them: its kernel drops what its buffers do not hold (640 KiB)."""
+"""Most bytes that are not acknowledged yet: the guest's kernel drops what does not fit its buffers (640 KiB)."""
 
 
 class ClosedError(Exception):
-    """The machine is gone."""
+    """The machine has closed the line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,14 @@ class SerialLine:
         self._untaken_bytes = 0
 
     def send(self, program: int, kind: str, content: bytes = b"") -> None:
-        """Sends at once, or, if the window is full, during the next wait. The caller must cut more than `MOST_BYTES`."""
+        """Sends at once, or during the next wait if the window is full. Raises `ValueError` for more than `MOST_BYTES`."""
         if len(content) > MOST_BYTES:
             raise ValueError(f"a frame of {len(content)} bytes, {MOST_BYTES} is the most")
         self._unsent += HEAD.pack(program, ord(kind), len(content)) + content
         self._send_now()
 
     def frames(self, seconds: float) -> Iterator[SerialFrame]:
-        """What the machine says, endlessly: after so long, `TimeoutError`."""
+        """Yields frames as they arrive. Raises `TimeoutError` after this time, and `ClosedError`."""
         deadline = time.monotonic() + seconds
         while True:
             frame = self._next()

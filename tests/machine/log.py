@@ -1,4 +1,4 @@
-"""Finds in a kernel's log what must not be overlooked."""
+"""Finds warnings, oopses and other complaints in a kernel's log."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ WORSE = re.compile(
     r"segfault|scheduling while atomic|ODEBUG:|Kernel panic|Unable to handle|double fault|kmemleak: \d+ new"
 )
 BEFORE, AFTER = 2, 25
-"""Lines of context: the trace of a mistake comes after its name."""
+"""Lines of context; the trace follows the message."""
 
 
 def find_kernel_complaints(log: str) -> str:
-    """The first complaint with its context; empty when there is none."""
+    """The first complaint with its context; empty if there is none."""
     lines = log.splitlines()
     first = next((number for number, line in enumerate(lines) if WORSE.search(line)), None)
     return "" if first is None else "\n".join(lines[max(0, first - BEFORE) : first + AFTER])

@@ -1,12 +1,12 @@
-"""A virtual machine with a given kernel: starts programs in it, in their own cgroups, users and namespaces.
+"""Boots a kernel in a virtual machine, and starts programs in it, each in its own cgroup, user and namespaces.
 
     with Machine(kernel, programs=[app]) as machine:
         machine.insmod("/lib/vrampack.ko")
         ended = machine.run(app, "--once", cgroup="a")
         machine.assert_quiet()
 
-QEMU without KVM: slow, and the same everywhere. A machine that panics, hangs or goes away is a `MachineError` with the
-end of its console. Ended by whatever happens, it leaves no process.
+QEMU runs without KVM: slow, but the same everywhere. If the machine panics, hangs or exits, `MachineError` shows the end of
+its console. However the test ends, no process is left.
 """
 
 from __future__ import annotations
@@ -35,37 +35,37 @@ from tests.support.program_result import TIMEOUT_SECONDS, ProgramResult
 READY, OFF = "R", "Q"
 CALL = "/bin/call"
 BOOT_SECONDS = 90
-"""Two to ten are measured, more where the machine has other work."""
+"""Two to ten were measured, more on a busy host."""
 BOOT_ATTEMPTS = 3
-"""An older kernel now and then hangs in its boot when its processors run at the same time (`is_parallel`), before anything of ours runs."""
+"""Older kernels sometimes hang at boot if their processors run in parallel (`is_parallel`), before any of our code runs."""
 PING_SECONDS = 20
-"""For one system call of a machine that is busy: hundredths of a second are measured."""
+"""For one system call of a busy machine; hundredths of a second were measured."""
 LOCKS = "/proc/lockdep_stats"
 KMEMLEAK = "/sys/kernel/debug/kmemleak"
 KMEMLEAK_SECONDS = 6
-"""Five is the age from which it reports."""
+"""It reports allocations that are at least five seconds old."""
 CONSOLE_LINES = 60
-"""Shown for a machine that failed, beside the first complaint: a trace, and what came before it."""
+"""Shown when a machine fails, after the first complaint: enough for a trace and what precedes it."""
 SYSRQ = "/proc/sysrq-trigger"
 DUMPS = "wld"
-"""What the kernel is asked for where a program does not end: blocked tasks, what runs on each processor, locks that are held."""
+"""Printed by the kernel when a program does not end: blocked tasks, backtraces of all processors, held locks."""
 DUMP_LINES = 600
 
 
 class MachineError(Exception):
-    """The machine no longer answers, or its kernel has complained."""
+    """The machine does not answer, or its kernel has logged a complaint."""
 
 
 class BootError(MachineError):
-    """It hangs before its first program runs."""
+    """The machine hangs before its first process runs."""
 
 
 class VirtualMachine:
-    """`programs` become /bin/NAME, `files` what they say. `cgroups`: 2, or 1 for the older trees.
+    """`programs` are copied to /bin, `files` to their keys. `cgroups` is the version, 1 or 2.
 
-    `is_parallel`: its processors run at the same time. Where code is patched that one of them executes, they must not:
-    QEMU before 8.1 now and then keeps its translation of the breakpoint that stood there for a moment. `parameters`: more
-    words of the kernel's command line.
+    `is_parallel`: the processors run in parallel threads of QEMU. Tests that patch code which another processor may be
+    executing must switch it off: QEMU before 8.1 sometimes keeps the translation of the temporary breakpoint. `parameters`
+    are added to the kernel's command line.
     """
 
     def __init__(
@@ -105,11 +105,15 @@ class VirtualMachine:
             stack.callback(self._end)
             self._line = SerialLine(ours)
             try:
-                self._take(lambda: self._is_ready, BOOT_SECONDS)
+                self._receive_until(lambda: self._is_ready, BOOT_SECONDS)
             except TimeoutError as error:
-                raise BootError(f"{self.kernel.release}: no boot in {BOOT_SECONDS} s\n{self._last_words()}") from error
+                raise BootError(
+                    f"{self.kernel.release}: no boot in {BOOT_SECONDS} s\n{self._format_console_end()}"
+                ) from error
             except ClosedError as error:
-                raise MachineError(f"{self.kernel.release} went away before its boot:\n{self._last_words()}") from error
+                raise MachineError(
+                    f"{self.kernel.release} went away before its boot:\n{self._format_console_end()}"
+                ) from error
             self._stack = stack.pop_all()
         return self
 
@@ -137,7 +141,7 @@ class VirtualMachine:
 
     @contextmanager
     def running(self, program: Path | str, *arguments: str, start: GuestStart | None = None) -> Iterator[GuestProgram]:
-        """Killed afterwards, if it has not ended by then."""
+        """Kills the program afterwards if it is still running."""
         started = self.start(program, *arguments, start=start)
         try:
             yield started
@@ -145,7 +149,7 @@ class VirtualMachine:
             started.kill()
 
     def start(self, program: Path | str, *arguments: str, start: GuestStart | None = None) -> GuestProgram:
-        """A program of /bin may be named by its name, or by its path outside."""
+        """`program`: a name in /bin, a path in the machine, or the path on the host that it was copied from."""
         path = f"/bin/{Path(program).name}" if isinstance(program, Path) or "/" not in program else program
         number, output = self._add_output()
         self._send(number, SPAWN, (start or GuestStart()).texts([path, *arguments]))
@@ -155,7 +159,7 @@ class VirtualMachine:
         return self.call("read", path, start=start)
 
     def write(self, path: str, text: str, *, start: GuestStart | None = None) -> None:
-        """All of it by one system call."""
+        """Writes all of it by one system call."""
         self.call("write", path, start=start, stdin=text)
 
     def insmod(self, path: str, *parameters: str) -> None:
@@ -171,31 +175,31 @@ class VirtualMachine:
         self.call("rmdir", path)
 
     def mknod(self, path: str, major: int, minor: int) -> None:
-        """A character device that everybody may use."""
+        """Creates a character device with mode 0666."""
         self.call("mknod", path, str(major), str(minor))
 
     def inode(self, path: str) -> int:
-        """Of a cgroup's folder: its id."""
+        """The inode number. That of a cgroup's folder is the cgroup's id."""
         return int(self.call("stat", path).split()[0])
 
     def names(self, path: str) -> list[str]:
         return sorted(self.call("list", path).splitlines())
 
     def log(self) -> str:
-        """The kernel's, from its boot on."""
+        """The kernel's log since boot."""
         return self.call("log")
 
     def assert_quiet(self) -> None:
-        """The kernel has complained of nothing, and its checks were on to the end."""
+        """Raises `MachineError` if the kernel has complained, or has switched its own checks off."""
         if found := find_kernel_complaints(self.log()):
             raise MachineError(f"{self.kernel.release} complains:\n{found}")
         with suppress(FileNotFoundError):
-            # A module with another licence, say, switches lock checking off silently.
+            # For example, a module with a proprietary licence silently switches lock checking off.
             if not re.search(r"debug_locks: +1$", self.read(LOCKS), re.MULTILINE):
-                raise MachineError(f"{self.kernel.release} has stopped to prove its locks")
+                raise MachineError(f"{self.kernel.release} has stopped checking locks")
 
     def assert_no_leaks(self) -> None:
-        """The debug kernel has found no leaked memory."""
+        """Raises `MachineError` if the debug kernel finds leaked memory. Other kernels cannot tell."""
         since = self._uptime()
         try:
             self.write(KMEMLEAK, "scan")
@@ -203,17 +207,19 @@ class VirtualMachine:
             return
         # Younger allocations are not reported, so wait until they are old enough; the second scan reports.
         wait_until(
-            lambda: self._uptime() > since + KMEMLEAK_SECONDS, timeout_seconds=TIMEOUT_SECONDS, what="an old leak"
+            lambda: self._uptime() > since + KMEMLEAK_SECONDS,
+            timeout_seconds=TIMEOUT_SECONDS,
+            what="allocations old enough to be reported",
         )
         self.write(KMEMLEAK, "scan")
         if found := self.read(KMEMLEAK):
-            raise MachineError(f"{self.kernel.release} forgot:\n{found}")
+            raise MachineError(f"{self.kernel.release} leaked:\n{found}")
 
     def _uptime(self) -> float:
         return float(self.read("/proc/uptime").split()[0])
 
     def call(self, name: str, *words: str, start: GuestStart | None = None, stdin: str = "") -> str:
-        """One system call of guest/call.c: what it read, or the `OSError` that it got."""
+        """Makes a system call by guest/call.c. Returns its output; raises `OSError` with its errno."""
         content = call_content([name, *words], stdin)
         if start is not None or len(content) > MOST_BYTES:
             ended = self.run(CALL, name, *words, start=start, stdin=stdin)
@@ -249,7 +255,7 @@ class VirtualMachine:
             parameters=self._parameters,
         )
         with self._console.open("wb") as console:
-            # What QEMU itself complains of is found with what the kernel says.
+            # QEMU's own messages go to the console too.
             return subprocess.Popen(words, pass_fds=[line.fileno()], stdin=subprocess.DEVNULL, stderr=console)
 
     def _end(self) -> None:
@@ -260,30 +266,32 @@ class VirtualMachine:
         try:
             self._line.send(number, kind, content)
         except ClosedError as error:
-            raise MachineError(f"{self.kernel.release} has gone away:\n{self._last_words()}") from error
+            raise MachineError(f"{self.kernel.release} has gone away:\n{self._format_console_end()}") from error
 
-    def _wait(self, is_so: Callable[[], bool], seconds: float, what: str) -> None:
-        """Read what the machine says until that is so. One that does not answer at all is ended, so that the next call need not wait."""
+    def _wait(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
+        """Receive frames until the condition holds. A machine that does not answer at all is killed, so that later calls fail at once."""
         try:
-            self._take(is_so, seconds)
+            self._receive_until(condition, seconds)
         except ClosedError as error:
-            raise MachineError(f"{self.kernel.release} went away before {what}:\n{self._last_words()}") from error
+            raise MachineError(
+                f"{self.kernel.release} went away before {what}:\n{self._format_console_end()}"
+            ) from error
         except TimeoutError as error:
             dump = self._dump_tasks() if self._answers() else ""
             if not dump:
                 self._process.kill()
             raise MachineError(
-                f"{self.kernel.release}: no {what} in {seconds} s\n{self._last_words()}{dump}"
+                f"{self.kernel.release}: no {what} in {seconds} s\n{self._format_console_end()}{dump}"
             ) from error
 
-    def _take(self, is_so: Callable[[], bool], seconds: float) -> None:
-        if is_so():
+    def _receive_until(self, condition: Callable[[], bool], seconds: float) -> None:
+        if condition():
             return
         for frame in self._line.frames(seconds):
             self._is_ready = self._is_ready or frame.kind == READY
             if output := self._outputs.get(frame.program):
                 output.take(frame)
-            if is_so():
+            if condition():
                 return
 
     def _answers(self) -> bool:
@@ -293,7 +301,7 @@ class VirtualMachine:
             return False
 
     def _dump_tasks(self) -> str:
-        """What hangs, and where; empty if the machine does not say so in time. It is only in the kernel's log."""
+        """Task dumps from the kernel's log; empty if the machine does not answer in time."""
         try:
             for key in DUMPS:
                 self._call_in_time("write", SYSRQ, stdin=key)
@@ -305,9 +313,9 @@ class VirtualMachine:
         asked = self.start(CALL, *words)
         asked.send_input(stdin)
         asked.close_input()
-        self._take(lambda: asked.output.code is not None and asked.output.is_closed, PING_SECONDS)
+        self._receive_until(lambda: asked.output.code is not None and asked.output.is_closed, PING_SECONDS)
         return asked.output.out.decode(errors="replace")
 
-    def _last_words(self) -> str:
+    def _format_console_end(self) -> str:
         console = self._console.read_text(errors="replace")
         return "\n".join([find_kernel_complaints(console), "..", *console.splitlines()[-CONSOLE_LINES:]])

@@ -1,4 +1,4 @@
-"""A program that runs in a machine, with the interface of a container's program (tests/shim/preload/container.py)."""
+"""A program in a virtual machine, with the same interface as a program in a container (tests/shim/preload/container.py)."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ STARTED, OUT, ERR, ENDED, CLOSED = "P", "O", "E", "X", "C"
 
 @dataclass(frozen=True, slots=True)
 class GuestStart:
-    """The surroundings in which a program starts (guest/spawn.c)."""
+    """The cgroup, user and namespaces in which a program starts (guest/spawn.c)."""
 
     cgroup: str = ""
-    """Below the root of the cgroups, made if it is not there."""
+    """Relative to the root of the cgroups; created if missing."""
     env: Mapping[str, str] = field(default_factory=dict)
     uid: int | None = None
     capabilities: int | None = None
-    """A mask. Without one: all that the user has."""
+    """A mask; None: all that the user has."""
     is_pid_apart: bool = False
-    """A pid namespace of its own, with its own /proc."""
+    """In a new PID namespace, with its own /proc."""
     beside_pid: int | None = None
-    """The pid namespace of that process."""
+    """In the PID namespace of this process."""
     is_user_apart: bool = False
-    """A user namespace of its own, in which it is root."""
+    """In a new user namespace, as root there."""
 
     def texts(self, words: Sequence[str]) -> bytes:
         texts = [f"arg={word}" for word in words] + [f"env={name}={value}" for name, value in self.env.items()]
@@ -41,13 +41,13 @@ class GuestStart:
 
 
 def call_content(words: Sequence[str], text: str) -> bytes:
-    """Of a frame for guest/caller.c: a call with its input."""
+    """The content of a frame for guest/caller.c: a call and its input."""
     return b"".join(word.encode() + b"\0" for word in [*words, ""]) + text.encode()
 
 
 @dataclass(slots=True)
 class GuestOutput:
-    """What the machine has reported of one program."""
+    """What the machine has reported about one program or call."""
 
     pid: int | None = None
     out: bytearray = field(default_factory=bytearray)
@@ -69,9 +69,9 @@ class GuestOutput:
 
 
 Wait = Callable[[Callable[[], bool], float, str], None]
-"""Waits until that is so, and reads what the machine says meanwhile. Takes seconds, and what is waited for."""
+"""Receives frames until the condition holds. Takes the condition, a time-out in seconds, and what to name in the error."""
 Send = Callable[[int, str, bytes], None]
-"""Number of a program, kind and content of a frame."""
+"""Takes a program's number, and the kind and content of a frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +84,13 @@ class GuestProgram:
 
     @property
     def pid(self) -> int:
-        """As the machine's first process sees it."""
+        """Its pid in the root PID namespace of the machine."""
         self.wait(lambda: self.output.pid is not None, TIMEOUT_SECONDS, f"start of {self.name}")
         return self.output.pid or 0
 
     @property
     def has_ended(self) -> bool:
-        """As of the last time that anything was waited for."""
+        """As of the frames received so far; does not wait."""
         return self.output.code is not None
 
     @property
@@ -126,7 +126,7 @@ class GuestProgram:
         self.send(self.number, INPUT, b"")
 
     def resume(self) -> None:
-        """Send the empty line that it waits for."""
+        """Send the empty line that the program waits for."""
         self.send_input("\n")
 
     def kill(self, number: int = signal.SIGKILL) -> None:

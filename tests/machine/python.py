@@ -1,10 +1,10 @@
-"""Our Python in a machine: the interpreter, and of the libraries what the programs of a test import.
+"""Our Python interpreter in a virtual machine, with the modules that the programs of a test import.
 
     files = python_files(["vrampack.cli.agent", "vrampack.agent.host.agent"])
-    with Machine(kernel, files=files, memory_mib=1024) as machine:
+    with VirtualMachine(kernel, files=files, memory_mib=1024) as machine:
         machine.run(PYTHON, "-m", "vrampack.cli", "agent", "--standalone", start=Start(env=ENVIRONMENT))
 
-The files are found by importing the modules here. A module that is imported only when it is needed must be named.
+The files are found by importing the modules on the host. Modules that are imported lazily must be named.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ for name in sys.argv[1:]:
 print(json.dumps([module.__file__ for module in list(sys.modules.values()) if getattr(module, "__file__", None)]))
 """
 ALWAYS = ("encodings.idna", "encodings.latin_1", "runpy", "traceback", "concurrent.futures.thread")
-"""Imported by Python itself on demand."""
+"""Imported lazily by Python itself."""
 IMPORT_SECONDS = 60
 
 
 def python_files(modules: Sequence[str]) -> dict[str, Content]:
-    """For `Machine(files=..)`: by their path there. A file of ours comes with its whole package."""
+    """For `VirtualMachine(files=..)`: by their path in the machine. Of our own packages all files are included."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     places = {
         Path(sysconfig.get_path("purelib")): SITE,
@@ -63,7 +63,7 @@ def python_files(modules: Sequence[str]) -> dict[str, Content]:
 
 
 def libraries(program: Path) -> dict[str, Content]:
-    """What the dynamic linker loads for it."""
+    """The shared libraries of this program."""
     said = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False).stdout
     found: dict[str, Content] = {}
     for path in map(Path, re.findall(r"(?:=> |^\s*)(/\S+) \(", said, re.MULTILINE)):
@@ -91,7 +91,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _with_caches(paths: Iterable[Path]) -> Iterator[Path]:
-    """What was compiled is a third of the start."""
+    """With their .pyc files: compiling would be a third of the start."""
     for path in dict.fromkeys(paths):
         yield path
         compiled = Path(importlib.util.cache_from_source(str(path))) if path.suffix == ".py" else None

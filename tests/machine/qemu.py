@@ -1,4 +1,4 @@
-"""QEMU's command line: a machine of two processors, two serial lines, and nothing else."""
+"""QEMU's command line: a machine with two processors, two serial lines and nothing else."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ PARAMETERS = (
     "console=ttyS0 loglevel=5 panic=-1 oops=panic reboot=t rdinit=/bin/init log_buf_len=4M no_timer_check tsc=reliable "
     "lpj=10000000 mitigations=off random.trust_cpu=on audit=0 watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120"
 )
-"""Warnings are said on the console, a panic is its end. A processor that stood still for seconds may have got no time outside;
-for two minutes, it is stuck. The rest is what a boot need not spend its seconds on."""
+"""Warnings go to the console, and a panic ends QEMU. A processor that stalls for seconds may only lack time on the host; after
+two minutes it counts as stuck. The other parameters make the boot faster."""
 
 
 def command(
     vmlinuz: Path, initramfs: Path, *, console: Path, line: int, memory_mib: int, is_parallel: bool, parameters: str
 ) -> list[str]:
-    """`line`: the descriptor of the socket that becomes ttyS1. Without KVM, and killed with the process that started it."""
+    """`line`: descriptor of the socket that becomes ttyS1. Without KVM. QEMU is killed when its parent process ends."""
     machine = [
         "-machine",
         "pc",

@@ -1,4 +1,4 @@
-"""The verdict at the end of `make shim-test`: each kernel has its own tests, and none is forgotten."""
+"""The table at the end of `make shim-test` has a verdict for each kernel, and a kernel without tests has failed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_failed_kernel_fails_the_table(kernel):
 
 
 def said_by_pytest(*arguments: str) -> tuple[int, list[str]]:
-    """Its exit code, and what it says of kernels."""
+    """Its exit code, and the lines about kernels."""
     command = [
         sys.executable,
         "-m",

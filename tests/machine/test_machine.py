@@ -1,4 +1,4 @@
-"""Programs in a machine: what they are told, where they run, what comes back."""
+"""Programs in a virtual machine: input and output, cgroups, users and namespaces, and machines that hang."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_missing_program_is_reported(machine: VirtualMachine) -> None:
 
 
 def test_input_and_output_of_a_program_may_be_long(machine: VirtualMachine) -> None:
-    """Longer than a pipe, a frame and a window; every byte of it."""
+    """Longer than a pipe, a frame and the window; no byte is lost."""
     text = "".join(f"{number:07}\n" for number in range(8_500))
     machine.write("/tmp/long", text)
     assert machine.read("/tmp/long") == text
@@ -92,7 +92,7 @@ def test_a_program_is_killed_once_its_caller_stops_waiting(machine: VirtualMachi
 
 
 def test_a_program_that_does_not_end_is_an_error_that_shows_what_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that hangs is ended, and the next call fails at once."""
+    """A machine that hangs is killed, and the next call fails at once."""
     with VirtualMachine(prepare_kernel("6.1")) as frozen:
         program = frozen.start(CALL, "read", "/dev/kmsg")
         with pytest.raises(MachineError, match=r"no end of call(?s:.*)sysrq: Show Blocked State"):

@@ -1,4 +1,4 @@
-"""A kernel that complains fails the test, and a machine that goes away or is forgotten leaves nothing."""
+"""Complaints of a kernel fail the test, and a machine leaves no process, however it ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ with VirtualMachine(prepare_kernel("5.10")) as machine:
 
 
 def make(machine: VirtualMachine, mistake: str) -> None:
-    """It does not stay: loading it fails."""
+    """Its init function fails, so it is never loaded."""
     with suppress(OSError):
         machine.insmod(MISTAKES, f"mistake={mistake}")
 
@@ -53,7 +53,7 @@ def test_the_debug_kernel_sees_what_others_do_not(mistakes: Callable[[Kernel], P
     with VirtualMachine(debug, files={MISTAKES: mistakes(debug)}) as machine:
         make(machine, "none")
         machine.assert_quiet()
-        # Locks first: whatever KASAN finds ends their proof.
+        # Locks first: a finding of KASAN switches lock checking off.
         for mistake, sign in (
             ("locks", "possible circular locking dependency"),
             ("sleep", "sleeping function called from invalid context"),

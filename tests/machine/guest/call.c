@@ -1,17 +1,17 @@
 /*
- * One system call for the host: a program that is part of the first process, because starting another one takes twice as
- * long. Its exit code is the errno.
+ * Single system calls for the host. They are part of the first process, because executing another program would take twice
+ * as long. The result is the errno, or 0.
  *
- *   call read PATH            the file, to the output
- *   call write PATH           the input, in one write(2) (a short one is EIO)
- *   call insmod FILE [TEXT]   with those parameters
+ *   call read PATH            writes the file to the output
+ *   call write PATH           writes the input to the file with one write(2); EIO if it is cut short
+ *   call insmod FILE [TEXT]   with these module parameters
  *   call rmmod NAME
  *   call mkdir | rmdir | unlink PATH
  *   call mknod PATH MAJOR MINOR
- *   call kill PID             by SIGKILL
+ *   call kill PID             with SIGKILL
  *   call stat PATH            inode number, mode in octal, user
- *   call list PATH            names in it, unsorted
- *   call log                  the kernel's, as far as it remembers
+ *   call list PATH            its entries, unsorted
+ *   call log                  the kernel's log, as much as its buffer still holds
  */
 #include <dirent.h>
 #include <errno.h>
@@ -37,7 +37,7 @@ struct streams {
 	FILE *input, *output;
 };
 
-static int say(const struct streams *streams, const char *bytes, size_t length)
+static int write_output(const struct streams *streams, const char *bytes, size_t length)
 {
 	return fwrite(bytes, 1, length, streams->output) == length ? 0 : EIO;
 }
@@ -54,13 +54,13 @@ static int call_read(char **words, const struct streams *streams)
 		if (got < 0)
 			wrong = errno;
 		else
-			wrong = say(streams, bytes, (size_t)got);
+			wrong = write_output(streams, bytes, (size_t)got);
 	}
 	close(file);
 	return wrong;
 }
 
-/* Created if missing; a folder of the kernel's that creates no files gives ENOENT then, as for a reader. */
+/* Creates the file if it is missing. Where the file system does not allow that, the error is ENOENT, as for a reader. */
 static int open_to_write(const char *path)
 {
 	int file = open(path, O_WRONLY | O_TRUNC);
@@ -176,7 +176,7 @@ static int call_log(char **words, const struct streams *streams)
 	if (!bytes)
 		return errno;
 	length = klogctl(READ_ALL, bytes, size);
-	wrong = length < 0 ? errno : say(streams, bytes, (size_t)length);
+	wrong = length < 0 ? errno : write_output(streams, bytes, (size_t)length);
 	free(bytes);
 	return wrong;
 }

@@ -1,4 +1,4 @@
-/* System calls for the host. */
+/* Single system calls for the host. */
 #ifndef GUEST_CALL_H
 #define GUEST_CALL_H
 
@@ -6,7 +6,7 @@
 
 #define CALL "/bin/call"
 
-/* The words of call.c, ended by NULL: 0, or the errno. */
+/* Makes the call that these words name (see call.c); NULL ends them. Returns 0 or the errno. */
 int call(char **words, FILE *input, FILE *output);
 
 #endif

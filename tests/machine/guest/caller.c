@@ -25,7 +25,7 @@ static void send_answer(uint32_t kind, const void *bytes, size_t length)
 		_exit(1);
 }
 
-/* The input behind the words, or NULL if there is not so much. */
+/* Returns the input that follows the words, or NULL if the content is malformed. */
 static char *split(char *content, size_t length, char **words)
 {
 	char *text = content;
@@ -129,7 +129,7 @@ bool caller_begin(struct caller *caller, uint32_t number, const char *content, s
 	return caller->is_busy;
 }
 
-bool caller_take(struct caller *caller, struct answer *answer)
+bool caller_receive(struct caller *caller, struct answer *answer)
 {
 	ssize_t got = caller->socket < 0 ? -1 : recv(caller->socket, answer, sizeof(*answer), MSG_DONTWAIT);
 

@@ -1,4 +1,4 @@
-/* The process that makes the host's system calls, one after the other: to fork for each takes five times as long. */
+/* A process that makes the host's system calls, one after another: forking for each would take five times as long. */
 #ifndef GUEST_CALLER_H
 #define GUEST_CALLER_H
 
@@ -11,25 +11,25 @@
 
 struct caller {
 	pid_t pid;
-	int socket;		/* readable when there is an answer; -1: there is no such process */
+	int socket;		/* readable when there is a result; -1: no process */
 	bool is_busy;
-	uint32_t number;	/* of the call that it makes or made last */
+	uint32_t number;	/* of the current call, or of the last one */
 };
 
-/* One part of what a call answers: FRAME_OUT, or at last FRAME_ENDED. */
+/* A part of the result: the kind is FRAME_OUT, or FRAME_ENDED for the last part. */
 struct answer {
 	uint32_t kind;
 	uint32_t length;
 	char bytes[4096];
 };
 
-/* False and errno if there is none. */
+/* Returns false and sets errno if it cannot be started. */
 bool caller_start(struct caller *caller);
 
-/* Begin a call with the content of a FRAME_CALL. One that is busy is left alone, and another one takes its place. */
+/* Begins a call with the content of a FRAME_CALL. A process that is still busy with another call is replaced. */
 bool caller_begin(struct caller *caller, uint32_t number, const char *content, size_t length);
 
-/* False if there is none now. */
-bool caller_take(struct caller *caller, struct answer *answer);
+/* Returns false if no part can be read now. */
+bool caller_receive(struct caller *caller, struct answer *answer);
 
 #endif

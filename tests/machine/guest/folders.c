@@ -1,4 +1,4 @@
-/* File systems, device nodes and cgroups of a machine. */
+/* Mounts file systems, creates device nodes, and moves processes into cgroups. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -29,7 +29,7 @@ static const struct {
 	{ "/dev/tty", 5, 0 },
 };
 
-/* Trees of version 1: two, so that a process may be found in different groups of them. */
+/* Hierarchies of cgroup v1: two, so that a process can be in a different group of each. */
 static const char *const controllers[] = { "memory", "pids" };
 
 static bool is_made(const char *path)
@@ -71,7 +71,7 @@ static bool mount_old(void)
 	return true;
 }
 
-/* Kernels without a network do not have it, and nothing needs it there. */
+/* A kernel without networking has none, and there nothing needs it. */
 static void raise_loopback(void)
 {
 	struct ifreq loopback = { .ifr_name = "lo" };
@@ -93,7 +93,7 @@ bool folders_make(bool is_old)
 	if (!make_nodes())
 		return false;
 	raise_loopback();
-	/* Not in every kernel. */
+	/* Not every kernel has it, so failure is fine. */
 	mount("debugfs", "/sys/kernel/debug", "debugfs", 0, NULL);
 	return is_old ? mount_old() : mount_at("cgroup2", CGROUPS, NULL);
 }
@@ -123,7 +123,7 @@ static bool enter(const char *tree, const char *cgroup)
 	if (!make_all(path))
 		return false;
 	strcat(path, "/cgroup.procs");
-	return folders_say(path, "0");
+	return folders_write(path, "0");
 }
 
 bool folders_enter(const char *cgroup)
@@ -140,14 +140,14 @@ bool folders_enter(const char *cgroup)
 	return true;
 }
 
-bool folders_say(const char *path, const char *text)
+bool folders_write(const char *path, const char *text)
 {
 	int file = open(path, O_WRONLY | O_CLOEXEC);
-	bool is_said;
+	bool is_written;
 
 	if (file < 0)
 		return false;
-	is_said = write(file, text, strlen(text)) == (ssize_t)strlen(text);
+	is_written = write(file, text, strlen(text)) == (ssize_t)strlen(text);
 	close(file);
-	return is_said;
+	return is_written;
 }

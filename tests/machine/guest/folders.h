@@ -1,16 +1,16 @@
-/* What a machine's programs find: file systems, device nodes, cgroups. */
+/* File systems, device nodes and cgroups of the virtual machine. */
 #ifndef GUEST_FOLDERS_H
 #define GUEST_FOLDERS_H
 
 #include <stdbool.h>
 
-/* Everything mounted and made; `is_old`: cgroups of version 1, a tree for each of a few controllers. */
+/* Mounts and creates everything. `is_old`: cgroup v1, with one hierarchy for each of a few controllers. */
 bool folders_make(bool is_old);
 
-/* The caller goes into that cgroup, made if it is not there, in every tree. */
+/* Moves the caller into this cgroup of every hierarchy; creates the cgroup if it is missing. */
 bool folders_enter(const char *cgroup);
 
-/* One write(2) of that text into that file. */
-bool folders_say(const char *path, const char *text);
+/* Writes the text to the file with one write(2). */
+bool folders_write(const char *path, const char *text);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * What travels on the line between the host and the first process of a machine, both ways.
+ * The protocol between the host and the first process of a virtual machine, in both directions.
  *
- * A frame is a head and so many bytes. Every program has a number that the host gave it. Fields are little endian.
+ * A frame is a header and `length` bytes of content. The host numbers its programs and calls. Integers are little endian.
  */
 #ifndef GUEST_FRAMES_H
 #define GUEST_FRAMES_H
@@ -9,20 +9,20 @@
 #include <stdint.h>
 
 enum frame_kind {
-	/* From the host. */
-	FRAME_SPAWN = 'S',	/* texts, each ended by a zero byte: `key=value` of spawn.c, in their order */
-	FRAME_CALL = 'L',	/* words of call.c, each ended by a zero byte; one more zero byte; their input */
-	FRAME_INPUT = 'I',	/* for standard input; none: its end */
-	FRAME_SIGNAL = 'K',	/* one byte: the signal */
-	FRAME_OFF = 'Q',	/* the machine goes off */
-	/* From the machine. */
-	FRAME_READY = 'R',	/* once: it serves */
-	FRAME_STARTED = 'P',	/* not of a call; u32: its pid; 0: it could not be started, and FRAME_ENDED says why */
-	FRAME_OUT = 'O',	/* what it said */
-	FRAME_ERR = 'E',	/* what it complained of */
-	FRAME_ENDED = 'X',	/* u32: exit code, or minus the signal that ended it */
-	FRAME_CLOSED = 'C',	/* no process has its outputs open any more */
-	FRAME_TAKEN = 'T',	/* u32: so many bytes of the host's frames were read */
+	/* From the host: */
+	FRAME_SPAWN = 'S',	/* texts of spawn.c in order, each terminated by a zero byte */
+	FRAME_CALL = 'L',	/* words of call.c, each terminated by a zero byte; another zero byte; the input */
+	FRAME_INPUT = 'I',	/* for standard input; empty: end of input */
+	FRAME_SIGNAL = 'K',	/* one byte: the signal's number */
+	FRAME_OFF = 'Q',	/* switch the machine off */
+	/* From the virtual machine: */
+	FRAME_READY = 'R',	/* once, when frames are accepted */
+	FRAME_STARTED = 'P',	/* u32: the pid, or 0 if it could not be started; not sent for calls */
+	FRAME_OUT = 'O',	/* from standard output */
+	FRAME_ERR = 'E',	/* from standard error */
+	FRAME_ENDED = 'X',	/* u32: the exit code, or minus the signal that killed it */
+	FRAME_CLOSED = 'C',	/* no process has its outputs open anymore */
+	FRAME_TAKEN = 'T',	/* u32: how many more bytes of the host's frames have been read */
 };
 
 struct frame {
@@ -32,7 +32,7 @@ struct frame {
 };
 
 enum {
-	FRAME_MOST = 1 << 14,	/* bytes after a head; more is more frames */
+	FRAME_MOST = 1 << 14,	/* bytes of content; longer content takes several frames */
 };
 
 #endif

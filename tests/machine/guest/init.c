@@ -1,8 +1,9 @@
 /*
- * The first process of a machine: starts programs for the host and carries their bytes, on the second serial line.
+ * The first process of a virtual machine. It starts programs for the host and exchanges their input and output with it over
+ * the second serial line.
  *
- * One loop that never waits for a program: what a program does not read yet is kept. The host sends no more than a window
- * of bytes before it hears FRAME_TAKEN, because the line has no way to make it wait.
+ * A single loop that never blocks on a program: input that a program has not read yet is buffered. The line has no flow
+ * control, so the host sends at most a window of bytes that FRAME_TAKEN has not acknowledged.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,8 +32,8 @@
 enum {
 	PROGRAMS_MOST = 64,
 	CHUNK = 4096,
-	CHUNKS_MOST = 16,	/* of one program, before the others have their turn */
-	UNSENT_MOST = 1 << 16,	/* bytes that are sent together */
+	CHUNKS_MOST = 16,	/* read from one program before the next one has its turn */
+	UNSENT_MOST = 1 << 16,	/* bytes of frames that are written to the line at once */
 };
 
 struct program {
@@ -40,14 +41,14 @@ struct program {
 	uint32_t number;
 	pid_t pid;
 	int input, output, errors;
-	char *kept;		/* for its standard input */
-	size_t kept_length;
+	char *pending;		/* standard input that it has not read yet */
+	size_t pending_length;
 };
 
 static struct program programs[PROGRAMS_MOST];
 static int line = -1, children = -1;
 static struct caller caller;
-static char unsent[UNSENT_MOST];	/* every write(2) to the line takes long */
+static char unsent[UNSENT_MOST];	/* collected, because each write(2) to the line is slow */
 static size_t unsent_length;
 
 static void die(const char *what)
@@ -58,7 +59,7 @@ static void die(const char *what)
 	_exit(1);
 }
 
-static void send_unsent(void)
+static void flush_frames(void)
 {
 	for (const char *at = unsent; unsent_length;) {
 		ssize_t sent = write(line, at, unsent_length);
@@ -72,21 +73,21 @@ static void send_unsent(void)
 	}
 }
 
-static void say(uint32_t program, uint32_t kind, const void *bytes, size_t length)
+static void send_frame(uint32_t program, uint32_t kind, const void *bytes, size_t length)
 {
 	const struct frame head = { program, kind, (uint32_t)length };
 
 	if (unsent_length + sizeof(head) + length > sizeof(unsent))
-		send_unsent();
+		flush_frames();
 	memcpy(unsent + unsent_length, &head, sizeof(head));
 	if (length)
 		memcpy(unsent + unsent_length + sizeof(head), bytes, length);
 	unsent_length += sizeof(head) + length;
 }
 
-static void say_number(uint32_t program, uint32_t kind, uint32_t number)
+static void send_number(uint32_t program, uint32_t kind, uint32_t number)
 {
-	say(program, kind, &number, sizeof(number));
+	send_frame(program, kind, &number, sizeof(number));
 }
 
 static void receive(void *bytes, size_t length)
@@ -135,10 +136,10 @@ static void start(uint32_t number, char *texts, size_t length)
 	if (!program || !spawn(texts, length, &spawned)) {
 		const char *why = strerror(errno);
 
-		say_number(number, FRAME_STARTED, 0);
-		say(number, FRAME_ERR, why, strlen(why));
-		say_number(number, FRAME_ENDED, 127);
-		say(number, FRAME_CLOSED, NULL, 0);
+		send_number(number, FRAME_STARTED, 0);
+		send_frame(number, FRAME_ERR, why, strlen(why));
+		send_number(number, FRAME_ENDED, 127);
+		send_frame(number, FRAME_CLOSED, NULL, 0);
 		return;
 	}
 	*program = (struct program){
@@ -149,25 +150,25 @@ static void start(uint32_t number, char *texts, size_t length)
 		.output = spawned.output,
 		.errors = spawned.errors,
 	};
-	say_number(number, FRAME_STARTED, (uint32_t)spawned.pid);
+	send_number(number, FRAME_STARTED, (uint32_t)spawned.pid);
 }
 
-static void carry_answers(void)
+static void forward_answers(void)
 {
 	struct answer answer;
 
-	while (caller_take(&caller, &answer)) {
-		say(caller.number, answer.kind, answer.bytes, answer.length);
+	while (caller_receive(&caller, &answer)) {
+		send_frame(caller.number, answer.kind, answer.bytes, answer.length);
 		if (answer.kind == FRAME_ENDED)
-			say(caller.number, FRAME_CLOSED, NULL, 0);
+			send_frame(caller.number, FRAME_CLOSED, NULL, 0);
 	}
 }
 
-/* As much of what is kept as it takes now. */
-static void feed(struct program *program)
+/* Writes as much of the pending input as fits into the pipe. */
+static void write_input(struct program *program)
 {
-	while (program->input >= 0 && program->kept_length) {
-		ssize_t taken = write(program->input, program->kept, program->kept_length);
+	while (program->input >= 0 && program->pending_length) {
+		ssize_t taken = write(program->input, program->pending, program->pending_length);
 
 		if (taken < 0 && errno == EAGAIN)
 			return;
@@ -175,30 +176,30 @@ static void feed(struct program *program)
 			close_end(&program->input);
 			return;
 		}
-		program->kept_length -= (size_t)taken;
-		memmove(program->kept, program->kept + taken, program->kept_length);
+		program->pending_length -= (size_t)taken;
+		memmove(program->pending, program->pending + taken, program->pending_length);
 	}
 	if (program->is_input_over)
 		close_end(&program->input);
 }
 
-static void keep(struct program *program, const char *bytes, size_t length)
+static void buffer_input(struct program *program, const char *bytes, size_t length)
 {
-	char *kept;
+	char *pending;
 
 	if (!length) {
 		program->is_input_over = true;
 		return;
 	}
-	kept = realloc(program->kept, program->kept_length + length);
-	if (!kept)
+	pending = realloc(program->pending, program->pending_length + length);
+	if (!pending)
 		die("memory");
-	memcpy(kept + program->kept_length, bytes, length);
-	program->kept = kept;
-	program->kept_length += length;
+	memcpy(pending + program->pending_length, bytes, length);
+	program->pending = pending;
+	program->pending_length += length;
 }
 
-static void obey(void)
+static void handle_frame(void)
 {
 	static char bytes[FRAME_MOST + 1];
 	struct frame head;
@@ -209,7 +210,7 @@ static void obey(void)
 		die("a frame longer than there is room for");
 	receive(bytes, head.length);
 	bytes[head.length] = '\0';
-	say_number(0, FRAME_TAKEN, (uint32_t)sizeof(head) + head.length);
+	send_number(0, FRAME_TAKEN, (uint32_t)sizeof(head) + head.length);
 	program = find(head.program);
 	if (head.kind == FRAME_SPAWN)
 		start(head.program, bytes, head.length);
@@ -218,15 +219,15 @@ static void obey(void)
 	else if (head.kind == FRAME_OFF)
 		reboot(RB_AUTOBOOT);
 	else if (program && head.kind == FRAME_INPUT)
-		keep(program, bytes, head.length);
+		buffer_input(program, bytes, head.length);
 	else if (program && !program->has_ended && head.kind == FRAME_SIGNAL && head.length == 1)
 		kill(program->pid, bytes[0]);
 	if (program)
-		feed(program);
+		write_input(program);
 }
 
-/* Some of what is there now; false at its end. */
-static bool carry(struct program *program, int *end, uint32_t kind)
+/* Sends what can be read now, up to CHUNKS_MOST chunks. False after the end of the file. */
+static bool forward_output(struct program *program, int *end, uint32_t kind)
 {
 	char bytes[CHUNK];
 
@@ -238,54 +239,54 @@ static bool carry(struct program *program, int *end, uint32_t kind)
 		if (got <= 0)
 			close_end(end);
 		else
-			say(program->number, kind, bytes, (size_t)got);
+			send_frame(program->number, kind, bytes, (size_t)got);
 	}
 	return *end >= 0;
 }
 
-static void carry_both(struct program *program)
+static void forward_outputs(struct program *program)
 {
-	bool is_open = carry(program, &program->output, FRAME_OUT);
+	bool is_open = forward_output(program, &program->output, FRAME_OUT);
 
-	is_open = carry(program, &program->errors, FRAME_ERR) || is_open;
+	is_open = forward_output(program, &program->errors, FRAME_ERR) || is_open;
 	if (is_open || !program->has_ended)
 		return;
-	say(program->number, FRAME_CLOSED, NULL, 0);
+	send_frame(program->number, FRAME_CLOSED, NULL, 0);
 	close_end(&program->input);
-	free(program->kept);
+	free(program->pending);
 	*program = (struct program){ 0 };
 }
 
-static void bury_caller(int status)
+static void report_caller_exit(int status)
 {
-	carry_answers();
+	forward_answers();
 	if (caller.is_busy) {
-		say_number(caller.number, FRAME_ENDED, (uint32_t)-WTERMSIG(status));
-		say(caller.number, FRAME_CLOSED, NULL, 0);
+		send_number(caller.number, FRAME_ENDED, (uint32_t)-WTERMSIG(status));
+		send_frame(caller.number, FRAME_CLOSED, NULL, 0);
 	}
 	close_end(&caller.socket);
 	caller.is_busy = false;
 }
 
-static void bury(pid_t pid, int status)
+static void report_exit(pid_t pid, int status)
 {
 	if (pid == caller.pid && caller.socket >= 0)
-		bury_caller(status);
+		report_caller_exit(status);
 	for (size_t i = 0; i < PROGRAMS_MOST; i++) {
 		struct program *program = &programs[i];
 
 		if (!program->is_used || program->has_ended || program->pid != pid)
 			continue;
-		carry_both(program);
+		forward_outputs(program);
 		program->has_ended = true;
-		say_number(program->number, FRAME_ENDED,
+		send_number(program->number, FRAME_ENDED,
 			   (uint32_t)(WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status)));
-		carry_both(program);
+		forward_outputs(program);
 		return;
 	}
 }
 
-static void bury_all(void)
+static void reap_children(void)
 {
 	struct signalfd_siginfo one;
 	int status;
@@ -293,7 +294,7 @@ static void bury_all(void)
 	while (read(children, &one, sizeof(one)) == sizeof(one))
 		;
 	for (pid_t pid = waitpid(-1, &status, WNOHANG); pid > 0; pid = waitpid(-1, &status, WNOHANG))
-		bury(pid, status);
+		report_exit(pid, status);
 }
 
 static size_t watch(struct pollfd *watched, size_t count, int file, short events)
@@ -316,23 +317,23 @@ static void serve_once(void)
 			continue;
 		count = watch(watched, count, programs[i].output, POLLIN);
 		count = watch(watched, count, programs[i].errors, POLLIN);
-		if (programs[i].kept_length)
+		if (programs[i].pending_length)
 			count = watch(watched, count, programs[i].input, POLLOUT);
 	}
 	if (poll(watched, count, -1) < 0 && errno != EINTR)
 		die("poll");
-	carry_answers();
+	forward_answers();
 	if (watched[1].revents)
-		bury_all();
+		reap_children();
 	for (size_t i = 0; i < PROGRAMS_MOST; i++) {
 		if (!programs[i].is_used)
 			continue;
-		feed(&programs[i]);
-		carry_both(&programs[i]);
+		write_input(&programs[i]);
+		forward_outputs(&programs[i]);
 	}
 	if (watched[0].revents)
-		obey();
-	send_unsent();
+		handle_frame();
+	flush_frames();
 }
 
 static void open_line(void)
@@ -349,8 +350,8 @@ static void open_line(void)
 	cfsetspeed(&raw, B115200);
 	if (tcsetattr(line, TCSANOW, &raw))
 		die(LINE);
-	/* An interrupt for 14 bytes instead of 8; a port that cannot works as well. */
-	folders_say("/sys/class/tty/ttyS1/rx_trig_bytes", "14");
+	/* One interrupt for 14 bytes instead of 8. It works without, only slower. */
+	folders_write("/sys/class/tty/ttyS1/rx_trig_bytes", "14");
 }
 
 static void open_children(void)
@@ -378,8 +379,8 @@ int main(void)
 	open_children();
 	if (!caller_start(&caller))
 		die("no process for system calls");
-	say(0, FRAME_READY, NULL, 0);
-	send_unsent();
+	send_frame(0, FRAME_READY, NULL, 0);
+	flush_frames();
 	for (;;)
 		serve_once();
 }

@@ -1,14 +1,14 @@
 /*
- * One program, started as the host's texts say, each `key=value`:
+ * Starts one program as the host's texts describe it, each of them `key=value`:
  *
- *   arg=TEXT     one more argument; the first is the program's path
- *   env=N=V      one more variable; there are no others
- *   cgroup=PATH  below the root of the cgroups, made if it is not there; in every tree that is mounted
- *   uid=N        that user and group, and no other group
- *   caps=HEX     the capabilities that it may have, a mask
- *   pidns=       a pid namespace of its own, with its own /proc
- *   pidns=PID    the pid namespace of that process
- *   userns=      a user namespace of its own, in which it is root
+ *   arg=TEXT     an argument; the first one is the path of the program
+ *   env=N=V      an environment variable; the program has no others
+ *   cgroup=PATH  relative to the root of the cgroups, created if missing; in every mounted hierarchy
+ *   uid=N        user and group, without supplementary groups
+ *   caps=HEX     a mask of the capabilities that it keeps
+ *   pidns=       a new PID namespace with its own /proc
+ *   pidns=PID    the PID namespace of that process
+ *   userns=      a new user namespace, in which it is root
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,16 +31,16 @@
 
 enum {
 	TEXTS_MOST = 256,
-	ROOM = 1 << 20,		/* of a pipe: a program writes this much before it waits for a reader */
-	NOT_STARTED = 127,	/* as a shell says it */
-	STACK_SIZE = 1 << 16,	/* of a child before its exec */
+	ROOM = 1 << 20,		/* capacity of a pipe: a program that writes more waits for the reader */
+	NOT_STARTED = 127,	/* as in a shell */
+	STACK_SIZE = 1 << 16,	/* for a child until it calls exec */
 };
 
 struct wanted {
 	char *arguments[TEXTS_MOST + 1], *environment[TEXTS_MOST + 1];
 	size_t n_arguments, n_environment;
 	const char *cgroup, *uid, *capabilities, *pidns;
-	bool is_user_apart;
+	bool has_user_namespace;
 };
 
 struct pipes {
@@ -57,7 +57,7 @@ static bool is_key(char *text, const char *key, char **value)
 	return true;
 }
 
-static bool one_more(char **list, size_t *count, char *text)
+static bool append(char **list, size_t *count, char *text)
 {
 	if (*count == TEXTS_MOST)
 		return false;
@@ -65,14 +65,14 @@ static bool one_more(char **list, size_t *count, char *text)
 	return true;
 }
 
-static bool take(struct wanted *wanted, char *text)
+static bool parse_text(struct wanted *wanted, char *text)
 {
 	char *value;
 
 	if (is_key(text, "arg", &value))
-		return one_more(wanted->arguments, &wanted->n_arguments, value);
+		return append(wanted->arguments, &wanted->n_arguments, value);
 	if (is_key(text, "env", &value))
-		return one_more(wanted->environment, &wanted->n_environment, value);
+		return append(wanted->environment, &wanted->n_environment, value);
 	if (is_key(text, "cgroup", &value))
 		wanted->cgroup = value;
 	else if (is_key(text, "uid", &value))
@@ -82,17 +82,17 @@ static bool take(struct wanted *wanted, char *text)
 	else if (is_key(text, "pidns", &value))
 		wanted->pidns = value;
 	else if (is_key(text, "userns", &value))
-		wanted->is_user_apart = true;
+		wanted->has_user_namespace = true;
 	else
 		return false;
 	return true;
 }
 
-static bool understand(char *texts, size_t length, struct wanted *wanted)
+static bool parse_texts(char *texts, size_t length, struct wanted *wanted)
 {
 	memset(wanted, 0, sizeof(*wanted));
 	for (char *text = texts; text < texts + length; text += strlen(text) + 1)
-		if (!take(wanted, text))
+		if (!parse_text(wanted, text))
 			goto wrong;
 	if (wanted->n_arguments)
 		return true;
@@ -107,7 +107,7 @@ static void fail(const char *what)
 	_exit(NOT_STARTED);
 }
 
-static void keep_only(const char *mask_text)
+static void limit_capabilities(const char *mask_text)
 {
 	uint64_t mask = strtoull(mask_text, NULL, 16);
 	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -125,16 +125,16 @@ static void keep_only(const char *mask_text)
 		fail("capabilities");
 }
 
-static void become_root_apart(void)
+static void enter_user_namespace(void)
 {
 	if (unshare(CLONE_NEWUSER))
 		fail("user namespace");
-	if (!folders_say("/proc/self/setgroups", "deny") || !folders_say("/proc/self/uid_map", "0 0 1") ||
-	    !folders_say("/proc/self/gid_map", "0 0 1"))
+	if (!folders_write("/proc/self/setgroups", "deny") || !folders_write("/proc/self/uid_map", "0 0 1") ||
+	    !folders_write("/proc/self/gid_map", "0 0 1"))
 		fail("users of the namespace");
 }
 
-static void become(const char *uid)
+static void switch_user(const char *uid)
 {
 	unsigned int number = (unsigned int)strtoul(uid, NULL, 10);
 
@@ -150,7 +150,7 @@ static void prepare(const struct wanted *wanted, const struct pipes *pipes)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	if (dup2(pipes->input[0], 0) < 0 || dup2(pipes->output[1], 1) < 0 || dup2(pipes->errors[1], 2) < 0)
 		_exit(NOT_STARTED);
-	/* Without an exec nothing is closed, and a child that has the other end of its own input waits for ever. */
+	/* A call does not exec, so O_CLOEXEC closes nothing; with the other end of its own input open it would wait forever. */
 	syscall(SYS_close_range, 3, ~0u, 0);
 	setsid();
 	if (wanted->cgroup && !folders_enter(wanted->cgroup))
@@ -158,16 +158,16 @@ static void prepare(const struct wanted *wanted, const struct pipes *pipes)
 	if (wanted->pidns && !*wanted->pidns)
 		if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) || mount("proc", "/proc", "proc", 0, NULL))
 			fail("its own /proc");
-	if (wanted->is_user_apart)
-		become_root_apart();
+	if (wanted->has_user_namespace)
+		enter_user_namespace();
 	if (wanted->capabilities)
-		keep_only(wanted->capabilities);
+		limit_capabilities(wanted->capabilities);
 	if (wanted->uid)
-		become(wanted->uid);
+		switch_user(wanted->uid);
 }
 
-/* Children are born in the namespace that was entered last; the caller itself stays where it is. */
-static bool children_go_to(const char *pid)
+/* Only future children are affected: the caller stays in its own PID namespace. */
+static bool set_namespace_of_children(const char *pid)
 {
 	char path[64];
 	int file;
@@ -205,7 +205,7 @@ static int run_child(void *given)
 	return NOT_STARTED;
 }
 
-/* This process waits for the exec, and nothing of its memory is copied. */
+/* Like vfork(2): no page tables are copied, and this process waits until the child calls exec. */
 static pid_t fork_without_copy(struct child *child)
 {
 	static _Alignas(16) char stack[STACK_SIZE];
@@ -217,17 +217,17 @@ static pid_t fork_into(const struct wanted *wanted, const struct pipes *pipes)
 {
 	struct child child = { wanted, pipes };
 	bool is_joining = wanted->pidns && *wanted->pidns;
-	unsigned long apart = wanted->pidns && !is_joining ? CLONE_NEWPID | CLONE_NEWNS : 0;
+	unsigned long namespaces = wanted->pidns && !is_joining ? CLONE_NEWPID | CLONE_NEWNS : 0;
 	pid_t pid;
 
-	if (!wanted->pidns && !wanted->is_user_apart && !is_call(wanted))
+	if (!wanted->pidns && !wanted->has_user_namespace && !is_call(wanted))
 		return fork_without_copy(&child);
-	if (is_joining && !children_go_to(wanted->pidns))
+	if (is_joining && !set_namespace_of_children(wanted->pidns))
 		return -1;
-	pid = (pid_t)syscall(SYS_clone, SIGCHLD | apart, NULL, NULL, NULL, NULL);
+	pid = (pid_t)syscall(SYS_clone, SIGCHLD | namespaces, NULL, NULL, NULL, NULL);
 	if (!pid)
 		run_child(&child);
-	if (is_joining && pid > 0 && !children_go_to("self"))
+	if (is_joining && pid > 0 && !set_namespace_of_children("self"))
 		abort();
 	return pid;
 }
@@ -265,7 +265,7 @@ bool spawn(char *texts, size_t length, struct spawned *spawned)
 	struct pipes pipes;
 	pid_t pid;
 
-	if (!understand(texts, length, &wanted) || !open_pipes(&pipes))
+	if (!parse_texts(texts, length, &wanted) || !open_pipes(&pipes))
 		return false;
 	pid = fork_into(&wanted, &pipes);
 	close(pipes.input[0]);
