@@ -16,7 +16,7 @@ OTHER_SUITES := $(addprefix --ignore=tests/,alerts driver e2e node shim machine)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format mutations alerts-test e2e smoke e2e-node shim-test driver-test recipes recipes-hpa recipes-node soak flakes bench packing packing-final plugin hook preload kmod dashboards panel-pictures render image release release-test release-node release-twice arm64-test clean
+.PHONY: help setup demo test check format mutations alerts-test e2e smoke e2e-node shim-test driver-test recipes recipes-hpa recipes-node soak flakes bench packing packing-final plugin hook preload kmod dashboards panel-pictures ui-pictures render image release release-test release-node release-twice arm64-test clean
 
 help: ## What can be made
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -130,6 +130,9 @@ dashboards: setup ## the dashboards in charts/vrampack/files, as dashboards/defi
 
 panel-pictures: setup ## docs/pictures, of what panels showed in the last alerts-test; and a table of it
 	$(BIN)/python -m tests.alerts.pictures
+
+ui-pictures: needed-e2e setup ## docs/images: the pages of `vrampack ui` in a browser
+	$(BIN)/python -m tests.e2e.ui_pictures
 
 render: needed-e2e setup ## What manifests/ holds, of charts/vrampack, by helm; its schemas and the table of docs/chart.md
 	$(BIN)/python -m tests.support.chart
