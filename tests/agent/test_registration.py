@@ -19,7 +19,7 @@ SLOTS = 15  # floor(16130 / 1024)
 
 
 def sockets(world: AgentHarness) -> set[str]:
-    """Our own, beside kubelet's."""
+    """The agent's own, beside kubelet's."""
     return {path.name for path in world.kubelet.plugins_folder.glob("vrampack-*.sock")}
 
 
@@ -54,9 +54,9 @@ async def test_the_plugin_registers_all_units_of_the_node() -> None:
 async def test_fifty_restarts_of_kubelet_are_found_within_two_seconds_and_nothing_leaks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Eight as fast as the agent looks; what leaks does so however often it looks, so the others come quickly."""
+    """Eight at the normal polling rate; leaks do not depend on it, so the others come quickly."""
     async with agent_harness() as world:
-        await restarted(world)  # what is made once is made now
+        await restarted(world)  # creates what is created only once
         files, threads = open_files(), threading.active_count()
         waits = [await restarted(world) for _ in range(8)]
         assert sorted(waits)[4] < 2  # the median: a busy machine may be late now and then
@@ -66,7 +66,7 @@ async def test_fifty_restarts_of_kubelet_are_found_within_two_seconds_and_nothin
         # Each registration has a name of its own; on a busy machine the agent may register once more.
         assert len(set(endpoints(world))) == len(endpoints(world)) >= 52
         assert sockets(world) == {endpoints(world)[-1]}
-        assert threading.active_count() <= threads + 4  # the pool for blocking calls may have grown to its few
+        assert threading.active_count() <= threads + 4  # the pool for blocking calls may have grown
         gc.collect()
         await world.wait_until(lambda: open_files() <= files + 4)
 
@@ -82,7 +82,7 @@ async def restarted(world: AgentHarness) -> float:
 
 
 async def test_kubelet_that_comes_back_late_is_found_within_two_seconds_too() -> None:
-    """However long it was away, and however often it was looked for in vain."""
+    """However long it was away, and however many attempts failed."""
     async with agent_harness(starts=False) as world:
         world.kubelet.doors.register.refuse("not yet", times=100)
         await world.launch_agent()
@@ -99,7 +99,7 @@ async def test_register_refused_is_tried_again_with_longer_pauses(monkeypatch: p
         assert world.log_text.count("registration failed failures=") == 3
         assert "no room" in world.log_text
         assert len(endpoints(world)) == 1
-        assert sockets(world) == set(endpoints(world))  # those of the refused ones are gone
+        assert sockets(world) == set(endpoints(world))  # those of refused attempts are gone
 
 
 async def test_register_that_hangs_is_given_up_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,17 +158,17 @@ async def test_the_gap_of_a_restart_is_under_three_seconds() -> None:
             await world.start_agent()
             gaps.append(time.monotonic() - begun)
             assert world.kubelet.allocatable(MEMORY) == SLOTS
-    assert min(gaps) < 3  # what the agent itself waits for is in each of them
+    assert min(gaps) < 3  # each includes the agent's own waits
 
 
 async def test_a_node_without_cards_is_idle_and_ready() -> None:
     async with agent_harness(starts=False) as world:
         world.driver.present = ()
         await world.launch_agent()
-        await world.wait_until(lambda: world.agent.find_unready_reason() == "")
-        assert "idle" in world.log_text
+        await world.wait_until(lambda: "agent idle" in world.log_text)
+        assert world.agent.find_unready_reason() == ""
         assert endpoints(world) == []
-        assert world.read_annotation() is None  # a node that never had cards says nothing
+        assert world.read_annotation() is None  # a node that never had cards publishes nothing
         assert world.is_running
 
 

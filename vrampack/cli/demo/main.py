@@ -94,7 +94,7 @@ async def _run(options: argparse.Namespace, stop_signals: list[int]) -> None:
     app = objects.DemoWorkload(objects.APP_NAME, options.replicas or 2, options.gpu_mem or 4)
     say = _discard if options.json else _print
     async with _run_cluster() as (api, access):
-        story = DemoScenario(api, access.kubeconfig, say)
+        story = DemoScenario(api, access, say)
         stages = await run_first_part(story, card, app, stops_when_full=options.serve)
         if not is_first_only:
             await run_mixed_part(story)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+import aiohttp
+
 from vrampack.cli.demo import objects
+from vrampack.cli.demo.extender_process import POLL_SECONDS
 from vrampack.cli.demo.objects import CardModel, DemoWorkload
 from vrampack.cli.demo.report import (
+    ClusterAccess,
     format_app_stage,
     format_empty_stage,
     format_freed_stage,
@@ -32,9 +35,9 @@ class ScenarioError(RuntimeError):
 class DemoScenario:
     """The demo's cluster, and the function that prints its text."""
 
-    def __init__(self, api: ApiServer, kubeconfig: Path, print_text: Callable[[str], None]) -> None:
+    def __init__(self, api: ApiServer, access: ClusterAccess, print_text: Callable[[str], None]) -> None:
         self.api = api
-        self.kubeconfig = kubeconfig
+        self.access = access
         self.print_text = print_text
         self._changed = asyncio.Event()
         api.store.subscribe(self._changed.set)
@@ -65,6 +68,16 @@ class DemoScenario:
             f"{count} pods are left, each with its place",
         )
 
+    async def wait_until_known(self, node: str) -> None:
+        """Wait until the extender has read the node: before that it refuses pods for which the node has room."""
+        url = f"{self.access.extender_url}/inspect/{node}"
+        try:
+            async with asyncio.timeout(STEP_SECONDS), aiohttp.ClientSession() as session:
+                while not await _is_found(session, url):  # noqa: ASYNC110 - another process has no event to await here
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError as error:
+            raise ScenarioError(f"waited {STEP_SECONDS} s for the extender to know node {node}") from error
+
     async def read_stage(self, name: str, elapsed_ms: float = 0.0) -> DemoStage:
         return await read_stage(name, self.api.url, elapsed_ms=elapsed_ms)
 
@@ -74,6 +87,7 @@ async def run_first_part(
 ) -> list[DemoStage]:
     """One card, one app that shares it, one pod too many; unless `stops_when_full`, the app goes and the pod gets its place."""
     scenario.api.create(objects.build_node_object(objects.NODE_NAME, objects.NODE_ADDRESS, [card]))
+    await scenario.wait_until_known(objects.NODE_NAME)
     empty = await scenario.read_stage("empty")
     scenario.print_text(format_empty_stage(empty, card))
 
@@ -88,7 +102,7 @@ async def run_first_part(
     scenario.api.create(objects.build_pod_object(objects.LATE_POD, units=late_units))
     full = await scenario.read_stage("full", await scenario.wait_until_decided(app.replicas + 1))
     scenario.print_text(
-        format_full_stage(await read_explanation(scenario.kubeconfig, "default", objects.LATE_POD), late_units)
+        format_full_stage(await read_explanation(scenario.access.kubeconfig, "default", objects.LATE_POD), late_units)
     )
     stages.append(full)
     if not stops_when_full:
@@ -124,6 +138,11 @@ def _find_units_that_must_wait(stage: DemoStage, card: CardModel) -> int | None:
 def _count_pods_until(last: DemoWorkload) -> int:
     jobs = objects.MIXED_WORKLOADS
     return sum(job.replicas for job in jobs[: jobs.index(last) + 1])
+
+
+async def _is_found(session: aiohttp.ClientSession, url: str) -> bool:
+    async with session.get(url) as answer:
+        return answer.ok
 
 
 def _is_decided(pod: Pod) -> bool:
