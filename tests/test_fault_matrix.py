@@ -16,8 +16,8 @@ TRIED = {
         "e2e/kills.py::at_some_bind",
     ),
     "F3 reply lost after the write": (
-        "e2e/test_bind_rows.py::test_a_lost_reply_is_looked_up",
-        "e2e/test_late_answers.py::test_whatever_happens_to_bindings_every_pod_is_bound_once",
+        "e2e/test_bind_rows.py::test_lost_binding_reply_is_resolved_by_reading_the_pod",
+        "e2e/test_late_answers.py::test_every_pod_is_bound_once_despite_every_kind_of_binding_fault",
     ),
     "F4 the scheduler gives up first": (
         "e2e/test_late_answers.py::test_a_bind_that_ends_after_the_scheduler_gave_up_is_done_once",
@@ -33,23 +33,23 @@ TRIED = {
     ),
     "F6 pod deleted during its bind": (
         "e2e/test_deleted_meanwhile.py::test_a_pod_deleted_during_its_bind_is_bound_nowhere_and_holds_nothing",
-        "e2e/test_deleted_meanwhile.py::test_a_pod_deleted_before_its_bind_is_answered_leaves_its_place",
+        "e2e/test_deleted_meanwhile.py::test_pod_deleted_before_its_bind_is_answered_frees_its_place",
     ),
-    "F7 watch cut": ("e2e/test_watch_faults.py::test_a_watch_that_is_cut_goes_on_with_what_it_missed",),
+    "F7 watch cut": ("e2e/test_watch_faults.py::test_cut_watch_resumes_with_the_events_it_missed",),
     "F7 watch silent": (
         "e2e/test_watch_faults.py::test_a_stale_extender_refuses_rather_than_guess",
-        "e2e/soak_silence.py::test_a_half_open_line_is_given_up_and_nothing_is_missed",
+        "e2e/soak_silence.py::test_half_open_connection_is_given_up_and_nothing_is_missed",
     ),
     "F8 410 on watch and list": ("e2e/test_watch_faults.py::test_after_410_everything_is_listed_again",),
     "F9 API server down": (
-        "e2e/test_outages.py::test_an_api_server_that_is_away_costs_nothing_but_time",
+        "e2e/test_outages.py::test_extender_survives_an_api_server_outage_and_binds_again_afterwards",
         "e2e/test_outages.py::test_an_extender_that_starts_before_the_api_server_waits_for_it",
     ),
     "F10 429, 5xx and slow, on Bindings": (
         "e2e/test_bind_rows.py::test_a_throttled_binding_is_a_definite_no",
         "e2e/test_bind_rows.py::test_a_pod_whose_binds_fail_has_one_reservation",
-        "e2e/test_bind_rows.py::test_a_time_out_that_nothing_explains_is_unknown_until_the_watch_speaks",
-        "e2e/test_late_answers.py::test_whatever_happens_to_bindings_every_pod_is_bound_once",
+        "e2e/test_bind_rows.py::test_timed_out_bind_stays_unknown_until_the_watch_shows_the_outcome",
+        "e2e/test_late_answers.py::test_every_pod_is_bound_once_despite_every_kind_of_binding_fault",
     ),
     "F10 429, 5xx and slow, on lists": (
         "e2e/test_watch_faults.py::refused_lists",
@@ -58,11 +58,11 @@ TRIED = {
     ),
     "F10 429, 5xx and errors, on watches": (
         "kube/test_reflector_relist.py::test_a_watch_that_ends_with_an_error_causes_a_new_list",
-        "kube/test_reflector_relist.py::test_a_server_that_asks_to_retry_later_is_not_listed_again",
+        "kube/test_reflector_relist.py::test_a_throttled_watch_does_not_cause_a_new_list",
     ),
     "F11 etcd hangs, etcd dies": (
         "e2e/test_outages.py::test_a_hanging_etcd_keeps_reservations_until_it_answers",
-        "e2e/test_outages.py::test_a_store_that_dies_and_comes_back_is_followed_again",
+        "e2e/test_outages.py::test_extender_follows_the_cluster_again_after_etcd_died_and_restarted",
     ),
     "F12 restored from a backup": (
         "e2e/soak_silence.py::test_a_cluster_restored_from_a_backup_is_listed_again",
@@ -84,40 +84,40 @@ TRIED = {
     "F16 leader change during a bind": ("e2e/test_leader_change.py::killed_while_binding",),
     "F17 stopped in order under load": ("e2e/kills.py::in_order", "e2e/test_leader_change.py::stopped_in_order"),
     "F18 node deleted, and back with other cards": (
-        "e2e/test_deleted_meanwhile.py::test_a_node_deleted_during_a_bind_takes_the_place_with_it",
-        "e2e/test_deleted_meanwhile.py::test_a_node_that_comes_back_with_other_cards_gives_no_room_that_its_pods_may_have",
+        "e2e/test_deleted_meanwhile.py::test_pod_bound_to_a_deleted_node_counts_again_when_the_node_returns",
+        "e2e/test_deleted_meanwhile.py::test_old_pod_counts_on_every_card_of_a_node_that_returns_with_other_cards",
     ),
     "F19 a card fails": (
         "agent/test_discovery.py::test_a_card_that_fails_its_checks_affects_no_other",
-        "agent/test_discovery.py::test_an_xid_stops_its_cards_at_once",
+        "agent/test_discovery.py::test_xid_makes_its_cards_unhealthy_at_once",
     ),
     "F19 a card vanishes, cards are partitioned again": (
         "agent/test_discovery.py::test_a_vanished_gpu_keeps_its_units",
         "agent/test_discovery.py::test_repartitioning_drops_instances_that_no_pod_holds",
-        "agent/test_fence_restarts.py::test_an_admitted_pod_passes_after_its_card_was_repartitioned",
+        "agent/test_fence_restarts.py::test_admitted_pod_may_restart_after_its_card_was_repartitioned",
     ),
     "F20 kubelet restarts": (
-        "agent/test_fence_kills.py::test_after_kubelets_restart_the_fence_is_unchanged_and_starts_are_checked_again",
+        "agent/test_fence_kills.py::test_fence_is_unchanged_and_checks_starts_after_a_kubelet_restart",
         "agent/test_fence_kills.py::test_a_container_that_started_without_prestart_is_counted",
     ),
     "F21 agent killed": (
-        "agent/test_fence_kills.py::test_killed_during_allocate_the_pod_fails_visibly_and_the_next_works",
-        "agent/test_fence_kills.py::test_killed_between_allocate_and_prestart_the_start_is_judged_by_the_next_agent",
-        "agent/test_fence_kills.py::test_killed_before_its_yes_is_heard_nothing_runs_and_nothing_is_held",
-        "agent/test_fence_kills.py::test_killed_after_its_approval_the_container_is_counted_once_kubelet_reports_it",
+        "agent/test_fence_kills.py::test_pod_fails_and_the_next_one_works_after_a_kill_during_allocate",
+        "agent/test_fence_kills.py::test_next_agent_checks_a_start_after_a_kill_between_allocate_and_prestart",
+        "agent/test_fence_kills.py::test_nothing_runs_or_is_held_if_the_agent_dies_before_its_approval_arrives",
+        "agent/test_fence_kills.py::test_next_agent_counts_an_approved_container_once_kubelet_reports_it",
     ),
     "F22 node reboots": (
-        "agent/test_fence_kills.py::test_after_a_reboot_allocate_is_not_repeated_and_every_start_is_judged",
+        "agent/test_fence_kills.py::test_every_start_is_checked_after_a_reboot_without_another_allocate",
     ),
     "F23 kubelet allocates in another order": (
         "agent/test_fence_allocation_order.py::test_shuffled_allocations_swap_no_two_cards",
     ),
     "F24 forged records on the node": (
-        "agent/test_fence_foreign_pods.py::test_a_forged_record_is_refused_and_what_is_wrong_is_named",
+        "agent/test_fence_foreign_pods.py::test_forged_record_is_refused_with_the_reason",
         "agent/test_fence_foreign_pods.py::test_a_pod_without_a_record_is_refused",
     ),
     "F24 forged records, pods past the extender": (
-        "e2e/test_admission_records.py::test_no_record_is_forged_on_any_of_the_four_ways",
+        "e2e/test_admission_records.py::test_record_cannot_be_forged_through_any_of_the_four_write_paths",
         "e2e/test_bind_rows.py::test_a_pod_bound_by_another_scheduler_is_a_conflict",
     ),
     "F25 no way between scheduler and extender": (
@@ -149,7 +149,7 @@ DEVICE_PLUGIN = {
         "agent/test_device_ids.py::test_ids_are_the_same_after_every_start",
     ),
     "DP-3 registered again after kubelet's restart": (
-        "agent/test_fence_kills.py::test_after_kubelets_restart_the_fence_is_unchanged_and_starts_are_checked_again",
+        "agent/test_fence_kills.py::test_fence_is_unchanged_and_checks_starts_after_a_kubelet_restart",
     ),
     "DP-4 the gap of a restart": (
         "agent/test_fence_kills.py::test_a_restarted_agent_counts_running_pods_without_disturbing_them",
@@ -176,11 +176,11 @@ DEVICE_PLUGIN = {
     ),
     "DP-10 the checkpoint is read only, and only where nothing else says it": (
         "agent/test_fence_restarts.py::test_an_init_container_alone_is_found_in_kubelets_checkpoint",
-        "agent/test_podresources.py::test_a_checkpoint_of_another_form_is_an_error_that_names_it",
+        "agent/test_podresources.py::test_malformed_checkpoint_raises_an_error_that_names_the_file",
     ),
     "DP-11 MIG instances as cards, mixed cards, none": (
         "agent/test_device_plugin.py::test_mig_instances_are_cards_of_their_own",
-        "agent/test_discovery.py::test_a_gpu_that_is_switched_into_mig_mode_is_a_card_no_more",
+        "agent/test_discovery.py::test_gpu_switched_into_mig_mode_is_no_longer_a_card",
         "agent/test_discovery.py::test_a_node_without_a_driver_has_no_cards_until_one_appears",
     ),
 }

@@ -12,9 +12,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("vrampack", "extender", "policies", "benchmarks", "dashboards", "images", "release", "shim")
 PACKAGES = ("vrampack", "extender", "policies")
-"""The product's folders that are installed: each module of theirs lies in one of `ROOMS`."""
+"""The product's folders that are installed: each module of theirs lies in one of `FOLDERS`."""
 GENERATED = "vrampack/agent/kubelet/generated"
-ROOMS = {
+FOLDERS = {
     "extender",
     "extender/checks",
     "extender/http",
@@ -104,8 +104,8 @@ def test_a_fake_has_no_name_of_the_product() -> None:
     assert clashes == {}
 
 
-def test_every_module_lies_in_the_tree_and_every_room_has_modules() -> None:
-    assert {module.parent.relative_to(ROOT).as_posix() for module in list_modules(*PACKAGES)} == ROOMS
+def test_every_module_lies_in_the_tree_and_every_folder_has_modules() -> None:
+    assert {module.parent.relative_to(ROOT).as_posix() for module in list_modules(*PACKAGES)} == FOLDERS
 
 
 def test_no_public_function_is_a_bare_verb() -> None:

@@ -1,9 +1,9 @@
 """A whole agent on a kubelet, an API server and a driver that really answer, in one process.
 
-async with a_world() as world:
-pod = world.bound("a", card=0)
-await world.kubelet.admit(pod)
-started = await world.kubelet.start(pod, "main")
+async with agent_harness() as world:
+    pod = world.add_bound_pod("a", card=0)
+    await world.kubelet.admit(pod)
+    started = await world.kubelet.start(pod, "main")
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class AgentHarness:
         self.module = SimulatedKmod()
         self.module.is_loaded = False
         self.cgroups = folder / "cgroup"
-        """Of v2; `has_cgroup` makes a pod's."""
+        """A v2 tree; `make_cgroup` makes a pod's."""
         self.cgroups.mkdir()
         (self.cgroups / "cgroup.controllers").touch()
         self.proc = write_proc(folder)
@@ -120,7 +120,7 @@ class AgentHarness:
         self.module.load(driver_version)
 
     def make_cgroup(self, pod: KubeletPod) -> Path:
-        """Kubelet makes one for a pod that it admitted."""
+        """As kubelet does for a pod that it admitted."""
         folder = self.cgroups / "kubepods" / f"pod{pod.uid}"
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -185,7 +185,7 @@ class AgentHarness:
         await self.kill_agent()
 
     async def has_ended(self, *, seconds: float = 5) -> bool:
-        """Whether the agent ends by itself by then."""
+        """Whether the agent ends by itself within that time."""
         if self._running is not None:
             await asyncio.wait([self._running], timeout=seconds)
         return not self.is_running
@@ -237,13 +237,13 @@ class AgentHarness:
         self.api.patch("nodes", NODE, {"status": status}, is_status=True)
 
     def read_card_health(self) -> dict[str, bool]:
-        """By uuid, as the node says it."""
+        """By uuid, as the node publishes it."""
         return {card["uuid"]: card["healthy"] for card in json.loads(self.read_annotation() or '{"cards":[]}')["cards"]}
 
-    async def wait_until(self, is_so: Callable[[], bool], *, seconds: float = 10) -> None:
+    async def wait_until(self, condition: Callable[[], bool], *, seconds: float = 10) -> None:
         """Wait until a condition on the world holds."""
         async with asyncio.timeout(seconds):
-            while not is_so():  # noqa: ASYNC110 - the API server's store has no bell
+            while not condition():  # noqa: ASYNC110 - the API server's store sends no signal
                 await asyncio.sleep(0.01)
 
     def read_metric(self, name: str, **labels: str) -> float:

@@ -1,4 +1,4 @@
-"""Pods of a `World`: bound by an extender or forged, run on its kubelet, reported, gone; and the books counted again."""
+"""Pods of an `AgentHarness`: bound by an extender or forged, run on its kubelet, reported, removed; and the ledger recounted."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ async def run_pod(world: AgentHarness, pod: KubeletPod, *containers: str) -> Sta
 
 
 async def start_container(world: AgentHarness, pod: KubeletPod, container: str = "main") -> StartedContainer:
-    """It does start."""
+    """Start it; it must not be refused."""
     outcome = await world.kubelet.try_start(pod, container)
     assert isinstance(outcome, StartedContainer), outcome
     return outcome
 
 
 async def start_refused(world: AgentHarness, pod: KubeletPod, container: str = "main") -> str:
-    """Why it does not start."""
+    """Try to start it; the reason why it is refused."""
     if pod.uid not in world.kubelet.pods:
         assert await world.kubelet.admit(pod), pod.message
     outcome = await world.kubelet.try_start(pod, container)

@@ -23,7 +23,7 @@ OBSERVED = "vrampack.dev/observed"
 
 
 def healthy_cards(world: AgentHarness) -> set[str]:
-    """Those of which kubelet gives devices out."""
+    """Cards whose devices kubelet hands out."""
     return {each.partition("::")[0] for each in world.kubelet.healthy_ids(MEMORY)}
 
 
@@ -36,12 +36,12 @@ def reasons(world: AgentHarness) -> list[str]:
 
 
 async def quiet(world: AgentHarness, *, writes: int = 2) -> None:
-    """Until the answers to all these writes have come, at the start to cards and label, and the watch has shown them."""
+    """Wait for the replies to so many writes (at the start: cards and label), and for the watch to show them."""
     await world.wait_until(lambda: node_writes(world) == writes)
     await world.wait_until(lambda: not world.agent._own_node._list_differences())
 
 
-async def test_an_unhealthy_card_takes_its_own_ids_and_no_others() -> None:
+async def test_unhealthy_card_withdraws_only_its_own_device_ids() -> None:
     async with agent_harness(*TWO) as world:
         await quiet(world)
         world.driver.failing["GPU-1"] = LOST_CARD
@@ -68,7 +68,7 @@ async def test_a_card_that_recovers_is_offered_again() -> None:
         await quiet(world, writes=4)
 
 
-async def test_an_xid_takes_the_card_at_once_and_is_counted() -> None:
+async def test_xid_withdraws_the_card_at_once_and_is_counted() -> None:
     async with agent_harness(*TWO) as world:
         world.driver.reports.put_nowait(Xid(79, "GPU-0"))
         await world.wait_until(lambda: healthy_cards(world) == {"GPU-1"})
@@ -125,7 +125,7 @@ async def test_a_repartitioned_card_is_published_again() -> None:
         assert len(world.kubelet.history.registrations) == 1
 
 
-async def test_too_many_devices_for_one_message_are_not_offered_and_the_unit_is_named() -> None:
+async def test_too_many_devices_are_not_offered_and_a_larger_unit_is_suggested() -> None:
     """DP-1: kubelet drops a plugin whose list is over 4 MiB, and with it every running pod's devices."""
     async with agent_harness(143771, 143771, starts=False, unit_mib=1) as world:
         await world.launch_agent()
@@ -166,7 +166,7 @@ async def test_our_offer_is_withdrawn_when_nvidia_s_plugin_appears() -> None:
         await world.wait_until(lambda: world.kubelet.allocatable(MEMORY) == UNITS)
 
 
-async def test_nvidia_s_plugin_that_was_there_first_keeps_us_from_offering() -> None:
+async def test_nothing_is_offered_where_nvidias_plugin_was_there_first() -> None:
     async with agent_harness(starts=False) as world:
         world.patch_node_status({"nvidia.com/gpu": "1"})
         await world.launch_agent()
@@ -179,7 +179,7 @@ async def test_nvidia_s_plugin_that_was_there_first_keeps_us_from_offering() -> 
 
 @pytest.mark.parametrize("cards", [{"include": ["GPU-0"]}, {"exclude": ["GPU-1"]}], ids=str)
 @pytest.mark.parametrize("other", ["nvidia.com/gpu", "nvidia.com/mig-1g.5gb"])
-async def test_both_serve_a_node_whose_cards_are_divided(cards: dict[str, list[str]], other: str) -> None:
+async def test_both_plugins_can_serve_a_node_whose_cards_are_divided(cards: dict[str, list[str]], other: str) -> None:
     async with agent_harness(*TWO, starts=False, cards=cards) as world:
         world.patch_node_status({other: "1"})
         await world.start_agent()
@@ -205,7 +205,7 @@ async def test_a_second_registrant_of_our_resource_is_noticed(monkeypatch: pytes
             await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False})
 
 
-async def test_a_thousand_devices_are_written_as_1k_and_are_no_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_capacity_of_1000_written_as_1k_is_no_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conflicting_plugins, "MISMATCH_SECONDS", 0.0)
     async with agent_harness(1024 * 1000) as world:
         await quiet(world)
@@ -214,8 +214,8 @@ async def test_a_thousand_devices_are_written_as_1k_and_are_no_conflict(monkeypa
         assert world.agent._advertisement.current.problem == ""
 
 
-async def test_cards_that_are_gone_at_the_start_are_gone_from_the_node() -> None:
-    """What the node says is of the agent's last life; the driver is known before the node is."""
+async def test_cards_missing_at_startup_are_removed_from_the_node() -> None:
+    """The node still has what the last agent wrote; the driver is known before the node is."""
     async with agent_harness() as world:
         await quiet(world)
         await world.stop_agent()

@@ -89,7 +89,7 @@ async def test_one_request_is_answered_and_the_connection_closed(sent: bytes, li
     assert answer.partition(b"\r\n\r\n")[2] == body
 
 
-async def test_a_head_without_end_is_refused() -> None:
+async def test_oversized_request_head_is_refused() -> None:
     async with run_server() as address:
         long = b"GET / HTTP/1.1\r\nX: " + b"x" * 2 * bounded_server.MAX_HEAD_BYTES
         with open_connection(address) as client:
@@ -107,7 +107,7 @@ async def test_a_request_head_must_arrive_in_time(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_the_newest_connection_is_answered_while_others_are_held_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_server, "HEAD_SECONDS", 60)  # it is not the deadline that cuts
+    monkeypatch.setattr(bounded_server, "HEAD_SECONDS", 60)  # the deadline does not cut it
     async with run_server(total=3) as address:
         crowd = [open_connection(address) for _ in range(5)]
         try:
@@ -136,7 +136,7 @@ async def test_a_half_sent_handshake_counts_as_a_connection(tmp_path: Path, monk
                 client.close()
 
 
-async def test_a_new_certificate_serves_the_next_connection_and_a_broken_one_does_not(tmp_path: Path) -> None:
+async def test_new_certificate_serves_the_next_connection_once_its_key_is_there(tmp_path: Path) -> None:
     first, second = CertificateAuthority(tmp_path / "first"), CertificateAuthority(tmp_path / "second")
     files = build_files(first.issue_pair("agent"))
     clock = [0.0]
@@ -147,7 +147,7 @@ async def test_a_new_certificate_serves_the_next_connection_and_a_broken_one_doe
             assert ours is not None
             ours.write_bytes(theirs.read_bytes())
             clock[0] += LOOK_SECONDS
-            if theirs == renewed.certificate:  # it has come before its key
+            if theirs == renewed.certificate:  # its key is not there yet
                 assert await asyncio.to_thread(ask_tls, address, first.ca_file) == b"/page\n"
         assert await asyncio.to_thread(ask_tls, address, second.ca_file) == b"/page\n"
 

@@ -32,7 +32,7 @@ ROW = "a row of its memory is waiting to be remapped: drain the card and reset t
 
 
 def published(world: AgentHarness, uuid: str = "GPU-0") -> dict[str, object]:
-    """What the node says of the card."""
+    """What the node publishes about the card."""
     cards = json.loads(world.read_annotation() or '{"cards":[]}')["cards"]
     return next((card for card in cards if card["uuid"] == uuid), {})
 
@@ -57,13 +57,13 @@ def list_pod_events(world: AgentHarness) -> list[tuple[str, str]]:
 
 
 async def looked(world: AgentHarness) -> None:
-    """Several looks at the cards later."""
+    """Wait for several checks of the cards."""
     seen = world.driver.looks
     await world.wait_until(lambda: world.driver.looks > seen + 6)
 
 
-async def test_a_card_with_a_pending_remap_stays_out_until_nvml_says_that_it_is_done() -> None:
-    """A restarted agent to which NVML says nothing keeps the verdict as it was; silence is no repair."""
+async def test_card_with_a_pending_remap_stays_out_until_nvml_reports_it_done() -> None:
+    """A restarted agent that gets no answer from NVML keeps the verdict; silence is no repair."""
     async with agent_harness(*TWO) as world:
         world.driver.conditions["GPU-0"] = PENDING
         await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False, "GPU-1": True})
@@ -92,7 +92,7 @@ async def test_a_restarted_agent_never_offers_a_card_that_is_out() -> None:
         assert {each.partition("::")[0] for each in world.kubelet.healthy_ids("aliyun.com/gpu-mem")} == {"GPU-1"}
 
 
-async def test_an_operator_heals_what_shows_no_repair() -> None:
+async def test_operator_can_heal_a_card_without_evidence_of_repair() -> None:
     async with agent_harness() as world:
         world.driver.reports.put_nowait(Xid(119, "GPU-0"))
         await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False})
@@ -109,7 +109,7 @@ async def test_an_operator_heals_what_shows_no_repair() -> None:
         assert world.read_card_health() == {"GPU-0": False}
 
 
-async def test_nvml_has_a_veto_until_it_is_overridden() -> None:
+async def test_nvml_finding_blocks_a_heal_until_it_is_waived() -> None:
     async with agent_harness() as world:
         world.driver.conditions["GPU-0"] = GpuCondition(is_remap_pending=False, is_remap_failed=True)
         await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False})
@@ -288,13 +288,13 @@ def test_unreadable_verdicts_are_ignored(text: str) -> None:
     assert read_stored_verdicts(text) == ()
 
 
-def test_a_reason_is_one_short_line() -> None:
+def test_reason_is_shortened_to_one_line() -> None:
     card = CardFacts(0, 15, 16130, uuid="GPU-9", healthy=False, reason="lost\n\x1b[2J" + 300 * "x")
     (read,) = read_node("n", {CARDS: write_cards([card], unit_mib=1024)}, {}, unit_mib=1024).facts.cards
     assert read.reason == "lost  [2J" + 191 * "x"
 
 
-def test_a_healthy_card_is_written_as_before() -> None:
+def test_healthy_card_is_written_without_a_reason_or_absent_list() -> None:
     text = write_cards([CardFacts(0, 15, 16130, uuid="GPU-9")], unit_mib=1024)
     assert "absent" not in text
     assert "reason" not in text

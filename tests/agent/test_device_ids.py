@@ -56,7 +56,7 @@ def test_ids_of_another_plugin_are_not_ours(other: str) -> None:
     assert count_units_by_card(["GPU-0::1", other]) is None
 
 
-def test_gpushares_ids_are_seen() -> None:
+def test_gpushare_ids_are_counted() -> None:
     assert count_readable_units(["GPU-0-_-0", "GPU-0-_-1", "GPU-1::7", "nvidia0"]) == {"GPU-0": 2, "GPU-1": 1}
 
 
@@ -130,7 +130,7 @@ def wishes(draw: st.DrawFn) -> tuple[list[str], list[str], int, dict[str, int] |
 
 @settings(deadline=None)
 @given(wishes())
-def test_exactly_so_many_available_ids_are_preferred(
+def test_preferred_ids_are_available_and_have_the_requested_count(
     wish: tuple[list[str], list[str], int, dict[str, int] | None],
 ) -> None:
     available, must, size, wanted = wish
@@ -141,10 +141,10 @@ def test_exactly_so_many_available_ids_are_preferred(
 
 @settings(deadline=None)
 @given(wishes())
-def test_ids_of_the_cards_that_the_container_has_come_first(
+def test_ids_of_the_containers_own_cards_are_preferred(
     wish: tuple[list[str], list[str], int, dict[str, int] | None],
 ) -> None:
-    """Where all of them have enough: a part of each would name cards that the container does not have anyway."""
+    """If all of them have enough: a part of each would name cards that the container does not have anyway."""
     available, _, size, wanted = wish
     units = (
         count_units_by_card(each for each in choose_preferred_ids(available, [], size, wanted) if parse_card_uuid(each))

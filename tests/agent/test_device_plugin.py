@@ -81,7 +81,7 @@ async def test_the_environment_of_the_pod_beats_that_of_the_plugin_and_of_the_im
 
 
 async def test_mig_instances_are_cards_of_their_own() -> None:
-    """4864 MiB are 4 units each; their parent is none."""
+    """4864 MiB are 4 units each; their parent is no card."""
     async with agent_harness(starts=False) as world:
         world.driver.present = (scripted_mig_instance("a", slot=1), scripted_mig_instance("b", slot=2))
         await world.start_agent()
@@ -108,7 +108,7 @@ async def test_a_container_whose_limit_cannot_be_enforced_does_not_start() -> No
         await run_pod(world, pod)
 
 
-async def test_started_and_refused_are_counted_and_agree() -> None:
+async def test_starts_and_refusals_are_counted_and_the_fence_agrees() -> None:
     async with agent_harness(16130, 16130) as world:
         await run_pod(world, put_bound_pod(world, "a", units=10))
         await start_refused(world, put_bound_pod(world, "b", units=10))

@@ -78,7 +78,7 @@ UNITS = {
 
 
 @pytest.mark.parametrize(("looking", "units"), UNITS.values(), ids=UNITS)
-async def test_units_of_a_card(looking: DiscoverySettings, units: int) -> None:
+async def test_units_are_computed_from_memory_or_pinned_by_model(looking: DiscoverySettings, units: int) -> None:
     setting = DiscoveryHarness(ScriptedDriver(scripted_gpu(memory_mib=15109, model="Tesla T4")), looking)
     await setting.steps()
     assert [card.units for card in setting.discovery.cards] == [units]
@@ -123,7 +123,7 @@ async def test_the_reason_for_no_cards_is_logged_again_when_it_changes() -> None
     assert seen == [(True, False), (False, True), (False, False)]
 
 
-async def test_a_driver_that_fails_at_the_start_publishes_nothing_at_first() -> None:
+async def test_driver_failure_at_startup_publishes_nothing_until_the_third_check() -> None:
     """What an earlier agent published is kept for two looks; the third publishes that no card can be used."""
     setting = DiscoveryHarness(ScriptedDriver(scripted_gpu()))
     setting.driver.error = HUNG
@@ -147,7 +147,7 @@ async def test_a_driver_that_stops_answering_keeps_its_cards(error: DriverError)
     assert setting.discovery.unhealthy_reasons == {}
 
 
-async def test_a_driver_that_was_exchanged_asks_for_a_restart() -> None:
+async def test_replaced_driver_requires_an_agent_restart() -> None:
     """The library in this process stays the old one, whatever is installed on the node."""
     setting = DiscoveryHarness(ScriptedDriver(scripted_gpu()))
     await setting.steps()
@@ -178,7 +178,7 @@ async def test_a_lost_card_is_unhealthy_at_once() -> None:
     assert setting.health == {"GPU-0": False, "GPU-1": True}
 
 
-async def test_a_card_that_the_driver_counts_but_cannot_describe_stays() -> None:
+async def test_card_that_the_driver_counts_but_cannot_describe_is_kept_unhealthy() -> None:
     """Lost before its uuid can be read: it is known by the place it had, and so are its instances."""
     part = scripted_mig_instance("a", slot=0, parent=2)
     setting = DiscoveryHarness(ScriptedDriver(scripted_gpu(0), scripted_gpu(1), part))
@@ -236,7 +236,7 @@ async def test_repartitioning_drops_instances_that_no_pod_holds() -> None:
     ]
 
 
-async def test_cut_cards_of_the_same_place_do_not_share_an_index() -> None:
+async def test_mig_instances_at_the_same_place_do_not_share_an_index() -> None:
     setting = DiscoveryHarness(ScriptedDriver(scripted_mig_instance("a", slot=0), scripted_mig_instance("b", slot=1)))
     setting.driver.cut = frozenset({"GPU-0"})
     await setting.steps()
@@ -251,7 +251,7 @@ async def test_cut_cards_of_the_same_place_do_not_share_an_index() -> None:
     ]
 
 
-async def test_a_gpu_that_is_switched_into_mig_mode_is_a_card_no_more() -> None:
+async def test_gpu_switched_into_mig_mode_is_no_longer_a_card() -> None:
     setting = DiscoveryHarness(ScriptedDriver(scripted_gpu(0), scripted_gpu(1)))
     await setting.steps()
     setting.driver.present, setting.driver.cut = (scripted_gpu(1),), frozenset({"GPU-0"})
@@ -281,7 +281,7 @@ XIDS = {
 
 
 @pytest.mark.parametrize(("xid", "want"), XIDS.values(), ids=XIDS)
-async def test_an_xid_stops_its_cards_at_once(xid: Xid, want: set[str]) -> None:
+async def test_xid_makes_its_cards_unhealthy_at_once(xid: Xid, want: set[str]) -> None:
     looking = DiscoverySettings(xids=XidRules(ignored=frozenset({63})))
     parts = (scripted_mig_instance("a", slot=0, parent=1), scripted_mig_instance("b", slot=1, parent=1))
     setting = DiscoveryHarness(ScriptedDriver(scripted_gpu(0), *parts), looking)
@@ -294,7 +294,7 @@ async def test_an_xid_stops_its_cards_at_once(xid: Xid, want: set[str]) -> None:
 
 
 async def test_discovery_runs_until_it_is_cancelled() -> None:
-    """Looks at once, then listens beside looking; a driver that reports no events is looked at all the same."""
+    """Checks at once, then listens while checking; a driver that reports no events is still checked."""
     driver = ScriptedDriver(scripted_gpu())
     naps: asyncio.Queue[float] = asyncio.Queue()
     changes: asyncio.Queue[bool] = asyncio.Queue()

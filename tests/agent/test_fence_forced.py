@@ -23,7 +23,7 @@ KEPT: Mapping[str, Any] = {"refused": {"after_seconds": 0.05, "action": "keep"}}
 
 
 def refusals(world: AgentHarness) -> dict[str, str]:
-    """Reasons by uid, as the Node says them; the extender evicts by that."""
+    """Reasons by uid, as published on the Node; the extender evicts by them."""
     text = world.api.get("nodes", "gpu-0")["metadata"].get("annotations", {}).get(well_known.NODE_REFUSED)
     if text is None:
         return {}
@@ -36,7 +36,7 @@ def events(world: AgentHarness, reason: str) -> list[str]:
     return [event["message"] for event in world.api.list_events() if event["reason"] == reason]
 
 
-async def test_on_a_node_of_one_card_kubelet_counts_the_units_already() -> None:
+async def test_kubelet_rejects_the_second_pod_on_a_node_with_one_card() -> None:
     """8 + 8 of 15 units. Two extenders oversell a card past kubelet only where another one has units left."""
     async with agent_harness(**SOON) as world:
         first, second = put_bound_pod(world, "first", units=8), put_bound_pod(world, "second", units=8)
@@ -101,7 +101,7 @@ async def test_a_pod_is_unlisted_once_it_has_room() -> None:
         await run_pod(world, second)
 
 
-async def test_a_namesake_on_another_node_is_left_alone() -> None:
+async def test_pod_with_the_same_name_on_another_node_is_left_alone() -> None:
     """Kubelet does not know yet that its pod was force-deleted; the new pod of that name runs elsewhere, healthy."""
     async with agent_harness(**SOON) as world:
         old = put_bound_pod(world, "web-0", uid="old")

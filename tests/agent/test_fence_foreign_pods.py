@@ -32,7 +32,7 @@ LIMIT = "limit-mib.vrampack.dev/main"
 
 @asynccontextmanager
 async def after_gpushare(**fields: Any) -> AsyncIterator[tuple[AgentHarness, KubeletPod]]:  # noqa: ANN401 - the builder's own
-    """A pod that runs since gpushare's plugin allocated its devices, and then our agent."""
+    """A pod running with devices from gpushare's plugin, and then our agent."""
     async with agent_harness(starts=False) as world:
         pod = put_bound_pod(world, "old", is_recorded=False, has_references=False, **fields)
         async with ScriptedPlugin(world.kubelet.plugins_folder, OLD_IDS) as plugin:
@@ -43,7 +43,7 @@ async def after_gpushare(**fields: Any) -> AsyncIterator[tuple[AgentHarness, Kub
         yield world, pod
 
 
-async def test_a_container_of_a_previous_plugin_runs_on_restarts_and_is_counted() -> None:
+async def test_container_of_a_previous_plugin_may_restart_and_is_counted() -> None:
     async with after_gpushare(change=GPUSHARE) as (world, pod):
         assert fence_of(world).count_held_units() == {"GPU-0": 4}
         started = await restart_container(world, pod)
@@ -53,8 +53,8 @@ async def test_a_container_of_a_previous_plugin_runs_on_restarts_and_is_counted(
         await assert_fence_agrees(world)
 
 
-async def test_a_container_of_a_previous_plugin_that_never_started_starts_by_its_record() -> None:
-    """The agent came between its Allocate and its start."""
+async def test_unstarted_container_of_a_previous_plugin_starts_by_its_record() -> None:
+    """Our agent replaced the plugin between its Allocate and its start."""
     async with agent_harness(starts=False) as world:
         pod = put_bound_pod(world, "old", is_recorded=False, has_references=False, change=GPUSHARE)
         async with ScriptedPlugin(world.kubelet.plugins_folder, OLD_IDS) as plugin:
@@ -67,7 +67,7 @@ async def test_a_container_of_a_previous_plugin_that_never_started_starts_by_its
         assert fence_of(world).count_held_units() == {"GPU-0": 4}
 
 
-async def test_without_a_record_one_of_a_previous_plugin_does_not_start_first() -> None:
+async def test_unstarted_container_of_a_previous_plugin_needs_a_record() -> None:
     async with agent_harness(starts=False) as world:
         pod = put_bound_pod(world, "old", is_recorded=False, has_references=False)
         async with ScriptedPlugin(world.kubelet.plugins_folder, OLD_IDS) as plugin:
@@ -83,8 +83,8 @@ async def test_a_running_container_without_a_record_is_counted_by_its_ids() -> N
         assert fence_of(world).count_held_units() == {"GPU-0": 4}
 
 
-async def test_a_newcomer_finds_no_room_where_an_older_pod_is() -> None:
-    """4 of the older one and 12 are 16 of 15; the second card has the ids that kubelet hands out."""
+async def test_new_pod_is_refused_where_an_older_pod_holds_the_memory() -> None:
+    """4 of the older pod and 12 are more than 15; the ids that kubelet hands out are of the second card."""
     async with agent_harness(16130, 16130, starts=False) as world:
         old = put_bound_pod(world, "old", is_recorded=False, has_references=False, change=GPUSHARE)
         async with ScriptedPlugin(world.kubelet.plugins_folder, OLD_IDS) as plugin:
@@ -95,14 +95,14 @@ async def test_a_newcomer_finds_no_room_where_an_older_pod_is() -> None:
         assert "running pods hold 4" in await start_refused(world, put_bound_pod(world, "new", units=12))
 
 
-async def test_a_pod_of_before_the_policy_is_refused_with_its_text() -> None:
+async def test_pod_created_before_the_policy_is_refused_with_its_reason() -> None:
     async with agent_harness() as world:
         message = await start_refused(world, put_bound_pod(world, "p", has_references=False))
         assert "created before the admission policy; recreate it" in message
         assert count_refusals(world, "before_admission") == 1
 
 
-async def test_a_pod_of_before_the_policy_is_refused_without_a_record_too() -> None:
+async def test_pod_created_before_the_policy_is_refused_without_a_record_too() -> None:
     async with agent_harness() as world:
         pod = put_bound_pod(world, "p", has_references=False, is_recorded=False)
         assert "created before the admission policy; recreate it" in await start_refused(world, pod)
@@ -120,7 +120,7 @@ CLASSES: dict[str, tuple[str, dict[str, Any], bool]] = {
 
 
 @pytest.mark.parametrize(("name", "settings", "may_start"), CLASSES.values(), ids=CLASSES)
-async def test_a_runtime_class_that_goes_past_the_hook_is_refused(
+async def test_runtime_class_that_bypasses_the_hook_is_refused(
     name: str, settings: dict[str, Any], *, may_start: bool
 ) -> None:
     async with agent_harness(runtime_classes=settings) as world:
@@ -227,7 +227,7 @@ FORGED: dict[str, tuple[Mapping[str, str | None], str, str]] = {
 
 
 @pytest.mark.parametrize(("change", "reason", "text"), FORGED.values(), ids=FORGED)
-async def test_a_forged_record_is_refused_and_what_is_wrong_is_named(
+async def test_forged_record_is_refused_with_the_reason(
     change: Mapping[str, str | None], reason: str, text: str
 ) -> None:
     async with agent_harness(16130, 16130) as world:
@@ -237,7 +237,7 @@ async def test_a_forged_record_is_refused_and_what_is_wrong_is_named(
         assert not fence_of(world).count_held_units()
 
 
-async def test_no_pod_shares_a_card_with_one_that_holds_two_by_a_record_for_one() -> None:
+async def test_record_whose_containers_have_other_cards_than_the_pod_is_refused() -> None:
     """Its containers have other cards than the pod."""
     cards = [{"uuid": "GPU-0", "index": 0, "units": 2}, {"uuid": "GPU-1", "index": 1, "units": 2}]
     own = [{"uuid": "GPU-0", "units": 4, "mib": 4301}]

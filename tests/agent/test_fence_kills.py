@@ -26,7 +26,7 @@ Served = Callable[[Any, Any], Awaitable[Any]]  # Any: gRPC's own, passed on
 
 
 async def dying_in(world: AgentHarness, method: str, monkeypatch: pytest.MonkeyPatch, *, after: bool) -> asyncio.Event:
-    """An agent that never answers this call, before or after it was decided; the event says that it is there."""
+    """An agent that never answers this call, before or after deciding it; the event is set once it hangs there."""
     await world.launch_agent()
     plugin, reached = world.agent._registration._plugin, asyncio.Event()
     decide: Served = getattr(plugin, method)
@@ -42,7 +42,7 @@ async def dying_in(world: AgentHarness, method: str, monkeypatch: pytest.MonkeyP
     return reached
 
 
-async def test_killed_during_allocate_the_pod_fails_visibly_and_the_next_works(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pod_fails_and_the_next_one_works_after_a_kill_during_allocate(monkeypatch: pytest.MonkeyPatch) -> None:
     async with agent_harness(starts=False) as world:
         reached = await dying_in(world, "Allocate", monkeypatch, after=False)
         lost = put_bound_pod(world, "lost")
@@ -57,7 +57,7 @@ async def test_killed_during_allocate_the_pod_fails_visibly_and_the_next_works(m
         await assert_fence_agrees(world)
 
 
-async def test_killed_between_allocate_and_prestart_the_start_is_judged_by_the_next_agent() -> None:
+async def test_next_agent_checks_a_start_after_a_kill_between_allocate_and_prestart() -> None:
     async with agent_harness() as world:
         pod = put_bound_pod(world, "p")
         assert await world.kubelet.admit(pod)
@@ -72,7 +72,9 @@ async def test_killed_between_allocate_and_prestart_the_start_is_judged_by_the_n
         assert fence_of(world).count_held_units() == {"GPU-0": 4}
 
 
-async def test_killed_before_its_yes_is_heard_nothing_runs_and_nothing_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_runs_or_is_held_if_the_agent_dies_before_its_approval_arrives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with agent_harness(starts=False) as world:
         reached = await dying_in(world, "PreStartContainer", monkeypatch, after=True)
         pod = put_bound_pod(world, "p")
@@ -88,7 +90,7 @@ async def test_killed_before_its_yes_is_heard_nothing_runs_and_nothing_is_held(m
         await assert_fence_agrees(world)
 
 
-async def test_killed_after_its_approval_the_container_is_counted_once_kubelet_reports_it() -> None:
+async def test_next_agent_counts_an_approved_container_once_kubelet_reports_it() -> None:
     """The next agent lists the pods before the status with the container's id is there."""
     async with agent_harness(*TWO) as world:
         pod = put_bound_pod(world, "p", units=8)
@@ -133,7 +135,7 @@ async def test_a_pod_that_ended_while_the_agent_was_away_holds_nothing() -> None
         await assert_fence_agrees(world)
 
 
-async def test_after_kubelets_restart_the_fence_is_unchanged_and_starts_are_checked_again() -> None:
+async def test_fence_is_unchanged_and_checks_starts_after_a_kubelet_restart() -> None:
     async with agent_harness(*TWO) as world:
         pod = put_bound_pod(world, "p", units=8)
         await run_pod(world, pod)
@@ -146,7 +148,7 @@ async def test_after_kubelets_restart_the_fence_is_unchanged_and_starts_are_chec
 
 
 async def test_a_container_that_started_without_prestart_is_counted() -> None:
-    """After its restart kubelet does not know the plugin, until that is registered again."""
+    """After its restart kubelet does not know the plugin until it registers again."""
     async with agent_harness(*TWO) as world:
         pod = put_bound_pod(world, "p", units=8)
         assert await world.kubelet.admit(pod)
@@ -163,7 +165,7 @@ async def test_a_container_that_started_without_prestart_is_counted() -> None:
         await assert_fence_agrees(world)
 
 
-async def test_after_a_reboot_allocate_is_not_repeated_and_every_start_is_judged() -> None:
+async def test_every_start_is_checked_after_a_reboot_without_another_allocate() -> None:
     async with agent_harness(*TWO) as world:
         pods = [put_bound_pod(world, name, cards=[at], units=8) for at, name in enumerate("ab")]
         for pod in pods:

@@ -47,8 +47,8 @@ async def test_a_restarted_agent_admits_running_pods_without_the_api_server() ->
         await world.api.__aenter__()
 
 
-async def test_an_admitted_pod_passes_after_its_card_was_repartitioned() -> None:
-    """As a re-cut leaves it: fewer units than were given, then none."""
+async def test_admitted_pod_may_restart_after_its_card_was_repartitioned() -> None:
+    """First fewer units than the pod was given, then none."""
     async with agent_harness() as world:
         pod = put_bound_pod(world, "p", units=8, init={"prepare": 4})
         await run_pod(world, pod, "prepare")
@@ -64,7 +64,7 @@ async def test_an_admitted_pod_passes_after_its_card_was_repartitioned() -> None
 
 
 async def test_a_replacement_pod_with_the_same_name_and_ids_is_checked_again() -> None:
-    """A StatefulSet's: kubelet hands it the ids of its predecessor, whose leave does not count for it."""
+    """As in a StatefulSet: kubelet hands it the ids of its predecessor, whose admission does not count for it."""
     async with agent_harness() as world:
         old = put_bound_pod(world, "web-0", uid="old", units=15)
         await run_pod(world, old)
@@ -92,7 +92,7 @@ async def test_a_pod_deleted_before_its_lookup_returns_holds_nothing() -> None:
 
 
 class _Late:
-    """An API server whose answer was on its way for long."""
+    """An API server whose old answer arrives late."""
 
     def __init__(self, answer: bytes | None) -> None:
         self._answer = answer
@@ -112,7 +112,7 @@ async def test_a_plain_init_container_with_the_ids_of_the_main_one_starts() -> N
         assert fence_of(world).count_held_units() == {"GPU-0": 4}
 
 
-async def test_a_larger_init_container_is_known_by_the_ids_that_it_shares() -> None:
+async def test_larger_init_container_is_identified_by_the_ids_that_it_shares() -> None:
     """6 of 15 units are floor(16130 * 6 / 15) = 6452 MiB; the pod holds the larger sum for life."""
     async with agent_harness() as world:
         pod = put_bound_pod(world, "p", init={"prepare": 6})
@@ -133,7 +133,7 @@ async def test_an_init_container_alone_is_found_in_kubelets_checkpoint() -> None
         assert fence_of(world).count_held_units() == {"GPU-0": 4}
 
 
-async def test_a_sidecar_and_a_main_container_are_one_pod_on_one_card() -> None:
+async def test_units_of_a_sidecar_and_the_main_container_add_up_on_one_card() -> None:
     async with agent_harness() as world:
         pod = put_bound_pod(world, "p", init={"helper": 2}, sidecars=["helper"])
         await run_pod(world, pod, "helper", "main")
@@ -162,7 +162,7 @@ async def test_a_pod_of_two_cards_is_refused_where_one_of_them_is_full() -> None
         assert fence_of(world).count_held_units() == {"GPU-1": 12}
 
 
-async def test_a_whole_card_is_held_whole_and_may_be_used_whole() -> None:
+async def test_pod_with_a_whole_card_holds_all_units_and_may_use_all_memory() -> None:
     async with agent_harness(*TWO) as world:
         started = await run_pod(world, put_bound_pod(world, "p", units=4, labels=WHOLE))
         assert started.env["NVIDIA_GPU_MEMORY_LIMIT"] == "16130"

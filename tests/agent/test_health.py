@@ -75,7 +75,7 @@ FAULTS: dict[str, tuple[GpuCondition, list[tuple[str, str]]]] = {
 
 
 @pytest.mark.parametrize(("condition", "want"), FAULTS.values(), ids=FAULTS)
-def test_nvml_findings_against_a_card(condition: GpuCondition, want: list[tuple[str, str]]) -> None:
+def test_nvml_condition_maps_to_faults(condition: GpuCondition, want: list[tuple[str, str]]) -> None:
     assert [(fault.cause, fault.action) for fault in list_faults(condition)] == want
 
 
@@ -99,7 +99,12 @@ REPAIRS = {
 
 
 @pytest.mark.parametrize(("verdict", "condition", "boot", "want"), REPAIRS.values(), ids=REPAIRS)
-def test_evidence_that_counts_as_a_repair(verdict: CardVerdict, condition: GpuCondition, boot: str, want: bool) -> None:  # noqa: FBT001 - a table
+def test_only_matching_evidence_counts_as_a_repair(
+    verdict: CardVerdict,
+    condition: GpuCondition,
+    boot: str,
+    want: bool,  # noqa: FBT001 - a parameter
+) -> None:
     assert is_repaired(verdict, condition, boot) is want
 
 
@@ -111,18 +116,18 @@ LINKS = {
 
 
 @pytest.mark.parametrize(("driver", "condition", "want"), LINKS.values(), ids=LINKS)
-def test_an_xid_is_left_to_nvml_if_it_reports_it(driver: str, condition: GpuCondition, want: bool) -> None:  # noqa: FBT001 - a table
+def test_xid_is_left_to_nvml_where_nvml_reports_its_action(driver: str, condition: GpuCondition, want: bool) -> None:  # noqa: FBT001 - a table
     """Xid 154 is linked with 48 since 565."""
     verdict = judge_xid(48, XID_ADVICE[48], condition, driver, since=SINCE, boot="boot-1")
     assert verdict == a_verdict("xid-48", is_nvml_asked=want)
 
 
-def test_the_gravest_verdict_stands() -> None:
+def test_most_severe_verdict_is_kept() -> None:
     health = CardHealth().mark_out("XID 119", a_verdict("xid-119")).mark_out("row", a_verdict("remap-failed", "human"))
     assert (health.reason, health.mark_out("XID 48", a_verdict("xid-48"))) == ("row", health)
 
 
-def test_nvml_that_agrees_later_may_answer_for_the_xid() -> None:
+def test_later_nvml_finding_lets_nvml_decide_about_the_xid() -> None:
     health = CardHealth().mark_out("XID 119", a_verdict("xid-119")).mark_out("NVML", a_verdict("recovery-action"))
     assert (health.reason, health.verdict) == ("XID 119", a_verdict("xid-119", is_nvml_asked=True))
 
@@ -135,11 +140,11 @@ def test_a_verdict_outlives_clean_checks_without_evidence() -> None:
     assert health.record_clean_check(required_checks=3, is_repaired=True) == CardHealth()
 
 
-def test_an_xid_is_enough() -> None:
+def test_one_xid_makes_a_card_unhealthy() -> None:
     assert CardHealth().mark_unhealthy("XID 79") == CardHealth("XID 79")
 
 
-def test_one_failed_check_is_not_enough() -> None:
+def test_card_is_unhealthy_only_after_several_failed_checks() -> None:
     health = CardHealth()
     for _ in range(2):
         health = health.record_failed_check("Unknown Error", max_failures=3)
@@ -147,7 +152,7 @@ def test_one_failed_check_is_not_enough() -> None:
     assert health.record_failed_check("Unknown Error", max_failures=3).reason == "Unknown Error"
 
 
-def test_failed_checks_count_in_a_row_only() -> None:
+def test_only_consecutive_failed_checks_count() -> None:
     health = (
         CardHealth()
         .record_failed_check("a", max_failures=2)

@@ -23,7 +23,7 @@ def install_hook(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_an_unneeded_hook_is_still_answered() -> None:
-    """Its silence would stop every container of the node."""
+    """No answer would stop every container of the node."""
     async with agent_harness(starts=False, enforcement="none") as world:
         world.hook_socket.parent.mkdir()
         await world.start_agent()
@@ -34,7 +34,7 @@ async def test_an_unneeded_hook_is_still_answered() -> None:
         assert world.read_metric("vrampack_agent_hook_answers_total", result="refused") == 1
 
 
-async def test_without_a_hook_nothing_listens_for_one() -> None:
+async def test_agent_does_not_listen_without_an_installed_hook() -> None:
     async with agent_harness(enforcement="none") as world:
         assert not world.hook_socket.parent.exists()
         assert world.read_metric("vrampack_agent_hook_answers_total", result="refused") == 0
@@ -69,9 +69,7 @@ async def test_a_blocked_hook_socket_keeps_the_node_unready_until_freed(
         writer.close()
 
 
-async def test_limits_that_need_the_hook_are_put_in_force_by_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_native_limits_are_applied_by_the_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_hook(tmp_path, monkeypatch)
     async with agent_harness(starts=False, enforcement="native") as world:
         world.hook_socket.parent.mkdir()
@@ -119,9 +117,7 @@ async def test_a_container_that_its_pods_record_does_not_name_is_refused(
         assert await ask_for(world, pod, "a" * 64)
 
 
-async def test_a_container_that_the_hook_never_asked_for_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_container_that_bypassed_the_hook_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three pods start; the runtime calls the hook for one of them, and one waits for its next start by now."""
     install_hook(tmp_path, monkeypatch)
     async with agent_harness(starts=False, enforcement="native") as world:
@@ -174,7 +170,7 @@ async def test_containers_from_before_this_agent_are_not_reported_as_bypassing_t
 
 
 async def test_unchecked_hook_answers_are_bounded() -> None:
-    """With a back end that needs no hook the hook is answered all the same, for as long as the agent runs."""
+    """With a back end that needs no hook, the hook is still answered for as long as the agent runs."""
     async with agent_harness(enforcement="none") as world:
         starts = world.agent._unguarded_starts
         for each in range(unguarded_starts.MAX_ANSWERS + 5):

@@ -1,6 +1,6 @@
 """The agent of a host without Kubernetes, on a driver that says what a test wants: when it is ready, what it shows, how it ends.
 
-That containers are held is `tests/shim/test_standalone.py`'s.
+`tests/shim/test_standalone.py` tests that containers are held to their limits.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class HostAgentHarness:
         )
 
     async def asks(self, name: str, *env: str, hierarchy: str = "unified") -> dict[str, object]:
-        """What the hook of a container is answered."""
+        """The answer to the hook of a container."""
         cgroup = self.folder / "cgroup" / "docker" / name
         cgroup.mkdir(parents=True)
         (cgroup / "cgroup.events").write_text("populated 1\n")
@@ -100,12 +100,12 @@ class HostAgentHarness:
 
 @asynccontextmanager
 async def running(agent: StandaloneAgent, until: Callable[[], bool] | None = None) -> AsyncIterator[None]:
-    """Until it is ready, unless told otherwise."""
-    is_so = until or (lambda: not agent.find_unready_reason())
+    """Run it; wait until it is ready, unless told otherwise."""
+    condition = until or (lambda: not agent.find_unready_reason())
     task = asyncio.create_task(agent.run())
     try:
         async with asyncio.timeout(10):
-            while not is_so():
+            while not condition():
                 assert not task.done()
                 await asyncio.sleep(0.005)
         yield
@@ -130,7 +130,7 @@ def series(agent: StandaloneAgent, name: str) -> list[tuple[dict[str, str], floa
     return [(each.labels, each.value) for family in families for each in family.samples if each.name == name]
 
 
-async def test_a_container_gets_the_library_and_is_shown(host: HostAgentHarness) -> None:
+async def test_container_gets_the_library_and_appears_in_metrics(host: HostAgentHarness) -> None:
     agent = host.agent()
     async with running(agent):
         assert await host.asks("c1", *SIX) == {"ok": True, "mount": str(host.folder / "preload")}
@@ -150,7 +150,7 @@ async def test_nothing_is_mounted_when_the_driver_enforces_limits(host: HostAgen
     assert host.driver.limits == [(str(host.folder / "cgroup/docker/c1"), "GPU-0", 6043)]
 
 
-async def test_a_container_is_registered_and_nothing_mounted_when_the_module_enforces_limits(
+async def test_container_is_registered_with_the_module_and_nothing_is_mounted(
     host: HostAgentHarness,
 ) -> None:
     host.module.is_loaded = True
@@ -173,7 +173,7 @@ async def test_a_container_is_registered_and_nothing_mounted_when_the_module_enf
         assert key not in host.module.instances
 
 
-async def test_on_cgroup_v1_a_host_s_container_is_its_process_ids_namespace(host: HostAgentHarness) -> None:
+async def test_host_container_is_identified_by_its_pid_namespace_on_cgroup_v1(host: HostAgentHarness) -> None:
     host.module.is_loaded = True
     (host.folder / "cgroup" / "cgroup.controllers").unlink()
     procs = host.folder / "cgroup" / "memory" / "docker" / "c1" / "cgroup.procs"
@@ -185,7 +185,7 @@ async def test_on_cgroup_v1_a_host_s_container_is_its_process_ids_namespace(host
     assert [each.identity for each in host.module.instances.values()] == ["pidns=7"]
 
 
-async def test_the_next_agent_registers_what_runs_with_a_reloaded_module(host: HostAgentHarness) -> None:
+async def test_next_agent_registers_running_containers_with_a_reloaded_module(host: HostAgentHarness) -> None:
     host.module.is_loaded = True
     async with running(host.agent()):
         await host.asks("c1", *SIX)
@@ -194,7 +194,7 @@ async def test_the_next_agent_registers_what_runs_with_a_reloaded_module(host: H
         assert [*host.module.limits().values()] == [{0: 6043}]
 
 
-async def test_while_the_module_is_detached_no_container_with_a_limit_starts(host: HostAgentHarness) -> None:
+async def test_container_with_a_limit_is_refused_while_the_module_is_detached(host: HostAgentHarness) -> None:
     host.module.is_loaded = True
     agent = host.agent()
     async with running(agent):
@@ -205,7 +205,7 @@ async def test_while_the_module_is_detached_no_container_with_a_limit_starts(hos
         assert (answer["ok"], "vrampack limits attach" in str(answer["error"])) == (False, True)
 
 
-async def test_a_container_is_told_why_it_waits_until_the_cards_are_known(host: HostAgentHarness) -> None:
+async def test_container_is_refused_with_a_reason_until_the_cards_are_known(host: HostAgentHarness) -> None:
     host.driver.error = DriverError("the driver is asleep")
     agent = host.agent()
     async with running(agent, lambda: host.node_paths.hook_socket.exists() and bool(agent._discovery.problem)):
@@ -215,7 +215,7 @@ async def test_a_container_is_told_why_it_waits_until_the_cards_are_known(host: 
         assert [value for _, value in series(agent, "vrampack_agent_offered")] == [0]
 
 
-async def test_a_container_that_is_made_while_the_agent_starts_waits_for_it(host: HostAgentHarness) -> None:
+async def test_container_created_during_agent_startup_waits_for_the_agent(host: HostAgentHarness) -> None:
     looks = asyncio.Event()
     host.driver.may_answer = looks
     agent = host.agent()
@@ -234,7 +234,7 @@ async def test_waiting_for_the_agent_has_a_timeout(host: HostAgentHarness, monke
 
 
 async def test_the_next_agent_keeps_limits_of_running_containers(host: HostAgentHarness) -> None:
-    """By the driver again as well: it may have been reloaded."""
+    """They are set in the driver again as well: it may have been reloaded."""
     host.driver = HostDriver("615.71.09")
     for expected in (1, 2):
         agent = host.agent()
@@ -260,7 +260,7 @@ IMPOSSIBLE: dict[str, tuple[Literal["native", "kmod", "watch", "none", "preload"
 
 
 @pytest.mark.parametrize(("enforcement", "version", "why"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
-async def test_a_back_end_that_holds_no_limit_ends_the_agent(
+async def test_agent_exits_when_the_back_end_cannot_enforce_limits(
     host: HostAgentHarness, enforcement: Literal["native", "kmod", "watch", "none", "preload"], version: str, why: str
 ) -> None:
     host.driver = HostDriver(version)

@@ -30,7 +30,7 @@ LOOK_SECONDS = 0.02
 
 @pytest.fixture(autouse=True)
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test here waits for one."""
+    """Every test here waits for a check."""
     monkeypatch.setattr(enforcement, "RECONCILE_SECONDS", LOOK_SECONDS)
 
 
@@ -52,7 +52,7 @@ async def running(world: AgentHarness, name: str = "p", uid: str = UID) -> Kubel
     return pod
 
 
-async def test_a_pod_is_registered_before_it_starts_and_people_see_its_use() -> None:
+async def test_pod_is_registered_before_it_starts_and_its_usage_is_shown() -> None:
     async with a_node() as world:
         pod = await running(world)
         assert world.module.limits() == {UID: {0: LIMIT_MIB}}
@@ -73,7 +73,7 @@ async def test_a_pod_is_registered_before_it_starts_and_people_see_its_use() -> 
 
 
 async def test_a_changed_record_is_pushed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not only at the next look."""
+    """Not only at the next check."""
     monkeypatch.setattr(enforcement, "RECONCILE_SECONDS", 3600)
     async with a_node() as world:
         pod = await running(world)
@@ -81,7 +81,7 @@ async def test_a_changed_record_is_pushed_at_once(monkeypatch: pytest.MonkeyPatc
         await world.wait_until(lambda: world.module.limits() == {UID: {0: 2000}})
 
 
-async def test_a_module_that_goes_away_stops_new_pods_and_no_running_one() -> None:
+async def test_detached_module_stops_new_pods_but_no_running_pod() -> None:
     async with a_node() as world:
         await running(world)
         world.module.is_attached = False
@@ -93,7 +93,7 @@ async def test_a_module_that_goes_away_stops_new_pods_and_no_running_one() -> No
         assert world.agent.find_unready_reason() == ""
 
 
-async def test_a_pod_that_comes_before_the_next_look_is_refused() -> None:
+async def test_pod_is_refused_when_the_module_detached_since_the_last_check() -> None:
     async with a_node() as world:
         pod = put_bound_pod(world, "p", uid=UID)
         world.make_cgroup(pod)
@@ -140,7 +140,7 @@ async def test_a_node_without_the_module_offers_nothing_until_it_is_loaded(monke
         assert world.module.limits() == {UID: {0: LIMIT_MIB}}
 
 
-async def test_an_agent_that_comes_while_the_module_is_detached_takes_nothing_weaker() -> None:
+async def test_agent_started_with_a_detached_module_waits_instead_of_using_preload() -> None:
     """The driver is being upgraded; the library would be available."""
     async with agent_harness(starts=False) as world:
         world.add_library()

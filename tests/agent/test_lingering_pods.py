@@ -24,14 +24,14 @@ LINGERING = "vrampack_agent_lingering_pods"
 
 
 def delete_by_force(world: AgentHarness, pod: KubeletPod) -> Path:
-    """Kubelet is told, and its containers do not end; the cgroup of the pod."""
+    """Deleted, but its containers do not end; the cgroup of the pod."""
     folder = world.make_cgroup(pod)
     (folder / "cgroup.events").write_text("populated 1\nfrozen 0\n")
     world.api.delete("pods", pod.name, grace_seconds=0)
     return folder
 
 
-async def test_a_pod_that_was_deleted_by_force_holds_its_card_until_its_cgroup_is_gone(
+async def test_force_deleted_pod_holds_its_card_until_its_cgroup_is_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """12 + 12 of 15 units: the second one starts when the node, and not the API server, has let go of the first."""
@@ -91,7 +91,7 @@ async def test_the_next_agent_still_counts_a_lingering_pod(monkeypatch: pytest.M
         await world.wait_until(lambda: not fence_of(world).count_held_units())
 
 
-async def test_without_cgroups_a_pod_is_gone_when_the_api_server_says_so() -> None:
+async def test_pod_is_released_on_deletion_when_cgroups_are_not_visible() -> None:
     async with agent_harness(*TWO) as world:
         await world.wait_until(lambda: "pod cgroups not visible" in world.log_text)
         first = put_bound_pod(world, "first", units=12)
@@ -126,7 +126,7 @@ LAYOUTS = {
 
 
 class LingeringHarness:
-    """One pod of 12 units, which the API server has no more."""
+    """One pod of 12 units, which the API server no longer has."""
 
     def __init__(self, mount: Path, hierarchy: str, path: str) -> None:
         self._is_unified = not hierarchy
@@ -152,8 +152,10 @@ class LingeringHarness:
 
 
 @pytest.mark.parametrize(("hierarchy", "path"), LAYOUTS.values(), ids=LAYOUTS)
-async def test_a_cgroup_without_a_process_is_waited_for_a_minute(tmp_path: Path, hierarchy: str, path: str) -> None:
-    """One with a process for ever: it is what holds the card's memory."""
+async def test_cgroup_without_processes_keeps_the_card_held_for_a_minute(
+    tmp_path: Path, hierarchy: str, path: str
+) -> None:
+    """One with a process, for ever: the process holds the card's memory."""
     harness = LingeringHarness(tmp_path, hierarchy, path)
     harness.set_process(is_there=True)
     await harness.lingering.restore_pods({UID: {"GPU-0": 12}})

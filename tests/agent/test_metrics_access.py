@@ -1,4 +1,4 @@
-"""Which tokens cost the API server a question, and for how long its answer is kept."""
+"""Which tokens the API server is asked about, and for how long its answer is cached."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ReviewingServer:
 
 @dataclass(slots=True)
 class AccessBench:
-    """A listener's door, its clock, and the API server behind it."""
+    """A listener's access check, its clock, and the API server behind it."""
 
     server: ReviewingServer
     access: MetricsAccess
@@ -118,7 +118,7 @@ async def test_invented_tokens_are_rate_limited_and_evict_no_cached_scraper(tmp_
         assert await bench.ask("scraper-token") is HTTPStatus.OK
 
 
-async def test_one_address_leaves_reviews_for_a_scraper_whose_token_is_new(tmp_path: Path) -> None:
+async def test_one_address_cannot_use_up_the_reviews_for_a_new_scraper(tmp_path: Path) -> None:
     async with run_bench(tmp_path) as bench:
         said = [await bench.ask(f"made-up-{number}", peer="10.0.0.2") for number in range(20)]
         assert said.count(HTTPStatus.UNAUTHORIZED) == STRANGERS_PER_PEER

@@ -88,7 +88,7 @@ async def test_every_gpu_is_a_card(tmp_path: Path, simulate: Simulate, profile: 
 
 
 async def test_a_card_has_its_bus_id_minor_and_numa_node(tmp_path: Path, simulate: Simulate) -> None:
-    """NUMA is the CPUs' node of the PCI device, as the kernel has it; -1 there is none."""
+    """NUMA is the PCI device's CPU node according to the kernel, where -1 means none."""
     simulate("a10-l4")
     for place, node in (("0000:01:00.0", "1\n"), ("0000:02:00.0", "-1\n")):
         (tmp_path / place).mkdir()
@@ -98,7 +98,7 @@ async def test_a_card_has_its_bus_id_minor_and_numa_node(tmp_path: Path, simulat
     assert (l4.model, l4.minor, l4.pci_bus_id, l4.numa) == ("NVIDIA L4", 1, "00000000:02:00.0", None)
 
 
-async def test_mig_instances_are_cards_and_their_parent_is_none(tmp_path: Path, simulate: Simulate) -> None:
+async def test_mig_instances_are_cards_and_their_parent_is_not(tmp_path: Path, simulate: Simulate) -> None:
     """DP-11. An instance's index is (0 + 1) * 100 + its place on the GPU."""
     gpu = simulate("a100-mig").gpus[0]
     inventory = await a_library(tmp_path).list_gpus()
@@ -157,7 +157,7 @@ async def test_a_card_vanishes_and_comes_back(tmp_path: Path, simulate: Simulate
     assert [card.index for card in (await library.list_gpus()).gpus] == list(range(8))
 
 
-async def test_a_hung_driver_holds_up_no_other_call(tmp_path: Path, simulate: Simulate) -> None:
+async def test_hung_driver_call_does_not_block_other_calls(tmp_path: Path, simulate: Simulate) -> None:
     """The loop is not blocked, the next such call is refused at once, and it costs one thread only."""
     machine = simulate("v100x8")
     library = a_library(tmp_path, seconds=SHORT_SECONDS)
@@ -177,7 +177,7 @@ async def test_a_hung_driver_holds_up_no_other_call(tmp_path: Path, simulate: Si
     await library.check_gpu(hung)
 
 
-async def test_an_error_keeps_its_number(tmp_path: Path, simulate: Simulate) -> None:
+async def test_driver_error_keeps_its_nvml_code(tmp_path: Path, simulate: Simulate) -> None:
     machine = simulate("v100")
     machine.fail("nvmlDeviceGetCount_v2", UNKNOWN)
     with pytest.raises(DriverError, match="the list of cards: Unknown Error") as refusal:
@@ -185,7 +185,7 @@ async def test_an_error_keeps_its_number(tmp_path: Path, simulate: Simulate) -> 
     assert refusal.value.code == UNKNOWN
 
 
-async def test_a_driver_that_is_not_loaded_may_be_later(tmp_path: Path, simulate: Simulate) -> None:
+async def test_driver_may_be_loaded_later(tmp_path: Path, simulate: Simulate) -> None:
     machine = simulate("v100")
     machine.fail("nvmlInit", DRIVER_NOT_LOADED)
     library = a_library(tmp_path)
@@ -261,7 +261,7 @@ async def test_usage_is_counted_per_process(tmp_path: Path, simulate: Simulate) 
 async def test_compute_usage_of_a_card_is_reported_by_process_since_the_last_call(
     tmp_path: Path, simulate: Simulate
 ) -> None:
-    """Of two samples of a process the newer one; rubbish as drivers were seen to give is none, and an old sample is no news."""
+    """Of two samples of a process the newer one counts; garbage, which real drivers return, and old samples are ignored."""
     machine = simulate("a10-l4")
     a10, l4 = (gpu.uuid for gpu in machine.gpus)
     for pid, timestamp, percent in ((4711, 10, 90), (4711, 20, 30), (4712, 15, 5), (0, 25, 7), (4713, 30, 2147483632)):
@@ -276,7 +276,7 @@ async def test_compute_usage_of_a_card_is_reported_by_process_since_the_last_cal
 
 
 async def test_a_sample_from_the_future_hides_no_later_one(tmp_path: Path, simulate: Simulate) -> None:
-    """Neither a time that is rubbish, nor one that the node's clock showed before it was set back."""
+    """Neither one with a garbage time, nor one from before the node's clock was set back."""
     machine = simulate("v100")
     (v100,) = (gpu.uuid for gpu in machine.gpus)
     library, now = a_library(tmp_path), int(time.time()) * 1_000_000
@@ -364,7 +364,7 @@ asyncio.run(ask())
 
 
 def in_a_process(*, library: Path, state: Path | None = None, seconds: float = A_CALL_SECONDS) -> str:
-    """What a fresh process prints, which has loaded no stub."""
+    """What a fresh process without a loaded stub prints."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(Path.cwd()),
@@ -383,8 +383,8 @@ def test_a_missing_nvml_library_is_reported(tmp_path: Path) -> None:
     assert in_a_process(library=tmp_path) == "NoDriverError the list of cards: NVML Shared Library Not Found"
 
 
-def test_an_older_library_lacks_functions(tmp_path: Path) -> None:
-    """Without memory info v2 the first form is asked; without the process list no process is counted."""
+def test_older_library_without_newer_functions_still_works(tmp_path: Path) -> None:
+    """Without memory info v2 the first version is called; without the process list no process is counted."""
     newer = (
         "nvmlDeviceGetMemoryInfo_v2",
         "nvmlDeviceGetComputeRunningProcesses_v3",
@@ -403,7 +403,9 @@ async def test_confidential_computing_is_noticed(tmp_path: Path, simulate: Simul
     assert (await library.list_gpus()).has_confidential_computing
 
 
-async def test_cards_are_listed_where_confidential_computing_is_not_said(tmp_path: Path, simulate: Simulate) -> None:
+async def test_cards_are_listed_when_confidential_computing_cannot_be_queried(
+    tmp_path: Path, simulate: Simulate
+) -> None:
     machine = simulate("t4")
     machine.turn_on_confidential_computing()
     machine.fail("nvmlSystemGetConfComputeState", NOT_SUPPORTED)

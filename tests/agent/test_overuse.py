@@ -24,7 +24,7 @@ POD = LocalPod(Pod("uid-a", "ml", "a", node_name="n"), {}, {}, is_static=False, 
 
 
 class FakeOveruseEvents(EventRecorder):
-    """Remembers what it was to write."""
+    """Records the events that it is asked to write."""
 
     def __init__(self) -> None:
         super().__init__(FakeKubeApi(), component="t", on_dropped=lambda _: None, clock=lambda: 0.0, now=lambda: 0.0)
@@ -47,7 +47,7 @@ class OveruseHarness:
         self.overuse = OveruseReporter(self._look, publisher, self.events, find_pod={"uid-a": POD}.get)
 
     def set_desired(self, entries: MetadataEntries) -> None:
-        """As the own Node."""
+        """Stands in for `OwnNode`."""
         self.written.extend(entries.values())
 
     async def _look(self) -> tuple[OverLimit, ...]:

@@ -1,4 +1,4 @@
-"""What the Node object says of us: written when it should change, and then once."""
+"""What the Node object says about us: written only when it should change, and only once."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ class OwnNodeHarness:
         found: str | None = self.metadata().get(field, {}).get(key)
         return found
 
-    async def until(self, is_so: Callable[[], bool]) -> None:
+    async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(10):
-            while not is_so():  # noqa: ASYNC110 - the store has no bell
+            while not condition():  # noqa: ASYNC110 - the store sends no signal
                 await asyncio.sleep(0.005)
 
     async def settled(self, entry: tuple[str, str], value: str | None) -> None:
-        """Until it is written, and the watch has shown the write."""
+        """Wait until it is written, and the watch has shown the write."""
         await self.until(lambda: self.says(entry) == value and self.own.get_current(*entry) == value)
 
 
@@ -83,7 +83,7 @@ def patches(desk: OwnNodeHarness) -> list[Exchange]:
     return desk.proxy.matching("PATCH", rf"/nodes/{NODE}$")
 
 
-async def test_several_keys_are_one_patch_and_what_is_there_stays(tmp_path: Path) -> None:
+async def test_several_keys_are_written_in_one_patch_and_other_keys_stay(tmp_path: Path) -> None:
     async with open_own_node(tmp_path) as desk:
         desk.own.set_desired({CARDS: "a", LABEL: "watch"})
         await desk.settled(LABEL, "watch")
@@ -111,7 +111,7 @@ async def test_an_unchanged_value_is_not_written(tmp_path: Path) -> None:
         ]
 
 
-async def test_an_old_word_of_the_watch_is_not_taken_for_a_change(tmp_path: Path) -> None:
+async def test_stale_watch_event_is_not_taken_for_a_change(tmp_path: Path) -> None:
     """Between the write and its echo the watch may show other changes, still with the old value."""
     async with open_own_node(tmp_path) as desk:
         old = msgspec.json.decode(json.dumps(desk.api.get("nodes", NODE)), type=LocalNodeObject)
@@ -139,7 +139,7 @@ async def test_a_refused_write_is_tried_again(tmp_path: Path, status: int, monke
         assert len(patches(desk)) == 4
 
 
-async def test_a_reply_that_is_lost_is_no_second_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lost_reply_does_not_cause_a_second_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The write happened; the watch shows it, and nothing is left to write."""
     monkeypatch.setattr(own_node, "RETRY_SECONDS", (0.2, 0.2))
     async with open_own_node(tmp_path) as desk:
@@ -167,8 +167,8 @@ async def test_a_foreign_change_is_repaired_once_and_at_once(tmp_path: Path) -> 
         assert len(patches(desk)) == 4
 
 
-async def test_a_write_seen_in_the_watch_before_its_reply_is_complete(tmp_path: Path) -> None:
-    """What is changed after that is another's, not an echo that is late."""
+async def test_write_is_complete_once_the_watch_shows_it_even_before_its_reply(tmp_path: Path) -> None:
+    """A later change is somebody else's, not a late echo."""
     async with open_own_node(tmp_path) as desk:
         reply = desk.proxy.when("PATCH", r"/nodes/").hold_reply(times=1)
         desk.own.set_desired({CARDS: "a"})

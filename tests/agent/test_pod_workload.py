@@ -113,8 +113,8 @@ def test_only_limit_changes_of_an_admitted_pod_are_followed(shown: LocalPod | No
     assert workload.get_limits_mib("uid", "main") == want
 
 
-def test_the_watch_is_believed_about_a_pod_that_was_not_admitted_here() -> None:
-    """After a restart of the agent: it runs, and what it has is counted."""
+def test_watched_record_counts_for_a_pod_that_this_agent_did_not_admit() -> None:
+    """After a restart of the agent: the pod runs, and what it has is counted."""
     pod = changed(ADMITTED, mib=9000)
     assert a_workload({"uid": pod}).get_limits_mib("uid", "main") == {"GPU-0": 9000}
 
@@ -138,11 +138,11 @@ NAMED: dict[str, tuple[LocalPod | None, ResolvedContainer | Unresolved]] = {
 
 
 @pytest.mark.parametrize(("pod", "want"), NAMED.values(), ids=NAMED)
-def test_a_container_is_known_by_its_pod_s_status(pod: LocalPod | None, want: ResolvedContainer | Unresolved) -> None:
+def test_container_is_identified_by_its_pods_status(pod: LocalPod | None, want: ResolvedContainer | Unresolved) -> None:
     assert a_workload({} if pod is None else {"uid": pod}).resolve_container(CgroupOwner("uid", ID)) == want
 
 
-def test_a_status_that_names_a_container_later_is_seen() -> None:
+def test_container_name_that_appears_in_the_status_later_is_used() -> None:
     pods = FakeWatchedPods(uid=TWO)
     workload = a_watching_workload(pods)
     assert workload.resolve_container(CgroupOwner("uid", ID)) is Unresolved.NAME_PENDING
@@ -150,9 +150,9 @@ def test_a_status_that_names_a_container_later_is_seen() -> None:
     assert workload.resolve_container(CgroupOwner("uid", ID)) == ResolvedContainer("main", {"GPU-0": 4301})
 
 
-def test_a_stranger_may_use_nothing() -> None:
+def test_unknown_pod_may_use_nothing() -> None:
     assert a_workload({}).get_limits_mib("uid", "main") is None
 
 
-def test_a_container_that_keeps_another_back_end_s_library_runs_on_without_a_limit() -> None:
+def test_container_with_the_library_of_another_back_end_runs_unlimited() -> None:
     assert a_workload({"uid": ADMITTED}).resolve_leftover(CgroupOwner("uid", ID)) is Unresolved.UNLIMITED

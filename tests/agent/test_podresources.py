@@ -25,7 +25,7 @@ BUSY = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 @asynccontextmanager
 async def open_pod_resources() -> AsyncIterator[tuple[KubeletRig, PodResourcesClient]]:
-    """Of a kubelet with one pod, `p`."""
+    """A client of a kubelet with one pod, `p`."""
     async with kubelet_rig() as rig:
         await rig.kubelet.admit(kubelet_pod("p"))
         yield rig, PodResourcesClient(rig.kubelet.pod_resources_socket, rig.kubelet.checkpoint, resource=MEMORY)
@@ -38,8 +38,8 @@ async def test_device_ids_are_read_by_container() -> None:
         assert held.device_ids == rig.kubelet.device_ids(rig.kubelet.pods["uid-p"], "main")
 
 
-async def test_a_busy_kubelet_is_asked_again() -> None:
-    """It answers a hundred a second."""
+async def test_list_is_retried_while_kubelet_is_busy() -> None:
+    """Kubelet answers a hundred calls a second."""
     async with open_pod_resources() as (rig, client):
         rig.kubelet.doors.list_pods.refuse("rejected by rate limit", code=BUSY, times=3)
         assert len(await client.list_allocations()) == 1
@@ -74,7 +74,7 @@ def count_lists(client: PodResourcesClient) -> list[str]:
         calls.append("list")
         return await real()
 
-    client._list = counted  # type: ignore[method-assign] # a bell on it, for one test
+    client._list = counted  # type: ignore[method-assign] # it counts, for one test
     return calls
 
 
@@ -102,13 +102,13 @@ async def test_a_cancelled_caller_leaves_the_list_to_the_others() -> None:
         assert len(await other) == 1
 
 
-async def test_a_kubelet_that_is_away_is_an_error(tmp_path: Path) -> None:
+async def test_unreachable_kubelet_raises_an_error(tmp_path: Path) -> None:
     client = PodResourcesClient(tmp_path / "kubelet.sock", tmp_path / "checkpoint", resource=MEMORY)
     with pytest.raises(KubeletError, match="pod-resources: UNAVAILABLE"):
         await client.list_allocations()
 
 
-async def test_a_kubelet_that_hangs_is_a_clear_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_start_is_refused_with_a_reason_when_kubelet_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(podresources, "CALL_SECONDS", 0.2)
     async with agent_harness() as world:
         pod = put_bound_pod(world, "p")
@@ -121,7 +121,7 @@ async def test_a_kubelet_that_hangs_is_a_clear_refusal(monkeypatch: pytest.Monke
         await world.kubelet.start(pod, "main")
 
 
-async def test_a_kubelet_that_is_busy_for_too_long_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_start_is_refused_when_kubelet_is_busy_for_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(podresources, "CALL_SECONDS", 0.2)
     async with agent_harness() as world:
         pod = put_bound_pod(world, "p")
@@ -130,7 +130,7 @@ async def test_a_kubelet_that_is_busy_for_too_long_is_a_refusal(monkeypatch: pyt
         assert "RESOURCE_EXHAUSTED" in str(await world.kubelet.try_start(pod, "main"))
 
 
-async def test_containers_that_start_together_are_each_found() -> None:
+async def test_containers_that_start_together_each_get_the_recorded_card() -> None:
     async with agent_harness(16130, 16130) as world:
         pods = [put_bound_pod(world, f"p{at}", cards=[at % 2], units=3) for at in range(10)]
         for pod in pods:
@@ -191,7 +191,7 @@ async def test_the_checkpoint_is_read(
         *(f'{{"Data":{{"PodDeviceEntries":[{{"PodUID":{uid}}}]}}}}' for uid in ("1", '"\udcff"')),
     ],
 )
-async def test_a_checkpoint_of_another_form_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
+async def test_malformed_checkpoint_raises_an_error_that_names_the_file(tmp_path: Path, text: str) -> None:
     path = tmp_path / "checkpoint"
     path.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(KubeletError, match=r"/checkpoint: "):

@@ -40,7 +40,7 @@ async def a_node() -> AsyncIterator[AgentHarness]:
 async def a_process(
     world: AgentHarness, pod: KubeletPod, container: str = "main"
 ) -> AsyncIterator[PreloadClientProcess]:
-    """One of that container, connected."""
+    """A connected process of that container."""
     program = await PreloadClientProcess.started()
     world.owners[program.pid] = CgroupOwner(pod.uid, pod.states[container].container_id.rpartition("/")[2])
     try:
@@ -58,7 +58,7 @@ async def running(world: AgentHarness) -> KubeletPod:
     return pod
 
 
-async def test_every_container_is_shown_the_same_folder_and_loader_s_file() -> None:
+async def test_every_container_gets_the_same_library_folder_and_loader_file() -> None:
     async with a_node() as world:
         pod = put_bound_pod(world, "p")
         assert await world.kubelet.admit(pod), pod.message
@@ -84,7 +84,7 @@ async def test_auto_takes_the_library_where_the_driver_cannot_hold_limits() -> N
         assert world.read_metric("vrampack_agent_enforcement_info", mode="preload") == 1
 
 
-async def test_a_driver_that_the_library_does_not_know_keeps_the_node_from_offering() -> None:
+async def test_no_card_is_offered_with_a_driver_unknown_to_the_library() -> None:
     async with agent_harness(starts=False, enforcement="preload") as world:
         world.add_library("616.1")
         await world.launch_agent()
@@ -140,7 +140,7 @@ async def test_series_and_page_forget_a_pod_with_its_last_process() -> None:
         await world.wait_until(lambda: not world.agent._build_limits_status().containers)
 
 
-async def test_the_successor_of_a_killed_agent_knows_a_silent_process() -> None:
+async def test_successor_of_a_killed_agent_counts_a_silent_process() -> None:
     async with a_node() as world:
         pod = await running(world)
         async with a_process(world, pod), a_process(world, pod) as other:
@@ -186,7 +186,7 @@ CHANGES: dict[str, tuple[int, dict[str, object]]] = {
 
 
 @pytest.mark.parametrize(("mib", "more"), CHANGES.values(), ids=CHANGES)
-async def test_a_change_that_the_fence_would_not_pass_changes_nothing(mib: int, more: dict[str, object]) -> None:
+async def test_record_change_that_the_fence_would_refuse_is_ignored(mib: int, more: dict[str, object]) -> None:
     async with a_node() as world:
         pod = await running(world)
         shown = world.agent._pod_cache.find_pod(pod.uid)
@@ -209,8 +209,8 @@ async def test_a_restarted_container_starts_at_zero_and_keeps_its_refusal_count(
         )
 
 
-async def test_processes_run_on_unlimited_after_the_library_is_no_longer_used() -> None:
-    """Containers keep what they were given at their start; the silence of an agent would stop them."""
+async def test_processes_keep_running_unlimited_after_a_switch_from_preload() -> None:
+    """Containers keep the library from their start; an agent that does not answer would stop them."""
     async with a_node() as world:
         pod = await running(world)
         await world.kill_agent()

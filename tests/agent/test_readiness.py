@@ -43,7 +43,7 @@ STATES = {
 
 
 @pytest.mark.parametrize(("advertised", "driver", "is_registered", "want"), STATES.values(), ids=STATES)
-def test_ready_is_a_node_on_which_a_pod_could_start(
+def test_agent_is_ready_if_a_pod_could_start_or_none_is_expected(
     advertised: Advertised,
     driver: DriverState,
     is_registered: bool,  # noqa: FBT001 - a column of the table
@@ -53,7 +53,7 @@ def test_ready_is_a_node_on_which_a_pod_could_start(
 
 
 async def test_a_back_end_that_cannot_work_here_keeps_the_agent_from_being_ready() -> None:
-    """A wrong agent.yaml stops at the first node of a rollout."""
+    """A rollout of a wrong agent.yaml stops at the first node."""
     async with agent_harness(starts=False, enforcement="kmod") as world:
         await world.launch_agent()
         await world.wait_until(lambda: "back end kmod cannot work here" in world.agent.find_unready_reason())
@@ -61,7 +61,7 @@ async def test_a_back_end_that_cannot_work_here_keeps_the_agent_from_being_ready
         assert "back end kmod cannot work here" in world.agent.find_unready_reason()
 
 
-async def test_a_driver_that_the_pod_was_not_given_names_the_runtime_class() -> None:
+async def test_unready_reason_names_the_runtime_class_when_the_driver_is_hidden() -> None:
     """The other nodes of the DaemonSet may have no card at all: they are ready."""
     async with agent_harness(starts=False) as world:
         world.driver.error = HiddenDriverError("the list of cards: NVML Shared Library Not Found", 12)

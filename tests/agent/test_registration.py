@@ -51,7 +51,7 @@ async def test_the_plugin_registers_all_units_of_the_node() -> None:
 
 
 @pytest.mark.timeout(300)
-async def test_fifty_restarts_of_kubelet_are_found_within_two_seconds_and_nothing_leaks(
+async def test_fifty_kubelet_restarts_are_detected_in_two_seconds_without_leaks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Eight at the normal polling rate; leaks do not depend on it, so the others come quickly."""
@@ -81,7 +81,7 @@ async def restarted(world: AgentHarness) -> float:
     return time.monotonic() - begun
 
 
-async def test_kubelet_that_comes_back_late_is_found_within_two_seconds_too() -> None:
+async def test_late_return_of_kubelet_is_detected_within_two_seconds() -> None:
     """However long it was away, and however many attempts failed."""
     async with agent_harness(starts=False) as world:
         world.kubelet.doors.register.refuse("not yet", times=100)
@@ -91,7 +91,7 @@ async def test_kubelet_that_comes_back_late_is_found_within_two_seconds_too() ->
         assert await restarted(world) < 2
 
 
-async def test_register_refused_is_tried_again_with_longer_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_refused_registration_is_retried_with_longer_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration, "BACKOFF_SECONDS", (0.01, 0.05))
     async with agent_harness(starts=False) as world:
         world.kubelet.doors.register.refuse("no room", times=3)
@@ -102,7 +102,7 @@ async def test_register_refused_is_tried_again_with_longer_pauses(monkeypatch: p
         assert sockets(world) == set(endpoints(world))  # those of refused attempts are gone
 
 
-async def test_register_that_hangs_is_given_up_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hanging_registration_is_abandoned_and_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration, "REGISTER_SECONDS", 0.3)
     monkeypatch.setattr(registration, "BACKOFF_SECONDS", (0.01, 0.05))
     async with agent_harness(starts=False) as world:
@@ -114,7 +114,7 @@ async def test_register_that_hangs_is_given_up_and_tried_again(monkeypatch: pyte
         await world.wait_until(lambda: world.agent.find_unready_reason() == "")
 
 
-async def test_a_stream_that_kubelet_closes_while_it_runs_leads_to_another_registration() -> None:
+async def test_plugin_registers_again_after_kubelet_closes_the_stream() -> None:
     async with agent_harness() as world:
         await world.kubelet.cut_connections(MEMORY)
         await world.kubelet.registered(MEMORY, times=2)
@@ -134,7 +134,7 @@ async def test_the_plugin_registers_again_after_a_second_registrant_leaves(monke
         await world.kubelet.until(lambda: world.kubelet.allocatable(MEMORY) == SLOTS, timeout_seconds=20)
 
 
-async def test_our_socket_taken_away_leads_to_another_registration() -> None:
+async def test_plugin_registers_again_after_its_socket_is_removed() -> None:
     async with agent_harness() as world:
         for name in sockets(world):
             (world.kubelet.plugins_folder / name).unlink()
@@ -148,7 +148,7 @@ async def test_a_clean_stop_leaves_no_socket() -> None:
         await world.wait_until(lambda: world.kubelet.allocatable(MEMORY) == 0)
 
 
-async def test_the_gap_of_a_restart_is_under_three_seconds() -> None:
+async def test_gap_during_an_agent_restart_is_under_three_seconds() -> None:
     """From the moment the agent is told to stop until kubelet has its devices again."""
     async with agent_harness() as world:
         gaps = []
@@ -172,7 +172,7 @@ async def test_a_node_without_cards_is_idle_and_ready() -> None:
         assert world.is_running
 
 
-async def test_cards_that_come_later_are_registered_then() -> None:
+async def test_cards_that_appear_later_are_registered() -> None:
     async with agent_harness(starts=False) as world:
         present, world.driver.present = world.driver.present, ()
         await world.launch_agent()
@@ -181,7 +181,7 @@ async def test_cards_that_come_later_are_registered_then() -> None:
         await world.kubelet.registered(MEMORY)
 
 
-async def test_a_node_at_rest_is_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_plugin_registers_once_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     """However often kubelet's socket is looked at."""
     looks = 0
     look = registration.KubeletRegistration._find_kubelet_socket

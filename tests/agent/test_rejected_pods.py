@@ -27,7 +27,7 @@ LIMIT = RefusedStartError("limit", "cannot be put in force")
 
 @dataclass
 class NodeEntries:
-    """What the Node was to say, write by write."""
+    """What was to be written to the Node, write by write."""
 
     written: list[str | None] = field(default_factory=list)
 
@@ -62,7 +62,7 @@ class RejectedPodsHarness:
         )
 
     def at(self, seconds: float) -> dict[str, str]:
-        """What the Node says at this time."""
+        """What the Node lists at this time."""
         self.now = seconds
         self.rejected.publish_pods()
         return self.node.reasons
@@ -73,21 +73,21 @@ def a_start(uid: str = "u", *, is_controlled: bool = True, is_static: bool = Fal
     return ContainerStart(DeviceAllocation("default", "p", "main", frozenset({"GPU-0::0"})), pod)
 
 
-def test_a_pod_is_listed_after_its_refusal_has_lasted() -> None:
+def test_pod_is_listed_once_its_refusal_has_lasted_long_enough() -> None:
     stage = RejectedPodsHarness()
     stage.rejected.record_rejection(a_start(), NO_RECORD)
     assert [stage.at(seconds) for seconds in (4.9, 5)] == [{}, {"u": "no_record"}]
 
 
-def test_the_first_refusal_counts_not_the_last() -> None:
+def test_delay_is_counted_from_the_first_refusal() -> None:
     stage = RejectedPodsHarness()
     for stage.now in (0.0, 2.0, 4.9):
         stage.rejected.record_rejection(a_start(), NO_RECORD)
     assert stage.at(5) == {"u": "no_record"}
 
 
-def test_the_node_is_written_on_a_change_only() -> None:
-    """Every change of a Node wakes every pending pod. The first write takes away what an earlier agent left."""
+def test_node_is_written_only_on_a_change() -> None:
+    """Every change of a Node wakes every pending pod. The first write removes what an earlier agent left."""
     stage = RejectedPodsHarness()
     stage.at(0)
     for stage.now in range(1, 60):
@@ -107,13 +107,13 @@ def test_a_pod_that_started_or_was_deleted_is_unlisted() -> None:
     assert stage.node.reasons == {}
 
 
-def test_in_keep_mode_none_is_named() -> None:
+def test_no_pod_is_listed_in_keep_mode() -> None:
     stage = RejectedPodsHarness(action="keep")
     stage.rejected.record_rejection(a_start(), NO_RECORD)
     assert stage.at(3600) == {}
 
 
-def test_a_refusal_that_kubelet_no_longer_asks_about_is_over() -> None:
+def test_refusal_expires_when_kubelet_stops_asking() -> None:
     """It asks again within five minutes."""
     stage = RejectedPodsHarness()
     stage.rejected.record_rejection(a_start(), LIMIT)
@@ -121,7 +121,7 @@ def test_a_refusal_that_kubelet_no_longer_asks_about_is_over() -> None:
 
 
 def test_pods_that_cannot_be_evicted_do_not_fill_the_list() -> None:
-    """More pods than it holds: who can be evicted comes first, then who waits longest."""
+    """With more pods than it holds, those that can be evicted come first, then those that wait longest."""
     stage = RejectedPodsHarness()
     for at in range(MAX_REFUSED_PODS):
         stage.rejected.record_rejection(a_start(f"bare-{at:02}", is_controlled=False), NO_RECORD)
@@ -135,7 +135,7 @@ def test_pods_that_cannot_be_evicted_do_not_fill_the_list() -> None:
 
 
 @pytest.mark.parametrize("first", ["start", "use"])
-def test_both_reporters_of_pods_are_listed(first: Literal["start", "use"]) -> None:
+def test_pods_of_both_reporters_are_listed(first: Literal["start", "use"]) -> None:
     stage = RejectedPodsHarness()
     second: Literal["start", "use"] = "use" if first == "start" else "start"
     stage.publisher.set_reasons(first, {"a": "no_record"})
@@ -145,8 +145,8 @@ def test_both_reporters_of_pods_are_listed(first: Literal["start", "use"]) -> No
     assert stage.node.reasons == {"b": "over_limit"}
 
 
-def test_the_pod_gets_an_event_each_time_it_is_refused() -> None:
-    """`replace` keeps the start: another container of the same pod is the same refusal."""
+def test_refusals_of_two_containers_count_as_one_refusal_of_the_pod() -> None:
+    """Another container of the same pod does not begin a new refusal; the last reason is listed."""
     stage = RejectedPodsHarness()
     start = a_start()
     stage.rejected.record_rejection(start, NO_RECORD)
@@ -155,7 +155,7 @@ def test_the_pod_gets_an_event_each_time_it_is_refused() -> None:
     assert stage.at(5) == {"u": "limit"}
 
 
-def test_many_pods_of_one_source_keep_out_none_of_another() -> None:
+def test_many_pods_of_one_reporter_do_not_displace_those_of_another() -> None:
     """A tenant may have any number of bare pods refused; they must not hide a pod that uses too much or has a sick card."""
     stage = RejectedPodsHarness()
     for number in range(2 * MAX_REFUSED_PODS):

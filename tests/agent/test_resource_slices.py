@@ -33,7 +33,7 @@ class SliceHarness:
         self._advertisement = advertisement
 
     async def check_slices(self, *devices: dict[str, Any], status: int = 200, driver: str = "gpu.nvidia.com") -> str:
-        """Look once at a slice with these devices, or at a refusal; what is in the way then."""
+        """Look once at a slice with these devices, or at a refusal; the problem found."""
         body = {"items": [{"metadata": {"name": "s"}, "spec": {"driver": driver, "devices": list(devices)}}]}
         self._slices.answer(status, body if status == 200 else None, times=1)
         return await self.check_unanswered()
@@ -91,8 +91,8 @@ async def test_cards_are_offered_again_once_the_slices_are_gone(node: SliceHarne
     assert await node.check_slices() == ""
 
 
-async def test_the_first_look_waits_until_the_cards_are_known() -> None:
-    """With none known yet no slice would be a rival, and the next look comes two minutes later."""
+async def test_first_check_waits_until_the_cards_are_known() -> None:
+    """With no cards known, no slice would conflict, and the next check comes two minutes later."""
     advertisement = Advertisement(find_list_problem=lambda _cards: "")
     made = msgspec.json.decode(
         json.dumps({"spec": {"driver": "gpu.nvidia.com", "devices": [a_device(uuid=GPU)]}}), type=ResourceSliceObject
@@ -115,7 +115,7 @@ async def test_the_first_look_waits_until_the_cards_are_known() -> None:
     running.cancel()
 
 
-async def test_other_drivers_are_no_rivals(node: SliceHarness) -> None:
+async def test_slices_of_other_drivers_are_no_conflict(node: SliceHarness) -> None:
     assert await node.check_slices(a_device(uuid=GPU), driver="compute-domain.nvidia.com") == ""
 
 

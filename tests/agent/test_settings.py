@@ -70,7 +70,7 @@ def test_all_faults_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
 
 
 def test_the_extender_s_file_is_recognized(tmp_path: Path) -> None:
-    """Not every line of it is a fault then."""
+    """Its lines are not reported as faults one by one."""
     path = tmp_path / "agent.yaml"
     path.write_text("apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\npolicy: {}\nunit_mib: 0\n")
     with pytest.raises(SettingsError) as raised:
@@ -81,7 +81,7 @@ def test_the_extender_s_file_is_recognized(tmp_path: Path) -> None:
     )
 
 
-def test_the_smallest_file_is_the_defaults(tmp_path: Path) -> None:
+def test_minimal_file_gives_the_defaults(tmp_path: Path) -> None:
     assert loaded(tmp_path, "") == load_settings(None)
 
 
@@ -112,7 +112,7 @@ def test_a_flag_wins_over_the_file(tmp_path: Path) -> None:
         load_settings(None, {"health": "x"})
 
 
-def test_the_shipped_files_are_good() -> None:
+def test_shipped_files_are_valid() -> None:
     files = [path for path in (ROOT / "manifests").rglob("*agent*.yaml") if "\nkind: AgentConf" in path.read_text()]
     assert files
     for path in files:

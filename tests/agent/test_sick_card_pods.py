@@ -59,7 +59,7 @@ class SickCardHarness:
         return self.metrics.registry.get_sample_value("vrampack_agent_unhealthy_card_pods", labels)
 
 
-def test_pods_leave_within_the_budget() -> None:
+def test_pods_are_evicted_within_the_budget() -> None:
     """Two now; the third when the first is ten minutes old, and not because the two are gone."""
     world = SickCardHarness(a_pod("a"), a_pod("b"), a_pod("c"))
     assert world.report() == world.report(minutes=1) == [{"a", "b"}]
@@ -69,7 +69,7 @@ def test_pods_leave_within_the_budget() -> None:
     assert world.told[0]["a"] == "card_unhealthy"
 
 
-def test_a_pod_on_two_such_cards_counts_once() -> None:
+def test_pod_on_two_sick_cards_counts_once() -> None:
     world = SickCardHarness(a_pod("a", "GPU-0", "GPU-1"), a_pod("b"), a_pod("c"))
     world.cards = (OUT, replace(OUT, index=1, uuid="GPU-1"))
     assert world.report() == [{"a", "b"}]
@@ -81,17 +81,17 @@ def test_a_pod_that_no_controller_recreates_is_not_listed() -> None:
     assert world.counted == 2
 
 
-def test_a_fault_that_passes_moves_no_pod() -> None:
+def test_temporary_fault_evicts_no_pod() -> None:
     world = SickCardHarness(a_pod("a"), card=PASSING)
     assert world.report() == []
     assert world.counted == 1
 
 
-def test_no_pod_leaves_unless_the_settings_say_so() -> None:
+def test_no_pod_is_evicted_unless_configured() -> None:
     assert SickCardHarness(a_pod("a"), count=0).report() == []
 
 
-def test_pods_of_other_cards_stay() -> None:
+def test_pods_on_other_cards_are_not_evicted() -> None:
     assert SickCardHarness(a_pod("a", "GPU-1")).report() == []
 
 

@@ -77,7 +77,7 @@ def count_descriptors(pid: int) -> int:
 
 @pytest.fixture
 def soft_limit() -> Iterator[int]:
-    """Of open files, given back after the test."""
+    """The limit of open files, restored after the test."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     yield soft
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -91,7 +91,7 @@ async def test_half_sent_requests_block_neither_starts_nor_probes(soft_limit: in
         units = {"status": {"capacity": {MEMORY: "15"}, "allocatable": {MEMORY: "15"}}}
         running.api.patch(
             "nodes", NODE, units, is_status=True
-        )  # as kubelet: without, the agent registers again after 30 s
+        )  # as kubelet does; otherwise the agent registers again after 30 s
         pid, port = running.process.pid, int(running.health.rpartition(":")[2])
         raised = resource.prlimit(pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
         assert raised == (min(hard, MAX_DESCRIPTORS), hard)

@@ -25,7 +25,7 @@ LABELS = {"node": NODE, "UUID": "GPU-0", "gpu": "0", "namespace": "default", "po
 
 
 def series(world: AgentHarness, name: str) -> list[tuple[dict[str, str], float]]:
-    """Of the page as a scraper gets it."""
+    """Samples of the page, as a scraper gets it."""
     families = text_string_to_metric_families(world.metrics.render_page().decode())
     return [(each.labels, each.value) for family in families for each in family.samples if each.name == name]
 
@@ -55,7 +55,7 @@ async def test_limit_and_usage_of_a_container_are_both_shown() -> None:
         assert series(world, LIMIT) == [(LABELS, 4301 * MIB)]
 
 
-async def test_limits_are_unheld_where_nothing_holds_them_and_that_was_not_chosen() -> None:
+async def test_limits_unheld_is_set_only_when_watch_was_not_configured() -> None:
     async with agent_harness(starts=False) as world:
         world.driver.version = "580.95.05"
         await world.start_agent()
@@ -69,7 +69,7 @@ async def test_limits_are_unheld_where_nothing_holds_them_and_that_was_not_chose
 
 
 async def test_every_start_result_has_a_series_from_the_beginning() -> None:
-    """A counter that begins with its first refusal has not increased."""
+    """A counter that first appears with a refusal shows no increase."""
     async with agent_harness() as world:
         results = {labels["result"] for labels, _ in series(world, "vrampack_agent_starts_total")}
         assert results == {"ok", "older", *REJECTION_REASONS}
@@ -86,7 +86,7 @@ async def test_series_vanish_with_their_pod() -> None:
         assert world.read_metric("vrampack_agent_card_held_units", node=NODE, UUID="GPU-0", gpu="0") == 0
 
 
-async def test_a_card_s_use_is_absent_while_the_driver_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_card_usage_is_absent_while_the_driver_does_not_report_it(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[CardUsage] = [CardUsage("GPU-0", 9 * MIB, 16130 * MIB)]
 
     async def usage() -> tuple[CardUsage, ...]:
@@ -110,7 +110,7 @@ async def test_a_card_s_use_is_absent_while_the_driver_does_not_say(monkeypatch:
 
 
 async def test_a_failed_measurement_does_not_stop_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After any error the agent goes on, and shows no use until the next measurement."""
+    """After any error the agent keeps running, and shows no use until the next measurement."""
     monkeypatch.setattr(usage_collector, "MEASURE_SECONDS", 0.01)
     failures: list[Exception] = [UnicodeDecodeError("utf-8", b"\xff", 0, 1, "a cgroup's name"), DriverError("hung")]
 
@@ -153,7 +153,7 @@ async def test_actual_usage_is_shown_by_card_and_container() -> None:
         assert (measured.used_mib, measured.peak_mib, measured.sm_percent) == (300, 307, 75)
         world.driver.utilization = DriverError("hung")
         await collector.refresh_usage()
-        assert (series(world, BUSY), series(world, CARD_BUSY)) == ([], [])  # not told is not idle
+        assert (series(world, BUSY), series(world, CARD_BUSY)) == ([], [])  # unknown is not idle
         assert series(world, USED) != []
 
 

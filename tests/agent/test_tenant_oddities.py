@@ -1,4 +1,4 @@
-"""Whatever a tenant can name, send or size may be any bytes, and never ends the agent.
+"""Names, packets and sizes from a tenant may be any bytes, and never end the agent.
 
 One agent meets cgroup names, process names, lines to the hook's socket, packets to the library's, container ids and sizes that
 no honest program makes. `VRAMPACK_ODDITIES=100000` is the long form, a part of `make soak`.
@@ -64,7 +64,7 @@ SIZES = (0, 1, -1, 2**31, 2**32, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1, 2**80)
 
 
 class OddTenant:
-    """Makes one oddity of a kind at a time, of one seed."""
+    """Makes one oddity of a kind at a time, from one seed."""
 
     def __init__(self, world: AgentHarness, pod: KubeletPod, folder: Path) -> None:
         self._dice = random.Random(19)
@@ -89,7 +89,7 @@ class OddTenant:
         }
 
     async def make_process(self) -> None:
-        """Its name and the names of its cgroups."""
+        """A process with an odd name and odd cgroup names."""
         comm = self._make_bytes(15).replace(b"\0", b"")
         numbers = b" ".join(str(self._dice.randrange(2**31)).encode() for _ in range(50))
         (self._proc / "7" / "stat").write_bytes(b"7 (" + comm + b") S " + numbers + b"\n")
@@ -101,7 +101,7 @@ class OddTenant:
         is_ending(ProcessKey(7, 0), self._proc)
 
     async def make_cgroup(self) -> None:
-        """A folder of its own below its pod's."""
+        """An odd folder below the pod's."""
         name = self._make_bytes(200).replace(b"/", b"").replace(b"\0", b"")[:250] or b"x"
         path = os.fsencode(self._cgroup) + b"/" + name
         with suppress(FileExistsError):
@@ -133,13 +133,13 @@ class OddTenant:
         writer.close()
 
     async def ask_as_library(self) -> None:
-        """A packet, and gone."""
+        """Sends one packet and disconnects."""
         with PreloadClient(self._world.preload.folder / "agent.sock") as client, suppress(ConnectionError):
             client.send(self._dice.randbytes(self._dice.randrange(1, 400)))
         await asyncio.sleep(0)
 
     async def measure_sizes(self) -> None:
-        """Of what its processes hold, and more processes than there are."""
+        """Of what its processes hold, and processes that do not exist."""
         await self._monitor.list_over_limit()
 
     async def read_usage(self) -> tuple[GpuUsage, ...]:
@@ -167,7 +167,7 @@ class OddTenant:
         return made[:size] if self._dice.random() < 0.9 else self._dice.randbytes(size)
 
 
-async def test_nothing_that_a_tenant_makes_ends_the_agent(record_property: Callable[[str, object], None]) -> None:
+async def test_odd_tenant_input_never_ends_the_agent(record_property: Callable[[str, object], None]) -> None:
     """Afterwards the same agent admits a pod, answers its library and renders its pages."""
     made: Counter[str] = Counter()
     crashes: list[str] = []

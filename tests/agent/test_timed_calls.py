@@ -15,7 +15,7 @@ KIND = "a call"
 
 @pytest.mark.parametrize("turns", range(5))
 async def test_a_call_answered_during_its_cancellation_is_cancelled(turns: int) -> None:
-    """So many turns of the loop after the answer. If a cancellation were dropped, a stopping agent would never end."""
+    """Cancelled so many turns of the loop after the answer. If a cancellation were dropped, a stopping agent would never end."""
     calls, allowed = TimedCalls(timeout_seconds=10), threading.Event()
     call = asyncio.create_task(calls.run_call(KIND, allowed.wait))
     await asyncio.sleep(0)

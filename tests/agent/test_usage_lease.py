@@ -79,14 +79,14 @@ async def test_small_changes_wait_for_the_renewal() -> None:
     [CardUsage(756, 756, 0), CardUsage(500, 756, 0), CardUsage(500, 500, 10), CardUsage(500, 500, None)],
     ids=["used", "peak", "busy", "not told"],
 )
-async def test_a_change_that_matters_is_written(changed: CardUsage) -> None:
+async def test_significant_change_is_written(changed: CardUsage) -> None:
     harness = LeaseHarness()
     await harness.publisher.publish_usage()
     assert await harness.count_writes_after() == 0
     assert await harness.count_writes_after(**{"GPU-0": changed}) == 1
 
 
-async def test_another_card_is_written() -> None:
+async def test_new_card_is_written() -> None:
     harness = LeaseHarness()
     await harness.publisher.publish_usage()
     assert await harness.count_writes_after(**{"GPU-1": IDLE}) == 1

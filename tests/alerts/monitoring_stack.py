@@ -111,7 +111,7 @@ class MonitoringStack:
     async def wait_until(self, is_reached: Callable[[], Awaitable[bool]], what: str | Callable[[], str]) -> None:
         try:
             async with asyncio.timeout(WITHIN_SECONDS):
-                while not await is_reached():  # noqa: ASYNC110 - another process, which has no bell
+                while not await is_reached():  # noqa: ASYNC110 - another process, without an event to wait for
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError as error:
             held = json.dumps(await self.list_alerts(), indent=1)

@@ -1,4 +1,4 @@
-"""The receiver of a webhook: what Alertmanager says, as it comes."""
+"""The receiver of a webhook: what Alertmanager sends, as it arrives."""
 
 from __future__ import annotations
 

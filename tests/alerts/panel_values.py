@@ -99,7 +99,7 @@ class PanelValues:
         self._found[title] = _Comparison(expected, shown, await self._count_scrapes() - before, seconds)
 
     async def record_what_lasts(self) -> None:
-        """All that was waited for is still so some scrapes later; this is written down for the pictures."""
+        """All values that were waited for still hold some scrapes later, and are recorded for the pictures."""
         await self._monitoring.wait_until_sampled(f"{SCRAPES} >= {await self._count_scrapes() + LASTING_SCRAPES}")
         scenario = os.environ["PYTEST_CURRENT_TEST"].partition("::")[2].partition(" ")[0]
         for title, found in self._found.items():

@@ -16,7 +16,7 @@ REFUSED_STARTS = 6
 """More than four: what a pod that stays refused comes to within half an hour."""
 
 
-async def test_a_card_is_unhealthy(tmp_path: Path, programs: Programs) -> None:
+async def test_an_unhealthy_card_raises_an_alert(tmp_path: Path, programs: Programs) -> None:
     async with run_watched_agent(tmp_path, programs, enforcement="watch") as (world, monitoring):
         world.driver.failing["GPU-0"] = DriverError("GPU is lost")
         alert = await monitoring.wait_until_notified("VrampackCardUnhealthy", "firing")
@@ -26,7 +26,7 @@ async def test_a_card_is_unhealthy(tmp_path: Path, programs: Programs) -> None:
         assert_notified_of(monitoring, "VrampackCardUnhealthy")
 
 
-async def test_a_container_is_over_its_limit(tmp_path: Path, programs: Programs) -> None:
+async def test_a_container_over_its_limit_raises_an_alert(tmp_path: Path, programs: Programs) -> None:
     """It was given 4 of 15 units, so 4301 MiB, and uses 6 GiB where no back end holds limits."""
     async with run_watched_agent(tmp_path, programs, enforcement="watch") as (world, monitoring):
         pod = world.add_bound_pod("app-6g-v1", units=4)
@@ -41,7 +41,7 @@ async def test_a_container_is_over_its_limit(tmp_path: Path, programs: Programs)
         assert_notified_of(monitoring, "VrampackContainerOverLimit")
 
 
-async def test_limits_are_unheld(tmp_path: Path, programs: Programs) -> None:
+async def test_limits_that_no_back_end_enforces_raise_an_alert(tmp_path: Path, programs: Programs) -> None:
     """Nothing that holds limits works on this node, until the library is there and the agent restarts."""
     async with run_watched_agent(tmp_path, programs, starts=False) as (world, monitoring):
         world.driver.version = "580.95.05"
@@ -54,7 +54,7 @@ async def test_limits_are_unheld(tmp_path: Path, programs: Programs) -> None:
         assert_notified_of(monitoring, "VrampackLimitsUnheld")
 
 
-async def test_starts_are_refused(tmp_path: Path, programs: Programs) -> None:
+async def test_refused_starts_raise_an_alert(tmp_path: Path, programs: Programs) -> None:
     """A pod that was bound without a record asks again and again, until it is deleted."""
     async with run_watched_agent(tmp_path, programs, enforcement="watch") as (world, monitoring):
         await monitoring.wait_until_sampled('vrampack_agent_starts_total{result="no_record"}')
@@ -67,7 +67,7 @@ async def test_starts_are_refused(tmp_path: Path, programs: Programs) -> None:
         assert_notified_of(monitoring, "VrampackStartsRefused")
 
 
-async def test_an_agent_is_away(tmp_path: Path, programs: Programs) -> None:
+async def test_an_absent_agent_raises_an_alert(tmp_path: Path, programs: Programs) -> None:
     """The extender knows the cards of its node from the Node object, whether the agent is there or not."""
     async with run_watched_agent(tmp_path, programs, enforcement="watch") as (world, monitoring):
         await monitoring.wait_until_sampled("vrampack:node_memory_capacity:bytes")

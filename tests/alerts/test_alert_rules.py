@@ -1,4 +1,4 @@
-"""What each alert makes of series that are written down: `promtool test rules`, and what promtool says of the file."""
+"""What each alert does with given series, by `promtool test rules`, and what promtool finds in the file."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ CASES = {
         labels={"node": "n", "UUID": "GPU-0", "gpu": "0"},
     ),
     "VrampackContainerOverLimit": AlertCase(
-        # 1 GiB over; its neighbour is within what is let pass
+        # 1 GiB over; its neighbour is within the tolerance
         {
             f"vrampack_agent_container_memory_used_bytes{{{CONTAINER}}}": "3221225472x20 5368709120x60 0x200",
             f"vrampack_agent_container_memory_limit_bytes{{{CONTAINER}}}": "4294967296x300",

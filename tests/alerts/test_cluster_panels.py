@@ -27,7 +27,7 @@ FIRST_BUCKET_SECONDS = 0.0005
 """Of the histogram, whose buckets double."""
 
 
-async def test_memory_of_the_cluster_and_its_nodes(tmp_path: Path, programs: Programs) -> None:
+async def test_panels_show_the_memory_of_the_cluster_and_its_nodes(tmp_path: Path, programs: Programs) -> None:
     async with run_scene(tmp_path, programs, NODES) as scene:
         await fill_cluster(scene)
         counted = await asyncio.to_thread(recount_cluster, scene.api.url)
@@ -90,7 +90,7 @@ async def test_panels_show_call_durations_as_timed_by_the_test(tmp_path: Path, p
 
 
 async def test_panels_show_an_unconfirmed_placement(tmp_path: Path, programs: Programs) -> None:
-    """The API server has a Binding, and falls silent before the extender hears of it."""
+    """The API server has a Binding, and falls silent before the extender learns of it."""
     async with run_scene(tmp_path, programs, {"gpu-0": (T4,)}) as scene:
         await scene.monitoring.wait_until_sampled(KNOWN)
         create_pod(scene, "unseen")
@@ -133,7 +133,7 @@ def is_woken(scene: AlertScene) -> bool:
 
 
 async def fill_cluster(scene: AlertScene) -> None:
-    """A card holds one pod each of three; one pod waits in pieces, one for more than there is, one for ever."""
+    """Three cards hold a pod each; of three more, one waits for scattered memory, one for more than is free, one for ever."""
     for name, units in (("a", 8), ("b", 8), ("c", 11)):
         scene.api.create(build_pod_object(name, units=units))
     await scene.wait_until_bound("a", "b", "c")

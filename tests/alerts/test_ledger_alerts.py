@@ -18,7 +18,7 @@ from vrampack.cli.demo.objects import build_pod_object
 from vrampack.simulator.apiserver import ApiServer
 
 
-async def test_a_card_is_overcommitted(tmp_path: Path, programs: Programs) -> None:
+async def test_an_overcommitted_card_raises_an_alert(tmp_path: Path, programs: Programs) -> None:
     """8 of 15 units are held, and a pod with 10 is created on the node, past every scheduler."""
     async with run_scene(tmp_path, programs, {"gpu-0": (T4,)}) as scene:
         scene.api.create(build_pod_object("first", units=8))
@@ -32,8 +32,8 @@ async def test_a_card_is_overcommitted(tmp_path: Path, programs: Programs) -> No
         assert scene.monitoring.receiver.names == {"VrampackCardOvercommitted"}
 
 
-async def test_the_ledger_is_stale(tmp_path: Path, programs: Programs) -> None:
-    """The API server, which speaks twice a second, falls silent and comes back."""
+async def test_a_stale_ledger_raises_an_alert(tmp_path: Path, programs: Programs) -> None:
+    """The API server, which sends bookmarks twice a second, falls silent and comes back."""
     async with (
         ApiServer(bookmark_seconds=0.5) as api,
         FaultProxy(urlsplit(api.url).port or 0) as proxy,
@@ -49,7 +49,7 @@ async def test_the_ledger_is_stale(tmp_path: Path, programs: Programs) -> None:
         assert monitoring.receiver.names == {"VrampackLedgerStale"}
 
 
-async def test_extenders_are_away(tmp_path: Path, programs: Programs) -> None:
+async def test_absent_extenders_raise_an_alert(tmp_path: Path, programs: Programs) -> None:
     async with run_scene(tmp_path, programs, {"gpu-0": (T4,)}) as scene:
         scene.extender.process.kill()
         await scene.monitoring.wait_until_notified("VrampackExtenderAway", "firing")
@@ -58,7 +58,7 @@ async def test_extenders_are_away(tmp_path: Path, programs: Programs) -> None:
         assert scene.monitoring.receiver.names == {"VrampackExtenderAway"}
 
 
-async def test_a_certificate_expires_soon(tmp_path: Path, programs: Programs) -> None:
+async def test_a_certificate_that_expires_soon_raises_an_alert(tmp_path: Path, programs: Programs) -> None:
     """It is renewed on disk, and the extender takes the new one without a restart."""
     write_certificate(tmp_path, days=3)
     files = {"cert_file": "tls.crt", "key_file": "tls.key", "client_ca_file": "tls.crt"}

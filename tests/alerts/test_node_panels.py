@@ -30,7 +30,7 @@ USED_MIB = 3193
 REFUSED_STARTS = 6
 
 
-async def test_memory_of_an_application(tmp_path: Path, programs: Programs) -> None:
+async def test_panels_show_the_memory_of_an_application(tmp_path: Path, programs: Programs) -> None:
     """The library holds its limit: what it has is what its process was granted, and one allocation was refused."""
     async with (
         run_dcgm_exporter() as dcgm,
@@ -58,7 +58,7 @@ async def test_memory_of_an_application(tmp_path: Path, programs: Programs) -> N
             await panels.record_what_lasts()
 
 
-async def test_cards_of_a_node(tmp_path: Path, programs: Programs) -> None:
+async def test_panels_show_the_cards_of_a_node(tmp_path: Path, programs: Programs) -> None:
     async with (
         run_dcgm_exporter() as dcgm,
         run_watched_agent(tmp_path, programs, CARD_MIB, CARD_MIB, others=[dcgm], enforcement="watch") as (

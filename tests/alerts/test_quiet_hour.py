@@ -15,7 +15,7 @@ from vrampack.cli.demo.objects import build_pod_object
 
 HOUR_SECONDS = 3600 / SPEED
 UNITS = (4, 8, 3, 11, 6)
-"""Four of these are there at a time, at most 28 of 45 units; whatever lies where, the next has a card."""
+"""Four of these are there at a time, at most 28 of 45 units; wherever they are, the next has a card."""
 
 
 async def test_pods_that_are_scheduled_and_deleted_raise_no_alert(tmp_path: Path, programs: Programs) -> None:
@@ -35,7 +35,7 @@ async def test_pods_that_are_scheduled_and_deleted_raise_no_alert(tmp_path: Path
 
 async def test_pods_that_start_and_end_raise_no_alert(tmp_path: Path, programs: Programs) -> None:
     async with run_watched_agent(tmp_path, programs, enforcement="watch") as (world, monitoring):
-        # kubelet says it after 10 s; a node that never has it makes the agent register again, with pods in between
+        # kubelet reports it after 10 s; a node that never has it makes the agent register again, with pods in between
         world.patch_node_status({MEMORY: str(world.kubelet.allocatable(MEMORY))})
         ends_at = asyncio.get_running_loop().time() + HOUR_SECONDS
         for number in count():
@@ -50,6 +50,6 @@ async def test_pods_that_start_and_end_raise_no_alert(tmp_path: Path, programs: 
 
 
 async def assert_nothing_fires(monitoring: MonitoringStack) -> None:
-    """Now, nor earlier."""
+    """Neither now nor earlier."""
     assert monitoring.receiver.alerts == []
     assert [alert for alert in await monitoring.list_alerts() if alert["state"] == "firing"] == []

@@ -8,7 +8,7 @@ from tests.alerts.scene import T4, Programs, filter_pod, run_scene
 from vrampack.cli.demo.objects import build_pod_object
 
 
-async def test_a_pod_waits_by_card(tmp_path: Path, programs: Programs) -> None:
+async def test_a_pod_that_fits_no_single_card_raises_an_alert(tmp_path: Path, programs: Programs) -> None:
     """Two cards of 15 units, 8 used on each: 14 are free, 7 on a card, and 10 are asked."""
     async with run_scene(tmp_path, programs, {"gpu-0": (T4, T4)}) as scene:
         scene.api.create(build_pod_object("first", units=8))
@@ -23,7 +23,7 @@ async def test_a_pod_waits_by_card(tmp_path: Path, programs: Programs) -> None:
         assert scene.monitoring.receiver.names == {"VrampackPodsPendingByCard"}
 
 
-async def test_a_pod_waits_beyond_the_flush(tmp_path: Path, programs: Programs) -> None:
+async def test_a_pod_that_waits_beyond_the_flush_raises_an_alert(tmp_path: Path, programs: Programs) -> None:
     """A scheduler called filter once and never again; there is room by now, and the API server takes no activation."""
     async with run_scene(tmp_path, programs, {"gpu-0": (T4,)}) as scene:
         scene.api.create(build_pod_object("holder", units=15))
@@ -40,7 +40,7 @@ async def test_a_pod_waits_beyond_the_flush(tmp_path: Path, programs: Programs) 
         assert scene.monitoring.receiver.names == {"VrampackPodWaitsBeyondFlush"}
 
 
-async def test_binds_fail(tmp_path: Path, programs: Programs) -> None:
+async def test_failing_binds_raise_an_alert(tmp_path: Path, programs: Programs) -> None:
     async with run_scene(tmp_path, programs, {"gpu-0": (T4,)}) as scene:
         failures = scene.proxy.when("POST", r"/binding").answer(500)
         for name in ("first", "second", "third"):

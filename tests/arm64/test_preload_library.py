@@ -36,8 +36,8 @@ def test_the_library_is_built_for_arm64_and_needs_no_other(library: Path) -> Non
     assert "(NEEDED)" not in needed.stdout
 
 
-def test_a_program_starts_with_it(library: Path, tmp_path: Path) -> None:
-    """Its ioctl, close and mmap go through the library, and do what they did."""
+def test_a_program_starts_with_the_library(library: Path, tmp_path: Path) -> None:
+    """Its ioctl, close and mmap go through the library, and work as without it."""
     program = build(tmp_path, "calls.c")
     command = ["qemu-aarch64-static", "-E", f"LD_PRELOAD={library}", str(program), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

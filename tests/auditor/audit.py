@@ -1,6 +1,6 @@
-"""The whole judgement in one pure function: raw pods, raw nodes and a transcript in, broken promises out.
+"""The whole audit in one pure function: raw pods, raw nodes and a transcript in, broken promises out.
 
-Run it when the cluster is quiet: the lists are two moments, and a bind in flight is neither yes nor no yet.
+Run it when the cluster is quiet: the lists are of two moments, and a bind in flight is neither yes nor no yet.
 """
 
 from collections import defaultdict
@@ -31,7 +31,7 @@ def audit_objects(
 
     `complete` says that the transcript holds every bind call there was. `count_unrecorded` counts a live pod without a
     readable record on every card of its node, as the ledger must. `excused` are objects (`pod ml/forged`, `node n1 card 0`)
-    that a test has spoiled itself: still counted, not reported.
+    that the test itself has spoiled: still counted, not reported.
     """
     seen = [read_pod(pod, terms) for pod in pods]
     cards = {node.name: node for node in (read_node(raw, terms) for raw in nodes)}

@@ -67,7 +67,7 @@ def _said(line: Raw) -> BindAnswer:
         return BindAnswer.NO
     if status is None or not isinstance(line.get("answer"), Mapping):
         return BindAnswer.UNKNOWN
-    # The scheduler matches keys in any letter case.
+    # The scheduler matches keys regardless of case.
     answer = {key.lower(): value for key, value in mapping(line.get("answer")).items()}
     problem = text(answer.get("error"))
     if problem.startswith(UNKNOWN_OUTCOME):
@@ -92,7 +92,7 @@ def _fault(
 
 
 def _fault_of_namesake(call: BindCall, namesake: AuditedPod, said: Mapping[tuple[str, str], set[BindAnswer]]) -> str:
-    """The pod asked for is gone; another one of its name must not have got its place."""
+    """The requested pod is gone; another one of its name must not have got its place."""
     own = said.get((namesake.uid, namesake.node), set()) - {BindAnswer.NO}
     if namesake.node != call.node or not namesake.has_our_record or own:
         return ""

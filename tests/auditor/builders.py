@@ -65,7 +65,7 @@ def a_pod_with_init() -> Object:
 
 
 def bound(pod: Object, node: Object, cards: Sequence[int] = (0,), *, held: int | None = None) -> Object:
-    """The pod as one Binding of ours leaves it, `held` units on each card (its containers' sum unless given)."""
+    """The pod as our Binding leaves it, `held` units on each card (its containers' sum unless given)."""
     name, spec = node["metadata"]["name"], pod["spec"]
     own = {
         c["name"]: int(c["resources"]["limits"]["aliyun.com/gpu-mem"])
@@ -100,7 +100,7 @@ def bound(pod: Object, node: Object, cards: Sequence[int] = (0,), *, held: int |
 
 
 def bound_elsewhere(name: str, node: str, notes: Mapping[str, str], units: int = 4) -> Object:
-    """A running pod that some other scheduler bound, with that one's annotations."""
+    """A running pod that another scheduler bound, with that scheduler's annotations."""
     pod = a_pod(name, {"main": units})
     pod["metadata"]["annotations"], pod["spec"]["nodeName"], pod["status"]["phase"] = dict(notes), node, "Running"
     return pod
@@ -124,7 +124,7 @@ def a_bind(
 
 @dataclass(slots=True)
 class AuditScene:
-    """A cluster and what was said about it."""
+    """A cluster and the transcript of its bind calls."""
 
     nodes: dict[str, Object] = field(default_factory=dict)
     pods: dict[str, Object] = field(default_factory=dict)

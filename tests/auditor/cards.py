@@ -40,7 +40,7 @@ class NodeCards:
 
 
 def read_node(node: Raw, terms: Terms) -> NodeCards:
-    """The cards of a node. A list that cannot be read is no list: the node then has no card that a record could name."""
+    """The cards of a node. A list that cannot be read counts as missing: the node then has no card that a record could name."""
     name = text(metadata(node).get("name"))
     notes = annotations(node)
     if (published := notes.get(f"{terms.domain}/cards")) is None:

@@ -1,4 +1,4 @@
-"""The half of I2 that older readers live by: the gpushare value and the `ALIYUN_COM_GPU_MEM_*` set say what the record says."""
+"""The part of I2 for older readers: the gpushare value and the `ALIYUN_COM_GPU_MEM_*` set agree with the record."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ def compat_faults(pod: AuditedPod, record: AuditedRecord, cards: list[AuditedCar
     for key, value in want.items():
         if pod.notes.get(V1 + key) != value:
             yield f"{V1}{key} is {pod.notes.get(V1 + key)!r}, the record gives {value!r}"
-    # Where another plugin runs, it flips the flag itself.
+    # Where another plugin runs, that plugin sets the flag.
     if pod.notes.get(f"{V1}ASSIGNED") not in ({"true", "false"} if legacy else {"true"}):
         yield f"{V1}ASSIGNED is {pod.notes.get(f'{V1}ASSIGNED')!r}"
     if not decimal(pod.notes.get(f"{V1}ASSUME_TIME")):

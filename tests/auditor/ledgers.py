@@ -1,4 +1,4 @@
-"""What an extender shows of itself: its ledger equals a recount of what the API shows (I3), and no place grows old (I5, I11).
+"""What an extender's inspect answer shows: its ledger equals a recount from the API (I3), and no place becomes too old (I5, I11).
 
 For I3 ask when both are quiet. A place that is still reserved then is a difference too: no bind is under way that explains it.
 """
@@ -54,7 +54,7 @@ def stale_places(shown: Raw, pods: Iterable[Raw], *, terms: Terms = DEFAULT_TERM
 
 
 def _seconds(shown: Raw) -> float:
-    """The age of a place; one that has none is as old as can be."""
+    """The age of a place; one without an age counts as infinitely old."""
     age = shown.get("ageSeconds")
     return float(age) if isinstance(age, int | float) else float("inf")
 

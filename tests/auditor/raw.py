@@ -1,6 +1,6 @@
 """Reads untrusted JSON: a value of the wrong type counts as missing and never crashes the auditor.
 
-The auditor must survive every object a test forges, so nothing here raises except where a caller asked for strictness.
+The auditor must survive every object a test forges, so nothing here raises except where the caller requested strictness.
 """
 
 import json

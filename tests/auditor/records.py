@@ -1,4 +1,4 @@
-"""The record a pod carries: ours, then gpushare v3, v2, v1. The first that is there wins, readable or not."""
+"""The record a pod carries: ours, then gpushare v3, v2, v1. The first one present wins, readable or not."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class AuditedShare:
 
 @dataclass(frozen=True, slots=True)
 class AuditedRecord:
-    """Which cards a pod holds, as one of the four generations says it."""
+    """Which cards a pod holds, according to a record of one of the four generations."""
 
     generation: str
     cards: tuple[AuditedHolding, ...]
@@ -41,7 +41,7 @@ class AuditedRecord:
 
 
 class UnreadableRecordError(ValueError):
-    """A record is there and does not say which cards it means."""
+    """A record exists but does not tell which cards it means."""
 
 
 def read_record(notes: Mapping[str, str], *, terms: Terms, v1_units: int) -> AuditedRecord | None:

@@ -42,7 +42,7 @@ def rename_in_record(pod: str, container: str, name: str) -> Spoil:
 
 
 def write_label(pod: str, key: str, value: str) -> Spoil:
-    """Change what the pod asks after it was bound."""
+    """Change what the pod requests after it was bound."""
     return lambda scene: scene.pods[pod]["metadata"]["labels"].update({key: value})
 
 

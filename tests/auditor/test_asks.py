@@ -38,14 +38,14 @@ def test_a_sidecar_after_an_init_container_does_not_run_beside_it() -> None:
 
 
 @pytest.mark.parametrize("label", ["0", "-1", "two", "", "1.5"])
-def test_a_number_of_cards_that_is_none_is_a_fault(label: str) -> None:
+def test_an_invalid_number_of_cards_is_a_fault(label: str) -> None:
     pod = a_pod("p")
     pod["metadata"]["labels"]["aliyun.com/gpu-count"] = label
     assert read_request(pod, Terms()).faults
 
 
 @pytest.mark.parametrize("amount", ["1500m", "-4", "four", "10G"])
-def test_an_amount_that_may_not_be_asked_is_a_fault(amount: str) -> None:
+def test_an_invalid_amount_is_a_fault(amount: str) -> None:
     pod = a_pod("p")
     pod["spec"]["containers"][0]["resources"] = {"limits": {"aliyun.com/gpu-mem": amount}}
     assert read_request(pod, Terms()).faults

@@ -38,7 +38,7 @@ def test_a_matching_ledger_has_no_violation() -> None:
     assert wrong_ledger(shown(a_device(0, A), a_device(1, B)), pods(), [NODE]) == []
 
 
-def test_a_leaving_pod_is_held_still() -> None:
+def test_a_terminating_pod_is_still_held() -> None:
     assert wrong_ledger(shown(a_device(0, a_holder("a", 4, "terminating")), a_device(1, B)), pods(), [NODE]) == []
 
 
@@ -58,7 +58,7 @@ DIFFERENCES: dict[str, tuple[Object, str]] = {
 
 
 @pytest.mark.parametrize(("ledger", "text"), DIFFERENCES.values(), ids=DIFFERENCES)
-def test_a_difference_is_named(ledger: Object, text: str) -> None:
+def test_a_difference_is_reported(ledger: Object, text: str) -> None:
     found = wrong_ledger(ledger, pods(), [NODE])
 
     assert any(text in violation.text for violation in found), found
@@ -72,7 +72,7 @@ SPOILS: dict[str, Callable[[Object], object]] = {
 
 
 @pytest.mark.parametrize("spoil", SPOILS.values(), ids=SPOILS)
-def test_a_pod_that_holds_nothing_any_more_must_not_be_in_the_ledger(spoil: Callable[[Object], object]) -> None:
+def test_a_released_pod_that_is_still_in_the_ledger_is_reported(spoil: Callable[[Object], object]) -> None:
     made = pods()
     spoil(made[0])
 

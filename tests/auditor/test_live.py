@@ -64,7 +64,7 @@ def serving(api: FakeApi) -> Iterator[str]:
                 self.wfile.write(json.dumps(answer).encode() + b"\n")
 
         def log_message(self, *_: object) -> None:
-            """Tests are quiet."""
+            """Log nothing: tests are quiet."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Routes) as server:
         server.daemon_threads = True
@@ -79,7 +79,7 @@ def serving(api: FakeApi) -> Iterator[str]:
             thread.join()
 
 
-def test_the_command_says_nothing_about_a_clean_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_nothing_for_a_clean_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     api, token = FakeApi(clean_scene()), tmp_path / "token"
     token.write_text("secret\n")
     with serving(api) as url:
@@ -113,7 +113,7 @@ def test_the_command_prints_each_violation(tmp_path: Path, capsys: pytest.Captur
     assert capsys.readouterr().out.splitlines() == [OVER, f"I4 pod ml/four: {said}"]
 
 
-def test_a_watch_reports_a_moment_that_passes() -> None:
+def test_a_watch_reports_an_over_commitment_that_lasts_one_event() -> None:
     """The card is over for one event only; two lists would never have seen it."""
     scene, cards = clean_scene(), CardWatch(Terms())
     assert [*cards.replace("nodes", scene.nodes.values()), *cards.replace("pods", scene.pods.values())] == []
@@ -124,7 +124,7 @@ def test_a_watch_reports_a_moment_that_passes() -> None:
     assert [str(found) for found in cards.apply("pods", {"type": "ADDED", "object": pod})] == [OVER]
 
 
-def test_a_watch_notices_a_card_that_shrinks_and_a_list_that_lost_a_pod() -> None:
+def test_a_watch_handles_a_shrinking_card_and_a_new_list_without_a_pod() -> None:
     scene, cards = clean_scene(), CardWatch(Terms())
     cards.replace("nodes", scene.nodes.values())
     cards.replace("pods", scene.pods.values())

@@ -22,7 +22,7 @@ PAUSE_SECONDS = 0.2  # between attempts while the API server is away; a guess, s
 
 
 class CardWatch:
-    """The cluster as the events left it; tells each over-commitment once, when it begins or changes."""
+    """The cluster as the events left it; reports each over-commitment once, when it begins or changes."""
 
     def __init__(self, terms: Terms, *, count_unrecorded: bool = True) -> None:
         self._terms = terms
@@ -91,9 +91,9 @@ class LiveWatch:
             Thread(target=self._follow, args=(kind,), daemon=True).start()
 
     def stop(self) -> None:
-        """Tell nothing more from now on. A stream that is quiet now ends with its own time limit.
+        """Report nothing more. A stream that is quiet now ends with its own time limit.
 
-        A thread in the middle of telling is waited for: one that still wrote would abort an interpreter that ends.
+        It waits for a thread that is just reporting: one that still writes would abort an interpreter that ends.
         """
         with self._lock:
             self._stop.set()

@@ -1,4 +1,4 @@
-"""What docs/benchmarks.md says of a row."""
+"""What docs/benchmarks.md says about a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pods that are to cost most are what the rows say, and each is one that an API server takes."""
+"""The most expensive pods are as the rows describe them, and an API server would accept each of them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_hostile_pod_shapes_are_distinct() -> None:
     assert len(texts) == shapes.count == 4096
 
 
-def test_a_crowded_node_is_full_and_has_the_pods_that_are_proposed() -> None:
+def test_a_crowded_node_is_full_of_the_pods_proposed_as_victims() -> None:
     crowded = CLUSTER.list_crowded_nodes()
     assert len(crowded) == 5
     for node in crowded:

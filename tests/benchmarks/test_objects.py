@@ -1,4 +1,4 @@
-"""The cluster that is measured is the one that the numbers speak of."""
+"""The measured cluster is the one that the figures are about."""
 
 from __future__ import annotations
 
@@ -45,9 +45,7 @@ def test_the_extender_reports_no_problem_with_generated_objects(nodes: list[Any]
     assert len(list(extender.ledger.list_pods())) == 202
 
 
-def test_half_of_the_nodes_have_room_for_whatever_is_asked_and_the_others_have_none(
-    nodes: list[Any], pods: list[Any]
-) -> None:
+def test_half_of_the_nodes_fit_every_request_and_the_others_none(nodes: list[Any], pods: list[Any]) -> None:
     ledger = InMemoryExtender(nodes, pods).ledger
     for at, name in enumerate(CLUSTER.list_node_names()):
         node = ledger.get_node(name)
@@ -56,13 +54,13 @@ def test_half_of_the_nodes_have_room_for_whatever_is_asked_and_the_others_have_n
         assert max(room) <= FULL_NODE_FREE_UNITS if at % 10 < 5 else min(room) >= MAX_ASKED_UNITS
 
 
-def test_sizes(nodes: list[Any], pods: list[Any]) -> None:
+def test_the_generated_cluster_has_the_documented_sizes(nodes: list[Any], pods: list[Any]) -> None:
     assert (len(nodes), len(pods)) == (50, 502)
     assert all(-25 < size_of(pod) - POD_BYTES <= 0 for pod in pods)
     assert all(-25 < size_of(node) - NODE_BYTES <= 0 for node in nodes)
 
 
-def test_pages_lead_to_the_next_and_the_last_to_none() -> None:
+def test_each_page_has_the_token_of_the_next_and_the_last_has_none() -> None:
     pages = [json.loads(page) for page in CLUSTER.encode_pod_pages()]
     assert [len(page["items"]) for page in pages] == [PAGE_SIZE, 2]
     assert [page["metadata"].get("continue") for page in pages] == ["1", None]

@@ -1,4 +1,4 @@
-"""The benchmarks that need a real control plane still run, at a size at which their figures say nothing."""
+"""The benchmarks that need a real control plane still run, at a size at which their figures mean nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stream of CPU pods keeps its pace, or says that it cannot."""
+"""The stream of CPU pods keeps its pace, or reports that it cannot."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from benchmarks.storm import LATE_SECONDS, CpuPodStream, _wait_until
 
 
 class SlowCaller:
-    """An API server that takes long over every pod and sends no event about it."""
+    """An API server that takes long for every pod and sends no event about it."""
 
     def send_request(self, *_: object) -> bytes:
         _wait_until(time.monotonic() + LATE_SECONDS / 2)
         return b""
 
 
-def test_a_pod_that_is_due_is_not_waited_for() -> None:
+def test_the_stream_does_not_wait_when_a_pod_is_already_due() -> None:
     before = time.monotonic()
     _wait_until(before - LATE_SECONDS / 2)
     assert time.monotonic() - before < LATE_SECONDS / 2

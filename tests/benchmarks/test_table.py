@@ -1,4 +1,4 @@
-"""What a row says of its figure, what is wrong with a table, and what the exit code says."""
+"""The verdict of a row, the complaints about a table, and the exit code."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_missing_and_unexpected_rows_are_complaints(
     assert find_complaints(rows, expected) == wrong
 
 
-def test_the_table() -> None:
+def test_the_table_is_rendered() -> None:
     long = BenchmarkRow("b", "something", "python -m benchmarks b", 1234.5, "pods/s", None, None, note="and more")
     assert render([A_ROW, long]) == (
         "WHAT            FIGURE  UNIT    GOAL  FLOOR  VERDICT  COMMAND\n"
@@ -75,7 +75,7 @@ def test_every_group_has_a_module_and_every_key_stands_once() -> None:
     assert len(set(keys)) == len(keys)
 
 
-def test_a_size_leaves_out_the_rows_of_the_other_sizes() -> None:
+def test_a_requested_size_expects_only_its_own_rows() -> None:
     assert [key for nodes in KEYS_BY_NODE_COUNT for key in list_expected_keys(["verbs"], nodes)] == list(
         EXPECTED_KEYS["verbs"]
     )
@@ -92,7 +92,7 @@ SCALED = {
 
 
 @pytest.mark.parametrize(("row", "slowness", "bounds"), SCALED.values(), ids=SCALED)
-def test_goal_and_floor_on_a_machine_of_this_slowness(
+def test_goal_and_floor_are_scaled_by_the_slowness_of_the_machine(
     row: BenchmarkRow, slowness: float, bounds: tuple[float | None, float | None]
 ) -> None:
     scaled = scale_row(row, slowness)
@@ -119,7 +119,7 @@ def test_every_flag_is_documented_and_no_other() -> None:
 
 
 def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
-    """A group, for which this module stands in: its figure is the seed, and with seed 9 a row gets lost."""
+    """Make this module act as a group: its figure is the seed, and with seed 9 a row is missing."""
     for key in KEYS[: -1 if options.seed == 9 else None]:
         yield replace(A_ROW, key=key, figure=float(options.seed))
 
@@ -128,7 +128,7 @@ EXITS = {"goals met": (1, 0), "floors met": (3, 0), "a floor missed": (4, 1), "a
 
 
 @pytest.mark.parametrize(("figure", "code"), EXITS.values(), ids=EXITS)
-def test_the_exit_code_and_the_file(
+def test_the_exit_code_and_the_file_report_complaints(
     figure: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(MODULES, "no", __name__)
@@ -144,7 +144,7 @@ def test_the_exit_code_and_the_file(
 
 
 @pytest.mark.parametrize("module", ["benchmarks.not_there", "tests.benchmarks"], ids=["no module", "no rows in it"])
-def test_a_group_that_fails_is_a_failure_even_with_nothing_expected_of_it(
+def test_a_failing_group_fails_the_run_even_if_no_row_is_expected(
     module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(MODULES, "no", module)

@@ -1,4 +1,4 @@
-"""A turn of a loop is as long as the CPU time between two waits, and no longer for what it waited."""
+"""A turn of a loop is as long as the CPU time between two waits, and waiting does not make it longer."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ uvloop.run(main())
 
 
 @pytest.mark.shim  # a compiler is needed
-def test_the_turns_of_a_loop(tmp_path: Path) -> None:
-    """Of 20, 0 and 10 ms, each with 50 ms in it in which nothing is done."""
+def test_turns_of_a_loop_count_cpu_time_only(tmp_path: Path) -> None:
+    """Turns of 20, 0 and 10 ms of CPU time, each with an idle wait of 50 ms in it."""
     clock = TurnClock(tmp_path)
     began = time.monotonic()
     subprocess.run([sys.executable, "-c", PROGRAM], env={**os.environ, **clock.environment}, check=True)
@@ -46,7 +46,7 @@ def test_the_turns_of_a_loop(tmp_path: Path) -> None:
     assert all(began <= turn.began <= time.monotonic() for turn in turns)
 
 
-def test_the_longest_is_one_that_began_within_the_time() -> None:
+def test_the_longest_turn_is_one_that_began_in_the_interval() -> None:
     turns = [LoopTurn(1.0, 0.009), LoopTurn(2.0, 0.003), LoopTurn(3.0, 0.004), LoopTurn(4.1, 0.008)]
     assert find_longest_ms(turns, 2.0, 4.0) == 4.0
     assert find_longest_ms(turns, 3.5, 4.0) == 1000 * SHORTEST_SECONDS

@@ -1,4 +1,4 @@
-"""What counts as gained room: everything that can turn a no into a yes, and nothing that cannot."""
+"""What counts as gained room: everything that can turn a rejection into a fit, and nothing else."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ REQUESTS = st.builds(
 @settings(deadline=None)
 @given(before=NODES, after=NODES, request=REQUESTS)
 def test_no_request_begins_to_fit_where_no_room_was_gained(before: Node, after: Node, request: CardRequest) -> None:
-    """What is never signalled is never kicked."""
+    """A pod is never activated for room that is not signalled."""
     fitted_before = not isinstance(find_fitting_cards(before, request), Unfit)
     fits_after = not isinstance(find_fitting_cards(after, request), Unfit)
     assert has_gained_capacity(before, after) or fitted_before or not fits_after
@@ -99,10 +99,10 @@ def test_no_request_begins_to_fit_where_no_room_was_gained(before: Node, after: 
 
 @settings(deadline=None)
 @given(before=NODES, after=NODES, request=REQUESTS)
-def test_no_reason_becomes_one_of_another_kind_where_the_cards_are_the_same(
+def test_the_kind_of_a_reason_is_stable_while_the_cards_are_unchanged(
     before: Node, after: Node, request: CardRequest
 ) -> None:
-    """A rejection that is kept says of each node whether an eviction could help."""
+    """A cached rejection states for each node whether an eviction could help."""
     kinds = [
         None if not isinstance(fitting, Unfit) else fitting.reason.is_unresolvable
         for fitting in (find_fitting_cards(before, request), find_fitting_cards(after, request))

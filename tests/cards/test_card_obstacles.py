@@ -96,7 +96,7 @@ def reason_of_node(reasons: list[UnfitReason | None], request: CardRequest) -> U
 
 
 def _for_nodes(stop: UnfitReason, request: CardRequest) -> UnfitReason:
-    """Cards say what they stop at; a node may have to say that too few are left."""
+    """Cards give the check they fail; a node may have to report that too few are left."""
     if stop is UnfitReason.TOO_LARGE or stop is UnfitReason.NO_MEMORY:
         return UnfitReason.TOO_FEW_CARDS
     return UnfitReason.NOT_ENOUGH_ROOM if stop is UnfitReason.NO_ROOM and request.count > 1 else stop
@@ -106,7 +106,7 @@ def _for_nodes(stop: UnfitReason, request: CardRequest) -> UnfitReason:
 @given(node_strategy(), request_strategy())
 @example(snapshot_node(units=()), CardRequest(1))
 @example(snapshot_node(units=(0, 16)), CardRequest(1, count=2))
-def test_a_node_has_the_reasons_of_its_cards(node: Node, request_: CardRequest) -> None:
+def test_a_nodes_reason_follows_from_those_of_its_cards(node: Node, request_: CardRequest) -> None:
     if node.problem:
         return
     reasons = [find_card_obstacle(node, card, request_) for card in node.cards]

@@ -1,4 +1,4 @@
-"""Which cards a request may take and which of the fixed texts says why not: against a table and against brute force."""
+"""Which cards a request may take, or which fixed text gives the reason why not: against a table and brute force."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ LATER = [
 ]
 
 
-def test_the_reasons_are_these_texts_in_this_order() -> None:
+def test_unfit_reasons_have_fixed_texts_in_a_fixed_order() -> None:
     assert [reason.value for reason in UnfitReason] == NEVER + LATER
     assert [reason.value for reason in UnfitReason if reason.is_unresolvable] == NEVER
 
 
 @pytest.mark.parametrize("form", get_args(RequestForm))
-def test_the_numbers_of_an_equivalence_class_are_the_rows_from_the_last_to_the_first(form: RequestForm) -> None:
+def test_equivalence_class_numbers_are_the_check_rows_in_reverse_order(form: RequestForm) -> None:
     """Of every form of request: a class compares its numbers from the first on, and they only grow."""
     numbers = [check.class_number for _, check in list_checks(form) if check.class_number is not None]
     assert tuple(reversed(numbers)) == EquivalenceClass._fields
@@ -235,7 +235,7 @@ FITS = {
 
 
 @pytest.mark.parametrize(("node", "request_", "want"), FITS.values(), ids=FITS)
-def test_all_cards_that_would_do_are_named_by_index(node: Node, request_: CardRequest, want: list[int]) -> None:
+def test_all_fitting_cards_are_listed_in_index_order(node: Node, request_: CardRequest, want: list[int]) -> None:
     fitting = find_fitting_cards(node, request_)
     assert isinstance(fitting, tuple)
     assert [card.index for card in fitting] == want
@@ -304,6 +304,6 @@ def test_a_rejection_is_unresolvable_only_if_the_empty_healthy_node_does_not_fit
 @PATIENT
 @given(node_strategy(), request_strategy())
 def test_only_reasons_derived_from_the_node_are_given(node: Node, request_: CardRequest) -> None:
-    """A node that the ledger does not have is not for the cards to find out."""
+    """That the ledger lacks the node cannot be found from its cards."""
     fitting = find_fitting_cards(node, request_)
     assert not (isinstance(fitting, Unfit) and fitting.reason is UnfitReason.NOT_SEEN)

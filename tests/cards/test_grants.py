@@ -119,7 +119,7 @@ def test_a_damaged_or_inconsistent_grant_is_an_error_that_names_it(annotations: 
 
 @settings(deadline=None)
 @given(st.dictionaries(st.sampled_from([ALLOCATION, VISIBLE, LIMIT]), st.text()))
-def test_any_text_is_read_or_a_record_error(annotations: dict[str, str]) -> None:
+def test_any_text_is_read_or_raises_a_record_error(annotations: dict[str, str]) -> None:
     with pytest.raises(RecordError):
         read_grant(annotations, "main")
 
@@ -138,7 +138,7 @@ PODS = {
 
 
 @pytest.mark.parametrize(("main", "init", "sidecars", "wanted"), PODS.values(), ids=PODS)
-def test_a_pod_may_use_what_its_containers_may_at_once(
+def test_a_pods_limit_is_what_its_containers_may_use_at_once(
     main: tuple[int, ...], init: tuple[int, ...], sidecars: tuple[int, ...], wanted: int
 ) -> None:
     ask = read_pod_request(container_specs(main, init, sidecars=sidecars), {}, {})

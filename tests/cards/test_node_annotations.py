@@ -121,8 +121,8 @@ DAMAGED: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("injection", ["nri", "", 7, None, ["exact"]], ids=str)
-def test_an_injection_that_this_version_does_not_know_hides_no_card(injection: object) -> None:
-    """A later agent's word: its cards and what they hold stay known, and the problem says that no more pods go there."""
+def test_an_unknown_injection_mode_hides_no_card(injection: object) -> None:
+    """A newer agent's mode: its cards and what they hold stay known, and the problem states that no more pods go there."""
     reading = read({CARDS: cards_text(a_card(), injection=injection)})
     known = read({CARDS: cards_text(a_card())})
     assert (reading.facts.cards, reading.facts.injection) == (known.facts.cards, None)
@@ -131,7 +131,7 @@ def test_an_injection_that_this_version_does_not_know_hides_no_card(injection: o
 
 
 @pytest.mark.parametrize(("text", "words"), DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_annotation_is_the_nodes_problem_and_names_the_path(text: str, words: str) -> None:
+def test_a_damaged_annotation_is_reported_as_a_node_problem_with_its_path(text: str, words: str) -> None:
     reading = read({CARDS: text}, {MEMORY: "15", COUNT: "1"})
     assert reading.problems == (reading.facts.problem,)
     assert reading.facts.problem.startswith(f'annotation "{CARDS}": {words}')
@@ -156,7 +156,7 @@ ADVERTISED = {
 
 
 @pytest.mark.parametrize(("allocatable", "cards"), ADVERTISED.values(), ids=ADVERTISED)
-def test_totals_of_another_plugin_are_equal_cards_without_uuids(
+def test_totals_of_another_plugin_become_equal_cards_without_uuids(
     allocatable: dict[str, str], cards: tuple[CardFacts, ...]
 ) -> None:
     reading = read({}, allocatable)
@@ -168,7 +168,7 @@ def test_totals_of_another_plugin_are_equal_cards_without_uuids(
 
 @pytest.mark.parametrize("resource", [MEMORY, COUNT])
 @pytest.mark.parametrize("text", ["many", "-1", "1.5", " "])
-def test_an_advertised_amount_that_is_none_is_the_nodes_problem(resource: str, text: str) -> None:
+def test_an_invalid_advertised_amount_is_reported_as_a_node_problem(resource: str, text: str) -> None:
     reading = read({}, {MEMORY: "30", COUNT: "2"} | {resource: text})
     assert reading.problems == (reading.facts.problem,)
     assert reading.facts.problem.startswith(f'status.allocatable["{resource}"]: {text!r} is ')
@@ -228,7 +228,7 @@ def test_a_damaged_entry_of_one_pod_hides_no_other(shares: object, words: str) -
     assert problem.startswith(f'annotation "{OBSERVED}": {words}')
 
 
-def test_a_node_of_another_unit_says_both_units() -> None:
+def test_the_problem_of_a_node_with_another_unit_names_both_units() -> None:
     facts = read({CARDS: cards_text(unit_mib=256)}).facts
     assert facts.problem == ""
     node = build_node(facts, (), unit_mib=UNIT_MIB)
@@ -281,6 +281,6 @@ FIELDS: list[Callable[[object], str]] = [
 
 @PATIENT
 @given(st.sampled_from(FIELDS), JSON)
-def test_any_value_in_any_field_is_read_or_a_problem(field: Callable[[object], str], value: object) -> None:
+def test_any_value_in_any_field_is_read_or_reported_as_a_problem(field: Callable[[object], str], value: object) -> None:
     reading = read({CARDS: field(value)})
     assert bool(reading.problems) == bool(reading.facts.problem)

@@ -66,7 +66,7 @@ def test_the_record_of_one_card() -> None:
     }
 
 
-def test_two_cards_by_index_with_the_smaller_limit_and_without_an_index_of_one() -> None:
+def test_two_cards_are_written_in_index_order_with_the_smaller_limit() -> None:
     """8 units on 2 cards: 16130 x 4 / 15 = 4301.3 and 15109 x 4 / 14 = 4316.9 MiB; the limit is one number, 4301."""
     ask = asking([8], labels=TWO_CARDS)
     assert written(MIXED, ask, 3, 1) == stamp() | {
@@ -95,7 +95,7 @@ def test_a_whole_card_holds_all_units_and_limits_nothing() -> None:
     }
 
 
-def test_every_asking_container_by_name_and_the_rest_on_the_lowest_asking_one() -> None:
+def test_every_asking_container_is_named_and_the_lowest_gets_the_rest() -> None:
     """Held max(4 + 3 + sidecar 2, init 9 + 2) = 11; containers 4 + 3 = 7, so container 0 is shown with 4 + 4.
 
     16130 x 2 / 15 = 2150.7, x 9 = 9678, x 4 = 4301.3, x 3 = 3226 MiB.
@@ -132,7 +132,7 @@ def test_a_legacy_node_names_cards_by_index_and_has_no_limits() -> None:
     }
 
 
-def test_devices_by_cdi_name_where_the_node_says_so() -> None:
+def test_devices_are_written_as_cdi_names_where_the_node_uses_cdi() -> None:
     node = snapshot_node(units=(15, 15), devices="cdi")
     record = written(node, asking([8], labels=TWO_CARDS), 0, 1)
     names = "k8s.device-plugin.nvidia.com/gpu=GPU-0,k8s.device-plugin.nvidia.com/gpu=GPU-1"

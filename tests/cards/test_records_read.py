@@ -105,7 +105,7 @@ def test_the_newest_generation_wins_even_if_unreadable(newest: int) -> None:
 
 
 @pytest.mark.parametrize("older", [V3, V2, IDX])
-def test_an_older_record_that_cannot_be_read_takes_nothing_from_a_newer_one(older: str) -> None:
+def test_an_unreadable_older_record_does_not_affect_a_newer_one(older: str) -> None:
     record = read_record({OURS: ours(on(0)), older: "?"}, pod_request())
     assert isinstance(record, Record)
     assert (record.generation, record.shares) == ("vrampack", (Share(4, "GPU-0", 0),))
@@ -199,7 +199,7 @@ def test_a_damaged_record_names_key_and_path(annotations: dict[str, str], words:
     assert len(record.problem) < 300
 
 
-def test_v1_without_a_size_needs_a_pod_that_asks() -> None:
+def test_a_v1_record_without_a_size_needs_the_pods_request() -> None:
     assert read_record({IDX: "0"}, None) == UnreadableRecord(IDX, f"{POD} is missing and the pod requests nothing")
 
 

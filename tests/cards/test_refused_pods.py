@@ -1,4 +1,4 @@
-"""The annotation by which agents name pods that are to go: what is written is read, and damage stays where it is."""
+"""The annotation in which agents list pods to be evicted: what is written is read, and damage stays in its entry."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_damaged_list_is_reported_and_ignored(text: str, problem: str) -> None
     assert problem in problems[0]
 
 
-def test_one_pod_never_hides_another() -> None:
+def test_a_damaged_entry_hides_no_other_pod() -> None:
     text = json.dumps({"v": 1, "pods": {"a": {"reason": "no_record"}, "b": {"reason": "<b>"}, "c/d": {"reason": "x"}}})
     reasons, problems = read_refused(text)
     assert reasons == {"a": "no_record"}

@@ -54,7 +54,9 @@ HELD = {
 
 
 @pytest.mark.parametrize(("main", "init", "sidecars", "want"), HELD.values(), ids=HELD)
-def test_units_held_for_life(main: list[object], init: list[object], sidecars: Sequence[int], want: int) -> None:
+def test_held_units_follow_the_schedulers_formula(
+    main: list[object], init: list[object], sidecars: Sequence[int], want: int
+) -> None:
     """max( sum(containers) + sum(restartable init), max over init i of (own + restartable init before it) )."""
     asked = ask(container_specs(main, init, sidecars=sidecars))
     assert (asked.card_request.units, asked.problem) == (want, "")
@@ -85,8 +87,8 @@ def test_units_held_are_the_peak_of_the_pods_life(init: list[tuple[str, int]], m
 
 @PATIENT
 @given(st.integers(1, 4), st.lists(st.integers(0, 5), max_size=3), st.lists(st.integers(0, 5), max_size=3))
-def test_every_card_holds_the_same(count: int, main: list[int], init: list[int]) -> None:
-    """A pod of so many cards asks of each what the pod with a share of every container asks of one."""
+def test_every_card_of_a_pod_holds_the_same_units(count: int, main: list[int], init: list[int]) -> None:
+    """A pod with N cards requests of each what a pod with 1/N of every container requests of one."""
     one = read_pod_request(container_specs(main, init, sidecars={0}), {}, {})
     many = read_pod_request(
         container_specs([own * count for own in main], [own * count for own in init], sidecars={0}),
@@ -118,7 +120,7 @@ BAD_COUNTS = ["0", "00", "-1", "+2", "two", "", " 2", "2 ", "1.0", "1e0", "0x2",
 
 
 @pytest.mark.parametrize("text", BAD_COUNTS, ids=ascii)
-def test_a_number_of_cards_that_is_none_is_a_problem(text: str) -> None:
+def test_an_invalid_number_of_cards_is_a_problem(text: str) -> None:
     problem = ask(container_specs([8]), **{COUNT: text}).problem
     assert problem.startswith(f'metadata.labels["{COUNT}"]: {text!r} is not a number of cards; give ')
 
@@ -136,7 +138,9 @@ UNDIVIDED = {
 
 
 @pytest.mark.parametrize(("main", "init", "sidecars", "words"), UNDIVIDED.values(), ids=UNDIVIDED)
-def test_every_containers_units_must_divide(main: list[int], init: list[int], sidecars: list[int], words: str) -> None:
+def test_every_containers_units_must_divide_by_the_card_count(
+    main: list[int], init: list[int], sidecars: list[int], words: str
+) -> None:
     asked = ask(container_specs(main, init, sidecars=sidecars), **{COUNT: "2"})
     assert asked.problem == f'metadata.labels["{COUNT}"]: {words} do not divide by 2 cards'
 
@@ -167,7 +171,7 @@ def test_a_pod_without_gpu_memory_has_no_request(
     assert read_pod_request(container_specs(main, init), labels, {}) is None
 
 
-def test_containers_that_do_not_name_the_resource_ask_nothing() -> None:
+def test_containers_that_do_not_name_the_resource_request_nothing() -> None:
     silent = ContainerSpec("web", "main", 0)
     assert read_pod_request([silent], {}, {}) is None
     assert [each.name for each in ask([silent, ContainerSpec("gpu", "main", 1, "4")]).containers] == ["gpu"]
@@ -267,7 +271,7 @@ def test_a_list_that_is_too_long_is_a_problem_and_ignored(key: str, text: str, w
 
 
 def test_problem_texts_do_not_make_requests_different() -> None:
-    """Its text is made of the pod's, so that every pod could have a request of its own."""
+    """A problem's text quotes the pod, so every pod could have a request of its own."""
     wrong = [
         pod_request(3, labels={COUNT: "2"}),
         pod_request(3, labels={COUNT: "two"}, annotations={"vrampack.dev/card-uuid": "GPU-a"}),

@@ -22,7 +22,7 @@ def targets() -> set[str]:
 
 
 def dry_run(*arguments: str) -> str:
-    """What make would run for the tests, were everything set up."""
+    """What make would run for the tests if everything were set up."""
     command = ["make", "--no-print-directory", "--dry-run", "--assume-old=setup", *arguments]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
     return next(line for line in done.stdout.splitlines() if "pytest" in line)
@@ -52,14 +52,14 @@ def test_the_map_of_tests_names_every_suite_that_ci_runs() -> None:
     assert set(re.findall(r"`make ([a-z0-9-]+)", page)) - targets() == set()
 
 
-def test_the_readme_says_how_to_build_the_image_before_it_applies_it() -> None:
-    """No published image is named that somebody could only wait for, and no registry is needed."""
+def test_the_readme_builds_the_image_before_applying_it() -> None:
+    """It names no image that is not published yet, and needs no registry."""
     text = read("README.md")
     assert 0 < text.index("make image") < text.index("kubectl apply")
     assert "newName: localhost/vrampack," in text[: text.index("kubectl apply")]
 
 
-def test_the_readme_applies_the_file_of_the_manual_with_an_image_of_ones_own() -> None:
+def test_the_readme_applies_the_manuals_file_with_a_locally_built_image() -> None:
     short = yaml.safe_load(read("README.md").partition("kustomization.yaml <<EOF\n")[2].partition("EOF")[0])
     manual = yaml.safe_load(
         read("docs/install.md").partition("## The file\n")[2].split("```")[1].removeprefix("yaml\n")
@@ -71,7 +71,7 @@ def test_the_readme_applies_the_file_of_the_manual_with_an_image_of_ones_own() -
     assert manual["images"][:1] == short["images"]
 
 
-def test_the_picture_and_the_commands_are_on_the_first_screen() -> None:
+def test_the_readme_has_picture_and_commands_on_its_first_screen() -> None:
     first = "\n".join(read("README.md").splitlines()[:45])
     assert [text for text in ("+----", "make demo", "make test", "## Install") if text not in first] == []
 

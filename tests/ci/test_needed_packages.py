@@ -33,7 +33,7 @@ def run(path: Path, *command: str) -> subprocess.CompletedProcess[str]:
     [("image", "mmdebstrap"), ("e2e-node", "containerd"), ("shim-test", "clang")],
 )
 def test_a_target_names_what_it_lacks_before_it_starts(bare_path: Path, target: str, package: str) -> None:
-    """Nothing else is said: neither a virtual environment is made, nor a test begun."""
+    """It does nothing else: no virtual environment is made, and no test is started."""
     done = run(bare_path, "make", target)
     assert done.returncode != 0
     assert done.stdout == ""
@@ -43,7 +43,7 @@ def test_a_target_names_what_it_lacks_before_it_starts(bare_path: Path, target: 
     assert package in command.split()
 
 
-def test_a_base_that_is_given_needs_no_mmdebstrap(bare_path: Path) -> None:
+def test_an_image_on_a_given_base_needs_no_mmdebstrap(bare_path: Path) -> None:
     done = run(bare_path, "make", "image", "BASE=registry.example.com/base:1")
     assert done.stderr.splitlines()[:2] == [
         "missing for image: buildah",
@@ -60,7 +60,7 @@ def test_a_package_is_named_once(bare_path: Path) -> None:
     assert said.count("util-linux") == 1
 
 
-def test_go_is_not_asked_of_debian(bare_path: Path) -> None:
+def test_go_comes_from_the_package_index_not_from_debian(bare_path: Path) -> None:
     """It comes from the package index, at the version and the hashes of `requirements/go.txt`."""
     done = run(bare_path, "make", "e2e")
     assert done.returncode != 0

@@ -31,20 +31,20 @@ def test_every_release_of_the_matrix_is_pinned_and_no_other() -> None:
 
 
 def test_all_modules_of_a_release_are_of_one_version() -> None:
-    """v1.N.P goes with v0.N.P; a line that was forgotten would build a mixture."""
+    """v1.N.P goes with v0.N.P; a forgotten line would build a mixture."""
     for release in read_matrix()[:-1]:
         text = (MODULE / "releases" / f"{release}.mod").read_text()
         replaced = set(re.findall(r"^\tk8s\.io/\S+ => k8s\.io/\S+ v0(\S+)$", text, re.MULTILINE))
         assert replaced == {read_pinned_version({RELEASE_VARIABLE: release}).removeprefix("v1")}
 
 
-def test_all_but_the_newest_run_before_a_release() -> None:
+def test_all_releases_but_the_newest_are_tested_before_a_release() -> None:
     """The newest is in `make e2e`."""
     (older,) = re.findall(r"for kubernetes in ([\d. ]+);", (REPOSITORY / ".ci/run").read_text())
     assert older.split() == read_matrix()[:-1]
 
 
-def test_only_a_new_api_server_has_to_emulate_an_old_one() -> None:
+def test_only_a_new_api_server_emulates_an_older_version() -> None:
     assert choose_older_version({RELEASE_VARIABLE: "1.35"}) is None
     assert choose_older_version({}) == "1.33"
 

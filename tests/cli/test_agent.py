@@ -59,7 +59,9 @@ def test_a_standalone_agent_takes_no_tokens(tmp_path: Path, capsys: pytest.Captu
     assert "metrics.authorization: token asks an API server" in capsys.readouterr().err
 
 
-def test_a_fault_in_its_file_is_exit_code_2_and_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fault_in_the_configuration_file_exits_2_and_names_the_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = tmp_path / "agent.yaml"
     config.write_text("apiVersion: vrampack.dev/v1\nkind: AgentConfiguration\nunit_mb: 3\n")
     assert agent.main(["--node-name", "gpu-0", "--config", str(config)]) == 2

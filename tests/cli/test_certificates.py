@@ -50,7 +50,7 @@ def has_handshake(shown: ServingCertificate, trusted: bytes, folder: Path, name:
     return True
 
 
-def test_a_strict_client_accepts_it_under_both_names_and_no_other(tmp_path: Path) -> None:
+def test_strict_client_accepts_the_certificate_under_both_names_and_no_other(tmp_path: Path) -> None:
     made = renew_if_due(None, NAMES, LIFE, datetime.now(UTC))
     assert all(has_handshake(made, made.authorities, tmp_path, name) for name in NAMES)
     assert not has_handshake(made, made.authorities, tmp_path, "another.vrampack-system.svc")
@@ -82,7 +82,7 @@ def test_the_certificate_is_kept_until_a_third_of_its_life_is_left() -> None:
     assert read_expiry(later) == NOW + 150 * DAY
 
 
-def test_other_names_or_another_pair_are_issued_by_the_same_authority() -> None:
+def test_changed_names_or_a_wrong_key_pair_are_reissued_by_the_same_authority() -> None:
     made, another = (renew_if_due(None, NAMES, LIFE, NOW) for _ in range(2))
     renamed = renew_if_due(made, ["other.svc"], LIFE, NOW)
     mixed = ServingCertificate(made.authorities, made.authority_key, another.certificate, another.key)
@@ -93,7 +93,7 @@ def test_other_names_or_another_pair_are_issued_by_the_same_authority() -> None:
 
 
 def test_a_new_authority_is_trusted_beside_the_old_one() -> None:
-    """So that replicas which still show the old certificate are believed."""
+    """So that replicas which still show the old certificate are trusted."""
     made = renew_if_due(None, NAMES, LIFE, NOW)
     late = NOW + timedelta(days=3650) - LIFE + DAY
     fresh = renew_if_due(made, NAMES, LIFE, late)
@@ -101,7 +101,7 @@ def test_a_new_authority_is_trusted_beside_the_old_one() -> None:
     assert second == authorities(made)[0]
     x509.load_pem_x509_certificate(fresh.certificate).verify_directly_issued_by(first)
     assert renew_if_due(fresh, NAMES, LIFE, late + DAY) is fresh
-    # Ten years on, the first one has long ended.
+    # Ten years later the first one has long expired.
     third = renew_if_due(fresh, NAMES, LIFE, late + timedelta(days=3650) - LIFE + DAY)
     assert authorities(third)[1:] == [first]
 
@@ -179,7 +179,7 @@ async def test_a_secret_that_cannot_be_read_is_left_as_it_is(spoiled: dict[str, 
     assert api.done == ["trust", "write"]
 
 
-async def test_an_authority_beside_anothers_key_is_not_used() -> None:
+async def test_authority_whose_key_does_not_match_is_not_used() -> None:
     api, other = KeptCertificates(), KeptCertificates()
     for each in (api, other):
         await renew_certificate(each, "vrampack-system", LIFE, NOW)

@@ -15,7 +15,7 @@ def a_record(message: str, *values: object, failed: bool = False) -> logging.Log
     return record
 
 
-def test_a_line_is_one_object() -> None:
+def test_log_line_is_one_json_object() -> None:
     text = JsonFormatter().format(a_record('bound pod=%s text="%s"', "ml/train-0", "a\nb"))
     assert "\n" not in text
     assert json.loads(text) == {
@@ -26,7 +26,7 @@ def test_a_line_is_one_object() -> None:
     }
 
 
-def test_a_traceback_stays_in_its_line() -> None:
+def test_traceback_stays_in_its_log_line() -> None:
     text = JsonFormatter().format(a_record("failed", failed=True))
     assert "\n" not in text
     error = json.loads(text)["error"]

@@ -39,7 +39,7 @@ def test_an_unknown_flag_exits_2(arguments: list[str], capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("arguments", [["nope"], []], ids=" ".join)
-def test_an_unknown_command_exits_2_and_names_those_that_are(
+def test_unknown_command_exits_2_and_lists_the_known_ones(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2
@@ -56,12 +56,12 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
     assert f"usage: vrampack {name} " in capsys.readouterr().out
 
 
-def test_no_way_to_an_api_server_exits_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_serve_without_a_kubeconfig_exits_1_and_names_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--kubeconfig", str(tmp_path / "none")]) == 1
     assert str(tmp_path / "none") in capsys.readouterr().err
 
 
-def test_version_in_this_process_and_in_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_the_same_in_this_process_and_in_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["version"]) == 0
     done = subprocess.run([sys.executable, "-m", "vrampack.cli", "version"], capture_output=True, text=True, check=True)
     assert capsys.readouterr().out == done.stdout == f"vrampack {VERSION}\n"

@@ -61,13 +61,13 @@ def test_the_demo_ends_quietly_when_its_reader_has_gone(tmp_path: Path) -> None:
     assert (tmp_path / "code").read_text() == "0\n"
 
 
-def test_ctrl_c_while_modules_are_imported_is_130_without_a_traceback() -> None:
+def test_ctrl_c_during_imports_exits_130_without_a_traceback() -> None:
     command = [sys.executable, "-c", INTERRUPTED_WHILE_IMPORTING]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-def test_without_loopback_the_demo_says_so_at_once(
+def test_demo_reports_missing_loopback_at_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The kernel's own answer where `lo` is down."""

@@ -47,7 +47,7 @@ async def proxy(api: ApiServer) -> AsyncIterator[FaultProxy]:
 async def test_file_and_flags_apply_and_a_policy_change_takes_effect_at_runtime(
     proxy: FaultProxy, tmp_path: Path
 ) -> None:
-    """Spread, then packed, then a file that cannot be read; below a path that is a flag."""
+    """Spread, then packed, then a file that cannot be read; under a path that a flag sets."""
     file = tmp_path / "extender.yaml"
     file.write_text(HEAD + "policy: {default: spread}\n")
     async with run_extender_process(tmp_path, proxy.url, "--config", str(file), "--url-prefix", "/x") as service:
@@ -129,9 +129,9 @@ def check_metrics(page: str) -> None:
 
 
 async def test_sigterm_lets_the_bind_under_way_finish(proxy: FaultProxy, api: ApiServer, tmp_path: Path) -> None:
-    """The API server's reply is held: unready at once, no new bind, the first one's yes, and then the end.
+    """The API server's reply is held: unready at once, no new bind, success for the first one, and then the end.
 
-    Nothing is waited for on connections that are idle, or have sent half a request.
+    Connections that are idle, or have sent half a request, are not waited for.
     """
     held = proxy.when("POST", r"/binding$").hold_reply()
     async with run_extender_process(tmp_path, proxy.url) as service:
@@ -186,7 +186,7 @@ async def test_unusable_tls_files_exit_2_and_are_named(tmp_path: Path) -> None:
 
 
 async def test_start_and_stop_log_only_our_own_lines_and_each_once(proxy: FaultProxy, tmp_path: Path) -> None:
-    """The listeners' own lines would stand there twice: there are two of them. One says what was not checked."""
+    """The listeners' own lines would appear twice: there are two of them. One of ours names what was not checked."""
     async with run_extender_process(tmp_path, proxy.url) as service:
         await service.wait_until_ready()
         assert "vrampack_scheduler_config_findings -1.0\n" in (await service.get(f"{service.health}/metrics"))[1]

@@ -1,4 +1,4 @@
-"""`vrampack serve --scheduler-config FILE`: said in the log and counted, or refused with the reason."""
+"""`vrampack serve --scheduler-config FILE`: reported in the log and counted, or refused with the reason."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_findings_are_warnings_and_are_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "a: [", "kind: Pod\n"], ids=["missing", "not YAML", "another kind"])
-def test_a_file_of_no_use_exits_2_and_is_named(
+def test_unusable_file_exits_2_and_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None
 ) -> None:
     path = tmp_path / "scheduler.yaml"

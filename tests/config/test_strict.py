@@ -40,12 +40,12 @@ def test_without_a_file_the_defaults_of_the_kind_apply() -> None:
     assert load_configuration(Example, "Example", None) == Example(apiVersion="vrampack.dev/v1", kind="Example")
 
 
-def test_an_override_changes_its_field_alone(tmp_path: Path) -> None:
+def test_an_override_changes_only_its_field(tmp_path: Path) -> None:
     listen = example(tmp_path, "listen: {health: x, verbs: y}", health="z").listen
     assert (listen.health, listen.verbs) == ("z", "y")
 
 
-def test_an_override_does_not_hide_a_section_that_is_none(tmp_path: Path) -> None:
+def test_an_override_does_not_hide_an_invalid_section(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="listen: found 3; allowed: a mapping with the keys health, verbs"):
         example(tmp_path, "listen: 3", health="z")
 
@@ -62,7 +62,7 @@ def test_settings_are_immutable(tmp_path: Path) -> None:
         example(tmp_path, "").number = 2
 
 
-def test_keys_that_stand_twice_are_all_named(tmp_path: Path) -> None:
+def test_all_duplicate_keys_are_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as raised:
         example(tmp_path, "number: 1\nnumber: 2\nlisten:\n  health: a\n  health: b\n")
     assert str(raised.value).splitlines() == [

@@ -118,7 +118,7 @@ class ContractServer:
         return items
 
     async def make_ready(self, item: Json) -> None:
-        """What a kubelet would say of a pod whose containers run."""
+        """What a kubelet would report of a pod whose containers run."""
         status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
         await self.call_ok("PATCH", f"{self.path(item)}/status", {"status": status}, content_type=STRATEGIC)
 

@@ -77,7 +77,7 @@ async def test_a_list_of_all_namespaces_holds_those_of_each(server: ContractServ
     assert names(await server.call_ok("GET", server.pods)) == ["mine"]
 
 
-async def test_pages_show_one_state_whatever_happens_meanwhile(server: ContractServer) -> None:
+async def test_pages_show_one_state_despite_concurrent_changes(server: ContractServer) -> None:
     made = {name: await server.a_pod(name) for name in ("a", "b", "c", "d", "e", "f", "g")}
     first = await server.call_ok("GET", server.pods, limit=3)
 
@@ -140,13 +140,13 @@ LIST_REFUSALS: dict[str, tuple[dict[str, Json], int, str, str]] = {
 
 
 @pytest.mark.parametrize(("query", "code", "reason", "text"), LIST_REFUSALS.values(), ids=LIST_REFUSALS)
-async def test_a_list_refuses(
+async def test_list_with_an_invalid_query_is_refused(
     server: ContractServer, query: dict[str, Json], code: int, reason: str, text: str
 ) -> None:
     assert_refused(await server.call("GET", server.pods, **query), code, reason, text)
 
 
-async def test_a_continuation_takes_no_version_beside_it(server: ContractServer) -> None:
+async def test_continuation_with_a_resource_version_is_refused(server: ContractServer) -> None:
     for name in ("a", "b"):
         await server.a_pod(name)
     page = await server.call_ok("GET", server.pods, limit=1)
@@ -225,7 +225,7 @@ async def test_a_watch_of_nodes_reports_creation_change_and_deletion(server: Con
 
 
 @pytest.mark.parametrize("query", [{}, {"resourceVersion": 0}], ids=["no version", "version 0"])
-async def test_a_watch_from_no_version_begins_with_what_is_there(
+async def test_watch_without_a_version_begins_with_existing_objects(
     server: ContractServer, query: dict[str, Json]
 ) -> None:
     for name in ("b", "a"):
@@ -241,14 +241,14 @@ async def test_a_watch_from_no_version_begins_with_what_is_there(
     assert describe_events([later]) == [("ADDED", "c")]
 
 
-async def test_a_watch_ends_by_itself_after_its_time(server: ContractServer) -> None:
+async def test_watch_ends_by_itself_after_its_timeout(server: ContractServer) -> None:
     start = await server.version()
 
     async with server.watch(server.pods, resourceVersion=start, timeoutSeconds=1) as watch:
         assert await watch.read_rest() == []
 
 
-async def test_a_bookmark_names_the_version_to_go_on_from(server: ContractServer) -> None:
+async def test_bookmark_names_the_version_to_resume_from(server: ContractServer) -> None:
     """The last one comes two seconds before the end of the watch."""
     start = await server.version()
 
@@ -279,7 +279,7 @@ async def test_bookmarks_are_sent_only_on_request(server: ContractServer) -> Non
 
 
 async def test_a_watch_from_a_forgotten_version_is_expired(server: ContractServer) -> None:
-    """It is an event of a good answer, not a status of the call: a client that looks at statuses alone misses it."""
+    """It is an event in a successful answer, not a status of the call: a client that looks at statuses alone misses it."""
     start = await server.version()
     await server.a_pod("a")
 
@@ -291,7 +291,7 @@ async def test_a_watch_from_a_forgotten_version_is_expired(server: ContractServe
     assert_refused((410, events[0]["object"]), 410, "Expired", "too old resource version")
 
 
-async def test_a_watch_from_the_newest_version_goes_on_after_forgetting(server: ContractServer) -> None:
+async def test_watch_from_the_newest_version_continues_after_compaction(server: ContractServer) -> None:
     await server.a_pod("a")
     await server.forget()
     start = await server.version()
@@ -304,7 +304,7 @@ async def test_a_watch_from_the_newest_version_goes_on_after_forgetting(server: 
 # Creation: what the server sets, what it drops, what it refuses.
 
 
-async def test_a_new_pod_is_pending_whatever_its_maker_says(server: ContractServer) -> None:
+async def test_new_pod_is_pending_whatever_status_was_posted(server: ContractServer) -> None:
     body = pod("a", uid="made-up", labels={"app": "x"}) | {"status": {"phase": "Running"}}
 
     status, made = await server.call("POST", server.pods, body)
@@ -332,7 +332,7 @@ async def test_a_new_pod_gets_the_defaults_that_schedulers_read(server: Contract
     }
 
 
-async def test_a_name_may_be_left_to_the_server(server: ContractServer) -> None:
+async def test_generate_name_lets_the_server_choose_the_name(server: ContractServer) -> None:
     body = pod("", generateName="made-")
     del body["metadata"]["name"]
 
@@ -369,7 +369,7 @@ CREATE_REFUSALS: dict[str, tuple[Json, int, str | None, str]] = {
 
 
 @pytest.mark.parametrize(("body", "code", "reason", "text"), CREATE_REFUSALS.values(), ids=CREATE_REFUSALS)
-async def test_a_creation_is_refused_with(
+async def test_invalid_creation_is_refused(
     server: ContractServer, body: Json, code: int, reason: str | None, text: str
 ) -> None:
     await server.a_pod("taken")
@@ -417,7 +417,7 @@ async def test_a_patch_that_changes_nothing_makes_no_version(server: ContractSer
     assert without_managed_fields(patched) == without_managed_fields(made)
 
 
-async def test_status_is_patched_by_itself(server: ContractServer) -> None:
+async def test_status_patch_changes_status_and_metadata_but_not_the_spec(server: ContractServer) -> None:
     made = await server.a_pod("a")
     both = {"status": {"phase": "Running"}, "spec": {"nodeName": "nowhere"}, "metadata": {"annotations": {"x": "1"}}}
 
@@ -452,7 +452,7 @@ async def test_a_patch_of_the_object_leaves_its_status_alone(server: ContractSer
     assert patched["status"]["capacity"] == {"cpu": "8"}
 
 
-async def test_a_node_s_status_is_patched_by_itself(server: ContractServer) -> None:
+async def test_status_patch_of_a_node_does_not_change_its_spec(server: ContractServer) -> None:
     node = await server.a_node(capacity={"cpu": "8"})
     patch = {"spec": {"unschedulable": True}, "status": {"capacity": {"aliyun.com/gpu-mem": "15"}}}
 
@@ -462,7 +462,7 @@ async def test_a_node_s_status_is_patched_by_itself(server: ContractServer) -> N
     assert "unschedulable" not in patched["spec"]
 
 
-async def test_a_strategic_patch_joins_conditions_by_type(server: ContractServer) -> None:
+async def test_strategic_patch_merges_conditions_by_type(server: ContractServer) -> None:
     path = f"{server.path(await server.a_pod('a'))}/status"
     first = {"status": {"conditions": [{"type": "A", "status": "True"}, {"type": "B", "status": "True"}]}}
     second = {"status": {"conditions": [{"type": "C", "status": "True"}, {"type": "A", "status": "False"}]}}
@@ -497,7 +497,7 @@ PATCH_REFUSALS: dict[str, tuple[Json, str, int, str, str]] = {
 
 
 @pytest.mark.parametrize(("patch", "form", "code", "reason", "text"), PATCH_REFUSALS.values(), ids=PATCH_REFUSALS)
-async def test_a_patch_is_refused_with(
+async def test_invalid_patch_is_refused(
     server: ContractServer, patch: Json, form: str, code: int, reason: str, text: str
 ) -> None:
     made = await server.a_pod("a")
@@ -527,7 +527,7 @@ async def test_an_unbound_pod_is_gone_at_once(server: ContractServer) -> None:
     assert_refused(await server.call("DELETE", server.path(made)), 404, "NotFound", 'pods "a" not found')
 
 
-async def test_a_bound_pod_stays_until_its_grace_is_taken_away(server: ContractServer) -> None:
+async def test_bound_pod_stays_until_it_is_deleted_without_grace(server: ContractServer) -> None:
     made = await server.a_bound_pod("a")
     start = await server.version()
 
@@ -585,7 +585,7 @@ async def test_a_node_is_deleted_in_one_step_and_its_pods_stay(server: ContractS
 
 
 @pytest.mark.parametrize("field", ["uid", "resourceVersion"])
-async def test_a_deletion_has_preconditions(server: ContractServer, field: str) -> None:
+async def test_deletion_checks_its_preconditions(server: ContractServer, field: str) -> None:
     made = await server.a_pod("a")
 
     answer = await server.call("DELETE", server.path(made), {"preconditions": {field: "1"}})
@@ -634,7 +634,7 @@ async def test_a_binding_to_a_missing_node_is_accepted(server: ContractServer) -
     assert (await server.call_ok("GET", server.path(made)))["spec"]["nodeName"] == "no-such-node"
 
 
-async def test_a_binding_takes_the_nomination_away(server: ContractServer) -> None:
+async def test_binding_removes_the_nomination(server: ContractServer) -> None:
     made = await server.a_pod("a")
     nominated = {"status": {"nominatedNodeName": "elsewhere"}}
     await server.call_ok("PATCH", f"{server.path(made)}/status", nominated, content_type=MERGE)
@@ -656,7 +656,7 @@ async def test_a_bound_pod_is_not_bound_again(server: ContractServer, node: str)
 
 
 @pytest.mark.parametrize(("field", "word"), [("uid", "UID"), ("resourceVersion", "ResourceVersion")])
-async def test_a_binding_has_preconditions(server: ContractServer, field: str, word: str) -> None:
+async def test_binding_checks_its_preconditions(server: ContractServer, field: str, word: str) -> None:
     made = await server.a_pod("a")
 
     answer = await server.call("POST", f"{server.path(made)}/binding", binding(made, **{field: "1"}))
@@ -704,7 +704,7 @@ async def test_a_pod_being_deleted_is_not_bound(server: ContractServer) -> None:
     assert_refused(answer, 409, "Conflict", text, details={"name": "a", "kind": "pods/binding"})
 
 
-async def test_a_leaving_pod_is_being_deleted_rather_than_assigned(server: ContractServer) -> None:
+async def test_binding_a_terminating_bound_pod_is_refused_as_being_deleted(server: ContractServer) -> None:
     made = await server.a_bound_pod("a")
     await server.call_ok("DELETE", server.path(made))
 
@@ -750,7 +750,7 @@ BINDING_REFUSALS: dict[str, tuple[dict[str, Json], int, str | None, str]] = {
 
 
 @pytest.mark.parametrize(("change", "code", "reason", "text"), BINDING_REFUSALS.values(), ids=BINDING_REFUSALS)
-async def test_a_binding_is_refused_with(
+async def test_invalid_binding_is_refused(
     server: ContractServer, change: dict[str, Json], code: int, reason: str | None, text: str
 ) -> None:
     made = await server.a_pod("a")
@@ -777,7 +777,7 @@ async def test_an_evicted_pod_is_terminating_with_a_reason(server: ContractServe
     assert (why["status"], why["reason"]) == ("True", "EvictionByEvictionAPI")
 
 
-async def test_a_pod_that_is_leaving_may_be_evicted_again(server: ContractServer) -> None:
+async def test_terminating_pod_may_be_evicted_again(server: ContractServer) -> None:
     made = await server.a_bound_pod("a")
     await server.call_ok("POST", f"{server.path(made)}/eviction", eviction(made))
 
@@ -787,7 +787,7 @@ async def test_a_pod_that_is_leaving_may_be_evicted_again(server: ContractServer
 
 
 @pytest.mark.parametrize("is_running", [True, False], ids=["running", "waiting"])
-async def test_an_eviction_has_preconditions(server: ContractServer, *, is_running: bool) -> None:
+async def test_eviction_checks_its_preconditions(server: ContractServer, *, is_running: bool) -> None:
     made = await server.a_bound_pod("a")
     if is_running:
         await server.make_ready(made)
@@ -809,7 +809,7 @@ async def test_a_pod_that_is_gone_is_not_evicted(server: ContractServer) -> None
     assert_refused(answer, 404, "NotFound", 'pods "a" not found', details={"name": "a", "kind": "pods"})
 
 
-async def test_an_eviction_names_its_pod(server: ContractServer) -> None:
+async def test_eviction_that_names_another_pod_is_refused(server: ContractServer) -> None:
     made = await server.a_pod("a")
     body = eviction(made) | {"metadata": {"name": "b"}}
 
@@ -818,7 +818,7 @@ async def test_an_eviction_names_its_pod(server: ContractServer) -> None:
     assert_refused(answer, 400, "BadRequest", "name in URL does not match name in Eviction object")
 
 
-async def test_of_many_bindings_at_once_one_wins(server: ContractServer) -> None:
+async def test_only_one_of_many_concurrent_bindings_wins(server: ContractServer) -> None:
     made = await server.a_pod("a")
     path = f"{server.path(made)}/binding"
 
@@ -910,7 +910,7 @@ async def test_an_unknown_resource_is_not_found(server: ContractServer, path: st
         assert_refused((status, body), 404, "NotFound", NOT_FOUND, details={})
 
 
-async def test_pods_are_not_created_without_a_namespace_or_over_one_another(server: ContractServer) -> None:
+async def test_posting_a_pod_without_a_namespace_or_onto_another_pod_is_refused(server: ContractServer) -> None:
     made = await server.a_pod("a")
 
     for path in ("/api/v1/pods", server.path(made)):
@@ -923,7 +923,7 @@ async def test_probes_answer_ok(server: ContractServer, probe: str) -> None:
     assert await server.call("GET", probe) == (200, "ok")
 
 
-async def test_the_version_is_that_of_a_kubernetes(server: ContractServer) -> None:
+async def test_version_endpoint_reports_the_kubernetes_release(server: ContractServer) -> None:
     answer = await server.call_ok("GET", "/version")
 
     assert (answer["major"], answer["minor"]) == ("1", "36")
@@ -945,7 +945,7 @@ async def test_an_unknown_path_is_plain_text(server: ContractServer) -> None:
 # For people with kubectl: what the server says about itself.
 
 
-async def test_the_groups_are_named(server: ContractServer) -> None:
+async def test_api_groups_are_listed(server: ContractServer) -> None:
     core, groups, apps = [await server.call_ok("GET", path) for path in ("/api", "/apis", "/apis/apps")]
 
     assert (core["kind"], core["versions"]) == ("APIVersions", ["v1"])
@@ -980,7 +980,7 @@ RESOURCES: dict[str, tuple[str, dict[str, Json]]] = {
 
 
 @pytest.mark.parametrize("name", RESOURCES)
-async def test_discovery_describes(server: ContractServer, name: str) -> None:
+async def test_discovery_describes_every_resource(server: ContractServer, name: str) -> None:
     path, described = RESOURCES[name]
 
     answer = await server.call_ok("GET", path)
@@ -994,11 +994,11 @@ async def test_discovery_describes(server: ContractServer, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in RESOURCES if "/" not in name])
-async def test_the_schema_says_that_the_server_validates(server: ContractServer, name: str) -> None:
+async def test_openapi_schema_declares_that_the_server_validates(server: ContractServer, name: str) -> None:
     """Where it does not, kubectl wants to know every field and refuses what it does not find."""
     root, described = RESOURCES[name]
     index = await server.call_ok("GET", "/openapi/v3")
-    # the real server says of this one that it is plain text
+    # the real server labels this one as plain text
     place = (json.loads(index) if isinstance(index, str) else index)["paths"][root.lstrip("/")]["serverRelativeURL"]
 
     address, _, query = place.partition("?")
@@ -1027,7 +1027,7 @@ COLUMNS = {
 
 
 @pytest.mark.parametrize(("kind", "columns"), COLUMNS.items(), ids=COLUMNS)
-async def test_a_table_has_the_columns_of(server: ContractServer, kind: str, columns: str) -> None:
+async def test_table_has_the_columns_of_its_kind(server: ContractServer, kind: str, columns: str) -> None:
     answer = await server.call_ok(
         "GET", f"{RESOURCES[kind][0]}/{kind}", accept=TABLE, fieldSelector="metadata.name=none"
     )
@@ -1051,7 +1051,7 @@ async def cells(server: ContractServer, path: str) -> dict[str, Json]:
 SECONDS = {f"{seconds}s" for seconds in range(10)}
 
 
-async def test_a_new_pod_in_a_table(server: ContractServer) -> None:
+async def test_table_shows_a_new_pod(server: ContractServer) -> None:
     made = await server.a_pod("a")
 
     assert await cells(server, server.path(made)) == {
@@ -1136,7 +1136,7 @@ POD_CELLS: dict[str, tuple[Json, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize(("status", "wanted"), POD_CELLS.values(), ids=POD_CELLS)
-async def test_a_pod_in_a_table(server: ContractServer, status: Json, wanted: dict[str, str]) -> None:
+async def test_table_shows_the_status_of_a_pod(server: ContractServer, status: Json, wanted: dict[str, str]) -> None:
     made = await server.a_pod("a")
     await server.call_ok("PATCH", f"{server.path(made)}/status", {"status": status}, content_type=MERGE)
 
@@ -1145,7 +1145,7 @@ async def test_a_pod_in_a_table(server: ContractServer, status: Json, wanted: di
     assert {name: row[name] for name in wanted} == wanted
 
 
-async def test_a_bound_pod_that_is_leaving_in_a_table(server: ContractServer) -> None:
+async def test_table_shows_a_deleted_bound_pod_as_terminating(server: ContractServer) -> None:
     made = await server.a_bound_pod("a")
     await server.call_ok("DELETE", server.path(made))
 
@@ -1191,7 +1191,7 @@ NODE_CELLS: dict[str, tuple[Json, Json, Json, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize(("labels", "spec", "status", "wanted"), NODE_CELLS.values(), ids=NODE_CELLS)
-async def test_a_node_in_a_table(
+async def test_table_shows_a_node(
     server: ContractServer, labels: Json, spec: Json, status: Json, wanted: dict[str, str]
 ) -> None:
     made = await server.a_node(**status)
@@ -1204,7 +1204,7 @@ async def test_a_node_in_a_table(
     assert (row["Name"], row["Age"]) == (made["metadata"]["name"], "now")
 
 
-async def test_an_event_in_a_table(server: ContractServer) -> None:
+async def test_table_shows_an_event(server: ContractServer) -> None:
     await server.call_ok("POST", server.events, _event("a.1", kind="Pod", namespace=server.namespace, name="a"))
 
     row = await cells(server, f"{server.events}/a.1")
@@ -1222,7 +1222,7 @@ async def test_an_event_in_a_table(server: ContractServer) -> None:
     }
 
 
-async def test_workloads_in_a_table(server: ContractServer) -> None:
+async def test_table_shows_workloads(server: ContractServer) -> None:
     stateful = await server.a_workload("statefulsets", "s", replicas=2)
     deployed = await server.a_workload("deployments", "d", replicas=0)
     await server.wait_for_state(server.deployments, lambda items: items[0]["status"].get("observedGeneration") == 1)
@@ -1233,7 +1233,7 @@ async def test_workloads_in_a_table(server: ContractServer) -> None:
     assert await cells(server, server.path(deployed)) == wanted
 
 
-async def test_a_table_of_a_list_goes_on_where_the_list_does(server: ContractServer) -> None:
+async def test_table_of_a_list_is_paged_like_the_list(server: ContractServer) -> None:
     for name in ("a", "b", "c"):
         await server.a_pod(name)
 
@@ -1249,7 +1249,7 @@ INCLUDED = {"": "PartialObjectMetadata", "Metadata": "PartialObjectMetadata", "O
 
 
 @pytest.mark.parametrize(("include", "kind"), INCLUDED.items(), ids=[word or "nothing said" for word in INCLUDED])
-async def test_a_row_carries_as_much_of_the_object_as_is_asked(
+async def test_table_row_carries_as_much_of_the_object_as_requested(
     server: ContractServer, include: str, kind: str | None
 ) -> None:
     made = await server.a_pod("a")
@@ -1323,7 +1323,7 @@ SELECTED: dict[str, tuple[dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize(("query", "wanted"), SELECTED.values(), ids=SELECTED)
-async def test_a_list_takes_what_is_selected(server: ContractServer, query: dict[str, str], wanted: str) -> None:
+async def test_list_returns_only_selected_pods(server: ContractServer, query: dict[str, str], wanted: str) -> None:
     await server.a_pod("a1", labels={"app": "a", "example.com/odd": "yes"})
     over = await server.a_pod("a2", labels={"app": "a", "tier": "2"})
     await server.call_ok("PATCH", f"{server.path(over)}/status", {"status": {"phase": "Failed"}}, content_type=MERGE)
@@ -1333,7 +1333,7 @@ async def test_a_list_takes_what_is_selected(server: ContractServer, query: dict
     assert names(await server.call_ok("GET", server.pods, **query)) == wanted.split()
 
 
-async def test_events_are_found_by_what_they_are_about(server: ContractServer) -> None:
+async def test_events_are_selected_by_their_involved_object(server: ContractServer) -> None:
     for name in ("a", "b"):
         about = {"apiVersion": "v1", "kind": "Pod", "namespace": server.namespace, "name": name, "uid": f"uid-{name}"}
         await server.call_ok("POST", server.events, _event(f"{name}.1", **about))
@@ -1360,7 +1360,7 @@ async def test_workloads_are_selected_by_name_and_label(server: ContractServer, 
     assert by_name["kind"] == f"{labelled['kind']}List"
 
 
-async def test_pages_hold_what_is_selected(server: ContractServer) -> None:
+async def test_pages_hold_only_selected_pods(server: ContractServer) -> None:
     for number in range(6):
         await server.a_pod(f"p-{number}", labels={"odd": "yes"} if number % 2 else {})
 
@@ -1408,7 +1408,7 @@ async def test_a_watch_by_field_reports_a_binding_as_a_deletion(server: Contract
     assert gone["object"]["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
 
 
-async def test_a_watch_begins_with_what_is_selected(server: ContractServer) -> None:
+async def test_watch_begins_with_selected_objects_only(server: ContractServer) -> None:
     await server.a_pod("a", labels={"app": "x"})
     await server.a_pod("b")
     await server.call_ok("GET", server.pods)  # has the real server's cache catch up
@@ -1530,7 +1530,9 @@ STRATEGIC_PATCHES: dict[str, tuple[Json, Json]] = {
 
 
 @pytest.mark.parametrize(("patch", "wanted"), STRATEGIC_PATCHES.values(), ids=STRATEGIC_PATCHES)
-async def test_a_strategic_patch_leaves(server: ContractServer, patch: Json, wanted: Json) -> None:
+async def test_strategic_patch_leaves_the_expected_containers(
+    server: ContractServer, patch: Json, wanted: Json
+) -> None:
     body = workload("a", replicas=0)
     body["spec"]["template"]["spec"]["containers"] = [{"name": name, "image": f"{name}:1"} for name in ("main", "side")]
     made = await server.call_ok("POST", server.deployments, body)
@@ -1542,7 +1544,7 @@ async def test_a_strategic_patch_leaves(server: ContractServer, patch: Json, wan
     assert [(container["name"], container["image"]) for container in containers] == wanted
 
 
-async def test_a_strategic_patch_keeps_and_drops_keys_of_an_object(server: ContractServer) -> None:
+async def test_strategic_patch_with_retain_keys_drops_the_other_keys(server: ContractServer) -> None:
     made = await server.a_workload("deployments", "a", replicas=0)
 
     patch = {"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}}
@@ -1551,7 +1553,7 @@ async def test_a_strategic_patch_keeps_and_drops_keys_of_an_object(server: Contr
     assert patched["spec"]["strategy"] == {"type": "Recreate"}
 
 
-async def test_a_strategic_patch_joins_finalizers(server: ContractServer) -> None:
+async def test_strategic_patch_merges_finalizers(server: ContractServer) -> None:
     made = await server.a_pod("a", finalizers=["example.com/one", "example.com/two"])
 
     more = {"metadata": {"finalizers": ["example.com/three"]}}
@@ -1564,7 +1566,7 @@ async def test_a_strategic_patch_joins_finalizers(server: ContractServer) -> Non
     assert left["metadata"]["finalizers"] == ["example.com/two"]
 
 
-async def test_a_patch_may_repeat_a_number_that_is_kept_as_a_text(server: ContractServer) -> None:
+async def test_patch_may_repeat_a_number_that_is_stored_as_a_string(server: ContractServer) -> None:
     """As `kubectl apply` does with a manifest that says `gpu-mem: 4`, every time."""
     made = await server.a_pod("a")
 
@@ -1577,7 +1579,7 @@ async def test_a_patch_may_repeat_a_number_that_is_kept_as_a_text(server: Contra
 # Dry runs: everything but the writing.
 
 
-async def test_a_dry_creation_makes_nothing(server: ContractServer) -> None:
+async def test_dry_run_creation_creates_nothing(server: ContractServer) -> None:
     status, made = await server.call("POST", server.pods, pod("a"), dryRun="All", fieldManager="x")
 
     assert (status, made["metadata"]["name"]) == (201, "a")
@@ -1586,7 +1588,7 @@ async def test_a_dry_creation_makes_nothing(server: ContractServer) -> None:
     assert names(await server.call_ok("GET", server.pods)) == []
 
 
-async def test_a_dry_patch_changes_nothing(server: ContractServer) -> None:
+async def test_dry_run_patch_changes_nothing(server: ContractServer) -> None:
     made = await server.a_pod("a")
     patch = {"metadata": {"labels": {"x": "1"}}}
 
@@ -1600,7 +1602,7 @@ async def test_a_dry_patch_changes_nothing(server: ContractServer) -> None:
 @pytest.mark.parametrize(
     ("body", "query"), [(None, {"dryRun": "All"}), ({"dryRun": ["All"]}, {})], ids=["in the query", "in the body"]
 )
-async def test_a_dry_deletion_deletes_nothing(server: ContractServer, body: Json, query: dict[str, str]) -> None:
+async def test_dry_run_deletion_deletes_nothing(server: ContractServer, body: Json, query: dict[str, str]) -> None:
     made = await server.a_pod("a")
 
     answer = await server.call_ok("DELETE", server.path(made), body, **query)
@@ -1609,7 +1611,7 @@ async def test_a_dry_deletion_deletes_nothing(server: ContractServer, body: Json
     assert await server.call_ok("GET", server.path(made)) == made
 
 
-async def test_a_dry_binding_binds_nothing(server: ContractServer) -> None:
+async def test_dry_run_binding_binds_nothing(server: ContractServer) -> None:
     made = await server.a_pod("a")
 
     status, _ = await server.call("POST", f"{server.path(made)}/binding", binding(made), dryRun="All")
@@ -1618,7 +1620,7 @@ async def test_a_dry_binding_binds_nothing(server: ContractServer) -> None:
     assert await server.call_ok("GET", server.path(made)) == made
 
 
-async def test_a_dry_run_is_refused_as_a_wet_one(server: ContractServer) -> None:
+async def test_dry_run_is_refused_like_a_real_write(server: ContractServer) -> None:
     await server.a_pod("a")
 
     answer = await server.call("POST", server.pods, pod("a"), dryRun="All")
@@ -1627,7 +1629,7 @@ async def test_a_dry_run_is_refused_as_a_wet_one(server: ContractServer) -> None
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH", "DELETE"])
-async def test_a_half_dry_run_is_refused(server: ContractServer, method: str) -> None:
+async def test_unknown_dry_run_value_is_refused(server: ContractServer, method: str) -> None:
     made = await server.a_pod("a")
     path = server.pods if method == "POST" else server.path(made)
     body = {"POST": pod("b"), "PATCH": {"metadata": {"labels": {"x": "1"}}}, "DELETE": None}[method]
@@ -1753,7 +1755,7 @@ WORKLOAD_REFUSALS: dict[str, tuple[Callable[[Json], None], list[tuple[str, str, 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
 @pytest.mark.parametrize(("change", "causes"), WORKLOAD_REFUSALS.values(), ids=WORKLOAD_REFUSALS)
-async def test_a_workload_is_refused_with(
+async def test_invalid_workload_is_refused(
     server: ContractServer, kind: Workload, change: Callable[[Json], None], causes: list[tuple[str, str, str]]
 ) -> None:
     body = workload("a")
@@ -1769,7 +1771,7 @@ async def test_a_workload_is_refused_with(
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-async def test_a_workload_without_selector_by_which_to_find_its_pods(server: ContractServer, kind: Workload) -> None:
+async def test_workload_with_an_empty_selector_is_refused(server: ContractServer, kind: Workload) -> None:
     answer = await server.call("POST", server.workloads(kind), workload("a", selector={}))
 
     text = f"spec.selector: Invalid value: {{}}: empty selector is invalid for {kind.removesuffix('s')}"
@@ -1804,7 +1806,7 @@ async def test_a_refusal_about_a_workload_names_its_group(server: ContractServer
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-async def test_a_patch_of_the_spec_is_a_generation(server: ContractServer, kind: Workload) -> None:
+async def test_patch_of_the_spec_increments_the_generation(server: ContractServer, kind: Workload) -> None:
     made = await server.a_workload(kind, "a", replicas=0)
     quiet = {"metadata": {"labels": {"x": "1"}}, "spec": {"replicas": 0}}
     loud = {"spec": {"template": {"metadata": {"labels": {"more": "1"}}}}}
@@ -1850,7 +1852,7 @@ async def test_immutable_workload_fields_are_kept(
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-async def test_a_workload_s_status_is_patched_by_itself(server: ContractServer, kind: Workload) -> None:
+async def test_status_patch_of_a_workload_does_not_change_its_spec(server: ContractServer, kind: Workload) -> None:
     made = await server.a_workload(kind, "a", replicas=0)
     condition = {"type": "Seen", "status": "True", "lastTransitionTime": None}
     patch = {"status": {"conditions": [condition]}, "spec": {"replicas": 9}}
@@ -1936,7 +1938,7 @@ async def _observed(server: ContractServer, path: str, *, generation: int, repli
     return item
 
 
-async def test_a_parallel_set_has_all_its_pods_at_once(server: ContractServer) -> None:
+async def test_parallel_stateful_set_creates_all_its_pods_at_once(server: ContractServer) -> None:
     made = await server.a_workload("statefulsets", "s", replicas=3, podManagementPolicy="Parallel", serviceName="svc")
 
     pods = await server.pods_become(lambda pods: len(pods) == 3)
@@ -1967,7 +1969,7 @@ async def test_a_parallel_set_has_all_its_pods_at_once(server: ContractServer) -
     assert first["spec"]["containers"][0]["resources"]["requests"] == {"aliyun.com/gpu-mem": "4"}
 
 
-async def test_a_set_without_a_service_has_no_subdomain(server: ContractServer) -> None:
+async def test_stateful_set_without_a_service_has_no_subdomain(server: ContractServer) -> None:
     await server.a_workload("statefulsets", "s")
 
     (first,) = await server.pods_become(lambda pods: len(pods) == 1)
@@ -1975,7 +1977,7 @@ async def test_a_set_without_a_service_has_no_subdomain(server: ContractServer) 
     assert "subdomain" not in first["spec"]
 
 
-async def test_an_ordered_set_waits_for_each_pod(server: ContractServer) -> None:
+async def test_ordered_stateful_set_waits_for_each_pod(server: ContractServer) -> None:
     await server.a_workload("statefulsets", "s", replicas=3)
 
     for count in (1, 2, 3):
@@ -1992,7 +1994,7 @@ async def test_an_ordered_set_waits_for_each_pod(server: ContractServer) -> None
     assert row["Ready"] == "3/3"
 
 
-async def test_a_set_shrinks_from_its_end(server: ContractServer) -> None:
+async def test_stateful_set_scales_down_from_its_highest_ordinal(server: ContractServer) -> None:
     made = await server.a_workload("statefulsets", "s", replicas=3, podManagementPolicy="Parallel")
     await server.pods_become(lambda pods: len(pods) == 3)
 
@@ -2010,7 +2012,7 @@ async def test_a_stateful_set_starts_at_its_start_ordinal(server: ContractServer
     assert [pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"] for pod in pods] == ["5", "6"]
 
 
-async def test_a_deployment_has_so_many_pods_of_one_template(server: ContractServer) -> None:
+async def test_deployment_creates_the_requested_pods_from_one_template(server: ContractServer) -> None:
     await server.a_workload("deployments", "d", replicas=3)
 
     pods = await server.pods_become(lambda pods: len(pods) == 3)
@@ -2041,7 +2043,7 @@ async def test_a_workload_is_scaled_up_and_down(server: ContractServer, kind: Wo
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-async def test_a_deleted_pod_is_made_again(server: ContractServer, kind: Workload) -> None:
+async def test_deleted_pod_is_recreated(server: ContractServer, kind: Workload) -> None:
     await server.a_workload(kind, "a", replicas=1)
     (first,) = await server.pods_become(lambda pods: len(pods) == 1)
 
@@ -2090,7 +2092,7 @@ async def test_a_ready_pod_is_counted(server: ContractServer, kind: Workload) ->
 
 @pytest.mark.parametrize("kind", WORKLOADS)
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
-async def test_pods_go_with_their_owner(server: ContractServer, kind: Workload, policy: str) -> None:
+async def test_pods_are_deleted_with_their_owner(server: ContractServer, kind: Workload, policy: str) -> None:
     made = await server.a_workload(kind, "a", replicas=1)
     await server.pods_become(lambda pods: len(pods) == 1)
 
@@ -2101,7 +2103,7 @@ async def test_pods_go_with_their_owner(server: ContractServer, kind: Workload, 
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-async def test_a_ready_pod_that_leaves_is_counted_as(server: ContractServer, kind: Workload) -> None:
+async def test_terminating_ready_pod_is_counted_only_by_a_stateful_set(server: ContractServer, kind: Workload) -> None:
     """A StatefulSet counts it until it is gone, a Deployment only the one made in its place."""
     await server.a_workload(kind, "a", replicas=1)
     (first,) = await server.pods_become(lambda pods: len(pods) == 1)
@@ -2130,7 +2132,7 @@ async def test_a_pod_is_deleted_under_any_propagation_policy(server: ContractSer
     assert await server.pods_become(lambda pods: not pods) == []
 
 
-async def test_orphans_stay_and_are_taken_in_by_the_next_of_the_name(server: ContractServer) -> None:
+async def test_orphaned_pods_stay_and_are_adopted_by_the_next_set_of_that_name(server: ContractServer) -> None:
     made = await server.a_workload("statefulsets", "s")
     (first,) = await server.pods_become(lambda pods: len(pods) == 1)
 

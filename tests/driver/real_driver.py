@@ -122,7 +122,7 @@ def read_smi(place: BudgetPlace) -> tuple[int, int]:
 
 
 def read_differences(before: str, after: str) -> list[str]:
-    """Lines of the one that are not in the other, without what changes from run to run."""
+    """Lines in which the two differ, without what changes from run to run."""
     lines_before, lines_after = ([CHANGING.sub("#", line) for line in text.splitlines()] for text in (before, after))
     differences = difflib.unified_diff(lines_before, lines_after, lineterm="", n=0)
     return [line for line in differences if not line.startswith(("---", "+++", "@@"))]

@@ -107,7 +107,7 @@ def test_no_request_pins_more_than_it_is_charged_for(card: RealDriver) -> None:
 
 
 @pytest.mark.parametrize("kind", SWAP_KINDS)
-def test_a_second_thread_that_changes_a_call_wins_nothing(card: RealDriver, kind: str) -> None:
+def test_a_second_thread_that_changes_a_call_gains_nothing(card: RealDriver, kind: str) -> None:
     before = read_lost_mib(card)
     place = limited(card, "a")
     ended = card.machine.run("swap", kind, f"{SWAPS}", start=place.start, timeout=60 + SWAPS / 10)
@@ -119,7 +119,7 @@ def test_a_second_thread_that_changes_a_call_wins_nothing(card: RealDriver, kind
     assert (card.world.card("a").used, read_lost_mib(card)) == (0, before)
 
 
-def test_calls_without_sense_leave_nothing_behind(card: RealDriver) -> None:
+def test_malformed_calls_leave_nothing_allocated(card: RealDriver) -> None:
     """Random words in every call that the module checks: the driver answers, and everything is freed at the end."""
     before = read_lost_mib(card)
     place = limited(card, "a")
@@ -168,7 +168,7 @@ def test_another_container_s_file_is_not_imported(card: RealDriver) -> None:
             assert (card.world.card("a").used, card.world.card("b").used) == (1000 * MIB, 0)
 
 
-def test_a_descriptor_that_another_thread_exchanges_is_charged_for_what_went_into_it(card: RealDriver) -> None:
+def test_exports_are_charged_while_another_thread_swaps_the_descriptor(card: RealDriver) -> None:
     before = read_lost_mib(card)
     with limited(card, "a").running("export", "race", f"{EXCHANGES}") as program:
         program.wait_for_line(f"{EXCHANGES} of {EXCHANGES} exported", timeout=120)
@@ -180,7 +180,7 @@ def test_a_descriptor_that_another_thread_exchanges_is_charged_for_what_went_int
         program.wait_for_end()
 
 
-def test_a_call_that_the_driver_refuses_raises_no_peak(card: RealDriver) -> None:
+def test_a_call_that_the_driver_refuses_does_not_raise_the_peak(card: RealDriver) -> None:
     """It asks for more than the card has, which the limit would allow."""
     place = limited(card, "a", 2 * TOTAL_MIB)
     assert place.run("app", "1", "--then", f"{TOTAL_MIB + 1024}").lines == ["allocated 1 MiB", REFUSED]

@@ -46,7 +46,7 @@ def test_a_program_linked_to_libc_gets_the_same_answers_as_from_the_simulated_dr
     assert container.run(APP, *case.arguments).lines == list(case.said)
 
 
-def test_s1_and_s2_through_the_library(container: BudgetPlace, card: RealDriver) -> None:
+def test_s1_and_s2_hold_with_the_library(container: BudgetPlace, card: RealDriver) -> None:
     """nvidia-smi shows the limit inside, and the card on the node; the greedy program is refused, the other one goes on."""
     on_node = BudgetPlace(card.machine, GuestStart())
     at_rest, total = read_smi(on_node)
@@ -61,5 +61,5 @@ def test_s1_and_s2_through_the_library(container: BudgetPlace, card: RealDriver)
 
 
 def test_a_static_program_escapes_the_library(container: BudgetPlace, card: RealDriver) -> None:
-    """A static program, as docs/preload.md says: the driver gives it all it asks for."""
+    """As docs/preload.md says of static programs: the driver gives it all that it asks for."""
     assert container.run("app", "6144").lines == ["allocated 6144 MiB"]

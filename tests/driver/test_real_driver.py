@@ -73,7 +73,7 @@ def test_the_functions_that_the_module_probes_are_there(driver: RealDriver) -> N
     assert dict(line.split() for line in listed) == PROBED
 
 
-def test_the_module_knows_the_driver_and_guards_all_of_it(driver: RealDriver) -> None:
+def test_the_module_recognises_the_driver_and_guards_all_of_it(driver: RealDriver) -> None:
     driver.load_shim()
     driver.world.limited("a", LIMIT)
     state = driver.world.state()
@@ -107,7 +107,7 @@ def test_nvidia_s_own_programs_make_the_same_calls(
     assert read_differences(before.err, after.err) == []
 
 
-def test_the_driver_stays_while_it_is_attached_or_open_and_goes_afterwards(driver: RealDriver) -> None:
+def test_the_driver_unloads_only_when_it_is_neither_attached_nor_open(driver: RealDriver) -> None:
     driver.load_shim()
     driver.machine.rmmod("nvidia_uvm")
     with fails_with(errno.EAGAIN):

@@ -22,7 +22,7 @@ def wait_until_bound(cluster: ControlPlane, name: str) -> str:
 
 
 def wait_until_refused(cluster: ControlPlane, name: str) -> str:
-    """The scheduler has said of it that it fits nowhere."""
+    """Wait until the scheduler has reported that the pod fits nowhere."""
 
     def is_refused() -> bool:
         conditions = cluster.request_ok("GET", f"{PODS}/{name}")["status"].get("conditions", [])

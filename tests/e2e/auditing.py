@@ -53,7 +53,7 @@ def wait_until_recounted(cluster: ControlPlane, extender: ExtenderProgram) -> No
 
 @contextmanager
 def assert_never_oversold(cluster: ControlPlane) -> Iterator[None]:
-    """No card may be over at any moment that the API shows inside (I1)."""
+    """No card may be over capacity at any moment that the API shows inside the block (I1)."""
     seen: list[Violation] = []
     watch = LiveWatch(_api(cluster), Terms(), seen.append)
     watch.start()

@@ -69,7 +69,7 @@ class BindBench:
         return made
 
     def filter(self, pod: Pod) -> Pod:
-        """What filter says of both nodes; it must say so within a second, whatever has failed."""
+        """Filter's answer for both nodes; it must come within a second, whatever has failed."""
         started = time.monotonic()
         said: Pod = post_verb(self.extender, "filter", {"Pod": pod, "NodeNames": list(NODES)})
         assert time.monotonic() - started < 1

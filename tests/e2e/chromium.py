@@ -63,7 +63,7 @@ class BrowserPage:
             return await answer
 
     async def open_url(self, url: str, *, loads: int = 1) -> None:
-        """Go there, and wait until it is loaded; so many times where it leads on by itself."""
+        """Go there and wait until it has loaded; `loads` times where it redirects by itself."""
         wanted = self._load_count + loads
         await self.call("Page.navigate", url=url)
         await self._wait_for_loads(wanted)
@@ -97,7 +97,7 @@ class BrowserPage:
         )
 
     async def wait_until_true(self, expression: str) -> None:
-        """Until it is true, over reloads of the page."""
+        """Wait until the expression is true, across reloads of the page."""
         async with asyncio.timeout(WITHIN_SECONDS):
             count = self._load_count
             while not await self.evaluate(expression):
@@ -116,7 +116,7 @@ class BrowserPage:
         )
 
     async def set_dark(self, *, is_dark: bool) -> None:
-        """What the reader prefers."""
+        """Whether the reader prefers dark."""
         feature = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
         await self.call("Emulation.setEmulatedMedia", features=[feature])
 
@@ -131,7 +131,7 @@ class BrowserPage:
         await self._following
 
     async def _wait_for_loads(self, wanted: int) -> None:
-        """Until so many pages were loaded since the first."""
+        """Until this many pages have loaded since the first."""
         async with asyncio.timeout(WITHIN_SECONDS):
             while self._load_count < wanted:
                 self._loaded.clear()
@@ -166,7 +166,7 @@ class HeadlessChromium:
         self._pages: list[BrowserPage] = []
 
     async def open_page(self, url: str, *, loads: int = 1) -> BrowserPage:
-        """A new tab, loaded; so many times where the page leads on by itself."""
+        """A new tab, loaded; `loads` times where the page redirects by itself."""
         async with self._session.put(f"http://127.0.0.1:{self._port}/json/new?about:blank") as answer:
             target = await answer.json(content_type=None)
         socket = await self._session.ws_connect(target["webSocketDebuggerUrl"], max_msg_size=0)

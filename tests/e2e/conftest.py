@@ -93,7 +93,7 @@ def api_proxy(cluster: ControlPlane) -> Iterator[FaultProxyThread]:
 
 @pytest.fixture
 def scheduler_proxy(cluster: ControlPlane) -> Iterator[FaultProxyThread]:
-    """Another one, so that scheduler and extender can hear and speak at different times."""
+    """Another one for the scheduler, so that it and the extender can see and write at different times."""
     with _before_the_api(cluster) as proxy:
         yield proxy
 

@@ -42,7 +42,7 @@ _starts = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class ExtenderProgram:
-    """A running extender: `url` is where its verbs are called, `health_url` where it says how it is.
+    """A running extender: `url` is where its verbs are called, `health_url` where it reports its health.
 
     `front` is the proxy that stands on the shipped port and writes down the verb calls, if there is one.
     """
@@ -97,7 +97,7 @@ def start_scheduler(
 ) -> ManagedProcess:
     """Start kube-scheduler with the configuration that was installed, or another one, and wait until it is ready.
 
-    `flags` stand before those that a test cannot do without.
+    `flags` come before those that a test cannot do without.
     """
     (port,) = choose_free_ports(1)
     folder = _pod_folder(cluster, SCHEDULER)

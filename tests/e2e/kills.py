@@ -111,7 +111,7 @@ KILLS: tuple[Kill, ...] = (
 
 
 def kill_and_start(scene: KillScene, kill: Kill) -> None:
-    """One death, and life after it."""
+    """One kill, and the restart after it."""
     kill(scene)
     scene.api.clear()
     scene.front.clear()

@@ -43,7 +43,7 @@ STATIC_POD: Json = {
 
 @contextmanager
 def with_kubeadm_shape(cluster: ControlPlane) -> Iterator[None]:
-    """The cluster has it in the place of the recommended one; afterwards that one is back."""
+    """The cluster has this shape instead of the recommended one, which is back afterwards."""
     ours, usual = load_rendered("kubeadm"), load_rendered("second-scheduler")
     _delete(cluster, _without(usual, ours))
     try:

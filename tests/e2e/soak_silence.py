@@ -1,6 +1,6 @@
-"""The faults that only silence shows, at the shipped 75 s: too long for `make e2e`, so pytest finds this file when told to.
+"""The faults that only silence shows, at the shipped 75 s: too long for `make e2e`, so pytest runs this file only when it is named.
 
-A line that is half open says nothing and ends nothing. An API server that was restored from a backup says nothing either:
+A half-open connection sends nothing and never ends. An API server that was restored from a backup sends nothing either:
 the version that the extender has seen is one it has yet to reach.
 """
 
@@ -33,7 +33,7 @@ def bench(
         yield made
 
 
-def test_a_half_open_line_is_given_up_and_nothing_is_missed(bench: BindBench) -> None:
+def test_half_open_connection_is_given_up_and_nothing_is_missed(bench: BindBench) -> None:
     bench.bound("old", 6)
     watches = bench.api.count("GET", "watch=true")
     bench.api.freeze_watches()
@@ -48,7 +48,7 @@ def test_a_half_open_line_is_given_up_and_nothing_is_missed(bench: BindBench) ->
 
 
 def test_a_cluster_restored_from_a_backup_is_listed_again(bench: BindBench) -> None:
-    """What was bound after the backup is unbound again, and the extender ends with the same."""
+    """What was bound after the backup is unbound again, and the extender ends in the same state."""
     bench.bound("before", 6)
     with stopped_control_plane(bench.cluster):
         shutil.copytree(bench.cluster.directory / "etcd", bench.cluster.directory / "backup")

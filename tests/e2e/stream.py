@@ -36,7 +36,7 @@ class PodStream:
             )
 
     def create_more(self, count: int) -> None:
-        """So many new pods, after as many old ones as it takes to make room."""
+        """`count` new pods, after deleting as many old ones as it takes to make room."""
         for _ in range(count):
             self._one_more()
 

@@ -71,10 +71,10 @@ def test_freed_room_is_used_as_soon_as_a_late_watch_shows_it(
     assert read_metric(running, "vrampack_bound_after_flush_total") == 0
 
 
-def test_a_bind_that_came_to_nothing_lets_the_next_in(
+def test_deleting_a_pod_whose_binding_was_lost_lets_the_next_pod_bind(
     cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
-    """The Binding is lost, so its place is held; that a pod without a node is gone makes no room for the scheduler."""
+    """The Binding is lost, so its place is held; to the scheduler, deleting a pod without a node makes no room."""
     lost = api_proxy.when("POST", BINDING).cut()
     create_pod(cluster, "first")
     cluster.wait_until(
@@ -111,7 +111,7 @@ def seconds_to_follow(
     waiting: str,
     late_seconds: float,
 ) -> float:
-    """`held` is deleted while the watch says nothing; how long after it speaks `waiting` is bound."""
+    """`held` is deleted while the watch is silent; returns how long after it speaks `waiting` is bound."""
     cluster.wait_until(lambda: f"{held} on gpu-0/0" in read_ledger_states(running), what="the watch is on time again")
     api_proxy.freeze_watches()
     before = count_filter_calls(running)

@@ -1,6 +1,6 @@
 """Changes that the scheduler does not see, or sees too early, and that may let a waiting pod in: an activation brings it back.
 
-Freed room and healed cards are in `test_kicks`. In each the scheduler is left without a reason of its own, or asks while our
+Freed room and healed cards are in `test_activator`. In each case the scheduler is left without a reason of its own, or asks while our
 watch still shows the old state.
 
 A change of the policy is a cause as well, but so far no policy refuses a pod that fits, so it cannot turn a no into a
@@ -46,7 +46,7 @@ def running(
     assert read_metric(started, "vrampack_bound_after_flush_total") == 0
 
 
-def test_the_place_of_a_refused_bind_is_used(
+def test_place_of_a_refused_bind_goes_to_a_waiting_pod(
     cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     """The API server refuses a Binding of a pod with scheduling gates. No scheduler knows of that bind, so none gets an answer."""
@@ -84,7 +84,7 @@ def test_an_uncordoned_card_is_used(
     assert api_proxy.count("PATCH", ACTIVATION) <= 1  # none where the scheduler had a reason of its own to ask again
 
 
-def test_another_policy_is_in_force_at_once_and_wakes_no_pod_without_need(
+def test_reloaded_policy_applies_at_once_and_wakes_no_pod_needlessly(
     cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     """3 of 15 units are held: binpack goes on on card 1 (5 of 8 left), spread to the emptier card 0."""

@@ -83,7 +83,7 @@ def removes_a_node(post: AgentAdmissionBench) -> bool:
 
 
 def gives_its_node_an_owner(post: AgentAdmissionBench) -> bool:
-    """One that there is: the garbage collector would take a node whose owner is made up, and a node that is gone refuses all."""
+    """An owner that exists: the garbage collector would delete a node with a made-up owner, and a deleted node refuses everything."""
     path, metadata = f"/api/v1/nodes/{post.own}", post.read(post.other)["metadata"]
     post.cluster.request_ok("PATCH", path, {"metadata": {"ownerReferences": None}}, content_type=MERGE)
     owner = {"apiVersion": "v1", "kind": "Node", "name": post.other, "uid": metadata["uid"]}
@@ -241,7 +241,7 @@ def test_an_agent_may_change_nothing_else_of_nodes(post: AgentAdmissionBench, ab
     assert not abuse(post)
 
 
-def test_the_refusal_names_the_foreign_key(post: AgentAdmissionBench) -> None:
+def test_refusal_names_the_key_the_agent_may_not_write(post: AgentAdmissionBench) -> None:
     body = {"metadata": {"annotations": {"vrampack.dev/cordoned-cards": "all"}}}
     path = f"/api/v1/nodes/{post.own}"
     status, answer = post.cluster.request("PATCH", path, body, token=post.token, content_type=MERGE)
@@ -256,7 +256,7 @@ def test_other_writers_of_nodes_are_not_restricted(post: AgentAdmissionBench) ->
 
 
 @pytest.mark.parametrize(("edit", "abuse"), WEAKENINGS.values(), ids=WEAKENINGS)
-def test_an_abuse_gets_through_where_the_policy_is_weaker(post: AgentAdmissionBench, edit: Edit, abuse: Abuse) -> None:
+def test_abuse_gets_through_a_weakened_policy(post: AgentAdmissionBench, edit: Edit, abuse: Abuse) -> None:
     assert not abuse(post)
     with with_weakened_policies(post.cluster, SHIPPED, {POLICY: edit}):
         wait_for_policies(post.cluster, lambda: abuse(post), what="the abuse gets through")

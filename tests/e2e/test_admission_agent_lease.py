@@ -73,7 +73,7 @@ def creates_with(**metadata: Json) -> Theft:
 
 
 def creates_it_with_another_owner(post: AgentAdmissionBench) -> bool:
-    """One that there is: the garbage collector takes what a made-up owner has before the test sees it."""
+    """An owner that exists: the garbage collector deletes what a made-up owner has before the test sees it."""
     owner = {"apiVersion": "v1", "kind": "Node", "name": post.other, "uid": post.read(post.other)["metadata"]["uid"]}
     return creates(post, a_lease(post, ownerReferences=[owner]))
 
@@ -164,6 +164,6 @@ def test_a_stolen_lease_gets_through_a_weakened_policy(post: AgentAdmissionBench
     wait_for_policies(post.cluster, lambda: not theft(post), what="the shipped policy is in force again")
 
 
-def test_every_resource_and_validation_of_it_is_shown_to_matter() -> None:
+def test_every_resource_and_validation_about_leases_is_shown_to_matter() -> None:
     missing = without_showing(WEAKENINGS, SHIPPED)
     assert {part for part in missing if part.startswith(f"{POLICY}: ")} == set()

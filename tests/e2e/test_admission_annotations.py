@@ -151,16 +151,14 @@ def bench(tenant: AdmissionBench) -> Iterator[AdmissionBench]:
 
 
 @pytest.mark.parametrize(("edits", "attack"), WEAKENINGS.values(), ids=WEAKENINGS)
-def test_an_attack_gets_through_where_the_policy_is_weaker(
-    bench: AdmissionBench, edits: dict[str, Edit], attack: Attack
-) -> None:
+def test_attack_gets_through_a_weakened_policy(bench: AdmissionBench, edits: dict[str, Edit], attack: Attack) -> None:
     assert not attack(bench)
     with with_weakened_policies(bench.cluster, SHIPPED, edits):
         wait_for_policies(bench.cluster, lambda: attack(bench), what="the attack gets through")
     wait_for_policies(bench.cluster, lambda: not attack(bench), what="the shipped policy is in force again")
 
 
-def test_no_annotation_that_is_obeyed_gets_into_a_pod_that_asks(bench: AdmissionBench) -> None:
+def test_gpu_memory_pod_carries_no_annotation_that_node_programs_obey(bench: AdmissionBench) -> None:
     everything = (*CDI, *OF_RUNTIMES, FRACTION)
     assert [key for key in everything if created_with(key)(bench)] == []
     (asks_in_init,) = [admission_pod(admission_container(), init=[admission_container("init", units=1)])]
@@ -169,7 +167,7 @@ def test_no_annotation_that_is_obeyed_gets_into_a_pod_that_asks(bench: Admission
     assert [key for key in FREE if not created_with(key)(bench)] == []
 
 
-def test_no_annotation_that_names_cdi_devices_gets_into_any_other_pod(bench: AdmissionBench) -> None:
+def test_pod_without_gpu_memory_carries_no_cdi_annotation(bench: AdmissionBench) -> None:
     assert [key for key in CDI if created_with(key, units=None)(bench)] == []
     others = (*OF_RUNTIMES, FRACTION, *FREE)
     assert [key for key in others if not created_with(key, units=None)(bench)] == []

@@ -73,21 +73,21 @@ def test_hostile_values_are_replaced_and_the_rest_keeps_its_order(bench: Admissi
     environment_cases.check_hostile_values_are_replaced_and_the_rest_keeps_its_order(bench)
 
 
-def test_driver_capabilities_are_the_containers_own_as_far_as_they_bring_libraries(bench: AdmissionBench) -> None:
+def test_driver_capabilities_are_kept_only_if_they_bring_no_devices(bench: AdmissionBench) -> None:
     environment_cases.check_driver_capabilities_are_the_containers_own_as_far_as_they_bring_libraries(bench)
 
 
-def test_every_kind_of_container_gets_its_own(bench: AdmissionBench) -> None:
+def test_every_kind_of_container_gets_its_own_environment(bench: AdmissionBench) -> None:
     environment_cases.check_every_kind_of_container_gets_its_own(bench)
 
 
 @pytest.mark.parametrize(("written", "units"), [("4", 4), ("2k", 2000), ("1Ki", 1024), ("1048576", 1048576)])
-def test_units_are_written_out(bench: AdmissionBench, written: str, units: int) -> None:
+def test_unit_quantities_are_written_out_as_plain_numbers(bench: AdmissionBench, written: str, units: int) -> None:
     environment_cases.check_units_are_written_out(bench, written, units)
 
 
 @pytest.mark.parametrize("quantity", ["-1", "1500m", "0.5", "9223372036854775808", "1e30"])
-def test_a_quantity_that_is_no_count_is_refused_with_its_field(bench: AdmissionBench, quantity: str) -> None:
+def test_quantity_that_is_no_valid_count_is_refused_with_its_field(bench: AdmissionBench, quantity: str) -> None:
     status, answer = bench.post_pod(admission_pod(admission_container(units=quantity)))
     assert status == HTTPStatus.UNPROCESSABLE_ENTITY
     assert f"resources.limits[{MEMORY}]" in answer["message"]
@@ -95,7 +95,9 @@ def test_a_quantity_that_is_no_count_is_refused_with_its_field(bench: AdmissionB
 
 
 @pytest.mark.parametrize("position", ["in front", "behind", "an init container in front"])
-def test_a_sidecar_injected_afterwards_shifts_nothing(injected_bench: AdmissionBench, position: str) -> None:
+def test_sidecar_injected_afterwards_does_not_shift_other_environments(
+    injected_bench: AdmissionBench, position: str
+) -> None:
     """Values are found by container name, and the mutation runs again: the newcomer sees no card."""
     at = {
         "in front": "/spec/containers/0",
@@ -121,7 +123,7 @@ def test_a_sidecar_injected_afterwards_shifts_nothing(injected_bench: AdmissionB
     assert container_of(made, "main")["env"][-1] == env_entry("A", "b")
 
 
-def test_a_plugin_that_adds_a_variable_to_the_asking_container_loses(injected_bench: AdmissionBench) -> None:
+def test_variable_added_by_another_plugin_to_an_asking_container_is_overruled(injected_bench: AdmissionBench) -> None:
     addition = {"at": "/spec/containers/0/env", "value": [env_entry("NVIDIA_VISIBLE_DEVICES"), env_entry("X", "y")]}
     with with_installed_policies(injected_bench.cluster, *sidecar_injector(injected_bench.namespace, [addition])):
         injected_bench.cluster.wait_until(
@@ -139,7 +141,7 @@ def test_pods_that_ask_for_nothing_are_never_touched(bench: AdmissionBench) -> N
     environment_cases.check_pods_that_ask_for_nothing_are_never_touched(bench)
 
 
-def test_dcgm_exporter_is_the_same_byte_for_byte_without_our_policies(
+def test_dcgm_exporter_is_byte_identical_with_and_without_our_policies(
     bench: AdmissionBench, form: webhook.WebhookForm
 ) -> None:
     """What the API server would store, once with every policy and once with none that touches pods."""
@@ -173,7 +175,7 @@ def test_dcgm_exporter_is_the_same_byte_for_byte_without_our_policies(
 
 
 def test_kubectl_debug_with_a_cuda_image_sees_no_card(bench: AdmissionBench) -> None:
-    """As a user does it, who has the right: nothing to add to the command, and the next one works too."""
+    """As a user with the right does it: nothing to add to the command, and the next one works too."""
     name = bench.create_bound_pod()
     user = bench.cluster.kubeconfig(bench.namespace, "tenant")
     command = ("debug", name, "--image=example.com/cuda:1", "-n", bench.namespace, "--attach=false")
@@ -236,7 +238,7 @@ def test_an_update_without_a_new_ephemeral_container_passes(bench: AdmissionBenc
     environment_cases.check_an_update_without_a_new_ephemeral_container_passes(bench)
 
 
-def test_an_ephemeral_container_of_a_pod_without_gpu_memory_is_its_own_affair(bench: AdmissionBench) -> None:
+def test_ephemeral_container_of_a_pod_without_gpu_memory_is_left_alone(bench: AdmissionBench) -> None:
     environment_cases.check_an_ephemeral_container_of_a_pod_without_gpu_memory_is_its_own_affair(bench)
 
 
@@ -288,7 +290,7 @@ def test_pods_of_a_statefulset_and_a_deployment_are_made(bench: AdmissionBench) 
     assert all(has_exact_environment(pod) for pod in bench.cluster.request_ok("GET", path)["items"])
 
 
-def test_a_pod_as_large_as_they_come_stays_within_the_cost_limit(bench: AdmissionBench) -> None:
+def test_very_large_pod_stays_within_the_cost_limit(bench: AdmissionBench) -> None:
     """The API server stops an expression that costs too much, which would refuse the pod for no fault of its own."""
     env = [env_entry(f"A_VARIABLE_WITH_A_LONG_NAME_{index}", "x" * 50) for index in range(200)]
     pod = admission_pod(

@@ -1,6 +1,6 @@
-"""The webhook form on an API server that has no policies that change pods: an older one, or what ours can emulate of 1.33.
+"""The webhook form on an API server that has no policies that change pods: an older one, or ours emulating 1.33.
 
-What it emulates are the kinds that it serves and the words of CEL that it takes; the code is the pinned version's.
+It emulates which kinds are served and which words of CEL are accepted; the code is the pinned version's.
 """
 
 from __future__ import annotations

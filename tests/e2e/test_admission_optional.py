@@ -99,9 +99,7 @@ def test_the_optional_policy_lets_our_agents_see_every_card(cluster: ControlPlan
 
 
 @pytest.mark.parametrize(("edits", "attack"), WEAKENINGS.values(), ids=WEAKENINGS)
-def test_an_attack_gets_through_where_the_policy_is_weaker(
-    bench: AdmissionBench, edits: dict[str, Edit], attack: Attack
-) -> None:
+def test_attack_gets_through_a_weakened_policy(bench: AdmissionBench, edits: dict[str, Edit], attack: Attack) -> None:
     assert not attack(bench)
     with with_weakened_policies(bench.cluster, OPTIONAL, edits):
         wait_for_policies(bench.cluster, lambda: attack(bench), what="the attack gets through")

@@ -71,44 +71,44 @@ def bench(tenant: AdmissionBench) -> Iterator[AdmissionBench]:
         yield tenant
 
 
-def test_no_record_is_forged_on_any_of_the_four_ways(bench: AdmissionBench) -> None:
+def test_record_cannot_be_forged_through_any_of_the_four_write_paths(bench: AdmissionBench) -> None:
     """One namespace serves all of them: each attack makes its own pod."""
     assert [what for what, attack in FORGERIES.items() if attack(bench)] == []
 
 
-def test_the_two_labels_never_change(bench: AdmissionBench) -> None:
+def test_the_two_request_labels_cannot_be_changed(bench: AdmissionBench) -> None:
     """Not even by the extender's own Binding: they are the user's request."""
     assert [what for what, attack in RELABELLINGS.items() if attack(bench)] == []
     bench.take_expected_refusals()
 
 
-def test_a_pod_is_created_with_the_two_labels(bench: AdmissionBench) -> None:
+def test_pod_may_be_created_with_the_two_request_labels(bench: AdmissionBench) -> None:
     labels = {COUNT: "2", PLACEMENT: "require-whole-device"}
     assert bench.labels(bench.create_pod(admission_pod(labels=labels))) == labels
 
 
-def test_the_extender_records_by_its_binding(bench: AdmissionBench) -> None:
+def test_extender_writes_records_through_its_binding(bench: AdmissionBench) -> None:
     """Records and node arrive together."""
     bound = bench.read_pod(bench.create_bound_pod())
     assert bound["spec"]["nodeName"] == bench.node
     assert bound["metadata"]["annotations"] == RECORDS
 
 
-def test_the_extender_records_by_a_legacy_binding_too(bench: AdmissionBench) -> None:
+def test_extender_may_write_records_through_a_legacy_binding(bench: AdmissionBench) -> None:
     name = bench.create_pod()
     assert bench.bind(name, annotations=RECORDS, token=bench.extender, legacy=True)[0] == HTTPStatus.CREATED
     assert bench.annotations(name) == RECORDS
 
 
 @pytest.mark.parametrize("resource", ["pods", "pods/status"])
-def test_not_even_the_extender_rewrites_a_record(bench: AdmissionBench, resource: str) -> None:
-    """A Binding is one step with the node; any other write of a record would be a second truth."""
+def test_even_the_extender_cannot_rewrite_a_record(bench: AdmissionBench, resource: str) -> None:
+    """A Binding writes it in one step with the node; any other write would be a second truth."""
     assert not extender_writes_by(resource)(bench)
     bench.take_expected_refusals()
 
 
-def test_an_administrator_is_refused_as_well(bench: AdmissionBench) -> None:
-    """Not rights but identity decides: a hand-made record is as wrong as a forged one."""
+def test_administrator_cannot_write_a_record_either(bench: AdmissionBench) -> None:
+    """Identity decides, not rights: a hand-made record is as wrong as a forged one."""
     status, answer = bench.cluster.request("POST", bench.pods, admission_pod(annotations={ALLOCATION: "{}"}))
     assert status == HTTPStatus.FORBIDDEN, answer
 
@@ -134,7 +134,7 @@ def test_a_record_on_a_pod_of_another_scheduler_is_refused(bench: AdmissionBench
     assert bench.post_pod(plain)[0] == HTTPStatus.FORBIDDEN
 
 
-def test_all_else_about_a_pod_with_records_stays_free(bench: AdmissionBench) -> None:
+def test_other_fields_of_a_pod_with_records_stay_writable(bench: AdmissionBench) -> None:
     """What users, controllers and kubelet do to running pods."""
     name = bench.create_bound_pod()
     free = {
@@ -153,7 +153,7 @@ def test_all_else_about_a_pod_with_records_stays_free(bench: AdmissionBench) -> 
     assert RECORDS.items() <= bench.annotations(name).items()
 
 
-def test_a_pod_with_records_is_replaced_by_what_was_read(bench: AdmissionBench) -> None:
+def test_pod_can_be_replaced_by_put_with_its_records_unchanged(bench: AdmissionBench) -> None:
     """A PUT that carries the records unchanged changes nothing about them."""
     name = bench.create_bound_pod()
     read = bench.read_pod(name)
@@ -162,7 +162,7 @@ def test_a_pod_with_records_is_replaced_by_what_was_read(bench: AdmissionBench) 
     assert status == HTTPStatus.OK, answer
 
 
-def test_only_that_key_of_gpushares_domain_is_a_record(bench: AdmissionBench) -> None:
+def test_other_keys_of_the_gpushare_domain_are_not_protected(bench: AdmissionBench) -> None:
     """A name that merely begins alike is read by no program, so it stays free."""
     free = {"gpushare.alibabacloud.com/note": "seen", f"{GPUSHARE_V3}-note": "seen"}
     assert bench.annotations(bench.create_pod(admission_pod(annotations=free))) == free
@@ -178,8 +178,8 @@ def test_a_pod_with_thousands_of_annotations_is_annotated_as_any_other(bench: Ad
     assert status == HTTPStatus.FORBIDDEN
 
 
-def test_an_ephemeral_container_carries_no_record(bench: AdmissionBench) -> None:
-    """The request is accepted; what it says about annotations is not taken."""
+def test_ephemeral_container_request_cannot_change_records(bench: AdmissionBench) -> None:
+    """The request is accepted; its annotations are ignored."""
     name = bench.create_bound_pod()
     body = {
         "metadata": {"annotations": {ALLOCATION: "forged", "ALIYUN_COM_GPU_MEM_IDX": None}},
@@ -191,7 +191,7 @@ def test_an_ephemeral_container_carries_no_record(bench: AdmissionBench) -> None
     assert bench.annotations(name) == RECORDS
 
 
-def test_a_resize_carries_no_record_and_no_gpu_memory(bench: AdmissionBench) -> None:
+def test_resize_cannot_change_records_or_gpu_memory(bench: AdmissionBench) -> None:
     name = bench.create_pod(
         admission_pod({**admission_container(), "resources": {"limits": {"aliyun.com/gpu-mem": "4", "cpu": "1"}}})
     )
@@ -211,7 +211,7 @@ def test_a_resize_carries_no_record_and_no_gpu_memory(bench: AdmissionBench) -> 
 
 
 def test_a_template_with_a_record_creates_no_pod_and_reports_why(bench: AdmissionBench) -> None:
-    """A pod copied into a Deployment brings its old records along; the ReplicaSet tells."""
+    """A pod copied into a Deployment brings its old records along; the ReplicaSet reports it."""
     deployments = f"/apis/apps/v1/namespaces/{bench.namespace}/deployments"
     template = admission_pod(annotations={ALLOCATION: RECORDS[ALLOCATION]}, labels={"app": "copied"})
     body = {
@@ -231,7 +231,7 @@ def test_a_template_with_a_record_creates_no_pod_and_reports_why(bench: Admissio
     assert bench.cluster.request_ok("GET", bench.pods)["items"] == []
 
 
-def test_a_named_legacy_plugin_reports_a_start_and_nothing_else(bench: AdmissionBench) -> None:
+def test_configured_legacy_plugin_may_report_a_start_and_nothing_else(bench: AdmissionBench) -> None:
     """The tenant's account acts as the plugin; it may write two annotations, on a pod that is there."""
     account = f"system:serviceaccount:{bench.namespace}:tenant"
     named = with_variable("legacyPlugin", f"'{account}'")

@@ -96,14 +96,12 @@ def check_weakening(bench: AdmissionBench, edits: dict[str, Edit], attack: Attac
 
 
 @pytest.mark.parametrize(("edits", "attack"), WEAKENINGS.values(), ids=WEAKENINGS)
-def test_an_attack_gets_through_where_the_policy_is_weaker(
-    bench: AdmissionBench, edits: dict[str, Edit], attack: Attack
-) -> None:
+def test_attack_gets_through_a_weakened_policy(bench: AdmissionBench, edits: dict[str, Edit], attack: Attack) -> None:
     check_weakening(bench, edits, attack)
 
 
 @pytest.mark.parametrize(("edits", "attack"), WITHOUT_VARIABLE.values(), ids=WITHOUT_VARIABLE)
-def test_an_attack_gets_through_where_cards_come_by_cdi(
+def test_attack_gets_through_a_weakened_policy_where_cards_come_by_cdi(
     bench: AdmissionBench, edits: dict[str, Edit], attack: Attack
 ) -> None:
     """There nothing writes `void`."""
@@ -121,13 +119,13 @@ def test_the_runtime_class_is_refused_with_field_and_fix(bench: AdmissionBench) 
     assert "leave it out" in answer["message"]
 
 
-def test_pods_that_ask_for_nothing_choose_their_runtime(bench: AdmissionBench) -> None:
+def test_pods_without_gpu_memory_may_choose_their_runtime_class(bench: AdmissionBench) -> None:
     for name in CLASSES:
         bench.create_pod(admission_pod(admission_container(), runtimeClassName=name))
 
 
-def test_on_exact_nodes_pods_in_nvidias_class_are_given_their_environment(bench: AdmissionBench) -> None:
-    """As docs/install.md tells them to be written; a debug container comes, too, and sees no card."""
+def test_pods_in_the_nvidia_class_get_their_environment_on_exact_nodes(bench: AdmissionBench) -> None:
+    """Written as docs/install.md says; a debug container is accepted too, and sees no card."""
     pod = admission_pod(admission_container(units=4), admission_container("sidecar"), runtimeClassName="nvidia")
     name = bench.create_pod(pod)
     assert has_exact_environment(bench.read_pod(name))
@@ -152,7 +150,7 @@ def _kubeadm(bench: AdmissionBench) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_kubeadm")
-def test_in_the_kubeadm_shape_only_pods_that_ask_may_not_name_their_node(bench: AdmissionBench) -> None:
+def test_only_gpu_memory_pods_may_not_name_their_node_in_the_kubeadm_shape(bench: AdmissionBench) -> None:
     status, answer = bench.post_pod(admission_pod(nodeName=bench.node))
     assert status == HTTPStatus.UNPROCESSABLE_ENTITY
     assert "spec.nodeName: " in answer["message"]
@@ -184,8 +182,8 @@ HOST = {
 """Ways to a card that no variable or annotation closes."""
 
 
-def test_pod_security_refuses_what_goes_round_every_policy(bench: AdmissionBench) -> None:
-    """By its profile `baseline`, of a namespace's label; pods that ask are made in such a namespace as in any other."""
+def test_pod_security_refuses_what_bypasses_every_policy(bench: AdmissionBench) -> None:
+    """By its profile `baseline`, set by a namespace's label; pods that ask are created there as in any other namespace."""
     level = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
     path = f"/api/v1/namespaces/{bench.namespace}"
     assert [
@@ -214,7 +212,7 @@ def _pod_of_the_host(spec: Json) -> Json:
 
 
 def _is_given(bench: AdmissionBench, env: list[Json] | None) -> bool:
-    """Whether a container beside one that asks has this environment, and the guard for `exact` nodes does not mind."""
+    """Whether a container beside one that asks has this environment, and the guard for `exact` nodes accepts it."""
     status, made = bench.post_pod(admission_pod(admission_container(units=4), admission_container("plain")))
     return status == HTTPStatus.CREATED and made["spec"]["containers"][1].get("env") == env
 

@@ -72,7 +72,7 @@ def test_a_pod_that_chose_our_scheduler_keeps_it(bench: AdmissionBench) -> None:
     )
 
 
-def test_an_init_container_that_asks_is_enough(bench: AdmissionBench) -> None:
+def test_pod_gets_our_scheduler_if_only_an_init_container_asks(bench: AdmissionBench) -> None:
     made = bench.read_pod(
         bench.create_pod(admission_pod(admission_container(), init=[admission_container("init", units=2)]))
     )
@@ -103,7 +103,7 @@ def test_the_refusals_name_field_and_fix(bench: AdmissionBench) -> None:
     assert "spec.nodeSelector" in answer["message"]
 
 
-def test_the_list_of_schedulers_is_the_operators(bench: AdmissionBench) -> None:
+def test_operator_may_allow_another_scheduler(bench: AdmissionBench) -> None:
     """Another scheduler that asks the extender is added in one line."""
     longer = with_variable("schedulers", "['vrampack', 'someone-else']")
     with with_weakened_policies(bench.cluster, SECOND_SCHEDULER, {GUARD: longer}):
@@ -115,9 +115,7 @@ def test_the_list_of_schedulers_is_the_operators(bench: AdmissionBench) -> None:
 
 
 @pytest.mark.parametrize(("edits", "attack"), WEAKENINGS.values(), ids=WEAKENINGS)
-def test_an_attack_gets_through_where_the_policy_is_weaker(
-    bench: AdmissionBench, edits: dict[str, Edit], attack: Attack
-) -> None:
+def test_attack_gets_through_a_weakened_policy(bench: AdmissionBench, edits: dict[str, Edit], attack: Attack) -> None:
     assert not attack(bench)
     with with_weakened_policies(bench.cluster, SECOND_SCHEDULER, edits):
         wait_for_policies(bench.cluster, lambda: attack(bench), what="the attack gets through")

@@ -42,8 +42,8 @@ def everything(cluster: ControlPlane) -> Iterator[ControlPlane]:
         )
 
 
-def test_the_default_folder_leaves_out_what_is_a_choice() -> None:
-    """What depends on the shape, the nodes or the user is a folder of its own. None of these changes a pod."""
+def test_default_folder_omits_optional_policies() -> None:
+    """What depends on the shape, the nodes or the user is in a folder of its own. None of these changes a pod."""
     assert set(load_policies(SHIPPED)) == {
         "vrampack-agent",
         "vrampack-agent-events",
@@ -83,7 +83,7 @@ def test_the_type_checker_of_the_control_plane_has_no_warning(everything: Contro
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_no_policy_takes_parameters(folder: Path) -> None:
-    """A missing ConfigMap stops every matching request of the cluster before any match condition is asked."""
+    """A missing ConfigMap stops every matching request of the cluster before any match condition is evaluated."""
     assert [name for name, policy in load_policies(folder).items() if "paramKind" in policy["spec"]] == []
 
 

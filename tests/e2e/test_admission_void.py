@@ -65,7 +65,7 @@ def with_resources(container: Json, **resources: Json) -> Json:
 
 
 def is_shown_cards(bench: AdmissionBench) -> list[str]:
-    """Which containers that ask for nothing end without `void`. Image and `envFrom` are beaten by an entry."""
+    """The containers that ask for nothing and end without `void`. An entry overrides image and `envFrom`."""
     zero = {"limits": {"nvidia.com/gpu": "0"}}
     name = bench.create_pod(
         admission_pod(
@@ -125,14 +125,14 @@ def test_a_container_without_a_request_sees_cards_under_a_weakened_policy(
     wait_for_policies(bench.cluster, lambda: is_shown_cards(bench) == [], what="the shipped policy is in force again")
 
 
-def test_the_rest_of_an_environment_stays_in_its_order(bench: AdmissionBench) -> None:
+def test_other_environment_entries_keep_their_order(bench: AdmissionBench) -> None:
     env = [env_entry("FIRST", "1"), CARDS, env_entry("LAST", "2")]
     made = bench.read_pod(bench.create_pod(admission_pod(admission_container(env=env))))
     assert container_of(made, "main")["env"] == [*VOID, env[0], env[2]]
 
 
 def test_containers_that_ask_are_left_alone(bench: AdmissionBench) -> None:
-    """For GPU memory, for whole cards or slices of another plugin. Cards of a claim come by CDI, which `void` is no bar to."""
+    """For GPU memory, for whole cards or slices of another plugin. Cards of a claim come by CDI, which `void` does not stop."""
     asking = [
         with_resources(admission_container("whole"), limits={"nvidia.com/gpu": "1"}),
         with_resources(admission_container("slice"), limits={"nvidia.com/mig-1g.10gb": "1"}),

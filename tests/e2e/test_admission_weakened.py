@@ -270,9 +270,7 @@ def is_normal(bench: AdmissionBench) -> bool:
 
 
 @pytest.mark.parametrize(("edits", "attack"), WEAKENINGS.values(), ids=WEAKENINGS)
-def test_an_attack_gets_through_where_the_policy_is_weaker(
-    bench: AdmissionBench, edits: dict[str, Edit], attack: Attack
-) -> None:
+def test_attack_gets_through_a_weakened_policy(bench: AdmissionBench, edits: dict[str, Edit], attack: Attack) -> None:
     wait_for_policies(bench.cluster, lambda: not attack(bench), what="the shipped policies refuse it")
     mutations = {policy: edit for policy, edit in edits.items() if policy in {INJECT, EPHEMERAL}}
     validations = {policy: edit for policy, edit in edits.items() if policy not in mutations}
@@ -292,7 +290,7 @@ def test_an_attack_gets_through_where_the_policy_is_weaker(
     bench.take_expected_refusals()
 
 
-def test_the_guard_alone_refuses(bench: AdmissionBench) -> None:
+def test_guard_refuses_a_pod_when_the_mutation_is_absent(bench: AdmissionBench) -> None:
     """The mutation absent altogether: the pod is refused, not let through as it is."""
     with with_weakened_policies(bench.cluster, ON_EXACT, WITHOUT_VOID_GUARD | {INJECT: with_validation_switched_off}):
         bench.cluster.wait_until(lambda: bench.post_pod(admission_pod())[0] == HTTPStatus.UNPROCESSABLE_ENTITY)
@@ -301,7 +299,7 @@ def test_the_guard_alone_refuses(bench: AdmissionBench) -> None:
 
 
 @pytest.mark.parametrize("edit", [with_validation_switched_off, without_reinvocation], ids=["absent", "not run again"])
-def test_the_guard_alone_refuses_an_ephemeral_container(bench: AdmissionBench, edit: Edit) -> None:
+def test_guard_refuses_an_ephemeral_container_when_the_mutation_is_absent(bench: AdmissionBench, edit: Edit) -> None:
     """The entry was not given, or another plugin took it away: refused, not let through as it is."""
     attack = debugged_with() if edit is with_validation_switched_off else debugged_and_stripped
     with with_weakened_policies(bench.cluster, ON_EXACT, WITHOUT_VOID_GUARD | {EPHEMERAL: edit}):

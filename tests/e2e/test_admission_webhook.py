@@ -77,7 +77,9 @@ def test_a_pod_that_chose_no_scheduler_gets_ours(bench: AdmissionBench, given: J
         assert has_exact_environment(made)
 
 
-def test_only_pods_that_ask_are_sent(bench: AdmissionBench, webhook: WebhookInstallForm) -> None:
+def test_api_server_sends_only_gpu_memory_pods_to_the_webhook(
+    bench: AdmissionBench, webhook: WebhookInstallForm
+) -> None:
     """The API server's own match conditions: a pod that does not ask for units never waits for the webhook."""
     count = "vrampack_admission_request_duration_seconds_count"
     before = {result: sample(webhook, f'{count}{{result="{result}"}}') for result in ("changed", "unchanged")}
@@ -90,7 +92,7 @@ def test_only_pods_that_ask_are_sent(bench: AdmissionBench, webhook: WebhookInst
     assert sample(webhook, f'{count}{{result="changed"}}') > before["changed"]
 
 
-def test_while_no_webhook_answers_pods_that_ask_are_refused_and_no_others(
+def test_only_gpu_memory_pods_are_refused_while_no_webhook_answers(
     bench: AdmissionBench, webhook: WebhookInstallForm
 ) -> None:
     running = bench.create_bound_pod()
@@ -116,7 +118,7 @@ def test_while_no_webhook_answers_pods_that_ask_are_refused_and_no_others(
     assert [made["env"] for made in bench.add_ephemeral_container(running)] == [VOID]
 
 
-def test_a_renewed_certificate_is_shown_without_a_restart_and_is_trusted_as_before(
+def test_renewed_certificate_is_served_without_a_restart_and_stays_trusted(
     bench: AdmissionBench, webhook: WebhookInstallForm
 ) -> None:
     before, pid = webhook.secret(), webhook.process.pid
@@ -160,7 +162,7 @@ def test_an_expired_certificate_is_refused_and_reported(bench: AdmissionBench, w
     )
 
 
-def test_the_configuration_deleted_and_applied_again_is_trusted_by_the_next_run(webhook: WebhookInstallForm) -> None:
+def test_next_run_restores_trust_in_a_configuration_that_was_reapplied(webhook: WebhookInstallForm) -> None:
     """The authority is in the Secret, so nothing has to be regenerated."""
     cluster, before = webhook.cluster, webhook.secret()
     lost = cluster.request_ok("GET", CONFIGURATION)["webhooks"][0]["clientConfig"]["caBundle"]
@@ -173,7 +175,7 @@ def test_the_configuration_deleted_and_applied_again_is_trusted_by_the_next_run(
 
 
 @pytest.mark.parametrize("shape", ["second-scheduler", "kubeadm"])
-def test_the_api_server_takes_the_whole_shape_without_a_warning(webhook: WebhookInstallForm, shape: str) -> None:
+def test_api_server_accepts_the_whole_shape_without_a_warning(webhook: WebhookInstallForm, shape: str) -> None:
     """Includes the Jobs and pods that no test runs, sent as an installer sends them."""
     done = webhook.cluster.kubectl("apply", "--dry-run=server", "-k", MANIFESTS / "webhook" / shape)
     warnings = [line for line in done.stderr.splitlines() if line.startswith("Warning")]

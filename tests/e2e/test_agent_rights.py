@@ -132,7 +132,7 @@ def stolen(cluster: ControlPlane) -> Iterator[StolenToken]:
 
 @pytest.fixture
 def _metrics_by_token(stolen: StolenToken) -> Iterator[None]:
-    """What the chart gives beside that where `agent.metrics.tlsSecret` is set."""
+    """What the chart grants in addition where `agent.metrics.tlsSecret` is set."""
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": "any"}}
     path = "/apis/authentication.k8s.io/v1/tokenreviews"
 
@@ -286,7 +286,7 @@ def test_impersonating_another_user_allows_nothing(stolen: StolenToken, user: st
     assert rows == set()
 
 
-def test_the_api_server_knows_of_no_other_rule(stolen: StolenToken) -> None:
+def test_api_server_lists_no_other_rule(stolen: StolenToken) -> None:
     """As it is installed, without metrics by token."""
     elsewhere, in_system = list_rules(stolen)
     leases = {(verb, "coordination.k8s.io", "leases") for verb in ("create", "patch")}
@@ -303,7 +303,7 @@ def test_metrics_by_token_add_only_two_review_rules(stolen: StolenToken) -> None
 
 
 async def test_a_token_that_names_no_node_reads_nothing(stolen: StolenToken) -> None:
-    """Which any account that may create tokens of this one can get."""
+    """Any account that may create tokens of this one can get such a token."""
     kubeconfig = stolen.cluster.kubeconfig(SYSTEM, AGENT)
     api = NodeApi(
         await load_credentials(kubeconfig),
@@ -318,7 +318,7 @@ async def test_a_token_that_names_no_node_reads_nothing(stolen: StolenToken) -> 
         await api.close()
 
 
-async def test_the_agents_own_reads_are_all_that_it_needs(stolen: StolenToken) -> None:
+async def test_agent_reads_its_node_and_its_pods_but_no_other_pod(stolen: StolenToken) -> None:
     """Its pods in one list, each by its name, and its Node. A pod of another node is as if it were not there."""
     identities: list[str] = []
     kubeconfig = stolen.cluster.kubeconfig(SYSTEM, AGENT, pod=stolen.pod)

@@ -55,7 +55,7 @@ def bench(cluster: ControlPlane) -> Iterator[AdmissionBench]:
 
 
 @pytest.mark.parametrize("shape", ["before-1.36", "kubeadm"])
-def test_the_api_server_takes_the_whole_shape(cluster: ControlPlane, shape: str) -> None:
+def test_api_server_accepts_the_whole_shape(cluster: ControlPlane, shape: str) -> None:
     """No kind in it is newer than the server. In a dry run the namespace stays the one that is there."""
     cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-k", MANIFESTS / shape)
 
@@ -66,21 +66,21 @@ def test_a_pod_that_names_our_scheduler_is_stored_as_it_is(bench: AdmissionBench
     assert "env" not in container_of(made, "main")
 
 
-def test_the_examples_name_it(bench: AdmissionBench) -> None:
+def test_examples_name_our_scheduler_and_are_accepted(bench: AdmissionBench) -> None:
     made = list(yaml.safe_load_all(render_manifests(MANIFESTS / "before-1.36" / "examples")))
     assert [item["spec"]["template"]["spec"]["schedulerName"] for item in made] == ["vrampack", "vrampack"]
     for item in made:
         bench.create_pod({"metadata": {"generateName": "example-"}, "spec": item["spec"]["template"]["spec"]})
 
 
-def test_a_pod_that_names_no_scheduler_is_refused_with_the_name(bench: AdmissionBench) -> None:
+def test_refusal_of_a_pod_without_our_scheduler_names_the_scheduler(bench: AdmissionBench) -> None:
     status, answer = bench.post_pod(admission_pod())
     assert status == HTTPStatus.UNPROCESSABLE_ENTITY
     assert "spec.schedulerName: 'default-scheduler' does not know GPU memory; use one of: vrampack" in answer["message"]
     assert "from Kubernetes 1.36 on, and with the webhook, it may be left out" in answer["message"]
 
 
-def test_a_pod_that_asks_names_no_cards_itself(bench: AdmissionBench) -> None:
+def test_gpu_memory_pod_may_not_name_cards_itself(bench: AdmissionBench) -> None:
     """The refusal names container, field and fix; the node would set `void` too."""
     pod = admission_pod(admission_container(units=4), admission_container("plain", env=[EVERY_CARD]))
     pod["spec"]["schedulerName"] = "vrampack"
@@ -94,7 +94,7 @@ def test_a_pod_that_asks_names_no_cards_itself(bench: AdmissionBench) -> None:
     bench.create_pod(admission_pod(admission_container(env=[EVERY_CARD])))  # it asks for nothing
 
 
-def test_an_ephemeral_container_of_such_a_pod_names_no_cards_either(bench: AdmissionBench) -> None:
+def test_ephemeral_container_of_a_gpu_memory_pod_may_not_name_cards(bench: AdmissionBench) -> None:
     name = bench.create_pod(admission_pod(schedulerName="vrampack"))
     status, answer = bench.add_debug_container(name, admission_container("debugger", env=[EVERY_CARD]))
     assert status == HTTPStatus.UNPROCESSABLE_ENTITY

@@ -45,7 +45,7 @@ def create_seen_pod(cluster: ControlPlane, running: ExtenderProgram, name: str =
 
 
 def create_largest_pod(cluster: ControlPlane) -> Any:  # noqa: ANN401 - the pod as the API server holds it
-    """A pod that etcd just takes: with 300 bytes more it would not."""
+    """A pod that etcd just accepts: with 300 bytes more it would not."""
     body = pod_manifest("a", 4)
     for size in range(ETCD_BYTES, 0, -300):
         body["spec"]["containers"][0]["env"] = [{"name": "LARGE", "value": "x" * size}]
@@ -117,7 +117,7 @@ def test_a_full_card_is_refused_without_asking_the_api(
     assert read_metric(running, "vrampack_bind_conflicts_total") == 1
 
 
-def test_a_pod_that_is_gone_is_refused(cluster: ControlPlane, running: ExtenderProgram) -> None:
+def test_bind_of_a_deleted_pod_is_refused(cluster: ControlPlane, running: ExtenderProgram) -> None:
     pod = create_seen_pod(cluster, running)
     cluster.request_ok("DELETE", f"{PODS}/a")
     cluster.wait_until(lambda: count_pending_pods(running) == 0, what="the extender saw the pod go")
@@ -127,7 +127,7 @@ def test_a_pod_that_is_gone_is_refused(cluster: ControlPlane, running: ExtenderP
     assert read_ledger_states(running) == {}
 
 
-def test_a_pod_that_went_unseen_is_refused(
+def test_bind_of_a_pod_deleted_unseen_is_refused(
     cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     """The ledger still knows it; the uid in the Binding lets the API server refuse."""
@@ -243,7 +243,7 @@ def test_a_node_that_vanished_gets_no_binding(
     assert "nodeName" not in get_pod(cluster)["spec"]
 
 
-def test_a_lost_reply_is_looked_up(
+def test_lost_binding_reply_is_resolved_by_reading_the_pod(
     cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     """The Binding was written and its reply lost: the pod itself shows it within the same call."""
@@ -259,7 +259,7 @@ def test_a_lost_reply_is_looked_up(
     api_proxy.thaw_watches()
 
 
-def test_a_cut_line_keeps_the_place_and_the_next_bind_posts_the_same_cards(
+def test_cut_connection_keeps_the_place_and_the_next_bind_posts_the_same_cards(
     cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     """The first Binding may still land; if it does, it must be the same."""
@@ -277,7 +277,7 @@ def test_a_cut_line_keeps_the_place_and_the_next_bind_posts_the_same_cards(
     )
 
 
-def test_a_time_out_is_explained_by_what_the_watch_showed_meanwhile(
+def test_timed_out_bind_succeeds_if_the_watch_showed_the_binding_meanwhile(
     cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     """The Binding was written at once; its reply takes longer than a bind may."""
@@ -290,7 +290,7 @@ def test_a_time_out_is_explained_by_what_the_watch_showed_meanwhile(
     assert (api_proxy.count("POST", BINDING), api_proxy.count("GET", POD)) == (1, 0)
 
 
-def test_a_time_out_that_nothing_explains_is_unknown_until_the_watch_speaks(
+def test_timed_out_bind_stays_unknown_until_the_watch_shows_the_outcome(
     cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     """The answer comes before the scheduler's 5 s, keeps the place, and the ledger ends with the truth."""
@@ -342,7 +342,7 @@ def test_a_binding_that_was_never_answered_is_fenced(
     assert "Precondition failed: ResourceVersion" in answer["message"]
 
 
-def test_a_pod_that_changed_unheard_is_bound_with_one_get_and_one_more_post(
+def test_pod_that_changed_unseen_is_bound_with_one_get_and_a_second_post(
     cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     pod = create_seen_pod(cluster, running)
@@ -357,7 +357,7 @@ def test_a_pod_that_changed_unheard_is_bound_with_one_get_and_one_more_post(
     api_proxy.thaw_watches()
 
 
-def test_a_pod_that_etcd_finds_too_large_holds_nothing(
+def test_pod_whose_binding_is_too_large_for_etcd_holds_nothing(
     cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     """The pod is created, and the Binding adds more than etcd takes: no other pod loses a unit by that."""
@@ -371,7 +371,7 @@ def test_a_pod_that_etcd_finds_too_large_holds_nothing(
     assert read_ledger_states(running) == {}
 
 
-def test_an_unconfirmed_place_ends_with_its_pod(
+def test_unconfirmed_place_is_freed_when_its_pod_is_deleted(
     cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     pod = create_seen_pod(cluster, running)
@@ -399,7 +399,7 @@ def test_no_binding_is_sent_after_the_deadline(
     api_proxy.thaw_watches()
 
 
-def test_a_pod_the_ledger_does_not_know_is_asked_for_once(
+def test_pod_missing_from_the_ledger_is_fetched_once(
     cluster: ControlPlane, running: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     api_proxy.freeze_watches()
@@ -421,7 +421,9 @@ def test_a_pod_without_gpu_memory_is_bound_without_a_record(cluster: ControlPlan
     assert read_ledger_states(running) == {}
 
 
-def test_a_pod_of_another_uid_cannot_be_freed_or_bound(cluster: ControlPlane, running: ExtenderProgram) -> None:
+def test_bind_with_the_uid_of_another_pod_does_not_change_that_pod(
+    cluster: ControlPlane, running: ExtenderProgram
+) -> None:
     """A call with another pod's uid under a name that does not exist does not change that pod."""
     pod = create_seen_pod(cluster, running)
     assert post_bind(running, pod, "gpu-0") == ""

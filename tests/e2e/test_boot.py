@@ -44,7 +44,7 @@ def test_a_pod_is_bound_through_the_shipped_scheduler_configuration(
     )  # the scheduler's own binder would leave none
 
 
-def test_each_side_of_the_extender_can_be_watched_and_broken(
+def test_proxies_record_and_break_calls_on_both_sides_of_the_extender(
     cluster: ControlPlane,
     extender: Callable[..., ExtenderProgram],
     scheduler: Callable[..., ManagedProcess],
@@ -67,10 +67,10 @@ def test_each_side_of_the_extender_can_be_watched_and_broken(
     assert [line["request"]["Node"] for line in binds] == ["gpu-0", "gpu-0"]  # the first failed and was tried again
 
 
-def test_the_scheduler_still_counts_gpu_memory_although_it_no_longer_scores_by_it(
+def test_scheduler_filters_by_gpu_memory_but_does_not_score_by_it(
     cluster: ControlPlane, extender: Callable[..., ExtenderProgram], scheduler: Callable[..., ManagedProcess]
 ) -> None:
-    """The refusal is worded by the scheduler's own filter; what is off is only named for scores."""
+    """The scheduler's own filter words the refusal; the log names what is off for scores only."""
     cluster.add_node("gpu-0", allocatable={"aliyun.com/gpu-mem": "15", "aliyun.com/gpu-count": "1"})
     extender()
     running = scheduler(verbosity=4)

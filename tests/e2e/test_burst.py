@@ -24,7 +24,7 @@ BOUND_SECONDS = 90
 
 
 @pytest.mark.timeout(240)
-def test_pods_that_come_at_once_fill_as_few_cards_as_hold_them(
+def test_simultaneous_pods_fill_the_fewest_possible_cards(
     cluster: ControlPlane, extender: Callable[..., Any], scheduler: Callable[..., Any]
 ) -> None:
     for number in range(NODES):

@@ -52,10 +52,10 @@ def test_every_value_file_passes_helm_lint(helm: Path) -> None:
 
 
 @pytest.mark.parametrize(("names", "resource", "component"), SETS.values(), ids=SETS)
-def test_a_value_file_is_the_folder_of_its_name(
+def test_value_file_renders_the_same_as_the_folder_of_its_name(
     tmp_path: Path, names: Sequence[str], resource: str, component: str
 ) -> None:
-    """Components patch by hand what the chart's templates write: the result is one."""
+    """Components patch by hand what the chart's templates write: the result is the same."""
     parts = {"resources": resource} | ({"components": component} if component else {})
     (tmp_path / "kustomization.yaml").write_text(
         yaml.safe_dump({kind: [os.path.relpath(MANIFESTS / path, tmp_path)] for kind, path in parts.items()})
@@ -73,7 +73,7 @@ def test_an_api_server_accepts_the_rendered_chart(
     cluster.check_manifests(template_with(locate_helm())([APPLIED, *names]))
 
 
-def test_a_release_in_another_namespace_is_wholly_there(helm: Path) -> None:
+def test_release_in_another_namespace_refers_to_that_namespace_throughout(helm: Path) -> None:
     """Accounts that policies name, the lease and the certificate too; but for one right that is read in kube-system."""
     shape = value_flags([APPLIED, "webhook-second-scheduler", "optional"])
     made = parse_objects(run_helm(helm, "template", *shape, "--namespace", "gpu"))

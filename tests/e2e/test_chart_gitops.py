@@ -1,4 +1,4 @@
-"""The chart through the engine of Argo CD: what it has applied it finds in sync, and it prunes no file."""
+"""The chart through the engine of Argo CD: it finds in sync what it has applied, and prunes no file."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ def test_every_value_file_is_synced() -> None:
 
 
 @pytest.mark.parametrize("names", SYNCED.values(), ids=SYNCED)
-def test_nothing_differs_after_a_sync_nor_after_another(cluster: ControlPlane, names: Sequence[str]) -> None:
-    """From what another set has left."""
+def test_nothing_differs_after_a_first_or_a_second_sync(cluster: ControlPlane, names: Sequence[str]) -> None:
+    """Starting from what another set has left."""
     first, second = sync_twice(cluster.admin_kubeconfig, NAMESPACE, render(cluster, names))
     assert len(first.messages) > 20
     assert (first.differs, second.differed, second.differs) == ([], [], [])
     assert [message for message in second.messages if not any(word in message for word in AS_IT_WAS)] == []
 
 
-def test_leftovers_of_a_changed_setting_are_no_difference(cluster: ControlPlane) -> None:
+def test_leftovers_of_a_changed_setting_are_not_reported_as_differences(cluster: ControlPlane) -> None:
     """Pods of the old file need it until a rollout has succeeded; Argo CD does not know Helm's word for that."""
     sync_twice(cluster.admin_kubeconfig, NAMESPACE, render(cluster, [SHAPE]))
     made = render(cluster, [SHAPE], "--set", "rules.share_with=same-namespace,admission.exact=true")
@@ -65,8 +65,8 @@ def test_leftovers_of_a_changed_setting_are_no_difference(cluster: ControlPlane)
         assert left["metadata"]["annotations"]["argocd.argoproj.io/compare-options"] == "IgnoreExtraneous"
 
 
-def test_fields_written_by_cert_manager_are_no_difference(cluster: ControlPlane) -> None:
-    """Its kinds are there, it is not: who signed the certificate is written by hand."""
+def test_fields_written_by_cert_manager_are_not_reported_as_differences(cluster: ControlPlane) -> None:
+    """Its kinds are installed, it does not run: who signed the certificate is written by hand."""
     cluster.kubectl("apply", "--server-side", *(option for path in list_definitions() for option in ("-f", path)))
     made = render(cluster, ["webhook-second-scheduler"], "--set", f"{CERTIFICATE}.source=cert-manager")
     sync_twice(cluster.admin_kubeconfig, NAMESPACE, made)

@@ -61,7 +61,7 @@ class ChartRelease:
         return {item["metadata"]["name"]: item["data"] for item in json.loads(listed)["items"]}
 
     def generations(self) -> list[int]:
-        """A workload with another one has other pods."""
+        """A workload whose generation changed has new pods."""
         return [self.read_workload(*each)["metadata"]["generation"] for each in WORKLOADS]
 
 
@@ -95,7 +95,7 @@ def test_unchanged_and_refused_values_change_nothing(release: ChartRelease) -> N
     assert release.list_config_maps() == files
 
 
-def test_a_changed_setting_is_new_pods_and_a_rollback_has_the_old_ones_file(release: ChartRelease) -> None:
+def test_changed_setting_replaces_pods_and_a_rollback_finds_the_old_file(release: ChartRelease) -> None:
     release.set_up()
     original = release.read_revision()
     first, files = release.read_workload("deployment", "vrampack-scheduler"), release.list_config_maps()
@@ -125,7 +125,7 @@ def test_a_release_of_helm_3_is_upgraded_by_helm_4(release: ChartRelease) -> Non
     assert release.list_config_maps() == files
 
 
-def test_an_uninstall_leaves_the_files_and_takes_no_pod_along(release: ChartRelease) -> None:
+def test_uninstall_keeps_the_files_and_deletes_no_workload_pod(release: ChartRelease) -> None:
     release.set_up()
     release.cluster.request_ok("POST", PODS, pod_manifest("asks", 4))
     release.change("uninstall")
@@ -136,7 +136,7 @@ def test_an_uninstall_leaves_the_files_and_takes_no_pod_along(release: ChartRele
 
 
 def test_an_install_by_kubectl_is_adopted_and_no_pod_is_replaced(release: ChartRelease) -> None:
-    """Helm's annotations on a Deployment are a generation of it, and no other pod."""
+    """Helm's annotations on a Deployment change its generation and replace no pod."""
     release.take_away()
     for folder in ("second-scheduler", "admission/exact"):
         release.cluster.kubectl("apply", "-k", MANIFESTS / folder)

@@ -57,7 +57,7 @@ def test_objects_of_foreign_kinds_pass_the_schemas(cluster: ControlPlane, schema
 
 
 def test_the_schemas_find_faults(schemas: Path) -> None:
-    """A field that is none, and a kind that is none."""
+    """A field and a kind that do not exist."""
     made = run_helm(locate_helm(), "template", *value_flags([SHAPE]))
     for right, bad in (("replicas: 2", "replicsa: 2"), ("kind: NetworkPolicy", "kind: NetworkPolice")):
         assert right in made

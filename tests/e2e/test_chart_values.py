@@ -1,4 +1,4 @@
-"""Each value of the chart does what it says, and what it may not be is refused with its name."""
+"""Each value of the chart does what it says, and an invalid one is refused by its name."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_every_value_has_a_case() -> None:
 
 
 @pytest.mark.parametrize(("path", "good", "seen"), [(path, *row[:2]) for path, row in CASES.items()], ids=CASES)
-def test_a_value_is_seen_in_the_objects(tmp_path: Path, path: str, good: Json, seen: str) -> None:
+def test_value_changes_the_rendered_objects(tmp_path: Path, path: str, good: Json, seen: str) -> None:
     beside = BESIDE.get(path, {})
     without, with_it = (_render(tmp_path, values) for values in (beside, beside | {path: good}))
     assert without != with_it
@@ -87,7 +87,7 @@ def test_all_images_come_from_the_registry_of_the_values(tmp_path: Path, names: 
 
 
 @pytest.mark.parametrize(("begins", "values"), WRONG_TOGETHER.items(), ids=WRONG_TOGETHER)
-def test_values_that_are_wrong_together_are_refused(tmp_path: Path, begins: str, values: Json) -> None:
+def test_contradictory_values_are_refused(tmp_path: Path, begins: str, values: Json) -> None:
     (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
     with pytest.raises(subprocess.CalledProcessError) as refused:
         run_helm(locate_helm(), "template", "--values", tmp_path / "values.yaml")

@@ -41,7 +41,7 @@ def device_class(cluster: ControlPlane) -> Iterator[str]:
     cluster.request("DELETE", f"{CLASSES}/{NAME}")
 
 
-def test_the_shipped_configuration_has_no_finding_and_a_bare_cluster_no_class(
+def test_shipped_configuration_and_bare_cluster_have_no_finding(
     cluster: ControlPlane, extender: Callable[..., ExtenderProgram]
 ) -> None:
     running = extender()

@@ -111,7 +111,7 @@ def test_a_pod_that_prefers_nodes_is_scored(
 
 
 @pytest.mark.usefixtures("nodes")
-def test_a_preference_decides_where_the_operator_lets_it(
+def test_node_preference_decides_where_the_operator_lowers_our_weight(
     cluster: ControlPlane, extender: Start, scheduler: Start
 ) -> None:
     """With weight 1 ours adds 100 and 50: a single preference of 200 wins."""
@@ -123,10 +123,10 @@ def test_a_preference_decides_where_the_operator_lets_it(
 
 
 @pytest.mark.usefixtures("nodes")
-def test_a_nominated_node_is_answered_yes_or_no(
+def test_filter_accepts_or_rejects_a_nominated_node_by_itself(
     cluster: ControlPlane, extender: Start, scheduler: Start, transcript: Path
 ) -> None:
-    """The scheduler asks about the nominated node alone. Yes is that node, be another one better; after no it asks about all."""
+    """The scheduler asks about the nominated node alone. After yes it takes that node even if another is better; after no it asks about all."""
     cluster.request_ok("POST", PODS, pod_manifest("no", 4))
     nominate(cluster, "no", SPLIT)
     gated = pod_manifest("yes", 4)

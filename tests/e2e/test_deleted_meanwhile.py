@@ -44,9 +44,7 @@ def test_a_pod_deleted_during_its_bind_is_bound_nowhere_and_holds_nothing(
     bench.recounted()
 
 
-def test_a_pod_deleted_before_its_bind_is_answered_leaves_its_place(
-    bench: BindBench, thread: ThreadPoolExecutor
-) -> None:
+def test_pod_deleted_before_its_bind_is_answered_frees_its_place(bench: BindBench, thread: ThreadPoolExecutor) -> None:
     """The Binding was written, and the pod is gone before the extender learns of either."""
     pod = bench.create_pod()
     held = bench.api.when("POST", BINDING).hold_reply(times=1)
@@ -60,7 +58,7 @@ def test_a_pod_deleted_before_its_bind_is_answered_leaves_its_place(
     assert bench.bind(bench.create_pod("b", 15)) == ""
 
 
-def test_a_node_deleted_during_a_bind_takes_the_place_with_it(
+def test_pod_bound_to_a_deleted_node_counts_again_when_the_node_returns(
     bench: BindBench, thread: ThreadPoolExecutor, excused: list[str]
 ) -> None:
     """The API server binds to a node that is gone. The answer says so, and the pod counts if the node comes back."""
@@ -84,7 +82,7 @@ def test_a_node_deleted_during_a_bind_takes_the_place_with_it(
     bench.recounted()
 
 
-def test_a_node_that_comes_back_with_other_cards_gives_no_room_that_its_pods_may_have(
+def test_old_pod_counts_on_every_card_of_a_node_that_returns_with_other_cards(
     bench: BindBench, excused: list[str]
 ) -> None:
     """Its old pod may be on any card now, so it counts on every card."""

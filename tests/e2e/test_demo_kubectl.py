@@ -56,7 +56,7 @@ def pods(kubectl: Kubectl) -> dict[str, tuple[str, str]]:
     return {item["metadata"]["name"]: (item["spec"].get("nodeName", ""), item["status"]["phase"]) for item in items}
 
 
-def test_get_shows_nodes_and_pods_as_people_know_them(kubectl: Kubectl) -> None:
+def test_kubectl_get_shows_nodes_and_pods_in_the_usual_columns(kubectl: Kubectl) -> None:
     lines = kubectl("get", "nodes,pods").splitlines()
     assert lines[0].split() == ["NAME", "STATUS", "ROLES", "AGE", "VERSION"]
     assert lines[1].split()[:2] == ["node/cn-hangzhou.192.168.2.167", "Ready"]
@@ -69,7 +69,7 @@ def test_get_shows_nodes_and_pods_as_people_know_them(kubectl: Kubectl) -> None:
     ]
 
 
-def test_describe_says_why_a_pod_waits(kubectl: Kubectl) -> None:
+def test_kubectl_describe_shows_why_a_pod_waits(kubectl: Kubectl) -> None:
     told = kubectl("describe", "pod", "app-late")
     assert "FailedScheduling" in told
     assert "Insufficient aliyun.com/gpu-mem" in told

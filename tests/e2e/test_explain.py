@@ -101,7 +101,7 @@ def test_a_pending_pod_is_explained_in_the_schedulers_words_and_then_as_bound(
     assert bound["placement"]["limitsMib"] == {"main": 8602}  # 16130 * 8 / 15 = 8602.7
 
 
-def test_the_founding_node_is_full_by_the_schedulers_own_sum(
+def test_pod_refused_by_the_schedulers_own_sum_is_explained_card_by_card(
     cluster: ControlPlane, extender: Start, scheduler: Start, reader: Path
 ) -> None:
     """4 + 4 + 8 are more than 15: the scheduler does not even ask the extender. The card lacks 1 all the same."""
@@ -126,7 +126,7 @@ def test_the_founding_node_is_full_by_the_schedulers_own_sum(
     )
 
 
-def test_a_user_without_read_rights_is_told_what_is_needed(cluster: ControlPlane) -> None:
+def test_explain_names_the_read_rights_that_a_user_lacks(cluster: ControlPlane) -> None:
     namespace = cluster.namespace("nobody")
     done = explain(cluster.kubeconfig(namespace, "default"), "waits")
     assert (done.returncode, done.stdout) == (1, "")

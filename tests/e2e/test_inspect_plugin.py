@@ -95,7 +95,7 @@ def test_the_founding_scenario_is_shown_while_no_extender_runs(
     assert [pod["state"] for pod in card["pods"]] == ["bound", "bound"]
 
 
-def test_a_user_without_a_right_is_told_which_one(
+def test_missing_right_of_the_user_is_named(
     cluster: ControlPlane, inspect: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     """As itself, and as an account that the administrator impersonates: kubectl's flags choose who asks."""
@@ -117,7 +117,7 @@ def test_an_unreachable_server_exits_1(inspect: Callable[..., subprocess.Complet
     assert done.stderr.splitlines()[-1] == "kubectl inspect cgpu: kubectl could not list nodes"
 
 
-def test_pages_and_selectors_of_the_real_server_lose_nothing(
+def test_paging_and_selectors_of_the_real_server_lose_no_pod(
     cluster: ControlPlane, inspector: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Seven pods on the node come in pages of two; one that has finished and one that waits are not sent."""

@@ -53,7 +53,7 @@ def test_both_replicas_are_admitted_and_left_as_they_are(installed: ControlPlane
 
 
 def test_a_second_apply_changes_nothing(installed: ControlPlane) -> None:
-    """Kubectl says `configured` of some kinds even then; the generation tells whether anything was."""
+    """Kubectl reports `configured` for some kinds even then; the generation shows whether anything changed."""
 
     def generations() -> dict[tuple[str, str], int]:
         found = json.loads(installed.kubectl("get", "-k", SHAPE, "-o", "json").stdout)["items"]
@@ -83,7 +83,7 @@ def test_the_shipped_quota_admits_our_critical_pods(cluster: ControlPlane, workl
     )
 
 
-def test_the_check_of_the_manual_says_that_pods_are_wired(cluster: ControlPlane) -> None:
+def test_documented_check_command_reports_that_pods_are_wired(cluster: ControlPlane) -> None:
     """The very command of docs/install.md."""
     text = (DOCS / "install.md").read_text().replace("\\\n", " ")
     (command,) = re.findall(r"^kubectl (run probe .*)$", text, re.MULTILINE)
@@ -93,7 +93,7 @@ def test_the_check_of_the_manual_says_that_pods_are_wired(cluster: ControlPlane)
     assert len(said) == 8
 
 
-def test_an_uninstall_leaves_nothing_and_takes_no_pod_along(cluster: ControlPlane) -> None:
+def test_uninstall_leaves_nothing_behind_and_deletes_no_workload_pod(cluster: ControlPlane) -> None:
     """A namespace takes time to go; its objects may be gone before kubectl asks."""
     cluster.request_ok("POST", PODS, pod_manifest("asks", 4))
     try:
@@ -112,7 +112,7 @@ def test_an_uninstall_leaves_nothing_and_takes_no_pod_along(cluster: ControlPlan
 def test_two_schedulers_are_ready_although_one_leads(
     cluster: ControlPlane, scheduler: Callable[..., ManagedProcess]
 ) -> None:
-    """Readiness is that its caches are filled: a rollout and a disruption budget count the one that waits."""
+    """Ready means that its caches are filled: a rollout and a disruption budget count the one that waits."""
     for _ in range(2):
         scheduler()
 
@@ -167,7 +167,7 @@ def test_a_user_overlay_sets_registry_and_settings(tmp_path: Path) -> None:
     }
 
 
-def test_an_agent_for_the_kernel_module_is_taken_by_an_api_server(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_api_server_accepts_the_agent_for_the_kernel_module(cluster: ControlPlane, tmp_path: Path) -> None:
     """One refuses CAP_SYS_ADMIN beside `allowPrivilegeEscalation: false` when it is spelled with its prefix."""
     _overlay(tmp_path, {"resources": [SHAPE], "components": [MANIFESTS / "agent" / "kmod"]})
     cluster.kubectl("apply", "--warnings-as-errors", "--dry-run=server", "--validate=strict", "-k", tmp_path)

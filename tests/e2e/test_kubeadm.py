@@ -26,7 +26,7 @@ def _shape(cluster: ControlPlane) -> Iterator[None]:
         yield
 
 
-def test_the_patch_adds_the_configuration_and_where_it_lies(cluster: ControlPlane) -> None:
+def test_patch_adds_the_configuration_flag_and_its_mount(cluster: ControlPlane) -> None:
     before, after = kubeadm.STATIC_POD["spec"], kubeadm.patched_static_pod(cluster)["spec"]
     (was,), (now,) = before["containers"], after["containers"]
     folder = "/etc/kubernetes/vrampack"
@@ -81,7 +81,7 @@ def test_control_plane_hosts_and_no_others_get_an_extender(cluster: ControlPlane
     assert "vrampack" not in pod["spec"].get("schedulerName", "")
 
 
-def test_without_its_extender_only_pods_that_ask_wait(
+def test_only_gpu_memory_pods_wait_while_the_extender_is_down(
     cluster: ControlPlane, scheduler: Callable[..., ManagedProcess]
 ) -> None:
     """What a rollback, or an extender that is down, costs meanwhile."""

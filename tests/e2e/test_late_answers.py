@@ -34,7 +34,7 @@ def bench(
         yield made
 
 
-def test_whatever_happens_to_bindings_every_pod_is_bound_once(
+def test_every_pod_is_bound_once_despite_every_kind_of_binding_fault(
     bench: BindBench, scheduler: Callable[..., ManagedProcess]
 ) -> None:
     """Throttled, failed, cut before and after the write, and slower than a bind may be: one each, then no fault."""
@@ -62,7 +62,7 @@ def test_whatever_happens_to_bindings_every_pod_is_bound_once(
 def test_an_outage_of_bindings_leaves_no_unit_unaccounted_for(
     bench: BindBench, scheduler: Callable[..., ManagedProcess]
 ) -> None:
-    """For 45 s no Binding is answered, nor what a pod is. Half of them land all the same, all are sent again later.
+    """For 45 s neither Bindings nor reads of a pod are answered. Half of the Bindings land all the same, all are sent again later.
 
     Pods come and go meanwhile. Then every pod that has room is bound within a minute, and no card was over at any moment.
     """

@@ -77,7 +77,7 @@ def test_a_component_gives_the_agent_the_driver_and_no_privilege(
     assert made["spec"]["template"] == shipped
 
 
-def test_every_answer_of_the_manual_is_a_file_that_an_api_server_takes(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_api_server_accepts_every_install_choice_of_the_manual(cluster: ControlPlane, tmp_path: Path) -> None:
     """The three questions of docs/install.md: what goes under `resources`, alone and with each of the components."""
     questions = _read_section("Three questions")
     named = {MANIFESTS / name for name in re.findall(r"`\.\./vrampack/manifests/([\w./-]+)`", questions)}
@@ -111,7 +111,7 @@ def test_the_get_commands_of_the_manual_work(cluster: ControlPlane) -> None:
         cluster.kubectl(*shlex.split(command))
 
 
-def test_the_upgrade_of_the_manual_leaves_the_agents_for_later(cluster: ControlPlane) -> None:
+def test_documented_upgrade_command_leaves_the_agents_for_later(cluster: ControlPlane) -> None:
     (selector,) = re.findall(
         r"^  kubectl apply -k my-cluster --selector '(.*)'$", _read_section("Upgrade"), re.MULTILINE
     )

@@ -24,7 +24,9 @@ from vrampack.kube.credentials import load_credentials
 SYSTEM, AGENT = "vrampack-system", "vrampack-agent"
 
 
-async def test_metrics_are_for_accounts_that_may_get_them(cluster: ControlPlane, tmp_path: Path) -> None:
+async def test_metrics_are_served_only_to_accounts_with_the_right_to_get_them(
+    cluster: ControlPlane, tmp_path: Path
+) -> None:
     namespace = cluster.namespace()
     for name in ("scraper", "stranger"):
         cluster.request_ok("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}})

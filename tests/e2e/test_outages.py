@@ -1,7 +1,7 @@
 """The API server dies, its store hangs or dies: verbs answer in time, nothing is guessed, and all is well soon after.
 
-The programs are killed and stopped themselves. A scheduler that cannot renew its lease for 10 s ends by itself; so it
-starts when the API server is back, and lives through what is shorter.
+The programs themselves are killed and stopped. A scheduler that cannot renew its lease for 10 s ends by itself; so it
+starts when the API server is back, and survives shorter outages.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def bench(cluster: ControlPlane, extender: Callable[..., ExtenderProgram], api_p
     return BindBench(cluster, extender(), api_proxy)
 
 
-def test_an_api_server_that_is_away_costs_nothing_but_time(
+def test_extender_survives_an_api_server_outage_and_binds_again_afterwards(
     bench: BindBench, scheduler: Callable[..., ManagedProcess]
 ) -> None:
     bench.bound("old", 9)
@@ -87,7 +87,7 @@ def test_a_hanging_etcd_keeps_reservations_until_it_answers(
     bench.recounted()
 
 
-def test_a_store_that_dies_and_comes_back_is_followed_again(
+def test_extender_follows_the_cluster_again_after_etcd_died_and_restarted(
     bench: BindBench, scheduler: Callable[..., ManagedProcess]
 ) -> None:
     bench.bound("old", 9)

@@ -51,7 +51,7 @@ def test_a_small_pod_takes_the_tightest_card_of_a_mixed_cluster(
     assert list_places(pods) == [("b-small", [1]), ("b-small", [0]), ("a-large", [0])]
 
 
-def test_spread_is_the_operators_choice(cluster: ControlPlane, extender: Start, scheduler: Start) -> None:
+def test_spread_policy_places_pods_on_different_nodes(cluster: ControlPlane, extender: Start, scheduler: Start) -> None:
     for name in ("gpu-0", "gpu-1"):
         cluster.add_node(name, cards=cards_annotation(published_card(0, uuid=name)))
     extender(configuration="apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\npolicy: {default: spread}\n")
@@ -63,7 +63,9 @@ def test_spread_is_the_operators_choice(cluster: ControlPlane, extender: Start, 
     ]
 
 
-def test_several_cards_and_whole_cards(cluster: ControlPlane, extender: Start, scheduler: Start) -> None:
+def test_pods_on_several_cards_and_on_a_whole_card_are_placed(
+    cluster: ControlPlane, extender: Start, scheduler: Start
+) -> None:
     cluster.add_node("gpu-0", cards=cards_annotation(*(published_card(index) for index in range(4))))
     extender()
     scheduler()
@@ -112,7 +114,7 @@ def an_init_container(name: str, units: int) -> dict[str, Any]:
     return {"name": name, "image": "example.com/cuda:1", "resources": {"limits": {RESOURCE: units}}}
 
 
-def test_a_node_with_an_old_plugin_is_served_in_its_own_words(
+def test_node_with_an_old_plugin_gets_records_that_the_plugin_reads(
     cluster: ControlPlane, extender: Start, scheduler: Start
 ) -> None:
     cluster.add_node("old", allocatable={RESOURCE: "30", "aliyun.com/gpu-count": "2"})
@@ -172,7 +174,7 @@ def test_a_killed_extender_comes_back_with_the_same_ledger(cluster: ControlPlane
     assert read_ledger_states(second) == expected
 
 
-def test_every_bind_is_an_event_of_the_pod(cluster: ControlPlane, extender: Start, scheduler: Start) -> None:
+def test_every_bind_writes_an_event_about_the_pod(cluster: ControlPlane, extender: Start, scheduler: Start) -> None:
     cluster.add_node("gpu-0", cards=cards_annotation(published_card(0)))
     extender()
     scheduler()

@@ -84,7 +84,7 @@ def test_a_pod_of_high_priority_takes_the_card_of_lower_ones(
     assert answers(running) == {"ok": 1}
 
 
-def test_victims_that_lie_on_two_cards_are_completed_to_free_one(
+def test_victims_on_two_cards_are_extended_until_one_card_is_free(
     cluster: ControlPlane, extender: Start, scheduler: Start
 ) -> None:
     """Both cards hold 8 + 7 of 15. For 14 the scheduler takes the two of lower priority, 7 from each card."""
@@ -106,7 +106,9 @@ def test_victims_that_lie_on_two_cards_are_completed_to_free_one(
     assert answers(running) == {"added": 1}
 
 
-def test_a_pod_that_only_cards_refuse_evicts_no_pod(cluster: ControlPlane, extender: Start, scheduler: Start) -> None:
+def test_pod_that_fits_the_totals_but_no_card_evicts_no_pod(
+    cluster: ControlPlane, extender: Start, scheduler: Start
+) -> None:
     """4 units are free on each of two cards, 8 in all: the totals fit, so the scheduler has no pod to evict."""
     cluster.add_node("gpu-0", cards=cards_annotation(published_card(0), published_card(1)))
     priority_classes(cluster)

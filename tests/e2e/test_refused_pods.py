@@ -1,4 +1,4 @@
-"""A pod that the agent of its node refuses is evicted by the extender, with its own account, and a disruption budget holds it."""
+"""A pod that the agent of its node refuses is evicted by the extender, with its own account, unless a disruption budget forbids it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RETRIED_SECONDS = 30
 
 
 def run_pod(cluster: ControlPlane, ours: ExtenderProgram, pod: Any) -> None:  # noqa: ANN401 - as the API server holds it
-    """Bound by the extender, and ready as kubelet would say: of a pending pod the API server asks no budget."""
+    """Bound by the extender, and ready as kubelet would say: for a pending pod the API server consults no budget."""
     cluster.wait_until(lambda: count_pending_pods(ours) == 1, what="the extender saw the pod")
     post_verb(ours, "filter", {"Pod": pod, "NodeNames": [NODE]})
     assert post_bind(ours, pod, NODE) == ""

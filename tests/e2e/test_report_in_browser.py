@@ -53,7 +53,7 @@ def test_the_report_shows_its_curves_and_its_table(report: Path) -> None:
 
 
 def test_the_report_loads_nothing(report: Path) -> None:
-    """The page itself forbids it, so the console tells of whatever would be loaded."""
+    """The page itself forbids it, so the console reports whatever would be loaded."""
     report.write_text(report.read_text().replace("</body>", '<img src="https://example.com/a.png"></body>'))
     _, said = open_page(report)
     assert "violates the following Content Security Policy directive" in "\n".join(said)

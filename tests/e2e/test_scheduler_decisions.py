@@ -13,7 +13,7 @@ from tests.support.scheduler_decisions.comparison import find_disagreements
 async def test_embedded_and_real_scheduler_decide_alike(
     cluster: ControlPlane, scheduler: Callable[..., ManagedProcess]
 ) -> None:
-    """120 nodes, of which 100 end the search; one thread, of which it is known which nodes it looks at."""
+    """120 nodes, of which 100 end the search; one thread, so that it is known which nodes it looks at."""
     recording = await record_decisions(cluster, scheduler, node_count=120, pod_count=200, parallelism=1)
     assert len(recording.decisions) == 200
     assert list(find_disagreements(recording)) == []

@@ -61,7 +61,9 @@ class RealWorld:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_does_as_recorded(name: str, cluster: ControlPlane, scheduler: Callable[..., ManagedProcess]) -> None:
+async def test_real_scheduler_behaves_as_recorded(
+    name: str, cluster: ControlPlane, scheduler: Callable[..., ManagedProcess]
+) -> None:
     headers = {"Authorization": f"Bearer {cluster.admin_token}"}
     async with ScriptedExtender(cluster.api_url, headers=headers, tls=cluster.tls) as extender:
         player = ScenarioPlayer(RealWorld(cluster), extender)

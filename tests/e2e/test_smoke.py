@@ -55,7 +55,7 @@ def started(cluster: ControlPlane, extender: Start, scheduler: Start) -> Control
     return cluster
 
 
-def test_the_api_server_is_of_the_release_and_takes_the_whole_shape(cluster: ControlPlane) -> None:
+def test_api_server_is_of_the_release_and_accepts_the_whole_shape(cluster: ControlPlane) -> None:
     major, minor = read_minor_version()
     assert cluster.request_ok("GET", "/version")["gitVersion"].startswith(f"v{major}.{minor}.")
     cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-k", SHAPE)
@@ -82,7 +82,7 @@ def test_a_pod_of_higher_priority_gets_its_card(started: ControlPlane) -> None:
     assert list_places([made]) == [("gpu-0", [0])]
 
 
-def test_the_scheduler_is_set_or_asked_for(cluster: ControlPlane) -> None:
+def test_missing_scheduler_name_is_filled_in_or_refused(cluster: ControlPlane) -> None:
     pod = pod_manifest("asks", 4)
     del pod["spec"]["schedulerName"]
     status, answer = cluster.request("POST", f"{PODS}?dryRun=All", pod)
@@ -105,8 +105,8 @@ def test_explain_and_drain_show_why_a_pod_waits_and_what_must_move(started: Cont
     assert "cordoned" in _run_vrampack(started, "card", "list", "gpu-0")
 
 
-def test_a_support_bundle_is_whole_and_has_no_secret(started: ControlPlane, tmp_path: Path) -> None:
-    """What the accounts must be allowed they are allowed, by the API server's own authorizer."""
+def test_support_bundle_is_complete_and_has_no_secret(started: ControlPlane, tmp_path: Path) -> None:
+    """The accounts are allowed what they must be, by the API server's own authorizer."""
     secret = {"metadata": {"name": "token"}, "stringData": {"token": SECRET}}
     started.request_ok("POST", "/api/v1/namespaces/vrampack-system/secrets", secret)
     run_pods(started, _plant_secrets(pod_manifest("a", 8)))

@@ -1,4 +1,4 @@
-"""What a place that was named is worth when its bind comes late: with promises, and by the same program without them.
+"""What a place that was named is worth when its bind comes late: with soft reservations, and in the same program without them.
 
 The scheduler asks for the next pod before it binds this one. Here every bind is held up on its way to the extender, as
 volumes and permits hold it up; a slow API server would not do: what is being bound is reserved already.
@@ -106,7 +106,7 @@ def test_a_gang_gets_as_many_cards_as_members(
 def test_without_soft_reservations_gang_members_are_sent_to_the_same_cards(
     cluster: ControlPlane, extender: Start, scheduler: Start
 ) -> None:
-    """What the test before this one would see if promises did nothing."""
+    """What the test before this one would see if soft reservations did nothing."""
     ours = started(extender, "forget", "filter")
     fragment(cluster, ours)
     scheduler()

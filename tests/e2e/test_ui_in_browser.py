@@ -56,7 +56,7 @@ async def show_cluster(
         yield site, browser, await browser.open_page(site.gate.url, loads=2)
 
 
-async def test_the_printed_url_opens_the_pages_once_and_leaves_the_address(tmp_path: Path) -> None:
+async def test_printed_url_works_once_and_its_key_leaves_the_address_bar(tmp_path: Path) -> None:
     async with show_cluster(tmp_path) as (site, _, page):
         key_url = page.requested_urls[0]
         assert "key=" in key_url
@@ -74,7 +74,7 @@ async def test_the_printed_url_opens_the_pages_once_and_leaves_the_address(tmp_p
 
 
 async def test_the_url_may_be_clicked_on_a_page_of_another_site(tmp_path: Path) -> None:
-    """A terminal in the browser is one: what it leads to is sent without cookies that are strict."""
+    """A terminal in the browser is such a page: its links are followed without strict cookies."""
     terminal = tmp_path / "terminal.html"
     async with run_ui(tmp_path, SMALL, is_logged_in=False) as site, run_chromium(tmp_path) as browser:
         terminal.write_text(f'<a href="{site.gate.url}">Open</a>')
@@ -166,7 +166,7 @@ async def test_scheduler_messages_are_shown_as_text(tmp_path: Path) -> None:
         assert [url for url in page.requested_urls if not url.startswith(site.url)] == []
 
 
-async def test_a_pending_pod_leads_to_where_it_would_go(tmp_path: Path) -> None:
+async def test_pending_pod_links_to_the_node_that_it_would_go_to(tmp_path: Path) -> None:
     async with show_cluster(tmp_path) as (_, __, page):
         await page.focus("a[href='/pending']")
         await page.press_key_and_wait("Enter")
@@ -179,7 +179,7 @@ async def test_a_pending_pod_leads_to_where_it_would_go(tmp_path: Path) -> None:
         assert await page.evaluate("document.querySelector('h1').textContent.startsWith('Node gpu-')")
 
 
-async def test_memory_of_other_namespaces_has_no_name(tmp_path: Path) -> None:
+async def test_memory_of_other_namespaces_is_shown_without_names(tmp_path: Path) -> None:
     async with show_cluster(tmp_path, rights=PodRights({"default"}, ["default", "secret"])) as (_, __, page):
         roles = await page.list_roles()
         assert not [name for _, name in roles if "secret" in name or "theirs" in name]
@@ -218,7 +218,7 @@ async def test_a_report_runs_and_loads_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_page_of_another_origin_can_neither_send_nor_show_anything(tmp_path: Path) -> None:
-    """`localhost` is another site than 127.0.0.1 for a browser, and an opener of the same machine."""
+    """To a browser `localhost` is a different site from 127.0.0.1, and an opener on the same machine."""
     foreign = tmp_path / "foreign.html"
     async with show_cluster(tmp_path, SMALL) as (site, browser, page):
         foreign.write_text(

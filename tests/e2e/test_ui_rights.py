@@ -61,7 +61,7 @@ def open_ui(*arguments: str) -> Iterator[Callable[[str], str]]:
         process.communicate(timeout=60)
 
 
-def test_pods_of_other_namespaces_are_memory_without_names(
+def test_pods_of_other_namespaces_are_shown_as_memory_without_names(
     cluster: ControlPlane, extender: Start, scheduler: Start, team: tuple[str, Path]
 ) -> None:
     """On a card of 15 the team's pod holds 4 and another one 6: the team sees 4, and that others may hold up to 11."""

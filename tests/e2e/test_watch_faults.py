@@ -31,7 +31,7 @@ def bench(
         yield made
 
 
-def test_a_watch_that_is_cut_goes_on_with_what_it_missed(bench: BindBench) -> None:
+def test_cut_watch_resumes_with_the_events_it_missed(bench: BindBench) -> None:
     bench.bound("old", 6)
     bench.api.freeze_watches()
     bench.delete("old")
@@ -102,7 +102,7 @@ def test_after_410_everything_is_listed_again(bench: BindBench, expire: Callable
 def test_a_stale_extender_refuses_rather_than_guess(
     cluster: ControlPlane, extender: Callable[..., ExtenderProgram], api_proxy: FaultProxyThread
 ) -> None:
-    """The watches stand and say nothing, as behind a line that is half open."""
+    """The watches stay open and say nothing, as on a half-open connection."""
     deadlines = f"deadlines: {{stale_seconds: {STALE_SECONDS}}}"
     written = f"{installed_configuration(cluster, EXTENDER)}\n{deadlines}\n"
     with bind_bench(cluster, extender, api_proxy, configuration=written) as bench:

@@ -113,7 +113,7 @@ class WebhookInstallForm:
             self.cluster.wait_until(self.cluster.admits_as_shipped, what="the webhook answers")
 
     def renew(self, *flags: str) -> str:
-        """`vrampack certificates` once, under the shipped account; what it says."""
+        """`vrampack certificates` once, under the shipped account; its output."""
         kubeconfig = self.cluster.kubeconfig(NAMESPACE, "vrampack-certificates")
         command = [sys.executable, "-m", "vrampack.cli", "certificates", "--kubeconfig", str(kubeconfig), *flags]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=REPOSITORY)

@@ -1,4 +1,4 @@
-"""A kicker over a ledger that a test feeds, an API server that takes note of kicks, and the clock that both believe."""
+"""A kicker over a ledger that a test feeds, an API server that records kicks, and the clock that both use."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ActivationApi(FakeKubeApi):
 
 
 class ActivatorHarness:
-    """Nodes `n`, `m`, .. of one card of 15 units unless they are put otherwise; pods by name."""
+    """Nodes `n`, `m`, .. with one card of 15 units unless a test puts others; pods by name."""
 
     def __init__(self, *nodes: str) -> None:
         self.seconds = 1000.0
@@ -123,7 +123,7 @@ class ActivatorHarness:
         return pod
 
     def reject_pod(self, name: str, *, nodes: Collection[str] = ("n", "m")) -> None:
-        """Filter is called for the pod and says no to all of these nodes."""
+        """Filter is called for the pod and rejects all of these nodes."""
         self.kicker.on_filter_called("vrampack")
         self.kicker.on_filter_answered(name, nodes, fits=False)
 

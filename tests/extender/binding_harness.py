@@ -1,4 +1,4 @@
-"""A binder over an embedded API server behind a failing proxy: nothing feeds the ledger but what a test says."""
+"""A binder over an embedded API server behind a failing proxy: only the test feeds the ledger."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class BindingHarness:
         return pod
 
     def change_pod(self, name: str) -> dict[str, Any]:
-        """Somebody writes something on the pod; the ledger has not heard."""
+        """Somebody changes the pod; the ledger has not seen it."""
         return self.server.patch("pods", name, {"metadata": {"labels": {"changed": "yes"}}})
 
     async def bind(self, pod: Pod, node: str = "n") -> str:

@@ -1,4 +1,4 @@
-"""The verbs over a ledger that a test feeds, with an API server in memory and the clock that all of them believe."""
+"""The verbs over a ledger that a test feeds, with an API server in memory and one clock for all of them."""
 
 from __future__ import annotations
 

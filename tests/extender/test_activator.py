@@ -1,4 +1,4 @@
-"""Who is woken, when, and how often. The scheduler is the test itself; the clock is the stage's."""
+"""Which pods are activated, when, and how often. The test plays the scheduler; the clock is the harness's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def stage() -> ActivatorHarness:
     return ActivatorHarness("n")
 
 
-async def test_room_that_a_refused_pod_has_not_seen_wakes_it_once(stage: ActivatorHarness) -> None:
+async def test_room_that_a_rejected_pod_has_not_seen_activates_it_once(stage: ActivatorHarness) -> None:
     stage.add_rejected_pod("a")
     assert await stage.run_round() == []
     stage.free_node("n")
@@ -28,22 +28,22 @@ async def test_room_that_a_refused_pod_has_not_seen_wakes_it_once(stage: Activat
     assert stage.door.values == ["7-1"]
 
 
-async def test_a_pod_that_was_not_rejected_is_the_schedulers(stage: ActivatorHarness) -> None:
+async def test_a_pod_that_was_never_rejected_is_not_activated(stage: ActivatorHarness) -> None:
     stage.add_pending_pod("a")
     stage.kicker.on_filter_called("vrampack")
     stage.free_node("n")
     assert await stage.run_round() == []
 
 
-async def test_a_pod_that_was_refused_with_the_room_in_sight_is_not_woken(stage: ActivatorHarness) -> None:
-    """The scheduler heard of the room and asked; the node was not among those it let the pod to."""
+async def test_a_pod_rejected_after_the_room_appeared_is_not_activated(stage: ActivatorHarness) -> None:
+    """The scheduler saw the room and called filter; the node was not among those it asked about."""
     stage.add_rejected_pod("a")
     stage.free_node("n")
     stage.reject_pod("a", nodes=["m"])
     assert await stage.run_round() == []
 
 
-async def test_a_pod_that_passed_meanwhile_is_not_woken(stage: ActivatorHarness) -> None:
+async def test_a_pod_that_passed_filter_meanwhile_is_not_activated(stage: ActivatorHarness) -> None:
     stage.add_rejected_pod("a")
     stage.free_node("n")
     stage.accept_pod("a")
@@ -57,7 +57,7 @@ async def test_room_that_is_too_small_wakes_no_pod(stage: ActivatorHarness) -> N
 
 
 async def test_pods_that_fit_together_are_woken_by_priority_then_age_then_uid(stage: ActivatorHarness) -> None:
-    """15 units: 5 of `high`, 5 of `old`, then 5 of `b` before `c`; `big` fits no more and does not keep others out."""
+    """15 units: 5 of `high`, 5 of `old`, then 5 of `b` before `c`; `big` no longer fits and does not keep others out."""
     stage.add_rejected_pod("c", 5, created="2026-01-02T00:00:00Z")
     stage.add_rejected_pod("b", 5, created="2026-01-02T00:00:00Z")
     stage.add_rejected_pod("old", 5, created="2026-01-01T00:00:00Z")
@@ -67,7 +67,7 @@ async def test_pods_that_fit_together_are_woken_by_priority_then_age_then_uid(st
     assert await stage.run_round() == ["high", "old", "b"]
 
 
-async def test_a_place_goes_to_the_next_after_five_seconds(stage: ActivatorHarness) -> None:
+async def test_an_unused_place_is_offered_to_the_next_pod_after_five_seconds(stage: ActivatorHarness) -> None:
     stage.add_rejected_pod("a", priority=1)
     stage.add_rejected_pod("b")
     stage.free_node("n")
@@ -93,8 +93,8 @@ async def test_a_pod_that_is_never_bound_backs_off_longer_each_time(stage: Activ
     assert len(set(stage.door.values)) == len(times)
 
 
-async def test_a_pod_that_is_refused_again_gives_its_place_up_at_once(stage: ActivatorHarness) -> None:
-    """Somebody else took the room. It has seen what there is, so only new room wakes it, and then without delay."""
+async def test_an_activated_pod_rejected_again_gives_up_its_place_at_once(stage: ActivatorHarness) -> None:
+    """Somebody else took the room. The pod has seen all there is, so only new room wakes it, and then without delay."""
     stage.add_rejected_pod("a", priority=1)
     stage.add_rejected_pod("b", 7)
     stage.free_node("n")
@@ -156,7 +156,7 @@ async def test_the_place_of_an_activated_pod_is_kept_for_it(stage: ActivatorHarn
 
 
 async def test_a_reserved_place_counts_once(stage: ActivatorHarness) -> None:
-    """`a` holds 8 of 15 by its reservation; counted again for its kick there would be none left for 7 more."""
+    """`a` holds 8 of 15 by its reservation; counted again for its kick, it would leave no room for 7 more."""
     first = stage.add_rejected_pod("a", 8, priority=1)
     stage.add_rejected_pod("b", 7)
     stage.add_rejected_pod("c", 7)
@@ -182,7 +182,7 @@ async def test_a_failed_bind_wakes_pods_that_were_rejected_for_its_room(stage: A
 
 
 @pytest.mark.parametrize("how", ["healed", "uncordoned", "another card", "a node more"])
-async def test_room_that_comes_of_a_node_wakes(how: str) -> None:
+async def test_room_gained_by_a_node_change_activates_a_pod(how: str) -> None:
     facts = node_facts("n", 15)
     after = {"a node more": node_facts("m", 15), "another card": node_facts("n", 15, 15)}.get(how, facts)
     stage = ActivatorHarness("n")
@@ -198,7 +198,7 @@ async def test_room_that_comes_of_a_node_wakes(how: str) -> None:
     assert await stage.run_round() == ["a"]
 
 
-async def test_a_refused_pod_that_the_ledger_learns_of_later_is_woken() -> None:
+async def test_a_rejected_pod_that_reaches_the_ledger_late_is_activated() -> None:
     """Our watch is late: the scheduler asked about the pod before we saw it, and before we saw the room."""
     stage = ActivatorHarness("n", "m")
     stage.reject_pod("late")
@@ -213,7 +213,7 @@ async def test_a_refused_pod_that_the_ledger_learns_of_later_is_woken() -> None:
     assert stage.door.kicked == ["known", "late"]
 
 
-async def test_a_pod_that_passes_while_a_round_is_under_way_is_not_woken(stage: ActivatorHarness) -> None:
+async def test_a_pod_that_passes_filter_during_a_round_is_not_activated(stage: ActivatorHarness) -> None:
     stage.add_rejected_pod("a")
     stage.free_node("n")
     planning = asyncio.create_task(stage.kicker.choose_activations())
@@ -222,7 +222,7 @@ async def test_a_pod_that_passes_while_a_round_is_under_way_is_not_woken(stage: 
     assert await planning == []
 
 
-async def test_the_next_round_is_due_when_an_attempt_or_a_backing_off_ends(stage: ActivatorHarness) -> None:
+async def test_the_next_round_is_due_when_an_attempt_or_a_back_off_ends(stage: ActivatorHarness) -> None:
     stage.add_rejected_pod("a")
     stage.free_node("n")
     start = stage.seconds
@@ -281,7 +281,7 @@ async def test_a_failed_activation_is_counted_and_its_place_goes_to_the_next_pod
     assert (stage.count_results("failed"), stage.count_results("gone")) == (2, 1)
 
 
-async def test_an_activation_that_the_api_server_fails_to_take_is_tried_again_within_seconds(
+async def test_an_activation_that_fails_at_the_api_server_is_retried_within_seconds(
     stage: ActivatorHarness,
 ) -> None:
     """Four minutes of failures, and nothing is held against the node: the pod goes there 2 s after the last."""
@@ -309,7 +309,7 @@ async def test_a_pod_whose_activation_always_fails_lets_others_go_first(stage: A
     assert await stage.run_round() == ["good"]
 
 
-async def test_a_pod_with_an_unanswered_binding_is_activated_as_any_other() -> None:
+async def test_a_pod_with_an_unanswered_binding_is_activated_like_any_other() -> None:
     stage = ActivatorHarness("n", "m")
     pod = stage.add_pending_pod("a")
     stage.free_node("n")
@@ -329,7 +329,7 @@ async def test_an_activated_pod_that_is_deleted_counts_as_gone(stage: ActivatorH
     assert stage.count_results("gone") == 1
 
 
-async def test_no_more_than_a_hundred_are_out_at_a_time() -> None:
+async def test_at_most_a_hundred_activations_are_pending_at_a_time() -> None:
     stage = ActivatorHarness()
     stage.put_node(node_facts("n", 15))
     stage.fill_node("n")
@@ -343,7 +343,7 @@ async def test_no_more_than_a_hundred_are_out_at_a_time() -> None:
     assert await stage.run_round() == ["p100"]
 
 
-async def test_a_round_ends_after_so_many_nodes_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_round_stops_at_its_node_limit_and_the_next_one_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of three sizes looks at both nodes: four looks are enough for two of them."""
     monkeypatch.setattr(dry_run, "MAX_NODE_VISITS", 4)
     stage = ActivatorHarness("n", "m")
@@ -361,8 +361,8 @@ async def end(task: asyncio.Task[None]) -> None:
         await task
 
 
-async def test_another_policy_wakes_pods_that_had_seen_all_room(stage: ActivatorHarness) -> None:
-    """No policy refuses what fits yet, so the place was there before: the round is the point. In vain, it is said once."""
+async def test_a_policy_change_activates_pods_that_had_seen_all_room(stage: ActivatorHarness) -> None:
+    """No policy refuses what fits yet, so the place was there before: the round is the point. It is activated in vain only once."""
     stage.add_rejected_pod("a")
     stage.free_node("n")
     stage.reject_pod("a", nodes=["n"])
@@ -374,7 +374,7 @@ async def test_another_policy_wakes_pods_that_had_seen_all_room(stage: Activator
     assert stage.count_flushed() == 0
 
 
-async def test_another_policy_wakes_no_pod_without_room(stage: ActivatorHarness) -> None:
+async def test_a_policy_change_activates_no_pod_without_room(stage: ActivatorHarness) -> None:
     stage.add_rejected_pod("a")
     stage.ledger.apply_policy_change()
     assert await stage.run_round() == []

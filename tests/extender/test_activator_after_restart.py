@@ -46,7 +46,7 @@ async def test_a_new_process_lets_a_busy_scheduler_work_its_queue_first() -> Non
 @pytest.mark.parametrize("count", [10, 400])
 @pytest.mark.parametrize("kind", ["gated", "of another scheduler"])
 async def test_pods_that_no_scheduler_tries_do_not_block_others(kind: str, count: int) -> None:
-    """More important than the pod that really waits, and each would have cost it five seconds."""
+    """They are more important than the pod that really waits, and each would have delayed it by five seconds."""
     stage = ActivatorHarness("n")
     about: dict[str, Any] = {"gated": True} if kind == "gated" else {"scheduler": "never-called"}
     for number in range(count):

@@ -87,7 +87,7 @@ def counted(metrics: AdmissionMetrics, result: str) -> float | None:
     return metrics.registry.get_sample_value(name, {"result": result})
 
 
-def test_a_pod_that_asks_is_patched() -> None:
+def test_a_pod_that_requests_gpu_memory_is_patched() -> None:
     (only,) = patch(review_admission(a_review(admission_pod()), WIRING))
     assert (only["op"], only["path"]) == ("add", "/spec/containers/0/env")
     assert sorted(only["value"], key=repr) == sorted(expected_environment("main", 4), key=repr)
@@ -117,7 +117,7 @@ def test_a_pod_that_asks_for_nothing_is_not_touched(pod: Any) -> None:  # noqa: 
     assert response(answer) == {"uid": "u-1", "allowed": True}
 
 
-def test_only_a_node_is_believed_about_mirror_pods() -> None:
+def test_only_a_node_may_declare_a_mirror_pod() -> None:
     mirror = admission_pod(annotations={MIRROR: "hash"})
     assert patch(review_admission(a_review(mirror, userInfo={"groups": ["system:authenticated"]}), WIRING))
     assert review_admission(a_review(mirror, userInfo={"groups": ["system:nodes"]}), WIRING).result == "unchanged"
@@ -126,7 +126,7 @@ def test_only_a_node_is_believed_about_mirror_pods() -> None:
     )
 
 
-def test_only_new_ephemeral_containers_are_given_void() -> None:
+def test_only_new_ephemeral_containers_get_void_as_visible_devices() -> None:
     named = admission_container("named", env=[env_entry("NVIDIA_VISIBLE_DEVICES")])
     new = admission_container("new", env=[env_entry("A", "b")])
     pod, before = admission_pod(), admission_pod()
@@ -154,7 +154,7 @@ def test_an_invalid_quantity_is_refused_with_its_text() -> None:
 
 
 def test_a_pod_of_too_many_containers_is_refused_with_field_and_fix() -> None:
-    """126 MB were answered to 115,000 of them."""
+    """The answer to 115,000 of them was 126 MB."""
     fitting = [admission_container("asks", units=1), *(admission_container(f"c{at}") for at in range(MAX_CONTAINERS))]
     pod = admission_pod(*fitting[:-1])
     assert review_admission(a_review(pod), WIRING).result == "changed"
@@ -188,8 +188,8 @@ def test_a_body_of_countless_values_is_refused_before_they_are_decoded(item: byt
     assert message.startswith("aliyun.com/gpu-mem: the pod has more than 400000 fields and list items")
 
 
-def test_an_existing_entry_is_kept_byte_for_byte() -> None:
-    """Also what no version of ours knows: nothing of an entry is read but its name."""
+def test_an_existing_env_entry_is_kept_byte_for_byte() -> None:
+    """Even fields that no version of ours knows: only the name of an entry is read."""
     entries = [{"name": "A", "valueFrom": {"later": [1, None, {"x": 1.5}]}}, {"name": "B"}]
     (only,) = patch(review_admission(a_review(admission_pod(admission_container(units=1, env=entries))), WIRING))
     assert only["value"][-2:] == entries
@@ -219,7 +219,7 @@ def test_a_body_that_is_no_review_is_answered_400_with_the_reason(
     assert text in json.loads(answer)["error"]
 
 
-def test_a_body_without_end_is_answered_413(address: Address) -> None:
+def test_a_body_announced_too_large_is_answered_413(address: Address) -> None:
     with open_connection(address) as client:
         client.sendall(b"POST /mutate HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1))
         assert read_reply(client)[0] == 413
@@ -241,7 +241,7 @@ def test_large_bodies_that_arrive_together_are_bounded_and_usual_ones_are_read(a
             assert read_reply(client)[0] == 200
 
 
-def test_other_paths_and_methods_are_not_there(address: Address) -> None:
+def test_other_paths_and_methods_are_answered_404_or_405(address: Address) -> None:
     for head, want in ((b"GET /mutate", 405), (b"POST /", 404), (b"GET /metrics", 404), (b"GET /docs", 404)):
         with open_connection(address) as client:
             client.sendall(head + b" HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n")

@@ -91,7 +91,7 @@ class PacedConnection:
         await run_loop()
 
     async def send_as_read(self, data: bytes) -> None:
-        """Give it all that its transport would read."""
+        """Feed it all that its transport would read."""
         for at in range(0, len(data), CHUNK_BYTES):
             if self.transport.is_read:
                 self.protocol.data_received(data[at : at + CHUNK_BYTES])
@@ -99,7 +99,7 @@ class PacedConnection:
 
 
 async def run_loop() -> None:
-    """As many turns as whatever is ready now can need."""
+    """As many turns as everything that is ready now may need."""
     for _ in range(50):
         await asyncio.sleep(0)
 
@@ -108,7 +108,7 @@ def filters(count: int) -> bytes:
     return b"".join(build_request("/filter", b"%d" % number) for number in range(count))
 
 
-async def test_a_caller_that_takes_no_answer_is_not_read_any_further() -> None:
+async def test_a_caller_that_reads_no_answers_is_not_read_any_further() -> None:
     """1,500 requests behind one another, answers of 200 KB: one is over the mark, and one may be under way behind it."""
     async with PacedConnection(answer=bytes(200_000)) as connection:
         await connection.send_as_read(filters(1500))
@@ -118,7 +118,7 @@ async def test_a_caller_that_takes_no_answer_is_not_read_any_further() -> None:
         assert len(connection.transport.unsent) <= HIGH_WATER + 2 * 200_100
 
 
-async def test_of_requests_that_arrive_together_one_is_answered_in_a_turn() -> None:
+async def test_only_one_of_many_queued_requests_is_answered_per_loop_turn() -> None:
     async with PacedConnection(answer=b"") as connection:
         connection.protocol.data_received(filters(100))
         assert len(connection.calls) == 1
@@ -138,7 +138,7 @@ async def test_queued_requests_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("answer", [b"x", b"x" * 200_000], ids=["short answers", "long answers"])
-def test_all_is_answered_in_turn_once_the_caller_reads(answer: bytes) -> None:
+def test_all_requests_are_answered_in_order_once_the_caller_reads(answer: bytes) -> None:
     """Over a real socket: 100 requests at once, and then their answers."""
     verb = SyncVerb("filter", lambda body: VerbResponse(b"<%b>%b" % (body, answer)), ExtenderMetrics("test"))
     app = FastAPI()

@@ -1,8 +1,8 @@
 """Binding beyond one call: overlapping binds, callers that hang up, answers that are lost or refused.
 
 The API server is the embedded one behind the failing proxy; nothing feeds the ledger but the binder itself, as if
-every watch were late. All rows of a single bind are in `tests/e2e/test_bind_rows.py`; the worst of them stand here too,
-where they take no cluster.
+every watch were late. All rows of a single bind are in `tests/e2e/test_bind_rows.py`; the worst of them are here too,
+where they need no cluster.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ async def stage() -> AsyncIterator[BindingHarness]:
         yield made
 
 
-async def test_binds_of_one_pod_to_one_node_that_overlap_are_one_bind(stage: BindingHarness) -> None:
+async def test_overlapping_binds_of_one_pod_to_one_node_send_one_binding(stage: BindingHarness) -> None:
     pod = stage.add_pod("a")
     held = stage.proxy.when("POST", BINDING).hold(times=1)
     calls = [asyncio.create_task(stage.bind(pod)) for _ in range(3)]
@@ -83,7 +83,7 @@ async def test_a_refused_binding_gives_its_place_back(stage: BindingHarness) -> 
     assert stage.used() == 0
 
 
-async def test_a_lost_reply_is_looked_up(stage: BindingHarness) -> None:
+async def test_a_bind_whose_reply_is_lost_looks_the_pod_up(stage: BindingHarness) -> None:
     stage.proxy.when("POST", BINDING).cut_after_write(times=1)
     assert await stage.bind(stage.add_pod("a")) == ""
     assert (stage.proxy.count("POST", BINDING), stage.proxy.count("GET", POD)) == (1, 1)
@@ -106,7 +106,7 @@ async def test_a_conflict_over_another_node_is_refused_and_holds_nothing_here(st
     assert (stage.used("m"), stage.used("n")) == (4, 0)
 
 
-async def test_a_pod_bound_to_this_node_by_another_scheduler_is_no_success(stage: BindingHarness) -> None:
+async def test_a_bind_fails_for_a_pod_bound_to_this_node_by_another_scheduler(stage: BindingHarness) -> None:
     """Bound without a record it counts on every card of the node."""
     pod = stage.add_pod("a")
     await stage.api.bind("default", "a", pod.uid, "n", {}, timeout_seconds=5)
@@ -165,7 +165,7 @@ async def test_a_pod_that_admission_did_not_wire_is_refused_where_it_would_see_n
     assert stage.used() == 0
 
 
-async def test_the_same_pod_is_bound_where_the_plugin_gives_the_card(stage: BindingHarness) -> None:
+async def test_an_unwired_pod_is_bound_where_the_plugin_injects_the_card(stage: BindingHarness) -> None:
     stage.add_node("m", injection="cdi")
     assert await stage.bind(stage.add_pod("a", wired=False), "m") == ""
 
@@ -175,7 +175,7 @@ async def test_filter_passes_exactly_the_nodes_to_which_the_pod_can_be_bound(
     stage: BindingHarness,
     is_wired: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
-    """All ways side by side in which a container gets its card; else the scheduler would bind to one of them for ever."""
+    """All ways in which a container gets its card, side by side; else the scheduler would retry one of them for ever."""
     stage.add_node("cdi", injection="cdi")
     stage.add_node("unknown", injection="nri")
     stage.ledger.update_node(node_facts("legacy", 15, legacy=True))
@@ -193,7 +193,7 @@ async def test_filter_passes_exactly_the_nodes_to_which_the_pod_can_be_bound(
         assert (await stage.bind(each, name) == "") == (name in outcome.passed)
 
 
-async def test_fractions_are_written_where_they_are_wanted() -> None:
+async def test_nvidia_fractions_are_written_where_configured() -> None:
     async with open_binding_harness(nvidia_fractions=True) as stage:
         assert await stage.bind(stage.add_pod("a")) == ""
         written = stage.server.get("pods", "a", namespace="default")["metadata"]["annotations"]

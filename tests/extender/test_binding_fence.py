@@ -36,7 +36,7 @@ async def test_an_acknowledged_bind_is_confirmed_without_the_watch(harness: Bind
     assert harness.used() == 4
 
 
-async def test_a_binding_that_landed_unheard_is_found(harness: BindingHarness) -> None:
+async def test_a_binding_that_landed_without_a_reply_is_found(harness: BindingHarness) -> None:
     pod = harness.add_pod("a")
     harness.proxy.when("POST", BINDING).cut_after_write(times=1)
     harness.proxy.when("GET", POD).answer(500, times=1)
@@ -57,8 +57,8 @@ async def test_an_unconfirmed_place_of_a_pod_that_vanished_unseen_is_freed(harne
     assert harness.used() == 0
 
 
-async def test_a_look_up_that_the_watch_overtook_brings_nothing_back(harness: BindingHarness) -> None:
-    """The API server answered while the pod was there; that it is gone was heard before the answer, and only once."""
+async def test_a_look_up_overtaken_by_the_watch_revives_no_deleted_pod(harness: BindingHarness) -> None:
+    """The API server answered while the pod was there; its deletion was seen before the answer, and only once."""
     pod = harness.add_pod("a")
     assert await harness.bind(pod) == ""
     harness.seconds = CONFIRM_AFTER_SECONDS
@@ -86,7 +86,7 @@ async def test_an_unanswered_binding_is_fenced(harness: BindingHarness) -> None:
         await harness.api.bind("default", "a", pod.uid, "n", {}, version=pod.resource_version, timeout_seconds=5)
 
 
-async def test_the_watch_fences_too(harness: BindingHarness) -> None:
+async def test_a_watch_event_with_a_new_pod_version_fences_the_binding(harness: BindingHarness) -> None:
     pod = harness.add_pod("a")
     harness.proxy.when("POST", BINDING).answer(500, times=1)
     assert (await harness.bind(pod)).startswith("bind outcome unknown")
@@ -96,7 +96,7 @@ async def test_the_watch_fences_too(harness: BindingHarness) -> None:
     assert harness.used() == 0
 
 
-async def test_while_the_api_server_takes_no_write_the_place_stays(harness: BindingHarness) -> None:
+async def test_the_place_is_kept_while_the_api_server_accepts_no_writes(harness: BindingHarness) -> None:
     """After 2 s, then after 2, 4, 8 and 15 more: in the first 60 s it is looked up 6 times, at 2, 4, 8, 16, 31 and 46."""
     pod = harness.add_pod("a")
     harness.proxy.when("POST", BINDING).answer(500, times=1)
@@ -110,7 +110,7 @@ async def test_while_the_api_server_takes_no_write_the_place_stays(harness: Bind
     assert harness.used() == 4
 
 
-async def test_a_pod_that_changed_unheard_is_bound_with_one_get_and_one_more_post(harness: BindingHarness) -> None:
+async def test_a_pod_that_changed_unseen_is_bound_with_one_get_and_one_more_post(harness: BindingHarness) -> None:
     pod = harness.add_pod("a")
     harness.change_pod("a")
     assert await harness.bind(pod) == ""
@@ -149,7 +149,7 @@ async def test_a_bind_to_another_node_fails_while_the_first_place_cannot_be_fenc
     assert (harness.used("n"), harness.used("m")) == (4, 0)
 
 
-async def test_binds_of_one_pod_to_two_nodes_follow_one_another(harness: BindingHarness) -> None:
+async def test_binds_of_one_pod_to_two_nodes_run_one_after_the_other(harness: BindingHarness) -> None:
     harness.add_node("m")
     pod = harness.add_pod("a")
     held = harness.proxy.when("POST", BINDING).hold(times=1)
@@ -192,7 +192,7 @@ async def test_a_refused_retry_keeps_the_place_of_the_first_try(harness: Binding
     assert harness.used() == 4
 
 
-async def test_a_retry_after_the_cards_were_replaced_takes_one_of_the_new(harness: BindingHarness) -> None:
+async def test_a_retry_after_the_cards_were_replaced_takes_a_new_card(harness: BindingHarness) -> None:
     """The place of the first try is on a card that is gone: posting it again would write a record of nothing."""
     pod = harness.add_pod("a")
     harness.proxy.when("POST", BINDING).answer(500, times=1)

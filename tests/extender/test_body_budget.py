@@ -1,4 +1,4 @@
-"""Which body makes room when a listener holds too many bytes, and that what is gone is not counted."""
+"""Which body is dropped when a listener holds too many bytes, and that bodies that are gone are not counted."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from extender.http.body_budget import BodyBudget
 
 
 class ListedBody:
-    """A body that says what was done to it."""
+    """A body that records what was done to it."""
 
     is_refused = False
 
@@ -18,7 +18,7 @@ def refused(*bodies: ListedBody) -> list[bool]:
     return [each.is_refused for each in bodies]
 
 
-def test_the_body_that_has_been_arriving_for_longest_makes_room() -> None:
+def test_the_longest_arriving_body_is_refused_to_make_room() -> None:
     budget = BodyBudget(100)
     first, second, third = bodies = [ListedBody() for _ in range(3)]
     budget.charge_bytes(first, 10)

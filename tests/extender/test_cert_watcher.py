@@ -1,4 +1,4 @@
-"""The certificate of a listener: changed while connections stand, never for a worse one, never ended in silence."""
+"""The certificate of a listener: replaced while connections are open, never by a bad one, and never expiring silently."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CALL = build_request("/mutate", b"{}")
 
 
 class CertificateFiles:
-    """Where a pair lies, as kubelet would have it."""
+    """The folder of a pair, as kubelet would lay it out."""
 
     def __init__(self, folder: Path) -> None:
         self.settings = AdmissionTlsSettings(cert_file=folder / "tls.crt", key_file=folder / "tls.key")
@@ -104,7 +104,7 @@ def sample(metrics: AdmissionMetrics, name: str) -> float | None:
     return metrics.registry.get_sample_value(f"vrampack_certificate_{name}", {"listener": "admission"})
 
 
-async def test_a_new_pair_is_shown_to_new_connections_and_open_ones_go_on(
+async def test_new_connections_get_the_new_certificate_and_open_ones_continue(
     address: Address,
     certificates: CertWatcher,
     files: CertificateFiles,

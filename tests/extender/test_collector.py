@@ -53,7 +53,7 @@ def test_without_nodes_no_pod_will_ever_fit() -> None:
     assert count_pending([pod_request()], ()) == {"never": 1}
 
 
-def test_a_scrape_evaluates_the_requests_of_most_pods() -> None:
+def test_a_scrape_evaluates_only_the_most_common_requests() -> None:
     """What pods ask for in a thousand ways is no reason to hold the interpreter for seconds."""
     sizes = [pod_request(units, count=1 + whole, whole=bool(whole)) for units in range(2, 80, 2) for whole in (0, 1)]
     assert len(sizes) > MAX_EVALUATED_SHAPES

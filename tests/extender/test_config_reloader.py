@@ -1,4 +1,4 @@
-"""A changed file takes effect where it can, says where it cannot, and does no harm when it is bad."""
+"""A changed file takes effect where it can, is reported where it cannot, and does no harm when it is bad."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_a_changed_policy_takes_effect(harness: ReloadHarness) -> None:
 
 
 async def test_a_changed_weight_takes_effect(harness: ReloadHarness) -> None:
-    """As does another policy, of whose weights nothing is said."""
+    """As does another policy whose weights are not given."""
     for text in (
         "policy: {weights: {opening: 2}}",
         "policy: {bounds: {card_use_percent: 85}}",
@@ -148,7 +148,9 @@ async def test_a_change_before_the_first_check_is_noticed(harness: ReloadHarness
     assert harness.policies == ["spread"]
 
 
-async def test_flags_go_on_winning_over_the_file(harness: ReloadHarness, caplog: pytest.LogCaptureFixture) -> None:
+async def test_flags_still_override_the_file_after_a_reload(
+    harness: ReloadHarness, caplog: pytest.LogCaptureFixture
+) -> None:
     harness.write(SPREAD + "listen: {verbs: '127.0.0.1:1'}\n")
     await harness.reloader.reload_if_changed()
     assert harness.applied[0].listen.verbs == "127.0.0.1:7"
@@ -211,14 +213,14 @@ async def test_an_event_reports_the_outcome_for_each_file(harness: ReloadHarness
     ]
 
 
-async def test_a_bad_file_that_is_mended_takes_effect(harness: ReloadHarness) -> None:
+async def test_a_bad_file_that_is_fixed_takes_effect(harness: ReloadHarness) -> None:
     for text in (HEAD + "polcy: 1", HEAD + "policy: 1", SPREAD):
         harness.write(text)
         await harness.reloader.reload_if_changed()
     assert (harness.policies, harness.generation, harness.failures) == (["spread"], 2, 2)
 
 
-async def test_a_configmap_is_swapped_by_a_link_above_the_file(tmp_path: Path, harness: ReloadHarness) -> None:
+async def test_a_configmap_swap_through_a_parent_symlink_is_noticed(tmp_path: Path, harness: ReloadHarness) -> None:
     """As kubelet does it: `extender.yaml` -> `..data/extender.yaml`, and `..data` is put to another folder."""
     volume = tmp_path / "volume"
     volume.mkdir()
@@ -250,7 +252,7 @@ async def test_a_field_that_needs_a_restart_is_named_and_the_rest_applies(
     assert (harness.applied[0].unit_mib, harness.applied[0].deadlines.bind_seconds) == (1024, 3.0)
 
 
-async def test_a_field_that_needs_a_restart_alone_is_no_new_generation(harness: ReloadHarness) -> None:
+async def test_a_change_that_only_needs_a_restart_starts_no_new_generation(harness: ReloadHarness) -> None:
     harness.write(HEAD + "nvidia_fractions: true\n")
     await harness.reloader.reload_if_changed()
     assert (harness.applied, harness.generation, harness.failures) == ([], 1, 0)
@@ -295,7 +297,7 @@ async def test_a_pipe_is_read_at_the_start_and_never_again(harness: ReloadHarnes
 
 
 @pytest.mark.parametrize("text", [SPREAD, HEAD + "policy: {bounds: {card_use_percent: 75}}\n"])
-async def test_the_service_decides_by_the_new_policy_and_asks_again(harness: ReloadHarness, text: str) -> None:
+async def test_the_service_ranks_by_the_new_policy_and_signals_new_room(harness: ReloadHarness, text: str) -> None:
     """5 of 15 units are free on one node and all on the other: the default takes the tighter, spread the emptier one.
 
     With 2 more units the tighter one would be 80 % in use, past the bound.

@@ -67,7 +67,7 @@ def test_a_nominated_node_alone_is_accepted_or_rejected() -> None:
     assert desk.filter_names("p", 9, names=["b"]) == []
 
 
-def test_a_node_named_in_vain_comes_last_for_that_pod() -> None:
+def test_a_node_chosen_but_not_bound_comes_last_for_that_pod() -> None:
     desk = SchedulerHarness({"a": [8], "b": [15], "c": [16]}, decide="filter")
     assert desk.filter_names("p") == ["a"]
     assert desk.filter_names("p") == ["b"]
@@ -75,7 +75,7 @@ def test_a_node_named_in_vain_comes_last_for_that_pod() -> None:
     assert desk.filter_names("another") == ["a"]
 
 
-def test_a_node_named_in_vain_is_better_than_none() -> None:
+def test_a_node_chosen_but_not_bound_is_better_than_none() -> None:
     desk = SchedulerHarness({"a": [8]}, decide="filter")
     assert [desk.filter_names("p") for _ in range(3)] == [["a"]] * 3
 
@@ -125,7 +125,7 @@ def test_a_node_that_failed_long_ago_is_forgotten() -> None:
     assert len(attempts._pods["p"].avoided_nodes) <= 1 + (INITIAL_BACKOFF_SECONDS + MAX_BACKOFF_SECONDS) / 10
 
 
-async def test_the_node_that_bind_was_called_for_is_to_blame() -> None:
+async def test_a_failed_bind_counts_against_the_node_it_was_called_for() -> None:
     """The scheduler's own scores took `b` instead of `a`."""
     desk = SchedulerHarness({"a": [8], "b": [8], "c": [15]})
     desk.add_pending_pod("p")
@@ -145,7 +145,7 @@ async def test_an_api_server_failure_does_not_count_against_the_node() -> None:
     assert desk.filter_names("p") == ["a"]
 
 
-async def test_an_api_server_failure_for_one_node_only_counts_against_it() -> None:
+async def test_api_server_failures_limited_to_one_node_count_against_it() -> None:
     """Others are bound in between: pods must not be sent there for ever."""
     desk = SchedulerHarness({"a": [4], "b": [15]}, decide="filter")
     for name in ("p", "other", "another"):
@@ -161,8 +161,8 @@ async def test_an_api_server_failure_for_one_node_only_counts_against_it() -> No
 
 
 @pytest.mark.parametrize("decide", ["prioritize", "filter"])
-async def test_the_node_where_a_binding_was_not_answered_comes_first(decide: DecidingVerb) -> None:
-    """There its place is; on another node bind would first have to fence it."""
+async def test_the_node_with_an_unanswered_binding_comes_first(decide: DecidingVerb) -> None:
+    """Its place is there; on another node, bind would first have to fence it."""
     desk = SchedulerHarness({"a": [8], "b": [15]}, decide=decide)
     desk.add_pending_pod("p")
     desk.api.bind_errors.append(NoAnswerError("503"))

@@ -1,4 +1,4 @@
-"""Device classes that claim our resource are said and counted, once; whatever goes wrong disturbs nothing."""
+"""Device classes that claim our resource are logged and counted, once; no failure disturbs anything else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RESOURCE = "aliyun.com/gpu-mem"
 
 
 class DeviceClassHarness:
-    """A look around through a proxy: what it answers is what the cluster has. Behind it, the kind does not exist."""
+    """A check through a proxy, whose answers are what the cluster has. Behind it, the kind does not exist."""
 
     def __init__(self, proxy: FaultProxy, api: Api) -> None:
         self.proxy = proxy
@@ -39,7 +39,7 @@ class DeviceClassHarness:
         return family.samples[0].value
 
     async def check_classes(self, *, status: int = 200, **classes: str | None) -> float:
-        """Look once at classes with these extended resources, or at a refusal; what the gauge says then."""
+        """Check once, with classes of these extended resources or with a refusal; returns what the gauge shows then."""
         body = {"metadata": {}, "items": [a_class(name, resource) for name, resource in classes.items()]}
         self.lists.answer(status, body if status == 200 else None, times=1)
         await self.classes.check_device_classes()
@@ -67,7 +67,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 def lines(logged: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
-    """Level and text of what was said since the last call."""
+    """Level and text of what was logged since the last call."""
     found = [
         (record.levelname, record.getMessage()) for record in logged.records if record.name == device_classes.__name__
     ]
@@ -79,7 +79,7 @@ async def test_no_conflict_count_is_reported_before_the_first_check(setting: Dev
     assert setting.conflicts == -1
 
 
-async def test_a_class_with_our_resource_is_named_once_with_what_to_do(
+async def test_a_class_with_our_resource_is_logged_once_with_the_fix(
     setting: DeviceClassHarness, logged: pytest.LogCaptureFixture
 ) -> None:
     assert await setting.check_classes(gpu=RESOURCE, other="example.com/gpu", plain=None) == 1
@@ -122,16 +122,16 @@ async def test_all_pages_are_read(setting: DeviceClassHarness) -> None:
     ]
 
 
-async def test_a_cluster_without_device_classes_has_none(
+async def test_a_cluster_without_device_classes_has_no_conflict(
     setting: DeviceClassHarness, logged: pytest.LogCaptureFixture
 ) -> None:
-    """The embedded API server does not know the kind, as an old one."""
+    """Like an old one, the embedded API server does not know the kind."""
     await setting.classes.check_device_classes()
     assert setting.conflicts == 0
     assert lines(logged) == []
 
 
-async def test_a_missing_right_is_named_once_and_the_count_is_not_known(
+async def test_a_missing_permission_is_logged_once_and_the_count_is_unknown(
     setting: DeviceClassHarness, logged: pytest.LogCaptureFixture
 ) -> None:
     assert await setting.check_classes(status=403) == -1
@@ -165,7 +165,7 @@ async def test_an_answer_that_is_no_list_is_a_failure(
     assert [(level, "list deviceclasses" in text) for level, text in lines(logged)] == [("WARNING", True)]
 
 
-async def test_a_list_that_does_not_end_is_given_up(
+async def test_an_endless_list_is_abandoned(
     setting: DeviceClassHarness, logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device_classes, "CHECK_TIMEOUT_SECONDS", 0.05)
@@ -175,7 +175,7 @@ async def test_a_list_that_does_not_end_is_given_up(
     assert lines(logged) == [("WARNING", "device classes not checked error=TimeoutError")]
 
 
-async def test_a_line_that_is_cut_is_a_failure(setting: DeviceClassHarness, logged: pytest.LogCaptureFixture) -> None:
+async def test_a_cut_connection_is_a_failure(setting: DeviceClassHarness, logged: pytest.LogCaptureFixture) -> None:
     setting.lists.cut()
     await setting.classes.check_device_classes()
     assert setting.conflicts == -1
@@ -183,7 +183,7 @@ async def test_a_line_that_is_cut_is_a_failure(setting: DeviceClassHarness, logg
 
 
 async def test_checks_repeat_until_cancelled(setting: DeviceClassHarness) -> None:
-    """Also after a failure: the pause is the usual one at the longest, and here that is none."""
+    """Also after a failure: the pause is at most the usual one, which is none here."""
     setting.lists.cut(times=2)
     task = asyncio.create_task(setting.classes.run())
     await setting.proxy.seen("GET", "deviceclasses", times=4)

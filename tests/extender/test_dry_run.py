@@ -1,4 +1,4 @@
-"""A plan, which remembers places in order, lays as one does that looks at every node for every pod."""
+"""A plan that keeps places in order places pods like one that looks at every node for every pod."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ def _place_pod(
 
 @settings(deadline=None)
 @given(cluster=st.lists(node_strategy(), max_size=3), asked=st.lists(ASKED, max_size=6))
-def test_a_pod_is_hopeless_only_if_it_does_not_fit_alone(
+def test_a_pod_is_unplaceable_only_if_it_does_not_fit_alone(
     cluster: list[Node], asked: list[tuple[CardRequest, int, set[str]]]
 ) -> None:
-    """Whatever was laid before."""
+    """Whatever was placed before."""
 
     async def check() -> None:
         named = [(len(cluster) - at, _named(node, f"n{at}")) for at, node in enumerate(cluster)]
@@ -102,7 +102,7 @@ async def test_existing_placements_are_counted_in_a_dry_run() -> None:
     assert await plan.place_pod(PodRequest(CardRequest(16), ()), BINPACK, since=0) is None
 
 
-async def test_the_tightest_place_is_taken_and_ties_end_in_the_name() -> None:
+async def test_the_tightest_place_is_taken_and_ties_are_broken_by_name() -> None:
     """Free 16-10=6 on `b`, 16 on the others: 5 go to `b`, then 5 to `a`, which has 11 left and is tighter than `c`."""
     grown = [
         (3, snapshot_node("c")),
@@ -120,7 +120,7 @@ async def test_a_pod_without_room_on_new_nodes_leaves_the_others_available() -> 
     assert await plan.place_pod(PodRequest(CardRequest(5), ()), BINPACK, since=0) == Placement("old", (0,), -16)
 
 
-async def test_a_node_that_one_pod_is_not_offered_is_there_for_the_next() -> None:
+async def test_a_node_excluded_for_one_pod_is_available_to_the_next() -> None:
     plan = DryRun([(1, snapshot_node())], (), NOTHING_KNOWN)
     assert await plan.place_pod(PodRequest(CardRequest(5), ()), BINPACK, since=0, excluded_nodes={"n"}) is None
     assert await plan.place_pod(PodRequest(CardRequest(5), ()), BINPACK, since=0) == Placement("n", (0,), -16)
@@ -137,7 +137,7 @@ async def test_a_dry_run_of_many_shapes_yields_to_other_tasks() -> None:
 
 
 async def test_a_policy_that_looks_ahead_ranks_as_it_does_for_a_verb() -> None:
-    """The tighter node has no CPU left, so the other one is the better; for a pod that asks for no CPU it is the tighter."""
+    """The tighter node has no CPU left, so the other one is better; for a pod that requests no CPU, the tighter one is."""
     grown = [(2, snapshot_node("full-host", used=(8,))), (1, snapshot_node("idle"))]
     rooms = {"full-host": HostResources(0, 9999), "idle": HostResources(9999, 9999)}
     plan = DryRun(grown, (), KnownHosts(**rooms))

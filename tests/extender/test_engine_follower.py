@@ -55,7 +55,7 @@ def test_cards_of_nominated_pods_are_found_before_a_verb_asks() -> None:
     assert desk.filter_names("small") == []
 
 
-def test_a_verb_in_between_finds_every_change() -> None:
+def test_a_verb_between_two_slices_sees_every_change() -> None:
     desk = SchedulerHarness({name: [15] for name in NAMES})
     desk.filter_names("small")
     nominate_pods(desk)
@@ -68,8 +68,8 @@ def test_a_verb_in_between_finds_every_change() -> None:
     assert desk.filter_names("small") == NAMES
 
 
-async def test_only_many_changes_are_followed_ahead() -> None:
-    """Of few changes the next verb takes up the last state alone."""
+async def test_changes_are_followed_ahead_only_when_there_are_many() -> None:
+    """After a few changes, the next verb just takes up the latest state."""
     desk = SchedulerHarness({name: [15] for name in NAMES})
     follower: EngineFollower = desk.parts.engine_follower
     await follower.catch_up()
@@ -85,7 +85,7 @@ async def test_only_many_changes_are_followed_ahead() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_answers_are_those_of_an_engine_that_followed_nothing(seed: int) -> None:
+def test_answers_equal_those_of_an_engine_that_followed_nothing(seed: int) -> None:
     """Nodes, pods and nominations change at random; a slice of one node is taken up now and then."""
     chance, names = random.Random(seed), [f"n{at}" for at in range(6)]
     desk = SchedulerHarness({name: [15] for name in names})

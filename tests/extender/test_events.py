@@ -97,7 +97,7 @@ async def test_the_same_event_is_sent_once_in_five_minutes(harness: EventHarness
     assert harness.dropped("repeated") == 2
 
 
-async def test_another_reason_and_another_pod_are_other_events(harness: EventHarness) -> None:
+async def test_a_different_reason_or_pod_makes_a_different_event(harness: EventHarness) -> None:
     harness.record_event("p")
     harness.record_event("q")
     harness.record_event("p", EventReason.UNASSIGNED_POD)
@@ -143,7 +143,7 @@ async def test_a_rate_limited_event_may_be_sent_later(harness: EventHarness) -> 
     assert len(harness.api.events) == 11
 
 
-async def test_a_failing_api_server_is_counted_and_the_writer_goes_on(harness: EventHarness) -> None:
+async def test_a_failing_api_server_is_counted_and_the_writer_continues(harness: EventHarness) -> None:
     harness.api.is_down = True
     harness.record_event("p")
     await harness.send()

@@ -65,7 +65,7 @@ async def test_a_request_that_cannot_be_explained_is_refused_with_a_reason() -> 
         assert (reply.status, reply.json()) == (status, {"error": text})
 
 
-async def test_several_cards_are_of_the_numa_node_that_the_agent_published() -> None:
+async def test_several_cards_are_chosen_from_one_published_numa_node() -> None:
     """Four empty cards, of NUMA nodes 0, 1, 0, 1."""
     cards = [published_card(index, numa=index % 2) for index in range(4)]
     node = {"metadata": {"name": "n", "annotations": {"vrampack.dev/cards": cards_annotation(*cards)}}, "status": {}}

@@ -57,7 +57,7 @@ def an_extender() -> InMemoryExtender:
 
 
 def check(verb: str, reply: AsgiReply) -> None:
-    """What the contract says of each verb's answer: never a 5xx, never a word about our insides."""
+    """The contract of each verb's answer: never a 5xx, never a word about our internals."""
     text = reply.body.decode()
     answer = json.loads(text)
     assert "Traceback" not in text
@@ -79,7 +79,7 @@ def check(verb: str, reply: AsgiReply) -> None:
 
 
 def damaged(body: bytes, rng: Random) -> bytes:
-    """The body with one to four wounds."""
+    """The body with one to four pieces of damage."""
     for _ in range(rng.randint(1, 4)):
         body = rng.choice(WOUNDS)(body, rng)
     return body
@@ -127,7 +127,7 @@ WOUNDS: tuple[Callable[[bytes, Random], bytes], ...] = (flip, cut, drop, splice,
 
 
 @pytest.mark.parametrize("verb", VERBS)
-async def test_damaged_recordings(verb: str) -> None:
+async def test_damaged_recordings_get_a_valid_answer(verb: str) -> None:
     rng = Random(verb)
     extender = an_extender()
     before = extender.state()

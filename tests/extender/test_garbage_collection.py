@@ -17,7 +17,7 @@ from extender.garbage_collection import YOUNG_OBJECTS, choose_generation, collec
     [((999, 1, 2000), None), ((1000, 0, 2000), 0), ((1000, 1, 1999), 1), ((1000, 1, 2000), 2)],
     ids=str,
 )
-def test_older_objects_are_looked_at_less_often(counts: tuple[int, int, int], want: int | None) -> None:
+def test_older_generations_are_collected_less_often(counts: tuple[int, int, int], want: int | None) -> None:
     assert choose_generation(*counts) == want
 
 

@@ -36,7 +36,7 @@ def build_usage(*pods: PodObject) -> HostUsage:
     return usage
 
 
-def test_every_bound_pod_takes_what_it_asks_for_until_it_ends() -> None:
+def test_every_bound_pod_is_charged_its_request_until_it_ends() -> None:
     usage = build_usage(pod("a"), pod("b", cpu="2500m"), pod("waits", on=""), pod("done", phase="Succeeded"))
     assert usage.rooms.rooms == {"n": HostResources(4500, 14 * 1024)}
     usage.update_pod(pod("b", cpu="2500m", phase="Failed"))
@@ -55,7 +55,7 @@ def test_small_usage_changes_are_ignored() -> None:
     assert usage.rooms.rooms["n"].cpu_milli == 6500
 
 
-def test_a_list_releases_what_it_does_not_name() -> None:
+def test_a_list_releases_pods_it_does_not_contain() -> None:
     usage = build_usage(pod("a"), pod("b"))
     list_pods(usage, pod("b"))
     assert usage.rooms.rooms["n"].cpu_milli == 7000
@@ -70,7 +70,7 @@ def test_no_host_usage_is_kept_unless_a_policy_needs_it() -> None:
 
 
 def test_after_a_reload_no_host_is_known_before_the_next_list() -> None:
-    """A list that had begun by then may have counted nothing of its first pages."""
+    """A list that had already begun may have counted none of its first pages."""
     usage = HostUsage(is_kept=False)
     began = usage.begin_list()
     assert usage.set_kept(is_kept=True)

@@ -56,7 +56,7 @@ def test_assume_holds_the_place_at_once(harness: LedgerHarness) -> None:
     assert harness.used() == [4, 0]
 
 
-def test_a_card_on_which_nothing_changed_is_not_built_again(harness: LedgerHarness) -> None:
+def test_an_unchanged_card_is_not_rebuilt(harness: LedgerHarness) -> None:
     before = harness.node().cards
     harness.ledger.assume(ledger_pod(), "n", harness.place(ledger_pod(), 0))
     assert [card is known for card, known in zip(harness.node().cards, before, strict=True)] == [False, True]
@@ -71,21 +71,21 @@ def test_forget_frees_the_reservation(harness: LedgerHarness) -> None:
     assert harness.ledger.list_reservations() == []
 
 
-def test_showing_the_pod_bound_confirms_its_reservation(harness: LedgerHarness) -> None:
+def test_an_event_that_shows_the_pod_bound_confirms_its_reservation(harness: LedgerHarness) -> None:
     harness.ledger.assume(ledger_pod(), "n", harness.place(ledger_pod(), 0))
     harness.ledger.update_pod(ledger_pod(node="n", record=OURS))
     assert harness.used() == [4, 0]
     assert harness.ledger.list_reservations() == []
 
 
-def test_from_bound_on_the_record_counts_and_not_the_reservation(harness: LedgerHarness) -> None:
+def test_once_bound_the_record_counts_and_not_the_reservation(harness: LedgerHarness) -> None:
     """Another extender's Binding won: its cards are the truth."""
     harness.ledger.assume(ledger_pod(), "n", harness.place(ledger_pod(), 0))
     harness.ledger.update_pod(ledger_pod(node="n", record=Record("vrampack", (Share(4, "GPU-1", 1),))))
     assert harness.used() == [0, 4]
 
 
-def test_from_bound_on_the_record_counts_and_not_the_labels(harness: LedgerHarness) -> None:
+def test_once_bound_the_record_counts_and_not_the_labels(harness: LedgerHarness) -> None:
     harness.ledger.update_pod(ledger_pod(node="n", units=9, record=OURS))
     assert harness.used() == [4, 0]
 
@@ -125,14 +125,14 @@ def test_a_finished_pod_holds_nothing(harness: LedgerHarness) -> None:
     assert harness.used() == [0, 0]
 
 
-def test_an_older_event_takes_nothing_back(harness: LedgerHarness) -> None:
-    """The pod was looked up after a lost reply; the watch is still on its way to where that look-up was."""
+def test_an_older_event_does_not_undo_a_look_up(harness: LedgerHarness) -> None:
+    """The pod was looked up after a lost reply; the watch has not caught up with that look-up yet."""
     harness.ledger.update_fetched_pod(ledger_pod(node="n", record=OURS))
     harness.ledger.update_pod(ledger_pod())
     assert harness.used() == [4, 0]
 
 
-def test_a_list_that_began_before_a_look_up_takes_nothing_back(harness: LedgerHarness) -> None:
+def test_a_list_that_began_before_a_look_up_does_not_undo_it(harness: LedgerHarness) -> None:
     before = harness.ledger.begin_list()
     harness.ledger.update_fetched_pod(ledger_pod(node="n", record=OURS))
     harness.ledger.update_listed_pod(ledger_pod())
@@ -140,7 +140,7 @@ def test_a_list_that_began_before_a_look_up_takes_nothing_back(harness: LedgerHa
     assert harness.used() == [4, 0]
 
 
-def test_a_pod_that_was_first_looked_up_during_a_list_outlives_it(harness: LedgerHarness) -> None:
+def test_a_pod_first_looked_up_during_a_list_is_kept_after_it(harness: LedgerHarness) -> None:
     """It was created after the list's snapshot, so the list does not name it."""
     before = harness.ledger.begin_list()
     harness.ledger.update_fetched_pod(ledger_pod("new", node="n", record=OURS))
@@ -148,8 +148,8 @@ def test_a_pod_that_was_first_looked_up_during_a_list_outlives_it(harness: Ledge
     assert harness.used() == [4, 0]
 
 
-def test_a_look_up_during_a_list_does_not_keep_what_the_list_lacks(harness: LedgerHarness) -> None:
-    """Known before the list began, it was deleted by its snapshot: the answer to the look-up was older."""
+def test_a_look_up_during_a_list_does_not_keep_a_pod_missing_from_the_list(harness: LedgerHarness) -> None:
+    """The pod was known before the list began and deleted by its snapshot: the answer to the look-up was older."""
     harness.ledger.update_pod(ledger_pod("old", node="n", record=OURS))
     before = harness.ledger.begin_list()
     harness.ledger.update_fetched_pod(ledger_pod("old", node="n", record=OURS))
@@ -157,7 +157,7 @@ def test_a_look_up_during_a_list_does_not_keep_what_the_list_lacks(harness: Ledg
     assert harness.used() == [0, 0]
 
 
-def test_a_list_takes_back_even_a_binding(harness: LedgerHarness) -> None:
+def test_a_list_can_undo_even_a_binding(harness: LedgerHarness) -> None:
     """The API server was restored from a backup: what it says now is the truth."""
     harness.ledger.update_pod(ledger_pod(node="n", record=OURS))
     before = harness.ledger.begin_list()
@@ -167,7 +167,7 @@ def test_a_list_takes_back_even_a_binding(harness: LedgerHarness) -> None:
     assert harness.ledger.get_pod("p") == ledger_pod()
 
 
-def test_a_list_releases_what_it_does_not_name(harness: LedgerHarness) -> None:
+def test_a_list_releases_pods_it_does_not_contain(harness: LedgerHarness) -> None:
     harness.ledger.update_pod(ledger_pod(node="n", record=OURS))
     harness.ledger.assume(ledger_pod("q"), "n", harness.place(ledger_pod("q"), 1))
     before = harness.ledger.begin_list()
@@ -199,7 +199,7 @@ def test_a_whole_card_pod_without_a_known_place_fills_every_card(harness: Ledger
     assert harness.used() == [15, 15]
 
 
-def test_the_agents_observation_places_such_a_pod(harness: LedgerHarness) -> None:
+def test_the_agents_observation_places_a_pod_without_a_record(harness: LedgerHarness) -> None:
     harness.ledger.update_pod(ledger_pod(node="n"))
     harness.ledger.update_node(replace(node_facts("n", 15, 15), observed={"p": (Share(4, "GPU-1"),)}))
     assert harness.used() == [0, 4]
@@ -212,7 +212,7 @@ def test_a_readable_record_beats_the_agents_observation() -> None:
     assert harness.used() == [4, 0]
 
 
-def test_free_never_goes_below_zero_and_overcommitment_is_a_flag(harness: LedgerHarness) -> None:
+def test_free_units_never_go_below_zero_and_overcommitment_is_flagged(harness: LedgerHarness) -> None:
     harness.ledger.update_pod(ledger_pod("p", node="n", record=Record("vrampack", (Share(12, "GPU-0", 0),))))
     harness.ledger.update_pod(ledger_pod("q", node="n", record=Record("vrampack", (Share(6, "GPU-0", 0),))))
     card = harness.node().cards[0]
@@ -251,14 +251,14 @@ def test_pods_of_a_deleted_node_count_again_if_it_comes_back(harness: LedgerHarn
 
 
 def test_a_legacy_node_places_records_by_index() -> None:
-    """It has no uuids: a record that carries one from another life is still right about the index."""
+    """It has no uuids: a record with one from the node's time under an agent is still right about the index."""
     harness = LedgerHarness(node_facts("n", 15, 15, legacy=True))
     harness.ledger.update_pod(ledger_pod(node="n", record=Record("vrampack", (Share(4, "GPU-of-an-agent", 1),))))
     harness.ledger.update_pod(ledger_pod("q", node="n", record=Record("gpushare-v1", (Share(3, index=0),))))
     assert harness.used() == [3, 4]
 
 
-def test_an_agent_node_places_records_by_uuid_whatever_their_index_says() -> None:
+def test_an_agent_node_places_records_by_uuid_even_if_the_index_differs() -> None:
     """Indices change over reboots, uuids do not."""
     harness = LedgerHarness(NodeFacts("n", card_facts(15, 24, uuids=("GPU-b", "GPU-a")), unit_mib=UNIT_MIB))
     harness.ledger.update_pod(ledger_pod(node="n", record=Record("vrampack", (Share(4, "GPU-a", 0),))))
@@ -307,7 +307,7 @@ def test_an_update_without_a_change_keeps_the_generation(harness: LedgerHarness)
     assert harness.ledger.generation == before
 
 
-def test_a_pod_finds_its_own_place_free(harness: LedgerHarness) -> None:
+def test_a_pods_own_reservation_counts_as_free_for_it(harness: LedgerHarness) -> None:
     """After a bind without an answer, the only room left may be its own reservation."""
     harness.ledger.assume(ledger_pod(units=15), "n", harness.place(ledger_pod(units=15), 0))
     harness.ledger.assume(ledger_pod("q", units=15), "n", harness.place(ledger_pod("q", units=15), 1))
@@ -319,7 +319,7 @@ def test_a_pod_finds_its_own_place_free(harness: LedgerHarness) -> None:
     assert [card.free_units for card in others.cards] == [0, 0]
 
 
-def test_a_node_of_another_unit_keeps_its_count_and_says_why_it_is_refused() -> None:
+def test_a_node_with_another_unit_keeps_its_count_and_reports_the_mismatch() -> None:
     harness = LedgerHarness(replace(node_facts("n", 15), unit_mib=256))
     harness.ledger.update_pod(ledger_pod(node="n", record=OURS))
     assert harness.used() == [4]
@@ -345,8 +345,8 @@ def test_changed_nodes_since_a_generation_are_listed(harness: LedgerHarness) -> 
     assert sorted(ledger.list_nodes_changed_since(0) or ()) == ["a", "b", "c", "d", "n"]
 
 
-def test_removed_nodes_are_forgotten_in_time(harness: LedgerHarness) -> None:
-    """Who asked so long ago that a removal may be missing has to look at all nodes."""
+def test_removed_nodes_are_eventually_forgotten(harness: LedgerHarness) -> None:
+    """A caller whose last look is so old that a removal may be missing has to look at all nodes."""
     ledger = harness.ledger
     ledger.update_node(node_facts("kept"))
     before = ledger.generation

@@ -1,4 +1,4 @@
-"""Which changes of the ledger tell that a waiting pod may have a chance now, and where."""
+"""Which changes of the ledger signal that a waiting pod may fit now, and where."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_nodes_that_gained_capacity_are_listed_latest_first(harness: ListenedLed
     assert [node.name for _, node in harness.ledger.list_nodes_gained_since(before)] == ["o"]
 
 
-def test_an_unbound_pod_appears_once(harness: ListenedLedger) -> None:
+def test_an_unbound_pod_is_reported_once(harness: ListenedLedger) -> None:
     harness.ledger.update_pod(ledger_pod("a"))
     harness.ledger.update_pod(ledger_pod("a"))
     harness.ledger.update_pod(ledger_pod("b", node="n", record=OURS))
@@ -94,8 +94,8 @@ def test_an_unbound_pod_appears_once(harness: ListenedLedger) -> None:
     assert harness.recorder.added == ["a"]
 
 
-def test_another_policy_counts_as_capacity_everywhere(harness: ListenedLedger) -> None:
-    """Full nodes, too: who was refused is asked again, once."""
+def test_a_policy_change_counts_as_capacity_on_every_node(harness: ListenedLedger) -> None:
+    """Full nodes, too: rejected pods are tried again, once."""
     harness.ledger.update_node(node_facts("m", 15))
     harness.assume()
     harness.ledger.remove_node("m")

@@ -158,7 +158,7 @@ def _load_webhook_deployment() -> Json:
     return next(each for each in documents if each["kind"] == "Deployment")
 
 
-async def test_no_bind_fails_and_no_memory_limit_is_passed_whatever_is_sent_to_a_listener(site: AttackedSite) -> None:
+async def test_listener_attacks_fail_no_bind_and_exceed_no_memory_limit(site: AttackedSite) -> None:
     assert set(LISTENERS_BY_ATTACK) == set(ATTACKS)
     await site.bind_pods()  # the first ones are slower
     quiet = await site.bind_pods()

@@ -46,8 +46,8 @@ async def run_for_a_while(learner: MixLearner) -> asyncio.Task[None]:
     return running
 
 
-async def test_pods_of_the_first_list_and_later_ones_are_learned() -> None:
-    """Where all ask for 5, a piece of 4 is worth nothing; where as many ask for 4, something."""
+async def test_the_forecast_learns_from_the_first_list_and_from_later_pods() -> None:
+    """Where all request 5, a piece of 4 is worth nothing; where just as many request 4, it is worth something."""
     cluster = LearningCluster("tessellate")
     cluster.add_pods(5, FIRST_FORECAST)
     assert cluster.value_four_units() is None

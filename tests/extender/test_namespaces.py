@@ -1,4 +1,4 @@
-"""Selectors by labels of namespaces: watched where one is in force, and nothing is guessed of a namespace that is not seen."""
+"""Namespace label selectors: namespaces are watched while one is in force, and no labels are guessed for an unseen namespace."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def start_harness(*listed: NamespaceObject) -> tuple[SchedulerHarness, Nam
     return harness, sink
 
 
-async def test_pods_are_what_the_labels_of_their_namespace_make_them() -> None:
+async def test_rules_apply_to_pods_by_the_labels_of_their_namespace() -> None:
     harness, sink = await start_harness(namespace("default", tier="dev", other="x"), namespace("free"))
     assert harness.filter_names("new") == ["t4"]
     assert "card model not allowed by a rule" in await harness.bind("waiting", "a100")
@@ -68,7 +68,7 @@ async def test_pods_are_what_the_labels_of_their_namespace_make_them() -> None:
 
 
 async def test_verbs_are_not_ready_for_pods_of_unseen_namespaces() -> None:
-    """It may be one that a rule is about."""
+    """A rule may apply to such a namespace."""
     harness, sink = await start_harness()
     harness.add_pending_pod("new")
     text = "not ready: namespace default has not been seen yet, but rules or profiles need its labels"
@@ -156,7 +156,7 @@ async def test_namespaces_are_watched_while_a_selector_in_force_asks_for_them(tm
     watcher.cancel()
 
 
-async def test_labels_that_cannot_be_read_are_a_fault_of_the_file() -> None:
+async def test_namespaces_that_cannot_be_listed_raise_a_settings_error() -> None:
     api = NamespaceApi()
     watcher = NamespaceWatcher(api, SchedulerHarness({}).ledger, ExtenderMetrics("test"))
     running = asyncio.create_task(watcher.run())

@@ -37,7 +37,7 @@ def render_plainly(nodes: Iterable[Node]) -> bytes:
     return generate_latest(registry)
 
 
-async def test_the_text_is_that_of_the_client_library() -> None:
+async def test_rendered_text_equals_that_of_the_client_library() -> None:
     nodes = [
         snapshot_node("a", used=(10, 4)),
         snapshot_node("b", units=(80,)),

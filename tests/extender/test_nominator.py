@@ -27,7 +27,7 @@ def nominate(desk: SchedulerHarness, name: str, node: str, units: int = 15, *, p
     return pod
 
 
-def test_a_nominees_card_is_taken_for_lower_and_equal_priority_only() -> None:
+def test_a_nominees_card_is_kept_from_lower_and_equal_priority_only() -> None:
     desk = SchedulerHarness({"a": [15]})
     nominate(desk, "urgent", "a")
     for name, priority, passed in (("lower", 9, []), ("equal", 10, []), ("higher", 11, ["a"])):
@@ -174,7 +174,7 @@ def test_pods_that_no_nominee_affects_share_an_answer() -> None:
 
 
 def test_a_different_kept_card_invalidates_cached_answers() -> None:
-    """The victim on card 1 is going, so the nominee will fit tighter there: card 0 is room again, and no node gained any."""
+    """The victim on card 1 is leaving, so the nominee will fit tighter there: card 0 is free again, and no node gained room."""
     desk = SchedulerHarness({"a": [15, 12]})
     desk.add_bound_pod("victim", "a", 12, card=1)
     nominate(desk, "urgent", "a", 12)
@@ -185,7 +185,7 @@ def test_a_different_kept_card_invalidates_cached_answers() -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_after_any_changes_the_nominator_agrees_with_a_new_one(seed: int) -> None:
-    """What is kept is no more than a memory of what follows from the ledger."""
+    """The nominator only caches what follows from the ledger."""
     rng = random.Random(seed)
     names = ["a", "b", "c"]
     desk = SchedulerHarness({name: [15, 8] for name in names})

@@ -1,4 +1,4 @@
-"""Which connection makes room when a listener is full, and that closed connections are not counted."""
+"""Which connection is closed when a listener is full, and that closed connections are not counted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vrampack.http.open_connections import ConnectionLimits, OpenConnections
 
 
 class ListedConnection:
-    """A connection that says what was done to it."""
+    """A connection that records what was done to it."""
 
     def __init__(self, peer: str = "10.0.0.1", *, is_answering: bool = False) -> None:
         self.peer = peer
@@ -79,7 +79,7 @@ def test_a_closed_connection_is_not_counted() -> None:
 
 
 def test_a_full_listener_closes_idle_connections_and_answers_complete_requests() -> None:
-    """With real connections: how far a request is, is known from the parser."""
+    """With real connections: the parser knows how far a request has come."""
     app = FastAPI()
     has_begun, may_answer = threading.Event(), threading.Event()
 

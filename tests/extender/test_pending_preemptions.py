@@ -1,4 +1,4 @@
-"""From preempt's answer on the card of its victims is kept: the API shows the nomination later than their end, it may be."""
+"""From preempt's answer on, the card of its victims is kept: the API may show the nomination only after they have ended."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_the_card_is_kept_for_a_preemptor_not_yet_in_our_watch() -> None:
     assert desk.filter_names("small") == ["a"]
 
 
-async def test_room_of_the_first_victim_is_kept_while_the_next_is_not_even_leaving() -> None:
+async def test_room_of_the_first_victim_is_kept_while_the_next_one_still_runs() -> None:
     desk = SchedulerHarness({"a": [15]})
     desk.add_bound_pod("first", "a", 8)
     desk.add_bound_pod("second", "a", 7)
@@ -73,15 +73,15 @@ async def test_a_card_with_some_room_is_not_filled_up_before_its_victims_go() ->
 
 
 async def test_no_pod_is_evicted_for_a_card_that_is_kept_for_another() -> None:
-    """Else the victims of one card were to make room for two, and the first to ask again had it."""
+    """Otherwise the victims of one card would make room for two pods, and the first to retry would get it."""
     desk = await start_preemption("a")
     for name, priority, answer in (("lower", 9, {}), ("equal", 10, {}), ("higher", 11, {"a": ["on-a"]})):
         desk.add_pending_pod(name, priority=priority)
         assert await desk.preempt(name, 4, {"a": ["on-a"]}) == answer
 
 
-async def test_a_kept_card_leaves_the_other_cards_of_its_node_to_preemption() -> None:
-    """What is proposed stays proposed, so the pod on card 1 is added to it."""
+async def test_other_cards_of_a_node_with_a_kept_card_can_be_preempted() -> None:
+    """The proposal stays as it is, so the pod on card 1 is added to it."""
     desk = SchedulerHarness({"a": [15, 15]})
     desk.add_bound_pod("first", "a", 15, card=0)
     desk.add_bound_pod("second", "a", 14, card=1)
@@ -117,8 +117,8 @@ async def test_a_preemptor_with_a_reservation_is_counted_once() -> None:
     assert desk.choose_cards("small", "a", 15) == [1]
 
 
-async def test_a_whole_card_is_kept_whole_from_preemption() -> None:
-    """The pod asks for 4 of its units; no other pod may take the 11 beside them."""
+async def test_a_card_kept_for_a_whole_card_request_is_kept_entirely() -> None:
+    """The pod requests 4 units of the card; no other pod may take the 11 beside them."""
     desk = SchedulerHarness({"a": [15]})
     desk.add_bound_pod("victim", "a", 15)
     desk.ledger.update_pod(ledger_pod("urgent", ask=pod_request(4, whole=True), priority=10))
@@ -209,7 +209,7 @@ async def test_the_end_of_a_preemption_wakes_waiting_pods(end: Callable[[Schedul
     assert desk.parts.activator.next_round_at != desk.seconds + 0.5
 
 
-async def test_of_many_nodes_only_those_with_a_terminating_victim_count() -> None:
+async def test_among_many_nodes_only_those_with_a_terminating_victim_are_kept() -> None:
     names = [f"n{at:02}" for at in range(MAX_IMMEDIATE_NODES + 1)]
     desk = await start_preemption(*names)
     assert desk.parts.engine.find_verdict_key(pod_request(), "small") == VerdictKey(CardRequest(4), None, 0)
@@ -232,8 +232,8 @@ async def test_an_answer_with_many_victims_costs_the_next_pod_nothing() -> None:
     assert desk.ledger.generation == generation  # no node is another one, so none is looked at again
 
 
-async def test_preemptions_of_many_pods_count_all_their_nodes() -> None:
-    """A nomination makes of each the one node that it is for."""
+async def test_the_node_limit_counts_the_nodes_of_all_pending_preemptions() -> None:
+    """A nomination reduces a preemption to the one node that it names."""
     names = [f"n{at:02}" for at in range(MAX_IMMEDIATE_NODES)]
     desk = await start_preemption(*names)
     desk.put_node(node_facts("a", 15))

@@ -1,4 +1,4 @@
-"""The verb preempt: which proposals are kept, completed or dropped, and what it says of calls that it cannot read."""
+"""The verb preempt: which proposals are kept, completed or dropped, and how it answers calls that it cannot read."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ CASES: dict[str, tuple[list[Object], Object, Proposal, dict[str, list[str]]]] = 
 
 
 @pytest.mark.parametrize(("pods", "asking", "proposal", "want"), CASES.values(), ids=CASES)
-async def test_preempt(pods: list[Object], asking: Object, proposal: Proposal, want: dict[str, list[str]]) -> None:
+async def test_preempt_keeps_completes_or_drops_each_proposal(
+    pods: list[Object], asking: Object, proposal: Proposal, want: dict[str, list[str]]
+) -> None:
     assert await answer(pods, asking, proposal) == want
 
 
@@ -115,8 +117,8 @@ async def test_a_pod_that_may_not_preempt_is_given_no_node() -> None:
 
 
 @pytest.mark.parametrize("turns", range(1, 9))
-async def test_a_node_that_changes_while_others_are_looked_at_is_looked_at_again(turns: int) -> None:
-    """Pod a went and e came, before the answer about ten more nodes was complete: e must go as well, and a is named still."""
+async def test_a_node_that_changes_during_the_call_is_evaluated_again(turns: int) -> None:
+    """Pod a went and e came, before the answer about ten more nodes was complete: e must go as well, and a is still named."""
     others = [f"other-{number}" for number in range(10)]
     nodes = [a_node(name) for name in ("n", *others)]
     extender = InMemoryExtender(nodes, full())
@@ -155,7 +157,7 @@ async def test_keys_are_read_in_any_letter_case(spell: Any) -> None:  # noqa: AN
 
 @pytest.mark.parametrize("empty", [None, {"Pods": None}, {"Pods": []}, {}])
 @pytest.mark.parametrize("form", ["NodeNameToMetaVictims", "NodeNameToVictims"])
-async def test_empty_proposals_of_every_form(form: str, empty: object) -> None:
+async def test_empty_proposals_of_every_form_are_completed(form: str, empty: object) -> None:
     body = {"Pod": URGENT, form: {"n": empty}}
     reply = await InMemoryExtender([a_node()], full()).post_verb("preempt", json.dumps(body).encode())
     want = {"Pods": [{"UID": "a"}, {"UID": "b"}], "NumPDBViolations": 0}
@@ -182,7 +184,7 @@ async def test_an_unreadable_call_is_refused_with_the_expected_form(body: object
     assert counted(extender) == {"malformed": 1}
 
 
-async def test_not_ready_is_503() -> None:
+async def test_preempt_answers_503_when_not_ready() -> None:
     extender = InMemoryExtender([a_node()], full())
     extender.readiness.problem = "stopping"
     reply = await extender.post_verb("preempt", json.dumps(call(URGENT, {"n": ["a", "b"]})).encode())
@@ -190,7 +192,7 @@ async def test_not_ready_is_503() -> None:
     assert counted(extender) == {"unready": 1}
 
 
-async def test_calls_are_counted_by_what_became_of_the_proposal() -> None:
+async def test_calls_are_counted_by_the_outcome_of_the_proposal() -> None:
     extender = InMemoryExtender([a_node()], full())
     proposals: list[tuple[list[str], int]] = [(["a", "b"], 8), (["b", "d"], 8), (["b", "d"], 4), ([], 9)]
     for uids, units in proposals:
@@ -205,5 +207,5 @@ def counted(extender: InMemoryExtender) -> dict[str, float]:
     return {sample.labels["result"]: sample.value for sample in samples if sample.value}
 
 
-def test_the_recordings_have_both_forms() -> None:
+def test_preempt_calls_are_recorded_in_both_forms() -> None:
     assert len(recorded_requests.recording_names("preempt")) == 2

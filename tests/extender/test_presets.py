@@ -52,7 +52,7 @@ def load_preset(name: str) -> PlacementPolicy:
 
 
 @pytest.mark.parametrize("name", list_presets())
-def test_a_preset_says_what_it_is_for_what_it_gives_up_and_what_proves_it(name: str) -> None:
+def test_a_preset_states_its_purpose_its_cost_and_its_test(name: str) -> None:
     head = find_policy_file(name).read_text().splitlines()[:3]
     assert [line.partition(":")[0] for line in head] == ["# For", "# Gives up", "# Proved by"]
     file, _, test = head[2].partition(": ")[2].partition("::")
@@ -78,7 +78,7 @@ async def test_autoscaled_keeps_nodes_empty() -> None:
     assert used == {"a": [16, 14], "b": [0, 0]}
 
 
-async def test_tenants_do_not_meet_on_a_card() -> None:
+async def test_tenants_keeps_tenants_on_separate_cards() -> None:
     used = await place_pods(load_preset("tenants"), [("default", 4), ("team", 4), ("default", 4), ("shop", 16)])
     assert used == {"a": [8, 4], "b": [16, 0]}
 
@@ -93,7 +93,7 @@ def test_an_unknown_preset_is_refused_with_the_known_ones() -> None:
         find_policy_file("densest")
 
 
-def test_policy_and_rules_stand_in_one_of_the_two_files(tmp_path: Path) -> None:
+def test_policy_and_rules_may_be_given_in_only_one_of_the_two_files(tmp_path: Path) -> None:
     file = tmp_path / "extender.yaml"
     file.write_text("apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\nunit_mib: 256\n")
     settings = load_settings(file, {}, find_policy_file("fast"))

@@ -50,7 +50,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("pod", "want"), CASES.values(), ids=CASES)
-def test_the_policy_of_a_pod(tmp_path: Path, pod: Pod, want: str) -> None:
+def test_a_pods_policy_is_chosen_by_profile_or_annotation(tmp_path: Path, pod: Pod, want: str) -> None:
     (tmp_path / "extender.yaml").write_text(HEAD + PROFILES)
     settings = load_settings(tmp_path / "extender.yaml")
     asked = ledger_pod("p").request
@@ -80,7 +80,7 @@ def test_data_that_a_profiles_policy_needs_is_kept(tmp_path: Path, policy: str, 
         ),
     ],
 )
-def test_a_profile_s_name_is_its_own(tmp_path: Path, names: tuple[str, ...], fault: str) -> None:
+def test_a_profile_name_must_be_unique(tmp_path: Path, names: tuple[str, ...], fault: str) -> None:
     file = tmp_path / "extender.yaml"
     file.write_text(HEAD + "profiles:\n" + "".join(f"  - {{name: {name}, policy: spread}}\n" for name in names))
     with pytest.raises(SettingsError) as raised:
@@ -88,7 +88,7 @@ def test_a_profile_s_name_is_its_own(tmp_path: Path, names: tuple[str, ...], fau
     assert str(raised.value) == f"{file}:{3 + len(names)}: {fault}"  # two lines of a head, and the list's own
 
 
-def test_a_pod_that_was_filtered_is_ranked_by_the_generation_of_its_filter() -> None:
+def test_a_pod_is_ranked_by_the_policy_generation_that_filtered_it() -> None:
     desk = SchedulerHarness({"n": [15]})
     engine, generations, request = desk.parts.engine, desk.parts.generations, PodRequest(CardRequest(5), ())
     engine.set_tuning(PolicyTuning(default="binpack"))

@@ -100,7 +100,7 @@ def test_a_request_split_at_any_byte_is_read(addresses: tuple[Address, Address])
             assert read_reply(client)[0] == 200
 
 
-def test_requests_behind_one_another_are_answered_in_turn(addresses: tuple[Address, Address]) -> None:
+def test_pipelined_requests_are_answered_in_order(addresses: tuple[Address, Address]) -> None:
     """A request behind a verb that waits is not answered before it."""
     bind = build_request(
         f"{PREFIX}/bind", json.dumps(dict.fromkeys(("PodName", "PodNamespace", "PodUID", "Node"), "x")).encode()
@@ -117,7 +117,7 @@ def test_requests_behind_one_another_are_answered_in_turn(addresses: tuple[Addre
             received += client.recv(65536)
 
 
-def test_a_body_that_grows_too_large_is_refused_and_the_line_closed(addresses: tuple[Address, Address]) -> None:
+def test_a_body_that_grows_too_large_is_refused_and_the_connection_closed(addresses: tuple[Address, Address]) -> None:
     with open_connection(addresses[0]) as client:
         client.sendall(f"POST {PREFIX}/filter HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
         part = b"10000\r\n" + bytes(0x10000) + b"\r\n"
@@ -264,7 +264,7 @@ def test_a_caller_that_hangs_up_during_a_decision_does_not_end_it() -> None:
         assert decided.wait(10)
 
 
-def test_an_answer_leaves_in_one_write() -> None:
+def test_an_answer_is_sent_in_one_write() -> None:
     """Two writes would be two packets, and the second may wait for the first one's acknowledgement."""
     written: list[bytes] = []
     verb = SyncVerb("filter", lambda _: VerbResponse(b"{}"), ExtenderMetrics("test"))

@@ -30,7 +30,7 @@ async def build_varied_cluster(nodes: int) -> SchedulerHarness:
     return desk
 
 
-async def test_each_step_of_a_new_request_scores_few_states_and_the_verb_none() -> None:
+async def test_each_preparation_step_scores_few_states_and_the_verb_scores_none() -> None:
     """For two cards no bound is known, so that each state is scored."""
     desk, request = await build_varied_cluster(2 * MANY_STATES), PodRequest(CardRequest(3, count=2), ())
     engine = desk.parts.engine
@@ -42,7 +42,7 @@ async def test_each_step_of_a_new_request_scores_few_states_and_the_verb_none() 
     assert count_calls(engine.rank_nodes, desk.names, request, "new", 1) < 3 * len(desk.names)
 
 
-async def test_a_call_for_a_new_request_lets_others_have_their_turn() -> None:
+async def test_a_call_for_a_new_request_yields_to_other_tasks() -> None:
     desk = await build_varied_cluster(2 * MANY_STATES)
     turns = TurnCounter()
     answer = desk.parts.timed_verbs.filter.answer_call(desk.encode_call("first"))

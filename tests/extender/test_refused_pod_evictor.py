@@ -1,4 +1,4 @@
-"""Pods that agents refuse are evicted: when, which of them, what an API server may say to it, and what a lying node can do."""
+"""Pods that agents refuse are evicted: when, which of them, how an API server may answer, and what a lying node can do."""
 
 from __future__ import annotations
 
@@ -125,13 +125,13 @@ async def test_a_refused_pod_is_evicted_by_uid_after_its_report_has_lasted() -> 
     assert stage.count_results() == {"evicted": 1}
 
 
-async def test_once_evicted_it_is_not_evicted_again_while_it_ends() -> None:
+async def test_an_evicted_pod_is_not_evicted_again_while_it_terminates() -> None:
     stage = refused()
     assert await stage.at(30, 60, 3600) == [1, 1, 1]
 
 
 async def test_a_withdrawn_report_restarts_the_clock() -> None:
-    """It started after all; what is reported later is another refusal."""
+    """The pod started after all; a later report is another refusal."""
     stage = refused()
     assert await stage.at(20) == [0]
     stage.report()
@@ -140,7 +140,7 @@ async def test_a_withdrawn_report_restarts_the_clock() -> None:
     assert await stage.at(59, 60) == [0, 1]
 
 
-async def test_another_pod_in_the_report_starts_no_clock_again() -> None:
+async def test_another_pod_in_the_report_does_not_restart_the_clock() -> None:
     stage = refused()
     stage.now = 29.0
     stage.report("p", "q")
@@ -155,7 +155,7 @@ async def test_an_extender_that_no_scheduler_calls_waits_a_minute_longer() -> No
     assert await stage.at(30, 89.9, 90) == [0, 0, 1]
 
 
-async def test_without_the_setting_none_is() -> None:
+async def test_no_pod_is_evicted_without_the_setting() -> None:
     stage = EvictorHarness(after_seconds=None)
     stage.add_pod(ledger_pod("p", node="n"))
     stage.report("p")
@@ -191,7 +191,7 @@ async def test_a_node_can_report_only_its_own_pods(pod: Pod) -> None:
 
 
 async def test_a_pod_that_the_api_server_shows_elsewhere_is_left_alone() -> None:
-    """The ledger may lag: of a StatefulSet's pod the name lives on, under another uid and on another node."""
+    """The ledger may lag: the name of a StatefulSet's pod lives on under another uid and on another node."""
     stage = refused()
     stage.api.pods["default", "p"]["metadata"]["uid"] = "another"
     assert await stage.at(30) == [0]
@@ -236,7 +236,7 @@ async def test_a_transient_eviction_error_is_retried(answer: Exception) -> None:
 
 
 async def test_a_persistently_failing_api_server_is_reported_once() -> None:
-    """As it does where two disruption budgets are about one pod: that is 500 to it, whenever it is asked."""
+    """As it does where two disruption budgets cover one pod: it answers 500 to every such eviction."""
     stage = EvictorHarness(*[NoAnswerError("500: more than one PodDisruptionBudget")] * 4)
     stage.add_pod(ledger_pod("p", node="n"))
     stage.report("p")
@@ -253,7 +253,7 @@ GONE = {"gone": RefusedError(404, "NotFound", "p"), "another one": RefusedError(
 
 
 @pytest.mark.parametrize("answer", GONE.values(), ids=GONE)
-async def test_a_pod_that_is_not_there_any_more_is_not_tried_again_soon(answer: Exception) -> None:
+async def test_the_eviction_of_a_pod_that_is_gone_is_not_retried_soon(answer: Exception) -> None:
     stage = EvictorHarness(answer)
     stage.add_pod(ledger_pod("p", node="n"))
     stage.report("p")
@@ -262,8 +262,8 @@ async def test_a_pod_that_is_not_there_any_more_is_not_tried_again_soon(answer: 
     assert await stage.at(330) == [2], "a conflict that passed"
 
 
-async def test_a_node_that_refuses_all_its_pods_empties_slowly_and_alone() -> None:
-    """One every five seconds; another node waits for none of that."""
+async def test_a_node_that_refuses_all_its_pods_is_emptied_slowly_and_separately() -> None:
+    """One every five seconds; another node does not wait for it."""
     stage = EvictorHarness()
     for node in ("n", "m"):
         names = [f"{node}{at}" for at in range(4)]

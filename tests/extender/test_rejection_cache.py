@@ -1,4 +1,4 @@
-"""A "no" that is kept is given for the same nodes while none has gained room, and never when one has."""
+"""A cached rejection is reused for the same nodes while none has gained room, and never once one has."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def count_rejected_nodes(desk: SchedulerHarness) -> int:
     return int(desk.metrics.rejected_nodes.labels("no card with enough free memory")._value.get())
 
 
-def test_the_order_of_names_is_no_matter() -> None:
+def test_the_order_of_node_names_does_not_matter() -> None:
     desk = full()
     first = desk.post_filter("p")
     again = desk.post_filter("q", names=NAMES[::-1])
@@ -80,8 +80,8 @@ def test_an_unknown_node_is_not_cached_as_unknown() -> None:
     assert count_kept_answers(desk) == 1
 
 
-def test_a_pod_with_a_place_of_its_own_is_not_answered_for_others() -> None:
-    """Its reservation on `n0` is free for it alone, whatever was said before or will be said to others."""
+def test_the_answer_for_a_pod_with_a_reservation_is_not_shared() -> None:
+    """Its reservation on `n0` is free for it alone, whatever other pods were or will be answered."""
     desk = full()
     assert desk.filter_names("other") == []
     desk.ledger.remove_pod("on-n0")

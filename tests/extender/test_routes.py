@@ -60,7 +60,7 @@ async def test_readyz_follows_the_problem_and_healthz_does_not(extender: InMemor
         ("GET", "/", 404),
     ],
 )
-async def test_unserved_paths_and_methods_have_their_status(
+async def test_unserved_paths_and_methods_are_answered_404_or_405(
     extender: InMemoryExtender, method: str, path: str, status: int
 ) -> None:
     assert (await call_asgi(extender.app, method, path, b"{}")).status == status

@@ -42,7 +42,7 @@ def put_pod(desk: SchedulerHarness, name: str, node: str, namespace: str) -> Non
     desk.ledger.update_pod(replace(ledger_pod(name, units=2, node=node, record=record), namespace=namespace))
 
 
-def test_each_step_of_a_request_under_rules_asks_few_nodes_and_the_verb_none() -> None:
+def test_each_step_under_rules_evaluates_few_nodes_and_the_verb_none() -> None:
     desk = SchedulerHarness({f"n{at:03}": [15] for at in range(NODES)}, rules=RULES)
     for name in desk.names:
         put_pod(desk, f"on-{name}", name, "default")
@@ -78,7 +78,7 @@ async def test_a_call_under_rules_yields_to_other_tasks() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_changes_between_two_steps_are_noticed(seed: int) -> None:
-    """Nodes and pods change at random while requests are prepared: the answers are those of an engine that never was."""
+    """Nodes and pods change at random while requests are prepared: the answers are those of an engine that never prepared any."""
     chance, names = random.Random(seed), [f"n{at:02}" for at in range(NODES_PER_STEP + 20)]
     desk = SchedulerHarness({name: [4] for name in names}, rules=RULES)
     nominator = Nominator(desk.ledger, PendingPreemptions(desk.ledger, clock=desk.clock))

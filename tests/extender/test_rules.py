@@ -101,7 +101,7 @@ class RuledCluster:
         self.oracle = RuleOracle(self.nodes, self.oracle.rules)
 
     async def change_rules(self) -> None:
-        """Rules that name no other label. What runs stays where it is."""
+        """Rules that use no other labels. Running pods stay where they are."""
         rules = draw_rules(self.random)
         built = RuleSettings.model_validate(rules).build_rules()
         if built.list_label_keys() <= self.harness.ledger.label_keys:
@@ -152,8 +152,8 @@ def test_a_relabelled_pod_belongs_to_another_tenant() -> None:
         assert json.loads(harness.parts.verbs.filter(json.dumps(call).encode()).body)["NodeNames"] == passed
 
 
-async def test_a_waiting_pod_is_bound_by_the_rules_of_now() -> None:
-    """It was read under others."""
+async def test_a_waiting_pod_is_bound_by_the_current_rules() -> None:
+    """It was read under other rules."""
     harness = SchedulerHarness({"n": [16]})
     harness.add_bound_pod("held", "n", 4)
     harness.add_pending_pod("new")

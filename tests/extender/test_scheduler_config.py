@@ -1,4 +1,4 @@
-"""The scheduler's configuration, one field at a time: what is amiss, where it stands, and what to change."""
+"""The scheduler's configuration, one field at a time: what is wrong, where, and what to change."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def profile(**fields: object) -> Change:
 
 
 def extenders(*entries: object) -> Change:
-    """Ours stands where the text `ours` does."""
+    """Our entry takes the place of the text `ours`."""
 
     def change(document: Configuration) -> None:
         (ours,) = document["extenders"]
@@ -194,8 +194,8 @@ def test_the_shipped_configuration_has_no_finding(tmp_path: Path, name: str, *, 
     assert check(tmp_path, load_scheduler_configuration(name), decides_in_filter=decides_in_filter) == []
 
 
-def test_a_decision_in_filter_must_be_the_last(tmp_path: Path) -> None:
-    """Behind it, two others would be asked about the one node that is left; before it, one sees them all."""
+def test_an_extender_that_decides_in_filter_must_be_the_last(tmp_path: Path) -> None:
+    """Two others behind it would be asked about the one node that is left; one before it sees them all."""
     document = shipped(extenders(OTHER, "ours", OTHER, TWIN))
     found = check(tmp_path, document, decides_in_filter=True)
     assert [finding.text.partition(" ")[0] for finding in found if finding.is_fatal] == ["extenders[2]", "extenders[3]"]
@@ -251,7 +251,7 @@ def test_an_unreadable_scheduler_configuration_is_refused(tmp_path: Path, text: 
     assert "--scheduler-config names the KubeSchedulerConfiguration" in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_named_and_one_of_another_encoding(tmp_path: Path) -> None:
+def test_a_missing_file_and_one_in_another_encoding_are_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="none: No such file or directory; --scheduler-config names"):
         check_scheduler_config(tmp_path / "none", SETTINGS, decides_in_filter=False)
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")

@@ -1,4 +1,4 @@
-"""Pods that only the scheduler's own flush brought back, and places that wait for it: counted, as the activator missed them."""
+"""Pods that only the scheduler's own flush brought back, and places that wait for it, are counted: the activator missed them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def test_pods_brought_back_only_by_the_flush_are_counted(stage: ActivatorH
     assert stage.kicker.measure_overdue_seconds() == 0
 
 
-async def test_no_activation_is_overdue_for_one_that_was_activated_or_is_gone() -> None:
+async def test_no_activation_is_overdue_for_a_pod_that_was_activated_or_is_gone() -> None:
     stage = ActivatorHarness("n", "m")
     stage.door.errors["gone"] = RefusedError(403, "Forbidden", "no")
     stage.add_rejected_pod("woken")

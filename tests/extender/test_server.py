@@ -36,7 +36,7 @@ def address(request: pytest.FixtureRequest) -> Iterator[Address]:
         yield at
 
 
-def test_a_request_byte_for_byte_as_recorded(address: Address) -> None:
+def test_a_recorded_raw_request_is_answered(address: Address) -> None:
     with open_connection(address) as client:
         client.sendall((recorded_requests.FOLDER / "raw-http-request.filter.bin").read_bytes())
         status, body = read_reply(client)
@@ -120,7 +120,7 @@ def test_the_deadline_is_for_the_request_not_for_our_answer() -> None:
 
 
 def test_a_fault_of_the_application_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """And nothing else of the listener, from its start to its end."""
+    """And the listener logs nothing else, from its start to its end."""
     app = FastAPI()
 
     @app.post("/fault")
@@ -143,7 +143,7 @@ def test_a_body_that_is_announced_too_large_is_refused_unread(address: Address) 
         assert is_cut(client)
 
 
-def test_a_client_that_sends_its_large_body_anyway_hears_why(address: Address) -> None:
+def test_a_client_that_sends_its_large_body_anyway_is_answered_413(address: Address) -> None:
     with open_connection(address) as client:
         client.sendall(build_request(f"{PREFIX}/bind", bytes(MAX_BODY_BYTES + 1)))
         assert read_reply(client)[0] == 413
@@ -161,7 +161,7 @@ def test_a_chunked_body_is_refused_at_the_cap(address: Address) -> None:
     assert MAX_BODY_BYTES < sent * 0x100000 < 4 * MAX_BODY_BYTES
 
 
-def test_headers_without_end_are_refused(address: Address) -> None:
+def test_endless_headers_are_refused(address: Address) -> None:
     with open_connection(address) as client:
         client.sendall(b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * (MAX_HEAD_BYTES // 6))
         assert read_reply(client) == (431, b"")

@@ -127,7 +127,9 @@ def test_no_session_is_resumed(address: Address, authority: CertificateAuthority
             session = client.session
 
 
-def test_a_version_that_resumes_in_another_way_is_refused(address: Address, authority: CertificateAuthority) -> None:
+def test_tls_1_2_which_resumes_sessions_in_another_way_is_refused(
+    address: Address, authority: CertificateAuthority
+) -> None:
     context = ssl.create_default_context(cafile=str(authority.ca_file))
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     with pytest.raises(ssl.SSLError):

@@ -104,12 +104,12 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         load_settings(tmp_path)
 
 
-def test_no_file_and_the_smallest_file_are_the_defaults(tmp_path: Path) -> None:
+def test_no_file_and_a_minimal_file_give_the_defaults(tmp_path: Path) -> None:
     assert loaded(tmp_path, HEAD) == load_settings(None)
     assert load_settings(None).listen.verbs == "127.0.0.1:12345"
 
 
-def test_a_full_file(tmp_path: Path) -> None:
+def test_a_full_file_is_read(tmp_path: Path) -> None:
     text = """
 unit_mib: 256
 reserve_mib: 450
@@ -125,7 +125,7 @@ decide: prioritize
     assert (settings.policy.default, settings.policy.allowed) == ("spread", ("binpack",))
 
 
-def test_decide_is_for_all_or_by_scheduler(tmp_path: Path) -> None:
+def test_decide_applies_to_all_schedulers_or_to_named_ones(tmp_path: Path) -> None:
     for text, want in {
         "": ("prioritize", "prioritize"),
         "decide: filter": ("filter", "filter"),
@@ -147,7 +147,7 @@ def test_a_bad_flag_is_reported_as_command_line() -> None:
         load_settings(None, {"verbs": "x"})
 
 
-def test_a_flag_cannot_open_the_door_either() -> None:
+def test_a_flag_cannot_listen_beyond_loopback_without_tls() -> None:
     with pytest.raises(SettingsError, match="is not loopback and tls is not set"):
         load_settings(None, {"verbs": "0.0.0.0:12345"})
 
@@ -164,7 +164,7 @@ ADDRESSES = {
 
 
 @pytest.mark.parametrize(("text", "want", "loopback"), [(text, *want) for text, want in ADDRESSES.items()])
-def test_addresses(text: str, want: tuple[str, int], loopback: bool) -> None:  # noqa: FBT001 - a table
+def test_addresses_are_parsed(text: str, want: tuple[str, int], loopback: bool) -> None:  # noqa: FBT001 - a table
     assert (parse_address(text), is_loopback(text)) == (want, loopback)
 
 

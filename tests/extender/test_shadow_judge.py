@@ -83,7 +83,7 @@ async def test_the_shadow_judge_rests_nine_times_as_long_as_it_works() -> None:
     assert desk.count("other") == 1
 
 
-async def test_decisions_during_its_rest_are_skipped() -> None:
+async def test_decisions_while_the_shadow_judge_rests_are_skipped() -> None:
     desk = ShadowHarness({"policy": "spread"})
     goes_on = asyncio.Event()
 

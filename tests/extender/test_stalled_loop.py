@@ -1,4 +1,4 @@
-"""A loop that stood still is behind: its sockets are full of what happened meanwhile. Verbs wait until that is read."""
+"""A loop that stalled is behind: its sockets are full of what happened meanwhile. Verbs wait until those events are read."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def test_after_a_stall_without_events_the_extender_is_soon_ready(setting: 
     await setting.until_ready()
 
 
-async def test_a_watch_that_ended_during_a_stall_leaves_it_behind_until_the_next_one_is_read(
+async def test_verbs_wait_for_the_next_watch_if_one_ended_during_a_stall(
     setting: StalledLoopHarness,
 ) -> None:
     ended = setting.server.watches.pop("/api/v1/pods")

@@ -1,4 +1,4 @@
-"""What the sinks make of objects, and when the ledger may be trusted."""
+"""How the sinks read objects, and when the ledger may be trusted."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def pod(name: str, *, bound: str = "", **annotations: str) -> PodObject:
     return msgspec.json.decode(msgspec.json.encode(body), type=PodObject)
 
 
-def test_nothing_is_trusted_before_both_lists_ended(feed: SyncFeed) -> None:
+def test_the_ledger_is_not_trusted_before_both_lists_are_complete(feed: SyncFeed) -> None:
     assert feed.freshness.find_unready_reason() == "the list of nodes is not complete yet"
     feed.nodes.on_contact()
     feed.nodes.on_list_started("start")
@@ -112,7 +112,7 @@ def test_nothing_is_trusted_before_both_lists_ended(feed: SyncFeed) -> None:
 
 
 @pytest.mark.parametrize(("silence", "is_stale"), [(119.0, False), (120.0, False), (121.0, True)])
-def test_two_minutes_of_silence_are_too_much(feed: SyncFeed, silence: float, *, is_stale: bool) -> None:
+def test_the_ledger_is_stale_after_two_minutes_of_silence(feed: SyncFeed, silence: float, *, is_stale: bool) -> None:
     feed.list_all()
     feed.seconds = silence
     assert bool(feed.freshness.find_unready_reason()) is is_stale
@@ -125,7 +125,7 @@ def test_pods_alone_can_be_stale(feed: SyncFeed) -> None:
     assert feed.freshness.find_unready_reason() == "the API server has sent nothing about pods for 200 s"
 
 
-def test_a_node_that_a_list_lacks_is_gone(feed: SyncFeed) -> None:
+def test_a_node_missing_from_a_list_is_removed(feed: SyncFeed) -> None:
     feed.list_all(
         nodes=(node("n", cards_annotation(published_card(0))), node("m", cards_annotation(published_card(0))))
     )
@@ -152,7 +152,7 @@ def test_a_problem_is_logged_once_and_not_with_every_heartbeat(feed: SyncFeed) -
     assert len(feed.events.asked) == 2
 
 
-def test_a_node_of_another_unit_is_named(feed: SyncFeed) -> None:
+def test_a_node_with_another_unit_is_reported(feed: SyncFeed) -> None:
     feed.list_all(nodes=(node("odd", cards_annotation(published_card(0), unit_mib=256)),))
     assert feed.events.asked == [("odd", EventReason.UNIT_MISMATCH)]
     assert feed.violations("unit_mismatch") == 1
@@ -184,7 +184,7 @@ def test_each_overcommitted_card_is_named(feed: SyncFeed) -> None:
     assert feed.violations("overcommitted") == 2
 
 
-def test_a_pod_that_can_no_longer_be_decoded_goes_on_holding_its_memory(feed: SyncFeed) -> None:
+def test_a_pod_that_can_no_longer_be_decoded_keeps_holding_its_memory(feed: SyncFeed) -> None:
     feed.list_all(pod("p", bound="n"), nodes=(node("n", cards_annotation(published_card(0))),))
     feed.pods.on_list_started("expired")
     feed.pods.on_malformed(ObjectReference("default", "p", "p"), "labels: not an object")

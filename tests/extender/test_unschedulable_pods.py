@@ -30,7 +30,7 @@ GONE = {
 
 
 @pytest.mark.parametrize("pod", GONE.values(), ids=GONE)
-def test_a_pod_that_waits_no_more_is_forgotten(pod: Pod) -> None:
+def test_a_pod_that_no_longer_waits_is_forgotten(pod: Pod) -> None:
     book = refused("a")
     assert list_pending_names(book, pod) == []
     assert "a" not in book
@@ -60,7 +60,7 @@ def test_the_oldest_refusal_is_forgotten_when_there_are_too_many(monkeypatch: py
 
 
 def test_an_avoided_node_is_offered_again_after_the_back_off() -> None:
-    """5 s after the first failure, 10 s after the second: what failed meanwhile is added, what failed before is not."""
+    """5 s after the first failure, 10 s after the second: nodes that failed meanwhile are added, those from before are not."""
     book = refused("a")
     refusal = book.get_rejection("a")
     assert refusal is not None

@@ -30,7 +30,7 @@ def lease(
     return LeaseObject(meta, LeaseSpec(node, 900))
 
 
-def test_the_newest_figures_of_a_node_count_until_they_are_not_renewed() -> None:
+def test_the_newest_figures_of_a_node_count_until_they_expire() -> None:
     harness = LeaseHarness()
     harness.leases.on_changed(lease("n"))
     harness.leases.on_changed(lease("n", CardUsage(7, 7)))
@@ -42,7 +42,7 @@ def test_the_newest_figures_of_a_node_count_until_they_are_not_renewed() -> None
 
 
 def test_a_list_with_an_unchanged_lease_renews_nothing() -> None:
-    """A watch that breaks is followed by a list: an agent that is gone would be shown for as long as watches break."""
+    """A broken watch is followed by a list: otherwise figures of a dead agent would stay while watches keep breaking."""
     harness = LeaseHarness()
     harness.leases.on_changed(lease("n", version="7"))
     harness.now = 600

@@ -1,4 +1,4 @@
-"""Which pods must go beside those that are going: by hand, and against brute force over every set of a small node."""
+"""Which pods must go besides those already leaving: by hand, and against brute force over every set on a small node."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ CASES = {
 
 
 @pytest.mark.parametrize(("holds", "request_", "going", "want"), CASES.values(), ids=CASES)
-def test_victims(holds: list[Hold], request_: CardRequest | int, going: set[str], want: list[str] | None) -> None:
+def test_victims_match_the_table(
+    holds: list[Hold], request_: CardRequest | int, going: set[str], want: list[str] | None
+) -> None:
     request = wants(request_) if isinstance(request_, int) else request_
     assert found(holds, request, going) == want
 
@@ -86,7 +88,7 @@ def test_a_card_too_small_when_empty_yields_no_victims(node: Node) -> None:
     assert found(FULL, wants(8), node=node) == ["c"]
 
 
-def test_among_many_pods_of_a_card_as_few_as_can_be_are_of_the_higher_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_among_many_pods_the_fewest_victims_of_higher_priority_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """6 units by two pods: 3 + 3 of priority 2, or 5 of priority 2 and 2 of priority 1, which is less."""
     monkeypatch.setattr(victims, "MAX_SETS", 0)
     pods = {"a": (2, 5), "b": (2, 3), "c": (2, 3), "d": (1, 2), "e": (1, 2), "f": (PREEMPTOR, 1)}
@@ -100,7 +102,7 @@ def test_no_pod_is_evicted_on_a_node_with_a_problem() -> None:
 
 @st.composite
 def clusters(draw: st.DrawFn) -> tuple[Node, list[Hold], CardRequest, frozenset[str]]:
-    """Up to three small cards and seven pods, some on several cards, some in the way, some going."""
+    """Up to three small cards and seven pods, some on several cards, some in the way, some leaving."""
     units = draw(st.lists(st.integers(1, 8), min_size=1, max_size=3))
     sick = draw(st.sets(st.integers(0, len(units) - 1), max_size=1))
     states: st.SearchStrategy[HoldState] = st.sampled_from(["bound"] * 6 + ["terminating", "reserved"])
@@ -165,7 +167,7 @@ def test_the_best_victim_set_is_found(case: tuple[Node, list[Hold], CardRequest,
 @given(clusters())
 @settings(max_examples=100, deadline=None)
 def test_beyond_the_bounds_no_victim_is_needless(case: tuple[Node, list[Hold], CardRequest, frozenset[str]]) -> None:
-    """The method for many pods, tried on few: enough victims, none needless, and on one card the fewest of least priority."""
+    """The method for many pods, tried on a few: enough victims, none needless, and on one card the fewest with the lowest priorities."""
     node, holds, request, going = case
     rest = list_remaining_holds(holds, going)
     with pytest.MonkeyPatch.context() as patch:

@@ -69,12 +69,12 @@ def refusal(body: bytes) -> str:
         return str(error)
 
 
-def test_a_body_spelled_as_by_schedulers_is_read() -> None:
+def test_a_body_in_the_schedulers_spelling_is_read() -> None:
     assert read_request(json.dumps(BODY).encode()).card_request == WANTED
 
 
 @pytest.mark.parametrize("spell", [str.upper, str.lower, str.swapcase])
-def test_any_one_key_in_another_letter_case(spell: Callable[[str], str]) -> None:
+def test_any_single_key_is_read_in_another_letter_case(spell: Callable[[str], str]) -> None:
     for field in FIELDS:
         body = json.dumps(BODY).replace(f'"{field}":', f'"{spell(field)}":')
         assert read_request(body.encode()).card_request == WANTED, field
@@ -96,7 +96,7 @@ def test_unknown_fields_are_skipped_at_every_depth() -> None:
 @pytest.mark.parametrize(
     "place", ["labels", "annotations", "initContainers", "status", "deletionTimestamp", "requests"]
 )
-def test_null_is_empty(place: str) -> None:
+def test_a_null_field_is_read_as_empty(place: str) -> None:
     body = json.loads(json.dumps(BODY))
     for holder in (
         body["Pod"]["metadata"],
@@ -112,14 +112,14 @@ def test_null_is_empty(place: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["metadata", "spec", "status"])
-def test_a_null_part_of_a_pod_is_an_empty_one(place: str) -> None:
+def test_a_null_part_of_a_pod_is_read_as_empty(place: str) -> None:
     body = {**BODY, "Pod": {**BODY["Pod"], place: None}}  # type: ignore[dict-item]  # a literal, known to be a dict
     pod, names = read_args(json.dumps(body).encode(), MEMORY)
     assert names == ["n2", "n1"]
     assert (pod.request is None) == (place == "spec")
 
 
-def test_no_names_are_an_empty_list_and_null_is_none() -> None:
+def test_an_empty_name_list_is_read_and_a_null_one_is_refused() -> None:
     assert read_args(json.dumps({**BODY, "NodeNames": []}).encode(), MEMORY)[1] == []
     with pytest.raises(MalformedCallError, match="NodeNames is missing"):
         read_args(json.dumps({**BODY, "NodeNames": None}).encode(), MEMORY)
@@ -203,7 +203,7 @@ def test_huge_quantities_are_refused_in_any_letter_case(quantity: str) -> None:
         assert refusal(body)
 
 
-def test_a_doubled_annotation_key_harms_no_other_pod() -> None:
+def test_the_last_of_two_equal_annotation_keys_wins() -> None:
     doubled = '"annotations": {"vrampack.dev/card-model": "A10", '
     body = json.dumps(BODY).replace('"annotations": {', doubled)
     assert read_request(body.encode()).card_request == WANTED  # the last one, as everywhere in Go
@@ -217,7 +217,7 @@ def test_a_doubled_annotation_key_harms_no_other_pod() -> None:
      b'{"Pod":{"spec":{"priority":1e400}},"NodeNames":[]}'],
     ids=lambda body: body[:30].decode(errors="replace"),
 )  # fmt: skip
-def test_rubbish_is_a_wire_error(body: bytes) -> None:
+def test_rubbish_raises_a_malformed_call_error(body: bytes) -> None:
     with pytest.raises(MalformedCallError):
         read_args(body, MEMORY)
     with pytest.raises(MalformedCallError):
@@ -228,14 +228,14 @@ BINDING = {"PodName": "train", "PodNamespace": "ml", "PodUID": "u1", "Node": "n1
 
 
 @pytest.mark.parametrize("spell", [str.title, str.upper, str.lower])
-def test_a_binding_in_any_letter_case(spell: Callable[[str], str]) -> None:
+def test_a_binding_is_read_in_any_letter_case(spell: Callable[[str], str]) -> None:
     body = json.dumps({spell(key): value for key, value in BINDING.items()} | {"new": [1]})
     assert read_binding_args(body.encode()) == BindingArgs("train", "ml", "u1", "n1")
 
 
 @pytest.mark.parametrize("value", ["", None])
 @pytest.mark.parametrize("key", BINDING)
-def test_a_binding_without_a_part_names_it(key: str, value: str | None) -> None:
+def test_a_binding_error_names_the_missing_field(key: str, value: str | None) -> None:
     with pytest.raises(MalformedCallError, match=f"{key} is missing"):
         read_binding_args(json.dumps({**BINDING, key: value}).encode())
 

@@ -37,7 +37,7 @@ SPELLINGS = {
 
 
 @pytest.mark.parametrize("pod", SPELLINGS.values(), ids=SPELLINGS)
-def test_a_pod_that_comes_back_is_not_read_again_however_it_is_spelled(pod: dict[str, Any]) -> None:
+def test_a_pod_seen_before_is_not_read_again_whatever_its_spelling(pod: dict[str, Any]) -> None:
     reader, plain = ArgsReader(MEMORY), ArgsReader(MEMORY)
     body, plain_body = args_body(pod), args_body(a_pod())
     for each, first in ((reader, body), (plain, plain_body)):

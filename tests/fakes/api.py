@@ -1,6 +1,6 @@
 """An API client without a network: pods in memory, and Bindings as the real server takes them.
 
-For tests in which the network says nothing, run thousands of times over; faults belong to the cutting proxy.
+For tests that do not depend on the network and run thousands of times; the fault proxy covers network faults.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A bare HTTP/1.1 caller: sends the bytes it is given and reads one reply, on a connection it keeps."""
+"""A bare HTTP/1.1 client: sends the bytes it is given and reads one reply, on a connection it keeps."""
 
 import asyncio
 import ssl
@@ -12,7 +12,7 @@ LOST = (ConnectionError, EOFError)
 
 
 class RawHttpClient:
-    """One connection. `async with Caller(port) as caller: await caller.ask(...)`."""
+    """One connection. `async with RawHttpClient(port) as caller: await caller.ask(...)`."""
 
     def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
         self._port = port

@@ -4,8 +4,8 @@
     await runtime.resolve("vrampack.dev/card=0f..")      the edits, or None: creation of the container would fail
 
 It reads every spec again whenever inotify says that the folder changed, and only then: a resolution reads nothing
-(container-device-interface, pkg/cdi/cache.go). The renames it is told of are those within the folder, as CDI 1.1.0 has it.
-A folder that is missing is looked for again when another one has changed, and when a device is resolved; at no other time.
+(container-device-interface, pkg/cdi/cache.go). Only renames within the folder are reported to it, as in CDI 1.1.0.
+It looks for a missing folder again when another one has changed, and when a device is resolved; at no other time.
 As a program: `python -m tests.fakes.cdi_runtime NAME FOLDER..`, names on standard input, edits on standard output.
 """
 
@@ -38,7 +38,7 @@ class CdiRuntime:
         return self._process.pid
 
     async def resolve(self, qualified_name: str) -> Edits | None:
-        """What the runtime would change in a container that has this device; None: it knows no such device."""
+        """What the runtime would change in a container that has this device; None: there is no such device."""
         found: Edits | None = json.loads(await self._ask(qualified_name))
         return found
 
@@ -69,7 +69,7 @@ async def start_cdi_runtime(*folders: Path, name: str = "containerd") -> CdiRunt
 
 
 class _Folders:
-    """What is watched, and what is not there yet."""
+    """The folders that are watched, and those that do not exist yet."""
 
     def __init__(self, folders: list[Path]) -> None:
         self._libc = ctypes.CDLL(None)

@@ -1,6 +1,6 @@
 """The record that a proxy keeps: every request and what became of it, the rules in force, and the waiters.
 
-Everything here runs on the proxy's loop. Waiting is for a state, never for a time: whatever changes the book wakes all.
+Everything here runs on the proxy's loop. Waiters wait for a state, never for a time: every change of the record wakes them all.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class Exchange:
         return self.method == "GET" and bool(_WATCH.search(self.target))
 
     def stop(self, outcome: str) -> None:
-        """End it now, for this reason."""
+        """End the request now, for this reason."""
         if not self.outcome:
             self.outcome = outcome
             self.cancel()
@@ -57,13 +57,13 @@ class ExchangeLog:
         self._changed = asyncio.Event()
 
     def add(self, rule: ProxyRule) -> None:
-        """Put a rule in force, after those that are."""
+        """Add a rule behind those already in force."""
         loop = asyncio.get_running_loop()
         rule.changed = partial(loop.call_soon_threadsafe, self.notify)
         self._rules.append(rule)
 
     def clear(self) -> None:
-        """End all rules; requests that they hold go on."""
+        """End all rules and release the requests that they hold."""
         for rule in self._rules:
             rule.stop()
             rule.released = True
@@ -71,7 +71,7 @@ class ExchangeLog:
         self.notify()
 
     def begin(self, method: str, target: str, body: bytes) -> Exchange:
-        """A request has arrived; the first rule that matches has it."""
+        """A request has arrived; the first rule that matches applies to it."""
         rule = next((rule for rule in self._rules if rule.matches(method, target, body)), None)
         if rule:
             rule.use_turn()
@@ -82,7 +82,7 @@ class ExchangeLog:
         return exchange
 
     def end(self, exchange: Exchange, outcome: str) -> None:
-        """The request is over. The first reason given stands."""
+        """The request is over. The first reason given is kept."""
         exchange.outcome = exchange.outcome or outcome
         self.in_flight.discard(exchange)
         self.notify()
@@ -98,7 +98,7 @@ class ExchangeLog:
         return [e for e in self.exchanges if method in {e.method, "*"} and found.search(e.target)]
 
     async def pause(self, rule: ProxyRule) -> None:
-        """Wait until the rule lets go, or for as long as it says."""
+        """Wait until the rule is released, or until its delay is over."""
         self.apply_fault(rule)
         with suppress(TimeoutError):
             await self.wait_until(lambda: rule.released, within=rule.seconds)
@@ -108,7 +108,7 @@ class ExchangeLog:
         await self.wait_until(lambda: not any(pattern.search(exchange.target) for pattern in self.frozen))
 
     async def wait_until(self, holds: Callable[[], bool], *, within: float | None = None) -> None:
-        """Wait for a state of the book."""
+        """Wait until `holds` is true."""
         async with asyncio.timeout(within):
             while not holds():
                 await self._changed.wait()

@@ -1,4 +1,4 @@
-"""What a proxy can be told to do to requests: which ones (`ProxyRule`), and the words to say it (`FaultBuilder`).
+"""What a proxy can be told to do to requests: the rule itself (`ProxyRule`), and the methods that create one (`FaultBuilder`).
 
     rule = proxy.when("POST", r"/binding$").cut_after_write(times=1)
     slow = proxy.when("GET", r"^/api/v1/pods").hold()      # until slow.release()
@@ -25,7 +25,7 @@ class ProxyFault(Enum):
 
 
 def _nothing() -> None:
-    """A rule's waker until a proxy has taken the rule."""
+    """Stands in for `ProxyRule.changed` until a proxy has registered the rule."""
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +54,7 @@ class ProxyRule:
             self.left -= 1
 
     def release(self) -> None:
-        """Let go of what is held, now and from now on. Safe from any thread."""
+        """Release what is held, and hold nothing from now on. Safe from any thread."""
         self.released = True
         self.changed()
 
@@ -65,7 +65,7 @@ class ProxyRule:
 
 @dataclass(frozen=True, slots=True)
 class FaultBuilder:
-    """The requests that match, waiting to be told what happens to them; `times` is the next n, or all."""
+    """Requests that match; each method says what happens to the next `times` of them, or to all."""
 
     method: str
     pattern: str
@@ -81,7 +81,7 @@ class FaultBuilder:
         return self.hold(times=times)
 
     def delay(self, seconds: float, *, times: int | None = None) -> ProxyRule:
-        """Forward so much later."""
+        """Forward after a delay."""
         return self._rule(ProxyFault.HOLD, times, seconds=seconds)
 
     def hold_reply(self, *, times: int | None = None) -> ProxyRule:
@@ -89,7 +89,7 @@ class FaultBuilder:
         return self._rule(ProxyFault.HOLD_REPLY, times)
 
     def delay_reply(self, seconds: float, *, times: int | None = None) -> ProxyRule:
-        """Forward, and pass the reply on so much later."""
+        """Forward, and pass the reply on after a delay."""
         return self._rule(ProxyFault.HOLD_REPLY, times, seconds=seconds)
 
     def cut(self, *, times: int | None = None) -> ProxyRule:
@@ -119,7 +119,7 @@ class FaultBuilder:
         )
 
     def gone(self, *, times: int | None = None) -> ProxyRule:
-        """Answer 410: the version asked for is too old."""
+        """Answer 410: the requested version is too old."""
         return self.answer(410, times=times)
 
     def _rule(

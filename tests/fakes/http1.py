@@ -45,7 +45,7 @@ class HttpHead:
 
 
 async def read_head(reader: asyncio.StreamReader) -> HttpHead | None:
-    """The next head; None when the other side is done."""
+    """The next head; None when the other side has closed."""
     try:
         raw = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError as error:
@@ -64,7 +64,7 @@ async def read_head(reader: asyncio.StreamReader) -> HttpHead | None:
 
 
 def request_pieces(reader: asyncio.StreamReader, head: HttpHead) -> AsyncIterator[bytes]:
-    """The body of a request: chunked, as long as it says, or none."""
+    """The body of a request: chunked, of the declared length, or none."""
     return _chunks(reader) if head.is_chunked else _counted(reader, _length(head) or 0)
 
 

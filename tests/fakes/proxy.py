@@ -3,14 +3,14 @@
 Everything is forwarded byte for byte, watches as they are flushed, over one upstream connection per caller's connection.
 It can be told to fail (`faults.py`), counts what passes, and writes a transcript of verb calls (`transcript.py`).
 
-    async with Proxy(api_port, tls=ours, upstream_tls=trust) as proxy:
+    async with FaultProxy(api_port, tls=ours, upstream_tls=trust) as proxy:
         lost = proxy.when("POST", r"/binding$").cut_after_write(times=1)
         ...
         await proxy.reached(lost)
         assert proxy.count("POST", r"/binding$") == 1
 
 Where it ends TLS, a caller's client certificate stops here: use tokens, or give `upstream_tls` the certificate. It offers
-no HTTP/2 and no upgrades, and takes a caller that half-closes for one that left.
+no HTTP/2 and no upgrades, and treats a caller that half-closes as one that left.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ WITHIN_SECONDS = 10.0
 
 
 CLOSING_TURNS = 4
-"""Turns of the loop after which every aborted transport, TLS over TCP too, has said that it is closed."""
+"""Turns of the loop after which every aborted transport, TLS over TCP too, has reported that it is closed."""
 
 
 class FaultProxy:
@@ -89,7 +89,7 @@ class FaultProxy:
             await asyncio.sleep(0)
 
     def when(self, method: str, pattern: str, *, body: bytes | None = None) -> FaultBuilder:
-        """Requests of a method (`*`: any) whose path and query match, and their body if asked; say next what happens to them."""
+        """Requests of a method (`*`: any) whose path and query match, and their body if given; a method of the result says what happens to them."""
         return FaultBuilder(method, pattern, self._book.add, body)
 
     def clear(self) -> None:
@@ -98,17 +98,17 @@ class FaultProxy:
         self._book.clear()
 
     def count(self, method: str, pattern: str) -> int:
-        """How many such requests have arrived."""
+        """How many requests of this method and pattern have arrived."""
         return len(self.matching(method, pattern))
 
     def matching(self, method: str, pattern: str) -> list[Exchange]:
-        """Such requests so far, in the order in which they arrived."""
+        """Those requests so far, in the order in which they arrived."""
         return self._book.matching(method, pattern)
 
     async def seen(
         self, method: str, pattern: str, times: int = 1, *, within: float = WITHIN_SECONDS
     ) -> list[Exchange]:
-        """Wait until so many such requests have arrived."""
+        """Wait until `times` of those requests have arrived."""
         what = f"{times} of {method} {pattern} to arrive"
         await self._expect(lambda: self.count(method, pattern) >= times, what, within)
         return self.matching(method, pattern)
@@ -116,13 +116,13 @@ class FaultProxy:
     async def finished(
         self, method: str, pattern: str, times: int = 1, *, within: float = WITHIN_SECONDS
     ) -> list[Exchange]:
-        """Wait until so many such requests are over, one way or the other."""
+        """Wait until `times` of those requests are over, answered or not."""
         what = f"{times} of {method} {pattern} to be over"
         await self._expect(lambda: len(self._over(method, pattern)) >= times, what, within)
         return self._over(method, pattern)
 
     async def reached(self, rule: ProxyRule, times: int = 1, *, within: float = WITHIN_SECONDS) -> None:
-        """Wait until a fault has happened so many times: the request is held, answered or cut now."""
+        """Wait until a fault has happened `times` times: the request is held, answered or cut now."""
         await self._expect(lambda: rule.hits >= times, f"{rule} to be reached {times} times", within)
 
     async def settled(self, *, within: float = WITHIN_SECONDS) -> None:
@@ -130,16 +130,16 @@ class FaultProxy:
         await self._expect(lambda: all(e.is_watch for e in self._book.in_flight), "requests to end", within)
 
     def freeze_watches(self, pattern: str = "") -> None:
-        """Stop forwarding what watches say, new ones too; their connections stay."""
+        """Stop forwarding events of watches, new ones too; their connections stay."""
         self._book.frozen.append(re.compile(pattern))
 
     def thaw_watches(self) -> None:
-        """Forward everything that frozen watches have missed."""
+        """Forward everything that frozen watches have held back."""
         self._book.frozen.clear()
         self._book.notify()
 
     def cut_watches(self, pattern: str = "") -> int:
-        """Close the connections of all watches; how many there were."""
+        """Close the connections of all watches; returns how many there were."""
         watches = self._watches(pattern)
         for watch in watches:
             watch.stop("cut")

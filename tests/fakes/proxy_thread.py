@@ -1,4 +1,4 @@
-"""The failing proxy for tests that are not coroutines: the same words, on a loop in a thread of its own."""
+"""The fault proxy for tests that are not coroutines: the same methods, on a loop in a thread of its own."""
 
 import asyncio
 import ssl
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class FaultProxyThread:
-    """A context manager: the proxy listens inside. Every method is that of `Proxy`, and waits for it."""
+    """A context manager: the proxy listens inside. Every method calls that of `FaultProxy` and waits for it."""
 
     def __init__(
         self,

@@ -152,7 +152,7 @@ class RelayConnection:
         await self._write(rule.reply)
 
     async def _ask_upstream(self, head: HttpHead, pieces: list[bytes]) -> tuple[HttpHead, AsyncIterator[bytes]]:
-        """Send the request; the final reply's head, and its body to come."""
+        """Send the request; returns the final reply's head, and its body to be read."""
         try:
             reader, writer = await self._connected()
             writer.write(b"".join([head.raw, *pieces]))
@@ -198,7 +198,7 @@ class RelayConnection:
             exchange.stop(EXPIRED)
 
     async def _hold_or_cut(self, rule: ProxyRule | None) -> None:
-        """The upstream has answered; the caller does not know yet."""
+        """Called when the upstream has answered and the caller has received nothing yet."""
         if rule and rule.fault is ProxyFault.HOLD_REPLY:
             await self._book.pause(rule)
         if rule and rule.fault is ProxyFault.CUT_AFTER_WRITE:
@@ -206,7 +206,7 @@ class RelayConnection:
             raise CutError("cut after the write")
 
     async def _say_expired(self) -> None:
-        """End a watch as an API server does whose history is gone."""
+        """End a watch as an API server does that no longer has its history."""
         event = json.dumps({"type": "ERROR", "object": api_status(410)}).encode() + b"\n"
         await self._write(chunk(event) + chunk(b""))
 

@@ -1,4 +1,4 @@
-"""An extender that answers by a script and records its calls: for real schedulers and for ours.
+"""An extender that answers by a script and records its calls, for real and embedded schedulers.
 
 Without a rule it passes every node, scores them 10, 5, 1, 0 in the order of their names, and binds by posting
 a Binding. A rule, the first that matches, says otherwise. Calls are remembered in the order in which they were
@@ -21,7 +21,7 @@ LOOPBACK = "127.0.0.1"
 PREFIX = "/scripted"
 SCORES = (10, 5, 1)
 
-Json: TypeAlias = Any  # Any: bodies are looked at, not modelled
+Json: TypeAlias = Any  # Any: bodies are inspected, not modelled
 
 
 @dataclass(slots=True)

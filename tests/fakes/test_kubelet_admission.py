@@ -9,7 +9,7 @@ from tests.fakes.kubelet.scripted_plugin import MEMORY
 WORDS = "Pod was rejected: Allocate failed due to {}, which is unexpected"
 
 
-async def test_a_container_gets_as_many_ids_as_it_asks_one_call_each() -> None:
+async def test_each_container_gets_the_ids_it_requests_in_one_allocate_call() -> None:
     async with kubelet_rig() as rig:
         pod = kubelet_pod(units={"a": 3, "b": 2, "plain": 0})
         assert await rig.kubelet.admit(pod)
@@ -29,8 +29,8 @@ async def test_the_order_of_ids_comes_from_the_seed() -> None:
     assert seen[0] == seen[1] != seen[2]
 
 
-async def test_preferred_ids_are_taken_as_a_set_where_they_are_free() -> None:
-    """Asked for 4: two of the three preferred are free, the rest is any; too many are cut."""
+async def test_preferred_ids_are_allocated_where_they_are_free() -> None:
+    """Of 4 requested ids, two of the three preferred are free and the others are arbitrary; surplus ids are ignored."""
     async with kubelet_rig() as rig:
         first = kubelet_pod("first", units=1)
         rig.plugin.prefers = [IDS[0]]
@@ -46,7 +46,7 @@ async def test_preferred_ids_are_taken_as_a_set_where_they_are_free() -> None:
         assert IDS[0] not in rig.plugin.asked.available_deviceIDs
 
 
-async def test_without_the_option_the_plugin_is_not_asked() -> None:
+async def test_without_the_option_the_plugin_is_not_asked_for_a_preference() -> None:
     async with kubelet_rig() as rig:
         rig.plugin.options.get_preferred_allocation_available = False
         await rig.plugin.register()
@@ -66,7 +66,7 @@ async def test_an_error_of_allocate_fails_the_pod_for_good_and_frees_its_ids() -
         assert await rig.kubelet.admit(kubelet_pod("whole", units=16))
 
 
-async def test_an_error_of_the_preference_fails_the_pod_too() -> None:
+async def test_an_error_of_get_preferred_allocation_fails_the_pod() -> None:
     async with kubelet_rig() as rig:
         rig.plugin.refusals["GetPreferredAllocation"] = "do not know"
         pod = kubelet_pod()
@@ -92,8 +92,8 @@ async def test_ids_of_a_pod_that_is_gone_are_free_again() -> None:
         assert await rig.kubelet.admit(kubelet_pod("second", units=16))
 
 
-async def test_init_containers_lend_their_ids_and_pod_resources_does_not_show_them() -> None:
-    """Init 6, main 4: main's ids are four of init's, taken without a preference, allocated once more."""
+async def test_ids_of_init_containers_are_reused_and_hidden_from_pod_resources() -> None:
+    """Init 6, main 4: main's ids are four of init's, chosen without asking for a preference, and allocated again."""
     async with kubelet_rig() as rig:
         pod = kubelet_pod(units={"main": 4}, init={"init": 6})
         await rig.kubelet.admit(pod)
@@ -103,7 +103,7 @@ async def test_init_containers_lend_their_ids_and_pod_resources_does_not_show_th
         assert await rig.listed() == {"p": {"main": main}}
 
 
-async def test_a_larger_main_container_asks_for_the_rest_with_the_lent_ids_included() -> None:
+async def test_a_larger_main_container_keeps_the_reused_ids_and_gets_more() -> None:
     async with kubelet_rig() as rig:
         pod = kubelet_pod(units={"main": 6}, init={"init": 4})
         await rig.kubelet.admit(pod)

@@ -42,7 +42,7 @@ async def test_a_bad_registration_is_refused(arguments: dict[str, str], text: st
         assert text in (refused.value.details() or "")
 
 
-async def test_held_and_refused_registrations() -> None:
+async def test_a_test_can_hold_and_refuse_registrations() -> None:
     async with kubelet_rig() as rig:
         rig.kubelet.doors.register.hold()
         with pytest.raises(grpc.aio.AioRpcError) as late:
@@ -56,7 +56,7 @@ async def test_held_and_refused_registrations() -> None:
 
 
 async def test_health_and_capacity_follow_the_list() -> None:
-    """A sick device leaves allocatable, not capacity."""
+    """An unhealthy device counts in capacity but not in allocatable."""
     async with kubelet_rig() as rig:
         assert (rig.kubelet.capacity(MEMORY), rig.kubelet.allocatable(MEMORY)) == (16, 16)
         rig.plugin.set_health(IDS[0], "Unhealthy")
@@ -82,7 +82,7 @@ async def test_a_list_over_four_mebibytes_ends_the_stream() -> None:
         await rig.kubelet.until(lambda: rig.kubelet.allocatable(MEMORY) == 0)
 
 
-async def test_an_older_stream_goes_on_pushing_into_the_same_resource() -> None:
+async def test_an_older_stream_still_updates_the_same_resource() -> None:
     """The newest registration gets the calls, but both send lists, and the last one counts."""
     async with kubelet_rig() as rig, rig.plugin_named("second.sock", ["other"]) as second:
         await second.register()
@@ -92,7 +92,7 @@ async def test_an_older_stream_goes_on_pushing_into_the_same_resource() -> None:
 
 
 async def test_the_end_of_an_older_stream_takes_the_newest_plugin_down() -> None:
-    """A plugin that stops its old server after it registered the new one loses both, and must see that and register."""
+    """A plugin that stops its old server after registering the new one loses both; it must notice and register again."""
     async with kubelet_rig() as rig:
         kubelet, second = rig.kubelet, rig.plugin_named("second.sock")
         async with second:
@@ -106,9 +106,9 @@ async def test_the_end_of_an_older_stream_takes_the_newest_plugin_down() -> None
 
 
 async def test_a_failed_registration_hides_the_end_of_the_older_stream() -> None:
-    """The devices of a plugin that is gone stay healthy, and the pods that come fail."""
+    """The devices of the plugin that is gone stay healthy, and new pods fail."""
     async with kubelet_rig(timeouts=Timeouts(dial_seconds=0.1)) as rig:
-        with pytest.raises(grpc.aio.AioRpcError):  # kubelet's own answer, so that it has forgotten by then
+        with pytest.raises(grpc.aio.AioRpcError):  # kubelet's own answer, so it has dropped the old one by then
             await rig.plugin_named("nobody.sock").register()
         await rig.plugin.__aexit__()
         pod = kubelet_pod()
@@ -117,7 +117,7 @@ async def test_a_failed_registration_hides_the_end_of_the_older_stream() -> None
         assert rig.kubelet.allocatable(MEMORY) == 16
 
 
-async def test_a_plugin_that_does_not_serve_is_dialled_for_a_while() -> None:
+async def test_dialling_a_plugin_that_does_not_serve_times_out() -> None:
     async with kubelet_rig(timeouts=Timeouts(dial_seconds=0.1)) as rig:
         with pytest.raises(grpc.aio.AioRpcError, match="failed to dial device plugin: context deadline exceeded"):
             await rig.plugin_named("nobody.sock").register()

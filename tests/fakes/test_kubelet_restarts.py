@@ -1,4 +1,4 @@
-"""kubelet killed, restarted, rebooted: what it remembers, and what happens to pods in the gap."""
+"""kubelet killed, restarted, rebooted: what it remembers, and what happens to pods before the plugin registers again."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_running_pods_survive_a_restart_and_keep_their_ids() -> None:
         assert await rig.listed() == {"p": {"main": ids}}
 
 
-async def test_pods_admitted_in_the_gap_fail() -> None:
+async def test_pods_admitted_before_the_plugin_registers_again_fail() -> None:
     async with kubelet_rig() as rig:
         await rig.kubelet.restart()
         pod = kubelet_pod()
@@ -63,8 +63,8 @@ async def test_a_restart_fails_pods_with_a_container_that_holds_devices_and_does
         assert (pod.phase, pod.reason) == ("Failed", "UnexpectedAdmissionError")
 
 
-async def test_in_the_gap_a_container_restarts_without_the_fence() -> None:
-    """The options are not in the checkpoint, so kubelet does not know that there is a PreStartContainer to call."""
+async def test_until_the_plugin_registers_again_containers_restart_without_fence() -> None:
+    """The options are not in the checkpoint, so kubelet does not know that it must call PreStartContainer."""
     async with kubelet_rig() as rig:
         pod = kubelet_pod()
         await rig.kubelet.admit(pod)
@@ -76,7 +76,7 @@ async def test_in_the_gap_a_container_restarts_without_the_fence() -> None:
         assert len(rig.kubelet.calls_of("PreStartContainer")) == 1
 
 
-async def test_after_a_reboot_allocate_is_not_repeated_but_the_fence_is() -> None:
+async def test_after_a_reboot_prestart_is_called_again_but_allocate_is_not() -> None:
     async with kubelet_rig() as rig:
         pod = kubelet_pod()
         await rig.kubelet.admit(pod)
@@ -114,7 +114,7 @@ async def test_a_reboot_fails_pods_whose_devices_are_not_there(ids: list[str] | 
         assert words in pod.message
 
 
-async def test_kubelet_killed_during_allocate_asks_again() -> None:
+async def test_kubelet_killed_during_allocate_calls_it_again_after_restart() -> None:
     async with kubelet_rig() as rig:
         pod = kubelet_pod(units=16)
         rig.plugin.held.add("Allocate")
@@ -134,7 +134,7 @@ async def test_kubelet_killed_during_allocate_asks_again() -> None:
 
 
 async def test_without_a_plugin_for_five_minutes_the_resource_leaves_the_node() -> None:
-    """A new pod is then admitted as if it asked for nothing; an old one does not start."""
+    """A new pod is then admitted as if it requested nothing; an old one does not start."""
     async with kubelet_rig() as rig:
         old = kubelet_pod("old")
         await rig.kubelet.admit(old)

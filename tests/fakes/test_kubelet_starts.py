@@ -29,7 +29,7 @@ async def test_the_pods_environment_beats_the_plugins_and_the_images() -> None:
         assert started.device_ids == rig.kubelet.device_ids(pod, "main")
 
 
-async def test_without_references_the_plugins_environment_stands() -> None:
+async def test_without_references_the_plugins_environment_applies() -> None:
     async with kubelet_rig() as rig:
         pod = kubelet_pod(annotations=VISIBLE, has_references=False)
         await rig.kubelet.admit(pod)
@@ -43,7 +43,7 @@ async def test_a_missing_annotation_is_an_empty_variable() -> None:
         assert (await rig.kubelet.start(pod, "main")).env["NVIDIA_VISIBLE_DEVICES"] == ""
 
 
-async def test_variables_refer_to_earlier_ones() -> None:
+async def test_a_variable_may_refer_to_earlier_variables() -> None:
     async with kubelet_rig() as rig:
         values = {"UNITS": "$(ALIYUN_COM_GPU_MEM_CONTAINER) of $(UNKNOWN), $$(PATH)", "EMPTY": ""}
         pod = kubelet_pod(env=[{"name": name, "value": value} for name, value in values.items()])
@@ -52,7 +52,7 @@ async def test_variables_refer_to_earlier_ones() -> None:
         assert (env["UNITS"], env["EMPTY"]) == ("4 of $(UNKNOWN), $(PATH)", "")
 
 
-async def test_every_start_asks_the_fence_and_reads_the_annotations_again() -> None:
+async def test_every_start_calls_the_fence_and_rereads_the_annotations() -> None:
     async with kubelet_rig() as rig:
         pod = kubelet_pod(annotations=VISIBLE)
         await rig.kubelet.admit(pod)
@@ -66,7 +66,7 @@ async def test_every_start_asks_the_fence_and_reads_the_annotations_again() -> N
         assert pod.manifest()["status"]["containerStatuses"][0]["restartCount"] == 1
 
 
-async def test_the_fence_is_not_asked_without_the_option() -> None:
+async def test_the_fence_is_not_called_without_the_option() -> None:
     async with kubelet_rig() as rig:
         rig.plugin.options.pre_start_required = False
         await rig.plugin.register()
@@ -101,7 +101,7 @@ async def test_a_fence_that_hangs_is_given_up() -> None:
             await rig.kubelet.start(pod, "main")
 
 
-async def test_pod_resources_names_the_container_while_the_fence_is_asked() -> None:
+async def test_pod_resources_lists_the_container_during_the_fence_call() -> None:
     async with kubelet_rig() as rig:
         pod = kubelet_pod()
         await rig.kubelet.admit(pod)
@@ -123,7 +123,7 @@ async def test_pod_resources_shows_the_pod_but_no_ids_during_allocate() -> None:
         assert await admitting
 
 
-async def test_pod_resources_can_be_slow_and_can_turn_callers_away() -> None:
+async def test_a_test_can_delay_and_refuse_pod_resources_calls() -> None:
     async with kubelet_rig() as rig:
         door = rig.kubelet.doors.list_pods
         door.hold()
@@ -137,7 +137,7 @@ async def test_pod_resources_can_be_slow_and_can_turn_callers_away() -> None:
             await rig.listed()
 
 
-async def test_a_stopped_plugin_keeps_its_containers_from_starting() -> None:
+async def test_containers_of_a_stopped_plugin_do_not_start() -> None:
     async with kubelet_rig() as rig:
         pod = kubelet_pod()
         await rig.kubelet.admit(pod)

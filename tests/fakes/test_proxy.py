@@ -29,7 +29,7 @@ def outcomes(exchanges: list[Exchange]) -> list[tuple[int | None, str]]:
 
 @pytest.mark.parametrize("reply", ENDS.values(), ids=ENDS)
 async def test_requests_and_replies_pass_unchanged(reply: bytes) -> None:
-    """All but interim replies, which no caller here asks for."""
+    """Except interim replies, which no client here requests."""
     request = b"POST /a?b=%20 HTTP/1.1\r\nhOsT: x\r\nConnection: close\r\nX-Twice: 1\r\nX-Twice: 2\r\nContent-Length: 3\r\n\r\n{ }"
     async with (
         FakeUpstream(replies=[reply]) as upstream,
@@ -150,7 +150,7 @@ async def test_cut_after_the_write_loses_the_reply_of_a_request_that_was_served(
         (410, None, b'"reason": "Expired"'),
     ],
 )
-async def test_an_answer_made_here_is_not_forwarded_and_keeps_the_connection(
+async def test_a_request_answered_by_the_proxy_is_not_forwarded(
     status: int, body: bytes | dict[str, object] | None, want: bytes
 ) -> None:
     async with FakeUpstream() as upstream, FaultProxy(upstream.port) as proxy, RawHttpClient(proxy.port) as caller:
@@ -181,7 +181,7 @@ async def test_a_held_request_is_forwarded_when_released() -> None:
         assert await asked == (200, b"{}")
 
 
-async def test_a_held_reply_was_served() -> None:
+async def test_a_held_reply_comes_from_a_request_that_was_served() -> None:
     async with FakeUpstream() as upstream, FaultProxy(upstream.port) as proxy, RawHttpClient(proxy.port) as caller:
         rule = proxy.when("POST", "binding").hold_reply()
         asked = asyncio.ensure_future(caller.ask("POST", BIND))

@@ -1,4 +1,4 @@
-"""Between scheduler and extender the proxy writes one line per verb call; and it works from plain tests, in a thread."""
+"""Between scheduler and extender the proxy writes one line per verb call. It can also run in a thread, for plain tests."""
 
 import asyncio
 import gzip
@@ -41,7 +41,7 @@ ANSWERS = {
 async def test_a_line_has_request_and_answer(
     tmp_path: Path, reply: bytes, status: int, answer: object, error: str | None, said: BindAnswer
 ) -> None:
-    """And the auditor, which shares no code with the proxy, understands it."""
+    """The auditor, which shares no code with the proxy, can read it."""
     file = tmp_path / "transcript.jsonl"
     async with (
         FakeUpstream(replies=[reply]) as upstream,
@@ -55,7 +55,7 @@ async def test_a_line_has_request_and_answer(
     assert [call.said for call in read_binds([line])] == [said]
 
 
-async def test_the_line_is_there_before_the_answer_is(tmp_path: Path) -> None:
+async def test_the_line_is_written_before_the_answer_is_passed_on(tmp_path: Path) -> None:
     file = tmp_path / "transcript.jsonl"
     async with (
         FakeUpstream() as upstream,
@@ -67,7 +67,7 @@ async def test_the_line_is_there_before_the_answer_is(tmp_path: Path) -> None:
         assert len(lines(file)) == 1
 
 
-async def test_calls_without_an_answer_say_why(tmp_path: Path) -> None:
+async def test_calls_without_an_answer_are_recorded_with_the_reason(tmp_path: Path) -> None:
     file = tmp_path / "transcript.jsonl"
     async with FakeUpstream() as upstream, FaultProxy(upstream.port, transcript=file) as proxy:
         proxy.when("POST", "").cut(times=1)
@@ -99,7 +99,7 @@ async def test_calls_without_an_answer_say_why(tmp_path: Path) -> None:
     ]
 
 
-async def test_a_body_that_is_no_json_is_kept_as_null(tmp_path: Path) -> None:
+async def test_a_body_that_is_not_json_is_recorded_as_null(tmp_path: Path) -> None:
     file = tmp_path / "transcript.jsonl"
     async with (
         FakeUpstream() as upstream,
@@ -172,7 +172,7 @@ def test_the_proxy_thread_has_the_same_methods(plain_upstream: int, tmp_path: Pa
     assert [line["error"] for line in lines(file)] == ["cut after the write", None, None]
 
 
-def test_a_proxy_in_a_thread_goes_away_and_comes_back(plain_upstream: int) -> None:
+def test_a_proxy_in_a_thread_can_be_closed_and_started_again(plain_upstream: int) -> None:
     with FaultProxyThread(plain_upstream) as proxy:
         port = proxy.port
         proxy.close()

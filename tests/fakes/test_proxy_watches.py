@@ -55,7 +55,7 @@ async def test_a_frozen_watch_keeps_its_connection_and_loses_nothing() -> None:
         assert [await caller.chunk(), await caller.chunk()] == [an_event("second"), an_event("third")]
 
 
-async def test_a_watch_opened_while_frozen_hears_nothing_not_even_the_head() -> None:
+async def test_a_watch_opened_while_frozen_receives_no_bytes_at_all() -> None:
     async with FakeUpstream() as upstream, FaultProxy(upstream.port) as proxy, RawHttpClient(proxy.port) as caller:
         proxy.freeze_watches("/pods")
         await caller.send("GET", PODS)

@@ -1,4 +1,4 @@
-"""The scripted extender answers usefully without a script, by the script with one, and remembers either way."""
+"""The scripted extender has useful default answers, follows a script if there is one, and records calls either way."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_a_refused_bind_posts_a_binding_only_if_asked_to(extender: Scripte
     assert api.get("pods", "a")["spec"]["nodeName"] == "n1"
 
 
-async def test_rules_hold_for_their_verb_and_pod_and_so_many_times(extender: ScriptedExtender) -> None:
+async def test_rules_apply_to_their_verb_and_pod_a_given_number_of_times(extender: ScriptedExtender) -> None:
     extender.rules = [
         ScriptedRule("filter", "b", refuse={"*": "not b"}),
         ScriptedRule("bind", status=500),
@@ -92,12 +92,12 @@ async def test_calls_are_recorded_in_decoded_form(extender: ScriptedExtender, ru
     assert extender.bodies == [ASK]
 
 
-async def test_a_call_whose_caller_gave_up_is_late(extender: ScriptedExtender) -> None:
+async def test_a_call_whose_caller_gave_up_is_recorded_as_late(extender: ScriptedExtender) -> None:
     extender.rules = [ScriptedRule("filter", hang_seconds=60)]
     with pytest.raises(TimeoutError):
         await ask(extender, "filter", timeout_seconds=0.1)
     async with asyncio.timeout(5):
-        while extender.open_calls:  # noqa: ASYNC110 - the server hears of it in its own time
+        while extender.open_calls:  # noqa: ASYNC110 - the server notices it some time later
             await asyncio.sleep(0.01)
     assert [call.says for call in extender.calls] == ["late"]
 

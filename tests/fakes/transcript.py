@@ -1,8 +1,8 @@
-"""What a scheduler asked an extender and what it heard: one JSON line per verb call.
+"""What a scheduler asked an extender and what it was answered: one JSON line per verb call.
 
     {"t": 1790000000.1, "verb": "bind", "request": {...}, "status": 200, "answer": {...}, "error": null}
 
-`error` says why the scheduler heard no answer; `status` and `answer` are then null. A line is written before the answer is
+`error` says why the scheduler got no answer; `status` and `answer` are then null. A line is written before the answer is
 passed on, so a test that saw the answer finds the line.
 """
 
@@ -15,7 +15,7 @@ from tests.fakes.http1 import BrokenMessageError, HttpHead, content
 
 
 class TranscribedCall:
-    """One call on its way; it is written once, by whichever of `heard` and `lost` comes first."""
+    """One call in flight; its line is written once, by the first call of `heard` or `lost`."""
 
     def __init__(self, file: Path, target: str, body: bytes) -> None:
         self._file = file

@@ -9,14 +9,14 @@ from tests.fakes.http1 import HEAD_LIMIT, chunk, read_head, request_pieces
 
 
 def http_reply(body: bytes = b"{}", status: int = 200, *fields: str) -> bytes:
-    """A reply that says how long it is."""
+    """A reply with a Content-Length."""
     lines = [f"HTTP/1.1 {status} Said", f"Content-Length: {len(body)}", *fields, "", ""]
     return "\r\n".join(lines).encode() + body
 
 
 @dataclass(slots=True, eq=False)
 class FakeUpstream:
-    """Answers `replies` in turn, then `a_reply()`; a request for `watch=true` gets the chunks put into `events`."""
+    """Answers `replies` in turn, then `http_reply()`; a request for `watch=true` gets the chunks put into `events`."""
 
     tls: ssl.SSLContext | None = None
     replies: list[bytes] = field(default_factory=list)

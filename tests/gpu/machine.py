@@ -143,7 +143,7 @@ class GpuMachine:
 
     @asynccontextmanager
     async def app(self, *arguments: str) -> AsyncIterator[str]:
-        """The program of the simulated driver, holding on; what it said. It is killed at the end."""
+        """Runs the program of the simulated driver with `--hold`, and yields what it printed. It is killed at the end."""
         process = await self._start([self._programs.app, *self._app_options, "--hold", *arguments], is_limited=False)
         assert process.stdout is not None
         said = []

@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def test_rows_go_on_without_a_gap() -> None:
+def test_rows_are_numbered_without_a_gap() -> None:
     rows = [int(row) for row in re.findall(r"^\| D(\d+) \|", document(), re.MULTILINE)]
     assert rows == list(range(1, len(rows) + 1))
     assert rows

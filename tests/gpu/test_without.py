@@ -12,7 +12,7 @@ from tests.support.processes import REPOSITORY
 ROW = re.compile(r"\bD\d+\b")
 
 
-def test_without_a_card_the_gpu_suite_says_what_it_needs() -> None:
+def test_the_gpu_suite_reports_that_it_needs_a_card() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.gpu"],
         cwd=REPOSITORY,
@@ -25,7 +25,7 @@ def test_without_a_card_the_gpu_suite_says_what_it_needs() -> None:
     assert "needs an NVIDIA card" in done.stderr
 
 
-def test_every_row_of_the_document_is_tried_or_named_as_not() -> None:
+def test_every_row_of_the_document_is_tried_or_listed_as_manual() -> None:
     text = (REPOSITORY / "docs/gpu-verification.md").read_text()
     rows = set(re.findall(r"^\| (D\d+) \|", text, re.MULTILINE))
     tried = {row for name in POINTS for row in ROW.findall(name)}

@@ -43,7 +43,7 @@ def user() -> dict[str, object]:
 
 
 def writes(*folders: str) -> dict[str, str]:
-    """What comes of writing a file into each folder."""
+    """The result of writing a file into each folder."""
     results = {}
     for folder in folders:
         try:
@@ -75,7 +75,7 @@ def python(*modules: str) -> dict[str, object]:
 
 
 def _is_compiled(spec: ModuleSpec) -> bool:
-    """Whether Python takes the bytecode as it lies there: it says it is not to be checked, or names its source's time."""
+    """Whether Python takes the bytecode as it is: marked as unchecked, or with the time of its source."""
     if spec.cached == spec.origin:  # a module in C
         return True
     try:

@@ -44,7 +44,7 @@ def an_archive(path: Path, *layers: Files, claimed_bytes: int | None = None) -> 
     return path
 
 
-def test_a_later_layer_covers_and_takes_away(tmp_path: Path) -> None:
+def test_a_later_layer_replaces_and_removes_files(tmp_path: Path) -> None:
     base = {"etc/kept": b"1", "etc/changed": b"1", "lib/gone/a": b"1", "lib/gone/b": b"1", "lib/file": b"1"}
     ours = {"etc/changed": b"2", "lib/.wh.gone": b"", "lib/.wh.file": b"", "lib/new": b"2"}
     archive = read_archive(an_archive(tmp_path / "image.tar", base, ours))

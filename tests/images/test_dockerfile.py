@@ -17,7 +17,7 @@ from vrampack.agent.limits.preload.files import SHIPPED_LIBRARY
 REPOSITORY = Path(__file__).parents[2]
 SITE = Path(yaml.__file__).parents[1]
 PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
-ROOMS = [room.rstrip("*") for room in PYPROJECT["tool"]["setuptools"]["packages"]["find"]["include"]]
+PACKAGES = [room.rstrip("*") for room in PYPROJECT["tool"]["setuptools"]["packages"]["find"]["include"]]
 FILES = ["pyproject.toml", "README.md", "LICENSE", "requirements/runtime.txt", "requirements/dev.txt"]
 TOOLS = ["images/base_trim.py", "images/elf_symbols.py", "images/environment_trim.py", "images/target"]
 LIBRARY_SOURCES = ["shim/core", "shim/preload"]
@@ -36,7 +36,7 @@ def stages() -> list[list[tuple[str, str]]]:
     return made
 
 
-def test_every_stage_starts_from_a_base_that_can_be_given() -> None:
+def test_every_stage_starts_from_a_configurable_base() -> None:
     (base, compiler, builder), *built = stages()
     assert base[0] == "ARG"
     assert re.fullmatch(r"BASE=docker\.io/library/python:3\.\d+-slim-\w+", base[1])
@@ -86,27 +86,27 @@ def copied_sources(stage: list[tuple[str, str]]) -> list[str]:
 
 
 def test_the_builder_copies_the_sources_of_the_program() -> None:
-    assert sorted(copied_sources(stages()[2])) == sorted([*ROOMS, *FILES, *TOOLS])
-    assert list(environment_trim.OWN_PACKAGES) == ROOMS
+    assert sorted(copied_sources(stages()[2])) == sorted([*PACKAGES, *FILES, *TOOLS])
+    assert list(environment_trim.OWN_PACKAGES) == PACKAGES
 
 
 def test_the_library_is_compiled_from_its_sources_alone() -> None:
-    """Whatever lies in a build folder is of another tree: a clean clone has none."""
+    """What is in a build folder may be of another tree: a clean clone has none."""
     assert copied_sources(stages()[1]) == ["images/target", *LIBRARY_SOURCES]
     made = 'make -C shim/preload preload OUT=/out CC="$(/images/target compiler)"'
     assert [text for name, text in stages()[1] if name == "RUN"][-1] == made
 
 
-def test_the_builder_is_shown_nothing_else() -> None:
+def test_the_build_context_contains_nothing_else() -> None:
     lines = (REPOSITORY / ".dockerignore").read_text(encoding="utf-8").splitlines()
     everything, *rest = [line for line in lines if line and not line.startswith("#")]
     assert everything == "*"
-    given = [*ROOMS, *FILES, *TOOLS, *LIBRARY_SOURCES]
+    given = [*PACKAGES, *FILES, *TOOLS, *LIBRARY_SOURCES]
     assert sorted(line[1:] for line in rest if line.startswith("!")) == sorted(given)
     assert [line for line in rest if not line.startswith("!")] == ["**/__pycache__", "**/*.pyc"]
 
 
-def test_the_library_lies_where_the_agent_looks_for_it() -> None:
+def test_the_library_is_copied_to_where_the_agent_looks_for_it() -> None:
     (copied,) = [text for name, text in stages()[2] if name == "COPY" and text.startswith("--from=library")]
     assert copied == f"--from=library /out/libvrampack.so {SHIPPED_LIBRARY}"
 

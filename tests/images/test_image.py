@@ -54,7 +54,7 @@ BYTECODE = r"usr/(local/)?lib/python3.*\.pyc"
 
 
 def test_the_image_adds_one_folder(archive: ImageArchive) -> None:
-    """No index address, certificate, cache or mount point of the build. Of the base, pip goes and bytecode comes."""
+    """No index address, certificate, cache or mount point of the build. From the base pip is removed, and bytecode is added."""
     names = archive.list_paths(archive.own_layer)
     folders = {str(parent) for name in names for parent in PurePosixPath(name).parents} | {"run"}
     outside = [name for name in names if not name.startswith("opt/vrampack/") and name not in folders]
@@ -92,7 +92,7 @@ def test_the_image_has_no_leftovers_of_the_build(container: ImageContainer) -> N
     assert not (container.root / "root/.cache").exists()
 
 
-def test_the_library_came_and_the_compiler_stayed(container: ImageContainer) -> None:
+def test_the_image_has_the_library_but_no_compiler(container: ImageContainer) -> None:
     library = container.root / SHIPPED_LIBRARY.relative_to("/")
     assert library.read_bytes().startswith(b"\x7fELF")
     assert b"libvrampack.so" in library.read_bytes()
@@ -130,14 +130,14 @@ def test_the_image_serves_and_stops(container: ImageContainer) -> None:
     assert "Traceback" not in seen["log"]
 
 
-def test_the_image_serves_without_arguments(container: ImageContainer) -> None:
+def test_the_image_without_arguments_runs_serve(container: ImageContainer) -> None:
     """Outside a cluster there is no service account: it says so, and what to do."""
     done = container.run(timeout_seconds=60)
     assert done.returncode == 1
     assert "service account of this pod" in done.stderr
 
 
-def test_the_demo_runs_in_it(container: ImageContainer) -> None:
+def test_the_demo_runs_in_the_image(container: ImageContainer) -> None:
     """The whole main job, with nothing but loopback and a /tmp of its own."""
     done = container.run("demo", timeout_seconds=100)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""What makes the image small: it works on real files, and complains where it must."""
+"""What makes the image small: it works on real files, and fails where it must."""
 
 from __future__ import annotations
 

@@ -114,6 +114,6 @@ async def _write(writer: asyncio.StreamWriter, reply: ByteReply) -> None:
     for piece in [bytes([byte]) for byte in reply.raw] if reply.is_slow else [reply.raw]:
         writer.write(piece)
         await writer.drain()
-        await asyncio.sleep(0)  # lets the client read it before the next one
+        await asyncio.sleep(0)  # lets the client read this byte before the next one
     if reply.then is AfterReply.RESET:
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESETTING)

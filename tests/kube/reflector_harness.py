@@ -1,4 +1,4 @@
-"""An API server behind a proxy that can fail, a client and a sink: what a reflector is tried on."""
+"""The surroundings of a reflector under test: an API server behind a fault proxy, a client and a sink."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ReflectorHarness:
         await self.sink.until(lambda: "changed open" in self.sink.told)
 
     def since(self) -> list[int]:
-        """The versions from which watches were asked for."""
+        """The versions from which watches were requested."""
         targets = [watch.target for watch in self.proxy.matching("GET", WATCH)]
         return [int(re.findall(r"resourceVersion=(\d+)", target)[0]) for target in targets]
 

@@ -21,7 +21,7 @@ _Object = TypeVar("_Object", bound=PodObject)
 
 
 class RecordingSink(Generic[_Object]):
-    """Objects by name as last told; a list replaces them when it ends."""
+    """Objects by name as last reported; a list replaces them when it ends."""
 
     def __init__(self) -> None:
         self.objects: dict[str, _Object] = {}
@@ -29,7 +29,7 @@ class RecordingSink(Generic[_Object]):
         """What happened, in order: `list start`, `page 2`, `list ends`, `changed a`, `gone a`."""
         self.problems: list[str] = []
         self.words = 0
-        """How often the API server said anything."""
+        """How often the reflector reported contact with the API server."""
         self._listed: dict[str, _Object] = {}
         self._changed = asyncio.Event()
 
@@ -71,7 +71,7 @@ class RecordingSink(Generic[_Object]):
         return [each.removeprefix("list ") for each in self.told if each.startswith("list ") and each != "list ends"]
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait for a state of this sink."""
+        """Wait until `holds` is true of this sink."""
         try:
             async with asyncio.timeout(WITHIN_SECONDS):
                 while not holds():
@@ -98,7 +98,7 @@ class RecordingSink(Generic[_Object]):
 async def run_reflector(
     api: Api, sink: RecordingSink[PodObject], *, silence_seconds: float = SILENCE_SECONDS
 ) -> AsyncIterator[Reflector[PodObject]]:
-    """A reflector of pods at work; it must still be at work when the test is over."""
+    """Run a reflector of pods; it must still be running when the test is over."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reflector, "SILENCE_SECONDS", silence_seconds)
         running = Reflector(api, "pods", PodObject, sink)

@@ -67,7 +67,7 @@ async def test_a_binding_writes_node_and_annotations_in_one_step(setting: Client
     assert setting.calls.made == [("create", "pods/binding", 201)]
 
 
-async def test_a_binding_without_annotations_is_a_plain_one(setting: ClientHarness) -> None:
+async def test_a_binding_without_annotations_writes_only_the_node(setting: ClientHarness) -> None:
     await setting.api.bind("default", "p", setting.pod["metadata"]["uid"], "n", {}, timeout_seconds=SOON)
     assert "annotations" not in setting.server.get("pods", "p")["metadata"]
     assert setting.bound_to() == "n"
@@ -84,7 +84,7 @@ async def test_a_pod_of_another_uid_is_refused_and_nothing_is_written(setting: C
 LEASE = {"metadata": {"name": "vrampack-usage-n"}, "spec": {"holderIdentity": "n"}}
 
 
-async def test_a_lease_is_merged_and_one_that_is_not_there_is_created(setting: ClientHarness) -> None:
+async def test_a_lease_is_merged_or_created_if_missing(setting: ClientHarness) -> None:
     setting.proxy.when("PATCH", "/apis/coordination.k8s.io/v1/namespaces/ns/leases/vrampack-usage-n$").answer(404)
     setting.proxy.when("POST", "/apis/coordination.k8s.io/v1/namespaces/ns/leases$").answer(201)
     await setting.api.write_lease("ns", "vrampack-usage-n", LEASE, timeout_seconds=SOON)
@@ -127,14 +127,14 @@ async def test_the_status_of_a_pod_of_another_uid_is_refused(setting: ClientHarn
     assert "annotations" not in setting.server.get("pods", "p")["metadata"]
 
 
-async def test_a_status_patch_that_times_out_leaves_it_open(setting: ClientHarness) -> None:
+async def test_a_status_patch_that_times_out_has_an_unknown_outcome(setting: ClientHarness) -> None:
     setting.proxy.when("PATCH", "/status$").hang()
     with pytest.raises(NoAnswerError, match="patch pods/status: TimeoutError"):
         await setting.api.patch_pod_status("default", "p", "u", KICK, timeout_seconds=0.05)
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 422, 429])
-async def test_4xx_is_a_definite_no(setting: ClientHarness, status: int) -> None:
+async def test_4xx_is_a_definite_refusal(setting: ClientHarness, status: int) -> None:
     setting.proxy.when("POST", "/binding$").answer(status)
     with pytest.raises(RefusedError, match="as the test asked") as caught:
         await setting.bind()
@@ -142,7 +142,7 @@ async def test_4xx_is_a_definite_no(setting: ClientHarness, status: int) -> None
     assert not isinstance(caught.value, ResourceExpiredError)
 
 
-async def test_410_asks_for_a_new_list(setting: ClientHarness) -> None:
+async def test_410_is_reported_as_an_expired_version(setting: ClientHarness) -> None:
     setting.proxy.when("GET", "/pods").gone()
     with pytest.raises(ResourceExpiredError) as caught:
         await setting.api.list_page("pods", limit=500)
@@ -161,7 +161,7 @@ BODIES = [b"", b"<html>no</html>", b"[]", b"null", b'{"message":7}', b"\xff", b"
 
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: ascii(body[:20]))
-async def test_a_refusal_that_is_no_status_object_is_a_refusal(setting: ClientHarness, body: bytes) -> None:
+async def test_a_refusal_without_a_status_object_is_still_a_refusal(setting: ClientHarness, body: bytes) -> None:
     setting.proxy.when("POST", "/binding$").answer(403, body)
     with pytest.raises(RefusedError) as caught:
         await setting.bind()
@@ -186,7 +186,7 @@ async def test_a_connection_cut_after_the_write_has_an_unknown_outcome_and_no_re
     assert lost.hits == 1
 
 
-async def test_a_time_out_leaves_it_open_and_is_named(setting: ClientHarness) -> None:
+async def test_a_binding_that_times_out_has_an_unknown_outcome(setting: ClientHarness) -> None:
     setting.proxy.when("POST", "/binding$").hang()
     with pytest.raises(NoAnswerError, match="TimeoutError"):
         await setting.bind(timeout_seconds=0.05)
@@ -209,7 +209,7 @@ async def test_get_pod_returns_none_for_a_missing_pod(setting: ClientHarness) ->
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"metadata":{"uid":7}}', b'{"metadata":{"uid":"\xff"}}'], ids=ascii)
-async def test_a_look_up_that_gives_no_pod_is_no_answer(setting: ClientHarness, body: bytes) -> None:
+async def test_a_look_up_that_returns_no_pod_counts_as_unanswered(setting: ClientHarness, body: bytes) -> None:
     setting.proxy.when("GET", "/pods/p$").answer(200, body)
     with pytest.raises(NoAnswerError, match="get pod default/p"):
         await setting.api.get_pod("default", "p", timeout_seconds=SOON)
@@ -307,7 +307,9 @@ WATCH_ERRORS: dict[int, type[Exception]] = {410: ResourceExpiredError, 403: Refu
 
 
 @pytest.mark.parametrize(("status", "error"), WATCH_ERRORS.items())
-async def test_a_refused_watch_says_why(setting: ClientHarness, status: int, error: type[Exception]) -> None:
+async def test_a_refused_watch_raises_the_error_for_its_status(
+    setting: ClientHarness, status: int, error: type[Exception]
+) -> None:
     setting.proxy.when("GET", "watch").answer(status)
     with pytest.raises(error):
         async with setting.api.watch("pods", "1", server_seconds=60, silence_seconds=SOON):
@@ -315,7 +317,7 @@ async def test_a_refused_watch_says_why(setting: ClientHarness, status: int, err
     assert setting.calls.made == [("watch", "pods", status)]
 
 
-async def test_a_watch_cut_in_the_middle_is_no_answer(setting: ClientHarness) -> None:
+async def test_a_watch_cut_in_the_middle_is_reported_as_broken_not_silent(setting: ClientHarness) -> None:
     with pytest.raises(NoAnswerError) as caught:
         await setting.watch_to_its_end(on_line=setting.proxy.cut_watches)
     assert not isinstance(caught.value, SilentWatchError)
@@ -378,7 +380,7 @@ SPOILED = {
 
 
 @pytest.mark.parametrize("text", SPOILED.values(), ids=SPOILED)
-async def test_a_spoiled_kubeconfig_is_named(tmp_path: Path, text: str) -> None:
+async def test_an_invalid_kubeconfig_is_named_in_the_error(tmp_path: Path, text: str) -> None:
     (tmp_path / "config").write_text(text)
     with pytest.raises(CredentialsError, match="config: "):
         await load_credentials(tmp_path / "config")
@@ -406,7 +408,7 @@ PROXIES = {
 async def test_the_environments_proxy_is_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], proxy: str | None
 ) -> None:
-    """And not for each call: a session that trusts its environment reads it, and a file, in a thread every time."""
+    """Not for each call: a session that trusts its environment reads it, and a file, in a thread every time."""
     for name in ("http_proxy", "https_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)

@@ -45,7 +45,7 @@ async def test_a_secret_is_read_and_its_data_decoded() -> None:
         assert sent(upstream)[0] == f"GET {SECRETS}/a HTTP/1.1"
 
 
-async def test_a_secret_that_is_not_there_is_none_and_another_no_is_an_error() -> None:
+async def test_a_missing_secret_is_none_and_any_other_failure_is_an_error() -> None:
     replies = [http_reply(status=404), http_reply(status=403), http_reply(b'{"data":{"a":"?"}}')]
     async with FakeUpstream(replies=replies) as upstream, open_api(f"http://127.0.0.1:{upstream.port}") as api:
         assert await api.get_secret("system", "a", timeout_seconds=SOON) is None
@@ -71,7 +71,7 @@ async def test_a_secret_is_created_or_replaced_at_the_version_that_was_read(vers
 
 
 async def test_only_the_ca_bundles_of_one_webhook_configuration_are_written() -> None:
-    """Merged by name: a plain merge would replace the list, and with it all that the webhook is."""
+    """Merged by name: a plain merge would replace the list and lose the rest of the webhook."""
     async with FakeUpstream() as upstream, open_api(f"http://127.0.0.1:{upstream.port}") as api:
         await api.patch_webhook_ca_bundle("configuration", "webhook", b"PEM", timeout_seconds=SOON)
         first, head, body = sent(upstream)

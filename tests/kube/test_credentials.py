@@ -1,4 +1,4 @@
-"""A token that cannot be reread stops nothing, and a replaced one is used, whatever the wall clock says."""
+"""A token that cannot be reread stops nothing, and a replaced one is used, whatever the wall clock shows."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CredentialsHarness:
         self.failures += 1
 
     def open_file(self) -> Credentials:
-        """As the service account of a pod."""
+        """Credentials from a token file, as for a pod's service account."""
         token = TokenFile(self.file, clock=self.clock, on_failure=self.count_failure)
         return Credentials(Configuration(host=f"http://127.0.0.1:{self.server.port}"), token)
 
@@ -71,7 +71,7 @@ async def setting(tmp_path: Path) -> AsyncIterator[CredentialsHarness]:
         await server.events.put(b"")
 
 
-async def test_a_token_that_was_exchanged_is_read_within_a_minute(setting: CredentialsHarness) -> None:
+async def test_a_replaced_token_is_read_within_a_minute(setting: CredentialsHarness) -> None:
     async with open_client(setting.open_file()) as api:
         await api.list_page("pods", limit=1)
         setting.file.write_text("second")
@@ -92,10 +92,10 @@ SPOILED: dict[str, bytes | None] = {
 
 
 @pytest.mark.parametrize("content", SPOILED.values(), ids=SPOILED)
-async def test_a_file_that_holds_no_token_leaves_the_last_one(
+async def test_a_file_without_a_token_keeps_the_last_token_in_use(
     setting: CredentialsHarness, content: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Counted each time, said once; and the next good one is used."""
+    """The failure is counted each time and logged once; the next good token is used."""
     setting.server.replies += [http_reply(b'{"metadata":{"resourceVersion":"1"},"items":[]}')]
     sink: RecordingSink[PodObject] = RecordingSink()
     async with open_client(setting.open_file()) as api:
@@ -117,8 +117,8 @@ async def test_a_file_that_holds_no_token_leaves_the_last_one(
     assert [record.levelname for record in caplog.records if "token not read" in record.message] == ["WARNING"]
 
 
-async def test_a_401_is_one_look_into_the_file(setting: CredentialsHarness) -> None:
-    """The call that got it is not repeated: its caller may have a deadline."""
+async def test_a_401_rereads_the_token_file_once(setting: CredentialsHarness) -> None:
+    """The call that got the 401 is not repeated: its caller may have a deadline."""
     setting.server.replies += [UNAUTHORIZED]
     async with open_client(setting.open_file()) as api:
         setting.file.write_text("second")
@@ -128,7 +128,7 @@ async def test_a_401_is_one_look_into_the_file(setting: CredentialsHarness) -> N
     assert setting.sent == ["first", "second"]
 
 
-async def test_a_pods_service_account_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_token_of_a_pods_service_account_is_reread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "token").write_text("first")
     (tmp_path / "ca.crt").write_text("PEM")
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
@@ -184,7 +184,7 @@ class ExecHarness:
         self.failures += 1
 
     def answer(self, status: dict[str, str] | None) -> None:
-        """What the plugin says from now on; None: it fails."""
+        """Set what the plugin answers from now on; None: it fails."""
         (self.folder / "answer").write_text(json.dumps(status))
 
     @property
@@ -208,7 +208,7 @@ async def plugin(tmp_path: Path) -> AsyncIterator[ExecHarness]:
         yield ExecHarness(server, tmp_path)
 
 
-async def test_an_exec_plugin_runs_again_before_its_token_ends(plugin: ExecHarness) -> None:
+async def test_an_exec_plugin_runs_again_before_its_token_expires(plugin: ExecHarness) -> None:
     ends = datetime.now(UTC) + timedelta(hours=1)
     plugin.answer({"expirationTimestamp": ends.strftime("%Y-%m-%dT%H:%M:%SZ")})
     async with open_client(await plugin.load()) as api:
@@ -220,7 +220,7 @@ async def test_an_exec_plugin_runs_again_before_its_token_ends(plugin: ExecHarne
     assert plugin.runs == 2
 
 
-async def test_an_exec_plugin_runs_again_after_a_401_and_not_for_each(plugin: ExecHarness) -> None:
+async def test_an_exec_plugin_runs_again_after_a_401_but_not_after_each(plugin: ExecHarness) -> None:
     async with open_client(await plugin.load()) as api:
         plugin.server.replies += [UNAUTHORIZED] * 3
         for _ in range(3):
@@ -235,7 +235,7 @@ async def test_an_exec_plugin_runs_again_after_a_401_and_not_for_each(plugin: Ex
         assert plugin.runs == 2, "a server that refuses every token must not start a program for each call"
 
 
-async def test_an_exec_plugin_that_fails_leaves_the_last_token(
+async def test_an_exec_plugin_that_fails_keeps_the_last_token_in_use(
     plugin: ExecHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)

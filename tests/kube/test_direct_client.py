@@ -163,7 +163,7 @@ async def test_a_watch_yields_its_lines_and_reports_how_it_ended(
 
 
 async def test_lines_before_a_cut_are_read() -> None:
-    """Even if the client knows of the cut by then."""
+    """Even if the client has noticed the cut by then."""
     replies = [ByteReply(OK + CHUNKED + chunks(b"a\n"), CLOSE), ByteReply(BOUND)]
     async with ByteServer(replies) as server, open_api(server.url) as api:
         with pytest.raises(NoAnswerError):  # noqa: PT012 - it is raised by the second read
@@ -181,7 +181,7 @@ async def test_a_watch_with_bytes_that_are_not_http_is_broken() -> None:
         await server.all_closed()
 
 
-async def test_a_compressed_answer_is_no_answer() -> None:
+async def test_a_compressed_answer_counts_as_unanswered() -> None:
     reply = ByteReply(CREATED + b"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}")
     async with ByteServer([reply]) as server, open_api(server.url) as api:
         assert await bind(api) == NO_ANSWER
@@ -204,7 +204,7 @@ NOT_KEPT = {
 
 @KINDS
 @pytest.mark.parametrize("reply", NOT_KEPT.values(), ids=NOT_KEPT)
-async def test_a_connection_is_closed_after_these_answers(kind: type[Api], reply: ByteReply) -> None:
+async def test_some_answers_close_the_connection(kind: type[Api], reply: ByteReply) -> None:
     async with ByteServer([reply]) as server, open_api(server.url, kind=kind) as api:
         assert await bind(api) == WRITTEN
         await server.all_closed()
@@ -214,7 +214,7 @@ async def test_a_connection_is_closed_after_these_answers(kind: type[Api], reply
 
 
 @KINDS
-async def test_a_kept_connection_that_is_cut_on_the_next_binding_is_no_answer(kind: type[Api]) -> None:
+async def test_a_binding_cut_on_a_reused_connection_counts_as_unanswered(kind: type[Api]) -> None:
     """The server may have written the Binding before the cut, so it is not sent again."""
     async with ByteServer([ByteReply(BOUND), ByteReply(b"", CLOSE)]) as server, open_api(server.url, kind=kind) as api:
         assert [await bind(api), await bind(api)] == [WRITTEN, NO_ANSWER]
@@ -343,12 +343,12 @@ async def test_a_header_with_a_line_break_is_not_sent() -> None:
 
 
 @pytest.mark.parametrize("url", ["api.example:6443", "https://api.example:port", "https://[::1", "https://"])
-async def test_an_invalid_address_is_no_answer(url: str) -> None:
+async def test_an_invalid_address_counts_as_unanswered(url: str) -> None:
     async with open_api(url) as api:
         assert await bind(api) == NO_ANSWER
 
 
-async def test_behind_a_proxy_bindings_go_through_it() -> None:
+async def test_bindings_go_through_the_configured_proxy() -> None:
     async with FakeUpstream() as proxy:
         configuration = Configuration(host="http://api.example:8080")
         configuration.proxy = f"http://127.0.0.1:{proxy.port}"

@@ -41,11 +41,11 @@ SPECS: dict[str, tuple[dict[str, Any], HostResources]] = {
 
 
 @pytest.mark.parametrize(("spec", "want"), SPECS.values(), ids=SPECS)
-def test_a_pod_asks_for(spec: dict[str, Any], want: HostResources) -> None:
+def test_cpu_and_memory_requests_of_a_pod_are_summed(spec: dict[str, Any], want: HostResources) -> None:
     assert read_host_request(msgspec.json.decode(json.dumps(spec), type=PodSpec)) == want
 
 
-def test_a_node_has_what_kubelet_offers() -> None:
+def test_a_node_has_the_resources_that_kubelet_reports_as_allocatable() -> None:
     def read(allocatable: dict[str, str]) -> HostResources | None:
         body = json.dumps({"status": {"allocatable": allocatable}})
         return read_allocatable_host(msgspec.json.decode(body, type=NodeObject))

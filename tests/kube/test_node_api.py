@@ -75,7 +75,7 @@ async def test_a_pod_is_found_among_those_of_the_node() -> None:
         assert [await stage.get_uid(name) for name in ("p", "q", "none")] == [True, False, False]
 
 
-async def test_the_account_reads_in_the_same_call_when_the_node_may_not() -> None:
+async def test_a_refused_read_as_the_node_is_repeated_as_the_account() -> None:
     async with node_api("auto") as stage:
         refused = stage.proxy.when("GET", "/pods").answer(403, times=1)
         assert await stage.get_uid()
@@ -85,7 +85,7 @@ async def test_the_account_reads_in_the_same_call_when_the_node_may_not() -> Non
 
 
 async def test_node_api_switches_back_when_the_account_loses_its_rights() -> None:
-    """The role was exchanged after an upgrade of the cluster; nothing restarts the agents."""
+    """As when the role is replaced after a cluster upgrade; nothing restarts the agents."""
     async with node_api("auto") as stage:
         stage.proxy.when("GET", "/pods").answer(403, times=1)
         assert await stage.get_uid()
@@ -105,7 +105,7 @@ async def test_a_configured_identity_is_kept_despite_refusals(read_as: ReadAs) -
 
 
 async def test_a_refused_write_does_not_switch_the_identity() -> None:
-    """A policy refuses: another identity would not help."""
+    """The refusal comes from a policy: another identity would not help."""
     async with node_api("auto") as stage:
         stage.proxy.when("PATCH", "/nodes/n").answer(403)
         with pytest.raises(RefusedError):

@@ -125,7 +125,7 @@ RAW_AMOUNTS = [b"1e999", b"-1e999", b'"\xff"', b"123456789012345678901234567890"
 
 
 @pytest.mark.parametrize("raw", RAW_AMOUNTS, ids=lambda raw: ascii(raw[:20]))
-def test_an_undecodable_amount_is_that_pods_problem(raw: bytes) -> None:
+def test_an_undecodable_amount_is_a_problem_of_its_pod_only(raw: bytes) -> None:
     limits = b'{"limits":{"aliyun.com/gpu-mem":' + raw + b"}}"
     body = b'{"spec":{"containers":[{"name":"main","env":' + raw + b',"resources":' + limits + b"}]}}"
     pod = msgspec.json.decode(body, type=PodObject)
@@ -135,13 +135,13 @@ def test_an_undecodable_amount_is_that_pods_problem(raw: bytes) -> None:
     assert not build_container_specs(pod.spec, MEMORY)[0].has_reference
 
 
-def test_requests_and_limits_are_one() -> None:
+def test_requests_count_where_limits_are_missing() -> None:
     by_requests = {"name": "a", "resources": {"requests": {MEMORY: "4"}}}
     both = {"name": "b", "resources": {"requests": {MEMORY: "4"}, "limits": {MEMORY: "4"}}}
     assert [spec.quantity for spec in specs_of(containers=[by_requests, both])] == ["4", "4"]
 
 
-def test_containers_keep_their_place_and_kind_init_ones_first() -> None:
+def test_containers_are_read_with_kind_and_index_init_containers_first() -> None:
     specs = specs_of(
         containers=[{"name": "web"}, asking(name="gpu")],
         initContainers=[asking(name="once"), asking(name="stays", restartPolicy="Always"), {"name": "quiet"}],
@@ -189,7 +189,7 @@ REFERENCES: dict[str, tuple[object, bool]] = {
 
 
 @pytest.mark.parametrize(("env", "want"), REFERENCES.values(), ids=REFERENCES)
-def test_a_reference_is_exactly_the_containers_own_annotation(env: object, want: bool) -> None:  # noqa: FBT001 - a table
+def test_only_a_reference_to_the_containers_own_annotation_counts(env: object, want: bool) -> None:  # noqa: FBT001 - a table
     (spec,) = specs_of(containers=[asking(env=env)])
     assert spec.has_reference == want
 
@@ -227,7 +227,7 @@ EMPTY_NODES: list[Object] = [
 
 
 @pytest.mark.parametrize("body", EMPTY_NODES)
-def test_a_node_without_cards_is_no_problem(body: Object) -> None:
+def test_a_node_without_cards_is_not_reported_as_a_problem(body: Object) -> None:
     reading = node_of(body)
     assert (reading.facts.cards, reading.problems) == ((), ())
 
@@ -249,8 +249,8 @@ JSON = st.recursive(
 @example(b'"\xff"')
 @example(b"1e999")
 @example(b"[" * 3000 + b"]" * 3000)
-def test_an_object_is_refused_whole_or_read_whole(raw: bytes) -> None:
-    """Whatever bytes stand where an amount or an environment should: after decoding nothing raises."""
+def test_an_object_is_either_rejected_or_readable_in_full(raw: bytes) -> None:
+    """Whatever bytes are in the place of an amount or an environment: after decoding nothing raises."""
     limits = b'{"limits":{"aliyun.com/gpu-mem":' + raw + b"}}"
     body = b'{"spec":{"containers":[{"name":"main","env":' + raw + b',"resources":' + limits + b"}]}}"
     node = b'{"metadata":{"name":"n"},"status":{"allocatable":{"aliyun.com/gpu-mem":' + raw + b"}}}"

@@ -23,7 +23,7 @@ async def setting() -> AsyncIterator[ReflectorHarness]:
         yield harness
 
 
-async def test_a_list_then_every_change(setting: ReflectorHarness) -> None:
+async def test_the_sink_gets_the_list_and_then_every_change(setting: ReflectorHarness) -> None:
     setting.create("a", "b")
     async with run_reflector(setting.api, setting.sink):
         await setting.sink.told_of("a", "b")
@@ -32,7 +32,7 @@ async def test_a_list_then_every_change(setting: ReflectorHarness) -> None:
         setting.server.delete("pods", "b")
         await setting.sink.until(lambda: "gone b" in setting.sink.told)
     assert setting.sink.names == ["a", "c"]
-    # A delete without grace is two changes: marked, then gone.
+    # A delete without grace period is two changes: marked, then removed.
     steps = ["list start", "page 2", "list ends", "changed c", "changed a", "changed b", "gone b"]
     assert setting.sink.told == steps
     assert setting.sink.objects["a"].metadata.labels is not None
@@ -99,7 +99,7 @@ async def test_after_a_cut_the_watch_resumes_at_its_version(setting: ReflectorHa
     assert setting.since()[1] == seen
 
 
-async def test_an_event_cut_in_the_middle_is_told_once_and_whole(setting: ReflectorHarness) -> None:
+async def test_an_event_cut_in_the_middle_is_reported_once_and_complete(setting: ReflectorHarness) -> None:
     """The connection breaks during the watch's second event; the half that arrived is not reported."""
     setting.create("a")
     async with run_reflector(setting.api, setting.sink):
@@ -162,8 +162,8 @@ async def test_a_list_that_is_cut_between_two_pages_begins_again(setting: Reflec
     assert setting.sink.told.count("list ends") == 1
 
 
-async def test_a_bookmark_is_a_word_and_advances_the_version(setting: ReflectorHarness) -> None:
-    """Pods are quiet while nodes change; without the bookmark the next watch would begin in a forgotten past."""
+async def test_a_bookmark_counts_as_an_answer_and_advances_the_version(setting: ReflectorHarness) -> None:
+    """Pods are quiet while nodes change; without the bookmark the next watch would begin at an expired version."""
     async with run_reflector(setting.api, setting.sink):
         await setting.watching()
         for at in range(5):
@@ -225,7 +225,7 @@ async def test_a_watch_that_falls_silent_later_resumes_at_its_version(setting: R
 
 
 async def test_an_api_server_restored_from_a_backup_is_listed_again(setting: ReflectorHarness) -> None:
-    """It has not reached the version that was seen last, and says nothing until it has."""
+    """It has not reached the version that was seen last, and sends nothing until it has."""
     setting.create("a", "b", "c", "d")
     async with run_reflector(setting.api, setting.sink, silence_seconds=0.2):
         await setting.watching("a", "b", "c", "d")
@@ -288,7 +288,7 @@ async def test_repeated_expiry_events_are_retried_with_growing_pauses(setting: R
         assert time.monotonic() - began > FIRST_WAITS_SECONDS * 0.9
 
 
-async def test_cancellation_ends_it_and_its_connection(setting: ReflectorHarness) -> None:
+async def test_cancellation_ends_a_reflector_and_its_connection(setting: ReflectorHarness) -> None:
     task = asyncio.create_task(Reflector(setting.api, "pods", PodObject, setting.sink).run())
     await setting.proxy.seen("GET", WATCH)
     task.cancel()

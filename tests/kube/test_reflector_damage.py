@@ -112,10 +112,10 @@ NO_EVENTS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("line", NO_EVENTS.values(), ids=NO_EVENTS)
-async def test_a_line_that_is_no_event_ends_the_watch_and_everything_is_listed(
+async def test_a_line_that_is_not_an_event_ends_the_watch_and_causes_a_new_list(
     setting: DamagedStreamHarness, line: bytes
 ) -> None:
-    """From the same version the same line would come again. The server need not end the watch: it is left."""
+    """A watch from the same version would bring the same line again. The client leaves without waiting for the server."""
     setting.will_list(a_pod("a"))
     async with run_reflector(setting.api, setting.sink):
         await setting.send_line(an_event(a_pod("b", 5)))
@@ -153,7 +153,7 @@ async def test_an_event_larger_than_a_buffer_is_an_event_like_any_other(setting:
     assert setting.sink.lists == ["start"]
 
 
-async def test_a_line_without_end_is_given_up(setting: DamagedStreamHarness) -> None:
+async def test_an_endless_line_is_abandoned_and_causes_a_new_list(setting: DamagedStreamHarness) -> None:
     setting.will_list(a_pod("a"))
     async with run_reflector(setting.api, setting.sink):
         await setting.sink.told_of("a")
@@ -184,7 +184,7 @@ async def test_a_page_that_is_no_list_is_asked_for_again(setting: DamagedStreamH
     assert setting.sink.told.count("list ends") == 1
 
 
-async def test_a_list_of_nothing_may_be_null(setting: DamagedStreamHarness) -> None:
+async def test_null_items_are_read_as_an_empty_list(setting: DamagedStreamHarness) -> None:
     setting.server.replies.append(http_reply(b'{"metadata":{"resourceVersion":"3","continue":""},"items":null}'))
     async with run_reflector(setting.api, setting.sink):
         await setting.send_line(an_event(a_pod("a", 4)))

@@ -38,7 +38,7 @@ REFUSALS: dict[str, tuple[int, bytes | None]] = {
 async def test_a_watch_that_ends_with_an_error_causes_a_new_list(
     setting: ReflectorHarness, status: int, body: bytes | None
 ) -> None:
-    """Such a server may make anything of the version; what the watch missed is in the list, so only the list is trusted."""
+    """Such a server may have any idea of the version; the list has what the watch missed, so only the list is trusted."""
     setting.create("a")
     setting.proxy.when("GET", WATCH).answer(status, body)
     async with run_reflector(setting.api, setting.sink):
@@ -50,7 +50,7 @@ async def test_a_watch_that_ends_with_an_error_causes_a_new_list(
 
 
 async def test_a_watch_cut_before_its_answer_causes_a_new_list(setting: ReflectorHarness) -> None:
-    setting.proxy.when("GET", WATCH).cut(times=2)  # the client asks again by itself where a connection was kept alive
+    setting.proxy.when("GET", WATCH).cut(times=2)  # the client repeats the request by itself on a kept-alive connection
     async with run_reflector(setting.api, setting.sink):
         await setting.sink.until(lambda: setting.sink.lists == ["start", "error"])
 
@@ -59,7 +59,7 @@ THROTTLED: dict[str, tuple[int, bytes | None]] = {"429": (429, None), "an event 
 
 
 @pytest.mark.parametrize(("status", "body"), THROTTLED.values(), ids=THROTTLED)
-async def test_a_server_that_asks_to_retry_later_is_not_listed_again(
+async def test_a_throttled_watch_does_not_cause_a_new_list(
     setting: ReflectorHarness, status: int, body: bytes | None
 ) -> None:
     setting.create("a")
@@ -73,7 +73,7 @@ async def test_a_server_that_asks_to_retry_later_is_not_listed_again(
 
 
 async def test_several_watches_without_an_event_cause_a_new_list(setting: ReflectorHarness) -> None:
-    """One may be a server that stops; several are one that has nothing to say from this version."""
+    """One may be a server that is stopping; several mean that the server sends nothing from this version."""
     setting.create("a")
     setting.proxy.when("GET", WATCH).answer(200, b"", times=3)
     async with run_reflector(setting.api, setting.sink):
@@ -83,7 +83,7 @@ async def test_several_watches_without_an_event_cause_a_new_list(setting: Reflec
     assert setting.proxy.count("GET", WATCH) == 3
 
 
-async def test_pages_and_an_open_watch_are_no_words(setting: ReflectorHarness) -> None:
+async def test_single_pages_and_an_opened_watch_do_not_count_as_answers(setting: ReflectorHarness) -> None:
     """Half a list is not trusted, and headers may come from a proxy in front of the API server."""
     setting.create(*(f"p{at:04}" for at in range(501)))
     page = setting.proxy.when("GET", r"continue=").hold(times=1)

@@ -34,7 +34,7 @@ def test_the_wait_doubles_from_800_ms_to_30_s(clock: StoppedClock) -> None:
 
 
 def count_attempts(clock: StoppedClock, backoff: RetryBackoff, *, seconds: float, well_seconds: float) -> int:
-    """How often a server is asked that answers for so long each time, and then fails."""
+    """How often a server is asked that works for `well_seconds` each time, and then fails."""
     ends, attempts = clock.seconds + seconds, 0
     while clock.seconds < ends:
         clock.seconds += well_seconds + backoff.next_seconds()
@@ -43,12 +43,12 @@ def count_attempts(clock: StoppedClock, backoff: RetryBackoff, *, seconds: float
 
 
 def test_a_server_that_flaps_for_an_hour_is_listed_a_few_hundred_times(clock: StoppedClock) -> None:
-    """A wait is 15 to 30 s once there; five short ones come before."""
+    """Waits grow to 15 to 30 s; five shorter ones come before."""
     assert 3600 / 30 <= count_attempts(clock, RetryBackoff(), seconds=3600, well_seconds=0.0) <= 3600 / 15 + 6
     assert count_attempts(clock, RetryBackoff(), seconds=3600, well_seconds=60.0) <= 3600 / 75 + 6
 
 
-def test_after_two_minutes_of_peace_a_failure_is_the_first_again(clock: StoppedClock) -> None:
+def test_two_minutes_without_failures_reset_the_backoff(clock: StoppedClock) -> None:
     backoff = RetryBackoff()
     for _ in range(5):
         backoff.next_seconds()

@@ -1,4 +1,4 @@
-"""When what was read of a watch may be trusted: the reader had to wait for more, and not too long ago."""
+"""What was read of a watch may be trusted if the reader recently had to wait for more."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ CASES: dict[str, tuple[Sequence[tuple[str, float]], bool]] = {
 
 
 @pytest.mark.parametrize(("steps", "is_behind"), CASES.values(), ids=CASES)
-def test_a_reader_is_behind(steps: Sequence[tuple[str, float]], is_behind: bool) -> None:  # noqa: FBT001 - a table
-    """Each step lasts so many seconds; the last one is not over yet."""
+def test_lag_is_reported_while_the_reader_is_behind(steps: Sequence[tuple[str, float]], is_behind: bool) -> None:  # noqa: FBT001 - a table
+    """Each step has a duration in seconds; the last one is not over yet."""
     seconds = 0.0
     lag = WatchLag("pods", clock=lambda: seconds)
     last = ""

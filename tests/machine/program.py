@@ -23,11 +23,11 @@ class GuestStart:
     uid: int | None = None
     capabilities: int | None = None
     """A mask; None: all that the user has."""
-    is_pid_apart: bool = False
+    has_own_pid_namespace: bool = False
     """In a new PID namespace, with its own /proc."""
-    beside_pid: int | None = None
+    shares_pid_namespace_of: int | None = None
     """In the PID namespace of this process."""
-    is_user_apart: bool = False
+    has_own_user_namespace: bool = False
     """In a new user namespace, as root there."""
 
     def texts(self, words: Sequence[str]) -> bytes:
@@ -35,8 +35,12 @@ class GuestStart:
         texts += [f"cgroup={self.cgroup}"] if self.cgroup else []
         texts += [f"uid={self.uid}"] if self.uid is not None else []
         texts += [f"caps={self.capabilities:x}"] if self.capabilities is not None else []
-        texts += [f"pidns={self.beside_pid or ''}"] if self.is_pid_apart or self.beside_pid else []
-        texts += ["userns="] if self.is_user_apart else []
+        texts += (
+            [f"pidns={self.shares_pid_namespace_of or ''}"]
+            if self.has_own_pid_namespace or self.shares_pid_namespace_of
+            else []
+        )
+        texts += ["userns="] if self.has_own_user_namespace else []
         return b"".join(text.encode() + b"\0" for text in texts)
 
 

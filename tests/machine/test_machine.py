@@ -76,13 +76,13 @@ def test_a_program_has_the_user_and_the_capabilities_of_its_start(machine: Virtu
 
 
 def test_a_program_may_have_namespaces_of_its_own(machine: VirtualMachine) -> None:
-    assert status(machine, GuestStart(is_pid_apart=True))["Pid"] == "1"
-    with machine.running("call", "write", "/tmp/x", start=GuestStart(is_pid_apart=True)) as first:
-        beside = status(machine, GuestStart(beside_pid=first.pid))
+    assert status(machine, GuestStart(has_own_pid_namespace=True))["Pid"] == "1"
+    with machine.running("call", "write", "/tmp/x", start=GuestStart(has_own_pid_namespace=True)) as first:
+        beside = status(machine, GuestStart(shares_pid_namespace_of=first.pid))
         assert int(beside["NSpid"].split()[-1]) == 2
-    assert machine.read("/proc/self/uid_map", start=GuestStart(is_user_apart=True)).split() == ["0", "0", "1"]
+    assert machine.read("/proc/self/uid_map", start=GuestStart(has_own_user_namespace=True)).split() == ["0", "0", "1"]
     with pytest.raises(PermissionError):
-        machine.call("mknod", "/tmp/null", "1", "3", start=GuestStart(is_user_apart=True))
+        machine.call("mknod", "/tmp/null", "1", "3", start=GuestStart(has_own_user_namespace=True))
 
 
 def test_a_program_is_killed_once_its_caller_stops_waiting(machine: VirtualMachine) -> None:

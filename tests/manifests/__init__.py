@@ -1,4 +1,4 @@
-"""What ships in `manifests/`, read without kubectl: what is rendered is what is written, and what is written is safe.
+"""What ships in `manifests/`, read without kubectl: the rendered files match their sources, and the sources are safe.
 
-Start with `kustomization.py`, the reader. What only an API server can say is in `tests/e2e/test_manifests.py`.
+Start with `kustomization.py`, the reader. What only an API server can check is in `tests/e2e/test_manifests.py`.
 """

@@ -32,7 +32,7 @@ FOLDERS = {
     "/node/etc/vrampack": ("/etc/vrampack", "DirectoryOrCreate", True),
     "/var/lib/vrampack/preload": ("/var/lib/vrampack/preload", "DirectoryOrCreate", False),
 }
-"""Everything of the node that an agent sees: where it sees it, what it is there, whether it may only read."""
+"""Every folder of the node that an agent mounts: path in the agent, path on the node, whether it is read-only."""
 LABELS = {
     "feature.node.kubernetes.io/pci-10de.present",
     "feature.node.kubernetes.io/pci-0302_10de.present",
@@ -88,7 +88,7 @@ def test_the_agent_mounts_only_the_listed_folders_of_its_node() -> None:
     assert seen == FOLDERS
 
 
-def test_the_agent_gets_the_driver_as_a_pod_with_every_card() -> None:
+def test_the_agents_environment_requests_the_driver_and_every_card() -> None:
     environment = {entry["name"]: entry.get("value") for entry in agent("kubeadm")["env"]}
     assert environment == {
         "NODE_NAME": None,
@@ -129,7 +129,7 @@ def test_probes_use_the_agents_listen_address(probe: str, path: str) -> None:
     assert agent("kubeadm")["ports"] == [{"name": "health", "containerPort": 12347}]
 
 
-def test_the_agents_configuration_is_the_defaults() -> None:
+def test_the_shipped_agent_configuration_changes_no_default() -> None:
     assert settings("kubeadm") == {"apiVersion": "vrampack.dev/v1", "kind": "AgentConfiguration"}
 
 
@@ -138,7 +138,7 @@ def test_a_rollout_replaces_one_agent_at_a_time() -> None:
     assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}
 
 
-def test_the_quota_lets_an_agent_onto_every_node() -> None:
+def test_the_quota_admits_an_agent_on_each_of_5000_nodes() -> None:
     assert pod("kubeadm")["priorityClassName"] == "system-node-critical"
     (quota,) = [
         item["spec"] for item in load_rendered("kubeadm") if item["metadata"]["name"] == "vrampack-critical-agents"
@@ -150,8 +150,8 @@ def test_the_quota_lets_an_agent_onto_every_node() -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_the_namespace_lets_in_a_pod_that_sees_folders_of_its_node(name: str) -> None:
-    """No other profile does. Nothing may run in there that would need it for more."""
+def test_the_namespace_admits_pods_that_mount_folders_of_the_node(name: str) -> None:
+    """No stricter profile admits them. Nothing that needs more than that may run in this namespace."""
     labels = load_rendered(name)[0]["metadata"]["labels"]
     profiles = {key: value for key, value in labels.items() if key.startswith("pod-security.kubernetes.io/")}
     assert profiles == {
@@ -160,8 +160,8 @@ def test_the_namespace_lets_in_a_pod_that_sees_folders_of_its_node(name: str) ->
     }
 
 
-def test_the_network_lets_in_scrapers_alone() -> None:
-    """Kubelet's probes come from the pod's own node, which no policy keeps out; the pods are not in the host's network."""
+def test_the_network_policy_lets_only_scrapers_reach_the_agent() -> None:
+    """Kubelet's probes come from the pod's own node, which no policy blocks; the pods are not in the host's network."""
     (policy,) = load_documents(MANIFESTS / "agent" / "network.yaml")
     labels = find_pod_template(daemon_set("kubeadm"))["metadata"]["labels"]
     assert policy["spec"]["podSelector"]["matchLabels"] == labels
@@ -175,7 +175,7 @@ def test_the_network_lets_in_scrapers_alone() -> None:
 
 
 def test_the_policy_admits_every_event_that_an_agent_writes() -> None:
-    """Of the code's reasons and length; that the rest is as the policy wants it, its own suite shows."""
+    """With the reasons and lengths that the code uses; the policy's own suite checks the rest."""
     documents = load_documents(MANIFESTS / "admission" / "agent.yaml")
     (policy,) = [
         each["spec"]

@@ -15,16 +15,16 @@ from vrampack.cli.version import VERSION
 GUESSES = re.compile(
     r"\.Capabilities|\blookup\b|\brand\w+|\bgen(CA|Cert|Signed|Self|Private)\w*|\buuidv4\b|\bnow\b|helm\.sh/hook"
 )
-"""Whatever makes of one set of values another object elsewhere, or an object that Helm forgets."""
+"""What would make the same values render differently in another cluster, or make an object that Helm forgets."""
 
 
-def test_the_same_values_are_the_same_objects_everywhere() -> None:
+def test_templates_depend_on_nothing_but_the_values() -> None:
     code = {path: re.findall(r"{{.*?}}|helm\.sh/hook", path.read_text()) for path in CHART.rglob("templates/**/*.*")}
     assert len(code) > 25
     assert {path.name: found for path, each in code.items() for found in each if GUESSES.search(found)} == {}
 
 
-def test_each_value_says_why_to_set_it_and_is_in_the_manual() -> None:
+def test_each_value_has_a_comment_and_is_in_the_manual() -> None:
     assert [value.path for value in read_values() if not value.comment] == []
     assert PAGE.read_text() == embed_table(PAGE.read_text())
 
@@ -34,7 +34,7 @@ def test_the_chart_schema_contains_the_schemas_of_the_program_files() -> None:
 
 
 ELSEWHERE = {
-    # A value of the chart's own, an address, or what is right for the chart alone.
+    # A value of the chart's own, an address, or something that is right only in the chart.
     "extender": {"apiVersion", "kind", "listen", "tls", "unit_mib", "policy", "profiles", "rules", "usage_leases"},
     "agent": {"apiVersion", "kind", "mode", "standalone", "listen", "metrics", "resources", "unit_mib", "usage_lease"},
 }
@@ -42,7 +42,7 @@ ELSEWHERE = {
 
 @pytest.mark.parametrize("program", ELSEWHERE)
 def test_each_setting_of_a_program_can_be_given_by_the_chart(program: str) -> None:
-    """A file's schema that grows by a field would refuse it in the chart until somebody misses it."""
+    """Otherwise a field that is added to a file's schema would be rejected by the chart until somebody misses it."""
     schema = json.loads(VALUES_SCHEMA.read_text())
     given = schema["properties"][program]["properties"]["config"]["properties"]
     assert given.keys() | ELSEWHERE[program] == schema["$defs"][f"{program}-configuration"]["properties"].keys()

@@ -1,4 +1,4 @@
-"""What `manifests/monitoring` holds: every alert has a page and a scenario, every series it asks for exists, and selectors select."""
+"""What `manifests/monitoring` holds: every alert has a runbook and a scenario, every series it queries exists, and selectors select."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCENARIOS = ROOT / "tests" / "alerts"
 HEADINGS = ["## What it means", "## How to confirm", "## What to do"]
 MAX_RUNBOOK_LINES = 60
 SUFFIXES = ("_bucket", "_sum", "_count")
-"""What a histogram adds to its name."""
+"""The suffixes of a histogram's series."""
 ALERTS = {rule["alert"]: rule for rule in list_alerts()}
 PANELS = [(dashboard, panel) for dashboard in DASHBOARDS for panel in dashboard.panels]
 
@@ -49,7 +49,7 @@ def test_every_alert_has_a_runbook(name: str) -> None:
     assert len(lines) <= MAX_RUNBOOK_LINES
 
 
-def test_a_page_has_an_alert() -> None:
+def test_every_runbook_belongs_to_an_alert() -> None:
     assert {path.stem for path in RUNBOOKS.glob("*.md")} == ALERTS.keys()
 
 
@@ -59,7 +59,7 @@ def test_an_alert_has_a_scenario_in_which_it_fires_and_clears(name: str) -> None
     assert [f'("{name}", "{status}")' in scenarios for status in ("firing", "resolved")] == [True, True]
 
 
-def test_every_series_that_is_asked_for_exists() -> None:
+def test_every_queried_series_exists() -> None:
     documented = set(re.findall(r"^\| `(vrampack\w+)`", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE))
     rules = list_rules(load_groups())
     queries = [rule["expr"] for rule in rules] + [panel.query for _, panel in PANELS]
@@ -67,7 +67,7 @@ def test_every_series_that_is_asked_for_exists() -> None:
     assert set().union(*map(find_series, queries)) - documented - recorded == set()
 
 
-def test_every_record_is_used() -> None:
+def test_every_recording_rule_is_used() -> None:
     rules = list_rules(load_groups())
     used = set().union(
         *(find_series(query) for query in [rule["expr"] for rule in rules] + [p.query for _, p in PANELS])
@@ -81,11 +81,11 @@ def test_a_dashboard_equals_its_generated_form(dashboard: Dashboard) -> None:
     assert (FOLDER / f"{dashboard.uid}.json").read_text() == render_dashboard(dashboard)
 
 
-def test_no_other_dashboard_lies_there() -> None:
+def test_the_folder_contains_no_other_dashboard() -> None:
     assert {path.stem for path in FOLDER.iterdir()} == {dashboard.uid for dashboard in DASHBOARDS}
 
 
-def test_a_panel_has_a_scenario_and_makes_no_zero_up() -> None:
+def test_every_panel_has_a_scenario_and_none_invents_a_zero() -> None:
     compared = set(re.findall(r'\.wait_until_equal\(\s*"([^"]+)"', read_scenarios("test_*_panels.py")))
     assert compared == {panel.title for _, panel in PANELS}
     assert [panel.title for _, panel in PANELS if "vector(" in panel.query] == []
@@ -93,7 +93,7 @@ def test_a_panel_has_a_scenario_and_makes_no_zero_up() -> None:
 
 
 @pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.uid)
-def test_a_picture_has_each_panel_with_the_query_that_is_shipped(dashboard: Dashboard) -> None:
+def test_the_picture_shows_each_panel_with_the_shipped_query(dashboard: Dashboard) -> None:
     """`make alerts-test panel-pictures` after a query has changed."""
     drawn = DRAWN.findall((PICTURES / f"{dashboard.uid}.svg").read_text())
     assert [(html.unescape(title), html.unescape(query)) for title, query in drawn] == [

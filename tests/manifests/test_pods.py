@@ -1,4 +1,4 @@
-"""The extender's pods that ship: closed, placeable without themselves, probed where they listen, given time to end."""
+"""The shipped pods of the extender: locked down, schedulable without themselves, probed where they listen, given time to end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from vrampack.cli.version import VERSION
 from vrampack.config.addresses import is_loopback, parse_address
 
 SCHEDULER_STOPS_SECONDS = 5
-"""How long kube-scheduler gives the requests to its own listener, at its end."""
+"""How long kube-scheduler waits at its end for requests to its own listener."""
 
 
 OF_THE_EXTENDER = {"second-scheduler": "vrampack-scheduler", "kubeadm": "vrampack-extender"}
@@ -48,7 +48,7 @@ def settings(name: str) -> ExtenderConfiguration:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_no_pod_is_root_and_no_container_is_open(name: str) -> None:
+def test_no_pod_runs_as_root_and_containers_are_locked_down(name: str) -> None:
     assert pod(name)["securityContext"] == {
         "runAsNonRoot": True,
         "runAsUser": 65532,
@@ -83,7 +83,7 @@ def test_our_pods_are_schedulable_without_our_scheduler_or_resource(name: str) -
 
 
 @pytest.mark.parametrize("container", ["extender", "agent", "admission"])
-def test_requests_and_limits_are_those_of_the_manual_and_hold_what_was_measured(container: str) -> None:
+def test_requests_and_limits_match_the_manual_and_exceed_measured_figures(container: str) -> None:
     """A request is more than the largest figure, a limit more than twice that. Figures are millions of bytes."""
     page = (MANIFESTS.parent / "docs" / "install.md").read_text()
     (row,) = re.findall(rf"^\| `{container}`[^|]*\|(.*)\|$", page, re.MULTILINE)
@@ -118,7 +118,7 @@ def test_images_are_the_versions_that_are_tested() -> None:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_extender_reads_the_files_that_are_mounted(name: str) -> None:
-    """The scheduler's too, where both are one pod; a static pod's lies on its host, out of reach."""
+    """The scheduler too, where both are one pod; a static pod's file is on its host, out of reach."""
     extender = every_container(name)["extender"]
     mounted = {mount["name"]: mount["mountPath"] for mount in extender["volumeMounts"]}
     flags = {"extender": "--config={}/extender.yaml", "scheduler": "--scheduler-config={}/scheduler.yaml"}
@@ -163,7 +163,7 @@ def test_probes_use_the_extenders_listen_address(name: str) -> None:
     assert paths == {"startupProbe": "/readyz", "readinessProbe": "/readyz", "livenessProbe": "/healthz"}
 
 
-def test_the_extender_is_there_before_the_scheduler_and_until_it_is_gone() -> None:
+def test_the_extender_starts_before_the_scheduler_and_ends_after_it() -> None:
     (extender,) = pod("second-scheduler")["initContainers"]
     (scheduler,) = pod("second-scheduler")["containers"]
     assert (extender["name"], extender["restartPolicy"]) == ("extender", "Always")
@@ -195,7 +195,7 @@ def test_a_drain_leaves_a_replica_and_a_rollout_leaves_both() -> None:
     assert made["Deployment"]["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
 
 
-def test_the_network_lets_in_the_ports_that_answer() -> None:
+def test_the_network_policy_opens_exactly_the_container_ports() -> None:
     made = {item["kind"]: item for item in load_rendered("second-scheduler")}
     ports = {port["containerPort"] for each in every_container("second-scheduler").values() for port in each["ports"]}
     (rule,) = made["NetworkPolicy"]["spec"]["ingress"]
@@ -206,7 +206,7 @@ def test_the_network_lets_in_the_ports_that_answer() -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_the_quota_lets_the_shipped_class_in(name: str) -> None:
+def test_the_quota_admits_the_shipped_priority_class(name: str) -> None:
     assert pod(name)["priorityClassName"] == "system-cluster-critical"
     (quota,) = [item["spec"] for item in load_rendered(name) if item["metadata"]["name"] == "vrampack-critical-pods"]
     assert quota["scopeSelector"]["matchExpressions"] == [

@@ -1,4 +1,4 @@
-"""What is committed is what `make render` made of the chart as it stands, the folders are the same objects, and each file is used."""
+"""The committed files are what `make render` makes of the current chart, the folders hold the same objects, and each file is used."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STAYS = {
     "argocd.argoproj.io/sync-options": "Prune=false",
     "argocd.argoproj.io/compare-options": "IgnoreExtraneous",
 }
-"""Kustomize takes no ConfigMap away, so those of the folders do not say that they stay."""
+"""Kustomize removes no ConfigMap, so those of the folders need no annotation that keeps them."""
 
 
 def identity(item: Json) -> tuple[str, str, str]:
@@ -33,7 +33,7 @@ def test_committed_files_are_up_to_date_with_the_chart() -> None:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_helm_and_kustomize_make_the_same_objects(name: str) -> None:
-    """ConfigMaps with their hashes, too: both call them the same."""
+    """Including ConfigMaps, which get the same names with hashes."""
     rendered = load_rendered(name)
     for item in rendered:
         if item["kind"] == "ConfigMap":
@@ -54,7 +54,7 @@ def test_what_a_pod_needs_is_applied_before_it(name: str) -> None:
     assert max(needed) < min(workloads)
 
 
-def test_every_file_is_used() -> None:
+def test_every_manifest_file_is_used() -> None:
     there = {path for path in MANIFESTS.rglob("*") if path.is_file()}
     used = {path for file in MANIFESTS.rglob(FILE) for path in named_files(file.parent)}
     assert there - used - ON_THE_HOST == {SUMS, *(SUMS.parent / f"{name}.yaml" for name in SHAPES)}

@@ -111,7 +111,7 @@ def test_accounts_are_bound_to_the_listed_roles_and_no_other(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_running_accounts_are_those_named_by_the_policies(name: str) -> None:
+def test_pods_run_under_the_accounts_named_by_the_policies(name: str) -> None:
     """The extender's, which may write records, and the agents', which may change their own Node."""
     made = load_rendered(name)
     (policy,) = [
@@ -133,7 +133,7 @@ def test_running_accounts_are_those_named_by_the_policies(name: str) -> None:
 
 
 def test_the_role_names_the_lease_that_the_scheduler_uses() -> None:
-    """Kubectl hangs the hash of a ConfigMap on the names in a role, too, where they are the same."""
+    """Kubectl also adds the hash of a ConfigMap to equal names in a role."""
     made = load_rendered("second-scheduler")
     (role,) = [item for item in made if item["metadata"]["name"] == "vrampack-scheduler-lease" and "rules" in item]
     (text,) = [item["data"]["scheduler.yaml"] for item in made if "scheduler.yaml" in item.get("data", {})]

@@ -39,7 +39,7 @@ def test_the_scheduler_configuration_has_the_settings_the_extender_relies_on(nam
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_the_extender_gives_up_before_the_scheduler_does(name: str) -> None:
+def test_the_extenders_bind_deadline_is_shorter_than_the_schedulers(name: str) -> None:
     (extender,) = load_scheduler_configuration(name)["extenders"]
     (text,) = [item["data"]["extender.yaml"] for item in load_rendered(name) if "extender.yaml" in item.get("data", {})]
     settings = ExtenderConfiguration.model_validate(yaml.safe_load(text))

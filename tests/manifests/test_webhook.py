@@ -1,4 +1,4 @@
-"""The webhook for older clusters: its parts name one another rightly, may do what is listed, and speak words of 1.30."""
+"""The webhook for older clusters: its parts refer to each other correctly, have only the listed rights, and suit 1.30."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ WEBHOOK = MANIFESTS / "webhook"
 SHAPES = ("second-scheduler", "kubeadm")
 NAMESPACE = "vrampack-system"
 EVERYBODY = [{"ipBlock": {"cidr": "0.0.0.0/0"}}, {"ipBlock": {"cidr": "::/0"}}]
-"""Until the addresses of the API servers are put there."""
+"""Until the addresses of the API servers are filled in."""
 SINCE_1_33 = ("transformList(", "transformMap(", "transformMapEntry(")
-"""Comprehensions that know an index. A server takes the expressions of the version before its own."""
+"""Comprehensions with an index. A server accepts the expressions of the version before its own."""
 
 
 def part(kind: str, name: str = "") -> Json:
@@ -68,7 +68,7 @@ def test_the_webhooks_match_conditions_use_only_features_of_1_27() -> None:
     assert MEMORY_RESOURCE in said[0]
 
 
-def test_the_webhook_fails_closed_soon_and_leaves_our_own_pods_alone() -> None:
+def test_the_webhook_fails_closed_after_3_s_and_skips_our_own_namespace() -> None:
     (webhook,) = part("MutatingWebhookConfiguration")["webhooks"]
     assert {key: webhook[key] for key in ("failurePolicy", "reinvocationPolicy", "sideEffects", "timeoutSeconds")} == {
         "failurePolicy": "Fail",
@@ -82,7 +82,7 @@ def test_the_webhook_fails_closed_soon_and_leaves_our_own_pods_alone() -> None:
     assert asked == [(["CREATE"], ["pods"]), (["UPDATE"], ["pods/ephemeralcontainers"])]
 
 
-def test_program_configuration_service_and_role_mean_the_same_objects() -> None:
+def test_program_webhook_configuration_and_service_agree() -> None:
     configuration = part("MutatingWebhookConfiguration")
     service = part("Service", certificates.SERVICE_NAME)
     (webhook,) = configuration["webhooks"]
@@ -131,7 +131,7 @@ def test_the_account_may_do_the_listed_things_and_nothing_else() -> None:
         assert (who["namespace"], who["name"]) == (account["namespace"], account["name"])
 
 
-def test_job_and_cron_job_run_the_same_closed_pod() -> None:
+def test_job_and_cron_job_run_the_same_locked_down_pod() -> None:
     once, daily = part("Job")["spec"], part("CronJob")["spec"]
     pod = once["template"]["spec"]
     assert daily["jobTemplate"]["spec"]["template"]["spec"] == pod
@@ -152,8 +152,8 @@ def test_job_and_cron_job_run_the_same_closed_pod() -> None:
     }
 
 
-def test_the_webhook_s_pod_is_closed_bounded_and_has_no_account_that_may_anything() -> None:
-    """It may be sent anything by anybody: what it has, they may come to have."""
+def test_the_webhook_pod_is_locked_down_and_its_account_has_no_rights() -> None:
+    """Anybody may send it anything, so an attacker may get whatever it has."""
     pod = webhook_pod()
     (container,) = pod["containers"]
     assert pod["serviceAccountName"] == part("ServiceAccount", "vrampack-admission")["metadata"]["name"]
@@ -187,7 +187,7 @@ def test_the_grace_period_allows_services_to_drop_the_pod(shape: str) -> None:
     assert webhook_pod()["terminationGracePeriodSeconds"] > settings(shape).deadlines.drain_seconds + 5
 
 
-def test_the_network_lets_in_the_api_server_and_scrapers_and_nothing_out() -> None:
+def test_the_network_policy_lets_in_api_server_and_scrapers_and_nothing_out() -> None:
     policy = part("NetworkPolicy")["spec"]
     calls, scrapes = policy["ingress"]
     assert (policy["policyTypes"], policy["egress"]) == (["Ingress", "Egress"], [])
@@ -215,7 +215,7 @@ def test_the_webhook_reads_the_files_that_are_mounted_and_no_other_key(shape: st
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_shape_without_the_webhook_is_unchanged(shape: str) -> None:
+def test_adding_the_webhook_leaves_the_shape_unchanged(shape: str) -> None:
     own = read_kustomization(WEBHOOK / shape)
     assert (own["resources"], own["components"]) == ([f"../../{shape}"], ["../common"])
     assert "patches" not in own

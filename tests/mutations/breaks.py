@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """One line of one file, as it stands there and as it would be a lie; without the spaces before it."""
+    """One line of one file, correct and broken, without its indentation."""
 
     file: str
     old: str
     new: str
     test: str
-    """The node id of a fast test that tells it from the truth."""
+    """The node id of a fast test that fails on the broken line."""
 
     def mutate(self, text: str) -> str:
-        """The file with the line changed. The line stands there once."""
+        """The file with the line changed. The line must occur once."""
         lines = text.splitlines(keepends=True)
         (at,) = (at for at, line in enumerate(lines) if line.strip() == self.old)
         lines[at] = lines[at].replace(self.old, self.new)

@@ -1,8 +1,8 @@
-"""Runs pytest again and again, each time in a process of its own that need not import what no row breaks.
+"""Runs pytest repeatedly, each time in a process of its own that need not import what no row breaks.
 
     python -m tests.mutations.forked_runs
 
-Libraries are imported once, here; the product and its tests are imported in each fork, as they stand in their files then.
+Libraries are imported once, here; the product and its tests are imported in each fork, as their files are at that time.
 A line of standard input is a run (`PytestRun` as JSON), and its exit code the line of the answer.
 """
 

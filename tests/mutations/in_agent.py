@@ -1,4 +1,4 @@
-"""Breaks of the node agent: who may start, what it is told of its card, and what is counted as held."""
+"""Breaks of the node agent: which container may start, what it is told about its card, and what is counted as held."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.mutations.breaks import Mutation
 
 FORCED = "tests/agent/test_fence_forced.py"
 OLDER = "tests/agent/test_fence_foreign_pods.py"
-FORGED = f"{OLDER}::test_a_forged_record_is_refused_and_what_is_wrong_is_named"
+FORGED = f"{OLDER}::test_forged_record_is_refused_with_the_reason"
 AGAIN = "tests/agent/test_fence_restarts.py"
 KILLS = "tests/agent/test_fence_kills.py"
 PLUGIN = "tests/agent/test_device_plugin.py"
@@ -28,25 +28,25 @@ AGENT: Mapping[str, Mutation] = {
         "vrampack/agent/admission/fence.py",
         "if not self._is_class_allowed(pod.runtime_class):",
         "if False:",
-        f"{OLDER}::test_a_runtime_class_that_goes_past_the_hook_is_refused[one that goes past]",
+        f"{OLDER}::test_runtime_class_that_bypasses_the_hook_is_refused[one that goes past]",
     ),
     "what went past the hook is not looked for": Mutation(
         "vrampack/agent/admission/unguarded_starts.py",
         "return bool(get_limits_mib(container.pod.pod.uid, container.container))",
         "return False",
-        "tests/agent/test_hook_agent.py::test_a_container_that_the_hook_never_asked_for_is_named",
+        "tests/agent/test_hook_agent.py::test_container_that_bypassed_the_hook_is_reported",
     ),
     "many bare pods keep out of the Node's list those with a sick card": Mutation(
         "vrampack/agent/cluster/refused_pods.py",
         "for row in zip_longest(*(each.items() for each in sources)):",
         "for row in [[item for each in sources for item in each.items()]]:",
-        "tests/agent/test_rejected_pods.py::test_many_pods_of_one_source_keep_out_none_of_another",
+        "tests/agent/test_rejected_pods.py::test_many_pods_of_one_reporter_do_not_displace_those_of_another",
     ),
     "a container that waits is said to run without its limit": Mutation(
         "vrampack/agent/admission/unguarded_starts.py",
         "if started_at is None or started_at < self._first_judged:",
         "if started_at is not None and started_at < self._first_judged:",
-        "tests/agent/test_hook_agent.py::test_a_container_that_the_hook_never_asked_for_is_named",
+        "tests/agent/test_hook_agent.py::test_container_that_bypassed_the_hook_is_reported",
     ),
     "a DRA driver may offer the same cards": Mutation(
         "vrampack/agent/device_plugin/resource_slices.py",
@@ -58,7 +58,7 @@ AGENT: Mapping[str, Mutation] = {
         "vrampack/agent/limits/cgroups.py",
         'lines = content.decode(errors="surrogateescape").split("\\n")',
         'lines = content.decode().split("\\n")',
-        "tests/agent/test_tenant_oddities.py::test_nothing_that_a_tenant_makes_ends_the_agent",
+        "tests/agent/test_tenant_oddities.py::test_odd_tenant_input_never_ends_the_agent",
     ),
     "a container that no record names starts without a limit": Mutation(
         "vrampack/agent/admission/pod_workload.py",
@@ -76,13 +76,13 @@ AGENT: Mapping[str, Mutation] = {
         "vrampack/agent/admission/fence.py",
         "if pod.pod.uid in self._units_by_pod:",
         "if False:",
-        f"{AGAIN}::test_an_admitted_pod_passes_after_its_card_was_repartitioned",
+        f"{AGAIN}::test_admitted_pod_may_restart_after_its_card_was_repartitioned",
     ),
     "a pod of before admission may start": Mutation(
         "vrampack/agent/admission/fence.py",
         "if pod.pod.request is None or not (start.is_injected or pod.pod.request.has_references):",
         "if pod.pod.request is None:",
-        f"{OLDER}::test_a_pod_of_before_the_policy_is_refused_with_its_text",
+        f"{OLDER}::test_pod_created_before_the_policy_is_refused_with_its_reason",
     ),
     "an admission outlives its ids": Mutation(
         "vrampack/agent/admission/fence.py",
@@ -127,25 +127,25 @@ AGENT: Mapping[str, Mutation] = {
         "vrampack/agent/status/readiness.py",
         "if advertised.problem:",
         "if False:",
-        "tests/agent/test_readiness.py::test_ready_is_a_node_on_which_a_pod_could_start[something holds all cards back]",
+        "tests/agent/test_readiness.py::test_agent_is_ready_if_a_pod_could_start_or_none_is_expected[something holds all cards back]",
     ),
     "a node without cards is never ready": Mutation(
         "vrampack/agent/status/readiness.py",
         'return "" if driver.is_absent else advertised.problem',
         "return driver.problem",
-        "tests/agent/test_readiness.py::test_ready_is_a_node_on_which_a_pod_could_start[no driver, no cards]",
+        "tests/agent/test_readiness.py::test_agent_is_ready_if_a_pod_could_start_or_none_is_expected[no driver, no cards]",
     ),
     "a deleted pod's card is free while the node runs it": Mutation(
         "vrampack/agent/admission/lingering_pods.py",
         "if remains.cgroup is None:",
         "if True:",
-        f"{LINGERING}::test_a_cgroup_without_a_process_is_waited_for_a_minute[v1, systemd]",
+        f"{LINGERING}::test_cgroup_without_processes_keeps_the_card_held_for_a_minute[v1, systemd]",
     ),
     "a cgroup that was left behind holds a card for ever": Mutation(
         "vrampack/agent/admission/lingering_pods.py",
         "return pod.empty_since is not None and now - pod.empty_since >= EMPTY_SECONDS",
         "return False",
-        f"{LINGERING}::test_a_cgroup_without_a_process_is_waited_for_a_minute[v2, cgroupfs]",
+        f"{LINGERING}::test_cgroup_without_processes_keeps_the_card_held_for_a_minute[v2, cgroupfs]",
     ),
     "the next agent does not know a deleted pod that the node runs": Mutation(
         "vrampack/agent/admission/running_pods.py",
@@ -175,7 +175,7 @@ AGENT: Mapping[str, Mutation] = {
         "vrampack/agent/admission/prestart.py",
         'if error.reason != "other_node":  # a pod of the same name, which runs elsewhere and must not be evicted',
         "if True:",
-        f"{FORCED}::test_a_namesake_on_another_node_is_left_alone",
+        f"{FORCED}::test_pod_with_the_same_name_on_another_node_is_left_alone",
     ),
     "who cannot be limited holds its units all the same": Mutation(
         "vrampack/agent/admission/prestart.py",
@@ -259,13 +259,13 @@ AGENT: Mapping[str, Mutation] = {
         "vrampack/agent/status/metrics_access.py",
         "self._strangers[peer] += 1",
         'self._strangers[""] += 1',
-        "tests/agent/test_metrics_access.py::test_one_address_leaves_reviews_for_a_scraper_whose_token_is_new",
+        "tests/agent/test_metrics_access.py::test_one_address_cannot_use_up_the_reviews_for_a_new_scraper",
     ),
     "who holds what is told to every user of the node": Mutation(
         "vrampack/agent/status/http.py",
         "listener = name.bind_socket(socket.SOCK_STREAM, mode=0o600)",
         "listener = name.bind_socket(socket.SOCK_STREAM, mode=0o666)",
-        "tests/cli/limits/test_limits.py::test_as_json_with_the_same_values",
+        "tests/cli/limits/test_limits.py::test_limits_are_printed_as_json_with_the_same_values",
     ),
     "ids of another plugin are taken for ours": Mutation(
         "vrampack/agent/kubelet/device_ids.py",
@@ -277,19 +277,19 @@ AGENT: Mapping[str, Mutation] = {
         "vrampack/agent/inventory/verdicts.py",
         "return condition.is_remap_pending is False",
         "return condition.is_remap_pending is not True",
-        f"{HEALTH}::test_evidence_that_counts_as_a_repair[of the remap nothing is said]",
+        f"{HEALTH}::test_only_matching_evidence_counts_as_a_repair[of the remap nothing is said]",
     ),
     "NVML's word ends no recovery action that it asked for": Mutation(
         "vrampack/agent/inventory/verdicts.py",
         "if verdict.is_nvml_asked or verdict.cause == RECOVERY_ACTION:",
         "if verdict.is_nvml_asked:",
-        f"{HEALTH}::test_evidence_that_counts_as_a_repair[NVML asks for nothing more]",
+        f"{HEALTH}::test_only_matching_evidence_counts_as_a_repair[NVML asks for nothing more]",
     ),
     "a boot that is not known heals a card": Mutation(
         "vrampack/agent/inventory/verdicts.py",
         "was_booted = bool(boot and verdict.boot) and boot != verdict.boot",
         "was_booted = boot != verdict.boot",
-        f"{HEALTH}::test_evidence_that_counts_as_a_repair[the boot is not known]",
+        f"{HEALTH}::test_only_matching_evidence_counts_as_a_repair[the boot is not known]",
     ),
     "each agent writes the condition that stands": Mutation(
         "vrampack/agent/cluster/cards_condition.py",
@@ -319,13 +319,13 @@ AGENT: Mapping[str, Mutation] = {
         "vrampack/agent/inventory/verdict_book.py",
         "return (heal is not None and verdict.since <= heal.at) or is_repaired(verdict, condition, self._boot)",
         "return heal is not None or is_repaired(verdict, condition, self._boot)",
-        f"{VERDICTS}::test_an_operator_heals_what_shows_no_repair",
+        f"{VERDICTS}::test_operator_can_heal_a_card_without_evidence_of_repair",
     ),
     "all pods leave a sick card at once": Mutation(
         "vrampack/agent/cluster/sick_card_pods.py",
         "if len(self._spent) >= self._settings.pods:",
         "if False:",
-        "tests/agent/test_sick_card_pods.py::test_pods_leave_within_the_budget",
+        "tests/agent/test_sick_card_pods.py::test_pods_are_evicted_within_the_budget",
     ),
     "an agent writes as its node": Mutation(
         "vrampack/kube/node_api.py",
@@ -343,6 +343,6 @@ AGENT: Mapping[str, Mutation] = {
         "vrampack/kube/node_api.py",
         "return self._may_change",
         "return False",
-        "tests/kube/test_node_api.py::test_the_account_reads_in_the_same_call_when_the_node_may_not",
+        "tests/kube/test_node_api.py::test_a_refused_read_as_the_node_is_repeated_as_the_account",
     ),
 }

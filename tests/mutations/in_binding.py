@@ -1,4 +1,4 @@
-"""Breaks of one bind, from the call to the truth."""
+"""Breaks of a bind, from the call to the state in the API server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BINDINGS: Mapping[str, Mutation] = {
         "extender/scheduling/binding.py",
         "return await self._resolve_no_answer(pod, node_name, error, deadline)",
         'return BindOutcome("api_error", f"{OUTCOME_UNKNOWN}: pod {pod}: {error}")',
-        f"{BINDING}::test_a_lost_reply_is_looked_up",
+        f"{BINDING}::test_a_bind_whose_reply_is_lost_looks_the_pod_up",
     ),
     "a definite no keeps the place": Mutation(
         "extender/scheduling/binding.py",
@@ -50,7 +50,7 @@ BINDINGS: Mapping[str, Mutation] = {
         "extender/scheduling/binding.py",
         "return await self._resolve_conflict(pod, node_name, error, deadline)",
         "return BOUND_OUTCOME",
-        f"{FENCE}::test_a_pod_that_changed_unheard_is_bound_with_one_get_and_one_more_post",
+        f"{FENCE}::test_a_pod_that_changed_unseen_is_bound_with_one_get_and_one_more_post",
     ),
     "bound to any node is bound to this one": Mutation(
         "extender/scheduling/binding.py",
@@ -68,7 +68,7 @@ BINDINGS: Mapping[str, Mutation] = {
         "extender/scheduling/binding.py",
         "is_by_us = pod.request is None or (isinstance(pod.record, Record) and pod.record.is_ours)",
         "is_by_us = True",
-        f"{BINDING}::test_a_pod_bound_to_this_node_by_another_scheduler_is_no_success",
+        f"{BINDING}::test_a_bind_fails_for_a_pod_bound_to_this_node_by_another_scheduler",
     ),
     "the uid of the call is not compared with the pod's": Mutation(
         "extender/scheduling/binding.py",
@@ -86,7 +86,7 @@ BINDINGS: Mapping[str, Mutation] = {
         "extender/scheduling/binding.py",
         "task = self._binds_in_flight.get(args)",
         "task = None",
-        f"{BINDING}::test_binds_of_one_pod_to_one_node_that_overlap_are_one_bind",
+        f"{BINDING}::test_overlapping_binds_of_one_pod_to_one_node_send_one_binding",
     ),
     "a caller that hangs up takes the Binding with it": Mutation(
         "extender/scheduling/binding.py",
@@ -110,19 +110,19 @@ BINDINGS: Mapping[str, Mutation] = {
         "extender/state/pod_client.py",
         "if seen.uid == pod.uid and self._ledger.get_pod(pod.uid) is not None:",
         "if seen.uid == pod.uid:",
-        f"{FENCE}::test_a_look_up_that_the_watch_overtook_brings_nothing_back",
+        f"{FENCE}::test_a_look_up_overtaken_by_the_watch_revives_no_deleted_pod",
     ),
     "a second try writes a record of cards that are gone": Mutation(
         "extender/scheduling/binding.py",
         "if reservation.node_name == node_name and node is not None and _has_cards(node, reservation.allocation):",
         "if reservation.node_name == node_name and node is not None:",
-        f"{FENCE}::test_a_retry_after_the_cards_were_replaced_takes_one_of_the_new",
+        f"{FENCE}::test_a_retry_after_the_cards_were_replaced_takes_a_new_card",
     ),
     "a Binding is for any version of the pod": Mutation(
         "extender/scheduling/binding.py",
         'version = pod.resource_version if pod.request is not None else ""',
         'version = ""',
-        f"{FENCE}::test_a_pod_that_changed_unheard_is_bound_with_one_get_and_one_more_post",
+        f"{FENCE}::test_a_pod_that_changed_unseen_is_bound_with_one_get_and_one_more_post",
     ),
     "a conflict is always definite": Mutation(
         "extender/scheduling/binding.py",
@@ -134,13 +134,13 @@ BINDINGS: Mapping[str, Mutation] = {
         "extender/scheduling/binding_fence.py",
         "if seen is not None and not seen.node_name and seen.resource_version == reservation.binding_version:",
         "if False:",
-        f"{FENCE}::test_while_the_api_server_takes_no_write_the_place_stays",
+        f"{FENCE}::test_the_place_is_kept_while_the_api_server_accepts_no_writes",
     ),
     "an event of the Binding's own version frees the place": Mutation(
         "extender/state/reservations.py",
         "and is_later_version(pod.resource_version, than=self.binding_version)",
         "and True",
-        f"{FENCE}::test_the_watch_fences_too",
+        f"{FENCE}::test_a_watch_event_with_a_new_pod_version_fences_the_binding",
     ),
     "what etcd finds too large may have been written": Mutation(
         "vrampack/kube/answer_errors.py",

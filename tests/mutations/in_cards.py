@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tests.mutations.breaks import Mutation
 
-FITS = "tests/cards/test_fit.py::test_all_cards_that_would_do_are_named_by_index"
+FITS = "tests/cards/test_fit.py::test_all_fitting_cards_are_listed_in_index_order"
 REFUSED = "tests/cards/test_fit.py::test_every_refusal_has_its_reason"
 REQUEST = "tests/cards/test_request.py"
 UNITS = "tests/cards/test_units.py"
@@ -18,7 +18,7 @@ CARDS: Mapping[str, Mutation] = {
         "vrampack/cards/node_annotations.py",
         "if uuid.strip().lower() in RESERVED_NAMES or uuid.isdecimal():",
         "if uuid.isdecimal():",
-        "tests/cards/test_node_annotations.py::test_a_damaged_annotation_is_the_nodes_problem_and_names_the_path[a word of the runtime's]",
+        "tests/cards/test_node_annotations.py::test_a_damaged_annotation_is_reported_as_a_node_problem_with_its_path[a word of the runtime's]",
     ),
     "a card that a request fills is too small": Mutation(
         "vrampack/cards/reasons.py",
@@ -108,13 +108,13 @@ CARDS: Mapping[str, Mutation] = {
         "vrampack/cards/node.py",
         "return max(0, self.units - self.used_units)",
         "return self.units - self.used_units",
-        f"{LEDGER}::test_free_never_goes_below_zero_and_overcommitment_is_a_flag",
+        f"{LEDGER}::test_free_units_never_go_below_zero_and_overcommitment_is_flagged",
     ),
     "a node that counts in other units is used": Mutation(
         "vrampack/cards/node.py",
         "problem=facts.problem or _unit_problem(facts, unit_mib),",
         "problem=facts.problem,",
-        f"{LEDGER}::test_a_node_of_another_unit_keeps_its_count_and_says_why_it_is_refused",
+        f"{LEDGER}::test_a_node_with_another_unit_keeps_its_count_and_reports_the_mismatch",
     ),
     "every container of a pod is read, however many there are": Mutation(
         "vrampack/cards/request.py",
@@ -126,25 +126,25 @@ CARDS: Mapping[str, Mutation] = {
         "vrampack/cards/request.py",
         "return max(running + sidecars, peak)",
         "return running + sidecars",
-        f"{REQUEST}::test_units_held_for_life",
+        f"{REQUEST}::test_held_units_follow_the_schedulers_formula",
     ),
     "init containers are added up though they run one by one": Mutation(
         "vrampack/cards/request.py",
         "peak = max(peak, container.units + sidecars)",
         "peak += container.units + sidecars",
-        f"{REQUEST}::test_units_held_for_life",
+        f"{REQUEST}::test_held_units_follow_the_schedulers_formula",
     ),
     "a sidecar takes nothing beside the init containers after it": Mutation(
         "vrampack/cards/request.py",
         "peak = max(peak, container.units + sidecars)",
         "peak = max(peak, container.units)",
-        f"{REQUEST}::test_units_held_for_life",
+        f"{REQUEST}::test_held_units_follow_the_schedulers_formula",
     ),
     "units that do not divide by the cards are rounded away": Mutation(
         "vrampack/cards/request.py",
         "if container.units % count:",
         "if False:",
-        f"{REQUEST}::test_every_containers_units_must_divide",
+        f"{REQUEST}::test_every_containers_units_must_divide_by_the_card_count",
     ),
     "half a unit is no unit": Mutation(
         "vrampack/cards/units.py",
@@ -180,7 +180,7 @@ CARDS: Mapping[str, Mutation] = {
         "vrampack/cards/records.py",
         "record[well_known.LIMIT_MIB_PREFIX + name] = str(min(limits))",
         "record[well_known.LIMIT_MIB_PREFIX + name] = str(max(limits))",
-        f"{RECORDS}::test_two_cards_by_index_with_the_smaller_limit_and_without_an_index_of_one",
+        f"{RECORDS}::test_two_cards_are_written_in_index_order_with_the_smaller_limit",
     ),
     "a whole card is written down as what was asked of it": Mutation(
         "vrampack/cards/allocation.py",
@@ -198,7 +198,7 @@ CARDS: Mapping[str, Mutation] = {
         "vrampack/cards/holding.py",
         "index = indices.get(share.index if facts.legacy or share.uuid is None else share.uuid)",
         "index = indices.get(share.index)",
-        f"{LEDGER}::test_an_agent_node_places_records_by_uuid_whatever_their_index_says",
+        f"{LEDGER}::test_an_agent_node_places_records_by_uuid_even_if_the_index_differs",
     ),
     "a pod without a record holds nothing": Mutation(
         "vrampack/cards/holding.py",

@@ -18,7 +18,7 @@ HOSTS: Mapping[str, Mutation] = {
         "vrampack/agent/host/containers.py",
         "if self._may_overcommit or asked <= left or not asked:",
         "if True:",
-        f"{TENANTS}::test_a_card_is_given_up_to_its_memory",
+        f"{TENANTS}::test_card_memory_is_granted_up_to_its_size",
     ),
     "what ended on a host is held for ever": Mutation(
         "vrampack/agent/host/containers.py",
@@ -30,7 +30,7 @@ HOSTS: Mapping[str, Mutation] = {
         "vrampack/agent/limits/cgroups.py",
         "return error.errno == errno.ENAMETOOLONG",
         "return False",
-        f"{TENANTS}::test_a_cgroup_that_lies_too_deep_to_be_looked_at_may_have_a_process",
+        f"{TENANTS}::test_cgroup_too_deep_to_search_counts_as_having_a_process",
     ),
     "a pod's environment is believed on a host": Mutation(
         "vrampack/agent/host/limits.py",

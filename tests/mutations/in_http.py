@@ -1,4 +1,4 @@
-"""Breaks of the doors: who gets in, what is read there, how a fault of ours is said, and what rights there are."""
+"""Breaks of the HTTP listeners: who is let in, what is read, how our own faults are reported, and which rights apply."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DOORS: Mapping[str, Mutation] = {
         "extender/settings.py",
         "if not is_loopback(self.listen.verbs) and self.tls.cert_file is None:",
         "if False:",
-        f"{SETTINGS}::test_a_flag_cannot_open_the_door_either",
+        f"{SETTINGS}::test_a_flag_cannot_listen_beyond_loopback_without_tls",
     ),
     "half of mutual TLS will do": Mutation(
         "extender/settings.py",
@@ -102,19 +102,19 @@ DOORS: Mapping[str, Mutation] = {
         "extender/http/protocol.py",
         "if self._size > MAX_BODY_BYTES:",
         "if False:",
-        "tests/extender/test_protocol.py::test_a_body_that_grows_too_large_is_refused_and_the_line_closed",
+        "tests/extender/test_protocol.py::test_a_body_that_grows_too_large_is_refused_and_the_connection_closed",
     ),
     "half-sent bodies fill the memory": Mutation(
         "extender/http/body_budget.py",
         "while self._total > self._max_bytes and self._arriving:",
         "while False:",
-        "tests/extender/test_body_budget.py::test_the_body_that_has_been_arriving_for_longest_makes_room",
+        "tests/extender/test_body_budget.py::test_the_longest_arriving_body_is_refused_to_make_room",
     ),
     "a caller that takes no answer is read all the same": Mutation(
         "extender/http/paced_protocol.py",
         "if self.read_paused and not self.write_paused and not self._protocol.pipeline:",
         "if self.read_paused:",
-        "tests/extender/test_back_pressure.py::test_a_caller_that_takes_no_answer_is_not_read_any_further",
+        "tests/extender/test_back_pressure.py::test_a_caller_that_reads_no_answers_is_not_read_any_further",
     ),
     "all that is read is parsed in one turn": Mutation(
         "extender/http/paced_protocol.py",
@@ -126,7 +126,7 @@ DOORS: Mapping[str, Mutation] = {
         "extender/wire/args.py",
         "self._cache[digest] = scheduling_request",
         "pass",
-        "tests/extender/test_wire_cost.py::test_a_pod_that_comes_back_is_not_read_again_however_it_is_spelled",
+        "tests/extender/test_wire_cost.py::test_a_pod_seen_before_is_not_read_again_whatever_its_spelling",
     ),
     "a listener's lines of every start are logged": Mutation(
         "extender/http/server.py",
@@ -138,13 +138,13 @@ DOORS: Mapping[str, Mutation] = {
         "extender/app.py",
         "self._components.engine.set_tuning(settings.select_policies())",
         "pass",
-        f"{RELOAD}::test_the_service_decides_by_the_new_policy_and_asks_again",
+        f"{RELOAD}::test_the_service_ranks_by_the_new_policy_and_signals_new_room",
     ),
     "who was refused is not asked again under another policy": Mutation(
         "extender/app.py",
         "self._ledger.apply_policy_change()",
         "pass",
-        f"{RELOAD}::test_the_service_decides_by_the_new_policy_and_asks_again",
+        f"{RELOAD}::test_the_service_ranks_by_the_new_policy_and_signals_new_room",
     ),
     "the extender may read all that can be claimed": Mutation(
         "manifests/rendered/kubeadm.yaml",

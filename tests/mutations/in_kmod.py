@@ -1,4 +1,4 @@
-"""Lines of the back end `kmod`, each broken."""
+"""Breaks of the back end `kmod`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KMOD: Mapping[str, Mutation] = {
         BACK_END,
         "elif may_add and not (each.is_added_by_hook and each.pod_uid in uids):",
         "elif may_add:",
-        f"{TESTS}::test_a_container_that_the_hook_did_not_refine_stays_in_its_pod_s_budget",
+        f"{TESTS}::test_container_without_a_hook_request_stays_in_its_pods_budget",
     ),
     "who is gone is forgotten with files still open": Mutation(
         BACK_END,

@@ -1,4 +1,4 @@
-"""Breaks of the ledger and of what feeds it: what is counted, what is believed, and when nothing is."""
+"""Breaks of the ledger and of what feeds it: what is counted, what is trusted, and when nothing is."""
 
 from __future__ import annotations
 
@@ -44,31 +44,31 @@ LEDGERS: Mapping[str, Mutation] = {
         "extender/state/ledger.py",
         "if known is None or not pod.is_older_than(known):",
         "if True:",
-        f"{LEDGER}::test_an_older_event_takes_nothing_back",
+        f"{LEDGER}::test_an_older_event_does_not_undo_a_look_up",
     ),
     "an old list takes back what a look-up showed": Mutation(
         "extender/state/ledger.py",
         "if pod.uid in self._fetched:",
         "if False:",
-        f"{LEDGER}::test_a_list_that_began_before_a_look_up_takes_nothing_back",
+        f"{LEDGER}::test_a_list_that_began_before_a_look_up_does_not_undo_it",
     ),
     "a list takes nothing away": Mutation(
         "extender/state/ledger.py",
         "for uid in baseline.pods - listed:",
         "for uid in ():",
-        f"{LEDGER}::test_a_list_releases_what_it_does_not_name",
+        f"{LEDGER}::test_a_list_releases_pods_it_does_not_contain",
     ),
     "a list leaves the places of pods that it lacks": Mutation(
         "extender/state/ledger.py",
         "for uid in baseline.reserved_pods - listed:",
         "for uid in ():",
-        f"{LEDGER}::test_a_list_releases_what_it_does_not_name",
+        f"{LEDGER}::test_a_list_releases_pods_it_does_not_contain",
     ),
     "a confirmed place counts beside its record": Mutation(
         "extender/state/ledger.py",
         "if pod.node_name or self._is_fenced(pod):",
         "if self._is_fenced(pod):",
-        f"{LEDGER}::test_from_bound_on_the_record_counts_and_not_the_reservation",
+        f"{LEDGER}::test_once_bound_the_record_counts_and_not_the_reservation",
     ),
     "a pod finds free what it holds itself": Mutation(
         "extender/state/ledger.py",
@@ -92,7 +92,7 @@ LEDGERS: Mapping[str, Mutation] = {
         "extender/state/ledger_changes.py",
         "self._capacity_gained_at = dict.fromkeys(names, self.capacity_generation)",
         "pass",
-        f"{ROOM}::test_another_policy_counts_as_capacity_everywhere",
+        f"{ROOM}::test_a_policy_change_counts_as_capacity_on_every_node",
     ),
     "a soft reservation outlives its pod": Mutation(
         "extender/components.py",
@@ -116,13 +116,13 @@ LEDGERS: Mapping[str, Mutation] = {
         "extender/state/sync.py",
         "if not self._listed[resource].is_set():",
         "if not any(each.is_set() for each in self._listed.values()) or resource not in self._activity_at:",
-        f"{SYNC}::test_nothing_is_trusted_before_both_lists_ended",
+        f"{SYNC}::test_the_ledger_is_not_trusted_before_both_lists_are_complete",
     ),
     "a ledger that hears no events is trusted": Mutation(
         "extender/state/sync.py",
         "if silence > self._stale_seconds:",
         "if False:",
-        f"{SYNC}::test_two_minutes_of_silence_are_too_much",
+        f"{SYNC}::test_the_ledger_is_stale_after_two_minutes_of_silence",
     ),
     "a ledger whose loop stood still is trusted": Mutation(
         "extender/state/sync.py",
@@ -140,25 +140,25 @@ LEDGERS: Mapping[str, Mutation] = {
         "vrampack/kube/watch_lag.py",
         "if not self.describe_lag():",
         "if True:",
-        "tests/kube/test_watch_lag.py::test_a_reader_is_behind[the watch ended behind]",
+        "tests/kube/test_watch_lag.py::test_lag_is_reported_while_the_reader_is_behind[the watch ended behind]",
     ),
     "a pod that cannot be decoded is taken for gone": Mutation(
         "extender/state/sync.py",
         "self._listed.add(reference.uid)",
         "pass",
-        f"{SYNC}::test_a_pod_that_can_no_longer_be_decoded_goes_on_holding_its_memory",
+        f"{SYNC}::test_a_pod_that_can_no_longer_be_decoded_keeps_holding_its_memory",
     ),
     "a node that a list lacks stays": Mutation(
         "extender/state/sync.py",
         "for name in self._known_names - self._listed:",
         "for name in ():",
-        f"{SYNC}::test_a_node_that_a_list_lacks_is_gone",
+        f"{SYNC}::test_a_node_missing_from_a_list_is_removed",
     ),
     "a watch begins again where the first one began": Mutation(
         "vrampack/kube/reflector.py",
         "self._version = (obj.metadata.resource_version if obj else _read_version(event.object)) or self._version",
         "pass",
-        "tests/kube/test_reflector.py::test_a_bookmark_is_a_word_and_advances_the_version",
+        "tests/kube/test_reflector.py::test_a_bookmark_counts_as_an_answer_and_advances_the_version",
     ),
     "a refused watch is asked for again from the same version": Mutation(
         "vrampack/kube/reflector.py",
@@ -170,13 +170,13 @@ LEDGERS: Mapping[str, Mutation] = {
         "vrampack/kube/reflector.py",
         "raise _build_event_error(self._resource, status)",
         "self._sink.on_contact(); raise _build_event_error(self._resource, status)",
-        f"{RELIST}::test_a_server_that_asks_to_retry_later_is_not_listed_again[an event of 429]",
+        f"{RELIST}::test_a_throttled_watch_does_not_cause_a_new_list[an event of 429]",
     ),
     "a throttled watch is a new list": Mutation(
         "vrampack/kube/reflector.py",
         "if isinstance(error, UnreachableError) or _is_throttled(error):",
         "if isinstance(error, UnreachableError):",
-        f"{RELIST}::test_a_server_that_asks_to_retry_later_is_not_listed_again[429]",
+        f"{RELIST}::test_a_throttled_watch_does_not_cause_a_new_list[429]",
     ),
     "an event in between ends the back-off": Mutation(
         "vrampack/kube/retry_backoff.py",
@@ -188,25 +188,25 @@ LEDGERS: Mapping[str, Mutation] = {
         "vrampack/kube/credentials.py",
         "if text is None or not _HEADER_TEXT.fullmatch(text):",
         "if text is None:",
-        f"{CREDENTIALS}::test_a_file_that_holds_no_token_leaves_the_last_one[empty]",
+        f"{CREDENTIALS}::test_a_file_without_a_token_keeps_the_last_token_in_use[empty]",
     ),
     "a 401 is no reason to look for another token": Mutation(
         "vrampack/kube/client.py",
         "if authorization and response.status == HTTPStatus.UNAUTHORIZED:",
         "if False:",
-        f"{CREDENTIALS}::test_a_401_is_one_look_into_the_file",
+        f"{CREDENTIALS}::test_a_401_rereads_the_token_file_once",
     ),
     "each 401 starts the exec plugin": Mutation(
         "vrampack/kube/credentials.py",
         "if not is_running and self._clock() - self._tried_at >= RELOAD_SECONDS:",
         "if not is_running:",
-        f"{CREDENTIALS}::test_an_exec_plugin_runs_again_after_a_401_and_not_for_each",
+        f"{CREDENTIALS}::test_an_exec_plugin_runs_again_after_a_401_but_not_after_each",
     ),
     "410 is any refusal": Mutation(
         "vrampack/kube/answer_errors.py",
         "if code == HTTPStatus.GONE:",
         "if False:",
-        f"{CLIENT}::test_410_asks_for_a_new_list",
+        f"{CLIENT}::test_410_is_reported_as_an_expired_version",
     ),
     "a server error is a definite no": Mutation(
         "vrampack/kube/answer_errors.py",
@@ -218,7 +218,7 @@ LEDGERS: Mapping[str, Mutation] = {
         "vrampack/kube/client.py",
         "if not HTTPStatus.OK <= code < HTTPStatus.MULTIPLE_CHOICES:",
         "if False:",
-        f"{CLIENT}::test_4xx_is_a_definite_no",
+        f"{CLIENT}::test_4xx_is_a_definite_refusal",
     ),
     "a Binding is sent twice": Mutation(
         "vrampack/kube/http_connection.py",
@@ -236,7 +236,7 @@ LEDGERS: Mapping[str, Mutation] = {
         "vrampack/kube/http_connection.py",
         "if self._reply is None or self._reply.is_complete:",
         "if False:",
-        f"{DIRECT}::test_a_connection_is_closed_after_these_answers[the server says more-Api]",
+        f"{DIRECT}::test_some_answers_close_the_connection[the server says more-Api]",
     ),
     "a connection is kept although an answer may still arrive": Mutation(
         "vrampack/kube/http_connection.py",
@@ -248,7 +248,7 @@ LEDGERS: Mapping[str, Mutation] = {
         "vrampack/kube/client.py",
         "if configuration.proxy:",
         "if False:",
-        f"{DIRECT}::test_behind_a_proxy_bindings_go_through_it",
+        f"{DIRECT}::test_bindings_go_through_the_configured_proxy",
     ),
     "a Binding is for any pod of that name": Mutation(
         "vrampack/kube/client.py",

@@ -1,4 +1,4 @@
-"""Breaks of the books that the library under libc asks: who may hold how much, and what is known after a death."""
+"""Breaks of the accounting that the preloaded library asks: who may hold how much, and what remains after a crash."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ PRELOAD: Mapping[str, Mutation] = {
         f"{ROOM}/journal.py",
         "fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)",
         "fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)",
-        f"{JOURNAL}::test_two_agents_never_write_one",
+        f"{JOURNAL}::test_journal_cannot_be_opened_by_two_agents",
     ),
     "a damaged record is believed": Mutation(
         f"{ROOM}/journal.py",

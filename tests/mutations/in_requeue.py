@@ -1,4 +1,4 @@
-"""Breaks for those who wait: places kept for nominated pods, and kicks."""
+"""Breaks that affect waiting pods: places kept for nominated pods, and kicks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ WAITING: Mapping[str, Mutation] = {
         "extender/state/nominator.py",
         "position = bisect_left(self._floors, self._get_priority(uid))",
         "position = bisect_left(self._floors, self._get_priority(uid) + 1)",
-        f"{NOMINATIONS}::test_a_nominees_card_is_taken_for_lower_and_equal_priority_only",
+        f"{NOMINATIONS}::test_a_nominees_card_is_kept_from_lower_and_equal_priority_only",
     ),
     "a nominated pod locks itself out": Mutation(
         "extender/state/nominator.py",
         "return [each for each in kept.placements if each.pod.uid != uid and each.pod.priority >= least]",
         "return [each for each in kept.placements if each.pod.priority >= least]",
-        f"{NOMINATIONS}::test_a_nominees_card_is_taken_for_lower_and_equal_priority_only",
+        f"{NOMINATIONS}::test_a_nominees_card_is_kept_from_lower_and_equal_priority_only",
     ),
     "of two nominated pods the less important one has the card": Mutation(
         "extender/state/nominator.py",
@@ -57,7 +57,7 @@ WAITING: Mapping[str, Mutation] = {
         "extender/requeue/activator.py",
         "self._unschedulable_pods.reject_pod(uid, self._ledger.capacity_generation, now)",
         "self._unschedulable_pods.reject_pod(uid, 0, now)",
-        f"{KICKS}::test_a_pod_that_was_refused_with_the_room_in_sight_is_not_woken",
+        f"{KICKS}::test_a_pod_rejected_after_the_room_appeared_is_not_activated",
     ),
     "the least important pod is woken first": Mutation(
         "extender/requeue/activator.py",
@@ -75,19 +75,19 @@ WAITING: Mapping[str, Mutation] = {
         "extender/requeue/activator.py",
         "elif now >= activation.expires_at:",
         "elif False:",
-        f"{KICKS}::test_a_place_goes_to_the_next_after_five_seconds",
+        f"{KICKS}::test_an_unused_place_is_offered_to_the_next_pod_after_five_seconds",
     ),
     "any number of pods is woken at once": Mutation(
         "extender/requeue/activator.py",
         "if len(chosen) >= max_chosen:",
         "if False:",
-        f"{KICKS}::test_no_more_than_a_hundred_are_out_at_a_time",
+        f"{KICKS}::test_at_most_a_hundred_activations_are_pending_at_a_time",
     ),
     "an activation that the API server fails to take is held against the node": Mutation(
         "extender/requeue/activator.py",
         'self._end_activation(pod.uid, "gone" if is_gone else "failed", backs_off=is_refused)',
         'self._end_activation(pod.uid, "gone" if is_gone else "failed", backs_off=True)',
-        "tests/extender/test_activator.py::test_an_activation_that_the_api_server_fails_to_take_is_tried_again_within_seconds",
+        "tests/extender/test_activator.py::test_an_activation_that_fails_at_the_api_server_is_retried_within_seconds",
     ),
     "gated pods are activated": Mutation(
         "extender/requeue/unschedulable_pods.py",
@@ -111,7 +111,7 @@ WAITING: Mapping[str, Mutation] = {
         "extender/eviction/refused_pod_evictor.py",
         "attempt.next_at = math.inf  # the pod may take a while to end",
         "pass",
-        f"{EVICTOR}::test_once_evicted_it_is_not_evicted_again_while_it_ends",
+        f"{EVICTOR}::test_an_evicted_pod_is_not_evicted_again_while_it_terminates",
     ),
     "an eviction that always fails is told nowhere": Mutation(
         "extender/eviction/refused_pod_evictor.py",

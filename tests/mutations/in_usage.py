@@ -1,4 +1,4 @@
-"""Breaks of what tells what is really used: whose figures are believed, and how often they are written."""
+"""Breaks of measured use: whose figures are trusted, and how often they are written."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ VERBS: Mapping[str, Mutation] = {
         "policies/binpack.py",
         "tightest = tuple(sorted(fitting, key=lambda card: (card.free_units, card.index))[: request.count])",
         "tightest = tuple(sorted(fitting, key=lambda card: (-card.free_units, card.index))[: request.count])",
-        f"{POLICIES}::test_cards_within_a_node[binpack: the fuller card]",
+        f"{POLICIES}::test_each_policy_chooses_its_cards_within_a_node[binpack: the fuller card]",
     ),
     "binpack takes the node with the emptiest card": Mutation(
         "policies/binpack.py",
@@ -33,7 +33,7 @@ VERBS: Mapping[str, Mutation] = {
         "policies/spread.py",
         "return 1.0 if request.whole else (card.used_units + request.units) / card.units",
         "return 1.0 if request.whole else -card.free_units",
-        f"{POLICIES}::test_cards_within_a_node[spread: mixed cards]",
+        f"{POLICIES}::test_each_policy_chooses_its_cards_within_a_node[spread: mixed cards]",
     ),
     "equal nodes are in the order in which they were asked": Mutation(
         "policies/evaluate.py",
@@ -63,7 +63,7 @@ VERBS: Mapping[str, Mutation] = {
         "policies/engine/verdict_table.py",
         "unschedulable |= {name: _UNKNOWN_NODE for name in passed if name not in self._fitting}",
         "pass",
-        f"{ENGINE}::test_a_node_that_went_and_came_back_is_evaluated_again",
+        f"{ENGINE}::test_a_node_that_was_removed_and_added_is_evaluated_again",
     ),
     "two profiles of one policy share a ranking": Mutation(
         "policies/engine/engine.py",
@@ -75,7 +75,7 @@ VERBS: Mapping[str, Mutation] = {
         "policies/adjusted_policy.py",
         "return ScoredCards(scored.score - OVER_BOUND, scored.cards)",
         "return scored",
-        f"{ADJUSTED}::test_cards_past_the_bound_rank_last_and_as_the_policy_ranks_them",
+        f"{ADJUSTED}::test_cards_past_the_bound_rank_last_in_the_order_of_the_policy",
     ),
     "a tenant finds on its own nodes what a new tenant finds": Mutation(
         "policies/engine/verdict_tables.py",
@@ -165,7 +165,7 @@ VERBS: Mapping[str, Mutation] = {
         "policies/engine/engine.py",
         "self._tables.drop_floor(floor)  # tables of an earlier view, which counted other changes",
         "pass",
-        f"{ENGINE}::test_a_view_that_is_made_again_is_not_answered_for_by_the_tables_of_the_earlier_one",
+        f"{ENGINE}::test_a_rebuilt_view_does_not_use_the_tables_of_the_earlier_one",
     ),
     "cards that no node has make a request of its own": Mutation(
         "policies/engine/hardware_index.py",
@@ -183,7 +183,7 @@ VERBS: Mapping[str, Mutation] = {
         "policies/engine/engine.py",
         "ranked.append((2 if name in avoided else tier, score, name))",
         "ranked.append((-1 if name in avoided else tier, score, name))",
-        f"{DECIDING}::test_a_node_named_in_vain_comes_last_for_that_pod",
+        f"{DECIDING}::test_a_node_chosen_but_not_bound_comes_last_for_that_pod",
     ),
     "a node on which the pod failed once is avoided for ever": Mutation(
         "extender/scheduling/node_backoff.py",
@@ -195,19 +195,19 @@ VERBS: Mapping[str, Mutation] = {
         "extender/preemption/victims.py",
         'if hold.state == "bound" and hold.pod.priority < priority and _list_missing_cards(hold, missing)',
         'if hold.state == "bound" and hold.pod.priority <= priority and _list_missing_cards(hold, missing)',
-        f"{VICTIMS}::test_victims[never an equal priority]",
+        f"{VICTIMS}::test_victims_match_the_table[never an equal priority]",
     ),
     "a pod is evicted from a place that it may never get": Mutation(
         "extender/preemption/victims.py",
         'if hold.state == "bound" and hold.pod.priority < priority and _list_missing_cards(hold, missing)',
         "if hold.pod.priority < priority and _list_missing_cards(hold, missing)",
-        f"{VICTIMS}::test_victims[reserved places stay]",
+        f"{VICTIMS}::test_victims_match_the_table[reserved places stay]",
     ),
     "a proposed victim of equal priority is let pass": Mutation(
         "extender/preemption/preempt.py",
         "if any(victim.priority >= pod.priority for victim in known):",
         "if any(victim.priority > pod.priority for victim in known):",
-        f"{PREEMPTION}::test_preempt[a proposed one is not lower]",
+        f"{PREEMPTION}::test_preempt_keeps_completes_or_drops_each_proposal[a proposed one is not lower]",
     ),
     "a pod that may not preempt does": Mutation(
         "extender/preemption/preempt.py",
@@ -219,7 +219,7 @@ VERBS: Mapping[str, Mutation] = {
         "extender/preemption/preempt.py",
         "names = self._list_changed_nodes(generation, found)",
         "names = ()",
-        f"{PREEMPTION}::test_a_node_that_changes_while_others_are_looked_at_is_looked_at_again",
+        f"{PREEMPTION}::test_a_node_that_changes_during_the_call_is_evaluated_again",
     ),
     "two calls of preempt are answered at once": Mutation(
         "extender/preemption/preempt.py",
@@ -243,7 +243,7 @@ VERBS: Mapping[str, Mutation] = {
         "policies/engine/node_states.py",
         "return _get_numbers(summary), summary.models, summary.is_open, summary.needs_references, parts, ruled, host",
         "return _get_numbers(summary), summary.models, summary.is_open, summary.needs_references, parts, host",
-        "tests/policies/test_node_rankings.py::test_nodes_that_rules_alone_tell_apart_are_in_different_states[tenants]",
+        "tests/policies/test_node_rankings.py::test_nodes_that_differ_only_under_rules_are_in_different_states[tenants]",
     ),
     "a shadow judges what has changed": Mutation(
         "extender/scheduling/shadow_judge.py",
@@ -261,13 +261,13 @@ VERBS: Mapping[str, Mutation] = {
         "extender/scheduling/pod_generations.py",
         "if pin is None or pin.generation == self.current:",
         "if True:",
-        "tests/extender/test_profiles.py::test_a_pod_that_was_filtered_is_ranked_by_the_generation_of_its_filter",
+        "tests/extender/test_profiles.py::test_a_pod_is_ranked_by_the_policy_generation_that_filtered_it",
     ),
     "a waiting pod keeps the rules that it was read under": Mutation(
         "extender/state/ledger.py",
         "self._pods.settle_unbound(in_force, settled_pods)",
         "pass",
-        "tests/extender/test_rules.py::test_a_waiting_pod_is_bound_by_the_rules_of_now",
+        "tests/extender/test_rules.py::test_a_waiting_pod_is_bound_by_the_current_rules",
     ),
     "an API failure is held against the node": Mutation(
         "extender/scheduling/verbs.py",
@@ -279,6 +279,6 @@ VERBS: Mapping[str, Mutation] = {
         "extender/scheduling/verbs.py",
         "self._node_backoff.record_target(args.pod_uid, args.node)",
         "pass",
-        "tests/extender/test_decide_setting.py::test_the_node_that_bind_was_called_for_is_to_blame",
+        "tests/extender/test_decide_setting.py::test_a_failed_bind_counts_against_the_node_it_was_called_for",
     ),
 }

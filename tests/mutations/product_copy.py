@@ -1,4 +1,4 @@
-"""The product and its tests, copied to where lines can be broken."""
+"""A copy of the product and its tests in which lines can be broken."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COPIED = ("vrampack", "extender", "policies", "manifests", "tests", "pyproject.t
 NEVER_RUN = [ROOT / "tests" / each for each in ("e2e", "node", "shim", "machine")]
 """Rows name fast tests, which need nothing of these."""
 SECONDS = 60
-"""A test takes less than one; more is a break that hangs."""
+"""A test takes less than one; a longer run means a break that hangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class ProductCopy:
 
     @contextmanager
     def broken_by(self, row: Mutation) -> Iterator[None]:
-        """The line of that row is a lie inside."""
+        """Inside the block, the line of that row is broken."""
         file = self._path / row.file
         text = file.read_text()
         file.write_text(row.mutate(text))

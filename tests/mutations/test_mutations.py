@@ -28,7 +28,7 @@ from tests.mutations.in_usage import USAGE
 from tests.mutations.in_verbs import VERBS
 from tests.mutations.product_copy import ROOT, ProductCopy, open_product_copy
 
-ROOMS: Mapping[str, Mapping[str, Mutation]] = {
+ROWS_BY_AREA: Mapping[str, Mapping[str, Mutation]] = {
     "cards": CARDS,
     "ledger": LEDGERS,
     "binding": BINDINGS,
@@ -42,7 +42,7 @@ ROOMS: Mapping[str, Mapping[str, Mutation]] = {
     "hosts": HOSTS,
     "usage": USAGE,
 }
-BREAKS = join_mutations(*ROOMS.values())
+BREAKS = join_mutations(*ROWS_BY_AREA.values())
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +52,12 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProductCopy]:
 
 
 def test_every_mutated_line_exists_and_its_mutation_parses() -> None:
-    """Once, and what it becomes can still be read: a file that is no Python would fail any test."""
+    """It occurs once, and the broken file is still valid Python: any other file would fail every test."""
     assert [f"{name}: {problem}" for name, row in BREAKS.items() if (problem := _find_problem(row))] == []
 
 
 def test_every_test_of_a_mutation_exists() -> None:
-    """Cases of a table have names that only a run knows: one that is not there makes the run of its room fail."""
+    """Names of parametrized cases are known only at run time: a missing one makes the run of its area fail."""
     functions = {file: _function_names(file) for file in {row.test_file for row in BREAKS.values()}}
     named = {name: row.test.partition("::")[2].partition("[")[0] for name, row in BREAKS.items()}
     assert [name for name, row in BREAKS.items() if named[name] not in functions[row.test_file]] == []
@@ -91,9 +91,9 @@ def _function_names(file: str) -> set[str]:
 
 
 @pytest.mark.mutation
-@pytest.mark.parametrize("room", ROOMS)
-def test_all_named_tests_pass_without_a_mutation(room: str, copy: ProductCopy) -> None:
-    outcome = copy.run_tests(sorted({row.test for row in ROOMS[room].values()}))
+@pytest.mark.parametrize("area", ROWS_BY_AREA)
+def test_all_named_tests_pass_without_a_mutation(area: str, copy: ProductCopy) -> None:
+    outcome = copy.run_tests(sorted({row.test for row in ROWS_BY_AREA[area].values()}))
     assert outcome.code == 0, outcome.output
     assert re.search(r"^\d+ passed in ", outcome.output, re.MULTILINE), outcome.output
 
@@ -101,7 +101,7 @@ def test_all_named_tests_pass_without_a_mutation(room: str, copy: ProductCopy) -
 @pytest.mark.mutation
 @pytest.mark.parametrize("row", BREAKS.values(), ids=BREAKS)
 def test_a_mutation_is_noticed_by_its_test(row: Mutation, copy: ProductCopy) -> None:
-    """By what the test says, or by another error of ours than it wants: a break that makes Python stumble shows nothing."""
+    """By a failed assertion, or by an unexpected error of ours: a break that makes Python itself fail shows nothing."""
     with copy.broken_by(row):
         outcome = copy.run_tests([row.test])
     said = outcome.output

@@ -99,7 +99,7 @@ def _run_halves(sites: Sequence[NodeSite]) -> int:
 
 
 def _left(before: HostState) -> list[str]:
-    """What is different for good: other programs may run beside this one, and what they make comes and goes."""
+    """Lasting differences: what other programs beside this one make comes and goes."""
     left: list[str] = []
 
     def is_as_it_was() -> bool:

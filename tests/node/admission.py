@@ -20,7 +20,7 @@ TOLD = "visible-devices.vrampack.dev/main"
 
 @contextmanager
 def before_policies(node: LiveNode, files: list[Path], pod: Json) -> Iterator[None]:
-    """As if these policies had not come when the pod is made; the API server takes a moment to know, both times."""
+    """As if these policies did not exist when the pod is made; the API server needs a moment to notice, both times."""
     named = [option for file in files for option in ("-f", str(file))]
     node.kubectl("delete", *named)
     try:

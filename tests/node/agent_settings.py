@@ -21,7 +21,7 @@ def set_injection(node: LiveNode, mode: str) -> None:
 
 
 def set_agent_settings(node: LiveNode, **settings: object) -> None:
-    """These, and all else as it ships; returns when an agent that was told so runs. Whether it is ready is another matter."""
+    """These, and all else as it ships; returns when an agent with these settings runs, ready or not."""
     daemonset = node.get("daemonset", "vrampack-agent", "-n", NAMESPACE)
     volumes = daemonset["spec"]["template"]["spec"]["volumes"]
     (name,) = (each["configMap"]["name"] for each in volumes if "configMap" in each)
@@ -33,13 +33,13 @@ def set_agent_settings(node: LiveNode, **settings: object) -> None:
 
 
 def wait_for_injection(node: LiveNode, mode: str) -> None:
-    """The agent is ready, and the node says that mode."""
+    """Wait until the agent is ready and the node shows that mode."""
     node.wait_ready(AGENT, namespace=NAMESPACE)
     node.wait(lambda: read_injection(node) == mode, what=lambda: f"{mode}: {read_injection(node)}")
 
 
 def read_injection(node: LiveNode) -> str:
-    """The mode that the node says."""
+    """The mode that the node shows."""
     return str(node.get("node", NODE_NAME)["metadata"]["labels"].get(well_known.INJECTION, ""))
 
 

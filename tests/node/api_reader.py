@@ -1,6 +1,6 @@
 """Reads objects of the API server as `kubectl get` does, without a program for each: tests look again every 50 ms.
 
-A kubectl takes a tenth of a second of a core. Waits that poll with it take from the node what they wait for.
+A kubectl takes a tenth of a second of a core: polling with it would slow down the node that is waited for.
 """
 
 from __future__ import annotations

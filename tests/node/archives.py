@@ -1,6 +1,6 @@
 """Images of one layer, written without any container tool: a static program needs no more.
 
-The name stands in the archive, so that `ctr images import` takes it as it is.
+The name is in the archive, so that `ctr images import` takes it as it is.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test of a node has one for each containerd of its mark, and Debian's without a mark."""
+    """A test of a node runs once for each containerd of its mark, and on Debian's without a mark."""
     if "release" in metafunc.fixturenames:
         mark = metafunc.definition.get_closest_marker("containerd")
         chosen = mark.args if mark else (DEBIAN_1_6,)
@@ -147,7 +147,7 @@ def installed(bare_node: LiveNode) -> LiveNode:
 
 @pytest.fixture(scope="session")
 def restarts_until_ready(installed: LiveNode) -> list[int]:
-    """Starts the agent; how often kubelet had to restart each of its containers until all were ready."""
+    """Start the agent. Returns how often kubelet had to restart each of its containers until all were ready."""
     agent = "app.kubernetes.io/name=vrampack-agent"
     installed.kubectl("label", "node", NODE_NAME, f"{GPU_LABEL}=true")
     installed.wait_ready(agent, namespace=NAMESPACE)

@@ -22,7 +22,7 @@ NVIDIA_HANDLER = "nvidia"
 
 @dataclass(frozen=True, slots=True)
 class ContainerdRelease:
-    """One of them, with the configuration it has as it ships: of CDI nothing is said."""
+    """One release, with the configuration that it ships: CDI is not mentioned."""
 
     name: str
     configuration: int

@@ -1,6 +1,6 @@
 """What a run may leave behind on the machine, read before and after it, and the rest put back.
 
-The namespaces take processes, mounts, addresses and rules along. Two things are the machine's own: the folders that kubelet
+Processes, mounts, addresses and rules end with the namespaces. Two things are the machine's own: the folders that kubelet
 and runc make in the control group trees, and three settings of the kernel that kubelet sets.
 """
 
@@ -37,7 +37,7 @@ class HostState:
         return cls(
             mounts=frozenset(_mounts()),
             settings={path: path.read_text() for path in SETTINGS},
-            # A folder that goes while it is looked at was not this run's.
+            # A folder that disappears meanwhile was not this run's.
             cgroups=frozenset(Path(folder) for folder, _, _ in os.walk(CGROUPS)),
             names=frozenset(path for folder in SYSTEM_FOLDERS if folder.is_dir() for path in folder.iterdir()),
         )
@@ -76,7 +76,7 @@ def remove_cgroup(name: str) -> None:
 
 
 def processes_in(namespace: str) -> list[int]:
-    """Who lives in this PID namespace (`pid:[4026532000]`)."""
+    """The processes in this PID namespace (`pid:[4026532000]`)."""
     return [pid for pid, lives_in in _namespaces() if lives_in == namespace]
 
 

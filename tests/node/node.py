@@ -1,4 +1,4 @@
-"""One running node, to which tests do what happens to nodes.
+"""One running node, on which tests cause what happens to nodes.
 
     with LiveNode.boot(NodeSite.inside_namespaces(), DEBIAN_1_6, DriverMounts({...})) as node:
         node.install("second-scheduler")
@@ -182,7 +182,7 @@ class LiveNode:
         self.kubectl("apply", "-f", "-", input=json.dumps(whole))
 
     def exec(self, pod: str, *command: str, container: str | None = None, namespace: str = "default") -> str:
-        """What a command says inside a container."""
+        """The output of a command inside a container."""
         chosen = [] if container is None else ["-c", container]
         return self.kubectl("exec", "-n", namespace, pod, *chosen, "--", *command).stdout
 
@@ -248,7 +248,7 @@ class LiveNode:
         return containers.pids_of(AGENT)
 
     def kill_agent(self) -> int:
-        """SIGKILL, wherever it stands; kubelet starts its container again. Its old pid."""
+        """SIGKILL, whatever it is doing; kubelet starts its container again. Returns its old pid."""
         (pid,) = self.agent_pids()
         os.kill(pid, SIGKILL)
         return pid
@@ -277,7 +277,7 @@ class LiveNode:
         self.start_kubelet()
 
     def add_static_pod(self, name: str, pod: Json) -> Path:
-        """A pod that no API server was asked about; take it away by removing the file."""
+        """A pod that no API server has admitted; removing the file deletes it."""
         path = kubelet.static_pods(self._directory / "kubelet-files") / f"{name}.json"
         path.write_text(json.dumps(pod))
         return path

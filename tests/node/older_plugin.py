@@ -15,7 +15,7 @@ AGENT = "app.kubernetes.io/name=vrampack-agent"
 
 @contextmanager
 def older_plugin(ids: Iterable[str], environment: dict[str, str]) -> Iterator[None]:
-    """It is registered inside, and gone outside, without a word to kubelet."""
+    """Registered inside the block, and gone afterwards without notice to kubelet."""
     plugin = ScriptedPlugin(DEVICE_PLUGINS, ids, name="aliyungpushare.sock")
     plugin.options.pre_start_required = False
     plugin.envs = environment

@@ -14,7 +14,7 @@ START_SECONDS = 10
 
 @contextmanager
 def serve_plugin(plugin: ScriptedPlugin) -> Iterator[None]:
-    """It is registered inside, and gone outside, without a word to kubelet."""
+    """Registered inside the block, and gone afterwards without notice to kubelet."""
     registered: Future[Callable[[], object]] = Future()
 
     async def serve() -> None:

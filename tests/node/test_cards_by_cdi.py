@@ -36,7 +36,7 @@ def test_the_agent_chooses_cdi_and_publishes_it(node: LiveNode) -> None:
     node.wait(lambda: told in node.events(NODE_NAME), what=lambda: node.events(NODE_NAME))
 
 
-def test_two_pods_share_one_card_and_see_no_more_than_it(node: LiveNode, cards: FakeNvmlMachine) -> None:
+def test_two_pods_share_one_card_and_see_no_other(node: LiveNode, cards: FakeNvmlMachine) -> None:
     """The founding story, unedited: the card and the limit of each come by its own spec, which is gone afterwards."""
     (gpu,) = cards.gpus
     node.wait(lambda: read_published_cards(node), what="the node's card is published")

@@ -66,7 +66,7 @@ def write_specification() -> None:
 
 
 def a_pod_with_device(name: str) -> dict[str, Any]:
-    """It refuses, where the specification allows."""
+    """Its variable says no where the specification says yes."""
     pod = a_pod(name, main=0)
     (container,) = pod["spec"]["containers"]
     container |= {"resources": {"limits": {RESOURCE: "1"}}, "env": [{"name": VARIABLE, "value": "no"}]}
@@ -80,7 +80,7 @@ def start(node: LiveNode, pod: dict[str, Any]) -> None:
 
 
 def can_open(node: LiveNode, pod: str, path: str) -> bool:
-    """Whether a process of the container may: what the file says, and the control group of devices."""
+    """Whether a process of the container may, by the file's mode and the control group of devices."""
     return node.kubectl("exec", pod, "--", "sh", "-c", f"exec 3<>{path}", check=False).returncode == 0
 
 
@@ -114,7 +114,7 @@ def test_a_container_waits_for_the_specification_of_its_device(described_node: L
 
 
 @pytest.mark.containerd(DEBIAN_1_6, BUILT_1_7)
-def test_a_runtime_without_cdi_starts_the_container_as_if_nothing_were_named(described_node: LiveNode) -> None:
+def test_a_runtime_without_cdi_ignores_the_device_and_starts_the_container(described_node: LiveNode) -> None:
     """Neither event nor error: where no specification is there at all, the container starts just the same."""
     start(described_node, a_pod_with_device("ignored"))
     assert described_node.environment("ignored")[VARIABLE] == "no"

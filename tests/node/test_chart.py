@@ -95,7 +95,7 @@ def list_starts(node: LiveNode) -> list[object]:
 
 
 def check_limits(node: LiveNode, driver: FakeDriver) -> None:
-    """Of those that hold memory, now; of the one that tries, at any time since it runs."""
+    """Of the pods that hold memory, now; of the one that tries, at any time since it started."""
     for pod in RUNNING[:2]:
         assert node.exec(pod, "sh", "-c", "app 1200 || true").strip() == REFUSED
     assert in_use_mib(driver) == 2 * USED_MIB

@@ -1,4 +1,4 @@
-"""Each containerd of this suite is the one that it says, from its daemon to its shims, and runs pods."""
+"""Each containerd of this suite is of the release that was asked for, from its daemon to its shims, and runs pods."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def evicting_soon(node: LiveNode) -> Iterator[None]:
 
 
 def have_extender_called(node: LiveNode) -> None:
-    """One that no scheduler has called leaves evictions to another for a minute."""
+    """An extender that no scheduler has called leaves evictions to another one for a minute."""
     node.apply(a_pod("caller", main=1))
     node.wait(lambda: "nodeName" in node.get("pod", "caller")["spec"], what="it is bound")
     node.kubectl("delete", "pod", "caller", "--now")
@@ -83,7 +83,7 @@ def refused(node: LiveNode, name: str) -> str:
 
 
 def read_refused_pods(node: LiveNode) -> dict[str, str]:
-    """Reasons by uid, as the Node says them."""
+    """Reasons by uid, as the Node has them."""
     text = node.get("node", NODE_NAME)["metadata"]["annotations"].get(well_known.NODE_REFUSED)
     return {} if text is None else read_refused(text)[0]
 

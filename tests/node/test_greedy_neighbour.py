@@ -60,7 +60,7 @@ def apps(node: LiveNode, driver: FakeDriver) -> LiveNode:
     return node
 
 
-def test_each_container_sees_its_limit_and_the_node_the_sum(
+def test_each_container_sees_its_limit_and_the_node_sees_the_sum(
     apps: LiveNode, driver: FakeDriver, around: NodeSite, cards: FakeNvmlMachine
 ) -> None:
     for pod in (f"{APP}-0", f"{APP}-1"):
@@ -93,7 +93,7 @@ def test_a_container_over_its_limit_fails_alone(apps: LiveNode, driver: FakeDriv
         return bool(status.get("state", {}).get("waiting", {}).get("reason") == "CrashLoopBackOff")
 
     apps.wait(waits, what=lambda: apps.describe(f"name={GREEDY}"))
-    # The next container may have begun by now, and have said nothing yet.
+    # The next container may have begun by now, and have printed nothing yet.
     apps.wait(lambda: is_logged(apps, f"{GREEDY}-0", REFUSED), what="its error in its log")
     assert apps.exec(f"{APP}-0", "sh", "-c", "app 1200 || true").strip() == REFUSED
 
@@ -106,8 +106,8 @@ def test_a_container_over_its_limit_fails_alone(apps: LiveNode, driver: FakeDriv
 
 
 @pytest.mark.timeout(600)
-def test_the_limit_holds_while_the_agent_dies_and_is_away(apps: LiveNode, driver: FakeDriver) -> None:
-    """Killed, replaced, and gone for a while, while programs take and free; afterwards the books are the driver's."""
+def test_the_limit_holds_while_the_agent_is_killed_and_absent(apps: LiveNode, driver: FakeDriver) -> None:
+    """Killed, replaced, and gone for a while, while programs take and free; afterwards the agent's accounts equal the driver's."""
     apps.apply(an_app("churns", "--loop", "1000000", "512", "1024", "4000"))
     apps.wait_ready("name=churns")
     apps.wait(lambda: largest_mib(driver) >= 4000)

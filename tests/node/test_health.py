@@ -19,7 +19,7 @@ from tests.node.pods import a_pod, annotated
 from vrampack.cards.well_known import CARDS_CONDITION
 
 UNCORRECTABLE_DRAM = 171
-"""Goes with 48, and asks for nothing by itself: the card is back after clean checks."""
+"""Accompanies XID 48, and requires no repair by itself: the card is back after clean checks."""
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ RESTARTS: dict[str, Callable[[LiveNode], object]] = {
 }
 
 
-def test_a_card_with_a_pending_remap_stays_out_whatever_restarts(
+def test_a_card_with_a_pending_remap_stays_unavailable_across_restarts(
     node: LiveNode, cards: FakeNvmlMachine, pair: tuple[StubGpu, ...]
 ) -> None:
     """NVML reports it once and then nothing: the node's annotation keeps the card out, until NVML reports again."""
@@ -106,7 +106,7 @@ def test_a_card_with_a_pending_remap_stays_out_whatever_restarts(
 def test_a_card_returns_once_nvml_no_longer_requests_a_reset(
     node: LiveNode, cards: FakeNvmlMachine, pair: tuple[StubGpu, ...]
 ) -> None:
-    """Without any XID. To the next agent NVML reports nothing, which is no repair."""
+    """Without any XID. NVML reports nothing to the next agent, which does not count as a repair."""
     sick, other = (gpu.uuid for gpu in pair)
     cards.set_condition(sick, FakeCondition(recovery_action=1))
     node.wait(lambda: read_card_health(node) == {sick: False, other: True}, what="its annotation says so")
@@ -127,7 +127,7 @@ def test_a_card_returns_once_nvml_no_longer_requests_a_reset(
 
 
 def test_a_pod_that_waits_is_woken_when_the_card_heals(node: LiveNode, cards: FakeNvmlMachine) -> None:
-    """To the scheduler itself the node has room, 14 of 30 units; that no card has 8 of them only the extender knows.
+    """The scheduler itself sees room on the node, 14 of 30 units; only the extender knows that no card has 8 of them.
 
     The node's own change may make the scheduler ask before the extender has to kick; its flush, after 300 s, is too late.
     """

@@ -64,8 +64,8 @@ def test_the_hook_asks_only_about_containers_with_gpu_memory(hooked: LiveNode) -
     assert not was_asked_about(hooked, "plain")
 
 
-def test_while_the_agent_is_silent_a_container_does_not_start_and_reports_why(hooked: LiveNode) -> None:
-    """The fence lets it through, and the hook stands behind the fence. An agent that comes back answers."""
+def test_a_container_does_not_start_without_the_agent_and_reports_why(hooked: LiveNode) -> None:
+    """The fence lets it through, and the hook comes after the fence. An agent that comes back answers."""
     SOCKET.unlink()
     hooked.apply(a_pod("asks", main=4), a_pod("plain", main=0))
     starts(hooked, "plain")

@@ -21,6 +21,6 @@ def test_both_replicas_become_ready_from_the_manifests_as_they_are(installed: Li
 
 
 def test_the_agent_becomes_ready_where_there_are_cards(node: LiveNode, restarts_until_ready: list[int]) -> None:
-    """Without a restart until it was ready for the first time, and again whatever the tests before this one did to it."""
+    """Without a restart before it was first ready, and ready again whatever the tests before this one did to it."""
     assert restarts_until_ready == [0]
     node.wait_ready("app.kubernetes.io/name=vrampack-agent", namespace=NAMESPACE)

@@ -10,7 +10,7 @@ from tests.node.pods import a_pod
 
 
 def test_a_static_pod_gets_no_card(node: LiveNode) -> None:
-    """It passes neither admission nor a scheduler; kubelet hands it devices, and the fence stands before its start."""
+    """It passes neither admission nor a scheduler; kubelet gives it devices, and the fence refuses its start."""
     file = node.add_static_pod("static", a_pod("static", main=4))
     try:
         node.wait(lambda: "a static pod is not scheduled" in node.events("static-node"), what="it is told why")
@@ -30,7 +30,7 @@ def test_a_pod_made_before_the_policy_is_not_bound(node: LiveNode) -> None:
 
 
 def test_a_pod_that_names_its_node_is_not_started(node: LiveNode) -> None:
-    """Past every policy, as before the install: kubelet is handed it, and it has no record."""
+    """It bypasses every policy, as before the install: kubelet gets it without a record."""
     placed = a_pod("placed")
     placed["spec"]["nodeName"] = NODE_NAME
     with before_policies(node, [*ENVIRONMENT, *SCHEDULERS], placed):

@@ -55,7 +55,7 @@ FAULTS: dict[str, Callable[[LiveNode], object]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_running_pods_go_on_and_new_ones_start(
+def test_running_pods_are_undisturbed_and_new_ones_start(
     node: LiveNode, cards: FakeNvmlMachine, fault: Callable[[LiveNode], object]
 ) -> None:
     """A pod that kubelet gets before it knows the plugin again fails for good; its controller makes another."""
@@ -94,7 +94,7 @@ def test_an_agent_that_dies_between_allocate_and_the_start_is_asked_again(
 
 @pytest.mark.containerd(DEBIAN_1_6, BUILT_2)
 def test_after_a_reboot_everything_runs_again(node: LiveNode, cards: FakeNvmlMachine) -> None:
-    """Kubelet's checkpoint is kept, all sockets are gone. A pod that it meets before its plugin it fails: a new one comes."""
+    """Kubelet's checkpoint is kept, all sockets are gone. It fails a pod that it meets before its plugin: a new one comes."""
     start(node, "before", one=4, two=2)
     was = {each.id for each in list_container_starts(node, "before-0")}
 

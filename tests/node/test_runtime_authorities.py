@@ -1,6 +1,6 @@
 """What else tells a runtime about devices, tried with NVIDIA's own programs of toolkit 1.20: runtime in mode `cdi`, NRI plugin.
 
-Each attack is made twice: without any admission policy, where what the node does by itself is seen, and with those that are
+Each attack is made twice: without any admission policy, to show what the node does by itself, and with those that are
 installed. An attack that gets a card the first time shows that the program is at work, and that only a policy stops it.
 """
 
@@ -188,7 +188,7 @@ def _is_refused(node: LiveNode, name: str, attack: Attack) -> bool:
 
 
 def _is_void(node: LiveNode, pods: Mapping[str, Json]) -> bool:
-    """Whether each of these pods would be given the word, whatever it says, and in no other entry of that name."""
+    """Whether each of these pods would get the word, whatever it asks for, and no other entry of that name."""
     told = node.kubectl("apply", "--dry-run=server", "-o", "json", "-f", "-", input=_as_list(pods)).stdout
     containers = [each["spec"]["containers"][0] for each in json.loads(told)["items"]]
     name = "NVIDIA_VISIBLE_DEVICES"
@@ -233,7 +233,7 @@ def _read_own_nodes(pod: Json) -> set[str]:
 
 
 def _write_device_all() -> None:
-    """As NVIDIA's tools have it beside the cards one by one."""
+    """As NVIDIA's tools write it beside the single cards."""
     document = json.loads((SPEC_FOLDER / "nvidia.json").read_text())
     nodes = [each for device in document["devices"] for each in device["containerEdits"]["deviceNodes"]]
     document["devices"].append({"name": "all", "containerEdits": {"deviceNodes": nodes}})

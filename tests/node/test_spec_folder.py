@@ -80,7 +80,7 @@ FAULTS: dict[str, Callable[[LiveNode], AbstractContextManager[None]]] = {
 
 
 def read_waiting_message(node: LiveNode, name: str) -> str:
-    """What kubelet says of its container that it does not start."""
+    """Kubelet's reason why its container does not start."""
     statuses = (node.get("pod", name) or {"status": {}})["status"].get("containerStatuses", [])
     return " ".join(str(each["state"].get("waiting", {}).get("message", "")) for each in statuses)
 
@@ -102,7 +102,7 @@ def test_nothing_starts_while_no_spec_can_be_written(node: LiveNode, cards: Fake
         with fault(node):
             node.apply(log_own_cards(a_pod(name, main=4)))
             assert_none_has_started(node, name, f"no spec can be written into {SPEC_FOLDER}: {text}")
-            if fault is not full:  # what the agent looks with needs no room
+            if fault is not full:  # the agent's check needs no room
                 node.wait(lambda: read_card_health(node) == {gpu.uuid: False}, what="nothing is offered")
         # kubelet tells the scheduler seconds after the agent has told it, and the next fault must find the pod bound.
         node.wait(

@@ -106,7 +106,7 @@ def start_at_once(node: LiveNode, eight: dict[str, str], waves: int) -> StartTim
     return StartTimes.read(node).since(before)
 
 
-def test_every_start_has_its_own_card_and_was_asked_about(
+def test_every_start_is_checked_by_the_agent_and_gets_its_own_card(
     node: LiveNode, eight: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     waves = -(-STARTS // (3 * AT_ONCE))
@@ -136,7 +136,7 @@ def test_every_start_has_its_own_card_and_was_asked_about(
     node.wait(lambda: not list_own_specs(), what="no spec is needed any more")
 
 
-def test_init_and_sidecar_containers_with_as_many_units_have_the_card_of_their_pod(
+def test_init_and_sidecar_containers_of_equal_size_get_the_card_of_their_pod(
     node: LiveNode, eight: dict[str, str]
 ) -> None:
     """Kubelet gives the first and the last the same devices; each has a name of its own for CDI."""
@@ -167,10 +167,10 @@ def lose_kubelet(node: LiveNode) -> None:
 
 
 @pytest.mark.parametrize("lose", [lose_agent, lose_containerd, lose_kubelet])
-def test_whatever_dies_at_whatever_moment_no_container_gets_another_card(
+def test_no_container_gets_another_card_when_a_program_of_the_node_dies(
     node: LiveNode, eight: dict[str, str], lose: Callable[[LiveNode], object]
 ) -> None:
-    """One container runs; of one the spec is written, and it is not made yet; one has its devices and was not asked about.
+    """One container runs; one has its spec and is not made yet; one has its devices and was not asked about.
 
     A pod that kubelet meets again before it knows the plugin fails for good; its set makes another.
     """

@@ -29,7 +29,7 @@ def read_bundle(node: LiveNode, folder: Path) -> dict[str, str]:
         return {name: content.read().decode() for name, content in members.items() if content is not None}
 
 
-def test_every_part_is_there_and_no_secret(node: LiveNode, cards: FakeNvmlMachine, tmp_path: Path) -> None:
+def test_a_bundle_contains_every_part_and_no_secret(node: LiveNode, cards: FakeNvmlMachine, tmp_path: Path) -> None:
     wait_until_offered(node, cards.gpus)
     pod = a_pod("serves", main=4)
     pod["metadata"]["annotations"] = {"example.com/login": SECRET}

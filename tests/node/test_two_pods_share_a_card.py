@@ -13,7 +13,7 @@ from tests.node.node import LiveNode
 from tests.node.pods import FOUNDING_APP, FOUNDING_EXAMPLE, FOUNDING_PODS
 
 
-def test_two_pods_share_one_card_and_leave_it_free(node: LiveNode, cards: FakeNvmlMachine) -> None:
+def test_two_pods_share_one_card_and_free_it_when_deleted(node: LiveNode, cards: FakeNvmlMachine) -> None:
     (gpu,) = cards.gpus
     node.wait(lambda: read_published_cards(node), what="the node's card is published")
     node.kubectl("apply", "-f", FOUNDING_EXAMPLE)

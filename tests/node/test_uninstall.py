@@ -76,7 +76,9 @@ def test_running_pods_survive_an_uninstall_and_are_counted_after_a_reinstall(
     assert inspect_holdings(node) == list_kubelet_holdings() == {("stays", gpu.uuid): 4}
 
 
-def test_a_container_that_ends_meanwhile_waits_for_an_agent(removable: LiveNode, cards: FakeNvmlMachine) -> None:
+def test_a_container_that_ends_after_an_uninstall_waits_for_an_agent(
+    removable: LiveNode, cards: FakeNvmlMachine
+) -> None:
     """Kubelet asks the plugin that it knew, and starts nothing; the same pod goes on when one is back."""
     node = removable
     node.apply(a_pod("ends", main=4))

@@ -27,7 +27,7 @@ FOREIGN_PACKAGES = ("cli", "agent")
 
 
 def run(*command: str | Path, **environment: str) -> str:
-    """What it prints; fails with what it says."""
+    """What the command prints; it must succeed."""
     done = subprocess.run(
         command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=100, check=False
     )
@@ -131,13 +131,13 @@ def _list_extras(name: str) -> list[str]:
     return importlib.metadata.metadata(name).get_all("Provides-Extra") or []
 
 
-def test_the_demo_runs_beside_it_from_a_folder_with_the_same_names(site: Site) -> None:
+def test_the_demo_runs_beside_foreign_packages_of_the_same_names(site: Site) -> None:
     document = json.loads(site.run("vrampack", "demo", "--json"))
     assert [step["step"] for step in document["steps"]] == ["empty", "shared", "full", "freed"]
 
 
 def test_kubectl_finds_the_plugin(site: Site) -> None:
-    """It runs a program of PATH that is called `kubectl-inspect-cgpu`, and that one calls kubectl."""
+    """It runs the program `kubectl-inspect-cgpu` from PATH, which calls kubectl."""
     assert site.run("kubectl-inspect-cgpu", "--version") == f"kubectl inspect cgpu {VERSION}\n"
     assert site.run("kubectl-inspect-cgpu") == "No node of this cluster has GPU memory to share.\n"
 

@@ -1,4 +1,4 @@
-"""A ledger for the engine: nodes that a test puts and takes."""
+"""A ledger for the engine: nodes that a test adds and removes."""
 
 from __future__ import annotations
 

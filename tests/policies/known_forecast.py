@@ -18,6 +18,6 @@ MIX = RequestMix(
     }
 )
 FORECAST = build_forecast(MIX, {("A", 8): 4, ("B", 5): 3, ("C", 6): 2})
-ROOMS = st.builds(
+FREE_ROOM = st.builds(
     HostResources, st.integers(0, 16).map(lambda each: each * 500), st.integers(0, 8).map(lambda each: each * 1024)
 )

@@ -30,7 +30,7 @@ def rank(tuned: TunedPolicy, request: CardRequest) -> list[str]:
     return sort_by_score({name: evaluate_node(node, request, tuned) for name, node in NODES.items()})
 
 
-def test_cards_past_the_bound_rank_last_and_as_the_policy_ranks_them() -> None:
+def test_cards_past_the_bound_rank_last_in_the_order_of_the_policy() -> None:
     """Binpack takes the fullest: first of those within, then of the others."""
     assert rank(TunedPolicy("binpack"), CardRequest(4)) == ["full", "half", "free"]
     assert rank(BOUND, CardRequest(4)) == ["half", "free", "full"]
@@ -38,7 +38,7 @@ def test_cards_past_the_bound_rank_last_and_as_the_policy_ranks_them() -> None:
 
 
 def test_a_bound_refuses_nothing() -> None:
-    """13 of 16 are past it on every card, and a whole card is no matter of shares."""
+    """13 of 16 are past it on every card, and a whole-card request is not bounded."""
     assert rank(BOUND, CardRequest(13)) == ["free"]
     whole = evaluate_node(NODES["free"], CardRequest(16, whole=True), BOUND)
     assert isinstance(whole, ScoredCards)
@@ -58,7 +58,7 @@ def choose(node: Node, request: CardRequest) -> list[int]:
     return sorted(card.index for card in scored.cards)
 
 
-def test_a_bound_has_a_term_of_its_own() -> None:
+def test_a_bound_adds_its_own_score_term() -> None:
     scored = evaluate_node(NODES["full"], CardRequest(4), BOUND)
     assert isinstance(scored, ScoredCards)
     terms = list_score_terms(BOUND, NODES["full"], scored, CardRequest(4))

@@ -20,7 +20,7 @@ from policies.policy import Policy, ScoredCards
 from policies.registry import POLICIES
 from policies.tuning import PolicyName, PolicyTuning
 from tests.policies.fake_ledger import FakeLedger
-from tests.policies.known_forecast import FORECAST, ROOMS
+from tests.policies.known_forecast import FORECAST, FREE_ROOM
 from tests.policies.tuned_policies import TUNED_POLICIES
 from tests.support.builders import pod_request, snapshot_node
 from tests.support.strategies import node_strategy, request_strategy
@@ -38,7 +38,7 @@ EVERY = PolicyTuning(allowed=tuple(POLICIES))
 
 
 def list_reasons(engine: Engine, names: list[str], ask: PodRequest | None = None, uid: str = "p") -> dict[str, str]:
-    """What is said of each name: its reason, empty where the pod fits."""
+    """The reason for each name, empty where the pod fits."""
     outcome = engine.filter_nodes(names, ask or pod_request(), uid)
     return dict.fromkeys(outcome.passed, "") | outcome.unschedulable | outcome.unresolvable
 
@@ -62,7 +62,7 @@ def test_the_first_pod_of_all_finds_its_best_node(policy: PolicyName) -> None:
     assert engine.find_best_node({"a", "b"}, pod_request(), "p") == "b"
 
 
-def test_a_name_that_stands_twice_is_answered_once() -> None:
+def test_a_node_name_given_twice_is_answered_once() -> None:
     engine = Engine(FakeLedger([snapshot_node("a"), snapshot_node("b", used=(16, 16))]), EVERY)
     outcome = engine.filter_nodes(["a", "b", "a", "b", "c", "c"], pod_request(), "p")
     assert (outcome.passed, list(outcome.unschedulable)) == (["a"], ["b", "c"])
@@ -84,7 +84,7 @@ def test_a_changed_node_is_evaluated_again() -> None:
     assert list_reasons(engine, ["n"]) == {"n": ""}
 
 
-def test_a_node_that_went_and_came_back_is_evaluated_again() -> None:
+def test_a_node_that_was_removed_and_added_is_evaluated_again() -> None:
     ledger = FakeLedger([snapshot_node()])
     engine = Engine(ledger, EVERY)
     list_reasons(engine, ["n"])
@@ -95,7 +95,7 @@ def test_a_node_that_went_and_came_back_is_evaluated_again() -> None:
 
 
 def test_an_unchanged_node_is_not_looked_at_again() -> None:
-    """Seen by a ledger that changes a node and, against its contract, does not say so."""
+    """Shown by a ledger that changes a node and, against its contract, does not report it."""
     ledger = FakeLedger([snapshot_node()])
     engine = Engine(ledger, EVERY)
     list_reasons(engine, ["n"])
@@ -115,7 +115,7 @@ def test_a_change_is_followed_once() -> None:
         assert ledger.asked == [before]
 
 
-def test_a_view_that_is_made_again_is_not_answered_for_by_the_tables_of_the_earlier_one() -> None:
+def test_a_rebuilt_view_does_not_use_the_tables_of_the_earlier_one() -> None:
     """Each view counts the changes of its own summaries."""
     free, full = snapshot_node("a"), snapshot_node("a", used=(16, 16))
     ledger = FakeLedger([free])
@@ -166,8 +166,8 @@ class OneReservation(NoSoftReservations):
         return {self.node_name: [((0,), CardRequest(4))]}
 
 
-def test_ranks_beside_reservations_that_ended_do_not_pile_up() -> None:
-    """Each keeps a node as it was then alive: 165 MB with 64 shapes on 5,000 nodes."""
+def test_ranks_kept_for_ended_reservations_do_not_pile_up() -> None:
+    """Each keeps an old state of a node alive: 165 MB with 64 shapes on 5,000 nodes."""
     names = [f"n{number}" for number in range(3 * MIN_RANKS_KEPT)]
     reservations = OneReservation()
     engine = Engine(FakeLedger(map(snapshot_node, names)), EVERY, reservations)
@@ -177,7 +177,7 @@ def test_ranks_beside_reservations_that_ended_do_not_pile_up() -> None:
     assert len(table.reserved_ranks) <= MIN_RANKS_KEPT + 3
 
 
-def test_another_shape_or_policy_is_another_answer() -> None:
+def test_each_request_shape_and_policy_has_its_own_answer() -> None:
     engine = Engine(FakeLedger([snapshot_node(used=(10, 4))]), EVERY)
     taken = {
         (units, policy): engine.evaluate_node("n", pod_request(units, annotations={"vrampack.dev/policy": policy}), "p")
@@ -212,7 +212,7 @@ def test_an_answer_with_a_reservation_is_not_shared() -> None:
     assert list_reasons(engine, names, uid="mine") == {"full": "no card with enough free memory", "open": ""}
 
 
-def test_more_shapes_than_are_kept_are_answered_all_the_same() -> None:
+def test_more_request_shapes_than_the_cache_holds_are_still_answered() -> None:
     """And no cache grows beyond its bound: pods may ask for anything."""
     names = [f"n{number}" for number in range(1000)]
     engine = Engine(FakeLedger([snapshot_node(name, units=(600,)) for name in names]), EVERY)
@@ -264,7 +264,7 @@ def test_sizes_larger_than_any_card_share_an_answer(ask: Callable[[int], PodRequ
     assert len(engine._tables.kept) == 1
 
 
-def test_a_request_for_cards_looks_at_no_other_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_for_given_cards_evaluates_only_their_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does an invalid one look at any."""
     names = [f"n{number}" for number in range(20)]
     ledger = FakeLedger(
@@ -288,7 +288,7 @@ def test_a_request_for_cards_looks_at_no_other_cards(monkeypatch: pytest.MonkeyP
     assert len(visits) == 3
 
 
-def test_pods_of_one_floor_find_the_same_cards_kept() -> None:
+def test_pods_with_the_same_floor_see_the_same_cards_kept() -> None:
     ledger = FakeLedger([snapshot_node("a"), snapshot_node("b")])
     ledger.kept["a", 10] = snapshot_node("a", used=(16, 16))
     ledger.floors = {"low": 10, "lower": 10}
@@ -328,7 +328,7 @@ STEPS: st.SearchStrategy[list[Step]] = st.lists(
         TUNED_POLICIES,
         st.lists(st.sampled_from("abcdefg"), max_size=7),
         st.integers(1, 4),
-        st.dictionaries(st.sampled_from("abcde"), ROOMS, max_size=2),
+        st.dictionaries(st.sampled_from("abcde"), FREE_ROOM, max_size=2),
     ),
     max_size=10,
 )

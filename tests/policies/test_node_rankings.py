@@ -109,7 +109,7 @@ MARKS: dict[str, tuple[dict[str, Any], RequestRules]] = {
 
 
 @pytest.mark.parametrize(("mark", "rules"), MARKS.values(), ids=MARKS)
-def test_nodes_that_rules_alone_tell_apart_are_in_different_states(mark: dict[str, Any], rules: RequestRules) -> None:
+def test_nodes_that_differ_only_under_rules_are_in_different_states(mark: dict[str, Any], rules: RequestRules) -> None:
     """On both as much is used; `a` is first by its name."""
     node = snapshot_node("b", units=(16,), used=(4,))
     ruled = replace(node, name="a", cards=tuple(replace(card, **mark) for card in node.cards))
@@ -156,7 +156,7 @@ def test_a_new_forecast_is_adopted_in_slices_and_costs_the_next_call_little() ->
     assert cluster.count_scored() <= 2 * STATES_AT_A_TIME
 
 
-def test_of_many_states_only_those_that_may_be_best_are_scored() -> None:
+def test_only_states_that_may_be_best_are_scored_among_many() -> None:
     """Each node has another number of units in use; the tightest of them are the best."""
     cluster = RankedCluster(*(snapshot_node(f"n{at:03}", units=(1000,), used=(at,)) for at in range(400)))
     assert 0 < cluster.count_scored() <= 2 * STATES_AT_A_TIME
@@ -164,8 +164,8 @@ def test_of_many_states_only_those_that_may_be_best_are_scored() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_many_states_are_ranked_as_they_are_one_by_one(seed: int) -> None:
-    """Most of them are never scored, and the order of the others is that of the plain way, to the last one asked for."""
+def test_many_states_are_ranked_as_if_evaluated_one_by_one(seed: int) -> None:
+    """Most of them are never scored, and the order of the others is that of a plain evaluation, to the last one asked for."""
     chance = Random(seed)
     nodes = [
         snapshot_node(

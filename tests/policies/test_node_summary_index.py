@@ -1,4 +1,4 @@
-"""A summary says of a node what its cards say, and nodes are grouped by it as they would be one by one."""
+"""A summary states of a node what its cards do, and nodes are grouped by it as they would be one by one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from policies.evaluate import evaluate_node
 from policies.outlook import Outlook
 from policies.policy import ScoredCards
 from policies.registry import POLICIES
-from tests.policies.known_forecast import FORECAST, ROOMS
+from tests.policies.known_forecast import FORECAST, FREE_ROOM
 from tests.policies.tuned_policies import TUNED_POLICIES
 from tests.support.builders import snapshot_node
 from tests.support.strategies import node_strategy, request_strategy
@@ -38,8 +38,8 @@ def test_an_equivalence_class_gives_the_reason_that_the_cards_give(node: Node, r
 
 
 @settings(deadline=None)
-@given(node_strategy(), CARDLESS, TUNED_POLICIES, ROOMS)
-def test_a_score_from_a_summary_is_the_policys_own_and_not_above_its_bound(
+@given(node_strategy(), CARDLESS, TUNED_POLICIES, FREE_ROOM)
+def test_a_summary_score_equals_the_policys_own_and_is_within_its_bound(
     node: Node, request: CardRequest, tuned: TunedPolicy, room: HostResources
 ) -> None:
     outlook = Outlook(FORECAST, {"n": room}, HostResources(500, 1024), {(8, 3): 2, (5, 5): 1})
@@ -91,7 +91,7 @@ def test_incremental_grouping_equals_grouping_each_node(clusters: list[list[Node
     assert found == want
 
 
-def test_a_summary_that_stays_is_no_change() -> None:
+def test_putting_the_same_summary_object_again_is_no_change() -> None:
     index, summary = NodeSummaryIndex(), summarize_node(snapshot_node())
     index.put_summary("n", summary)
     first = index.changes.generation

@@ -72,7 +72,9 @@ CARDS: dict[str, tuple[PolicyName, Node, CardRequest, list[int]]] = {
 
 
 @pytest.mark.parametrize(("policy", "node", "request_", "want"), CARDS.values(), ids=CARDS)
-def test_cards_within_a_node(policy: PolicyName, node: Node, request_: CardRequest, want: list[int]) -> None:
+def test_each_policy_chooses_its_cards_within_a_node(
+    policy: PolicyName, node: Node, request_: CardRequest, want: list[int]
+) -> None:
     assert [card.index for card in score_fitting(policy, node, request_).cards] == want
 
 
@@ -171,7 +173,7 @@ def order(policy: PolicyName, cluster: Sequence[Node], request: CardRequest) -> 
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_several_equal_cards_are_of_one_numa_node(policy: PolicyName) -> None:
+def test_equal_cards_are_taken_from_one_numa_node(policy: PolicyName) -> None:
     """Four empty cards, of NUMA nodes 0, 1, 0, 1; two of 0. With the first card in use, two of 1."""
     for used, want in {(0, 0, 0, 0): [0, 2], (16, 0, 0, 0): [1, 3]}.items():
         plain = snapshot_node(units=(16,) * 4, used=used)
@@ -180,7 +182,7 @@ def test_several_equal_cards_are_of_one_numa_node(policy: PolicyName) -> None:
 
 
 @pytest.mark.parametrize("policy", ["binpack", "node-binpack", "fragmentation", "tessellate"])
-def test_several_cards_are_first_sought_among_those_in_use(policy: PolicyName) -> None:
+def test_several_cards_are_taken_from_those_in_use_first(policy: PolicyName) -> None:
     """Two cards in use and two empty ones; nothing is known of requests."""
     node = snapshot_node(units=(16,) * 4, used=(0, 0, 4, 4))
     assert sorted(card.index for card in score_fitting(policy, node, CardRequest(4, count=2)).cards) == [2, 3]

@@ -1,4 +1,4 @@
-"""Requests placed one by one: what was placed is taken for the next, and what is placed together fits together."""
+"""Requests placed one by one: what was placed is taken when the next one comes, and all of them fit together."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vrampack.cards.tuned_policy import TunedPolicy
 def place_request(
     trial: TrialCluster, request: CardRequest, names: Sequence[str] = ("n",)
 ) -> tuple[str, tuple[int, ...]] | None:
-    """Take the best place; the plain way of what `extender.requeue.dry_run` does for thousands of nodes."""
+    """Take the best place; a plain version of what `extender.requeue.dry_run` does for thousands of nodes."""
     placements = [
         placement for name in names if (placement := trial.find_placement(name, request, TunedPolicy("binpack")))
     ]
@@ -33,7 +33,7 @@ def place_request(
     return placement.node_name, placement.cards
 
 
-def test_placed_units_are_taken() -> None:
+def test_placed_units_are_unavailable_to_the_next_request() -> None:
     """Free 16-10=6 and 16: 5 go to the fuller card, the next 5 to the other one, which has 11 left: two more of 5."""
     trial = TrialCluster([snapshot_node(used=(10, 0))])
     assert [place_request(trial, CardRequest(5)) for _ in range(5)] == [("n", (0,)), *[("n", (1,))] * 3, None]
@@ -59,7 +59,7 @@ def test_only_named_nodes_are_looked_at() -> None:
     assert place_request(trial, CardRequest(4), []) is None
 
 
-def test_the_nodes_that_were_given_stay_as_they_are() -> None:
+def test_the_given_nodes_are_not_modified() -> None:
     node = snapshot_node()
     place_request(TrialCluster([node]), CardRequest(4))
     assert node == snapshot_node()

@@ -48,7 +48,7 @@ def test_an_archive_depends_on_names_and_contents_alone(write: type, tmp_path: P
     assert members == {"x/a": (0o644, WRITTEN_AT, 0, ""), "x/below/program": (0o755, WRITTEN_AT, 0, "")}
 
 
-def test_an_archive_that_another_made_is_rewritten_without_its_times(tmp_path: Path) -> None:
+def test_a_foreign_archive_is_rewritten_without_its_times(tmp_path: Path) -> None:
     for name, time in (("one", 1), ("another", 2_000_000_000)):
         folder = a_folder(tmp_path / name, mode=0o777, time=time)
         with tarfile.open(tmp_path / f"{name}.tar", "w") as archive:
@@ -61,7 +61,7 @@ def test_an_archive_that_another_made_is_rewritten_without_its_times(tmp_path: P
         assert content.read() == b"a"
 
 
-def test_a_compressed_archive_has_no_name_in_it(tmp_path: Path) -> None:
+def test_a_compressed_archive_does_not_contain_its_file_name(tmp_path: Path) -> None:
     write_compressed_tar(tmp_path / "named.tgz", {"a": Path(__file__)}, written_at=WRITTEN_AT)
     content = (tmp_path / "named.tgz").read_bytes()
     assert b"named" not in content[:64]
@@ -94,7 +94,7 @@ def test_the_krew_manifest_matches_the_archive(tmp_path: Path) -> None:
     assert spec["version"] == "v1.2.3"
 
 
-def test_a_release_is_of_the_version_that_is_committed(tmp_path: Path) -> None:
+def test_a_release_must_have_the_committed_version(tmp_path: Path) -> None:
     sources = some_sources(tmp_path, "0.2.0")
     check_versions(sources, "0.2.0")
     with pytest.raises(ReleaseError, match=r"0.3.0 cannot be made: pyproject.toml says 0.2.0"):

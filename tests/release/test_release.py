@@ -47,7 +47,7 @@ def syft() -> Path:
 
 
 def verify(cosign: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """As a reader would, by the command of docs/releases.md, on a machine without a network."""
+    """Verify as a reader would, by the command of docs/releases.md, on a machine without a network."""
     (key,) = [path for path in (FOLDER / f"{TRIAL_KEY}.pub", FOLDER / "cosign.pub") if path.exists()]
     offline = ("--insecure-ignore-tlog", "--offline")
     command: list[str | Path] = [

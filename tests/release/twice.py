@@ -1,7 +1,7 @@
 """`make release-twice VERSION=..`: the release again, from a clone with another path, umask, time zone and file times.
 
 Every file must be what `make release` left in build/release/VERSION, but for the signature and its key: a signature has a
-random number in it. Bases of the image are made again, too: the cache is another, so the Debian packages must be the same.
+random number in it. Bases of the image are made again, too: the cache is a new one, so the Debian packages must be the same.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main(version: str, options: Sequence[str]) -> int:
 
 
 def create_cache(folder: Path) -> Path:
-    """An empty cache, but for syft and cosign, which are no part of what is compared."""
+    """A cache that has only syft and cosign, which are not part of what is compared."""
     programs = build_program("syft").parents[1]
     cache = folder / "cache"
     (cache / "vrampack").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""`make shim-test`: three of the kernels in one process, the fourth and all other tests in a second: either waits a lot.
+"""`make shim-test`: three of the kernels in one process, the fourth and all other tests in a second: both wait a lot.
 
     python -m tests.shim [pytest's options]
 
@@ -24,7 +24,7 @@ PARTS: Sequence[Sequence[str]] = (
     ("--kernel=6.1", "--kernel=6.1-debug", "--kernel=5.10", str(MODULE)),
     ("--kernel=6.12", "--kernel=none", f"--ignore={OTHER_MACHINE}", str(TESTS)),
 )
-"""As long as each other, about. A third one at the same time makes virtual machines wait for their own other processor."""
+"""Both take about the same time. A third at the same time makes virtual machines wait for their own second processor."""
 NOTHING_TO_DO = 5
 """Pytest's exit code where no test was chosen; fine for a part."""
 

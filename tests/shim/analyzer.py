@@ -20,10 +20,10 @@ ANALYZER = ("--analyze", "-Xanalyzer", "-analyzer-output=text")
 
 
 def run_analyzer(commands: Iterable[Sequence[str]], *, cwd: Path | None = None, copy: Path | None = None) -> list[str]:
-    """What the analyzer says with each of these options and files; nothing about a file that is clean.
+    """What the analyzer reports for each of these options and files; nothing for a clean file.
 
-    The last word of each is the file. `-Xanalyzer` stands before each option of the analyzer alone. `copy` is the folder of
-    the files where that is another one each time.
+    The last word of each is the file. `-Xanalyzer` precedes each option of the analyzer alone. `copy` is the folder of
+    the files if it differs each time.
     """
     left_out = "" if copy is None else str(copy)
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -25,7 +25,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, None, None]:
-    """Marks what lies in this folder, before `-m` looks at marks; and the test of the long wait is the last one, in any order."""
+    """Mark the tests of this folder before `-m` looks at marks, and put the test of the long wait last in any order."""
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.shim)

@@ -30,7 +30,7 @@ mount --bind "$1" /run/vrampack
 shift 2
 exec "$@"
 """
-"""Its hook finds the agent where it always is."""
+"""The hook finds the agent at its usual path."""
 
 
 @dataclass

@@ -42,7 +42,7 @@ class HostBundleContainer:
     annotations: dict[str, str] = field(default_factory=dict)
     id: str = field(default_factory=lambda: uuid4().hex * 2)
     hooks: int = 1
-    """How many of them are called."""
+    """How many times the hook is listed."""
     storage: str = ""
     """What makes its root file system, in a mount namespace around the runtime."""
     _process: Process | None = None
@@ -89,11 +89,11 @@ class HostBundleContainer:
         self._process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE)
 
     def attach(self, process: Process) -> None:
-        """It was started by another process."""
+        """Use this process, which started the container."""
         self._process = process
 
     async def ask(self, order: str) -> str:
-        """What the first process says to that; what runc says when there is none."""
+        """The answer of the first process; what runc prints when there is none."""
         assert self._process is not None
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -103,7 +103,7 @@ class HostBundleContainer:
         return line.decode().strip() if line else await self.end()
 
     async def end(self) -> str:
-        """Ends it: no more orders come. Returns what runc complained of."""
+        """End it by closing its input. Returns the rest of its output, and runc's errors."""
         assert self._process is not None
         async with asyncio.timeout(SECONDS):
             said, complaint = await self._process.communicate(b"")

@@ -96,7 +96,7 @@ class KernelResultTable:
         return [name for name in NAMES if self._scenarios[name] or (name in chosen and self._should_all_run())]
 
     def _should_all_run(self) -> bool:
-        """Nothing was asked for but a folder that has all of these tests, or their mark."""
+        """Whether only a folder that has all of these tests, or their mark, was asked for."""
         option, arguments = self._config.option, self._config.args
         is_part = option.keyword or option.collectonly or option.ignore or option.markexpr not in ("", "shim")
         folders = [Path(each).resolve() for each in arguments if "::" not in each]

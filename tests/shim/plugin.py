@@ -1,4 +1,4 @@
-"""For `python -m tests.shim`: kernels are there before the first test needs one, and the results stand in tables.
+"""For `python -m tests.shim`: kernels are prepared before the first test needs one, and results are printed as tables.
 
 A plugin and not a conftest: it has to see the items of tests/machine, which are collected before this folder is.
 """
@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Fetching a kernel, or building one, takes minutes, and a test has two."""
+    """Fetching a kernel, or building one, takes minutes, and a test may take only two."""
     if session.config.option.collectonly:
         return
     if any(item.get_closest_marker("shim") and _boots_kernel(item.path) for item in session.items):

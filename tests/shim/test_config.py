@@ -1,4 +1,4 @@
-"""What the hook takes from a bundle's config.json: is there a limit of ours, whose container is it, and what it says."""
+"""What the hook reads from a bundle's config.json: whether it has a limit of ours, which one, and whose container it is."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_damaged_environments_never_read_past_the_end(built: Path) -> None:
     assert len(run_probe(built, "config", texts)) == len(texts)
 
 
-def test_every_cut_config_is_refused(built: Path) -> None:
+def test_every_truncated_config_is_refused(built: Path) -> None:
     text = runtime_config("A=1", "NVIDIA_GPU_MEMORY_LIMIT=4301", annotations=CONTAINERD).encode()
     cuts = [text[:at] for at in range(len(text))]
     assert run_probe(built, "config", cuts) == ["bad"] * len(cuts)
@@ -181,5 +181,5 @@ STATES = {
 
 
 @pytest.mark.parametrize(("text", "want"), STATES.values(), ids=STATES)
-def test_the_state_names_pid_bundle_and_id(built: Path, text: str, want: str) -> None:
+def test_the_hook_reads_pid_and_bundle_from_the_state(built: Path, text: str, want: str) -> None:
     assert run_probe(built, "state", [text.encode()]) == [want]

@@ -97,7 +97,7 @@ async def test_the_agent_receives_the_containers_identity(container: HookContain
     ]
 
 
-async def test_a_container_without_a_limit_starts_without_asking(container: HookContainer) -> None:
+async def test_a_container_without_a_limit_starts_without_asking_the_agent(container: HookContainer) -> None:
     """No agent listens, and the process is gone: neither is asked."""
     free = replace(container, pid=2**22).configured(runtime_config("A=1", "NVIDIA_GPU_MEMORY_LIMIT="))
     assert await free.start() == (0, "")
@@ -121,7 +121,7 @@ ANSWERS = {
 
 @pytest.mark.parametrize(("answer", "complaint"), ANSWERS.values(), ids=ANSWERS)
 @pytest.mark.parametrize("absent", ["refuse", "pass"])
-async def test_an_answer_that_is_no_approval_refuses_the_start(
+async def test_any_answer_but_a_clear_yes_refuses_the_start(
     container: HookContainer, answer: bytes, complaint: str, absent: str
 ) -> None:
     async with an_agent(container.socket, saying(answer)):
@@ -132,7 +132,7 @@ async def test_an_answer_that_is_no_approval_refuses_the_start(
     assert said.count("\n") == 1
 
 
-async def test_a_silent_agent_is_waited_for_until_the_timeout(container: HookContainer) -> None:
+async def test_the_hook_waits_for_a_silent_agent_until_the_timeout(container: HookContainer) -> None:
     silence = asyncio.Event()
 
     async def listen(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
@@ -158,13 +158,13 @@ async def test_a_socket_of_a_dead_agent_refuses_the_start(container: HookContain
     assert "Connection refused" in said
 
 
-async def test_where_the_agent_is_optional_its_absence_lets_the_container_start(container: HookContainer) -> None:
+async def test_a_container_starts_without_an_agent_where_it_is_optional(container: HookContainer) -> None:
     status, said = await container.start("--if-absent=pass")
     assert status == 0
     assert "no agent at" in said
 
 
-async def test_an_agent_that_is_being_replaced_is_waited_for(container: HookContainer) -> None:
+async def test_the_hook_waits_for_an_agent_that_is_being_replaced(container: HookContainer) -> None:
     started = asyncio.create_task(container.start("--timeout=30"))
     async with an_agent(container.socket, saying(b'{"ok":true}\n')):
         assert await started == (0, "")
@@ -238,6 +238,6 @@ MISUSES = [["--timeout=0"], ["--timeout=61"], ["--timeout=1s"], ["--if-absent=ma
 
 
 @pytest.mark.parametrize("arguments", MISUSES, ids=lambda arguments: str(arguments[0]))
-async def test_misuse_stops_every_container(container: HookContainer, arguments: list[str]) -> None:
+async def test_invalid_arguments_refuse_every_start(container: HookContainer, arguments: list[str]) -> None:
     status, _ = await container.start(*arguments)
     assert status == 2

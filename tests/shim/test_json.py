@@ -133,7 +133,7 @@ def test_random_documents_are_read_as_python_reads_them(built: Path, seed: int) 
     assert expected.count("bad") > 1000
 
 
-def test_every_cut_document_is_refused(built: Path) -> None:
+def test_every_truncated_document_is_refused(built: Path) -> None:
     text = b'{"a":[1.5e+3,"\\ud83d\\ude00\\n",true,null,{"\xc3\xa9":-0}],"b":""}'
     cuts = [text[:at] for at in range(len(text))]
     assert run_probe(built, "json", cuts) == ["bad"] * len(cuts)

@@ -71,7 +71,7 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def bundle(built: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[OciBundle]:
-    """Its hook waits ten seconds for the agent, or as the test has it."""
+    """Its hook waits ten seconds for the agent, or as long as the test sets."""
     (tmp_path / "bundle").mkdir()
     arguments = [f"--socket={tmp_path / 'hook.sock'}", f"--timeout={getattr(request, 'param', 10)}"]
     made = OciBundle(tmp_path / "bundle", built / "vrampack-hook", arguments, LIMITED)

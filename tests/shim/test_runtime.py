@@ -70,7 +70,7 @@ def test_damaged_configurations_never_read_past_the_end(built: Path) -> None:
 
 @pytest.fixture
 def runtime(built: Path, tmp_path: Path) -> Path:
-    """As it is installed; the program that it executes says how it was called."""
+    """As it is installed; the program that it executes prints its arguments."""
     for name in ("vrampack-runtime", "vrampack-hook"):
         subprocess.run(["cp", built / name, tmp_path / name], check=True, timeout=60)
     shown = tmp_path / "shown"

@@ -1,7 +1,7 @@
 """Hosts without Kubernetes: the standalone agent, the hook and its mounts under a real runc. The driver is simulated.
 
 The containers are as Docker and containerd make them: cgroups of those shapes, no annotation, a read-only root. Their first
-process asks the agent for memory as the library would, so what is seen is what the limit is to it.
+process asks the agent for memory as the library would, so the tests see the limit as it does.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class ShimHost:
 
 async def until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
-        while not is_so():  # noqa: ASYNC110 - what is waited for has no bell
+        while not is_so():  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.01)
 
 
@@ -160,7 +160,7 @@ async def test_two_containers_share_a_card_each_with_its_limit(host: ShimHost) -
 
 
 @pytest.mark.parametrize("cgroup", CGROUPS.values(), ids=CGROUPS)
-async def test_a_container_is_known_by_its_cgroup_whatever_its_name(host: ShimHost, cgroup: str) -> None:
+async def test_a_container_is_identified_by_a_cgroup_of_any_shape(host: ShimHost, cgroup: str) -> None:
     container = host.container(*units("6"), cgroup=cgroup)
     async with host.agent(), container_removed(container):
         await container.start(host.mode)
@@ -194,7 +194,7 @@ def a_loading_root(root: Path, library: Path) -> None:
 
 
 async def test_programs_of_the_container_load_the_library(host: ShimHost) -> None:
-    """The list for the loader names the library where it is here."""
+    """In this test the loader's list has the library's path on this machine."""
     container = host.container(*units("6"))
     a_loading_root(container.root, host.folder / "libvrampack.so")
     async with host.agent(), container_removed(container):
@@ -209,7 +209,7 @@ def maps_of(cgroup: Path) -> str:
     return Path("/proc", pid, "maps").read_text()
 
 
-async def test_the_shipped_library_is_in_the_processes_of_the_container(host: ShimHost) -> None:
+async def test_the_shipped_library_is_mapped_into_the_containers_processes(host: ShimHost) -> None:
     container = host.container(*units("6"))
     a_loading_root(container.root, host.folder / "unused.so")
     make = ["make", "--silent", "-C", str(SOURCES.parent / "preload"), "preload", f"OUT={host.folder}"]
@@ -254,7 +254,7 @@ async def test_a_container_with_an_invalid_variable_does_not_start(host: ShimHos
         assert agent._host_containers.list_containers() == ()
 
 
-async def test_a_pod_s_container_is_not_served_from_its_environment(host: ShimHost) -> None:
+async def test_the_standalone_agent_refuses_a_container_of_a_pod(host: ShimHost) -> None:
     pod = "/kubepods/besteffort/pod1d3a9a10-0000-4000-8000-000000000001/ID"
     containers = host.container(*units("6"), cgroup=pod), host.container(*units("6"))
     containers[1].annotations = {"io.kubernetes.cri.sandbox-name": "app-0"}
@@ -264,7 +264,7 @@ async def test_a_pod_s_container_is_not_served_from_its_environment(host: ShimHo
             assert "refused: it belongs to a pod" in await container.end()
 
 
-async def test_a_card_is_not_given_twice_and_what_ended_comes_back(host: ShimHost) -> None:
+async def test_memory_is_not_allocated_twice_and_is_freed_when_a_container_ends(host: ShimHost) -> None:
     first, second, third = host.container(*units("8")), host.container(*units("7")), host.container(*units("7"))
     async with host.agent(), container_removed(first, second, third):
         await first.start(host.mode)
@@ -283,7 +283,7 @@ async def test_a_card_is_not_given_twice_and_what_ended_comes_back(host: ShimHos
             assert await host.hold(again, 7050) == (LibraryVerdict.YES, 7050)
 
 
-async def test_the_limit_of_a_running_container_survives_the_agent(host: ShimHost) -> None:
+async def test_the_limit_of_a_running_container_survives_an_agent_restart(host: ShimHost) -> None:
     """Its use is in the journal, its limit in its file, and its neighbour's share stays the neighbour's."""
     running, other = host.container(*units("8")), host.container(*units("8"))
     async with container_removed(running, other):
@@ -298,7 +298,7 @@ async def test_the_limit_of_a_running_container_survives_the_agent(host: ShimHos
             assert "has 7051 of its 15109 MiB left" in await other.end()
 
 
-async def test_a_container_whose_file_is_lost_gets_nothing_more(host: ShimHost) -> None:
+async def test_a_container_whose_limit_file_is_lost_gets_no_more_memory(host: ShimHost) -> None:
     """It has the library, and its limit is not known."""
     container = host.container(*units("6"))
     async with container_removed(container):
@@ -312,7 +312,7 @@ async def test_a_container_whose_file_is_lost_gets_nothing_more(host: ShimHost) 
             assert (await host.hold(container, 101))[0] is LibraryVerdict.NO
 
 
-async def test_without_an_agent_a_container_with_a_limit_does_not_start(host: ShimHost) -> None:
+async def test_a_container_with_a_limit_does_not_start_without_an_agent(host: ShimHost) -> None:
     container = host.container(*units("6"), patience=1)
     async with container_removed(container):
         await container.start(host.mode)
@@ -325,7 +325,7 @@ def a_volume(host: ShimHost, at: str) -> list[dict[str, object]]:
     return [{"destination": at, "type": "bind", "source": str(source), "options": ["rbind", "rw"]}]
 
 
-async def test_no_link_and_no_volume_leads_the_mount_elsewhere(host: ShimHost) -> None:
+async def test_links_and_volumes_cannot_redirect_the_mount(host: ShimHost) -> None:
     """An image may point /etc at a folder of the host, and a user may mount one there: nothing is made in either."""
     target = host.folder / "target"
     target.mkdir()
@@ -358,7 +358,7 @@ async def test_an_image_s_layers_stay_as_they_are(host: ShimHost) -> None:
     assert list((container.root / "etc").iterdir()) == []
 
 
-async def test_an_image_s_own_list_is_covered_while_the_container_runs(host: ShimHost) -> None:
+async def test_the_preload_list_of_an_image_is_hidden_while_the_container_runs(host: ShimHost) -> None:
     container = host.container(*units("6"))
     (container.root / "etc").mkdir()
     (container.root / "etc/ld.so.preload").write_text("/usr/lib/other.so\n")
@@ -368,7 +368,7 @@ async def test_an_image_s_own_list_is_covered_while_the_container_runs(host: Shi
     assert (container.root / "etc/ld.so.preload").read_text() == "/usr/lib/other.so\n"
 
 
-async def test_a_root_that_cannot_be_written_must_have_the_places(host: ShimHost, mode: str) -> None:
+async def test_a_read_only_root_must_already_have_the_mount_points(host: ShimHost, mode: str) -> None:
     """As with `ctr run --read-only` of a snapshot: the storage itself is read-only, not only the container's view."""
     bare, ready = host.container(*units("3")), host.container(*units("3"))
     (ready.root / "etc").mkdir()
@@ -399,7 +399,7 @@ async def test_two_hooks_in_one_container_are_as_good_as_one(host: ShimHost) -> 
 
 
 @pytest.mark.parametrize("mode", modes()[-1:], indirect=True)  # its specs ask for controllers that a bare v2 tree lacks
-async def test_containerd_s_containers_are_held(host: ShimHost) -> None:
+async def test_containers_of_containerd_are_limited(host: ShimHost) -> None:
     """`ctr run` on a containerd whose runtime is vrampack-runtime, as Docker's daemon.json names it."""
     run = host.folder / "run"
     run.mkdir()

@@ -155,7 +155,7 @@ class Network:
         self.give_up(call, "timed out")
 
     def give_up(self, call: NetworkCall, text: str) -> None:
-        """The caller hears nothing; what it asked for may yet be done."""
+        """The caller gets no answer; what it asked for may still be done."""
         if not call.is_executed and call.verb == "bind":
             self.late.append(call)
         if call in self.calls:

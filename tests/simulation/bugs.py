@@ -117,7 +117,7 @@ def reserve_after_the_reply(patch: Patch) -> None:
 
 
 def believe_an_older_event(patch: Patch) -> None:
-    """The watch is behind what a look-up said, and takes it back."""
+    """The watch is behind what a look-up showed, and undoes it."""
     patch.setattr(Pod, "is_older_than", lambda *_: False)
 
 
@@ -168,7 +168,7 @@ def never_look_up_a_reservation(patch: Patch) -> None:
 
 
 def take_an_old_event_for_a_fence(patch: Patch) -> None:
-    """Any event of an unbound pod frees its place, that of the version for which the Binding is among them."""
+    """Any event of an unbound pod frees its place, even one of the version that the Binding names."""
     patch.setattr(Reservation, "is_fenced_by", lambda self, pod: self.is_unconfirmed and not pod.node_name)
 
 

@@ -22,7 +22,7 @@ class _NothingToSelect:
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """One process. Nothing of it runs but in `run_ready`."""
+    """One process. It runs only in `run_ready`."""
 
     _ready: list[asyncio.Handle]
     _scheduled: list[asyncio.TimerHandle]
@@ -54,7 +54,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.failures.append(f"{BUSY} rounds without waiting for anything")
 
     def kill(self) -> None:
-        """Nothing of this process goes on. Its tasks are unwound only so that Python has nothing to complain of."""
+        """Nothing of this process continues. Its tasks are unwound only so that Python has nothing to complain about."""
         for task in tuple(self._tasks):
             task.cancel()
         self.run_ready()

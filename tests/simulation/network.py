@@ -78,7 +78,7 @@ def error_of(refusal: StatusError) -> Exception:
 
 
 class WatchFeed:
-    """The changes of one kind that one process has yet to be told, since its last list."""
+    """The changes of one kind since its last list that one process has not received yet."""
 
     def __init__(self, store: ObjectStore, resource: Resource, *, is_shuffled: bool) -> None:
         self._store = store
@@ -90,7 +90,7 @@ class WatchFeed:
         self.last: StoreChange | None = None
 
     def begin(self, version: int) -> None:
-        """A list at `version` was executed: everything until then is told by it."""
+        """A list at `version` was executed: it covers everything until then."""
         self._pulled, self._pending, self.last = version, [], None
 
     def resume(self, version: int) -> None:

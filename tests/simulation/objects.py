@@ -1,4 +1,4 @@
-"""Raw pods and nodes of the simulated cluster: few cards and large asks, so that nearly every pair is in its way."""
+"""Raw pods and nodes of the simulated cluster: few cards and large requests, so that nearly every pair of pods collides."""
 
 from __future__ import annotations
 

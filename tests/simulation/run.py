@@ -35,7 +35,7 @@ class SimulationResult:
 
 
 def a_case(seed: int, *, count: int = STEPS_PER_SEED) -> SimulationCase:
-    """Half of the seeds have us alone, a third somebody else too, the rest two extenders at once."""
+    """Half of the seeds run one extender alone, a third add other writers, the rest run two extenders."""
     modes: tuple[Mode, ...] = ("honest", "honest", "hostile", "honest", "hostile", "two")
     mode = modes[seed % 6]
     return SimulationCase(mode, some_steps(seed, mode, count), is_shuffled=seed % 4 == 3)

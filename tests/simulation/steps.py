@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`pick` says which one, `how` what of it. `target` says which one by name, once a run has shown what was picked."""
+    """`pick` chooses the object, `how` the variant. `target` names the object, once a run has shown what was picked."""
 
     name: str
     pick: int = 0
@@ -35,7 +35,7 @@ class Step:
     target: str = ""
 
     def take(self, world: SimulationWorld) -> str | None:
-        """Do it, and say what was done."""
+        """Do it, and return what was done."""
         return STEPS[self.name][1](world, self)
 
 

@@ -40,7 +40,7 @@ NOT_OWNED = (SimulatedApi, SimulatedLoop, ExtenderMetrics, types.ModuleType, typ
 
 
 @pytest.mark.timeout(3600)
-def test_hours_of_operation_keep_every_promise_and_take_no_memory() -> None:
+def test_hours_of_operation_break_no_promise_and_leak_no_memory() -> None:
     dice = Random(24)
     sizes: list[int] = []
     period = min(3600.0, HOURS * 3600)

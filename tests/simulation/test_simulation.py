@@ -43,12 +43,12 @@ def test_no_order_of_events_breaks_a_promise(around: SimulationSettings, part: i
     assert taken >= STEPS_TAKEN * len(seeds)
 
 
-def test_the_same_seed_is_the_same_run(around: SimulationSettings) -> None:
+def test_the_same_seed_gives_the_same_run(around: SimulationSettings) -> None:
     for seed in range(6):
         assert run_case(a_case(seed), around).trace == run_case(a_case(seed), around).trace
 
 
-def test_steps_by_name_are_the_same_run(around: SimulationSettings) -> None:
+def test_steps_by_name_give_the_same_run(around: SimulationSettings) -> None:
     """A trace is made of these; every step that did nothing is left out of it."""
     for seed in range(6):
         case = a_case(seed)
@@ -65,7 +65,7 @@ def test_every_kind_of_step_happens(around: SimulationSettings) -> None:
     assert missing == set()
 
 
-def test_answers_are_given_kept_lost_and_late(around: SimulationSettings) -> None:
+def test_simulated_answers_include_lost_late_and_refused_ones(around: SimulationSettings) -> None:
     missing = {
         "done, the answer is lost",
         "it may still be done",
@@ -84,8 +84,8 @@ def test_answers_are_given_kept_lost_and_late(around: SimulationSettings) -> Non
     assert missing == set()
 
 
-def test_a_failing_run_is_made_short(around: SimulationSettings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a hundred steps those remain without which nothing fails."""
+def test_a_failing_run_is_shortened(around: SimulationSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a hundred steps, only those that the failure needs remain."""
     monkeypatch.setattr("extender.state.sync.PodSink.on_deleted", lambda *_: None)
     seed = next(seed for seed in range(20) if run_case(a_case(seed), around).failure)
     case = a_case(seed)

@@ -175,7 +175,7 @@ class SimulationWorld:
             self.note(bind, None if error else bind.task.result())
 
     def note(self, bind: Bind, answer: VerbResponse | None) -> None:
-        """Write what the scheduler understood into the transcript; None: it heard nothing."""
+        """Write what the scheduler was answered into the transcript; None: it got no answer."""
         self.binds.remove(bind)
         line: Object = {"verb": "bind", "request": bind.request()}
         if answer is None:

@@ -1,4 +1,4 @@
 """The embedded cluster's own tests: the store alone, and the faults only the embedded server can act out.
 
-What its API answers is not repeated here: tests/contract says that, on both servers.
+What its API answers is not repeated here: tests/contract covers that, on both servers.
 """

@@ -1,4 +1,4 @@
-"""Stores and objects for tests of what lives on a store: a fixed clock, uids that count."""
+"""Stores and objects for tests that need a store: a fixed clock, uids that count up."""
 
 from __future__ import annotations
 

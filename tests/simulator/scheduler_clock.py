@@ -1,4 +1,4 @@
-"""A clock that a test turns by hand: back-off of minutes takes no time, and never ends by itself."""
+"""A clock that a test turns by hand: a back-off of minutes takes no time, and never ends by itself."""
 
 from __future__ import annotations
 

@@ -35,17 +35,17 @@ class SimulatedSchedulerHarness:
         await wait_until_async(lambda: all(self.node_of(name) for name in names), f"{names} bound")
 
     async def wait_for_event(self, count: int) -> None:
-        """So many events were written: a bind is over when its pod's is, not when the pod is bound."""
+        """Wait until `count` events are written: a bind is over when its event is, not when the pod is bound."""
         await wait_until_async(lambda: len(self.api.list_events()) == count, f"{count} events")
 
     async def wait_for_call(self, name: str, count: int) -> None:
-        """Filter was called so often about the pod, and nothing is on its way."""
+        """Wait until filter was called `count` times about the pod, and no call is in flight."""
         await wait_until_async(
             lambda: self.filters(name) == count and not self.extender.open_calls, f"{name} asked {count} times"
         )
 
     async def wait_until_idle(self, *, for_seconds: float | None) -> None:
-        """The scheduler has nothing to do for so long unless something changes; None: for ever."""
+        """Wait until the scheduler is idle for `for_seconds` unless something changes; None: for ever."""
         await wait_until_async(lambda: self.clock.asleep_for == for_seconds, f"idle for {for_seconds}")
 
     def node_of(self, name: str) -> str:
@@ -69,7 +69,7 @@ class SimulatedSchedulerHarness:
             await task
 
     async def refused(self, name: str, reason: str) -> None:
-        """The pod's condition names that reason."""
+        """Wait until the pod's condition has that reason."""
         await wait_until_async(lambda: reason in str(self.api.get("pods", name)["status"]), f"{name} refused: {reason}")
 
 

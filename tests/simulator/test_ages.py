@@ -38,5 +38,5 @@ def test_an_age_is_formatted(seconds: int, wanted: str) -> None:
 
 
 @pytest.mark.parametrize("moment", [None, ""])
-def test_no_time_has_no_age(moment: str | None) -> None:
+def test_a_missing_time_has_an_unknown_age(moment: str | None) -> None:
     assert format_age(moment, NOON) == "<unknown>"

@@ -1,4 +1,4 @@
-"""The embedded API server's own side: the handle that tests hold, and faults that a real server will not act out."""
+"""The embedded API server's own features: its handle for tests, and faults that a real server cannot be made to show."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vrampack.simulator import workload_strategy
 from vrampack.simulator.apiserver import ApiServer
 
 STALL_SECONDS = 0.1
-"""How long nothing must come; a change on loopback takes about a millisecond."""
+"""How long to wait to see that nothing comes; a change on loopback takes about a millisecond."""
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ async def is_silent(response: aiohttp.ClientResponse) -> bool:
     return False
 
 
-def test_the_handle_takes_and_gives_copies() -> None:
+def test_the_handle_copies_objects_it_takes_and_returns() -> None:
     api = ApiServer()
     body = a_pod("a", annotations={"x": "1"})
     made = api.create(body)
@@ -93,8 +93,8 @@ def test_a_restored_object_keeps_its_identity() -> None:
     assert (restored["spec"]["nodeName"], restored["status"]["phase"]) == ("n", "Running")
 
 
-def test_a_restored_object_may_lack_what_a_new_one_is_given() -> None:
-    """A recorded pod without the requests that its limits imply is no pod whose spec was changed."""
+def test_a_restored_object_gets_no_defaults() -> None:
+    """A recorded pod lacks the requests that its limits imply; a later patch must not count as a change of its spec."""
     api = ApiServer()
     body = a_pod("a")
     body["spec"]["containers"][0]["resources"] = {"limits": {"aliyun.com/gpu-mem": 4}}
@@ -105,7 +105,7 @@ def test_a_restored_object_may_lack_what_a_new_one_is_given() -> None:
     assert (patched["metadata"]["labels"], patched["spec"]) == ({"x": "1"}, body["spec"])
 
 
-def test_workloads_are_made_as_other_objects_are() -> None:
+def test_workloads_are_created_like_other_objects() -> None:
     template = {"metadata": {"labels": {"app": "s"}}, "spec": {"containers": [{"name": "main"}]}}
     spec = {"selector": {"matchLabels": {"app": "s"}}, "template": template}
     body = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "s", "namespace": "ml"}, "spec": spec}
@@ -115,7 +115,7 @@ def test_workloads_are_made_as_other_objects_are() -> None:
     assert (made["apiVersion"], made["kind"], made["spec"]["replicas"]) == ("apps/v1", "StatefulSet", 1)
 
 
-def test_a_kind_that_is_not_kept_is_named() -> None:
+def test_creating_an_unsupported_kind_names_it_in_the_error() -> None:
     with pytest.raises(ValueError, match="'Service' is not one of Pod, Node, Event, Deployment, StatefulSet"):
         ApiServer().create({"kind": "Service"})
 
@@ -141,7 +141,7 @@ async def test_a_watch_opened_while_frozen_stalls_too(api: ApiServer, client: ai
         assert await next_event(watch) == ("ADDED", "a")
 
 
-async def test_a_frozen_watch_does_not_even_end(api: ApiServer, client: aiohttp.ClientSession) -> None:
+async def test_a_frozen_watch_does_not_end_at_its_timeout(api: ApiServer, client: aiohttp.ClientSession) -> None:
     api.freeze_watches()
     async with client.get(watch_pods(api, timeoutSeconds=1)) as watch:
         with pytest.raises(TimeoutError):
@@ -215,7 +215,7 @@ async def test_a_watch_that_falls_behind_gets_an_error_event(client: aiohttp.Cli
         assert await watch.content.read() == b""
 
 
-async def test_a_server_left_and_entered_again_is_the_same_cluster(client: aiohttp.ClientSession) -> None:
+async def test_a_server_started_again_is_the_same_cluster(client: aiohttp.ClientSession) -> None:
     api = ApiServer()
     async with api:
         url = api.url
@@ -277,7 +277,7 @@ async def test_common_unsupported_requests_are_refused_with_a_reason(
     assert status["message"].startswith(text)
 
 
-async def test_a_table_alone_is_no_answer_to_an_unknown_version_of_it(
+async def test_a_request_for_an_unknown_table_version_alone_gets_406(
     api: ApiServer, client: aiohttp.ClientSession
 ) -> None:
     headers = {"Accept": "application/json;as=Table;v=v9;g=meta.k8s.io"}
@@ -285,7 +285,9 @@ async def test_a_table_alone_is_no_answer_to_an_unknown_version_of_it(
         assert response.status == 406
 
 
-async def test_a_write_with_an_unreadable_answer_is_not_made(api: ApiServer, client: aiohttp.ClientSession) -> None:
+async def test_a_write_that_accepts_only_an_unsupported_format_is_not_made(
+    api: ApiServer, client: aiohttp.ClientSession
+) -> None:
     """Create, patch and delete: refused before anything happens."""
     before = api.create(a_pod("there"))
     pods, only = f"{api.url}/api/v1/namespaces/default/pods", {"Accept": "text/plain"}
@@ -301,7 +303,7 @@ async def test_a_write_with_an_unreadable_answer_is_not_made(api: ApiServer, cli
 
 
 def test_a_scale_has_the_whole_selector() -> None:
-    """One that selects by expressions alone does not select everything."""
+    """A selector of expressions alone must not become one that selects everything."""
     selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["b", "a"]}]}
     item = {"metadata": {"name": "w"}, "spec": {"replicas": 1, "selector": selector}, "status": {}}
     assert workload_strategy.build_scale(item)["status"]["selector"] == "app in (a,b)"

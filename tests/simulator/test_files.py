@@ -31,7 +31,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("text", FORMS.values(), ids=FORMS)
-def test_every_form_is_read(tmp_path: Path, text: str) -> None:
+def test_every_form_of_objects_file_is_read(tmp_path: Path, text: str) -> None:
     objects = read_objects(written(tmp_path, text))
     assert [(item["kind"], item["metadata"]["name"]) for item in objects] == [("Node", "n"), ("Pod", "p")]
 
@@ -60,7 +60,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("text", "problem"), REFUSED.values(), ids=REFUSED)
-def test_unusable_files_are_named(tmp_path: Path, text: str, problem: str) -> None:
+def test_unusable_files_are_named_in_the_error(tmp_path: Path, text: str, problem: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(ObjectFileError) as raised:
         read_objects(path)
@@ -68,6 +68,6 @@ def test_unusable_files_are_named(tmp_path: Path, text: str, problem: str) -> No
     assert problem in str(raised.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(ObjectFileError, match=r"none\.yaml: No such file"):
         read_objects(tmp_path / "none.yaml")

@@ -1,6 +1,6 @@
 """The real kubectl against the embedded cluster: what docs/embedded-cluster.md says it can do.
 
-Each test has a cluster of its own with one node, workloads' controllers and a kubelet. Nothing schedules: tests bind.
+Each test has its own cluster with one node, workload controllers and a kubelet. No scheduler runs: tests bind.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ KINDS = ("node/gpu-1", "pod/single", "statefulset.apps/ordered", "deployment.app
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What one run of kubectl said."""
+    """The result of one run of kubectl."""
 
     code: int
     out: str
@@ -119,7 +119,7 @@ class KubectlCluster:
         return (await self.kubectl("apply", "-f", "-", stdin=manifest)).out.splitlines()
 
     async def bind_all(self) -> None:
-        """Bind every pod, those too that come when others are ready; done when all of them run."""
+        """Bind every pod, also those created when others are ready; done when all of them run."""
         changed = asyncio.Event()
         self.api.store.subscribe(changed.set)
         async with asyncio.timeout(TIMEOUT_SECONDS):
@@ -157,7 +157,7 @@ async def cluster(kubectl: Path, tmp_path: Path) -> AsyncIterator[KubectlCluster
 
 @pytest.fixture
 async def running(cluster: KubectlCluster) -> KubectlCluster:
-    """With everything of the manifest in it, and all pods running."""
+    """A cluster with all objects of the manifest, and all pods running."""
     await cluster.apply()
     await cluster.bind_all()
     return cluster
@@ -175,7 +175,7 @@ async def test_apply_creates_once_and_then_configures_what_has_changed(cluster: 
     assert cluster.api.get("pods", "single")["metadata"]["labels"] == {"app": "single", "more": "1"}
 
 
-async def test_apply_may_run_dry(cluster: KubectlCluster) -> None:
+async def test_apply_supports_dry_run(cluster: KubectlCluster) -> None:
     done = await cluster.kubectl("apply", "--dry-run=server", "-f", "-", stdin=MANIFEST)
 
     assert done.out.splitlines() == [f"{kind} created (server dry run)" for kind in KINDS]
@@ -214,7 +214,7 @@ async def test_get_prints_objects_and_names(running: KubectlCluster) -> None:
     assert {"pod/single", "statefulset.apps/ordered", "deployment.apps/several"} <= {*everything.out.split()}
 
 
-async def test_get_watches(running: KubectlCluster) -> None:
+async def test_get_supports_watch(running: KubectlCluster) -> None:
     process = await running.start("get", "pods", "-w", "--no-headers", "--field-selector=metadata.name=single")
     assert process.stdout is not None
     async with asyncio.timeout(TIMEOUT_SECONDS):
@@ -339,14 +339,14 @@ async def test_a_deleted_pod_of_a_set_is_made_again(running: KubectlCluster) -> 
     assert running.api.get("pods", "ordered-0")["metadata"]["uid"] != before
 
 
-async def test_pods_may_be_orphaned_or_gone_first(running: KubectlCluster) -> None:
+async def test_delete_supports_orphan_and_foreground_cascade(running: KubectlCluster) -> None:
     await running.kubectl("delete", "sts", "ordered", "--cascade=orphan")
     await running.kubectl("delete", "deploy", "several", "--cascade=foreground")
 
     assert [pod["metadata"]["name"] for pod in running.api.list_pods()] == ["ordered-0", "ordered-1", "single"]
 
 
-async def test_wait_sees_a_condition_and_an_end(running: KubectlCluster) -> None:
+async def test_wait_supports_conditions_and_deletion(running: KubectlCluster) -> None:
     await running.kubectl("wait", "--for=condition=Ready", "pod/single")
     await running.kubectl("wait", "--for=condition=Available", "deploy/several")
     waiting = await running.start("wait", "--for=delete", "pod/single")
@@ -370,7 +370,9 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
 
 
 @pytest.mark.parametrize(("arguments", "text"), REFUSED.values(), ids=REFUSED)
-async def test_kubectl_is_refused(running: KubectlCluster, arguments: tuple[str, ...], text: str) -> None:
+async def test_unsupported_kubectl_commands_are_refused(
+    running: KubectlCluster, arguments: tuple[str, ...], text: str
+) -> None:
     done = await running.kubectl(*arguments, stdin=MANIFEST, code=1)
 
     assert text in done.error

@@ -1,4 +1,4 @@
-"""The nodes' side: what is bound runs, what is told to go goes, and nothing else is touched."""
+"""The simulated kubelet: bound pods run, deleted pods are removed, and nothing else is touched."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_bound_pod_runs() -> None:
     assert container["state"] == {"running": {"startedAt": now}}
 
 
-def test_init_containers_have_passed_and_sidecars_run() -> None:
+def test_init_containers_are_completed_and_sidecars_run() -> None:
     store = a_store()
     a_node(store)
     a_pod(store, "a", initContainers=[{"name": "once"}, {"name": "side", "restartPolicy": "Always"}])
@@ -87,7 +87,7 @@ def test_every_pod_has_an_address_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("phase", ["Running", "Succeeded", "Failed", "Unknown"])
-def test_a_pod_that_has_lived_is_left_alone(phase: str) -> None:
+def test_a_pod_that_has_already_started_is_left_alone(phase: str) -> None:
     store = a_store()
     a_node(store)
     a_pod(store, "a")

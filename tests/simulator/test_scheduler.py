@@ -38,7 +38,7 @@ async def running(town: SimulatedSchedulerHarness) -> AsyncIterator[SimulatedSch
 
 
 async def test_calls_have_the_recorded_bodies(running: SimulatedSchedulerHarness) -> None:
-    """Same keys in the same order, nulls sent, and no kind on the pod; the extender reads it."""
+    """Same keys in the same order, nulls sent, and no kind on the pod; the extender can read the bodies."""
     running.node("n1")
     running.node("n2")
     running.pod("a", 4)
@@ -106,7 +106,7 @@ async def test_a_restarted_scheduler_uses_the_state_of_the_api_server(town: Simu
 
 
 async def test_changes_that_were_compacted_away_are_listed_again(running: SimulatedSchedulerHarness) -> None:
-    """A node that is gone is no candidate, and a pod that is gone holds nothing."""
+    """A deleted node is no candidate, and a deleted pod holds nothing."""
     running.node("n1", units=4)
     running.node("n2", units=4)
     running.pod("a")
@@ -123,7 +123,7 @@ async def test_changes_that_were_compacted_away_are_listed_again(running: Simula
     await running.wait_until_bound("c")
 
 
-async def test_an_extender_that_is_away_is_named(running: SimulatedSchedulerHarness) -> None:
+async def test_an_unreachable_extender_is_named_in_the_condition(running: SimulatedSchedulerHarness) -> None:
     running.node("n1")
     await running.extender.stop()
     running.pod("a")
@@ -194,13 +194,13 @@ async def test_unsupported_features_are_refused_by_name(
     assert running.extender.calls == []
 
 
-async def test_harmless_volumes_are_no_hindrance(running: SimulatedSchedulerHarness) -> None:
+async def test_pods_with_harmless_volumes_are_scheduled(running: SimulatedSchedulerHarness) -> None:
     running.node("n1")
     running.pod("a", volumes=[{"name": "v", "emptyDir": {}}, {"name": "w", "configMap": {"name": "c"}}])
     await running.wait_until_bound("a")
 
 
-async def test_the_condition_is_complete(running: SimulatedSchedulerHarness) -> None:
+async def test_the_condition_of_a_refused_pod_has_all_its_fields(running: SimulatedSchedulerHarness) -> None:
     running.node("n1")
     running.extender.rules = [ScriptedRule("filter", refuse=NO)]
     running.pod("a")

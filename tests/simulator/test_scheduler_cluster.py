@@ -28,7 +28,7 @@ def free(cluster: SchedulerCache, node: str = "n") -> int:
     return cluster.get_node_resources(node).free_amount(GPU)
 
 
-def test_bound_pods_hold_until_they_are_removed() -> None:
+def test_bound_pods_hold_their_resources_until_they_are_removed() -> None:
     cluster = a_cluster()
     cluster.set_pod(a_pod("a", 4))
     cluster.set_pod(a_pod("b", 3))
@@ -38,14 +38,14 @@ def test_bound_pods_hold_until_they_are_removed() -> None:
     assert free(cluster) == 7
 
 
-def test_a_bound_pod_shown_again_counts_as_it_is_now() -> None:
+def test_an_updated_bound_pod_counts_with_its_current_requests() -> None:
     cluster = a_cluster()
     cluster.set_pod(a_pod("a", 4))
     cluster.set_pod(a_pod("a", 5))
     assert free(cluster) == 5
 
 
-def test_an_assumed_pod_holds_until_it_is_forgotten() -> None:
+def test_an_assumed_pod_holds_its_resources_until_it_is_forgotten() -> None:
     cluster = a_cluster()
     cluster.assume_pod(a_pod("a", 4), "n")
     assert free(cluster) == 6

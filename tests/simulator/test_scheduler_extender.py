@@ -1,4 +1,4 @@
-"""How answers are read, down to the bytes: what Go would take, and what it would not."""
+"""How answers are read, down to the bytes: what Go would accept, and what it would not."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ READ = {
 
 
 @pytest.mark.parametrize(("body", "names", "reasons"), READ.values(), ids=READ)
-async def test_filter_answers(body: bytes, names: list[str], reasons: dict[str, str]) -> None:
+async def test_filter_answers_are_read(body: bytes, names: list[str], reasons: dict[str, str]) -> None:
     assert await filtered(body) == (names, reasons)
 
 
@@ -69,7 +69,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("body", "status", "message"), BROKEN.values(), ids=BROKEN)
-async def test_filter_errors(body: bytes, status: int, message: str) -> None:
+async def test_failed_filter_calls_raise_an_error(body: bytes, status: int, message: str) -> None:
     with pytest.raises(ExtenderError, match=message):
         await filtered(body, status)
 
@@ -90,7 +90,7 @@ SCORED = {
 
 
 @pytest.mark.parametrize(("body", "status", "want"), SCORED.values(), ids=SCORED)
-async def test_prioritize_answers(body: bytes, status: int, want: dict[str, int]) -> None:
+async def test_prioritize_answers_are_read(body: bytes, status: int, want: dict[str, int]) -> None:
     assert await scores(body, status) == want
 
 
@@ -107,6 +107,6 @@ REFUSED_BINDS = {
 
 
 @pytest.mark.parametrize(("body", "status", "message"), REFUSED_BINDS.values(), ids=REFUSED_BINDS)
-async def test_bind_errors(body: bytes, status: int, message: str) -> None:
+async def test_failed_binds_raise_an_error(body: bytes, status: int, message: str) -> None:
     with pytest.raises(ExtenderError, match=message):
         await bound(body, status)

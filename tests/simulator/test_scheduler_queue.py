@@ -1,4 +1,4 @@
-"""When a waiting pod is tried, and which one first. Time is a number here."""
+"""When a waiting pod is tried, and which one first. Time is passed in as a number."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_refused_pod_waits_for_a_change() -> None:
     assert order(queue, NOW) == ["a"]
 
 
-def test_a_woken_pod_stands_behind_those_that_have_not_just_failed() -> None:
+def test_a_woken_pod_in_back_off_goes_behind_pods_that_have_not_failed() -> None:
     queue = a_queue(a_pod("a", 5))
     refused(queue, at=NOW)
     queue.add_pod(a_pod("new"))
@@ -60,7 +60,7 @@ def test_a_woken_pod_stands_behind_those_that_have_not_just_failed() -> None:
     assert order(queue, NOW) == ["new", "a"]
 
 
-def test_a_woken_pod_whose_back_off_is_over_has_its_rank_back() -> None:
+def test_a_woken_pod_regains_its_rank_after_its_back_off() -> None:
     queue = a_queue(a_pod("a", 5))
     refused(queue, at=NOW)
     queue.add_pod(a_pod("new"))
@@ -98,7 +98,7 @@ def test_back_off_stays_at_ten_seconds_however_often_a_pod_is_refused() -> None:
     assert queue.next_attempt_at() == NOW + 10
 
 
-def test_one_wake_up_is_enough_and_a_second_changes_nothing() -> None:
+def test_a_second_wake_up_changes_nothing() -> None:
     queue = a_queue(a_pod("a"))
     refused(queue, at=NOW)
     queue.activate_all()
@@ -106,7 +106,7 @@ def test_one_wake_up_is_enough_and_a_second_changes_nothing() -> None:
     assert queue.next_attempt_at() == NOW + 1
 
 
-def test_its_own_change_wakes_a_pod_alone() -> None:
+def test_a_change_of_a_pod_wakes_only_that_pod() -> None:
     queue = a_queue(a_pod("a"), a_pod("b"))
     refused(queue, at=NOW, count=2)
     queue.add_pod(a_pod("b"))
@@ -130,7 +130,7 @@ def test_a_change_while_the_pod_is_tried_counts_once() -> None:
     assert queue.pop_pod(NOW) is None
 
 
-def test_a_change_before_the_attempt_is_no_reason_for_another() -> None:
+def test_a_change_before_the_attempt_causes_no_further_attempt() -> None:
     queue = a_queue(a_pod("a"))
     queue.add_pod(a_pod("a"))
     queue.activate_all()
@@ -138,7 +138,7 @@ def test_a_change_before_the_attempt_is_no_reason_for_another() -> None:
     assert queue.pop_pod(NOW) is None
 
 
-def test_an_error_is_backed_off_whatever_changes() -> None:
+def test_back_off_after_an_error_is_not_shortened_by_changes() -> None:
     queue = a_queue(a_pod("a"))
     queue.requeue_failed(popped(queue), NOW)
     queue.activate_all()
@@ -147,7 +147,7 @@ def test_an_error_is_backed_off_whatever_changes() -> None:
     assert order(queue, NOW + 1) == ["a"]
 
 
-def test_a_refusal_ends_a_row_of_errors() -> None:
+def test_a_refusal_resets_the_back_off_for_errors() -> None:
     queue = a_queue(a_pod("a"))
     queue.requeue_failed(popped(queue), LONG_AGO)
     queue.requeue_failed(popped(queue, LONG_AGO + 1), LONG_AGO + 1)
@@ -163,7 +163,7 @@ def test_a_failed_pod_is_requeued_at_the_end() -> None:
     assert order(queue) == ["b", "a"]
 
 
-def test_a_removed_or_placed_pod_is_out() -> None:
+def test_a_removed_or_placed_pod_leaves_the_queue() -> None:
     queue = a_queue(a_pod("a"), a_pod("b"))
     queue.remove_pod("a")
     assert popped(queue).name == "b"

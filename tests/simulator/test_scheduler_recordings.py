@@ -1,6 +1,6 @@
 """The embedded scheduler does what the real one was recorded doing, scenario by scenario.
 
-`tests/e2e/test_scheduler_recordings.py` plays the same on the real one, and records.
+`tests/e2e/test_scheduler_recordings.py` plays the same scenarios on the real scheduler, and records it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from vrampack.simulator.apiserver import ApiServer
 from vrampack.simulator.scheduler import Scheduler, SchedulerSettings
 
 TICK_SECONDS, PAUSE_SECONDS = 0.1, 0.005
-"""The scheduler's clock goes on by a tick after each pause: its back-off of 1 s takes 50 ms.
+"""The scheduler's clock advances by a tick after each pause: its back-off of 1 s takes 50 ms.
 
-A tick is a turn of the event loop, however long that took: a machine that stands still for a second loses no second.
+A tick is a turn of the event loop, however long that took: a machine that stalls for a second loses no time.
 """
 
 
 class EmbeddedWorld:
-    """The embedded cluster, as the player wants it."""
+    """The embedded cluster, with the interface that the player needs."""
 
     def __init__(self, api: ApiServer) -> None:
         self._api = api
@@ -70,7 +70,7 @@ async def _turn(clock: HandClock) -> None:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_does_as_recorded(name: str) -> None:
+async def test_the_embedded_scheduler_acts_as_recorded(name: str) -> None:
     async with embedded() as player:
         player.prepare(SCENARIOS[name])
         seen = await player.play(SCENARIOS[name])

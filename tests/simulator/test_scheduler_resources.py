@@ -33,7 +33,7 @@ QUANTITIES = {
 
 
 @pytest.mark.parametrize(("given", "want"), QUANTITIES.values(), ids=QUANTITIES)
-def test_quantities(given: dict[str, object] | None, want: dict[str, int]) -> None:
+def test_quantities_are_parsed_and_rounded(given: dict[str, object] | None, want: dict[str, int]) -> None:
     assert parse_amounts(given) == want
 
 
@@ -59,11 +59,13 @@ SUMS: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]], int]] = {
 
 
 @pytest.mark.parametrize(("containers", "inits", "want"), SUMS.values(), ids=SUMS)
-def test_sum_over_containers(containers: list[dict[str, Any]], inits: list[dict[str, Any]], want: int) -> None:
+def test_requests_are_summed_over_containers(
+    containers: list[dict[str, Any]], inits: list[dict[str, Any]], want: int
+) -> None:
     assert sum_pod_requests({"spec": {"containers": containers, "initContainers": inits}}) == {GPU: want, "pods": 1}
 
 
-def test_overhead_comes_on_top() -> None:
+def test_overhead_is_added_to_the_requests() -> None:
     assert sum_pod_requests({"spec": {"containers": [main(2)], "overhead": {"cpu": "10m"}}}) == {
         GPU: 2,
         "cpu": 10,
@@ -120,11 +122,11 @@ TOLERATED = {
 
 
 @pytest.mark.parametrize(("tolerations", "want"), TOLERATED.values(), ids=TOLERATED)
-def test_taints(tolerations: list[dict[str, str]], want: bool) -> None:  # noqa: FBT001 - a table
+def test_taints_require_matching_tolerations(tolerations: list[dict[str, str]], want: bool) -> None:  # noqa: FBT001 - a table
     node = {"metadata": {}, "spec": {"taints": [TAINT]}}
     assert (not run_filters({"spec": {"tolerations": tolerations}}, node)) is want
 
 
-def test_a_taint_that_only_prefers_refuses_no_pod() -> None:
+def test_a_prefer_no_schedule_taint_refuses_no_pod() -> None:
     node = {"metadata": {}, "spec": {"taints": [TAINT | {"effect": "PreferNoSchedule"}]}}
     assert run_filters({"spec": {}}, node) == []

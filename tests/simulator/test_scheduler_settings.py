@@ -39,14 +39,14 @@ def test_shipped_configurations_are_supported() -> None:
         assert (settings.weight, settings.http_timeout_seconds) == (10, 5.0)
 
 
-def test_the_extender_may_be_elsewhere() -> None:
+def test_the_extender_url_can_be_overridden() -> None:
     settings = SchedulerSettings.from_yaml(a_configuration(), url_prefix="http://127.0.0.1:9/x")
     assert settings.url_prefix == "http://127.0.0.1:9/x"
     assert settings.scheduler_names == ("vrampack",)
 
 
 def a_configuration(**extender: object) -> str:
-    """The one of the scenarios with fields of its extender changed; None takes one away."""
+    """The scenarios' configuration with changed fields of its extender; None removes a field."""
     body: dict[str, Any] = yaml.safe_load(CONFIGURATION.format(url="http://127.0.0.1:1/scripted"))
     (given,) = body["extenders"]
     given.update(extender)

@@ -1,4 +1,4 @@
-"""When the scheduler tries a pod again, and what meanwhile counts as taken."""
+"""When the scheduler tries a pod again, and what counts as taken in the meantime."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ async def test_a_refused_pod_is_tried_again_after_five_minutes(running: Simulate
     running.node("n1")
     running.extender.rules = [ScriptedRule("filter", refuse=NO)]
     running.pod("a")
-    await running.wait_for_call("a", 2)  # again because its condition was written, and not a third time
+    await running.wait_for_call("a", 2)  # a second time because its condition was written, and not a third time
     await running.wait_until_idle(for_seconds=PARKED)
     running.extender.rules = []
     running.clock.advance(PARKED)
     await running.wait_until_bound("a")
 
 
-async def test_a_refused_pod_needs_no_time_to_take_room_that_appears(running: SimulatedSchedulerHarness) -> None:
+async def test_a_refused_pod_takes_freed_room_without_back_off(running: SimulatedSchedulerHarness) -> None:
     """The clock stands still: no back-off is waited for."""
     running.node("n1", units=4)
     running.pod("a")
@@ -120,7 +120,7 @@ async def test_a_heartbeat_of_a_node_wakes_no_pod(running: SimulatedSchedulerHar
     await running.wait_for_call("a", 4)  # by the marker's bind alone
 
 
-async def test_success_without_a_binding_keeps_the_room_until_the_pod_is_deleted(
+async def test_a_bind_that_succeeds_without_a_binding_holds_room_until_deletion(
     running: SimulatedSchedulerHarness,
 ) -> None:
     running.node("n1", units=4)
@@ -149,7 +149,7 @@ async def test_a_pod_deleted_while_it_is_bound_gives_its_room_back(running: Simu
     assert [pod["metadata"]["name"] for pod in running.api.list_pods()] == ["b"]
 
 
-async def test_finished_pods_hold_nothing_and_leaving_ones_do(running: SimulatedSchedulerHarness) -> None:
+async def test_terminating_pods_hold_their_room_and_finished_pods_do_not(running: SimulatedSchedulerHarness) -> None:
     running.node("n1", units=4)
     running.pod("a", terminationGracePeriodSeconds=30)
     await running.wait_until_bound("a")
@@ -160,7 +160,7 @@ async def test_finished_pods_hold_nothing_and_leaving_ones_do(running: Simulated
     await running.wait_until_bound("b")
 
 
-async def test_a_pod_that_ends_while_it_is_bound_is_not_tried_again(running: SimulatedSchedulerHarness) -> None:
+async def test_a_pod_that_ends_during_its_bind_is_not_tried_again(running: SimulatedSchedulerHarness) -> None:
     running.node("n1")
     running.extender.rules = [ScriptedRule("bind", "a", answer={"Error": "too late"}, hang_seconds=0.1)]
     running.pod("a")

@@ -1,4 +1,4 @@
-"""The store by itself: what no call over HTTP can show, and what must hold after any order of calls."""
+"""The store by itself: what calls over HTTP cannot show, and what must hold after any order of calls."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_deletion_uses_the_remaining_grace_period() -> None:
     assert leave(gracePeriodSeconds=10) == shorter
 
 
-def test_a_pod_restored_while_leaving_can_still_go() -> None:
+def test_a_pod_restored_while_terminating_can_be_deleted() -> None:
     store = a_store()
     body = a_pod("a")
     body["metadata"]["deletionTimestamp"] = "2026-01-02T11:59:00Z"
@@ -146,7 +146,7 @@ STEPS = st.lists(
 
 @settings(deadline=None)
 @given(before=STEPS, after=STEPS)
-def test_a_list_and_the_changes_after_it_are_the_newest_state(
+def test_a_list_plus_the_changes_after_it_gives_the_current_state(
     before: list[tuple[str, str]], after: list[tuple[str, str]]
 ) -> None:
     store = a_store()

@@ -1,4 +1,4 @@
-"""One list says what is served: in code, in the routes the application really has, and in the documentation."""
+"""Code, the routes of the application and the documentation agree on one list of what is served."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_application_serves_what_is_listed_and_nothing_else() -> None:
     assert set(routes) == listed()
 
 
-def test_the_documentation_lists_the_same() -> None:
+def test_the_documentation_lists_the_served_endpoints() -> None:
     rows = ROW.finditer(DOCUMENT.read_text())
 
     documented = [(method, row["path"]) for row in rows for method in row["methods"].strip().split(", ")]
@@ -43,7 +43,7 @@ def test_the_documentation_lists_the_same() -> None:
     assert sorted(documented) == sorted(listed())
 
 
-def test_discovery_names_what_is_served() -> None:
+def test_discovery_lists_the_served_resources_and_verbs() -> None:
     verbs = {
         "list_or_watch": {"list", "watch"},
         "patch_status": {"patch"},

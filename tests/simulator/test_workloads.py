@@ -25,7 +25,7 @@ from vrampack.simulator.resource_kinds import DEPLOYMENT, EVENT, POD, STATEFUL_S
 from vrampack.simulator.workload_controller import WorkloadController
 
 STEPS = 100
-"""More than any case takes: what has not settled by then never will."""
+"""More turns than any case takes: what has not settled by then never will."""
 
 
 def settle(store: ObjectStore, *controllers: WorkloadController | SimulatedKubelet) -> None:
@@ -93,7 +93,7 @@ def test_a_new_template_replaces_pods_that_never_became_ready() -> None:
     ],
     ids=["only when somebody deletes them", "from a partition on"],
 )
-def test_a_set_may_keep_old_pods(strategy: Object, images: list[str]) -> None:
+def test_the_update_strategy_of_a_set_can_keep_old_pods(strategy: Object, images: list[str]) -> None:
     store = a_store()
     a_stateful_set(store, "s", replicas=3, podManagementPolicy="Parallel", updateStrategy=strategy)
     workloads = WorkloadController(store)
@@ -105,7 +105,7 @@ def test_a_set_may_keep_old_pods(strategy: Object, images: list[str]) -> None:
     assert [pod["spec"]["containers"][0]["image"] for pod in list_pods(store)] == images
 
 
-def test_old_pods_of_a_deployment_are_gone_before_new_ones_come() -> None:
+def test_old_pods_of_a_deployment_are_gone_before_new_ones_are_created() -> None:
     store = a_store()
     a_deployment(store, "d", replicas=2)
     workloads = WorkloadController(store)
@@ -124,7 +124,7 @@ def test_old_pods_of_a_deployment_are_gone_before_new_ones_come() -> None:
     assert [pod["spec"]["containers"][0]["image"] for pod in list_pods(store)] == ["app:2", "app:2"]
 
 
-def test_a_paused_deployment_keeps_its_pods_and_its_number() -> None:
+def test_a_paused_deployment_keeps_old_pods_and_still_scales() -> None:
     store = a_store()
     a_deployment(store, "d", replicas=2)
     workloads = WorkloadController(store)
@@ -164,7 +164,7 @@ def test_a_deployment_removes_the_least_ready_pods_first() -> None:
 
 
 @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
-def test_a_pod_that_is_over_is_replaced(phase: str) -> None:
+def test_a_finished_pod_is_replaced(phase: str) -> None:
     store = a_store()
     a_stateful_set(store, "s")
     a_deployment(store, "d")
@@ -177,7 +177,7 @@ def test_a_pod_that_is_over_is_replaced(phase: str) -> None:
     settle(store, workloads)
 
     fresh = [pod for pod in list_pods(store) if pod["metadata"]["uid"] not in before]
-    # the set's has the name of the old one, which had to go; the deployment's stands beside it
+    # the set's new pod has the name of the old one, which had to go; the deployment's is beside the old one
     assert [pod["metadata"]["labels"]["app"] for pod in fresh] == ["d", "s"]
     assert len(list_pods(store)) == 3
 
@@ -195,7 +195,7 @@ def test_an_ordered_set_shrinks_one_by_one() -> None:
     patch_object(store, STATEFUL_SET, "s", {"spec": {"replicas": 1}})
     settle(store, workloads)
 
-    # bound, so it leaves slowly: the next one waits for it
+    # bound, so it terminates slowly: the next one waits for it
     assert [pod["metadata"]["name"] for pod in list_pods(store) if "deletionTimestamp" in pod["metadata"]] == ["s-2"]
     store.delete(POD, "default", "s-2", {"gracePeriodSeconds": 0})
     settle(store, workloads)
@@ -265,7 +265,7 @@ def test_a_pod_whose_owner_was_replaced_by_a_namesake_is_deleted() -> None:
     assert old["metadata"]["uid"] != new["metadata"]["uid"]
 
 
-def test_events_alone_are_no_work() -> None:
+def test_a_new_event_alone_causes_no_writes() -> None:
     store = a_store()
     a_stateful_set(store, "s")
     workloads = WorkloadController(store)
@@ -329,7 +329,7 @@ ACTIONS = st.lists(
 
 @settings(deadline=None)
 @given(actions=ACTIONS)
-def test_after_any_changes_there_are_as_many_pods_as_wanted(actions: list[tuple[str, int]]) -> None:
+def test_after_any_changes_every_workload_has_its_desired_pods(actions: list[tuple[str, int]]) -> None:
     """With nodes and a scheduler that binds everything, every workload comes to rest complete."""
     store = a_store(log_length=10_000)
     a_node(store)

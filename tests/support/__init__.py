@@ -1,4 +1,4 @@
-"""What the tests of several rooms use: builders, fakes of programs, processes, recordings.
+"""What the tests of several folders use: builders, fakes of programs, processes, recordings.
 
-Nothing here imports the tests of a room.
+Nothing here imports the tests of a folder.
 """

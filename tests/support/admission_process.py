@@ -22,7 +22,7 @@ class AdmissionProcess:
     address: Address
     health: Address
     authority: CertificateAuthority
-    """Signed its certificate."""
+    """The authority that signed its certificate."""
 
     def connect(self, context: ssl.SSLContext | None = None) -> ssl.SSLSocket:
         """As an API server does, which shows no certificate unless `context` has one."""

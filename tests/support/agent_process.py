@@ -1,4 +1,4 @@
-"""`vrampack agent` as a process of its own, on a kubelet and an API server of this one and NVIDIA's library simulated in C."""
+"""`vrampack agent` as a process of its own, with a kubelet and an API server in this process and NVIDIA's library simulated in C."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class AgentProcess:
             return reply.status, await reply.text()
 
     async def wait_for_answer(self, path: str, is_so: Callable[[int, str], bool]) -> tuple[int, str]:
-        """Ask until the answer is so; the process has no other way to tell."""
+        """Repeat the request until the answer is as wanted; the process has no other way to report it."""
         async with asyncio.timeout(WITHIN_SECONDS):
             while True:
                 try:

@@ -1,4 +1,4 @@
-"""What tests compile for themselves: once per source, in a folder whose name says what it is made of."""
+"""What tests compile for themselves: once per source, in a folder named after the fingerprint of its sources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def fingerprint_of(*made_of: str | Path) -> str:
 
 
 def build_once(made: Path, make: Callable[[Path], None]) -> Path:
-    """The folder `made`, filled by `make` where it is not there yet. Of several at once the first is as good as the last."""
+    """The folder `made`, filled by `make` if it does not exist. Of concurrent builds any result is as good as another."""
     if not made.exists():
         made.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=made.parent) as scratch:

@@ -20,7 +20,7 @@ def card_facts(*units: int, model: str = "", uuids: Sequence[str] = ()) -> tuple
 
 
 def node_facts(name: str = "n", *units: int, legacy: bool = False) -> NodeFacts:
-    """What the API server says of a node with such cards, 15 units by default."""
+    """What the API server holds about a node with such cards, 15 units by default."""
     cards = card_facts(*(units or (15,)))
     if legacy:
         cards = tuple(CardFacts(card.index, card.units, card.memory_mib) for card in cards)
@@ -28,7 +28,7 @@ def node_facts(name: str = "n", *units: int, legacy: bool = False) -> NodeFacts:
 
 
 def record_of(allocation: Allocation) -> Record:
-    """What is read of the annotations that are written for it."""
+    """The record as it is read back from the annotations that are written for it."""
     return Record("vrampack", tuple(Share(card.units, card.uuid, card.index) for card in allocation.cards))
 
 

@@ -29,7 +29,7 @@ authorityKeyIdentifier = keyid
 subjectAltName = {names}
 """
 SERVED_NAMES = ("IP:127.0.0.1", "DNS:localhost", "DNS:kubernetes.default.svc")
-"""Under which a server on loopback is called."""
+"""Names and addresses by which a server on loopback is called."""
 LIFETIME_DAYS = "2"
 """Longer than any run of the suite, short enough that a forgotten key is worth nothing."""
 

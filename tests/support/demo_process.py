@@ -1,4 +1,4 @@
-"""The demo as a process, and an independent reading of the cluster that it keeps up."""
+"""The demo as a process, and an independent reading of the cluster that it keeps running."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 Json: TypeAlias = Any
-"""What the demo and its API server say: single fields are read, each asserted where it is read."""
+"""Output of the demo and its API server: single fields are read, each asserted where it is read."""
 
 WITHIN_SECONDS = 60
 

@@ -37,7 +37,7 @@ class ExtenderProcess:
             return reply.status, await reply.text()
 
     async def wait_for_answer(self, url: str, is_so: Callable[[int, str], bool]) -> tuple[int, str]:
-        """Ask until the answer is so; the process has no other way to tell."""
+        """Repeat the request until the answer is as wanted; the process has no other way to report it."""
         async with asyncio.timeout(WITHIN_SECONDS):
             while True:
                 try:

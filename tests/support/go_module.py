@@ -19,7 +19,7 @@ BUILD_TIMEOUT_SECONDS = 1500
 
 @dataclass(frozen=True, slots=True)
 class GoModule:
-    """A go.mod with its go.sum, and what is built of it."""
+    """A go.mod with its go.sum, and what is built from it."""
 
     folder: Path
     cache: str
@@ -27,7 +27,7 @@ class GoModule:
     packages: str
     """The import path of each program's main package up to its name: `./cmd`."""
     stamps: str = ""
-    """Linker flags that say the version."""
+    """Linker flags that set the version."""
     mod_file: str = "go.mod"
     """Which requirements: of several releases that are built of the same main packages each has a file of its own."""
     has_c: bool = False

@@ -35,7 +35,7 @@ PREFIX = "/gpushare-scheduler"
 CONFIGURATION = ExtenderConfiguration(
     apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration", policy=PolicyTuning(default="binpack")
 )
-"""With the policy whose order an oracle can tell without knowing what was asked for before."""
+"""With the policy whose order an oracle can compute without knowledge of earlier requests."""
 GO_HEADERS = ((b"user-agent", b"Go-http-client/1.1"), (b"content-type", b"application/json"))
 
 State = tuple[int, list[Node], list[tuple[str, str]], list[str]]
@@ -150,7 +150,7 @@ async def call_asgi(
     *,
     query: bytes = b"",
 ) -> AsgiReply:
-    """One request through the application's own door, as a server hands it over."""
+    """One request through the application's ASGI interface, as a server hands it over."""
     sent: list[dict[str, Any]] = []  # Any: ASGI messages
 
     async def receive() -> dict[str, Any]:

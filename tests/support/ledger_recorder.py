@@ -1,4 +1,4 @@
-"""A listener of the ledger that records what it is told."""
+"""A listener of the ledger that records its notifications."""
 
 from __future__ import annotations
 

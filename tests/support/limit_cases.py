@@ -1,6 +1,6 @@
-"""What a program in a limited container hears, whether the library or the module limits it: run under both.
+"""What a program in a limited container observes, whether the library or the module limits it: run under both.
 
-Not here is where they differ: docs/preload.md has what the library cannot catch, and its tests show each.
+Differences are not here: docs/preload.md lists what the library cannot catch, and its tests show each.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TOTAL = "Total amount of global memory: 4301 MBytes (4509925376 bytes)"
 
 @dataclass(frozen=True, slots=True)
 class LimitCase:
-    """A program of `tests/fakes/driver/programs`, and every line it says."""
+    """A program of `tests/fakes/driver/programs`, and every line it prints."""
 
     program: str
     arguments: tuple[str, ...]

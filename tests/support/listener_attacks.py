@@ -1,8 +1,8 @@
-"""What somebody who reaches a listener can do to it without being let in, as long as a block lasts.
+"""What somebody who reaches a listener can do to it without being authorized, for the duration of a block.
 
     python -m tests.support.listener_attacks ATTACK PORT PATH [CA_FILE]
 
-A process of its own, and not the first to get a processor: what is measured beside it is what the attack costs the other side.
+It runs in a process of its own with low priority, so that what is measured beside it is what the attack costs the other side.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class AttackedListener:
 
 
 Attack: TypeAlias = Callable[[AttackedListener], Iterator[None]]
-"""Goes on each time that it is asked to, and each time something has been done."""
+"""A generator: each step performs a part of the attack."""
 
 
 def keep_idle_connections(target: AttackedListener) -> Iterator[None]:
@@ -83,7 +83,7 @@ def send_countless_containers(target: AttackedListener) -> Iterator[None]:
 
 
 def send_large_bodies(target: AttackedListener) -> Iterator[None]:
-    """As large as is read, and nothing in it."""
+    """Bodies of the largest size that is read, with nothing in them."""
     return _send_bodies(target, b" " * LARGE_BYTES)
 
 
@@ -98,7 +98,7 @@ ATTACKS: dict[str, Attack] = {
 
 @contextmanager
 def run_attack(name: str, target: AttackedListener) -> Iterator[None]:
-    """The attack has begun when the block does, and goes on until it ends."""
+    """The attack has started when the block begins, and runs until it ends."""
     command = [*LESS_URGENT, sys.executable, "-m", __name__, name, str(target.port), target.path]
     command += [str(target.ca_file)] if target.ca_file else []
     with subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:

@@ -1,4 +1,4 @@
-"""Pods and cards of the suite, and what is read back: one builder each, so that no test pastes JSON."""
+"""Pods and cards of the suite, and the records read back: one builder each, so that no test pastes JSON."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Reads the `kustomization.yaml` files of `manifests/` as kubectl does, as far as they go: an unknown field is an error.
+"""Reads the `kustomization.yaml` files of `manifests/` as kubectl does, with the fields that they use: any other is an error.
 
-    shape("second-scheduler")     the objects of one shape, as the sources say
-    rendered("second-scheduler")  the same, as `helm template` prints them and `make render` committed them
+    load_shape("second-scheduler")     the objects of one shape, as the sources say
+    load_rendered("second-scheduler")  the same, as `helm template` prints them and `make render` committed them
 
 The end-to-end tests compare what is committed with what helm makes of the chart and kubectl of the folders.
 """

@@ -22,7 +22,7 @@ def stub_folder() -> Path:
 
 @contextmanager
 def load_stub_machine(folder: Path, gpus: tuple[StubGpu, ...]) -> Iterator[FakeNvmlMachine]:
-    """What NVML says in this process while it lasts: dlopen gives who asks for the name what is already loaded."""
+    """Within the block, NVML in this process is the stub: dlopen by name returns the library that is already loaded."""
     ctypes.CDLL(str(stub_folder() / LIBRARY))
     made = FakeNvmlMachine(folder / "state", gpus=gpus)
     before = os.environ.get("VRAMPACK_NVML_STATE")
@@ -30,7 +30,7 @@ def load_stub_machine(folder: Path, gpus: tuple[StubGpu, ...]) -> Iterator[FakeN
     try:
         yield made
     finally:
-        made.heal()  # threads that hang in it come back
+        made.heal()  # threads that hang in it return
         if before is None:
             del os.environ["VRAMPACK_NVML_STATE"]
         else:

@@ -1,4 +1,4 @@
-"""Processes that speak the protocol, as the library does, and that a test may kill: real ones, on real sockets."""
+"""Processes that speak the protocol as the library does, and that a test may kill: real processes on real sockets."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class PreloadClient:
 
 
 class PreloadClientProcess:
-    """Another process that does what it is told."""
+    """Another process that carries out a test's commands."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -115,7 +115,7 @@ class PreloadClientProcess:
         assert await self._order(f"tell {write_question(build_question(MessageKind.GIVE, *held)).hex()}") == "told"
 
     async def kill(self) -> None:
-        with suppress(ProcessLookupError):  # it ends by itself when it was hung up on
+        with suppress(ProcessLookupError):  # it ends by itself when the other side closes
             self._process.kill()
         await self._process.communicate()
 

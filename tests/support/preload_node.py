@@ -1,4 +1,4 @@
-"""A node with one back end on it: limits that a test changes, containers that it gives processes to."""
+"""A node with one back end: limits that a test changes, and containers in which it starts processes."""
 
 from __future__ import annotations
 
@@ -86,5 +86,5 @@ def read_used_mib(back_end: PreloadBackEnd, owner: CgroupOwner = APP, uuid: str 
 async def wait_until_true(is_so: Callable[[], bool]) -> None:
     """Wait for what the agent does in a later turn of its loop."""
     async with asyncio.timeout(10):
-        while not is_so():  # noqa: ASYNC110 - the books have no bell
+        while not is_so():  # noqa: ASYNC110 - the ledger has no event to wait for
             await asyncio.sleep(0.002)

@@ -77,7 +77,7 @@ class ManagedProcess:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """It hangs inside, and goes on afterwards."""
+        """The program is stopped inside the block, and continues afterwards."""
         self.signal(SIGSTOP)
         try:
             yield
@@ -134,13 +134,13 @@ class ManagedProcess:
 
 
 def choose_free_ports(count: int) -> list[int]:
-    """Ports on which nothing listens now, none of which was chosen here lately: what chose it may not listen yet."""
+    """Ports on which nothing listens now, none of which was chosen here recently: whoever chose it may not listen yet."""
     return list(islice(filter(_is_free, _ports_in_turn()), count))
 
 
 @cache
 def _ports_in_turn() -> Iterator[int]:
-    """The ports of this process, over and over. The first is random, so that two suites do not choose alike."""
+    """The ports of this process, over and over. The first is random, so that two suites do not choose the same ports."""
     share = _ports_of_worker()
     start = secrets.randbelow(len(share))  # not with `random`: a plugin of pytest seeds that
     return cycle([*share[start:], *share[:start]])

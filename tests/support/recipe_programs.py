@@ -30,7 +30,7 @@ def download_module(name: str) -> Path:
     """Where the Go client keeps this module at this version; it asks the network once. Raises `CalledProcessError`."""
     answer = subprocess.run(
         ["go", "mod", "download", "-json", name],
-        cwd=tempfile.gettempdir(),  # in a module of ours it would be one of its needs
+        cwd=tempfile.gettempdir(),  # inside a module of ours it would become a requirement of it
         capture_output=True,
         text=True,
         timeout=DOWNLOAD_SECONDS,

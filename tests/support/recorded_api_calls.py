@@ -1,4 +1,4 @@
-"""A client of an API server at some address, and what its observer was told."""
+"""A client of an API server at some address, and the calls that its observer was told about."""
 
 from __future__ import annotations
 

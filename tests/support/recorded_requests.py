@@ -29,7 +29,7 @@ def read_recording(name: str) -> bytes:
 
 
 def read_headers(name: str) -> list[tuple[bytes, bytes]]:
-    """As recorded, in their order, but for the length, which is the caller's to say."""
+    """As recorded, in their order, except for the length, which the caller sets."""
     recorded = json.loads((FOLDER / name.replace(".json", ".headers.json")).read_bytes())["headers"]
     return [(key.lower().encode(), value.encode()) for key, value in recorded if key != "Content-Length"]
 

@@ -1,6 +1,6 @@
 """Random nodes, pods and rules, and an oracle of what the rules allow.
 
-The oracle reads the YAML of the rules and the annotations of the pods by itself, by the words of docs/configuration.md.
+The oracle reads the YAML of the rules and the annotations of the pods by itself, following docs/configuration.md.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def draw_node(random: Random, name: str) -> NodeFacts:
 
 
 class RuleOracle:
-    """What the rules allow, by their words, on nodes as they were published and pods as the API server has them."""
+    """What the rules allow, as documented, on nodes as published and pods as the API server has them."""
 
     def __init__(self, nodes: dict[str, NodeFacts], rules: Object) -> None:
         self.nodes = nodes

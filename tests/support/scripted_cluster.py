@@ -1,4 +1,4 @@
-"""An API server of canned answers, on loopback: whatever path a test gives it, logs and pages of pods as well."""
+"""An API server with canned answers on loopback, for any path a test gives it, including logs and pages of pods."""
 
 from __future__ import annotations
 

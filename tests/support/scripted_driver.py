@@ -1,4 +1,4 @@
-"""A driver that says what a test wants, at once: for what discovery makes of it. That NVML says such things is `test_library.py`'s."""
+"""A driver that reports at once what a test wants, for tests of discovery. `test_library.py` shows that NVML reports such things."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def scripted_mig_instance(name: str, *, slot: int, parent: int = 0, memory_mib: 
 
 
 class ScriptedDriver:
-    """What it says is what stands in its attributes at that moment."""
+    """It reports what is in its attributes at that moment."""
 
     def __init__(self, *cards: Gpu) -> None:
         self.present = cards
@@ -51,7 +51,7 @@ class ScriptedDriver:
         self.failing: dict[str, DriverError] = {}
         """Checks, by uuid."""
         self.conditions: dict[str, GpuCondition] = {}
-        """What NVML says of GPUs, by uuid; of the others nothing."""
+        """What NVML reports about GPUs, by uuid; nothing about the others."""
         self.usage: tuple[GpuUsage, ...] = ()
         self.looks = 0
         """How many times the list of cards was asked for."""
@@ -77,7 +77,7 @@ class ScriptedDriver:
     async def read_condition(self, uuid: str) -> GpuCondition:
         return self.conditions.get(uuid, GpuCondition())
 
-    async def wait_for_xids(self, timeout_seconds: float) -> tuple[Xid, ...]:  # noqa: ARG002 - what it says comes at once
+    async def wait_for_xids(self, timeout_seconds: float) -> tuple[Xid, ...]:  # noqa: ARG002 - it answers at once
         told = await self.reports.get()
         if isinstance(told, DriverError):
             raise told
@@ -92,7 +92,7 @@ class ScriptedDriver:
         return self.utilization
 
     async def set_limit(self, cgroup_path: str, uuid: str, mib: int | None) -> None:
-        """Every limit is taken, and none is read again."""
+        """Accept every limit; none is read back."""
 
     async def read_limit(self, cgroup_path: str, uuid: str) -> CgroupLimit:
         raise NotImplementedError

@@ -1,6 +1,6 @@
 """A simulated kernel module: the files of /proc/cgpu_km in memory, with the refusals that `docs/kmod.md` promises.
 
-What it holds is what a test says with `uses`: no driver is beneath it.
+Its usage is what a test sets with `set_usage`: there is no driver beneath it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class SimulatedKmod:
         return KmodClient(self)
 
     def set_usage(self, name: str, minor: int, mib: int, *, pid: int = 812, refused: int = 0) -> None:
-        """A process of this instance has a file open, and so much of that card."""
+        """A process of this instance has a file open, and uses this much memory of that card."""
         found = self.instances[name]
         card = found.cards[minor]
         found.files = 1
@@ -200,7 +200,7 @@ def _lines(name: str, each: SimulatedBudget) -> list[str]:
 
 
 def _refusal(number: int) -> OSError:
-    """As write(2) says it: without a file's name."""
+    """The error as from write(2): without a file's name."""
     return OSError(number, os.strerror(number))
 
 

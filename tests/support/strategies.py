@@ -66,7 +66,7 @@ def _rule_card(draw: st.DrawFn, card: Card) -> Card:
 
 @st.composite
 def request_strategy(draw: st.DrawFn, *, under_rules: bool = True) -> CardRequest:
-    """Some under rules, unless all are of a cluster without any."""
+    """Requests, some under rules unless the cluster has none."""
     is_valid = draw(st.integers(0, 14)) > 0
     return CardRequest(
         units=draw(st.one_of(st.integers(1, 2), st.integers(1, 12))),

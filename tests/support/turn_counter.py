@@ -1,4 +1,4 @@
-"""How often others had their turn of the event loop while something was awaited."""
+"""How many turns of the event loop others got while something was awaited."""
 
 from __future__ import annotations
 

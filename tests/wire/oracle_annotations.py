@@ -39,7 +39,7 @@ class OracleCard:
 
 
 def cards_of(node: Object) -> list[OracleCard]:
-    """The agent's word where there is one, else the totals that another plugin advertises; none when unreadable."""
+    """The agent's annotation where there is one, else the totals that another plugin advertises; none when unreadable."""
     notes = node["metadata"].get("annotations") or {}
     cordoned = {part.strip() for part in notes.get("vrampack.dev/cordoned-cards", "").split(",")}
     if "vrampack.dev/cards" not in notes:

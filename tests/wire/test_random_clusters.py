@@ -1,4 +1,4 @@
-"""On any cluster, filter and prioritize say what the oracle says: no more nodes, no fewer, and the same reasons."""
+"""On any cluster, filter and prioritize agree with the oracle: no more nodes, no fewer, and the same reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every recorded bind call, through the real door, against an API server with the cluster of that time."""
+"""Every recorded bind call, through the real verb, against an API server with the cluster of that time."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ async def test_bind_on_the_recorded_cluster_is_refused(name: str) -> None:
     assert ("already bound" if bound else "uid") in reply.json()["Error"]
 
 
-async def test_a_repeated_bind_is_the_same_yes() -> None:
+async def test_a_repeated_bind_succeeds_and_writes_nothing() -> None:
     """The answer to the first was lost: the pod is bound by us to this node, and that is what was asked for."""
     name = BINDS[0]
     filler = [each for each in recorded_requests.recorded_pods() if each["metadata"]["name"] == "filler-0"]

@@ -66,8 +66,8 @@ async def test_an_insufficient_proposal_is_completed_from_the_ledger(name: str) 
     assert answered(reply.json()) == proposed(name)
 
 
-async def test_after_preemption_the_nominated_node_is_answered_yes_or_no() -> None:
-    """Filter names that node alone: no while the victim of 15 units is there, also when it is leaving, and then yes."""
+async def test_filter_passes_the_nominated_node_once_its_victim_is_gone() -> None:
+    """Filter is called for that node alone: it rejects it while the victim of 15 units is there or leaving, then passes it."""
     victim = next(pod for pod in recorded_requests.recorded_pods() if pod["spec"]["nodeName"] == "gpu-node-1")
     leaving = {**victim, "metadata": {**victim["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
     for pods, passed in (([victim], []), ([leaving], []), ([], ["gpu-node-1"])):

@@ -46,7 +46,7 @@ def words_of(found: CardEdits) -> list[str]:
 
 
 @pytest.mark.parametrize(("spec", "gpu", "nodes", "root", "limit_hooks"), CARDS.values(), ids=CARDS)
-async def test_a_card_gets_its_nodes_and_the_driver_and_no_other_card(
+async def test_edits_contain_only_the_nodes_of_the_card_and_the_driver(
     spec: str, gpu: Gpu, nodes: set[str], root: str, limit_hooks: int, tmp_path: Path
 ) -> None:
     found = await CdiNode(tmp_path, spec, minors=MIG_MINORS).build_source().find_edits(gpu)
@@ -69,7 +69,7 @@ async def test_the_cards_own_spec_comes_before_the_management_spec(tmp_path: Pat
     assert LIMIT_HOOK not in words_of(await source.find_edits(gpu))
 
 
-async def test_a_spec_older_than_the_drivers_numbering_hands_over_no_other_card(tmp_path: Path) -> None:
+async def test_spec_with_an_outdated_device_number_exposes_no_other_card(tmp_path: Path) -> None:
     """The card is /dev/nvidia6 now; its device in the spec still says /dev/nvidia5."""
     moved = replace(profile_gpu("v100x8", 5), minor=6)
     found = await CdiNode(tmp_path, "device-plugin.json").build_source().find_edits(moved)
@@ -77,7 +77,7 @@ async def test_a_spec_older_than_the_drivers_numbering_hands_over_no_other_card(
     assert [hook.args[-1] for hook in found.edits.hooks if LIMIT_HOOK in hook.args] == [moved.uuid]
 
 
-async def test_an_instance_that_was_cut_after_the_spec_was_made_gets_its_own_capabilities(tmp_path: Path) -> None:
+async def test_mig_instance_created_after_the_spec_gets_its_own_capabilities(tmp_path: Path) -> None:
     fresh = replace(profile_instance(0), uuid="MIG-fresh", gpu_instance=7)
     minors = MIG_MINORS + "gpu0/gi7/access 66\ngpu0/gi7/ci0/access 67\n"
     node = CdiNode(tmp_path, "host-mig.json", minors=minors)
@@ -99,7 +99,7 @@ async def test_device_nodes_for_graphics_are_given_only_on_request(tmp_path: Pat
 
 
 def test_device_nodes_for_graphics_are_dropped_under_any_name() -> None:
-    """A node may be called otherwise inside, and a folder may be mounted: a spec is written by other programs."""
+    """Other programs write specs: a node may have another name inside, and a folder may be mounted."""
     card = CdiDeviceNode("/dev/nvidia0")
     hidden = [CdiDeviceNode("/dev/card", host_path="/dev/dri/card0"), CdiDeviceNode("/dev//dri/card0")]
     hidden += [
@@ -111,7 +111,7 @@ def test_device_nodes_for_graphics_are_dropped_under_any_name() -> None:
     assert found.edits == CdiEdits(device_nodes=(card,), mounts=mounts[1:])
 
 
-async def test_the_toolkits_program_is_asked_once_where_no_spec_names_the_card(tmp_path: Path) -> None:
+async def test_toolkit_program_runs_once_when_no_spec_lists_the_card(tmp_path: Path) -> None:
     node, runs = CdiNode(tmp_path, "management.json"), tmp_path / "runs"
     program = tmp_path / "nvidia-ctk"
     spec = Path(__file__).parent / "specs" / "host.json"
@@ -155,7 +155,7 @@ async def test_a_failed_toolkit_program_is_retried_once_for_all_callers(
     assert runs.read_text() == "run\n"
 
 
-async def test_numbers_from_before_a_boot_are_not_used(tmp_path: Path) -> None:
+async def test_device_numbers_from_before_a_reboot_are_not_used(tmp_path: Path) -> None:
     """The spec says 511 for nvidia-uvm, the kernel 505."""
     node = CdiNode(tmp_path, "host.json")
     (tmp_path / "proc" / "devices").write_text(
@@ -168,7 +168,7 @@ async def test_numbers_from_before_a_boot_are_not_used(tmp_path: Path) -> None:
     assert numbers["/dev/nvidia0"] == (195, 0)
 
 
-async def test_a_node_without_any_spec_names_the_service_that_writes_one(tmp_path: Path) -> None:
+async def test_error_without_any_spec_names_the_service_that_writes_one(tmp_path: Path) -> None:
     node = CdiNode(tmp_path)
     (node.folder / "damaged.json").write_text("{")
     (node.folder / "claims.json").write_text(
@@ -179,7 +179,7 @@ async def test_a_node_without_any_spec_names_the_service_that_writes_one(tmp_pat
 
 
 async def test_our_own_specs_are_not_read(tmp_path: Path) -> None:
-    """Who waits until the runtime has read one would take this reading for the runtime's."""
+    """A caller that waits for the runtime to read one would mistake our read for the runtime's."""
     node = CdiNode(tmp_path)
     node.add_spec("host.json").rename(node.folder / f"vrampack-{'0f' * 16}.json")
     with pytest.raises(CdiError):

@@ -25,7 +25,7 @@ REQUESTED = ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES")
 
 
 async def test_a_container_gets_its_card_when_it_starts() -> None:
-    """No reference in its environment, no mount, no runtime class: the spec has it all, and wins over what the pod says."""
+    """No reference in its environment, no mount, no runtime class: the spec has it all, and overrides the pod's environment."""
     async with agent_harness(*TWO_CARDS, starts=False) as world:
         runtime = await world.add_runtime()
         await world.start_agent()
@@ -60,7 +60,7 @@ async def test_a_container_gets_the_driver_capabilities_of_the_settings() -> Non
         assert env_of(edits)["NVIDIA_DRIVER_CAPABILITIES"] == "compute,video"
 
 
-async def test_the_spec_is_deleted_when_the_container_shows_and_written_again_for_the_next() -> None:
+async def test_spec_is_deleted_once_the_container_exists_and_rewritten_for_the_next() -> None:
     async with agent_harness(starts=False) as world:
         runtime = await world.add_runtime()
         await world.start_agent()
@@ -140,7 +140,7 @@ async def test_the_spec_mounts_the_library() -> None:
         assert "ro" in mounts["/var/lib/vrampack/preload"]["options"]
 
 
-async def test_a_container_starts_only_if_its_spec_has_nvidias_hook_when_that_enforces_limits() -> None:
+async def test_start_requires_nvidias_hook_in_the_spec_when_it_enforces_limits() -> None:
     """`native` by the toolkit: the GPU is in a spec with that hook when the agent starts, and later in one without it."""
     async with agent_harness(starts=False, enforcement="native") as world:
         runtime = await world.add_runtime()
@@ -160,8 +160,8 @@ async def test_a_container_starts_only_if_its_spec_has_nvidias_hook_when_that_en
         )
 
 
-async def test_our_hook_travels_where_a_limit_needs_it() -> None:
-    """The management spec has no hook of NVIDIA's, so ours it is."""
+async def test_spec_contains_our_hook_when_the_limit_needs_it() -> None:
+    """The management spec has no hook of NVIDIA's, so ours is used."""
     hook = "/opt/vrampack/bin/vrampack-hook"
     async with agent_harness(starts=False, enforcement="native") as world:
         world.settings["cdi"] = {"folder": world.cdi_folder, "hook": hook}
@@ -173,8 +173,8 @@ async def test_our_hook_travels_where_a_limit_needs_it() -> None:
         assert {"hookName": "createRuntime", "path": hook, "args": ["vrampack-hook"]} in edits["hooks"]
 
 
-async def test_a_start_without_asking_gets_no_card() -> None:
-    """Between kubelet's restart and our registration PreStart is skipped: the name is there, and no spec."""
+async def test_start_without_prestart_gets_no_card() -> None:
+    """Between kubelet's restart and our registration PreStart is skipped: the name is there, but no spec."""
     async with agent_harness(starts=False) as world:
         runtime = await world.add_runtime()
         await world.start_agent()
@@ -236,7 +236,7 @@ async def test_containers_keep_the_mode_that_they_were_allocated_in() -> None:
                     assert (started.cdi_devices, started.env["NVIDIA_VISIBLE_DEVICES"]) == ((), "GPU-1")
 
 
-async def test_a_pod_without_references_starts_only_by_cdi() -> None:
+async def test_pod_without_references_is_refused_in_exact_mode() -> None:
     async with agent_harness(starts=False, injection="exact") as world:
         await world.add_runtime()
         await world.start_agent()

@@ -15,7 +15,7 @@ from vrampack.agent.admission import injection
 from vrampack.agent.cdi.runtime_probe import OLD_PROCESS_HINT, SWITCH_HINT
 
 
-async def test_the_mode_is_shown_everywhere() -> None:
+async def test_injection_mode_is_published_on_the_node_in_an_event_and_in_metrics() -> None:
     async with agent_harness(starts=False) as world:
         await world.add_runtime()
         await world.start_agent()
@@ -62,7 +62,9 @@ async def test_exact_is_chosen_when_the_runtime_cannot_use_cdi(runtime: dict[str
 
 @pytest.mark.usefixtures("short_silence")
 @pytest.mark.parametrize(("runtime", "reason"), UNFIT.values(), ids=UNFIT)
-async def test_a_mode_that_was_set_and_cannot_work_is_not_ready(runtime: dict[str, Any], reason: str) -> None:
+async def test_agent_is_not_ready_when_the_configured_injection_mode_cannot_work(
+    runtime: dict[str, Any], reason: str
+) -> None:
     async with agent_harness(starts=False, injection="cdi") as world:
         await world.add_runtime(**runtime)
         await world.launch_agent()
@@ -70,10 +72,10 @@ async def test_a_mode_that_was_set_and_cannot_work_is_not_ready(runtime: dict[st
         await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False})
 
 
-async def test_a_folder_that_cannot_be_written_to_is_a_problem_of_the_mode_that_was_set(
+async def test_unwritable_spec_folder_makes_the_agent_unready_in_cdi_mode(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is looked at again, and the node offers its cards once it can."""
+    """The folder is checked again, and the node offers its cards once it is writable."""
     monkeypatch.setattr(injection, "FAULT_REVIEW_SECONDS", 0.1)
     async with agent_harness(starts=False, injection="cdi") as world:
         await world.add_runtime()
@@ -85,7 +87,7 @@ async def test_a_folder_that_cannot_be_written_to_is_a_problem_of_the_mode_that_
 
 
 async def test_exact_is_chosen_until_nvidias_specs_appear(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And it is looked at again: the GPU Operator may write them later."""
+    """The folder is checked again: the GPU Operator may write them later."""
     monkeypatch.setattr(injection, "REVIEW_SECONDS", 0.1)
     async with agent_harness(starts=False) as world:
         await world.add_runtime()
@@ -97,7 +99,7 @@ async def test_exact_is_chosen_until_nvidias_specs_appear(monkeypatch: pytest.Mo
         await world.wait_until(lambda: json.loads(world.read_annotation() or "{}").get("injection") == "cdi")
 
 
-async def test_a_node_whose_mode_was_cdi_waits_for_specs_that_come_late(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_node_in_cdi_mode_waits_for_specs_that_appear_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a reboot. A container that was allocated by `exact` meanwhile could not start: nothing wires its environment."""
     monkeypatch.setattr(injection, "FAULT_REVIEW_SECONDS", 0.1)
     async with agent_harness(starts=False) as world:
@@ -119,7 +121,7 @@ async def test_a_node_whose_mode_was_cdi_waits_for_specs_that_come_late(monkeypa
 
 
 @pytest.mark.usefixtures("short_silence")
-async def test_a_runtime_that_is_upgraded_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_runtime_upgrade_switches_the_mode_to_cdi(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(injection, "REVIEW_SECONDS", 0.1)
     async with agent_harness(starts=False) as world:
         older = await world.add_runtime("containerd://1.7.27", has_cdi=False)
@@ -132,7 +134,7 @@ async def test_a_runtime_that_is_upgraded_is_noticed(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("short_silence")
-async def test_a_runtime_that_stops_reading_gets_no_container_and_the_node_offers_nothing(
+async def test_starts_and_offers_stop_when_the_runtime_stops_reading_specs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As after a package upgrade that drops `enable_cdi`: it would make containers without their cards."""
@@ -156,7 +158,7 @@ async def test_a_runtime_that_stops_reading_gets_no_container_and_the_node_offer
         assert cards_of(await resolve(again, await world.kubelet.start(pod, "main"))) == ["/dev/nvidia0"]
 
 
-async def test_a_folder_that_was_never_there_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_agent_waits_for_a_spec_folder_that_never_existed(monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not count as removed, which would end the agent again and again."""
     monkeypatch.setattr(injection, "FOLDER_SECONDS", 0.02)
     async with agent_harness(starts=False, injection="cdi") as world:
@@ -168,7 +170,7 @@ async def test_a_folder_that_was_never_there_is_waited_for(monkeypatch: pytest.M
 
 
 async def test_specs_of_an_earlier_agent_are_deleted_at_once() -> None:
-    """Before any card is seen: kubelet could start a container by it without asking."""
+    """Before any card is found: kubelet could start a container with one without asking."""
     async with agent_harness(starts=False) as world:
         await world.add_runtime()
         left = world.cdi_folder / f"vrampack-{'0f' * 16}.json"

@@ -72,17 +72,17 @@ async def test_the_runtime_reads_the_probe(harness: ProbeHarness) -> None:
 
 @pytest.mark.usefixtures("short_silence")
 @pytest.mark.parametrize(("version", "is_read"), [("containerd://1.7.27", {False}), ("containerd://2.1.3", {None})])
-async def test_another_programs_reading_is_not_the_runtimes(
+async def test_read_by_another_program_does_not_count_as_the_runtimes(
     harness: ProbeHarness, version: str, is_read: set[bool | None]
 ) -> None:
-    """Dockerd beside a containerd with CDI off. The newer one may only be older than the folder: undecided."""
+    """Dockerd beside a containerd that does not read. Containerd 2.1 may just have started before the folder: undecided."""
     await harness.add_process("containerd", is_reading=False)
     await harness.add_process("dockerd")
     assert {(await harness.probe(version)).is_read} == is_read
 
 
 @pytest.mark.usefixtures("short_silence")
-async def test_of_two_runtimes_of_one_name_both_must_read(harness: ProbeHarness) -> None:
+async def test_both_runtimes_with_the_same_name_must_read_the_probe(harness: ProbeHarness) -> None:
     await harness.add_process("containerd")
     await harness.add_process("containerd", is_reading=False)
     result = await harness.probe()
@@ -95,13 +95,13 @@ async def test_a_runtime_of_another_name_is_found(harness: ProbeHarness) -> None
 
 
 @pytest.mark.parametrize("version", ["containerd://1.6.20", "cri-o://1.27.4", "docker://29.0.0", "", "containerd"])
-async def test_a_runtime_without_cdi_is_not_asked(harness: ProbeHarness, version: str) -> None:
+async def test_runtime_without_cdi_is_not_probed(harness: ProbeHarness, version: str) -> None:
     await harness.add_process("containerd")
     assert (await harness.probe(version)).is_read is False
 
 
-async def test_a_program_of_that_name_in_a_pod_is_not_the_nodes_runtime(harness: ProbeHarness) -> None:
-    """As a container with a control group namespace of its own sees its neighbours."""
+async def test_process_named_containerd_in_a_pod_is_not_the_nodes_runtime(harness: ProbeHarness) -> None:
+    """As seen from a container with its own cgroup namespace."""
     await harness.add_process("containerd")
     pod = harness.proc / "77"
     pod.mkdir()
@@ -112,7 +112,7 @@ async def test_a_program_of_that_name_in_a_pod_is_not_the_nodes_runtime(harness:
     assert (await harness.probe()).is_read is True
 
 
-async def test_the_first_containerd_that_takes_devices_is_named(harness: ProbeHarness) -> None:
+async def test_reason_names_the_first_containerd_version_with_cdi(harness: ProbeHarness) -> None:
     result = await harness.probe("containerd://1.7.1")
     assert (result.is_read, result.reason) == (
         False,
@@ -137,7 +137,7 @@ async def test_an_unwritable_spec_folder_is_reported(harness: ProbeHarness) -> N
         await harness.probe()
 
 
-async def test_a_folder_that_is_younger_than_the_runtime_is_read_where_another_one_is_watched(
+async def test_folder_newer_than_the_runtime_is_read_if_the_runtime_watches_another(
     harness: ProbeHarness,
 ) -> None:
     """After each reboot: /var/run is empty, /etc is not."""
@@ -147,8 +147,8 @@ async def test_a_folder_that_is_younger_than_the_runtime_is_read_where_another_o
 
 
 @pytest.mark.usefixtures("short_silence")
-async def test_a_folder_younger_than_the_runtime_is_undecided_and_reported_with_the_fix(harness: ProbeHarness) -> None:
-    """Beside no other folder that it watches: it looks for a missing one when it gives a device to a container."""
+async def test_folder_newer_than_the_runtime_is_undecided_and_names_the_fix(harness: ProbeHarness) -> None:
+    """It watches no other folder, and looks for a missing one when it gives a device to a container."""
     await harness.add_early_runtime()
     harness.older.rmdir()
     result = await harness.probe()

@@ -75,7 +75,9 @@ async def test_a_published_spec_can_be_resolved(harness: PublisherHarness, runti
     assert modes == [0o600, 0o600]
 
 
-async def test_twenty_at_once_beside_foreign_specs_are_all_read(harness: PublisherHarness, runtime: CdiRuntime) -> None:
+async def test_twenty_concurrent_specs_beside_foreign_ones_are_all_read(
+    harness: PublisherHarness, runtime: CdiRuntime
+) -> None:
     for at in range(40):
         (harness.folder / f"claim-{at}.json").write_text('{"cdiVersion":"0.5.0","kind":"example.com/x","devices":[]}')
     specs = [make_spec() for _ in range(20)]
@@ -91,7 +93,7 @@ async def test_a_rewritten_spec_is_read_again(harness: PublisherHarness, runtime
     assert await runtime.resolve(qualify_name(first.name)) == {"env": ["A=2"]}
 
 
-async def test_a_spec_goes_when_its_container_exists(harness: PublisherHarness, runtime: CdiRuntime) -> None:
+async def test_spec_is_deleted_once_its_container_exists(harness: PublisherHarness, runtime: CdiRuntime) -> None:
     harness.container_ids["uid", "main"] = "containerd://before"
     spec = make_spec()
     await harness.publisher.publish_specs([spec])
@@ -104,8 +106,8 @@ async def test_a_spec_goes_when_its_container_exists(harness: PublisherHarness, 
     assert await runtime.resolve(qualify_name(spec.name)) is None
 
 
-async def test_specs_of_one_start_go_together(harness: PublisherHarness, runtime: CdiRuntime) -> None:
-    """An init container that has ended shares its devices with the main one, which starts: it comes to life no more."""
+async def test_specs_published_together_are_deleted_together(harness: PublisherHarness, runtime: CdiRuntime) -> None:
+    """An init container that has ended shares its devices with the main one, which starts: it does not run again."""
     harness.container_ids["uid", "init"] = "containerd://ended"
     both = [make_spec("init"), make_spec("main")]
     await harness.publisher.publish_specs(both)
@@ -118,7 +120,7 @@ async def test_specs_of_one_start_go_together(harness: PublisherHarness, runtime
     assert await runtime.resolve(qualify_name(both[0].name)) is None
 
 
-async def test_a_spec_goes_with_its_pod(harness: PublisherHarness, runtime: CdiRuntime) -> None:
+async def test_spec_is_deleted_with_its_pod(harness: PublisherHarness, runtime: CdiRuntime) -> None:
     spec = make_spec()
     await harness.publisher.publish_specs([spec])
     harness.publisher.forget_pod("other")
@@ -147,7 +149,7 @@ async def test_an_unused_spec_is_deleted_after_a_while(harness: PublisherHarness
 
 
 @pytest.mark.parametrize("version", ["containerd://1.7.27", "containerd://2.1.3"])
-async def test_a_spec_that_was_not_read_starts_no_container(
+async def test_publishing_fails_when_the_runtime_does_not_read_the_spec(
     harness: PublisherHarness, version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With CDI off a runtime silently creates the container without its card. One that has read others may be slow."""
@@ -163,7 +165,7 @@ async def test_a_spec_that_was_not_read_starts_no_container(
 
 
 async def test_no_spec_is_written_for_a_pod_that_has_ended(harness: PublisherHarness) -> None:
-    """Its start was on the way when the pod was deleted."""
+    """Its start was in progress when the pod was deleted."""
     harness.publisher.forget_pod("uid")
     with pytest.raises(CdiError, match="its pod has ended"):
         await harness.publisher.publish_specs([make_spec()])

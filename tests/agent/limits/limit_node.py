@@ -71,7 +71,7 @@ class FakeWorkload:
 
 
 class LimitedDriver(ScriptedDriver):
-    """It takes every limit."""
+    """Accepts every limit."""
 
     def __init__(self) -> None:
         super().__init__(scripted_gpu())

@@ -30,7 +30,7 @@ class SimulatedLimitDriver:
         return self.cards
 
     def set_usage(self, uuid: str, **mib_by_pid: int | None) -> None:
-        """`uses("GPU-a", p7=3193)`: process 7 has 3193 MiB of that card."""
+        """`set_usage("GPU-a", p7=3193)`: process 7 has 3193 MiB of that card."""
         processes = (GpuProcess(int(pid[1:]), None if mib is None else mib * MIB) for pid, mib in mib_by_pid.items())
         self.cards = (*self.cards, GpuUsage(uuid, 0, 0, tuple(processes)))
 

@@ -27,7 +27,7 @@ def back_ends(driver: SimulatedLimitDriver) -> list[BackEnd]:
 
 
 @pytest.mark.parametrize(("at", "by"), list(enumerate(["toolkit", "createRuntime hook", "use is measured", "nothing"])))
-async def test_a_pod_s_limit_waits_for_its_containers(at: int, by: str) -> None:
+async def test_pod_limit_is_deferred_to_its_containers(at: int, by: str) -> None:
     driver = SimulatedLimitDriver()
     back_end = back_ends(driver)[at]
     applied = await back_end.apply(Scope.POD, POD, {"GPU-a": 4301})
@@ -47,7 +47,7 @@ async def test_the_hook_s_back_end_passes_cgroup_card_and_mib_to_the_driver() ->
 
 
 @pytest.mark.parametrize("at", [0, 2, 3])
-async def test_no_other_code_touches_the_driver(at: int) -> None:
+async def test_other_back_ends_set_no_driver_limit(at: int) -> None:
     driver = SimulatedLimitDriver()
     applied = await back_ends(driver)[at].apply(Scope.CONTAINER, MAIN, {"GPU-a": 4301})
     assert applied.state is AppliedState.DEFERRED
@@ -63,7 +63,7 @@ async def test_a_limit_that_is_not_positive_is_refused(mib: int) -> None:
     assert driver.limits == {}
 
 
-async def test_a_container_without_a_cgroup_is_not_guessed() -> None:
+async def test_container_without_a_cgroup_is_refused() -> None:
     driver = SimulatedLimitDriver()
     with pytest.raises(LimitError, match="cgroup is not known"):
         await NativeByHook(driver, build_measure(driver)).apply(

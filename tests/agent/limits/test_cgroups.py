@@ -76,7 +76,7 @@ OWNERS = {
 
 
 @pytest.mark.parametrize(("path", "want"), OWNERS.values(), ids=OWNERS)
-def test_a_path_names_its_pod_and_container(path: str, want: CgroupOwner | None) -> None:
+def test_cgroup_path_is_parsed_to_its_pod_and_container(path: str, want: CgroupOwner | None) -> None:
     assert parse_owner(path) == want
 
 
@@ -90,7 +90,7 @@ SEEN_BY_THE_AGENT = {
 
 
 @pytest.mark.parametrize(("path", "want"), SEEN_BY_THE_AGENT.values(), ids=SEEN_BY_THE_AGENT)
-def test_a_path_from_another_cgroup_namespace_names_them_too(path: str, want: CgroupOwner | None) -> None:
+def test_cgroup_path_from_another_namespace_is_parsed_to_pod_and_container(path: str, want: CgroupOwner | None) -> None:
     assert parse_owner(path) == want
 
 
@@ -120,13 +120,13 @@ NAMED_BY_TENANTS = {
 
 @pytest.mark.parametrize("text", NAMED_BY_TENANTS.values(), ids=NAMED_BY_TENANTS)
 def test_a_tenants_cgroup_names_cannot_change_its_identity(tmp_path: Path, text: str) -> None:
-    """The kernel takes every byte but a slash and a newline."""
+    """The kernel accepts every byte except a slash and a newline."""
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "cgroup").write_bytes(text.encode("latin-1"))
     assert find_process_owner(7, tmp_path) == ALL
 
 
-def test_a_process_that_is_gone_is_in_no_pod(tmp_path: Path) -> None:
+def test_ended_process_belongs_to_no_pod(tmp_path: Path) -> None:
     assert find_process_owner(7, tmp_path) is None
 
 
@@ -175,7 +175,7 @@ def test_the_folders_of_pod_and_container_are_found(tree: Tree, path: str) -> No
     assert cgroups.find_pod_cgroup("00000000-77ab-4c0d-9e1f-0242ac110002") is None
 
 
-def test_a_pod_that_comes_and_goes_is_found_while_it_is_there(tree: Tree) -> None:
+def test_pod_cgroup_is_found_while_it_exists(tree: Tree) -> None:
     cgroups = CgroupTree(tree.mount)
     assert cgroups.find_pod_cgroup(UID) is None
     assert cgroups.find_container_cgroup(UID, ID) is None
@@ -189,18 +189,18 @@ def test_a_pod_that_comes_and_goes_is_found_while_it_is_there(tree: Tree) -> Non
     assert cgroups.find_pod_cgroup(UID) == moved
 
 
-def test_a_nested_kubelet_s_pods_are_not_this_node_s(tree: Tree) -> None:
+def test_pods_of_a_nested_kubelet_are_not_found(tree: Tree) -> None:
     (tree.pods / CGROUPFS[1:] / ID / "kubelet" / "kubepods" / f"pod{OTHER}").mkdir(parents=True)
     assert CgroupTree(tree.mount).find_pod_cgroup(OTHER) is None
 
 
-def test_the_cgroup_path_that_the_hook_sends_leads_to_its_folder(tree: Tree) -> None:
+def test_cgroup_path_sent_by_the_hook_is_resolved_to_its_folder(tree: Tree) -> None:
     hierarchy = "unified" if tree.pods == tree.mount else "memory"
     (tree.pods / CGROUPFS[1:]).mkdir(parents=True)
     assert CgroupTree(tree.mount).get_folder(hierarchy, CGROUPFS) == tree.pods / CGROUPFS[1:]
 
 
-def test_a_v1_hierarchy_of_a_v2_node_leads_nowhere(tmp_path: Path) -> None:
+def test_v1_hierarchy_on_a_v2_node_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").write_text("memory\n")
     with pytest.raises(LimitError, match="cgroup v2 only"):
         CgroupTree(tmp_path).get_folder("memory", "/a")
@@ -219,7 +219,7 @@ STRAY = [
 
 
 @pytest.mark.parametrize(("hierarchy", "path"), STRAY)
-def test_a_path_never_leads_out_of_the_tree(tree: Tree, hierarchy: str, path: str) -> None:
+def test_path_that_escapes_the_cgroup_tree_is_refused(tree: Tree, hierarchy: str, path: str) -> None:
     (tree.mount.parent / "a").mkdir(exist_ok=True)
     (tree.mount / "a").mkdir()
     with pytest.raises(LimitError):

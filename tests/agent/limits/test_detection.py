@@ -61,7 +61,7 @@ TOOLKITS = {
 
 @pytest.mark.parametrize("suffix", ["json", "yaml", "yml"])
 @pytest.mark.parametrize(("document", "want"), TOOLKITS.values(), ids=TOOLKITS)
-def test_the_toolkit_is_known_by_the_hook_in_its_cdi_file(
+def test_toolkit_is_detected_by_the_hook_in_its_cdi_file(
     tmp_path: Path, document: object, want: ToolkitState, suffix: str
 ) -> None:
     dump = json.dumps if suffix == "json" else yaml.safe_dump
@@ -69,7 +69,7 @@ def test_the_toolkit_is_known_by_the_hook_in_its_cdi_file(
     assert found(tmp_path).toolkit is want
 
 
-def test_no_cdi_folder_is_no_toolkit(tmp_path: Path) -> None:
+def test_missing_cdi_folder_means_no_toolkit(tmp_path: Path) -> None:
     assert found(tmp_path / "nowhere").toolkit is ToolkitState.ABSENT
 
 

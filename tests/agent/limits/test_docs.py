@@ -1,4 +1,4 @@
-"""What `docs/limits.md` tells people to write is what the agent looks for, and its words are the setting's."""
+"""The agent finds what `docs/limits.md` tells people to write, and the page uses the words of the setting."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SNIPPETS = re.findall(r"^```json\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("snippet", SNIPPETS)
-def test_a_hook_installed_as_the_page_says_is_found(tmp_path: Path, snippet: str) -> None:
+def test_hook_installed_as_documented_is_detected(tmp_path: Path, snippet: str) -> None:
     path = tmp_path / "vrampack.json"
     path.write_text(snippet)
     folders = [tmp_path] if "cdiVersion" in json.loads(snippet) else []
@@ -36,11 +36,11 @@ def test_a_hook_installed_as_the_page_says_is_found(tmp_path: Path, snippet: str
     assert findings.has_hook
 
 
-def test_the_page_has_both_files() -> None:
+def test_limits_page_contains_both_hook_files() -> None:
     assert len(SNIPPETS) == 2
 
 
-def test_every_back_end_has_its_row(tmp_path: Path) -> None:
+def test_every_back_end_is_documented_in_the_table(tmp_path: Path) -> None:
     table = PAGE.partition("## Back ends")[2].partition("The setting is")[0]
     documented = {
         name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)

@@ -71,7 +71,7 @@ async def test_every_back_end_keeps_the_contract_and_starts_again_after_a_stop(
 
 
 @pytest.mark.parametrize(("mode", "capabilities"), CASES.values(), ids=CASES)
-async def test_a_back_end_enforces_something_or_is_not_for_hosts(
+async def test_back_end_is_marked_enforcing_if_and_only_if_it_has_a_granularity(
     mode: str, capabilities: NodeCapabilities, node: LimitNode
 ) -> None:
     row = find_row(node, mode)
@@ -187,7 +187,7 @@ async def test_a_back_end_can_be_selected_once_its_module_is_loaded(node: LimitN
     assert limits.mode == "kmod"
 
 
-async def test_containers_of_an_earlier_back_end_are_answered_on(
+async def test_leftover_back_ends_run_beside_the_selected_one(
     node: LimitNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     selected, leftover, broken = FakeBackEnd(), FakeBackEnd(), FakeBackEnd(fails=True)
@@ -268,7 +268,7 @@ async def _refuse(_: HookQuestion) -> str:
 async def test_a_reconcile_that_fails_is_a_problem_until_one_succeeds(
     node: LimitNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After any error it is tried again, and the agent goes on."""
+    """After any error it is tried again, and the agent keeps running."""
     monkeypatch.setattr(enforcement, "RECONCILE_SECONDS", 0.01)
     back_end, problems = FakeBackEnd(), asyncio.Queue[str]()
     monkeypatch.setattr(back_end, "reconcile", _fail)

@@ -93,8 +93,8 @@ async def test_the_limit_of_the_record_is_put_in_force(path: Path, tree: Path) -
     assert driver.limits == {(str(tree / CGROUP[1:]), "GPU-a"): 4301}
 
 
-async def test_a_pod_s_environment_is_not_believed(path: Path, tree: Path) -> None:
-    """A hook that finds no annotations sends it. The pod's cgroup is there, and its record counts."""
+async def test_environment_sent_for_a_pod_is_ignored(path: Path, tree: Path) -> None:
+    """A hook that finds no annotations sends the environment; the cgroup is a pod's, so the record counts."""
     env = ["ALIYUN_COM_GPU_MEM_CONTAINER=15", "ALIYUN_COM_GPU_MEM_DEV=15", "CGPU_DISABLE=true"]
     driver = SimulatedLimitDriver()
     async with serving(path, tree, driver):
@@ -155,7 +155,7 @@ async def test_a_limit_that_the_driver_refuses_is_refused_with_its_reason(path: 
         assert await ask(path, a_line()) == {"ok": False, "error": "below present use"}
 
 
-async def test_an_internal_error_refuses_the_request_and_the_server_goes_on(path: Path, tree: Path) -> None:
+async def test_internal_error_refuses_the_request_and_the_server_keeps_running(path: Path, tree: Path) -> None:
     driver = SimulatedLimitDriver(fails=RuntimeError("a bug"))
     async with serving(path, tree, driver):
         assert await ask(path, a_line()) == {"ok": False, "error": "the agent failed; see its log"}
@@ -163,27 +163,27 @@ async def test_an_internal_error_refuses_the_request_and_the_server_goes_on(path
         assert await ask(path, a_line()) == {"ok": True}
 
 
-async def test_a_hanging_driver_refuses_the_request_in_time(path: Path, tree: Path) -> None:
+async def test_request_is_refused_in_time_when_the_driver_hangs(path: Path, tree: Path) -> None:
     async with serving(path, tree, SimulatedLimitDriver(hangs=True), timeout_seconds=0.5):
         answer = await ask(path, a_line())
     assert answer == {"ok": False, "error": "the limit was not in force within 0.5 s"}
 
 
-async def test_a_hook_that_asks_nothing_does_not_hold_others_up(path: Path, tree: Path) -> None:
+async def test_silent_hook_does_not_delay_other_hooks(path: Path, tree: Path) -> None:
     async with serving(path, tree, SimulatedLimitDriver(), timeout_seconds=0.5):
         silent = asyncio.create_task(ask(path, b"", end=False))
         assert await ask(path, a_line()) == {"ok": True}
         assert await silent == {"ok": False, "error": "the limit was not in force within 0.5 s"}
 
 
-async def test_a_hook_that_hangs_up_is_forgotten(path: Path, tree: Path) -> None:
+async def test_server_answers_others_after_a_hook_disconnects(path: Path, tree: Path) -> None:
     async with serving(path, tree, SimulatedLimitDriver()):
         _, writer = await asyncio.open_unix_connection(path)
         writer.transport.abort()
         assert await ask(path, a_line()) == {"ok": True}
 
 
-async def test_a_hundred_containers_at_once(path: Path, tree: Path) -> None:
+async def test_hundred_concurrent_requests_are_all_allowed(path: Path, tree: Path) -> None:
     async with serving(path, tree, SimulatedLimitDriver()) as server:
         answers = await asyncio.gather(*(ask(path, a_line()) for _ in range(100)))
         assert server.allowed_count == 100
@@ -191,7 +191,7 @@ async def test_a_hundred_containers_at_once(path: Path, tree: Path) -> None:
 
 
 def open_to_everyone(path: Path) -> int:
-    """Its mode, which then allows every user."""
+    """The socket's mode, before every user is allowed."""
     rights = path.stat().st_mode & 0o777
     for opened in (path, *path.parents[:3]):
         opened.chmod(0o777)
@@ -220,8 +220,8 @@ async def test_only_the_agent_s_own_user_may_ask(path: Path, tree: Path) -> None
     assert json.loads(said) == {"ok": False, "error": "uid 65534 may not ask"}
 
 
-async def test_the_agent_that_came_last_answers(path: Path, tree: Path) -> None:
-    """Over a socket that a killed agent left, and over that of one which is still stopping."""
+async def test_agent_that_started_last_answers_on_the_socket(path: Path, tree: Path) -> None:
+    """It replaces the socket of a killed agent, and that of one that is still stopping."""
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
     async with (

@@ -60,7 +60,7 @@ def host(request: pytest.FixtureRequest, tmp_path: Path) -> FakeContainerHost:
     return FakeContainerHost(tmp_path, version=request.param)
 
 
-def test_a_card_is_given_up_to_its_memory(host: FakeContainerHost) -> None:
+def test_card_memory_is_granted_up_to_its_size(host: FakeContainerHost) -> None:
     tenants = host.tenants()
     tenants.add_container(host.runs("c1", a=6043), [T4])
     tenants.add_container(host.runs("c2", a=8058), [T4])
@@ -89,7 +89,7 @@ def test_overcommit_allows_more_than_the_card_has(host: FakeContainerHost) -> No
     assert tenants.sum_limits_mib("GPU-a") == 2 * 15109
 
 
-def test_a_full_card_hinders_no_container_on_another(host: FakeContainerHost) -> None:
+def test_full_card_does_not_block_containers_on_another(host: FakeContainerHost) -> None:
     """After a change of `overcommit`, or a card that shrank."""
     host.tenants(may_overcommit=True).add_container(host.runs("c1", a=99999), [T4])
     host.tenants().add_container(host.runs("c2", b=1), [T4, V100])
@@ -119,7 +119,7 @@ def test_a_child_cgroup_keeps_a_container_alive(host: FakeContainerHost) -> None
     assert tenants.remove_ended() == ()
 
 
-def test_the_next_agent_knows_running_containers(host: FakeContainerHost) -> None:
+def test_next_agent_restores_running_containers(host: FakeContainerHost) -> None:
     runs, ended = host.runs("c1", a=6043), host.runs("c2", a=8058)
     before = host.tenants()
     for each in (runs, ended):
@@ -140,7 +140,7 @@ def test_a_damaged_file_is_deleted_and_logged(host: FakeContainerHost, caplog: p
     assert not file.exists()
 
 
-def test_a_container_that_starts_again_takes_its_own_place(host: FakeContainerHost) -> None:
+def test_restarted_container_replaces_its_own_entry(host: FakeContainerHost) -> None:
     tenants = host.tenants()
     first = host.runs("c1", a=15109)
     tenants.add_container(first, [T4])
@@ -149,7 +149,7 @@ def test_a_container_that_starts_again_takes_its_own_place(host: FakeContainerHo
     assert tenants.list_containers() == (again,)
 
 
-def test_a_cgroup_is_one_container_s(host: FakeContainerHost) -> None:
+def test_cgroup_shared_by_two_containers_is_refused(host: FakeContainerHost) -> None:
     tenants = host.tenants()
     first = host.runs("c1", a=1)
     tenants.add_container(first, [T4])
@@ -176,7 +176,7 @@ LINES = {
 
 
 @pytest.mark.parametrize(("hierarchy", "cgroup", "text"), LINES.values(), ids=LINES)
-def test_a_process_is_its_container_s(tmp_path: Path, hierarchy: str, cgroup: str, text: str) -> None:
+def test_process_belongs_to_the_container_of_its_cgroup(tmp_path: Path, hierarchy: str, cgroup: str, text: str) -> None:
     host = FakeContainerHost(tmp_path)
     host.hierarchy = hierarchy
     tenants = host.tenants()
@@ -216,8 +216,8 @@ def test_a_containers_cgroup_names_cannot_change_its_identity(tmp_path: Path) ->
     assert tenants.find_process_owner(7, tmp_path) == each.owner
 
 
-def test_cgroups_nested_without_end_are_looked_through(tmp_path: Path) -> None:
-    """On v1, where nothing says of a tree whether there are processes in it; deeper than Python calls itself."""
+def test_deeply_nested_cgroups_are_searched_for_processes(tmp_path: Path) -> None:
+    """On v1, where no file tells whether a tree has processes; deeper than Python's recursion limit."""
     host = FakeContainerHost(tmp_path, version=1)
     tenants = host.tenants()
     each = host.runs("c1", path="/ID", a=4000)
@@ -232,14 +232,12 @@ def test_cgroups_nested_without_end_are_looked_through(tmp_path: Path) -> None:
         assert tenants.remove_ended() == ()
         (nested[-1] / "cgroup.procs").unlink()
         assert tenants.remove_ended() == (each,)
-    finally:  # not by pytest, whose own way to remove them calls itself, too
+    finally:  # not by pytest, whose own removal is recursive
         subprocess.run(["rm", "-r", nested[0]], check=True)
 
 
-def test_a_cgroup_that_lies_too_deep_to_be_looked_at_may_have_a_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A path has 4,096 bytes at most; folders are made below its end all the same, by relative names."""
+def test_cgroup_too_deep_to_search_counts_as_having_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path has 4,096 bytes at most, but relative names allow deeper folders."""
     host = FakeContainerHost(tmp_path, version=1)
     tenants = host.tenants()
     each = host.runs("c1", path="/ID", a=4000)

@@ -47,7 +47,7 @@ LIMITS = {
 
 
 @pytest.mark.parametrize(("env", "cards", "want"), LIMITS.values(), ids=LIMITS)
-def test_the_environment_is_the_limit(
+def test_limit_is_computed_from_the_environment(
     env: list[str], cards: tuple[CardFacts, ...], want: dict[str, int] | None
 ) -> None:
     assert compute_limits(env, *cards) == want
@@ -92,6 +92,6 @@ def test_the_scheduling_weight_is_kept() -> None:
     assert parse_environment(an_env(SCHD_WEIGHT="4", VISIBLE_DEVICES="0")) == HostRequest(6, 15, ("0",), weight=4)
 
 
-def test_a_host_without_cards_says_so() -> None:
+def test_host_without_cards_is_reported() -> None:
     with pytest.raises(LimitError, match="this host has 0 cards, none"):
         compute_limits(an_env())

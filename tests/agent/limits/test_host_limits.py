@@ -68,7 +68,7 @@ def host(tmp_path: Path) -> HostLimitsHarness:
     return HostLimitsHarness(tmp_path)
 
 
-async def test_the_environment_is_put_in_force_and_the_library_mounted(host: HostLimitsHarness) -> None:
+async def test_limit_from_the_environment_is_applied_and_the_library_mounted(host: HostLimitsHarness) -> None:
     assert await host.limits.apply_limit(host.asks("c1", *SIX)) == MOUNT
     assert host.back_end.limits == {"c1": {"GPU-a": 6043}}
 

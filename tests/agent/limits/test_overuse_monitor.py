@@ -84,7 +84,7 @@ async def test_no_pod_is_evicted_unless_the_settings_say_so() -> None:
     assert [over.should_evict for over in await watch.list_over_limit()] == [False]
 
 
-async def test_a_container_without_a_name_or_limit_is_not_over() -> None:
+async def test_container_without_a_name_or_limit_is_not_reported() -> None:
     """A container that the pod's status does not show yet, one of another pod, one on a card not its own."""
     scene = OveruseScene()
     scene.driver.set_usage("GPU-other", p7=99_999)

@@ -1,4 +1,4 @@
-"""The same on this kernel: cgroups are made, found from both sides, and removed."""
+"""Real cgroups of this kernel: they are made, found from both sides, and removed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_real_cgroup_is_found_by_the_path_that_the_hook_sends(cgroup_folder: C
 
 
 def test_a_real_pod_is_found_by_its_uid(cgroup_folder: CgroupFolder) -> None:
-    """In the tree where this kernel's kubelets keep pods; another hierarchy of a hybrid host is not looked into."""
+    """In the tree where this kernel's kubelets keep pods; another hierarchy of a hybrid host is not searched."""
     is_kubelet_s = cgroup_folder.hierarchy == "memory" or cgroup_folder.root == MOUNT
     cgroups = CgroupTree(MOUNT)
     assert cgroups.find_pod_cgroup(cgroup_folder.pod_uid) == (cgroup_folder.folder.parent if is_kubelet_s else None)

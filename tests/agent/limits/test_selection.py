@@ -64,7 +64,7 @@ def test_the_setting_has_the_modes_of_the_table() -> None:
 
 
 @pytest.mark.parametrize(("name", "why"), [("auto", "driver 615.71.09"), ("native", "asked for by name")])
-def test_the_driver_s_own_limits_come_first(name: str, why: str, node: LimitNode) -> None:
+def test_native_limits_are_preferred(name: str, why: str, node: LimitNode) -> None:
     selection = select(name, READY, node)
     assert (selection.row.mode, selection.reason) == ("native", why)
 
@@ -85,7 +85,7 @@ def test_the_toolkit_comes_before_the_hook(capabilities: NodeCapabilities, by: s
 
 
 @pytest.mark.parametrize(("capabilities", "why"), LACKING.values(), ids=LACKING)
-def test_auto_watches_where_the_driver_cannot_enforce_and_says_why(
+def test_auto_selects_watch_with_a_reason_where_the_driver_cannot_enforce(
     capabilities: NodeCapabilities, why: str, bare: LimitNode
 ) -> None:
     selection = select("auto", capabilities, bare)
@@ -101,7 +101,7 @@ def test_a_named_back_end_that_cannot_work_is_refused(
         select("native", capabilities, node)
 
 
-def test_all_that_a_back_end_misses_is_named_at_once(node: LimitNode) -> None:
+def test_error_lists_everything_that_a_back_end_lacks(node: LimitNode) -> None:
     nothing = replace(
         READY, driver_version="", cgroup_version=1, has_mig=True, toolkit=ToolkitState.ABSENT, has_hook=False
     )
@@ -161,7 +161,7 @@ def test_kmod_is_refused_without_its_module(bare: LimitNode) -> None:
         select("kmod", OLDER, bare)
 
 
-def test_the_module_needs_no_cgroup_v2_where_the_hook_is(node: LimitNode) -> None:
+def test_kmod_works_on_cgroup_v1_with_the_hook_and_on_v2_without_it(node: LimitNode) -> None:
     assert select_mode("kmod", replace(OLDER, cgroup_version=1), node) == "kmod"
     assert select_mode("kmod", replace(OLDER, has_hook=False), node) == "kmod"
 
@@ -205,7 +205,7 @@ def test_kmod_and_preload_are_refused_under_confidential_computing(name: str, co
     assert select_mode("auto", replace(READY, has_confidential_computing=True), node) == "native"
 
 
-def test_an_unknown_name_is_answered_with_the_known_ones(node: LimitNode) -> None:
+def test_error_for_an_unknown_back_end_lists_the_known_ones(node: LimitNode) -> None:
     with pytest.raises(ImpossibleBackEndError, match="no back end 'cgpu'; there are auto, native, kmod, preload, "):
         select("cgpu", READY, node)
 
@@ -215,6 +215,6 @@ def test_the_mode_is_a_label_value(row: BackEndRow) -> None:
     assert re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", row.mode)
 
 
-def test_the_branches_are_those_that_the_core_of_the_library_knows() -> None:
+def test_known_driver_branches_match_the_core_of_the_library() -> None:
     rows = BRANCHES.read_text().splitlines()
     assert {int(row.partition(",")[0]) for row in rows[1:]} == KNOWN_DRIVER_BRANCHES

@@ -28,7 +28,7 @@ def find_owner(pid: int) -> CgroupOwner | None:
     return OWNERS[pid]
 
 
-async def test_processes_are_summed_by_container_and_card_and_none_exceeds_all_of_it() -> None:
+async def test_utilization_is_summed_by_container_and_card_up_to_100_percent() -> None:
     """7 + 8 are 130 of one container; 9 is another's; 10 and 11 are in no pod and count for the card alone."""
     driver = SampledDriver(
         GpuUtilization("GPU-a", {7: 60, 8: 70, 9: 5}), GpuUtilization("GPU-b", {9: 20, 10: 3, LOST_PID: 4})

@@ -1,4 +1,4 @@
-"""Cards taken out of use and put back: by which names, with which words, and never over another operator's hand."""
+"""Cards taken out of use and put back: by which names, with which messages, and never undoing what another operator did."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_a_card_is_cordoned_and_uncordoned(named: str, uuid: str, setting:
     assert capsys.readouterr().out == f"node/gpu-1 card {uuid} already uncordoned\n"
 
 
-async def test_the_others_stay_as_they_are(setting: CordonHarness) -> None:
+async def test_other_cordoned_cards_stay_as_they_are(setting: CordonHarness) -> None:
     """Also what somebody wrote by hand, with blanks, and a card that is gone."""
     setting.annotate("GPU-gone , GPU-aa11,")
     assert await setting.card("cordon", "gpu-1", "1") == 0
@@ -112,15 +112,15 @@ async def test_a_card_that_is_not_there_is_refused(
     assert text in said.err
 
 
-async def test_a_card_that_is_not_there_yet_is_cordoned_by_force(setting: CordonHarness, capsys: Said) -> None:
+async def test_card_that_is_not_there_yet_is_cordoned_with_force(setting: CordonHarness, capsys: Said) -> None:
     assert await setting.card("cordon", "gpu-1", "GPU-new", "--force") == 0
     assert setting.cordoned == "GPU-new"
-    assert await setting.card("cordon", "gpu-1", "GPU-a,GPU-b", "--force") == 1  # two in one breath are none
+    assert await setting.card("cordon", "gpu-1", "GPU-a,GPU-b", "--force") == 1  # two in one argument are no card
     assert setting.cordoned == "GPU-new"
     assert "there is no card 'GPU-a,GPU-b'" in capsys.readouterr().err
 
 
-async def test_a_node_without_cards_or_that_is_not_there(setting: CordonHarness, capsys: Said) -> None:
+async def test_node_without_cards_and_missing_node_are_reported(setting: CordonHarness, capsys: Said) -> None:
     assert await setting.card("cordon", "cpu-1", "0") == 1
     assert "node cpu-1: there is no card '0'; cards of the node: none" in capsys.readouterr().err
     assert await setting.card("cordon", "gpu-9", "0") == 1
@@ -141,7 +141,7 @@ async def test_two_concurrent_cordons_both_take_effect(setting: CordonHarness) -
     assert setting.cordoned == "GPU-ab22,GPU-aa11"
 
 
-async def test_a_node_that_never_stops_changing_is_given_up(setting: CordonHarness, capsys: Said) -> None:
+async def test_cordon_gives_up_on_a_node_that_never_stops_changing(setting: CordonHarness, capsys: Said) -> None:
     setting.proxy.when("PATCH", "/nodes/gpu-1").answer(409)
     assert await setting.card("cordon", "gpu-1", "0") == 1
     assert capsys.readouterr().err.startswith("vrampack: 409")
@@ -250,7 +250,7 @@ async def test_heal_writes_the_annotation(
     assert ("nothing to heal" in capsys.readouterr().out) == (want is None)
 
 
-async def test_the_list_says_why_a_card_is_out(setting: CordonHarness, capsys: Said) -> None:
+async def test_list_shows_why_a_card_is_unhealthy(setting: CordonHarness, capsys: Said) -> None:
     text = json.dumps(json.loads(setting.annotations[well_known.NODE_CARDS]) | {"cards": [SICK]})
     setting.api.patch("nodes", "gpu-1", {"metadata": {"annotations": {well_known.NODE_CARDS: text}}})
     assert await setting.card("list", "gpu-1") == 0

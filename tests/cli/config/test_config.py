@@ -1,4 +1,4 @@
-"""`vrampack config`: which file is whose, how much is said, the schemas, and that every program says what it says."""
+"""`vrampack config`: which program reads which file, how many faults are shown, the schemas, and that every program reports the same."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 
 
 @pytest.mark.parametrize("name", FILE_KINDS)
-def test_the_shipped_schema_is_that_of_the_model(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shipped_schema_matches_the_model(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """`vrampack config schema agent > docs/schemas/agent-configuration.v1.json` writes it again."""
     kind = FILE_KINDS[name]
     assert main(["schema", kind.reader]) == 0
@@ -119,13 +119,13 @@ async def test_start_and_reload_report_the_same_faults_as_check(
     at_start = [line.removeprefix("vrampack: ") for line in capsys.readouterr().err.splitlines()]
     await reloader.reload_if_changed()
     assert caplog.messages[-1].endswith(f"error={'; '.join(at_start)}")
-    if "Agent" not in text:  # of which check would say that it is good for another program
+    if "Agent" not in text:  # which check would call good, for another program
         main(["check", str(file)])
         assert capsys.readouterr().out.splitlines() == at_start
 
 
 class NoListener:
-    """Nothing of these files takes effect."""
+    """Nothing in these files takes effect."""
 
     async def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
         raise AssertionError(settings)

@@ -23,7 +23,7 @@ MODELS = {kind.reader: kind.model for kind in FILE_KINDS.values()}
 
 @dataclass(frozen=True)
 class BrokenFile:
-    """A file with one fault, and what has to be said of it."""
+    """A file with one fault, and what must be reported about it."""
 
     text: str
     line: int
@@ -42,7 +42,7 @@ class FileWriter:
         self._random = random
 
     def write_file(self, key: str, value: str, *, indent: int | None = None) -> tuple[str, int]:
-        """The text, and the line of the field; the lines above it are others each time."""
+        """The text, and the line of the field; the lines above it differ each time."""
         lines = ["# a comment"] * self._random.randint(0, 3)
         lines += [f"{name}: {self.table[name].good}" for name in ("apiVersion", "kind") if name != self.path]
         if "tls" in self.table and self.table is FILES["admission"] and not self.path.startswith("tls"):
@@ -50,7 +50,7 @@ class FileWriter:
         parts = self.section.split(".") if self.section else []
         for depth, part in enumerate(parts):
             lines.append(f"{'  ' * depth}{part}:")
-            if self.section == "metrics.tls" and part == "metrics":  # TLS is of a listener of its own
+            if self.section == "metrics.tls" and part == "metrics":  # TLS needs a listener of its own
                 lines.append(f"  address: {self.table['metrics.address'].good}")
         depth = len(parts)
         lines += [f"{'  ' * depth}{each}" for each in self._list_siblings()]

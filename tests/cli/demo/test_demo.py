@@ -44,7 +44,7 @@ Allocated/Total GPU Memory In Cluster:
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What the whole demo says; it ends well, says nothing else, and leaves nothing behind."""
+    """The output of the whole demo; it succeeds, prints nothing else, and leaves nothing behind."""
     folder = tmp_path_factory.mktemp("story")
     done = run_demo(folder=folder)
     assert (done.returncode, done.stderr) == (0, "")
@@ -54,7 +54,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def document(tmp_path_factory: pytest.TempPathFactory) -> Json:
-    """What `--json` says, which ends by itself."""
+    """The output of `--json`, which ends by itself."""
     done = run_demo("--json", folder=tmp_path_factory.mktemp("document"))
     assert (done.returncode, done.stderr) == (0, "")
     return json.loads(done.stdout)
@@ -80,7 +80,7 @@ def test_the_demo_shows_every_step_in_order(story: str) -> None:
 
 
 def test_the_mixed_cluster_is_packed_and_no_pod_waits(story: str) -> None:
-    """41 pods ask 42 cards in all if each has its own; 14 are there."""
+    """41 pods would need 42 cards if each had its own; there are 14."""
     last = story[story.index("== A mixed cluster") :]
     assert "waits for" not in last
     used = int(last.partition("41 pods run on ")[2].partition(" cards")[0])
@@ -90,7 +90,7 @@ def test_the_mixed_cluster_is_packed_and_no_pod_waits(story: str) -> None:
     assert "they need 42: 28 would wait" in last
 
 
-def test_the_readme_shows_its_true_output(story: str) -> None:
+def test_readme_shows_the_real_output_of_the_demo(story: str) -> None:
     block = README.read_text().partition("<!-- demo -->\n```\n")[2].partition("```\n<!-- /demo -->")[0]
     assert block.count("\n") > 20
     assert untimed(story).startswith(untimed(block))
@@ -173,7 +173,7 @@ def test_json_output_has_every_step_and_ends(document: Json) -> None:
     assert told == [("empty", 0, 0, 0), ("shared", 8, 2, 0), ("full", 8, 2, 1), ("freed", 8, 1, 0)]
 
 
-def test_a_signal_takes_everything_away(tmp_path: Path) -> None:
+def test_sigterm_leaves_no_process_and_no_file_behind(tmp_path: Path) -> None:
     """No process, no file: the extender is stopped in order, its port is free again. Ctrl-C ends the demos above."""
     with demo_kept_running(folder=tmp_path) as (document, process):
         process.send_signal(signal.SIGTERM)

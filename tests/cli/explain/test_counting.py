@@ -49,7 +49,7 @@ class CountedPages(FakeKubeApi):
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.integers(0, 2**64))
-async def test_every_node_holds_what_the_ledger_says(seed: int) -> None:
+async def test_explain_counts_the_same_holds_as_the_ledger(seed: int) -> None:
     cluster = random_cluster(seed)
     ledger = InMemoryExtender(cluster.nodes, cluster.pods).ledger
 
@@ -63,7 +63,7 @@ async def test_every_node_holds_what_the_ledger_says(seed: int) -> None:
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.integers(0, 2**64))
-async def test_every_node_is_judged_as_filter_and_prioritize_judge_it(seed: int) -> None:
+async def test_explain_judges_every_node_as_filter_and_prioritize_do(seed: int) -> None:
     cluster = random_cluster(seed)
     asking = cluster.asking
     extender = InMemoryExtender(cluster.nodes, [*cluster.pods, asking])
@@ -112,7 +112,7 @@ async def test_a_pod_that_is_bound_while_the_cluster_is_read_is_explained_as_bou
     assert explanation.headline == "Pod default/w is bound and holds 4 units (4 GiB) on 1 card of gpu-1."
 
 
-async def test_a_pod_that_is_deleted_while_the_cluster_is_read_is_not_there() -> None:
+async def test_pod_deleted_while_the_cluster_is_read_is_reported_as_missing() -> None:
     nodes, pods = on_one_card(4)
     with pytest.raises(MissingPodError):
         await explained(CountedPages(nodes, pods, then={}))

@@ -50,12 +50,12 @@ NAMED = {
 
 
 @pytest.mark.parametrize("arguments", NAMED.values(), ids=NAMED)
-async def test_a_pod_is_named_in_any_of_these_ways(arguments: tuple[str, ...], tmp_path: Path, capsys: Said) -> None:
+async def test_pod_may_be_named_in_several_forms(arguments: tuple[str, ...], tmp_path: Path, capsys: Said) -> None:
     assert await run_explain(tmp_path, CLUSTER, *arguments) == 0
     assert capsys.readouterr().out.startswith("Pod default/w is pending and asks for 8 units")
 
 
-async def test_a_pod_of_another_namespace_is_another_pod(tmp_path: Path, capsys: Said) -> None:
+async def test_pod_name_is_looked_up_in_the_given_namespace_only(tmp_path: Path, capsys: Said) -> None:
     assert await run_explain(tmp_path, CLUSTER, "pod", "ml/w") == 1
     assert capsys.readouterr() == ("", "vrampack: there is no pod w in namespace ml\n")
 
@@ -131,7 +131,7 @@ async def test_a_cluster_that_cannot_be_read_exits_1(
     assert text in said.err
 
 
-async def test_a_list_that_expires_once_is_begun_again(tmp_path: Path, capsys: Said) -> None:
+async def test_list_that_expires_once_is_read_again(tmp_path: Path, capsys: Said) -> None:
     assert await behind(tmp_path, fault=lambda proxy: proxy.when("GET", "/api/v1/pods").gone(times=1)) == 0
     assert "0/3 nodes fit" in capsys.readouterr().out
 
@@ -169,7 +169,7 @@ async def test_the_kubeconfig_is_looked_for_as_kubectl_does(
     assert capsys.readouterr().err == "vrampack: kubeconfig /nonexistent: no such file\n"
 
 
-async def test_unit_resource_and_policy_are_those_of_the_extender(tmp_path: Path, capsys: Said) -> None:
+async def test_unit_resource_and_policy_come_from_the_extender_configuration(tmp_path: Path, capsys: Said) -> None:
     config = tmp_path / "extender.yaml"
     config.write_text(
         "apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\nunit_mib: 512\n"
@@ -191,7 +191,7 @@ MANY = (
 """Card 0 of gpu-06 and gpu-13 has 7 free, the most; card 1 is full everywhere."""
 
 
-async def test_a_policy_that_looks_ahead_sees_what_hosts_have_left(tmp_path: Path, capsys: Said) -> None:
+async def test_lookahead_policy_considers_the_free_cpu_of_hosts(tmp_path: Path, capsys: Said) -> None:
     """The tighter card is on a host whose CPUs a pod without cards has taken."""
     config = tmp_path / "extender.yaml"
     config.write_text("apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\npolicy: {default: tessellate}\n")
@@ -219,7 +219,7 @@ async def test_the_nearest_20_cards_are_shown_unless_all_are_wanted(tmp_path: Pa
     assert every[41] == ""
 
 
-async def test_a_pod_on_two_cards_is_shown_whole_nodes(tmp_path: Path, capsys: Said) -> None:
+async def test_explain_shows_whole_nodes_for_a_pod_that_needs_two_cards(tmp_path: Path, capsys: Said) -> None:
     pod = a_waiting_pod(units=16, labels={"aliyun.com/gpu-count": "2"})
     assert await run_explain(tmp_path, (*MANY, pod)) == 0
     rows = capsys.readouterr().out.splitlines()[3:23]
@@ -277,7 +277,7 @@ async def test_every_json_output_parses_by_the_schema(pod: Object, tmp_path: Pat
     assert json.loads(msgspec.json.encode(read)) == json.loads(said)
 
 
-def test_the_published_schema_is_that_of_the_code() -> None:
+def test_published_schema_matches_the_code() -> None:
     """`python -m tests.cli.explain.test_explain` writes it again."""
     assert json.loads((DOCS / SCHEMA).read_text()) == the_schema()
 

@@ -53,7 +53,9 @@ NODES: dict[str, tuple[NodeSchedulingFields, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("node", "want"), NODES.values(), ids=NODES)
-def test_obstacles_of_a_pod_without_tolerations(node: NodeSchedulingFields, want: tuple[str, ...]) -> None:
+def test_node_obstacles_of_a_pod_without_tolerations_are_found(
+    node: NodeSchedulingFields, want: tuple[str, ...]
+) -> None:
     assert find_obstacles(a_pod(), node, {}) == want
 
 

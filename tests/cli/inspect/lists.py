@@ -15,7 +15,7 @@ Object = dict[str, Any]  # Any: raw API objects
 
 @dataclass
 class PagedLists:
-    """A `Reader`. `expires` times a list says, after its first page, that it is too old."""
+    """A `Reader`. A list reports `expires` times, after its first page, that it is too old."""
 
     nodes: Sequence[object] = ()
     pods: Sequence[object] = ()

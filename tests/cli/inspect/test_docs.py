@@ -1,4 +1,4 @@
-"""docs/cli.md says every flag that is there, no other, and shows what the command really prints."""
+"""docs/cli.md lists every flag and no other, and shows what the command really prints."""
 
 from __future__ import annotations
 

@@ -40,18 +40,18 @@ def test_the_unit_is_what_most_nodes_publish(published: Sequence[int], want: int
     ]
 
 
-def test_a_unit_that_is_given_wins() -> None:
+def test_given_unit_overrides_the_published_one() -> None:
     cluster = inspect_cluster(PagedLists([a_node("n", [a_card("n", 0, 9)])]), unit_mib=512)
     assert (cluster.unit_mib, cluster.total_units) == (512, 0)
     assert "its unit is 1024 MiB, the cluster's is 512 MiB" in cluster.nodes[0].node.problem
 
 
-def test_nodes_without_anything_to_show_are_only_known_by_name() -> None:
+def test_nodes_without_gpu_memory_are_reported_by_name_only() -> None:
     cluster = inspect_cluster(CLUSTERS["no-gpu-nodes"].lists())
     assert (cluster.nodes, cluster.nodes_without_memory) == ((), frozenset({"cpu-1"}))
 
 
-def test_a_choice_of_nodes_keeps_the_sums_of_the_cluster() -> None:
+def test_selecting_nodes_keeps_the_totals_of_the_cluster() -> None:
     cluster = inspect_cluster(CLUSTERS["gpushare"].lists())
     one = select_nodes(cluster, ["gpu-node-2", "nope"])
     assert [view.node.name for view in one.nodes] == ["gpu-node-2"]
@@ -103,7 +103,7 @@ def test_a_pod_on_no_known_card_counts_once_with_all_it_may_hold(pod: Object, wa
     assert (view.unplaced_units, view.used_units) == (want, want)
 
 
-def test_two_pods_of_one_name_are_two_pods() -> None:
+def test_two_pods_of_the_same_name_both_count() -> None:
     """One is deleted by force and its successor is already there: both still hold."""
     old, new = (a_pod("p", "n", 4) for _ in range(2))
     old["metadata"]["uid"] = "old"
@@ -113,7 +113,7 @@ def test_two_pods_of_one_name_are_two_pods() -> None:
 
 @pytest.mark.parametrize("first_seed", range(0, 80, 20))
 async def test_the_numbers_equal_those_of_the_extender(first_seed: int) -> None:
-    """The plugin and the extender make the same answer of the same objects; the plugin reads no Leases."""
+    """The plugin and the extender make the same answer from the same objects; the plugin reads no Leases."""
     for seed in range(first_seed, first_seed + 20):
         objects = random_cluster(seed)
         pods = [*objects.pods, objects.asking]

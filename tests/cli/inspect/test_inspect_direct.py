@@ -106,7 +106,7 @@ async def test_a_refused_or_unanswered_list_exits_1(
     assert capsys.readouterr().err.startswith("vrampack inspect: cannot list nodes: list nodes: ")
 
 
-async def test_version_and_the_flags_of_kubectl(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_version_is_printed_and_flags_of_kubectl_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """Its own flags only: what kubectl would do with a token or a proxy, this client does not."""
     with pytest.raises(SystemExit) as raised:
         inspect_direct.main(["--version"])

@@ -1,4 +1,4 @@
-"""The plugin's own door to API objects says the same as the extender's, of good objects and of damaged ones."""
+"""The plugin's own decoder of API objects agrees with the extender's, on good objects and on damaged ones."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def a_wired_container() -> dict[str, Any]:
 
 
 def a_full_object() -> dict[str, Any]:
-    """A node and a pod at once: each door takes what is its own."""
+    """A node and a pod at once: each decoder takes its own part."""
     return {
         "metadata": {
             "name": "x",
@@ -137,7 +137,7 @@ def test_a_full_object_is_read_in_full() -> None:
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: ".".join(map(str, path)))
-def test_one_damaged_field_is_read_alike(path: tuple[str | int, ...]) -> None:
+def test_both_decoders_agree_on_one_damaged_field(path: tuple[str | int, ...]) -> None:
     for junk in JUNK_VALUES:
         assert_same(damaged(a_full_object(), path, junk), case=junk)
 
@@ -146,27 +146,27 @@ def test_one_damaged_field_is_read_alike(path: tuple[str | int, ...]) -> None:
 @given(st.lists(st.tuples(st.sampled_from(PATHS), JUNK), max_size=4))
 @example([(("spec", "containers", 0, "resources", "limits", well_known.MEMORY_RESOURCE), {"a": [1, "ü"]})])
 @example([(("status", "addresses", 0, "address"), "")])
-def test_several_damaged_fields_are_read_alike(spoils: list[tuple[tuple[str | int, ...], object]]) -> None:
+def test_both_decoders_agree_on_several_damaged_fields(spoils: list[tuple[tuple[str | int, ...], object]]) -> None:
     value = a_full_object()
     for path, junk in spoils:
         value = damaged(value, path, junk)
     assert_same(value)
 
 
-def test_random_clusters_are_read_alike() -> None:
+def test_both_decoders_agree_on_random_clusters() -> None:
     for seed in range(300):
         cluster = random_cluster(seed)
         for value in (*cluster.nodes, *cluster.pods, cluster.asking):
             assert_same(value, case=seed)
 
 
-def test_golden_clusters_are_read_alike() -> None:
+def test_both_decoders_agree_on_golden_clusters() -> None:
     for objects in CLUSTERS.values():
         for value in (*objects.nodes, *objects.pods):
             assert_same(value)
 
 
-def test_too_many_containers_are_a_problem_and_one_damaged_behind_them_is_damage_alike() -> None:
+def test_both_decoders_agree_on_too_many_containers_even_with_a_damaged_one() -> None:
     value = a_full_object()
     value["spec"]["containers"] *= 300
     request = decode_pod(value).request
@@ -177,7 +177,7 @@ def test_too_many_containers_are_a_problem_and_one_damaged_behind_them_is_damage
 
 
 @pytest.mark.parametrize("value", [None, 7, "x", [], [{}]], ids=repr)
-def test_a_non_object_is_refused_alike(value: object) -> None:
+def test_both_decoders_refuse_a_non_object(value: object) -> None:
     assert_same(value)
     assert describe_object(value) == "without a name"
 
@@ -213,12 +213,12 @@ def test_a_page_has_items_and_a_token(body: bytes, token: str, count: int) -> No
     assert (page.continue_token, len(page.items), read_continue_token(body)) == (token, count, token)
 
 
-def test_the_token_is_had_without_decoding_the_items() -> None:
+def test_continue_token_is_read_without_decoding_the_items() -> None:
     assert read_continue_token(b'{"metadata":{"continue":"t5"},"items":[oops') == "t5"
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_of_two_variables_of_one_name_the_last_counts(first: bool) -> None:  # noqa: FBT001 - a table
+def test_last_of_two_variables_with_the_same_name_counts(first: bool) -> None:  # noqa: FBT001 - a table
     value = a_full_object()
     plain = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
     for container in (*value["spec"]["containers"], *value["spec"]["initContainers"]):

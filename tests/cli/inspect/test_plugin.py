@@ -104,7 +104,7 @@ def test_the_plugin_needs_only_the_standard_library(site: PluginSite) -> None:
 
 
 def test_many_pages_are_one_list(site: PluginSite) -> None:
-    """12 nodes in pages of 5 are 3 calls, 11 pods are 3 more; each asks on from where the last one ended."""
+    """12 nodes in pages of 5 are 3 calls, 11 pods are 3 more; each continues where the last one ended."""
     site.serve(CLUSTERS["twelve-nodes"])
     (site.folder / "limit").write_text("5")
     assert site.run().stdout == (GOLDEN / "twelve-nodes.summary.txt").read_text()
@@ -113,7 +113,7 @@ def test_many_pages_are_one_list(site: PluginSite) -> None:
     assert [path.partition("continue=")[2] for path in paths] == ["", "5", "10"] * 2
 
 
-def test_pods_that_hold_nothing_are_not_even_sent(site: PluginSite) -> None:
+def test_pods_that_hold_nothing_are_not_requested(site: PluginSite) -> None:
     site.serve(CLUSTERS["terminating-and-finished"])
     assert site.run("-d").stdout == (GOLDEN / "terminating-and-finished.details.txt").read_text()
     _, pods = (call[-1] for call in site.calls())
@@ -214,7 +214,7 @@ def test_a_missing_node_exits_1_beside_existing_ones(site: PluginSite) -> None:
     assert (done.returncode, json.loads(done.stdout)["nodes"]) == (1, [])
 
 
-def test_a_node_without_gpu_memory_is_told_from_a_missing_one(site: PluginSite) -> None:
+def test_node_without_gpu_memory_is_distinguished_from_a_missing_one(site: PluginSite) -> None:
     site.serve(CLUSTERS["no-gpu-nodes"])
     done = site.run("cpu-1")
     assert (done.returncode, done.stdout) == (1, "")
@@ -252,7 +252,11 @@ def test_the_plugin_uses_the_name_it_is_called_by(site: PluginSite, built: Path)
     [({"TERM": "xterm"}, True), ({"TERM": "xterm", "NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
     ids=["terminal", "NO_COLOR", "dumb"],
 )
-def test_colour_is_for_terminals_that_want_it(site: PluginSite, environment: dict[str, str], is_red: bool) -> None:  # noqa: FBT001 - a table
+def test_colour_is_used_only_on_terminals_that_want_it(
+    site: PluginSite,
+    environment: dict[str, str],
+    is_red: bool,  # noqa: FBT001 - a parameter
+) -> None:
     site.serve(CLUSTERS["unhealthy"])
     master, slave = pty.openpty()
     with subprocess.Popen([site.plugin], env=site.environment(**environment), cwd=site.folder, stdout=slave) as running:
@@ -266,7 +270,7 @@ def test_colour_is_for_terminals_that_want_it(site: PluginSite, environment: dic
     assert (b"\x1b" in shown) is is_red
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(site: PluginSite) -> None:
+def test_reader_that_closes_the_pipe_early_causes_no_error(site: PluginSite) -> None:
     """The pipe is closed before anything is written, as `| head` may do: no traceback, no complaint."""
     with subprocess.Popen(
         [site.plugin], env=site.environment(), cwd=site.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -288,7 +292,7 @@ def test_a_full_disk_is_named_in_one_line(site: PluginSite) -> None:
 
 
 def test_an_old_python_is_refused_with_the_required_version(site: PluginSite) -> None:
-    """3.11 cannot become older, so it is told that it is; up to there the file is what 3.6 can read."""
+    """3.11 cannot become older, so it is made to believe so; the file itself is one that 3.6 can read."""
     with zipfile.ZipFile(site.plugin) as archive:
         main = archive.read("__main__.py").decode()
     compile(main, "__main__.py", "exec", _feature_version=6)
@@ -324,7 +328,7 @@ def test_the_built_file_contains_only_the_plugin_and_its_modules(built: Path) ->
     }
 
 
-def test_the_builder_wants_one_path(capsys: pytest.CaptureFixture[str]) -> None:
+def test_builder_requires_exactly_one_path(capsys: pytest.CaptureFixture[str]) -> None:
     assert kubectl_plugin.main([]) == 2
     assert capsys.readouterr().err == "usage: python -m vrampack.cli.kubectl_plugin FILE\n"
 

@@ -1,4 +1,4 @@
-"""The JSON is what its published schema says, and the schema refuses what is not."""
+"""The JSON matches its published schema, and the schema refuses what does not."""
 
 from __future__ import annotations
 

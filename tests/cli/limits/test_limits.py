@@ -76,12 +76,12 @@ async def asked(path: Path, status: LimitsStatus, *arguments: str) -> int:
 
 
 @pytest.mark.parametrize(("status", "table"), TABLES.values(), ids=TABLES)
-async def test_as_a_table(tmp_path: Path, status: LimitsStatus, table: str, capsys: Said) -> None:
+async def test_limits_are_printed_as_a_table(tmp_path: Path, status: LimitsStatus, table: str, capsys: Said) -> None:
     assert await asked(tmp_path / "status.sock", status) == 0
     assert capsys.readouterr().out == table
 
 
-async def test_as_json_with_the_same_values(tmp_path: Path, capsys: Said) -> None:
+async def test_limits_are_printed_as_json_with_the_same_values(tmp_path: Path, capsys: Said) -> None:
     assert await asked(tmp_path / "status.sock", BUSY, "-o", "json") == 0
     out = capsys.readouterr().out
     assert msgspec.json.decode(out, type=LimitsStatus) == BUSY

@@ -27,7 +27,7 @@ async def run_policy(folder: Path, *arguments: str) -> int:
 
 
 @pytest.mark.parametrize("name", list_presets())
-def test_the_shown_policy_is_a_file_with_the_same_meaning(name: str, tmp_path: Path, capsys: Said) -> None:
+def test_shown_policy_loads_as_the_same_policy(name: str, tmp_path: Path, capsys: Said) -> None:
     assert main(["show", "--policy", name]) == 0
     shown = tmp_path / "shown.yaml"
     shown.write_text(capsys.readouterr().out)
@@ -36,7 +36,7 @@ def test_the_shown_policy_is_a_file_with_the_same_meaning(name: str, tmp_path: P
     assert "weights" in shown.read_text()
 
 
-def test_the_extenders_file_is_shown_where_no_policy_is_named(tmp_path: Path, capsys: Said) -> None:
+def test_policy_of_the_extender_file_is_shown_when_none_is_named(tmp_path: Path, capsys: Said) -> None:
     file = tmp_path / "extender.yaml"
     file.write_text("apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\nrules: {max_pods_per_card: 3}\n")
     assert main(["show", "--config", str(file)]) == 0

@@ -116,7 +116,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(("flags", "want"), CHANGES.values(), ids=CHANGES)
-def test_other_nodes_change_the_figures(
+def test_changed_nodes_give_the_expected_figures(
     flags: Sequence[str], want: tuple[float, ...], tmp_path: Path, capsys: Said
 ) -> None:
     row = replay(capsys, write(tmp_path, SPREAD_OUT), "--policy", "binpack", *flags)["binpack"]
@@ -188,7 +188,7 @@ def test_pods_of_an_arrivals_file_leave_after_their_lifetime(tmp_path: Path, cap
 
 
 @pytest.mark.parametrize(("mix", "want"), [("given", [True] * 40), ("learned", [False] * 31 + [True] * 9)])
-def test_policies_that_look_ahead_know_the_pods_or_learn_them(mix: MixKnowledge, want: list[bool]) -> None:
+def test_lookahead_policies_know_the_pod_mix_or_learn_it(mix: MixKnowledge, want: list[bool]) -> None:
     """From 32 pods on an extender ranks by what is asked for: at the start, or from the 32nd arrival on."""
     nodes, pods = (
         [a_gpu_node(f"gpu-{at}", a_card(0)) for at in range(9)],
@@ -204,7 +204,7 @@ def test_policies_that_look_ahead_know_the_pods_or_learn_them(mix: MixKnowledge,
     assert known == want
 
 
-async def test_a_decision_is_explained_as_a_live_cluster_is(tmp_path: Path, capsys: Said) -> None:
+async def test_replay_explains_a_decision_as_on_a_live_cluster(tmp_path: Path, capsys: Said) -> None:
     """What `vrampack policy explain` says of the cluster in which the pod waits, the replay says when its turn comes."""
     objects = SPREAD_OUT
     row = replay(capsys, write(tmp_path, objects), "--keep", "--policy", "tessellate", "--explain", "w")["tessellate"]

@@ -45,7 +45,7 @@ class PageReader(HTMLParser):
         self.texts.append(data)
 
 
-def test_a_policy_is_a_name_or_what_a_file_has_as_its_default(tmp_path: Path) -> None:
+def test_policy_argument_is_a_name_or_a_file_with_a_default_policy(tmp_path: Path) -> None:
     file = tmp_path / "extender.yaml"
     assert parse_policy("best-fit") == TunedPolicy("best-fit")
     file.write_text(HEAD + "policy: {default: tessellate, weights: {opening: 2}, bounds: {card_use_percent: 85}}\n")

@@ -79,7 +79,7 @@ def list_names(objects: Sequence[Object]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_text_that_placement_does_not_read_survives(seed: int) -> None:
+def test_snapshot_drops_all_text_that_placement_does_not_read(seed: int) -> None:
     random = Random(seed)
     nodes, pods = ([plant_secrets(each, random) for each in objects] for objects in (NODES, PODS))
     trimmed = trim_cluster(nodes, pods, [], SnapshotScope(label_keys=["app"])).objects
@@ -87,7 +87,7 @@ def test_no_text_that_placement_does_not_read_survives(seed: int) -> None:
     assert list_names(trimmed) == list_names([*NODES, *PODS])
 
 
-def test_a_trimmed_cluster_decides_as_the_whole_one(tmp_path: Path, capsys: Said) -> None:
+def test_trimmed_cluster_gives_the_same_decisions_as_the_whole_one(tmp_path: Path, capsys: Said) -> None:
     trimmed = trim_cluster(NODES, PODS, [], SnapshotScope()).objects
     asked = ("--policy", "tessellate", "--policy", "spread")
     whole = replay(capsys, write(tmp_path, [*NODES, *PODS]), *asked)
@@ -114,7 +114,7 @@ def test_labels_that_rules_name_are_kept_and_no_others() -> None:
     }
 
 
-def test_other_names_change_no_decision(tmp_path: Path, capsys: Said) -> None:
+def test_renaming_objects_changes_no_decision(tmp_path: Path, capsys: Said) -> None:
     pods = [{**each, "metadata": {**each["metadata"], "uid": f"{at}"}} for at, each in enumerate(PODS)]
     trimmed = trim_cluster(NODES, pods, [], SnapshotScope()).objects
     renamed = rename_objects(trimmed)

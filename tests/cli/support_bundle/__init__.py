@@ -1,1 +1,1 @@
-"""`vrampack card` before an API server."""
+"""`vrampack support-bundle` before an API server."""

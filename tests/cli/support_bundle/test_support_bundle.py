@@ -262,7 +262,7 @@ async def test_a_failed_part_does_not_affect_the_others(tmp_path: Path, capsys: 
     assert "vrampack: events: not collected: 403 Forbidden: it is Forbidden\n" in capsys.readouterr().err
 
 
-def test_a_bundle_has_a_limit() -> None:
+def test_bundle_size_is_limited() -> None:
     """What was collected first is kept; the manifest names the rest."""
     bundle = SupportBundle(datetime(2026, 1, 1, tzinfo=UTC), max_bytes=10)
     bundle.add_part("logs", PartContent((BundledFile("a", b"123456"), BundledFile("b", b"12345"))))
@@ -293,20 +293,20 @@ SECRET_TEXTS = {
 
 
 @pytest.mark.parametrize("text", SECRET_TEXTS.values(), ids=SECRET_TEXTS)
-def test_free_text_loses_what_looks_like_a_secret(text: str) -> None:
+def test_secret_looking_parts_of_free_text_are_redacted(text: str) -> None:
     redacted = redact_text(f"before {text}")
     assert SECRET not in redacted
     assert "before" in redacted
     assert REDACTED in redacted
 
 
-def test_our_own_log_lines_lose_nothing() -> None:
+def test_our_own_log_lines_are_not_redacted() -> None:
     line = "bound pod=ml/train-0 node=gpu-7 card=3 units=8 policy=binpack ms=4 digest=sha256:" + "ab" * 32
     assert redact_text(line) == line
 
 
 @pytest.mark.parametrize(("account", "folder"), [("vrampack-extender", "common"), ("vrampack-agent", "agent")])
-def test_the_access_that_is_checked_is_that_of_the_roles(account: str, folder: str) -> None:
+def test_checked_access_matches_the_shipped_roles(account: str, folder: str) -> None:
     (role,) = [
         item
         for item in load_objects(MANIFESTS / folder)

@@ -98,7 +98,7 @@ async def test_a_change_without_an_origin_is_refused(site: UiSite) -> None:
         ("cross-site", "empty", 403),
     ],
 )
-async def test_another_port_may_lead_here_and_load_nothing(
+async def test_page_on_another_port_may_link_here_but_load_nothing(
     site: UiSite, site_word: str, destination: str, status: int
 ) -> None:
     """Its requests carry the cookie, as cookies know no ports."""
@@ -107,7 +107,7 @@ async def test_another_port_may_lead_here_and_load_nothing(
     assert (await site.ask("/", headers=headers)).status == status
 
 
-async def test_every_answer_forbids_to_load_anything_from_elsewhere(site: UiSite) -> None:
+async def test_every_answer_forbids_loading_anything_from_elsewhere(site: UiSite) -> None:
     refused = await site.ask("/")
     await site.log_in()
     for answer in [refused, *[await site.ask(path) for path in PAGES]]:

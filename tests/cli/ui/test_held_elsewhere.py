@@ -27,7 +27,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("used", "held", "on_node", "on_cards"), CASES.values(), ids=CASES)
-def test_held_elsewhere(
+def test_memory_held_elsewhere_is_computed_per_node_and_card(
     used: tuple[int, ...], held: int | None, on_node: tuple[int, int], on_cards: list[tuple[int, int]]
 ) -> None:
     found = compute_held_elsewhere(snapshot_node(used=used), is_complete=False, held_units=held)
@@ -69,6 +69,6 @@ def test_totals_are_read_from_the_extenders_metrics() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "<html>", "vrampack_node_memory_allocated_bytes{node=", "up 1\n"])
-def test_another_page_is_refused(text: str) -> None:
+def test_text_that_is_no_metrics_page_is_refused(text: str) -> None:
     with pytest.raises(NodeTotalsError):
         parse_node_totals(text)

@@ -44,7 +44,7 @@ async def test_the_cluster_is_shown_as_cards_with_their_pods(tmp_path: Path) -> 
     assert "elsewhere" not in page
 
 
-async def test_pods_that_may_not_be_listed_are_a_number_without_a_name(tmp_path: Path) -> None:
+async def test_pods_that_may_not_be_listed_are_shown_as_a_sum_without_names(tmp_path: Path) -> None:
     """All that is known of a card is what the reader's own pods leave of it."""
     rights = PodRights({"default"}, all_namespaces=["default", "secret"])
     async with run_ui(tmp_path, CLUSTER, rights=rights) as site:
@@ -90,7 +90,7 @@ async def test_the_page_names_the_namespaces_that_are_counted(
     assert ("elsewhere" in page) == bool(said)
 
 
-async def test_a_pending_pod_leads_to_its_explanation(tmp_path: Path) -> None:
+async def test_pending_pod_links_to_its_explanation(tmp_path: Path) -> None:
     async with run_ui(tmp_path, CLUSTER) as site:
         (row,) = read_rows((await site.ask("/pending")).text)[1:]
         page = (await site.ask("/pods/default/late")).text

@@ -30,7 +30,7 @@ def test_select_page_respects_budget_and_item_limit(
 
 @settings(deadline=None)
 @given(some.lists(some.integers(0, 30), max_size=60), some.integers(1, 40), some.integers(1, 9))
-def test_pages_are_the_whole_list_and_none_is_beyond_its_budget(weights: list[int], budget: int, most: int) -> None:
+def test_pages_cover_the_whole_list_and_stay_within_their_budget(weights: list[int], budget: int, most: int) -> None:
     count = select_page(weights, 1, budget=budget, most_items=most).page_count
     pages = [select_page(weights, number, budget=budget, most_items=most) for number in range(1, count + 1)]
     assert [at for page in pages for at in range(page.start, page.stop)] == list(range(len(weights)))

@@ -65,7 +65,7 @@ class UiSite:
         return await self.ask(self.gate.url.removeprefix(self.url))
 
     async def post(self, path: str, **fields: str | Sequence[str]) -> Answer:
-        """As a form of ours is sent."""
+        """As one of our forms sends it."""
         given = [
             (name, text) for name, value in fields.items() for text in ([value] if isinstance(value, str) else value)
         ]

@@ -1,1 +1,1 @@
-"""The recipes of docs/recipes on the control plane of the end-to-end tests: what they name, from its pinned version, run really."""
+"""The recipes of docs/recipes on the control plane of the end-to-end tests: what they name is really run, in its pinned version."""

@@ -57,7 +57,7 @@ def operator(cluster: ControlPlane) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("operator")
-def test_operands_are_created_as_they_are_and_a_pod_that_asks_is_bound_beside_them(
+def test_operands_stay_unchanged_and_a_gpu_memory_pod_is_bound_beside_them(
     cluster: ControlPlane, extender: Callable[..., ExtenderProgram], scheduler: Callable[..., ManagedProcess]
 ) -> None:
     (values,) = load_documents(objects.VALUES)
@@ -82,7 +82,7 @@ def test_operands_are_created_as_they_are_and_a_pod_that_asks_is_bound_beside_th
 
 
 def _missing(wanted: Mapping[str, Any], found: Mapping[str, Any], path: str = "") -> list[str]:
-    """What of the values does not stand in the policy."""
+    """The parts of the values that the policy does not have."""
     gone: list[str] = []
     for key, value in wanted.items():
         if isinstance(value, dict):

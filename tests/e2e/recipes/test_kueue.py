@@ -1,4 +1,4 @@
-"""The recipe of docs/recipes/kueue.md: two teams' queues on GPU memory, and pods that wait in them without a verdict of ours."""
+"""The recipe of docs/recipes/kueue.md: two teams' queues on GPU memory, and pods that wait in them without costing the extender a call."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ROUND_SECONDS = 120
 
 
 @pytest.mark.timeout(500)
-def test_five_hundred_gated_pods_are_bound_and_cost_no_verdict_before(
+def test_gated_pods_cause_no_extender_calls_until_kueue_admits_them(
     cluster: ControlPlane,
     extender: Callable[..., ExtenderProgram],
     scheduler: Callable[..., ManagedProcess],
@@ -90,7 +90,7 @@ def _add_nodes(cluster: ControlPlane) -> None:
 
 
 def _running_pods(cluster: ControlPlane, count: int) -> list[Json]:
-    """So many pods that are bound and have not ended, once no other is on its way to a node."""
+    """`count` pods that are bound and have not ended, once no other is on its way to a node."""
     pods = _list_pods(cluster)
     let_go = [each for each in pods if not each["spec"].get("schedulingGates") and each["status"]["phase"] == "Pending"]
     return let_go if len(let_go) == count and all(each["spec"].get("nodeName") for each in let_go) else []

@@ -33,7 +33,7 @@ def argo_cd(cluster: ControlPlane) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("argo_cd")
-def test_an_application_is_what_argo_cd_defines(cluster: ControlPlane) -> None:
+def test_application_example_is_valid_for_argo_cd(cluster: ControlPlane) -> None:
     cluster.request_ok("POST", "/api/v1/namespaces", {"metadata": {"name": "argocd"}})
     cluster.kubectl("apply", "--validate=strict", "-f", PAGES / "argo-cd" / "application.yaml")
 

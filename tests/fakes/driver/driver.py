@@ -1,4 +1,4 @@
-"""Starts the fake driver on a folder and removes it again, whatever happened to it meanwhile."""
+"""Starts the fake driver on a folder and removes it again, even if it crashed or was killed."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class FakeDriver:
         command += [f"{card.uuid}:{card.memory_mib}:{card.minor}" for card in self.cards]
         if self._reserved_mib is not None:
             command += ["--reserved", str(self._reserved_mib)]
-        # Its standard input is ours: it ends when this process does, also by kill -9.
+        # Its standard input is ours: it ends when this process does, even by kill -9.
         self._process = subprocess.Popen(
             [*command, "--while-stdin"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -114,7 +114,7 @@ class FakeDriver:
             raise RuntimeError(f"the fake driver ended with {code}, see its message above")
 
     def stop(self) -> None:
-        """Ends it and leaves a plain folder, even if it was killed before. How it ended is not judged here."""
+        """End it and leave a plain folder, even if it was killed before. The exit code is not checked here."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -137,7 +137,7 @@ class FakeDriver:
         return parse_state((self.folder / "state").read_text())
 
     def refuse(self, *, status: int, times: int = 1) -> None:
-        """The next so many allocations of memory end with that status, however much is free."""
+        """Make the next `times` allocations of memory fail with that status, however much is free."""
         (self.folder / "refuse").write_text(f"{status:x} {times}\n")
 
     def show_to(self, machine: FakeNvmlMachine) -> None:

@@ -39,7 +39,7 @@ class FakeAdmission:
         """All sources of pods were read: until then pods that are gone keep their ids, and running containers pass."""
 
     async def allocate(self, pod: KubeletPod, container: KubeletContainer) -> None:
-        """Give `container` its devices; containers come in the pod's order. Ids of init containers are used again."""
+        """Allocate the devices of `container`; call it in the pod's order. Ids of init containers are reused."""
         reusable = self._reusable.get(pod.uid, {})
         self._reusable = {pod.uid: reusable}
         for resource, needed in container.limits.items():
@@ -72,7 +72,7 @@ class FakeAdmission:
     async def _choose(
         self, pod: KubeletPod, container: KubeletContainer, resource: str, needed: int, reusable: Collection[str]
     ) -> set[str]:
-        """Empty: nothing is to be allocated, the container has its devices or is running with them."""
+        """Choose ids. Empty if there is nothing to allocate: the container has its devices or is running with them."""
         held = self._books.held_by(pod.uid, container.name).get(resource)
         if held and len(held.ids) != needed:
             raise DeviceError(

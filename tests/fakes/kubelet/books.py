@@ -53,7 +53,7 @@ class DeviceCheckpoint:
         self.unhealthy.pop(resource, None)
 
     def knows(self, resource: str) -> bool:
-        """False: kubelet takes it for a resource that devices have nothing to do with."""
+        """Whether kubelet treats it as a device resource."""
         return resource in self.healthy or resource in self.taken
 
     def allocate_devices(self, uid: str, container: str, resource: str, held: AllocatedDevices) -> None:
@@ -63,7 +63,7 @@ class DeviceCheckpoint:
         return self.held.get(uid, {}).get(container, {})
 
     def forget_all_but(self, uids: Collection[str]) -> None:
-        """Ids of pods that are gone come free; done when somebody looks, not when the pod goes."""
+        """Free the ids of pods that are gone; done at the next look-up, not when the pod goes."""
         gone = self.held.keys() - set(uids)
         for uid in gone:
             del self.held[uid]
@@ -76,7 +76,7 @@ class DeviceCheckpoint:
             self.taken.setdefault(resource, set()).update(held.ids)
 
     def write(self, path: Path) -> None:
-        """The checkpoint, in kubelet's form but for its checksum."""
+        """Write the checkpoint, in kubelet's format except for the checksum."""
         entries = [
             {
                 "PodUID": uid,
@@ -102,7 +102,7 @@ class DeviceCheckpoint:
 
 
 def read_checkpoint(path: Path) -> DeviceCheckpoint:
-    """What a kubelet that starts knows: who has which ids, and resources without a single device."""
+    """The state of a kubelet that has just started: who has which ids, and resources without any device."""
     books = DeviceCheckpoint()
     if not path.exists():
         return books

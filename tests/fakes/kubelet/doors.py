@@ -36,7 +36,7 @@ class FaultPoint:
         self._open.set()
 
     def refuse(self, text: str, *, code: grpc.StatusCode = grpc.StatusCode.UNKNOWN, times: int = 1) -> None:
-        """The next so many callers are refused with this error."""
+        """Refuse the next `times` callers with this error."""
         self._refusal, self._refusals = (code, text), times
 
     async def reached(self, *, timeout_seconds: float = 10) -> None:
@@ -45,7 +45,7 @@ class FaultPoint:
             await self._reached.wait()
 
     async def passing(self, context: Aborting) -> None:
-        """What a service does first."""
+        """A service calls this first."""
         if self._refusals:
             self._refusals -= 1
             await context.abort(*self._refusal)

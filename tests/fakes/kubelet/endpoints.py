@@ -52,7 +52,7 @@ class PluginConnection:
         self.ended = ""
         """Why the stream is over, once it is."""
         self.is_killed = False
-        """kubelet itself is gone and draws no conclusions from broken calls."""
+        """Set when kubelet itself is gone and no longer reacts to broken calls."""
 
     async def dial(self, timeout_seconds: float) -> None:
         try:
@@ -62,7 +62,7 @@ class PluginConnection:
             raise DeviceError("failed to dial device plugin: context deadline exceeded") from error
 
     async def watch(self, receive: Callable[[Collection[wire.Device]], None]) -> None:
-        """Read lists until the stream ends, from whichever side."""
+        """Read lists until either side ends the stream."""
         try:
             async for answer in self.plugin.ListAndWatch(wire.Empty()):
                 if not self._is_closed:  # what was on its way is lost with the connection

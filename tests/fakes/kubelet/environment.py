@@ -1,4 +1,4 @@
-"""A container's environment out of its pod, as kubelet makes it at every start: in order, references resolved."""
+"""Builds a container's environment from its pod, as kubelet does at every start: in order, references resolved."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def resolve_environment(spec: Json, container: KubeletContainer) -> dict[str, st
 
 
 def _expanded(text: str, known: Mapping[str, str]) -> str:
-    """`$(NAME)` of a variable named before; an unknown one stays as it is written, and `$$` is a dollar."""
+    """`$(NAME)` of a variable named before; an unknown one is kept as written, and `$$` is a dollar."""
 
     def value(match: re.Match[str]) -> str:
         name = match.group(1)

@@ -1,4 +1,4 @@
-"""What kubelet says when devices are in the way, word for word."""
+"""Kubelet's error messages about devices, word for word."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class DeviceError(Exception):
 
 
 class KilledError(Exception):
-    """kubelet was killed in the middle of this: it is neither done nor refused; the restarted kubelet begins it again."""
+    """kubelet was killed during the operation, which is neither done nor refused; the restarted kubelet repeats it."""
 
 
 def describe_error(error: grpc.aio.AioRpcError) -> str:

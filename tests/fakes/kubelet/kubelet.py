@@ -1,14 +1,14 @@
 """The kubelet of one node, for tests of a device plugin.
 
-    async with Kubelet(folder, seed=1) as kubelet:
+    async with FakeKubelet(folder, seed=1) as kubelet:
         await kubelet.registered("aliyun.com/gpu-mem")
-        pod = a_pod(units=4)
+        pod = kubelet_pod(units=4)
         await kubelet.admit(pod)
         started = await kubelet.start(pod, "main")
         started.env["NVIDIA_VISIBLE_DEVICES"]
 
-`restart` and `reboot` simulate a kubelet that was killed; `doors` hold or refuse what comes in from the plugin. What has a
-back-off in reality is a call here: a refused start is tried again by calling `start` again.
+`restart` and `reboot` simulate a kubelet that was killed; `doors` hold or refuse what comes in from the plugin. What kubelet retries
+after a back-off is a call here: a refused start is tried again by calling `start` again.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class FakeKubelet:
         await self.readmit()
 
     async def reboot(self) -> None:
-        """The node restarts: nothing runs, sockets are gone, the checkpoint remains. Call `readmit` when it is time."""
+        """The node restarts: nothing runs, sockets are gone, the checkpoint remains. The test then calls `readmit`."""
         await self.kill()
         for state in (state for pod in self.pods.values() for state in pod.states.values()):
             state.is_running = False
@@ -119,7 +119,7 @@ class FakeKubelet:
         return await self._admit(pod)
 
     async def admit_shuffled(self, pods: Iterable[KubeletPod]) -> None:
-        """Admit them in random order: creation times and binds need not agree."""
+        """Admit the pods in random order: creation times and binds need not agree."""
         chosen = list(pods)
         for pod in self._random.sample(chosen, len(chosen)):
             await self.admit(pod)
@@ -152,7 +152,7 @@ class FakeKubelet:
             state.is_running = False
 
     def remove(self, pod: KubeletPod) -> None:
-        """The pod was deleted and its containers are gone; its ids come free when somebody looks."""
+        """The pod was deleted and its containers are gone; its ids are freed at the next look-up."""
         pod.is_removed = True
         for state in pod.states.values():
             state.is_running = False
@@ -168,7 +168,7 @@ class FakeKubelet:
         await self.until(is_registered, timeout_seconds=timeout_seconds)
 
     async def until(self, predicate: Callable[[], bool], *, timeout_seconds: float = 10) -> None:
-        """Wait until `predicate` is true; it is asked again at every registration, list and end of a stream."""
+        """Wait until `predicate` is true; it is checked at every registration, list and end of a stream."""
 
         async def wait() -> None:
             while not predicate():

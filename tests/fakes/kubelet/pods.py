@@ -1,4 +1,4 @@
-"""Pods as kubelet holds them: the API object, and what became of each container here."""
+"""Pods as kubelet holds them: the API object, and the state of each container."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class KubeletContainerState:
     restarts: int = 0
     waiting: tuple[str, str] | None = None
     started_at: str = ""
-    """As the status says it; empty: it does not."""
+    """As in the container's status; empty where the status has none."""
 
 
 class KubeletPod:

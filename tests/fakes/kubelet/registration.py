@@ -26,7 +26,7 @@ VERSION = "v1beta1"
 
 
 class Registrar(RegistrationServicer):
-    """One life of kubelet's registration service. `changed` is called whenever something may be waited for."""
+    """One life of kubelet's registration service. `changed` is called at every change that somebody may wait for."""
 
     def __init__(
         self,

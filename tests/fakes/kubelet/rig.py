@@ -1,4 +1,4 @@
-"""A kubelet and a scripted plugin in one folder, registered; and what pod-resources answers."""
+"""A kubelet with a registered scripted plugin in one folder, and the answers of pod-resources."""
 
 from __future__ import annotations
 

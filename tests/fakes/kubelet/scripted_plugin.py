@@ -1,4 +1,4 @@
-"""A small scripted device plugin that shows what the kubelet does; not a model for a real one."""
+"""A small scripted device plugin for tests of the fake kubelet; not a model for a real plugin."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class ScriptedPlugin(DevicePluginServicer):
         """Qualified names that Allocate answers."""
         self.prefers: list[str] = []
         self.refusals: dict[str, str] = {}
-        """Method name to the text of the error that it ends in."""
+        """By method name: the text of the error with which it fails."""
         self.held: set[str] = set()
-        """Methods that do not answer; `release` lets them."""
+        """Methods that do not answer until `release`."""
         self.entered: list[str] = []
         """The methods in the order in which they were called."""
         self.streams = 0
@@ -135,7 +135,7 @@ class ScriptedPlugin(DevicePluginServicer):
         self._news.set()
 
     async def _until(self, predicate: Callable[[], bool]) -> None:
-        """Asked again at every call and end of a stream."""
+        """Wait for a condition, checked at every call and end of a stream."""
 
         async def wait() -> None:
             while not predicate():

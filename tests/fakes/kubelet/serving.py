@@ -16,7 +16,7 @@ PATH_BYTES = 107
 
 
 async def serve(path: Path, hidden: Path, add: Callable[[grpc.aio.Server], None]) -> grpc.aio.Server:
-    """Serve on `path`; what is there is replaced by a new inode."""
+    """Serve on `path`; an existing file is replaced by a new inode."""
     if max(len(str(each)) for each in (path, hidden)) > PATH_BYTES:
         raise ValueError(f"{hidden} is too long for a unix socket: use a shorter folder")
     server = grpc.aio.server()

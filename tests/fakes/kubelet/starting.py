@@ -36,7 +36,7 @@ class StartedContainer:
 
 @dataclass(frozen=True, slots=True)
 class WaitingContainer:
-    """The state of a container that kubelet could not start; it tries again with back-off, for ever."""
+    """The state of a container that kubelet could not start; it retries with back-off, for ever."""
 
     reason: str
     message: str

@@ -1,4 +1,4 @@
-"""Says what the stub answers, and changes it while programs run: `python -m tests.fakes.nvml.machine STATE PROFILE`."""
+"""Sets what the stub answers, and changes it while programs run: `python -m tests.fakes.nvml.machine STATE PROFILE`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Fault:
 
 @dataclass(frozen=True, slots=True)
 class FakeCondition:
-    """What a card says of its health; -1: the call is not supported."""
+    """What a card reports about its health; -1: the call is not supported."""
 
     recovery_action: int = -1
     remap_pending: int = -1
@@ -67,7 +67,7 @@ class FakeNvmlMachine:
         return {"LD_LIBRARY_PATH": str(library), "VRAMPACK_NVML_STATE": str(self.state)}
 
     def set_gpus(self, gpus: tuple[StubGpu, ...]) -> None:
-        """These are the cards from now on: one vanished, one appeared, one was partitioned again."""
+        """Replace the cards, as when one vanished, appeared or was partitioned again."""
         self._gpus = gpus
         self._write()
 
@@ -99,7 +99,7 @@ class FakeNvmlMachine:
         self._write()
 
     def fail(self, function: str, code: int, uuid: str = "*") -> None:
-        """Those calls end in that error. `nvmlInit` is a function too."""
+        """Make those calls end in that error. `nvmlInit` is a function too."""
         self._faults.append(_Fault(function, uuid, "error", code))
         self._write()
 
@@ -108,7 +108,7 @@ class FakeNvmlMachine:
         self.fail("*", GPU_IS_LOST, uuid)
 
     def heal(self) -> None:
-        """No faults from now on; hanging calls go on."""
+        """End all faults; hanging calls continue."""
         self._faults.clear()
         self._write()
 
@@ -120,7 +120,7 @@ class FakeNvmlMachine:
         self._write()
 
     def set_condition(self, uuid: str, condition: FakeCondition) -> None:
-        """What NVML says of that card's health from now on; `heal` does not take it back."""
+        """Set what NVML reports about that card's health; `heal` does not undo it."""
         self._conditions[uuid] = condition
         self._write()
 

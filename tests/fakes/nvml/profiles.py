@@ -1,4 +1,4 @@
-"""Machines as they are sold: what NVML says of their cards. Memory is what such cards report, not what their data sheet says."""
+"""Machines as they are sold: what NVML reports about their cards. Memory is what such cards report, not the data sheet's figure."""
 
 from __future__ import annotations
 

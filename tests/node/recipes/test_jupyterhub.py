@@ -60,7 +60,7 @@ def test_a_culled_server_makes_room_for_the_one_that_waits(
     assert list_container_starts(node, names[BOB]) == bobs
 
 
-def test_a_server_without_gpu_memory_sees_no_card_and_no_scheduler_of_ours(node: LiveNode, hub: LiveHub) -> None:
+def test_a_server_without_gpu_memory_gets_no_card_and_the_default_scheduler(node: LiveNode, hub: LiveHub) -> None:
     hub.start_server(ALICE, profile="no-gpu")
     node.wait(lambda: hub.has_ready_server(ALICE), 120, what=hub.process.log_tail)
     pod = _pod_of(node, ALICE)

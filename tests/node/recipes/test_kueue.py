@@ -1,4 +1,4 @@
-"""The recipe of docs/recipes/kueue.md: pods that a queue let go are started with the card and the limit of their record."""
+"""The recipe of docs/recipes/kueue.md: pods that a queue releases start with the card and the limit of their record."""
 
 from __future__ import annotations
 

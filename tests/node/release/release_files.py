@@ -48,7 +48,7 @@ class ReleaseFiles:
         return self.folder / f"vrampack-chart-{self.version}.tgz"
 
     def check_sums(self) -> int:
-        """How many files have the sums of SHA256SUMS; one that has not raises."""
+        """How many files match SHA256SUMS; raises if one does not."""
         return len(self._run("sha256sum", "--check", "--ignore-missing", "SHA256SUMS").splitlines())
 
     def verify_signature(self, cosign: Path) -> None:

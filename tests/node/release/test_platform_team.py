@@ -1,6 +1,6 @@
-"""What a platform team does with a release, from its files alone: install, watch, look, upgrade, go back, remove.
+"""What a platform team does with a release, from its files alone: install, watch, look, upgrade, roll back, remove.
 
-Each step says how long it took: `make release-node` prints it.
+Each step prints how long it took, as `make release-node` shows.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def chart(bare_node: LiveNode, tmp_path: Path) -> NodeChart:
     return NodeChart(bare_node, "helm-4", tmp_path)
 
 
-async def test_a_release_from_its_files_alone(chart: NodeChart, cards: FakeNvmlMachine, tmp_path: Path) -> None:
+async def test_a_release_can_be_installed_and_operated_from_its_files_alone(
+    chart: NodeChart, cards: FakeNvmlMachine, tmp_path: Path
+) -> None:
     node, files = chart.node, ReleaseFiles.locate()
     flags = install(chart, files, tmp_path)
     (gpu,) = cards.gpus
@@ -129,7 +131,7 @@ def start_two_pods(node: LiveNode, files: ReleaseFiles, folder: Path, cards: dic
 
 
 def check_change(chart: NodeChart, before: list[object], image: str) -> None:
-    """The programs are those, the pods noticed nothing, and a new pod starts."""
+    """The programs run this image, the pods noticed nothing, and a new pod starts."""
     node = chart.node
     with step("the replaced pods have ended"):
         chart.wait_until_images_are(image)

@@ -94,7 +94,7 @@ def test_a_fragment_is_what_typical_requests_cannot_use(
     assert FragmentTables(typical, 2.0).measure_node(model, free_units, cpu_milli) == pytest.approx(want / 2)
 
 
-def test_pressure_is_the_demand_that_insists_on_a_model_for_each_of_its_cards() -> None:
+def test_pressure_is_the_demand_for_a_model_per_card_of_that_model() -> None:
     """10 cards of 8 units; of 10 requests for a card, 3 insist on A, which has 2 cards: 1.5 for each, nothing on B."""
     cards = {("A", 8): 2, ("B", 8): 8}
     mix = RequestMix({MixedRequest(CardRequest(8)): 7.0, MixedRequest(CardRequest(8, models=frozenset("A"))): 3.0})

@@ -30,11 +30,11 @@ class CoreScript:
             self._lines.append(f"K {falsified[0]} {falsified[1]}")
 
     def open(self, file: int, owner: int, cards: int = 0) -> None:
-        """`cards` says which files learn of cards together."""
+        """Files with the same `cards` learn of cards together."""
         self._lines.append(f"O {file} {owner} {cards}")
 
     def knows_all_clients(self) -> None:
-        """Whether the core has seen the clients of all processes."""
+        """From here on the core has seen the clients of all processes."""
         self._lines.append("C")
 
     def close(self, file: int) -> None:
@@ -81,7 +81,7 @@ class CoreScript:
         self, file: int, call: WireStruct, met: int, *, status: int = 0, result: int = 0, may: bool = True,
         descriptor: int = 0, wrapped: bool = False,
     ) -> None:  # fmt: skip
-        """An export or import, whose descriptor leads to the file `met`; it names it by `descriptor`, or else by that number."""
+        """An export or import whose descriptor leads to the file `met`; the call has `descriptor`, or else the number `met`."""
         self.before(file, call, wrapped=wrapped, say="the driver is asked for a transfer")
         self.asks(f"Q 0 {met}", f"{int(may)} {descriptor or met}", "may the transfer go on, and its descriptor")
         self.after(call, status=status, result=result)

@@ -28,7 +28,7 @@ def begin_script(script: CoreScript, *, file: int, owner: int, client: int, devi
 
 
 def run_script(script: CoreScript, runner: Path, *files: int) -> None:
-    """Closed, nothing is left."""
+    """Close the files; nothing may be left."""
     for file in files or (0,):
         script.close(file)
     script.used(0, ONLY_CARD, 0, "used when all is closed")

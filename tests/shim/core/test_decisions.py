@@ -39,7 +39,7 @@ from tests.shim.core.wire import (
 )
 
 
-def test_refuses_what_does_not_fit_before_the_driver_is_asked(script: CoreScript, runner: Path) -> None:
+def test_core_refuses_what_exceeds_the_limit_without_asking_the_driver(script: CoreScript, runner: Path) -> None:
     hold_memory(script, 4000 * MIB, 1)
     script.refused(0, script.wire.memory(ROOT, CARD, 2, 302 * MIB), NO_MEMORY)
     script.counted(0, ONLY_CARD, 4000 * MIB, 4000 * MIB, 1)
@@ -55,7 +55,7 @@ def test_refuses_what_does_not_fit_before_the_driver_is_asked(script: CoreScript
     run_script(script, runner)
 
 
-def test_a_size_beyond_all_cards_is_no_overflow(script: CoreScript, runner: Path) -> None:
+def test_a_size_beyond_all_cards_does_not_overflow(script: CoreScript, runner: Path) -> None:
     for size in (1 << 63, (1 << 64) - 1, (1 << 64) - (2 * MIB)):
         script.refused(0, script.wire.memory(ROOT, CARD, 2, size), NO_MEMORY)
     run_script(script, runner)
@@ -75,7 +75,7 @@ ROUNDED = {
 
 
 @pytest.mark.parametrize(("asked", "written", "used"), ROUNDED.values(), ids=ROUNDED)
-def test_settles_to_what_the_driver_wrote(
+def test_a_charge_settles_to_the_size_that_the_driver_wrote(
     script: CoreScript, runner: Path, asked: int, written: int, used: int
 ) -> None:
     script.forwarded(0, script.wire.memory(ROOT, CARD, 0, asked), handle=7, size=written)
@@ -90,8 +90,10 @@ def test_settles_to_what_the_driver_wrote(
 
 
 @pytest.mark.parametrize(("written", "used"), [(300 << 30, 300 << 30), ((1 << 64) - 1, 16 << 40)])
-def test_settles_by_any_growth_and_sums_do_not_wrap(script: CoreScript, runner: Path, written: int, used: int) -> None:
-    """It is counted above the limit; a size that no card has is cut, so that freeing it leaves what others use."""
+def test_a_charge_follows_any_growth_and_sums_do_not_wrap(
+    script: CoreScript, runner: Path, written: int, used: int
+) -> None:
+    """The growth counts beyond the limit; a size that no card has is capped, so that freeing it leaves what others use."""
     hold_memory(script, 8 * MIB, 1)
     script.forwarded(0, script.wire.memory(ROOT, CARD, 0, 3 * MIB), handle=7, size=written)
     script.counted(0, ONLY_CARD, 8 * MIB + used, 8 * MIB + used, 0)
@@ -173,8 +175,8 @@ def test_heap_calls_free_memory_too(script: CoreScript, runner: Path) -> None:
     run_script(script, runner)
 
 
-def test_a_charge_lasts_as_long_as_its_last_name(script: CoreScript, runner: Path) -> None:
-    """A second name in another file and process, which outlives the file that was charged."""
+def test_a_charge_lasts_until_the_last_duplicate_is_freed(script: CoreScript, runner: Path) -> None:
+    """A duplicate in another file and process outlives the file that was charged."""
     wire = script.wire
     begin_script(script, file=1, owner=1, client=OTHER_ROOT, device=OTHER_CARD)
     hold_memory(script, 8 * MIB, 1)
@@ -191,7 +193,7 @@ def test_a_charge_lasts_as_long_as_its_last_name(script: CoreScript, runner: Pat
     run_script(script, runner, 1)
 
 
-def test_a_duplicate_of_a_strangers_memory_is_refused_where_all_clients_are_known(
+def test_duplicating_from_an_unknown_client_is_refused_if_all_clients_are_known(
     script: CoreScript, runner: Path
 ) -> None:
     """No owner here would be charged for it. Where other processes have clients of their own, the driver decides."""
@@ -208,7 +210,7 @@ def test_a_duplicate_of_a_strangers_memory_is_refused_where_all_clients_are_know
 
 
 def test_a_call_that_may_have_happened_stays_charged(script: CoreScript, runner: Path) -> None:
-    """EFAULT comes after the allocation if only the reply could not be written. The file's end settles it."""
+    """After EFAULT the memory exists if only the reply could not be written. Closing the file settles it."""
     wire = script.wire
     script.forwarded(0, wire.memory(ROOT, CARD, 1, 8 * MIB), handle=1, result=-EFAULT)
     script.forwarded(0, wire.memory(ROOT, CARD, 0, 8 * MIB), handle=0)
@@ -249,7 +251,7 @@ def test_forged_card_replies_of_one_owner_do_not_affect_another(wire: CoreWire, 
 
 
 def test_each_card_has_its_own_limit(wire: CoreWire, runner: Path) -> None:
-    """Instances 0 and 1 are the minors 1 and 0; instance 2 is known to no list."""
+    """Instances 0 and 1 are the minors 1 and 0; instance 2 is in no list."""
     script = CoreScript(wire)
     script.limit(0, 0, 8 * MIB)
     script.limit(0, 1, 4 * MIB)
@@ -309,7 +311,7 @@ def test_processes_of_a_container_share_its_limit(script: CoreScript, runner: Pa
     run_script(script, runner, 1, 2)
 
 
-def test_80_gib_in_pieces_of_2_mib(runner: Path) -> None:
+def test_80_gib_can_be_allocated_in_pieces_of_2_mib(runner: Path) -> None:
     """40,960 objects; every second one freed, then the rest with the client."""
     script = CoreScript(CoreWire(580))
     script.limit(0, ONLY_CARD, 80 << 30)
@@ -325,7 +327,7 @@ def test_80_gib_in_pieces_of_2_mib(runner: Path) -> None:
     run_script(script, runner)
 
 
-def test_without_memory_for_its_tables_nothing_is_made(runner: Path) -> None:
+def test_core_refuses_new_objects_when_its_tables_cannot_grow(runner: Path) -> None:
     for grows in range(4):
         script = CoreScript(CoreWire(580))
         script.limit(0, ONLY_CARD, LIMIT)

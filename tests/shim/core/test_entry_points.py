@@ -11,7 +11,7 @@ from tests.shim.core.steps import CARD, LIMIT, ROOT, run_script
 from tests.shim.core.wire import MEMORY, MIB, NOT_SUPPORTED
 
 
-def test_other_doors_to_memory_are_closed(script: CoreScript, runner: Path) -> None:
+def test_other_ways_to_take_memory_are_refused(script: CoreScript, runner: Path) -> None:
     wire = script.wire
     for kind in (0xC2, 0x82, 0x83, 0x42, 0xB1, 0xDE, 0xDA, 0xE0, 0xF3, 0x90CD):
         script.refused(0, wire.alloc(ROOT, CARD, 1, kind), NOT_SUPPORTED)
@@ -25,7 +25,7 @@ def test_other_doors_to_memory_are_closed(script: CoreScript, runner: Path) -> N
     run_script(script, runner)
 
 
-def test_serialized_parameters_have_no_layout(script: CoreScript, runner: Path) -> None:
+def test_calls_with_serialized_parameters_are_refused(script: CoreScript, runner: Path) -> None:
     call = script.wire.memory(ROOT, CARD, 1, MIB)
     if script.wire.long_flags:
         call.fields[script.wire.long_flags] = ("I", 1)
@@ -65,7 +65,7 @@ def test_heap_functions_without_video_memory_pass(script: CoreScript, runner: Pa
     run_script(script, runner)
 
 
-def test_the_heap_refuses_every_other_function(script: CoreScript, runner: Path) -> None:
+def test_all_other_heap_functions_are_refused(script: CoreScript, runner: Path) -> None:
     """1, 6 and 19 allocate memory whose size is elsewhere; a number of a future driver may allocate some too."""
     understood = {2, 3, 5, 14}
     for function in sorted({*range(64), 99, 0xFFFFFFFF} - understood - {*HEAP_FUNCTIONS_THAT_MAKE_NOTHING.values()}):

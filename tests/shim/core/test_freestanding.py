@@ -70,7 +70,7 @@ def test_the_core_compiles_with_kernel_flags(tmp_path: Path, source: Path) -> No
 
 
 def test_no_function_is_recursive(folder: Path) -> None:
-    """Read from the calls in the objects, compiled so that every function is one."""
+    """Read from the calls in the objects, compiled without inlining."""
     calls: dict[str, set[str]] = defaultdict(set)
     for source in CORE.glob("*.c"):
         part = folder / f"plain-{source.stem}.o"

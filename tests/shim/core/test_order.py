@@ -1,4 +1,4 @@
-"""Calls that overlap: one frees while another makes, and the driver gives the same handle out again."""
+"""Calls that overlap: one frees while another allocates, and the driver gives out the same handle again."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_handle_reused_during_its_free_is_charged(script: CoreScript, runner: 
     run_script(script, runner)
 
 
-def test_two_frees_of_one_handle_give_back_once(script: CoreScript, runner: Path) -> None:
+def test_two_frees_of_one_handle_release_its_charge_once(script: CoreScript, runner: Path) -> None:
     wire = script.wire
     for first_status, second_status in ((0, 0x57), (0x57, 0)):
         hold_memory(script, 8 * MIB, 1)
@@ -117,7 +117,7 @@ def test_memory_below_a_freed_client_is_freed_with_the_file(script: CoreScript, 
 
 
 def test_a_late_free_does_not_affect_a_reused_handle(script: CoreScript, runner: Path) -> None:
-    """Two free a device, one wins, another is made in its place: what is made below that one goes with it."""
+    """Two calls free a device, one wins, and a new device takes its place: memory below the new one is freed with it."""
     wire = script.wire
     free = wire.free(ROOT, CARD)
     script.before(0, free, slot=1)
@@ -131,7 +131,7 @@ def test_a_late_free_does_not_affect_a_reused_handle(script: CoreScript, runner:
     run_script(script, runner)
 
 
-def test_a_second_name_holds_the_charge_from_before_the_driver_is_asked(script: CoreScript, runner: Path) -> None:
+def test_a_duplicate_holds_the_charge_before_the_driver_is_asked(script: CoreScript, runner: Path) -> None:
     wire = script.wire
     hold_memory(script, 8 * MIB, 1)
     dup = wire.dup(ROOT, CARD, 2, ROOT, 1)

@@ -31,7 +31,7 @@ def read_report(script: CoreScript, entries: Entries, wanted: Entries, *, say: s
     script.reads(LIST, b"".join(struct.pack("<II", *entry) for entry in wanted), f"{say}, as a list")
 
 
-def test_reports_show_the_container(script: CoreScript, runner: Path) -> None:
+def test_reports_show_the_limit_and_free_memory_of_the_container(script: CoreScript, runner: Path) -> None:
     """4301 MiB and 3194 used, on a card of 16160 that is nearly empty; what is no memory size stays."""
     script.forwarded(0, script.wire.memory(ROOT, CARD, 1, 3194 * MIB), handle=1, size=3194 * MIB)
     others = [(0x05, 16777216), (0x1D, 16000000), (0x0B, 4096), (0x0D, 15)]
@@ -116,7 +116,7 @@ def test_failed_and_unlimited_reports_are_unchanged(script: CoreScript, runner: 
     run_script(script, runner)
 
 
-def test_the_heap_reports_too(script: CoreScript, runner: Path) -> None:
+def test_the_heap_report_shows_the_limit_too(script: CoreScript, runner: Path) -> None:
     call = script.wire.heap_function(ROOT, CARD, 5)
     hold_memory(script, 1000 * MIB, 1)
     call.fields.update({24: ("Q", 16160 * MIB), 32: ("Q", 15000 * MIB), 56: ("Q", 14000 * MIB)})

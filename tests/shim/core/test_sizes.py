@@ -43,7 +43,7 @@ def test_the_charge_is_never_below_what_is_pinned(sizes: Path) -> None:
     assert said["pinned"] > 60 << 10
 
 
-def test_a_fixed_address_is_refused_on_the_card_s_memory_alone(script: CoreScript, runner: Path) -> None:
+def test_a_fixed_address_is_refused_only_in_the_cards_own_memory(script: CoreScript, runner: Path) -> None:
     """18 such calls under 1 GiB were charged 1,152 KiB and pinned 73,728 MiB."""
     wire = script.wire
     script.refused(0, wire.memory(ROOT, CARD, 1, 1, flags=FIXED | FORCED), NOT_SUPPORTED)
@@ -54,7 +54,7 @@ def test_a_fixed_address_is_refused_on_the_card_s_memory_alone(script: CoreScrip
     run_script(script, runner)
 
 
-def test_room_is_for_the_whole_page_before_the_driver_is_asked(script: CoreScript, runner: Path) -> None:
+def test_room_for_the_whole_page_is_reserved_before_the_driver_is_asked(script: CoreScript, runner: Path) -> None:
     """One byte in a page of 512 MiB: the ninth of 4301 MiB has no room, however many threads are with the driver."""
     wire = script.wire
     calls = [

@@ -14,7 +14,7 @@ from tests.shim.core.wire import BRANCHES, CoreWire
 
 @pytest.mark.parametrize("branch", BRANCHES)
 @pytest.mark.parametrize("knows_cards", [False, True], ids=["only card", "cards"])
-def test_used_is_the_sum_of_what_exists(runner: Path, branch: int, *, knows_cards: bool) -> None:
+def test_the_used_figure_equals_the_memory_that_exists(runner: Path, branch: int, *, knows_cards: bool) -> None:
     seed = Random().randrange(1 << 32)
     try:
         CoreTrace(seed, CoreWire(branch), knows_cards=knows_cards).run(500).check(runner)

@@ -46,7 +46,7 @@ def test_an_exported_charge_stays_with_the_file_after_the_handle_is_freed(script
 
 @pytest.mark.parametrize("result", [0, -EFAULT])
 def test_a_handle_may_be_freed_during_its_export(script: CoreScript, runner: Path, result: int) -> None:
-    """Also where it cannot say whether it has."""
+    """Also if the result of the export is unknown."""
     call, free = script.wire.exports(ROOT, [1], EXPORTED), script.wire.free(ROOT, 1)
     hold_memory(script, 8 * MIB, 1)
     script.before(0, call)
@@ -60,7 +60,7 @@ def test_a_handle_may_be_freed_during_its_export(script: CoreScript, runner: Pat
 
 
 def test_memory_that_the_driver_did_not_export_is_not_kept_charged(script: CoreScript, runner: Path) -> None:
-    """It refused, or it has found no such file, or one where that place is taken."""
+    """The driver refused, found no such file, or found that place in it taken."""
     wire = script.wire
     script.knows_all_clients()
     hold_memory(script, 8 * MIB, 1)
@@ -79,8 +79,8 @@ def test_memory_that_the_driver_did_not_export_is_not_kept_charged(script: CoreS
     run_script(script, runner, EXPORTED, 0)
 
 
-def test_imported_memory_keeps_the_charge_by_itself(script: CoreScript, runner: Path) -> None:
-    """Once for all its names, in another process too; by no handle where the driver has chosen one."""
+def test_imported_memory_stays_charged_after_the_exporting_file_is_closed(script: CoreScript, runner: Path) -> None:
+    """Once for all its handles, in another process too; without a known handle where the driver has chosen one."""
     wire = script.wire
     begin_script(script, file=2, owner=1, client=OTHER_ROOT, device=OTHER_CARD)
     hold_memory(script, 8 * MIB, 1)
@@ -107,7 +107,7 @@ def test_imports_from_a_foreign_file_are_refused_where_all_clients_are_known(scr
     run_script(script, runner, 0, EXPORTED)
 
 
-def test_many_objects_at_once(script: CoreScript, runner: Path) -> None:
+def test_many_objects_are_exported_and_imported_at_once(script: CoreScript, runner: Path) -> None:
     """As many as the driver takes, up to the last place; more, or parameters that cannot be read, are refused."""
     wire = script.wire
     for handle in range(1, 513):
@@ -126,7 +126,7 @@ def test_many_objects_at_once(script: CoreScript, runner: Path) -> None:
 
 
 def test_a_channel_keeps_the_memory_of_its_userd(script: CoreScript, runner: Path) -> None:
-    """Until it goes, or its group; memory that is named twice counts once, and a refused channel keeps nothing."""
+    """Until the channel or its group is freed; memory that is named twice counts once, and a refused channel keeps nothing."""
     wire = script.wire
     hold_memory(script, 4000 * MIB, 1)
     script.forwarded(0, wire.alloc(ROOT, CARD, 0x60, CHANNEL_GROUP), handle=0x60)
@@ -147,7 +147,7 @@ def test_a_channel_keeps_the_memory_of_its_userd(script: CoreScript, runner: Pat
     run_script(script, runner, 0, EXPORTED)
 
 
-def test_without_memory_for_the_tables_it_is_refused(script: CoreScript, runner: Path) -> None:
+def test_a_transfer_is_refused_when_the_tables_cannot_grow(script: CoreScript, runner: Path) -> None:
     wire = script.wire
     for handle in range(1, 100):
         hold_memory(script, 2 * MIB, handle)

@@ -1,4 +1,4 @@
-"""Random traces: calls of several processes in two containers on three cards, and the model's word on each."""
+"""Random traces: calls of several processes in two containers on three cards, and what the model expects of each."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class CoreTrace:
             self.script.forwarded(7, call)
 
     def _transfers(self) -> None:
-        """In a container without a limit, whether each holder of a charge is told from the others: too seldom by chance."""
+        """In a container without a limit, whether each holder of a charge is told apart, which random calls test too seldom."""
         wire, script, container, file, taker = self._wire, self.script, 3, 6, 5
         client, device, other = 0xC1D0F001, 0x5C00F001, 0x5C00F002
         card = MINOR_OF_INSTANCE[0] if len(self._cards) > 1 else ONLY_CARD
@@ -173,7 +173,7 @@ class CoreTrace:
         self._world.add(ModelObject(handle, handle, file, ONLY_CARD))
 
     def _fails(self, file: int, call: WireStruct) -> bool:
-        """Once in ten the driver says no, by status or by error."""
+        """The driver refuses one call in ten, by status or by error."""
         if self._random.random() < 0.9:
             return False
         if self._random.random() < 0.5:
@@ -257,7 +257,7 @@ class CoreTrace:
             source.piece.names += 1
 
     def _export(self) -> None:
-        """Into a file of any process; what is no memory is exported too, and carries nothing."""
+        """Into a file of any process; objects that are not memory are exported too, and carry no charge."""
         things = [thing for thing in (self._pick(memory=memory) for memory in (True, True, False)) if thing]
         file = self._random.choice([*self._owners, None])
         if file is None or not things:
@@ -281,7 +281,7 @@ class CoreTrace:
                 self._world.export(piece, file, index + place)
 
     def _channel(self) -> None:
-        """It keeps the memory that it is given, and goes by its handle or with its device."""
+        """It keeps the memory that it is given, and is freed by its handle or with its device."""
         thing = self._pick(memory=True)
         if thing is None or thing.above is None:
             return

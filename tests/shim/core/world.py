@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False, slots=True)
 class ModelAllocation:
-    """Video memory with as many names as `names` says; the owner that allocated it is charged until the last is gone."""
+    """Video memory with this many `names`; the owner that allocated it is charged until the last is gone."""
 
     size: int
     owner: int
@@ -40,7 +40,7 @@ class ModelObject:
 
 
 class CoreModel:
-    """What the driver knows. Handles that it chooses are the lowest free ones, so they are reused at once."""
+    """The driver's state. Handles that it chooses are the lowest free ones, so they are reused at once."""
 
     def __init__(self) -> None:
         self.things: dict[tuple[int, int], ModelObject] = {}
@@ -78,7 +78,7 @@ class CoreModel:
             self.free(thing)
 
     def used(self) -> Counter[tuple[int, int]]:
-        """Bytes that exist, by who pays and on which card."""
+        """Bytes that exist, by charged owner and card."""
         pieces = {thing.piece for thing in self.things.values() if thing.piece} | set(self.exported.values())
         sums: Counter[tuple[int, int]] = Counter()
         for piece in pieces:

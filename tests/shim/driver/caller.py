@@ -50,13 +50,13 @@ class DriverCaller:
         return call_ioctl(self.file, ioctl_number(escape, sizeof(body) if size is None else size), addressof(body))
 
     def file_call(self, escape: int, bodies: Array[Body]) -> None:
-        """The same with several structures side by side, which must come back."""
+        """The same with several structures side by side; the call must succeed."""
         error = call_ioctl(self.file, ioctl_number(escape, sizeof(bodies)), addressof(bodies))
         if error:
             raise OSError(error, os.strerror(error))
 
     def call_ok(self, escape: int, body: Body) -> Body:
-        """The same for a call that must come back, whatever its status says."""
+        """The same for a call that must succeed, with any status."""
         error = self.call(escape, body)
         if error:
             raise OSError(error, os.strerror(error))
@@ -85,7 +85,7 @@ class DriverCaller:
     def make(
         self, class_number: int, params: Structure | None = None, *, root: int | None = None, parent: int | None = None
     ) -> int:
-        """The handle of what must have been made."""
+        """The handle of the new object, which must have been made."""
         made = self.try_make(class_number, params, root=root, parent=parent)
         if made.status != nv.OK:
             raise ValueError(f"class {class_number:#x}: status {made.status:#x}")

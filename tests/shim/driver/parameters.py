@@ -1,4 +1,4 @@
-"""The driver's parameters as ctypes has them: a third writing down of the same facts, for the newest shapes."""
+"""The driver's parameters as ctypes structures: the same facts written down a third time, for the newest shapes."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_the_identifiers_of_a_card_agree(driver: FakeDriver) -> None:
                 assert bytes(gid.data[: gid.length - 1]).decode() == card.uuid
 
 
-def test_the_uuid_in_bytes(driver: FakeDriver) -> None:
+def test_the_uuid_is_reported_as_bytes_on_request(driver: FakeDriver) -> None:
     with DriverCaller(driver.control, card=1) as caller:
         gid = nv.Gid(flags=BINARY)
         assert caller.control(nv.GID_INFO, gid) == nv.OK

@@ -41,7 +41,7 @@ def test_only_whole_structures_are_taken(driver: FakeDriver, escape: int, right:
 
 
 def xfer_sizes(caller: DriverCaller) -> set[int]:
-    """Those that are read as a wrapper, of a card list at an invalid address: EFAULT."""
+    """Sizes that are read as a wrapper: the card list in it is at an invalid address, hence EFAULT."""
     wrapper = nv.Xfer(command=nv.CARD_INFO, size=72 * 32, pointer=NOWHERE)
     room = (c_uint8 * 256).from_buffer_copy(bytes(wrapper).ljust(256, b"\0"))
     return {
@@ -57,14 +57,14 @@ def test_parameters_at_an_invalid_address_are_efault(driver: FakeDriver) -> None
             assert call_ioctl(caller.file, ioctl_number(escape, size), NOWHERE) == errno.EFAULT
 
 
-def test_a_card_list_that_is_too_short(driver: FakeDriver) -> None:
+def test_a_card_list_that_is_too_short_is_refused(driver: FakeDriver) -> None:
     with DriverCaller(driver.control) as caller:
         room = (nv.CardParameters * 2)()
         assert call_ioctl(caller.file, ioctl_number(nv.CARD_INFO, 72), addressof(room)) == errno.EINVAL
         assert call_ioctl(caller.file, ioctl_number(nv.CARD_INFO, 144), addressof(room)) == 0
 
 
-def test_wrapped_calls_are_the_same_calls(driver: FakeDriver) -> None:
+def test_wrapped_calls_have_the_same_effect(driver: FakeDriver) -> None:
     with DriverCaller(driver.control) as caller:
         params = nv.Memory(size=3 * MIB)
         body = nv.Alloc(
@@ -93,7 +93,7 @@ def test_memory_parameters_at_an_invalid_address_are_refused(driver: FakeDriver)
         assert driver.state().cards[0].used == 0
 
 
-def test_the_three_names_of_a_client(driver: FakeDriver) -> None:
+def test_a_client_has_three_class_numbers(driver: FakeDriver) -> None:
     with DriverCaller(driver.control) as caller:
         made = [caller.try_make(class_number, root=0, parent=0) for class_number in (0, 1, nv.CLIENT)]
         assert [body.status for body in made] == [nv.OK] * 3
@@ -115,7 +115,7 @@ CLASSES = {
 
 
 @pytest.mark.parametrize(("class_number", "status"), CLASSES.values(), ids=CLASSES)
-def test_other_classes_have_their_status(driver: FakeDriver, class_number: int, status: int) -> None:
+def test_other_classes_return_their_own_status(driver: FakeDriver, class_number: int, status: int) -> None:
     with DriverCaller(driver.control) as caller:
         assert caller.try_make(class_number).status == status
         assert driver.state().cards[0].used == 0
@@ -134,7 +134,7 @@ def test_a_process_without_capabilities_gets_no_window(driver: FakeDriver) -> No
     assert done.stdout == "['0x1b', '0x1b', '0x1f']\n", done.stderr
 
 
-def test_an_object_needs_its_parent(driver: FakeDriver) -> None:
+def test_an_object_with_a_wrong_parent_is_refused(driver: FakeDriver) -> None:
     with DriverCaller(driver.control) as caller:
         memory = nv.Memory(size=MIB)
         assert caller.try_make(nv.VIDEO_MEMORY, memory, parent=caller.client).status == nv.BAD_PARENT
@@ -147,7 +147,7 @@ def test_an_object_needs_its_parent(driver: FakeDriver) -> None:
         assert caller.try_make(nv.SYSTEM_MEMORY, system, parent=caller.subdevice).status == nv.BAD_PARENT
 
 
-def test_a_cards_file_takes_its_own_calls_only(driver: FakeDriver) -> None:
+def test_a_cards_file_accepts_only_its_own_calls(driver: FakeDriver) -> None:
     with DriverCaller(driver.control) as caller:
         card = os.open(driver.card_file(driver.cards[0]), os.O_RDWR)
         body = nv.Free(root=caller.client, old=caller.device)
@@ -158,7 +158,7 @@ def test_a_cards_file_takes_its_own_calls_only(driver: FakeDriver) -> None:
 
 
 def test_a_cards_file_is_registered_with_a_control_file(driver: FakeDriver) -> None:
-    """Once, and with an nvidiactl of this driver; then it may use what that made. Its class 0x40 takes no memory."""
+    """Once, and with an nvidiactl of this driver; then it may use the objects of that file. Its class 0x40 takes no memory."""
     with DriverCaller(driver.control) as caller:
         card = os.open(driver.card_file(driver.cards[0]), os.O_RDWR)
         register = ioctl_number(nv.REGISTER_FD, 4)

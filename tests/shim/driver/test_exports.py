@@ -1,4 +1,4 @@
-"""Memory in a control file lives until that file is closed, whatever becomes of its handle, and others make it theirs (D33, D34)."""
+"""Memory in a control file lives until that file is closed, whatever becomes of its handle, and others can import it (D33, D34)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_an_exported_object_lives_until_the_file_is_closed(driver: FakeDriver) -
         assert export_one(caller, memory, file) == nv.BAD_PARAMETER
 
 
-def test_an_imported_object_lives_on_by_itself(driver: FakeDriver) -> None:
+def test_an_imported_object_outlives_the_file_it_was_imported_from(driver: FakeDriver) -> None:
     with DriverCaller(driver.control) as giver, DriverCaller(driver.control) as taker:
         with opened(driver) as file:
             assert import_one(taker, file)[0] == nv.BAD_PARAMETER
@@ -81,8 +81,8 @@ def test_an_imported_object_lives_on_by_itself(driver: FakeDriver) -> None:
         assert used(driver) == 0
 
 
-def test_many_objects_at_once(driver: FakeDriver) -> None:
-    """By places in the file; one that is exported to its place again replaces the old one, and nothing takes it out."""
+def test_many_objects_are_exported_and_imported_at_once(driver: FakeDriver) -> None:
+    """By places in the file; an export to a used place replaces the old object, and nothing removes it."""
     with DriverCaller(driver.control) as caller:
         with opened(driver) as file:
             pieces = [caller.allocate_memory(2 * MIB) for _ in range(3)]

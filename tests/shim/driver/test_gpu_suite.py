@@ -1,4 +1,4 @@
-"""The suite for GPUs, dry: its points of the driver's own calls on the simulated driver, so that it does not fail by itself in its first hour."""
+"""A dry run of the GPU suite: its points of the driver's own calls on the simulated driver, so that its own errors show before a GPU is used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.gpu.points import DRIVER_POINTS
 
 
 class SimulatedMachine(GpuMachine):
-    """A GPU's, but for where the driver's files are and who says what is in use."""
+    """Like a GPU machine, except for where the driver's files are and who reports what is in use."""
 
     def __init__(self, driver: FakeDriver, scratch: Path) -> None:
         card = driver.cards[0]

@@ -40,7 +40,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize(("function", "data"), WAYS.values(), ids=WAYS)
-def test_each_way_takes_memory_of_the_card(
+def test_each_allocating_function_takes_memory_of_the_card(
     driver: FakeDriver, function: int, data: nv.HeapSize | nv.HeapRange | nv.HeapPitch
 ) -> None:
     with DriverCaller(driver.control) as caller:
@@ -64,7 +64,7 @@ SURFACES = {
 
 
 @pytest.mark.parametrize("driver", ["515.43.04", "520.61.05", "525.147.05"], indirect=True)
-def test_a_surface_takes_what_its_lines_come_to(driver: FakeDriver) -> None:
+def test_a_surface_takes_the_total_size_of_its_lines(driver: FakeDriver) -> None:
     with DriverCaller(driver.control) as caller:
         for name, (data, size) in SURFACES.items():
             assert heap_call(caller, SURFACE, data).status == nv.OK, name
@@ -77,14 +77,14 @@ def test_a_surface_takes_what_its_lines_come_to(driver: FakeDriver) -> None:
 
 
 @pytest.mark.parametrize("driver", ["530.41.03", "580.95.05"], indirect=True)
-def test_later_branches_know_no_surfaces(driver: FakeDriver) -> None:
+def test_later_branches_refuse_surfaces(driver: FakeDriver) -> None:
     with DriverCaller(driver.control) as caller:
         data = nv.HeapSurface(depth=32, width=16384, height=32)
         assert heap_call(caller, SURFACE, data).status == nv.BAD_ARGUMENT
         assert driver.state().cards[0].used == 0
 
 
-def test_a_handle_counts_only_with_its_flag(driver: FakeDriver) -> None:
+def test_a_requested_handle_is_used_only_with_its_flag(driver: FakeDriver) -> None:
     with DriverCaller(driver.control) as caller:
         picked = nv.HeapSize(size=1, memory=0x77)
         own = nv.HeapSize(size=1, memory=0x77, flags=nv.FLAG_HANDLE_PROVIDED)

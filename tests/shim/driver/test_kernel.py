@@ -35,7 +35,7 @@ DEVICES = {VERSION: {"195 nvidia", "195 nvidiactl"}, ONE_DEVICE_VERSION: {"195 n
 
 @dataclass(frozen=True, slots=True)
 class GuestDriver:
-    """One that is loaded, of some version."""
+    """A loaded driver of some version."""
 
     machine: VirtualMachine
     version: str
@@ -101,7 +101,7 @@ def test_the_driver_is_registered_as_its_version_requires(driver: GuestDriver) -
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_driver_has_the_functions_of_its_version(built: dict[str, FakeDriverModules], version: str) -> None:
-    """D24, D25: by these names others find them."""
+    """D24, D25: other modules find them by these names."""
     command = ["nm", str(built[version].nvidia), str(built[version].uvm)]
     listed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout
     functions = {words[2] for words in map(str.split, listed.splitlines()) if len(words) == 3 and words[1] in "tT"}
@@ -146,13 +146,13 @@ def test_a_cards_file_keeps_the_control_file_open(driver: GuestDriver) -> None:
         assert sum(driver.used_mib) == 0
 
 
-def test_unified_memory_is_files_and_mappings_of_its_own(driver: GuestDriver) -> None:
+def test_unified_memory_uses_its_own_files_and_mappings(driver: GuestDriver) -> None:
     """D15 and D25."""
     assert driver.run_program("steps", "open", "uvm") == ["uvm: status 0x0"]
     assert driver.run_program("app", "--managed", "64") == ["allocated 64 MiB managed"]
 
 
-def test_memory_of_the_host_and_windows(driver: GuestDriver) -> None:
+def test_host_memory_and_windows_take_no_card_memory(driver: GuestDriver) -> None:
     """D16."""
     said = ["class 0x40: status 0x0", "class 0xc2: status 0x22", "class 0x3e: status 0x0"]
     assert driver.run_program("steps", "open", "host", "40", "host", "c2", "host", "3e") == said

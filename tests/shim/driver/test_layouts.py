@@ -1,4 +1,4 @@
-"""One program, shaped for each branch, finds a driver of that branch; one number wrong on either side is found out."""
+"""One program, shaped for each branch, finds a driver of that branch; one wrong number on either side is detected."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(program: Path, driver: FakeDriver, *words: str) -> str:
 
 
 @pytest.mark.parametrize("driver", VERSIONS, indirect=True)
-def test_every_form_of_every_branch(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
+def test_every_form_of_the_call_works_on_every_branch(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
     for form, words in FORMS.items():
         said = run(programs.app, driver, "--minor", "1", "--total", "--free", *words, "3193", "--then", "20000")
         assert said == (
@@ -46,7 +46,7 @@ def test_every_form_of_every_branch(driver: FakeDriver, programs: FakeDriverProg
 
 
 @pytest.mark.parametrize("driver", VERSIONS, indirect=True)
-def test_surfaces_up_to_525(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
+def test_surfaces_are_supported_up_to_branch_525(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
     """Less than 4 GiB each: the function counts in 32 bits."""
     said = run(programs.app, driver, "--minor", "1", "--surface", "--free", "3193")
     if driver.branch <= 525:
@@ -60,7 +60,7 @@ ALLOC_SIZES = {"515.43.04": {32, 40}, "525.60.13": {32, 40}, "535.54.03": {32, 4
 
 
 @pytest.mark.parametrize(("driver", "sizes"), ALLOC_SIZES.items(), indirect=["driver"])
-def test_a_branch_takes_its_own_sizes_only(driver: FakeDriver, sizes: set[int]) -> None:
+def test_a_branch_accepts_only_its_own_sizes(driver: FakeDriver, sizes: set[int]) -> None:
     with driver.control.open("r+b", buffering=0) as control:
         room = (nv.Alloc * 2)()
         taken = {
@@ -105,7 +105,7 @@ GOOD = (GOOD_WORDS, [0, 3 * MIB], nv.BAD_CLIENT)
 
 
 def behaviour(program: Path, server: Path, folder: Path, words: tuple[str, ...]) -> tuple[str, list[int], int | None]:
-    """What a program gets of that driver: its words, the peaks of two cards, the status of a free by no client."""
+    """What a program gets from that driver: its output, the peaks of two cards, the status of a free by no client."""
     cards = (FakeCard(minor=1), FakeCard("GPU-aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee", 2048, 0))
     with FakeDriver(server, folder, cards=cards) as driver:
         said = run(program, driver, "--minor", "0", "--total", "--free", "--dup", *words, "3", "--then", "2000")
@@ -119,7 +119,7 @@ def behaviour(program: Path, server: Path, folder: Path, words: tuple[str, ...])
 
 
 @pytest.mark.parametrize(("file", "right", "wrong", "words"), ALTERED.values(), ids=ALTERED)
-def test_a_wrong_number_is_found_out(
+def test_a_driver_with_a_wrong_number_is_detected(
     programs: FakeDriverPrograms, tmp_path: Path, file: str, right: str, wrong: str, words: tuple[str, ...]
 ) -> None:
     """The driver with that one number changed no longer gives the program what it should."""
@@ -129,5 +129,7 @@ def test_a_wrong_number_is_found_out(
 
 
 @pytest.mark.parametrize("words", [(), ("--short",), ("--heap",)])
-def test_the_right_numbers_are_not(programs: FakeDriverPrograms, tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_the_driver_with_the_right_numbers_behaves_as_expected(
+    programs: FakeDriverPrograms, tmp_path: Path, words: tuple[str, ...]
+) -> None:
     assert behaviour(programs.app, programs.server, tmp_path / "dev", words) == GOOD

@@ -43,7 +43,9 @@ def test_memory_of_an_ended_process_is_freed(
     assert driver.state().files == 0
 
 
-def test_a_child_that_holds_the_file_keeps_it_alive(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
+def test_a_child_that_holds_the_file_keeps_the_memory_allocated(
+    driver: FakeDriver, programs: FakeDriverPrograms
+) -> None:
     command = [str(programs.app), "--control", str(driver.control), "--fork", "64"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
@@ -95,7 +97,7 @@ def test_a_file_in_a_socket_message_stays_open(driver: FakeDriver) -> None:
     right.close()
 
 
-def test_a_client_serves_its_own_file_only(driver: FakeDriver) -> None:
+def test_a_client_can_be_used_only_through_its_own_file(driver: FakeDriver) -> None:
     with DriverCaller(driver.control) as mine, DriverCaller(driver.control) as other:
         assert (
             other.try_make(nv.VIDEO_MEMORY, nv.Memory(size=1), root=mine.client, parent=mine.device).status
@@ -138,7 +140,7 @@ def test_memory_lives_while_a_duplicate_does(driver: FakeDriver) -> None:
         assert used(driver) == 0
 
 
-def test_a_duplicate_outlives_the_file_of_the_first(driver: FakeDriver) -> None:
+def test_a_duplicate_outlives_the_file_of_the_original(driver: FakeDriver) -> None:
     with DriverCaller(driver.control) as taker:
         with DriverCaller(driver.control) as giver:
             copies = [taker.dup(giver, giver.allocate_memory(MIB)).new for _ in range(3)]
@@ -149,7 +151,7 @@ def test_a_duplicate_outlives_the_file_of_the_first(driver: FakeDriver) -> None:
 
 
 def test_another_process_can_duplicate_shared_memory(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
-    """It is counted for the first, and for the second once the first is gone."""
+    """It is counted for the first process, and for the second once the first has ended."""
     command = [str(programs.app), "--control", str(driver.control), "--hold", "--share", "100"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as giver:
         assert giver.stdout is not None

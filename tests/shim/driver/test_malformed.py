@@ -1,4 +1,4 @@
-"""Whatever comes, the driver keeps running and answers, and nothing is allocated at the end."""
+"""On any input the driver keeps running and answers, and nothing is allocated at the end."""
 
 from __future__ import annotations
 

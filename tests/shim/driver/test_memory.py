@@ -73,7 +73,7 @@ def test_unsupported_allocations_are_refused(driver: FakeDriver, asked: nv.Memor
         assert driver.state().cards[0].used == 0
 
 
-def test_a_full_card_has_no_memory(driver: FakeDriver) -> None:
+def test_a_full_card_refuses_an_allocation(driver: FakeDriver) -> None:
     with DriverCaller(driver.control, card=SMALL_CARD) as caller:
         caller.allocate_memory(700 * MIB)
         # 1024 - 256 of the driver's own - 700 = 68
@@ -108,7 +108,7 @@ def test_a_video_memory_class_must_ask_for_video_memory(driver: FakeDriver, para
         assert driver.state().objects == 3  # client, device, subdevice
 
 
-def test_a_size_that_wraps_is_too_much(driver: FakeDriver) -> None:
+def test_a_size_that_wraps_is_refused(driver: FakeDriver) -> None:
     with DriverCaller(driver.control) as caller:
         assert caller.try_make(nv.VIDEO_MEMORY, nv.Memory(size=2**64 - 1)).status == nv.NO_MEMORY
         assert driver.state().cards[0].used == 0
@@ -128,14 +128,14 @@ def test_host_memory_is_not_counted(driver: FakeDriver, class_number: int, param
         assert driver.state().cards[0].used == 0
 
 
-def test_each_card_counts_its_own(driver: FakeDriver) -> None:
+def test_each_card_counts_its_own_memory(driver: FakeDriver) -> None:
     with DriverCaller(driver.control, card=0) as first, DriverCaller(driver.control, card=1) as second:
         first.allocate_memory(4 * MIB)
         second.allocate_memory(6 * MIB)
         assert [card.used for card in driver.state().cards] == [4 * MIB, 6 * MIB]
 
 
-def test_a_handle_of_ones_own_is_kept_and_unique(driver: FakeDriver) -> None:
+def test_a_requested_handle_is_kept_and_must_be_unique(driver: FakeDriver) -> None:
     with DriverCaller(driver.control) as caller:
         made = caller.try_make(nv.VIDEO_MEMORY, nv.Memory(size=MIB), handle=0x1234)
         assert (made.status, made.new) == (nv.OK, 0x1234)
@@ -144,7 +144,7 @@ def test_a_handle_of_ones_own_is_kept_and_unique(driver: FakeDriver) -> None:
 
 
 def test_many_objects_are_found_again(driver: FakeDriver) -> None:
-    """The table grows: 3000 pieces of 64 KiB, and each handle still means its own."""
+    """The table grows: 3000 pieces of 64 KiB, and each handle still refers to its own."""
     with DriverCaller(driver.control) as caller:
         handles = [caller.allocate_memory(1) for _ in range(3000)]
         assert len(set(handles)) == 3000
@@ -153,14 +153,14 @@ def test_many_objects_are_found_again(driver: FakeDriver) -> None:
         assert driver.state().cards[0].used == 0
 
 
-def test_to_free_twice_is_well_and_counts_once(driver: FakeDriver) -> None:
+def test_freeing_twice_succeeds_and_counts_once(driver: FakeDriver) -> None:
     with DriverCaller(driver.control) as caller:
         first, _ = caller.allocate_memory(1), caller.allocate_memory(1)
         assert [caller.free_object(first), caller.free_object(first)] == [nv.OK, nv.OK]
         assert driver.state().cards[0].used == 64 * KIB
 
 
-def test_the_peak_stays(driver: FakeDriver) -> None:
+def test_the_peak_does_not_fall_after_a_free(driver: FakeDriver) -> None:
     with DriverCaller(driver.control) as caller:
         caller.free_object(caller.allocate_memory(8 * MIB))
         caller.allocate_memory(2 * MIB)

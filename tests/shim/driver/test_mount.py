@@ -18,7 +18,7 @@ from tests.support.polling import wait_until
 NAMES = {"nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1", "version", "state", "refuse"}
 
 
-def test_the_folder(driver: FakeDriver) -> None:
+def test_the_folder_contains_the_files_of_the_driver(driver: FakeDriver) -> None:
     assert {path.name for path in driver.folder.iterdir()} == NAMES
     assert (driver.folder / "version").read_text() == "580.95.05\n"
     assert not (driver.folder / "nvidia7").exists()

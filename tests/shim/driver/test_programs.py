@@ -1,4 +1,4 @@
-"""The programs say what CUDA's would, and the node sees the sum."""
+"""The programs print what CUDA's would, and the node sees the sum."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run(program: Path, driver: FakeDriver, *words: str) -> subprocess.CompletedP
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_two_pods_of_the_founding_scenario(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
+def test_nvidia_smi_shows_the_sum_of_two_pods(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
     """3193 MiB each: the card shows 6386, of 16130 with 256 reserved."""
     with hold_memory(programs.app, driver, "--minor", "1", "3193") as one:
         with hold_memory(programs.static_app, driver, "--minor", "1", "3193") as two:
@@ -36,7 +36,7 @@ def test_two_pods_of_the_founding_scenario(driver: FakeDriver, programs: FakeDri
         one.terminate()
 
 
-def test_an_allocation_that_is_refused_ends_it(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
+def test_a_refused_allocation_ends_the_program(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
     done = run(programs.app, driver, "10000", "6000")
     assert (done.returncode, done.stdout) == (1, "allocated 10000 MiB\nerror 2: cudaErrorMemoryAllocation\n")
 
@@ -66,8 +66,8 @@ def test_racing_programs_leave_nothing(driver: FakeDriver, programs: FakeDriverP
     assert card.peak <= card.total - 256 * MIB
 
 
-def test_short_lives_leave_nothing(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
-    """Opened, taken, freed, forked and killed, of a card that is too small for all."""
+def test_short_lived_programs_leave_nothing(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
+    """They open, allocate, free, fork and are killed, on a card that is too small for all."""
     command = [str(programs.race), "--control", str(driver.control), "--minor", "0", "--cycles", "600", "--most", "700"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

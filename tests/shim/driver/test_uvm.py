@@ -40,7 +40,7 @@ def test_managed_memory_is_a_mapping(uvm: int) -> None:
         assert memory[MIB : MIB + 5] == b"hello"
 
 
-def test_parameters_inside_a_mapping_of_the_driver_itself(driver: FakeDriver, uvm: int) -> None:
+def test_parameters_are_read_from_a_mapping_of_the_driver_itself(driver: FakeDriver, uvm: int) -> None:
     """The driver reads them from a page that only it can fill."""
     with mmap.mmap(uvm, MIB, offset=BASE + 64 * MIB) as memory, DriverCaller(driver.control) as caller:
         params = nv.Memory.from_buffer(memory, 4096)
@@ -53,7 +53,7 @@ def test_parameters_inside_a_mapping_of_the_driver_itself(driver: FakeDriver, uv
         del params, untouched
 
 
-def test_nothing_works_before_it_is_initialised(driver: FakeDriver) -> None:
+def test_uvm_refuses_mappings_before_it_is_initialised(driver: FakeDriver) -> None:
     with DriverCaller(driver.control) as caller:
         file = os.open(driver.uvm, os.O_RDWR)
         assert map_external(file, caller, caller.allocate_memory(MIB)) == nv.ILLEGAL_ACTION
@@ -86,19 +86,19 @@ def test_closing_uvm_releases_its_mappings(driver: FakeDriver) -> None:
         assert driver.state().cards[0].used == 0
 
 
-def test_only_memory_that_there_is_can_be_mapped(driver: FakeDriver, uvm: int) -> None:
+def test_only_existing_memory_can_be_mapped(driver: FakeDriver, uvm: int) -> None:
     with DriverCaller(driver.control) as caller:
         assert map_external(uvm, caller, 99) == nv.NO_SUCH_OBJECT
         assert map_external(uvm, caller, caller.device) == nv.NO_SUCH_OBJECT
 
 
-def test_unknown_numbers_and_pointers(uvm: int) -> None:
+def test_unknown_numbers_and_invalid_pointers_are_refused(uvm: int) -> None:
     assert call_ioctl(uvm, 250, BASE) == errno.EINVAL
     assert call_ioctl(uvm, nv.UVM_MAP_EXTERNAL, 4096) == errno.EFAULT
 
 
 @pytest.mark.parametrize("driver", ["590.48.01", "595.45.04"], indirect=True)
-def test_free_is_shorter_from_590_on(uvm: int) -> None:
+def test_the_uvm_free_structure_is_shorter_from_590_on(uvm: int) -> None:
     room = nv.UvmFree(base=BASE, status=7)
     assert call_ioctl(uvm, nv.UVM_FREE, addressof(room)) == 0
     assert (room.length & 0xFFFFFFFF, room.status) == (nv.BAD_ADDRESS, 7)  # the status lies where the length was

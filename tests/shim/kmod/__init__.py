@@ -1,1 +1,1 @@
-"""The kernel module in virtual machines (tests/machine): stock kernels, and one that looks for mistakes."""
+"""The kernel module in virtual machines (tests/machine): stock kernels, and a debug kernel."""

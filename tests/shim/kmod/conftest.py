@@ -95,7 +95,7 @@ def programs() -> list[Path]:
 
 @pytest.fixture(scope="session")
 def machine(kernel: Kernel, modules: ModulesOfTests, programs: list[Path]) -> Iterator[VirtualMachine]:
-    """Its kernel has complained of nothing when the last test has ended."""
+    """Its kernel must not have complained when the last test has ended."""
     with VirtualMachine(kernel, programs=programs, files=modules.files()) as booted:
         yield booted
         booted.assert_no_leaks()

@@ -9,10 +9,10 @@ PART_OF_RACES = {"6.1": 1, "6.1-debug": 10}
 
 
 def scale_for_kernel(kernel: Kernel, number: int) -> int:
-    """A kernel that looks for mistakes is more than ten times as slow."""
+    """A debug kernel is more than ten times as slow."""
     return number // 10 if kernel.name.endswith("debug") else number
 
 
 def scale_races_for_kernel(kernel: Kernel, number: int) -> int:
-    """What takes longest of all."""
+    """For the tests that take longest."""
     return number // PART_OF_RACES.get(kernel.name, 3)

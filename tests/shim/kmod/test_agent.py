@@ -1,7 +1,7 @@
 """End to end in one machine: the agent of a host, its hook, the module, a driver, and containers in cgroups of their own.
 
-The part of the runtime is the test's: it puts a first process into a cgroup, calls the hook with a bundle, and lets the
-process go on where the hook says yes. Agent, hook, module and commands are those that ship, the driver and NVML are simulated.
+The test plays the runtime: it puts a first process into a cgroup, calls the hook with a bundle, and lets the process
+continue where the hook allows it. Agent, hook, module and commands are those that ship, the driver and NVML are simulated.
 """
 
 from __future__ import annotations
@@ -90,14 +90,14 @@ class KmodHost:
         return KmodWorld(self.machine)
 
     def agent(self) -> GuestProgram:
-        """Ready."""
+        """A started agent that is ready."""
         words = ("-m", "vrampack.cli", "agent", "--standalone", "--config", "/etc/agent.yaml", "--node-name", "host")
         started = self.machine.start(PYTHON, *words, start=GuestStart(env=ENVIRONMENT_OF_OURS))
 
         def is_ready() -> bool:
             assert started.output.code is None, started.output.err.decode()
             assert b"Traceback" not in started.output.err, started.output.err.decode()
-            self.machine.read("/proc/uptime")  # hears what the agent has said
+            self.machine.read("/proc/uptime")  # receives what the agent has printed
             return b"back end selected mode=kmod" in started.output.err
 
         wait_until(is_ready, timeout_seconds=START_SECONDS, what=started.output.err.decode)
@@ -124,14 +124,14 @@ class KmodHost:
         return self.machine.run("vrampack-hook", stdin=json.dumps(state))
 
     def starts(self, name: str, *steps: str) -> GuestProgram:
-        """One that the hook let start."""
+        """A container that the hook let start."""
         first = self.container(name, *steps)
         assert self.hook(name, first) == ProgramResult(0, "", "")
         first.resume()
         return first
 
     def used(self, name: str) -> int:
-        """MiB by the page that people read; -1 where there is nothing to say."""
+        """MiB by the status that people read; -1 where it has no row."""
         rows = [each for each in self.status().get("containers", ()) if each["container"] == IDS[name]]
         return int(rows[0]["usedBytes"]) // MIB if rows else -1
 
@@ -164,7 +164,7 @@ def host(kernel: Kernel, modules: ModulesOfTests, programs: list[Path], tmp_path
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kernel", ["6.1"], indirect=True)
-def test_a_host_s_containers_are_held_by_agent_hook_and_module(host: KmodHost) -> None:
+def test_agent_hook_and_module_enforce_the_limits_of_a_host(host: KmodHost) -> None:
     """One life of a host, in order: two tenants, another agent, and another load of driver and module."""
     agent = host.agent()
     first = host.starts("a", "open", "take", "3192", "wait", "take", "1024", "take", "1108", "wait", "wait")

@@ -1,4 +1,4 @@
-"""Memory that is put into a control file, or a dma-buf, and whose handle is freed: it is held, or refused (D33, D34).
+"""Memory that is put into a control file, or a dma-buf, and whose handle is freed: it stays charged, or is refused (D33, D34).
 
 VRAMPACK_KMOD_TURNS=4000 is the longest form of the race for a descriptor.
 """
@@ -43,7 +43,7 @@ def test_exported_memory_stays_charged_until_its_file_is_closed(empty: KmodWorld
 
 
 def test_a_channel_keeps_its_memory_charged(world: KmodWorld) -> None:
-    """That its USERD is in, whatever becomes of the handle (D35)."""
+    """The memory of its USERD, whatever becomes of the handle (D35)."""
     place = world.limited("a", LIMIT)
     with place.running("export", "channel", "1000") as program:
         program.wait_for_line("kept 4000 MiB, then 0x51")
@@ -93,7 +93,7 @@ def test_another_container_s_file_is_not_imported(world: KmodWorld) -> None:
 
 
 def test_a_dma_buf_is_refused(world: KmodWorld) -> None:
-    """It is a descriptor of the kernel's own, whose end we do not see; without a limit the driver decides."""
+    """It is a descriptor of the kernel's own, which we do not see closed; without a limit the driver decides."""
     for place, answer in ((world.limited("a", LIMIT), "0x56"), (world.unlimited("b"), "0x0")):
         with place.running("export", "dmabuf", "64") as program:
             program.wait_for_line(f"dma-buf: {answer}")

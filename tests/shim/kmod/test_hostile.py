@@ -21,7 +21,7 @@ MOST_PROCESSES = 4096
 ROUNDS = 30
 FAKE = f"{DRIVER}/fake"
 with_memory_that_never_comes = pytest.mark.parametrize("kernel", stock.NAMES, indirect=True)
-"""The kernel that looks for mistakes has no userfaultfd."""
+"""The debug kernel has no userfaultfd."""
 
 
 @with_memory_that_never_comes
@@ -46,7 +46,7 @@ def test_a_call_that_never_ends_blocks_no_command(empty: KmodWorld) -> None:
 
 
 @with_memory_that_never_comes
-def test_a_call_that_never_ended_does_not_keep_the_module(empty: KmodWorld) -> None:
+def test_the_module_can_be_unloaded_once_a_stuck_process_is_killed(empty: KmodWorld) -> None:
     """When its process is killed, everything goes."""
     empty.load_driver()
     empty.load_shim()
@@ -98,7 +98,7 @@ def test_a_driver_that_hangs_in_an_open_blocks_no_command(empty: KmodWorld) -> N
 
 @pytest.mark.parametrize("driver", ["new", "old"])
 def test_memory_that_outlives_its_handle_in_a_mapping_stays_charged(empty: KmodWorld, driver: str) -> None:
-    """By nvidia-uvm's own duplicate, also when all control files are closed; each ends with its mapping."""
+    """nvidia-uvm's own duplicate keeps it until its mapping ends, also when all control files are closed."""
     empty.load_driver(driver)
     empty.load_uvm(driver)
     empty.load_shim()
@@ -122,7 +122,7 @@ def test_memory_that_outlives_its_handle_in_a_mapping_stays_charged(empty: KmodW
     assert place.run("app", "4300").lines == ["allocated 4300 MiB"]
 
 
-def test_a_program_that_was_there_before_its_limit_maps_as_before(empty: KmodWorld) -> None:
+def test_a_program_started_before_its_limit_can_still_map_memory(empty: KmodWorld) -> None:
     """Its file is not managed, so its memory is not counted: all of the card but what the driver reserves."""
     empty.load_driver()
     empty.load_uvm()
@@ -190,7 +190,7 @@ def test_an_unguardable_uvm_is_not_loaded_while_a_container_is_limited(empty: Km
 
 
 def test_a_uvm_unloaded_while_a_container_is_added_is_guarded_when_reloaded(empty: KmodWorld, kernel: Kernel) -> None:
-    """While it is unloaded it is still found, and cannot be probed: that state does not last."""
+    """During its unload it can still be found but not probed: that state does not last."""
     empty.load_driver()
     empty.load_shim()
     empty.limited("a", LIMIT)
@@ -205,7 +205,7 @@ def test_a_uvm_unloaded_while_a_container_is_added_is_guarded_when_reloaded(empt
 
 
 def test_card_numbers_are_forgotten_when_the_driver_is_unloaded(empty: KmodWorld) -> None:
-    """The same card is another minor under the next one, for an instance that was there before too."""
+    """Under the next driver the same card has another minor, also for an instance that was there before."""
     empty.load_driver()
     empty.load_shim()
     place = empty.limited("a", {0: 4000, 2: 1000})

@@ -34,11 +34,11 @@ def test_a_process_started_in_the_container_later_has_its_limit(world: KmodWorld
         assert place.run("app", "302").lines == [REFUSED]
 
 
-def test_a_container_in_the_container_has_its_limit(world: KmodWorld) -> None:
+def test_a_nested_container_has_the_limit_of_the_outer_one(world: KmodWorld) -> None:
     """A cgroup below, two levels deep; a pid namespace and a user namespace of its own change nothing."""
     world.limited("a", LIMIT)
     nested = world.unlimited("a/docker/inner")
-    for place in (nested, nested.inside(is_pid_apart=True), nested.inside(is_user_apart=True)):
+    for place in (nested, nested.inside(has_own_pid_namespace=True), nested.inside(has_own_user_namespace=True)):
         assert place.run("app", "4302").lines == [REFUSED]
         assert place.run("app", "4300").lines == ["allocated 4300 MiB"]
 
@@ -52,7 +52,7 @@ def test_the_nearest_of_two_limits_holds(world: KmodWorld) -> None:
     assert other.run("app", "4000", "--then", "1").lines == ["allocated 4000 MiB", REFUSED]
 
 
-def test_a_child_that_inherits_keeps_the_charge_and_the_limit(world: KmodWorld) -> None:
+def test_a_child_that_inherits_the_file_keeps_the_charge_and_the_limit(world: KmodWorld) -> None:
     """CUDA's file outlives its process in a child, and the driver's memory with it."""
     place = world.limited("a", LIMIT)
     with place.running("app", "--fork", "4000") as app:
@@ -62,7 +62,7 @@ def test_a_child_that_inherits_keeps_the_charge_and_the_limit(world: KmodWorld) 
         for pid in world.pids("a"):
             world.kill(pid)
         app.wait_for_end()
-    # What is awaited is the parent, and the child's last word: its files may still be on their way.
+    # Only the parent and the child's last line were awaited: the child's files may not be closed yet.
     wait_until(lambda: world.card("a").used == 0, what="the end of the child's file")
 
 
@@ -73,8 +73,8 @@ def test_a_program_that_calls_exec_starts_without_a_charge(world: KmodWorld) -> 
     assert ended.lines == ["allocated 4000 MiB", "allocated 4300 MiB"]
 
 
-def test_a_file_that_is_carried_out_stays_limited(world: KmodWorld) -> None:
-    """By a socket, to a process of no container: what it allocates through that file still counts for the first."""
+def test_a_file_passed_out_of_the_container_stays_limited(world: KmodWorld) -> None:
+    """By a socket, to a process outside any container: what that allocates through the file still counts for the first."""
     place = world.limited("a", LIMIT)
     with place.running("steps", "open", "take", "3000", "send", "/tmp/held", "wait") as giver:
         giver.wait_for_line("listening")
@@ -84,7 +84,7 @@ def test_a_file_that_is_carried_out_stays_limited(world: KmodWorld) -> None:
         giver.wait_for_end()
 
 
-def test_a_file_that_is_carried_out_outlives_its_opener(world: KmodWorld) -> None:
+def test_a_file_passed_out_of_the_container_outlives_its_opener(world: KmodWorld) -> None:
     place = world.limited("a", LIMIT)
     with place.running("steps", "open", "take", "3000", "send", "/tmp/passed", "wait") as giver:
         giver.wait_for_line("listening")
@@ -98,7 +98,7 @@ def test_a_file_that_is_carried_out_outlives_its_opener(world: KmodWorld) -> Non
     assert world.card("a").used == 0
 
 
-def test_a_removed_instance_keeps_its_processes_and_admits_no_other(world: KmodWorld) -> None:
+def test_a_removed_instance_limits_its_old_processes_and_no_new_ones(world: KmodWorld) -> None:
     place = world.limited("a", LIMIT)
     with place.running("steps", "open", "take", "3000", "wait", "take", "1302", "take", "1300", "wait") as program:
         program.wait_for_line("waiting")
@@ -112,7 +112,7 @@ def test_a_removed_instance_keeps_its_processes_and_admits_no_other(world: KmodW
     wait_until(lambda: "a" not in world.instances(), what="the end of the last file")
 
 
-def test_a_name_that_is_added_again_keeps_its_budget(world: KmodWorld) -> None:
+def test_an_instance_name_that_is_added_again_keeps_its_budget(world: KmodWorld) -> None:
     """A container that is recreated: the old one's files still count until they are closed."""
     first = world.limited("one", LIMIT)
     with first.running("app", "--hold", "4000") as app:
@@ -126,7 +126,7 @@ def test_a_name_that_is_added_again_keeps_its_budget(world: KmodWorld) -> None:
     assert second.run("app", "4300").lines == ["allocated 4300 MiB"]
 
 
-def test_a_cgroup_of_the_same_name_is_another_one(world: KmodWorld) -> None:
+def test_a_recreated_cgroup_of_the_same_name_has_no_limit(world: KmodWorld) -> None:
     """The id has 64 bits and is never reused, though the folder's name is."""
     world.limited("fleeting", LIMIT)
     before = world.machine.inode(f"{CGROUPS}/fleeting")
@@ -136,7 +136,7 @@ def test_a_cgroup_of_the_same_name_is_another_one(world: KmodWorld) -> None:
     assert again.run("app", "5000").lines == ["allocated 5000 MiB"]
 
 
-def test_an_honest_program_in_a_privileged_container_is_held(world: KmodWorld) -> None:
+def test_an_honest_program_in_a_privileged_container_is_limited(world: KmodWorld) -> None:
     """With every capability, and device nodes of its own making."""
     place = world.limited("a", LIMIT).inside(capabilities=EVERYTHING)
     assert place.run("app", "4302").lines == [REFUSED]
@@ -163,10 +163,10 @@ def test_a_window_on_the_whole_card_is_refused_to_a_privileged_container(world: 
 def test_limits_apply_by_pid_namespace_on_cgroup_v1(old_world: KmodWorld) -> None:
     """Where there is no cgroup v2: the namespace, and those that are made in it."""
     machine = old_world.machine
-    with machine.running("steps", "wait", start=GuestStart(is_pid_apart=True)) as first:
+    with machine.running("steps", "wait", start=GuestStart(has_own_pid_namespace=True)) as first:
         first.wait_for_line("waiting")
         old_world.command(f"add a pidns={first.pid} 0={4301 * MIB}")
-        inside = GuestStart(beside_pid=first.pid)
+        inside = GuestStart(shares_pid_namespace_of=first.pid)
         assert machine.run("app", "4302", start=inside).lines == [REFUSED]
         assert machine.run("app", "4300", start=inside).lines == ["allocated 4300 MiB"]
         assert machine.run("app", "5000").lines == ["allocated 5000 MiB"]
@@ -177,11 +177,11 @@ def test_limits_apply_by_pid_namespace_on_cgroup_v1(old_world: KmodWorld) -> Non
 def test_a_reused_namespace_number_has_no_limit(old_world: KmodWorld) -> None:
     """The numbers are reused at once; the instance refers to the namespace itself."""
     machine = old_world.machine
-    with machine.running("steps", "wait", start=GuestStart(is_pid_apart=True)) as first:
+    with machine.running("steps", "wait", start=GuestStart(has_own_pid_namespace=True)) as first:
         first.wait_for_line("waiting")
         old_world.command(f"add a pidns={first.pid} 0={4301 * MIB}")
     for _ in range(5):
-        assert machine.run("app", "5000", start=GuestStart(is_pid_apart=True)).lines == ["allocated 5000 MiB"]
+        assert machine.run("app", "5000", start=GuestStart(has_own_pid_namespace=True)).lines == ["allocated 5000 MiB"]
     old_world.command("remove a")
 
 
@@ -220,7 +220,7 @@ def test_a_container_that_is_added_later_gets_its_limit(world: KmodWorld) -> Non
 
 
 @pytest.mark.usefixtures("denied_root")
-def test_a_process_with_cap_sys_admin_is_not_unknown(world: KmodWorld) -> None:
+def test_a_process_with_cap_sys_admin_is_not_denied(world: KmodWorld) -> None:
     """The agent, the driver's own pods: with CAP_SYS_ADMIN they pass, and may send commands, though none of them was added."""
     agent = world.unlimited("kubepods/pod-agent").inside(capabilities=EVERYTHING)
     assert agent.run("app", "5000").lines == ["allocated 5000 MiB"]

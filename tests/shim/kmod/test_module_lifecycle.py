@@ -1,4 +1,4 @@
-"""The module's own life: what it loads beside, what it leaves behind, and that programs do not notice it come and go."""
+"""The module's life cycle: which drivers it loads beside, what it leaves behind, and that programs do not notice it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ OTHERS = 800
 
 
 @pytest.mark.parametrize("which", [NEW, OLD])
-def test_both_layouts_of_the_drivers_devices(empty: KmodWorld, which: str) -> None:
-    """One device for all minors up to branch 535; the control file apart from 545 on."""
+def test_the_module_supports_both_layouts_of_the_drivers_devices(empty: KmodWorld, which: str) -> None:
+    """One device for all minors up to branch 535; a separate one for the control file from 545 on."""
     empty.load_driver(which)
     empty.load_shim()
     empty.load_uvm(which)
@@ -75,7 +75,7 @@ def test_the_module_loads_detaches_and_unloads_repeatedly(
 
 
 def test_open_files_stay_limited_after_detaching(empty: KmodWorld) -> None:
-    """Still limited; the module cannot go while it is needed, and neither can the driver."""
+    """Neither the module nor the driver can be unloaded while it is needed."""
     empty.load_driver()
     empty.load_shim()
     place = empty.limited("a", LIMIT)
@@ -116,7 +116,7 @@ def test_a_busy_kernel_thread_blocks_no_command(empty: KmodWorld) -> None:
     empty.machine.rmmod("vrampack")
 
 
-def test_the_driver_is_exchanged_without_unloading_the_module(empty: KmodWorld) -> None:
+def test_the_driver_can_be_replaced_without_unloading_the_module(empty: KmodWorld) -> None:
     """Detached, the old driver goes and the new one comes; attached again, its version is read again."""
     empty.load_driver(OLD)
     empty.load_shim()
@@ -132,7 +132,7 @@ def test_the_driver_is_exchanged_without_unloading_the_module(empty: KmodWorld) 
     assert empty.limited("a", LIMIT).run("app", "4302").lines == [REFUSED]
 
 
-def test_an_unknown_driver_is_not_taken_on(empty: KmodWorld) -> None:
+def test_the_module_does_not_load_on_an_unknown_driver(empty: KmodWorld) -> None:
     """It fails closed: the module is not loaded, so the node's agent offers nothing."""
     empty.load_driver(UNKNOWN)
     with fails_with(errno.EOPNOTSUPP):
@@ -155,7 +155,7 @@ def test_the_module_cannot_be_loaded_twice(empty: KmodWorld) -> None:
 
 
 def test_the_module_does_not_load_beside_another_interposer(empty: KmodWorld) -> None:
-    """A second copy under another name is one: the control file's table is not the driver's any more."""
+    """Such as a second copy under another name: the control file's table is no longer the driver's."""
     empty.load_driver()
     empty.machine.insmod("/lib/interposer.ko")
     try:
@@ -166,7 +166,7 @@ def test_the_module_does_not_load_beside_another_interposer(empty: KmodWorld) ->
     empty.load_shim()
 
 
-def test_uvm_may_come_and_go(empty: KmodWorld) -> None:
+def test_uvm_is_guarded_each_time_it_is_loaded(empty: KmodWorld) -> None:
     """It is loaded when it is first needed, often after the module."""
     empty.load_driver()
     empty.load_shim()
@@ -180,7 +180,7 @@ def test_uvm_may_come_and_go(empty: KmodWorld) -> None:
         wait_until(lambda: empty.state()["uvm"] == "absent", what="that uvm is gone")
 
 
-def test_containers_are_refused_under_an_unguardable_uvm(empty: KmodWorld) -> None:
+def test_containers_are_refused_while_an_unguardable_uvm_is_loaded(empty: KmodWorld) -> None:
     """A later driver gives the function another name: no container is added any more, and the command says so."""
     empty.load_driver()
     empty.load_shim()

@@ -44,7 +44,7 @@ def test_the_proc_files_have_the_documented_content(world: KmodWorld) -> None:
     assert state["files"] == "0"
 
 
-def test_the_version_is_the_packages(world: KmodWorld) -> None:
+def test_the_version_is_that_of_the_package(world: KmodWorld) -> None:
     version = world.node("version").strip()
     assert version == _version()
 
@@ -57,7 +57,7 @@ def test_ids_are_not_used_again(world: KmodWorld) -> None:
     assert int(world.node("0/a/id")) > before
 
 
-def test_a_default_size_stands_in_for_bytes(world: KmodWorld) -> None:
+def test_default_memsize_applies_when_no_size_is_given(world: KmodWorld) -> None:
     world.unlimited("a")
     identity = world.machine.inode(f"{CGROUPS}/a")
     with fails_with(errno.EINVAL):
@@ -71,7 +71,7 @@ def test_a_default_size_stands_in_for_bytes(world: KmodWorld) -> None:
     assert world.node("default_memsize") == f"{7 * MIB}\n"
 
 
-def test_no_more_instances_than_a_card_may_have(world: KmodWorld) -> None:
+def test_instances_beyond_the_maximum_of_a_card_are_refused(world: KmodWorld) -> None:
     world.command("cards 0 1")
     world.machine.write(f"{NODES}/1/max_inst", "2\n")
     for name in ("a", "b"):
@@ -145,7 +145,7 @@ def test_malformed_commands_are_refused_and_change_nothing(world: KmodWorld, tex
     assert world.instances() == before
 
 
-def test_invalid_commands_and_weights_are_refused(world: KmodWorld) -> None:
+def test_invalid_commands_and_sizes_are_refused(world: KmodWorld) -> None:
     with fails_with(errno.ENOENT):
         world.command("remove nobody")
     with fails_with(errno.ESRCH):
@@ -160,17 +160,21 @@ def test_invalid_commands_and_weights_are_refused(world: KmodWorld) -> None:
 
 
 @pytest.mark.parametrize("path", [CONTROL, f"{NODE}/memsize", f"{NODES}/0/max_inst", f"{NODES}/default_memsize"])
-def test_only_an_administrator_of_the_machine_writes(world: KmodWorld, path: str) -> None:
-    """Not root without the capability, not root of a user namespace, not another user with it all, and no limited container."""
+def test_only_an_administrator_of_the_machine_can_write(world: KmodWorld, path: str) -> None:
+    """Not root without the capability, not root of a user namespace, not another user with all capabilities, and no limited container."""
     limited = world.limited("a", {0: 4301})
     before = world.machine.read(path) if path != CONTROL else ""
-    for start in (GuestStart(capabilities=EVERYTHING & ~ADMIN), GuestStart(is_user_apart=True), GuestStart(uid=1000)):
+    for start in (
+        GuestStart(capabilities=EVERYTHING & ~ADMIN),
+        GuestStart(has_own_user_namespace=True),
+        GuestStart(uid=1000),
+    ):
         with pytest.raises(PermissionError):
             world.machine.write(path, "7\n", start=start)
     with pytest.raises(PermissionError):
         world.machine.write(path, "remove a\n" if path == CONTROL else "7\n", start=limited.start)
     with pytest.raises(PermissionError):
-        world.machine.write(path, "7\n", start=limited.inside(is_pid_apart=True).start)
+        world.machine.write(path, "7\n", start=limited.inside(has_own_pid_namespace=True).start)
     assert "a" in world.instances()
     assert before in ("", world.machine.read(path))
 
@@ -180,7 +184,7 @@ def test_usage_of_other_containers_is_not_readable(world: KmodWorld) -> None:
     mine = world.limited("a", {0: 4301})
     readers = (
         mine.start,
-        mine.inside(is_pid_apart=True).start,
+        mine.inside(has_own_pid_namespace=True).start,
         GuestStart(capabilities=EVERYTHING & ~ADMIN),
         GuestStart(uid=1000),
     )
@@ -191,7 +195,7 @@ def test_usage_of_other_containers_is_not_readable(world: KmodWorld) -> None:
         assert world.node("version", start=start) == world.node("version")
 
 
-def test_files_read_while_their_instance_is_removed(world: KmodWorld) -> None:
+def test_files_can_be_read_while_their_instance_is_removed(world: KmodWorld) -> None:
     """No task hangs, and nothing that is gone is read."""
     for _ in range(20):
         world.limited("a", {0: 4301})

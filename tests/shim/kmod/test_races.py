@@ -64,7 +64,7 @@ def test_the_limit_holds_under_load(world: KmodWorld, kernel: Kernel) -> None:
 
 @pytest.mark.timeout(SECONDS + 60)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_malformed_calls(world: KmodWorld, kernel: Kernel, seed: int) -> None:
+def test_malformed_calls_neither_crash_nor_charge_wrongly(world: KmodWorld, kernel: Kernel, seed: int) -> None:
     """No oops, and whenever the program stops it is charged for what the driver gave it."""
     place = world.limited("a", {0: LIMIT_MIB})
     with place.running("malformed", str(scale_for_kernel(kernel, CALLS // 2)), str(seed)) as program:
@@ -79,7 +79,7 @@ def test_malformed_calls(world: KmodWorld, kernel: Kernel, seed: int) -> None:
 
 
 @pytest.mark.timeout(SECONDS)
-def test_instances_that_come_and_go_under_load(world: KmodWorld, kernel: Kernel) -> None:
+def test_limits_hold_while_instances_change_under_load(world: KmodWorld, kernel: Kernel) -> None:
     """Resized, removed, added again and read while two containers race; neither ever exceeds the largest limit there was."""
     places = [world.limited(name, {0: LIMIT_MIB}) for name in ("a", "b")]
     set_probe(places[0])

@@ -17,7 +17,7 @@ LIMIT_BYTES = 4509925376
 QUERY = ("--query-gpu=memory.total,memory.used,memory.free", "--format=csv,noheader,nounits")
 TOTAL = f"Total amount of global memory: 4301 MBytes ({LIMIT_BYTES} bytes)"
 IN_HAND_MIB = 3193
-"""What one of the founding application takes."""
+"""What one pod of the founding application takes."""
 
 
 @pytest.fixture(autouse=True)
@@ -132,7 +132,7 @@ def test_managed_memory_is_refused_and_the_rest_of_uvm_is_not(world: KmodWorld) 
     assert world.host().run("app", "--managed", "1").lines == ["allocated 1 MiB managed"]
 
 
-def test_the_driver_that_refuses_is_charged_nothing(world: KmodWorld) -> None:
+def test_an_allocation_that_the_driver_refuses_is_not_charged(world: KmodWorld) -> None:
     """The card itself is full: what was reserved for the call is free again."""
     place = world.limited("a", LIMIT)
     with world.host().running("app", "--hold", "14000") as app:
@@ -159,7 +159,7 @@ def test_a_limit_is_changed_while_it_is_used(world: KmodWorld) -> None:
 
 
 def test_a_container_without_a_limit_is_left_alone(world: KmodWorld) -> None:
-    """Its open files have the driver's own operations table; a limited one's control file has not, its card's file has."""
+    """Its open files have the driver's own operations table; of a limited container only the control file has another."""
     with world.unlimited("free").running("app", "--hold", "15000") as app:
         app.wait_for_line("holding")
         assert world.tables() == {("nvidiactl", "own"), ("nvidia0", "own"), ("nvidia-uvm", "own")} & world.tables()
@@ -170,7 +170,7 @@ def test_a_container_without_a_limit_is_left_alone(world: KmodWorld) -> None:
             assert ("nvidia0", "other") not in world.tables()
 
 
-def test_a_card_without_a_limit_of_the_container_is_refused(world: KmodWorld) -> None:
+def test_a_card_for_which_the_container_has_no_limit_is_refused(world: KmodWorld) -> None:
     """Two cards with limits of their own; a third without."""
     place = world.limited("a", {0: 1000, 1: 2000})
     for minor, mib in ((0, 1000), (1, 2000)):

@@ -19,7 +19,7 @@ from tests.shim.analyzer import run_analyzer
 from tests.shim.file_calls import circle
 
 ROOT = Path(__file__).parents[3]
-ROOMS = ("core", "kmod")
+SOURCE_FOLDERS = ("core", "kmod")
 TIMEOUT_SECONDS = 110
 LINE = 120
 IGNORED = {
@@ -31,7 +31,7 @@ IGNORED = {
     "PREFER_KERNEL_TYPES": {"core"},
     "SPDX_LICENSE_TAG": {"core"},
 }
-"""Of checkpatch's, and in which rooms. Longer lines and macros of the core's generated table and older files are not looked at."""
+"""Of checkpatch's, and in which folders. Longer lines and macros of the core's generated table and older files are not looked at."""
 CORE_ONLY = (
     "LONG_LINE",
     "LONG_LINE_COMMENT",
@@ -50,10 +50,12 @@ def stock() -> Kernel:
 
 @pytest.fixture(scope="module")
 def checked(stock: Kernel, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The folder of a build in which sparse has read every file, and what make and sparse said that is no progress."""
+    """The folder of a build in which sparse has read every file, and the output of make and sparse without progress."""
     folder = tmp_path_factory.mktemp("style")
-    for room in ROOMS:
-        shutil.copytree(ROOT / "shim" / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"))
+    for source_folder in SOURCE_FOLDERS:
+        shutil.copytree(
+            ROOT / "shim" / source_folder, folder / source_folder, ignore=shutil.ignore_patterns("__pycache__")
+        )
     command = ["make", "-s", "-C", str(stock.build), f"M={folder / 'kmod'}", "C=2", "CHECK=sparse", *OPTIONS, "modules"]
     done = _run(command)
     assert done.returncode == 0, done.stderr
@@ -71,7 +73,7 @@ def test_no_two_files_call_each_other(checked: tuple[Path, str]) -> None:
 
 
 def test_sparse_finds_a_planted_fault(stock: Kernel, tmp_path: Path) -> None:
-    """Its silence means something: it finds a caller's address that is read as the kernel's."""
+    """So its silence means something: it finds a caller's address that is read as the kernel's."""
     (tmp_path / "Kbuild").write_text("obj-m := broken.o\n")
     (tmp_path / "broken.c").write_text(
         "#include <linux/module.h>\n"
@@ -83,13 +85,15 @@ def test_sparse_finds_a_planted_fault(stock: Kernel, tmp_path: Path) -> None:
     assert "dereference of noderef expression" in done.stderr
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_checkpatch_reports_nothing(room: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("source_folder", SOURCE_FOLDERS)
+def test_checkpatch_reports_nothing(source_folder: str, tmp_path: Path) -> None:
     script = kernels.prepare_kernel("6.1-debug").build / "scripts" / "checkpatch.pl"
-    ignored = [kind for kind, rooms in IGNORED.items() if room in rooms] + (list(CORE_ONLY) if room == "core" else [])
+    ignored = [kind for kind, folders in IGNORED.items() if source_folder in folders] + (
+        list(CORE_ONLY) if source_folder == "core" else []
+    )
     options = ["--no-tree", f"--root={tmp_path}", "--strict", f"--max-line-length={LINE}", "--terse", "--show-types"]
-    sources = sorted(map(str, (ROOT / "shim" / room).glob("*.[ch]")))
-    # Where it runs it leaves a file, and looks for headers whose names have capitals.
+    sources = sorted(map(str, (ROOT / "shim" / source_folder).glob("*.[ch]")))
+    # It leaves a file in its working folder, and looks there for headers whose names have capitals.
     (tmp_path / "include").mkdir()
     done = _run(["perl", str(script), *options, "--ignore", ",".join(ignored), "--file", *sources], cwd=tmp_path)
     found = [line for line in done.stdout.splitlines() if not line.startswith("total:")]
@@ -97,10 +101,10 @@ def test_checkpatch_reports_nothing(room: str, tmp_path: Path) -> None:
 
 
 def test_the_analyzer_reports_nothing(checked: tuple[Path, str], stock: Kernel) -> None:
-    """With the kernel's headers, leaving out what it says of them: dead stores, which gcc looks for here."""
+    """With the kernel's headers, and without dead stores: it finds them in the headers, and gcc looks for ours."""
     folder, _ = checked
     command = ["-w", "-O2", "-Xanalyzer", "-analyzer-disable-checker", "-Xanalyzer", "deadcode.DeadStores"]
-    sources = [source for room in ROOMS for source in sorted((folder / room).glob("*.c"))]
+    sources = [source for source_folder in SOURCE_FOLDERS for source in sorted((folder / source_folder).glob("*.c"))]
     commands = [
         [*command, *_options((source.parent / f".{source.stem}.o.cmd").read_text()), str(source)]
         for source in sources
@@ -111,8 +115,8 @@ def test_the_analyzer_reports_nothing(checked: tuple[Path, str], stock: Kernel) 
 
 
 @pytest.mark.parametrize("header", sorted((ROOT / "shim" / "kmod").glob("*.h")), ids=lambda header: header.name)
-def test_every_shared_function_says_what_it_does(header: Path) -> None:
-    """Above each declaration stands a comment, with nothing but other declarations between."""
+def test_every_shared_function_has_a_comment(header: Path) -> None:
+    """A comment precedes each declaration, with nothing but other declarations between."""
     comment = False
     for line in header.read_text().splitlines():
         if line.endswith("*/"):
@@ -123,7 +127,7 @@ def test_every_shared_function_says_what_it_does(header: Path) -> None:
             assert comment, line
 
 
-def test_the_version_is_one() -> None:
+def test_the_same_version_is_used_everywhere() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     folder = ROOT / "shim" / "kmod"
     assert f"VRAMPACK_VERSION='\"{version}\"'" in (folder / "Kbuild").read_text()

@@ -18,7 +18,7 @@ THREADS = {"now": "ring", "worker": "iou-wrk-", "worker2": "iou-wrk-", "poller":
 
 @pytest.mark.parametrize(("way", "thread"), THREADS.items(), ids=THREADS)
 def test_files_opened_by_io_uring_are_limited_too(world: KmodWorld, kernel: Kernel, way: str, thread: str) -> None:
-    """The debug kernel has none; where there is one, a program without a limit shows that the file is really opened so."""
+    """The debug kernel has no io_uring; elsewhere a program without a limit shows that the file is really opened this way."""
     place = world.limited("a", {0: LIMIT_MIB})
     world.new_peak()
     limited = place.run("ring", way, "4302", "4300", "2")
@@ -37,9 +37,9 @@ def test_files_opened_by_io_uring_are_limited_too(world: KmodWorld, kernel: Kern
 def test_limits_apply_by_pid_namespace_on_cgroup_v1(old_world: KmodWorld, way: str) -> None:
     """There a kernel thread is identified by the namespace of the program that it works for."""
     machine = old_world.machine
-    with machine.running("steps", "wait", start=GuestStart(is_pid_apart=True)) as first:
+    with machine.running("steps", "wait", start=GuestStart(has_own_pid_namespace=True)) as first:
         first.wait_for_line("waiting")
         old_world.command(f"add a pidns={first.pid} 0={LIMIT_MIB * MIB}")
-        limited = machine.run("ring", way, "4302", "4300", "2", start=GuestStart(beside_pid=first.pid))
+        limited = machine.run("ring", way, "4302", "4300", "2", start=GuestStart(shares_pid_namespace_of=first.pid))
     old_world.command("remove a")
     assert limited.lines[1:] == [REFUSED, "allocated 4300 MiB", REFUSED]

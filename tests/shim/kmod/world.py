@@ -33,7 +33,7 @@ NEW, OLD, UNKNOWN = "new", "old", "unknown"
 
 @dataclass(frozen=True, slots=True)
 class BudgetPlace:
-    """Where programs start: a cgroup, and whatever else."""
+    """Where programs start: a cgroup, and further settings."""
 
     machine: VirtualMachine
     start: GuestStart
@@ -47,7 +47,7 @@ class BudgetPlace:
             yield started
 
     def inside(self, **changes: object) -> BudgetPlace:
-        """The same, but for that."""
+        """The same place with these changes."""
         return BudgetPlace(self.machine, replace(self.start, **changes))  # type: ignore[arg-type]
 
 
@@ -76,7 +76,7 @@ class KmodWorld:
     machine: VirtualMachine
 
     def load(self) -> None:
-        """The newer driver and the module, where they are not there yet."""
+        """Load the newer driver and the module, if they are not there yet."""
         if "vrampack" in self.loaded():
             return
         self.unload()
@@ -124,7 +124,7 @@ class KmodWorld:
         return {line.split()[0] for line in self.machine.read("/proc/modules").splitlines()}
 
     def forget(self) -> None:
-        """Every instance that the module has a name for."""
+        """Remove every instance that the module has a name for."""
         for name, instance in self.instances().items():
             if "removed" not in instance.fields:
                 self.command(f"remove {name}")

@@ -76,7 +76,7 @@ class PreloadedProgram:
         return self.process.pid
 
     def wait_for_line(self, line: str) -> None:
-        """Wait until it has said that line. It ends before: an error that shows what it said."""
+        """Wait until it prints that line. If it ends before, raise an error that shows what it printed."""
         assert self.process.stdout is not None
         said = []
         for text in self.process.stdout:
@@ -89,7 +89,7 @@ class PreloadedProgram:
         raise AssertionError(f"never said {line!r}, but {said}, then {code} and {complaint!r}")
 
     def resume(self) -> None:
-        """The line that it waits for."""
+        """Send the line that it waits for."""
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()

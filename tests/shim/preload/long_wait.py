@@ -20,7 +20,7 @@ LIMIT_MIB = 4301
 
 @dataclass(frozen=True, slots=True)
 class LongWait:
-    """One of a container that held 3000 MiB when its agent left and wants 1000 more; one that never met an agent."""
+    """A program that held 3000 MiB when its agent left and wants 1000 more, and one that never met an agent."""
 
     holder: PreloadedProgram
     newcomer: PreloadedProgram

@@ -54,7 +54,7 @@ def test_a_program_beyond_its_grant_waits_for_the_agent_and_accounts_agree(
             program.wait_for_line(REFUSED)
 
 
-def test_a_lost_answer_counts_once(
+def test_a_request_repeated_after_a_lost_answer_counts_once(
     container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent
 ) -> None:
     """Asked again with the same figure: 4300 of 4301 are held, not twice as much."""
@@ -66,7 +66,7 @@ def test_a_lost_answer_counts_once(
     assert [question.kind for question in agent.asked[:3]] == [PacketKind.HELLO, PacketKind.HOLD, PacketKind.HOLD]
 
 
-def test_an_agent_of_another_version_is_waited_out_and_named(
+def test_a_program_reports_an_agent_of_another_version_and_waits(
     container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent
 ) -> None:
     agent.old_hellos = 2

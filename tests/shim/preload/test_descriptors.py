@@ -11,7 +11,7 @@ from tests.support.polling import wait_until
 
 
 def steps(container: PreloadedContainer, extra: PreloadTestPrograms, text: str) -> list[str]:
-    """What the program said, having ended well and without a word on standard error."""
+    """What the program printed; it must exit with 0 and print nothing on standard error."""
     ended = container.run(extra.steps, *build_script(text))
     assert (ended.code, ended.err) == (0, "")
     return ended.lines
@@ -36,23 +36,23 @@ def test_memory_stays_counted_until_the_last_duplicate_is_closed(
     assert driver.state().cards[0].peak <= 4301 * MIB
 
 
-def test_a_number_that_became_something_else_is_noticed(
+def test_a_descriptor_number_reused_for_another_file_is_noticed(
     container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent
 ) -> None:
     """dup2 closes the control file without close(2); the next file on that number shows it."""
     assert steps(container, extra, "open take 3000 overwrite close open take 4200")[-1] == "allocated 4200 MiB"
 
 
-def test_a_program_that_closes_every_number_is_still_limited(
+def test_a_program_that_closes_every_descriptor_is_still_limited(
     container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent
 ) -> None:
-    """The library's own socket is among them; the program hears that it was not open."""
+    """The library's own socket is among them; for the program it was not open."""
     said = steps(container, extra, "open take 3000 sweep take 1302 take 1300")
     assert said == ["allocated 3000 MiB", REFUSED, "allocated 1300 MiB"]
     assert len({question.sequence for question in agent.asked}) == len(agent.asked), "one connection all along"
 
 
-def test_a_child_of_fork_speaks_for_itself_and_within_the_same_limit(
+def test_a_forked_child_has_its_own_connection_and_the_same_limit(
     container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent
 ) -> None:
     said = steps(container, extra, "open take 3000 fork open take 1302 take 1300 take 1300")
@@ -73,7 +73,7 @@ def test_memory_inherited_by_a_forked_child_is_counted_while_it_lives(
     wait_until(lambda: agent.used_bytes == 0, what="the end of the child, and of the memory")
 
 
-def test_a_child_of_vfork_does_not_touch_what_is_its_parents(
+def test_a_child_of_vfork_does_not_change_its_parents_state(
     container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent
 ) -> None:
     said = steps(container, extra, "open take 3000 vfork take 1302 take 1300")

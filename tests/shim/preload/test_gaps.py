@@ -12,10 +12,10 @@ TOO_MUCH = "6000"
 """MiB, of 4301."""
 
 
-def test_a_library_that_is_loaded_later_is_caught(
+def test_a_library_loaded_later_is_limited(
     container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent
 ) -> None:
-    """The control of this page: libcuda is loaded so."""
+    """The control case of this file: libcuda is loaded this way."""
     assert _around(container, extra, "plain") == ["refused"]
 
 

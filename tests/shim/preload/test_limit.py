@@ -16,7 +16,7 @@ from tests.support.polling import wait_until
 QUERY = ("--query-gpu=memory.total,memory.used,memory.free", "--format=csv,noheader,nounits")
 
 
-def test_shows_the_limit_as_the_card_and_the_containers_use_as_its_use(
+def test_programs_see_the_limit_as_total_and_the_containers_use_as_used(
     container: PreloadedContainer, programs: FakeDriverPrograms, agent: ScriptedAgent
 ) -> None:
     """4301 of the card's 16130 MiB; the use is another process's, and nvidia-smi has none of its own."""
@@ -27,7 +27,7 @@ def test_shows_the_limit_as_the_card_and_the_containers_use_as_its_use(
         assert container.run(programs.smi, *QUERY).out == "4301, 3193, 1108\n"
 
 
-def test_refuses_what_does_not_fit_and_the_program_goes_on(
+def test_an_allocation_that_does_not_fit_is_refused_and_the_program_continues(
     container: PreloadedContainer, programs: FakeDriverPrograms, agent: ScriptedAgent, driver: FakeDriver
 ) -> None:
     """3193 + 1109 is 1 more than 4301, and 1108 is not."""

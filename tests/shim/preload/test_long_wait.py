@@ -14,7 +14,7 @@ PATIENCE_SECONDS = 120
 
 @pytest.mark.timeout(150)
 def test_an_unanswered_allocation_is_refused_after_two_minutes(long_wait: LongWait) -> None:
-    """One that holds something hears CUDA's own error; one that never met an agent cannot begin. Neither waits again."""
+    """A program that holds memory gets CUDA's own error; one that never met an agent cannot start. Neither waits again."""
     if long_wait.holder.process.poll() is not None or long_wait.newcomer.process.poll() is not None:
         assert time.monotonic() - long_wait.since >= PATIENCE_SECONDS, "somebody did not wait"
     ended = long_wait.newcomer.wait_for_end(timeout=135)

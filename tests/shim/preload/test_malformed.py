@@ -19,7 +19,7 @@ STOPS = 10
 
 @pytest.mark.timeout(100)
 @pytest.mark.parametrize("seed", range(1, SEEDS + 1))
-def test_nothing_crashes_and_nothing_is_charged_wrongly(
+def test_malformed_calls_neither_crash_nor_charge_wrongly(
     container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent, driver: FakeDriver, seed: int
 ) -> None:
     """The driver counts by itself; the two accounts are compared whenever the program stops, holding something."""

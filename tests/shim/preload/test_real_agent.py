@@ -64,7 +64,7 @@ def test_the_successor_of_a_killed_agent_counts_a_silent_program(
     wait_until(lambda: held_mib(agent) == {})
 
 
-def test_an_absent_agent_is_waited_for_and_accounts_agree(
+def test_a_program_waits_for_an_absent_agent_and_accounts_agree(
     container: PreloadedContainer, extra: PreloadTestPrograms, agent: RealAgent
 ) -> None:
     with container.running(

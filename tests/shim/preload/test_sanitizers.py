@@ -23,7 +23,7 @@ THREADS, ROUNDS = 5, 60
 
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("guards", GUARDS.values(), ids=GUARDS)
-def test_threads_that_do_everything_at_once_are_clean(
+def test_sanitizers_report_nothing_for_threads_that_do_everything_at_once(
     container: PreloadedContainer, agent: ScriptedAgent, driver: FakeDriver, tmp_path: Path, guards: tuple[str, ...]
 ) -> None:
     sources = [SOURCES / "threads.c", *CALLS, *SHIM.glob("preload/*.c"), *SHIM.glob("core/*.c")]

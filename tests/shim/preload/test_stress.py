@@ -31,5 +31,5 @@ def test_the_limit_holds_under_load(
     assert LIMIT_MIB * 0.8 < peak_mib <= LIMIT_MIB
     wait_until(lambda: agent.used_bytes == 0, what=lambda: f"what is still held: {agent.held_by_pid}")
     assert agent.peak_bytes <= agent.limit_bytes
-    # Its own peak says nothing here: a file system learns of a close after the program has gone on.
+    # The driver's own peak proves nothing here: a file system learns of a close after the program has continued.
     wait_until(lambda: driver.state().cards[0].used == 0, what="what the driver still has given out")

@@ -28,7 +28,7 @@ def churn(load: float, *, has_queue: bool) -> CardMeasures:
 
 
 def test_with_a_queue_nothing_is_lost_and_pods_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At a load of 0.5 there is room for all sooner or later; the few that still wait at the end are not placed."""
+    """At a load of 0.5 there is room for all sooner or later; the few pods that still wait at the end are not placed."""
     monkeypatch.setattr(card_benchmark, "ARRIVALS_PER_CARD", 600)
     monkeypatch.setattr(card_benchmark, "ARRIVALS_PER_SAMPLE", 10)
     lost, queued = churn(0.5, has_queue=False), churn(0.5, has_queue=True)

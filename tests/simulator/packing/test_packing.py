@@ -50,7 +50,7 @@ def test_the_trace_is_the_published_one() -> None:
     assert all((DATA / "openb" / f"openb_pod_list_{trace}.csv.gz").is_file() for trace in OPENB_TRACES)
 
 
-def test_arrivals_are_every_pod_once_and_then_drawn_until_the_limit() -> None:
+def test_arrivals_list_every_pod_once_then_random_pods_up_to_the_limit() -> None:
     pods = [SMALL._replace(host=HostResources(each, 1)) for each in range(10)]
     arrivals = draw_arrivals([pods], 7400, Random(1))
     assert sorted(arrivals[:10]) == sorted(pods)
@@ -60,7 +60,7 @@ def test_arrivals_are_every_pod_once_and_then_drawn_until_the_limit() -> None:
     assert (sorted(followed[:5]), sorted(followed[5:10]), len(followed)) == (pods[:5], pods[5:], 14)
 
 
-def test_nodes_are_renamed_so_that_the_order_of_names_is_drawn() -> None:
+def test_nodes_are_renamed_into_a_random_order() -> None:
     nodes = [SimulatedNode(f"n{each}", (1000,), "A", None) for each in range(12)]
     renamed = rename_nodes(nodes, Random(3))
     assert [node.name.partition("-")[2] for node in renamed] == [node.name for node in nodes]
@@ -84,7 +84,7 @@ def test_study_policies_are_not_selectable_in_a_cluster() -> None:
 
 
 @pytest.mark.parametrize("policy", STUDY_CLUSTERS)
-def test_cluster_wide_study_policies_fill_all_that_fits(policy: str) -> None:
+def test_cluster_wide_study_policies_fill_all_cards(policy: str) -> None:
     """Four halves fill two cards, whichever nodes they go to."""
     nodes = [SimulatedNode(name, (1000,), "A", HostResources(4000, 4096)) for name in "ab"]
     cluster = STUDY_CLUSTERS[policy](
@@ -95,7 +95,7 @@ def test_cluster_wide_study_policies_fill_all_that_fits(policy: str) -> None:
     assert cluster.list_card_uses() == [(1000, 1000), (1000, 1000)]
 
 
-def test_a_repack_opens_the_smallest_cards_that_do() -> None:
+def test_a_repack_opens_the_smallest_sufficient_cards() -> None:
     """9 and 7 fill a card of 16, 5 takes one of 6; the other cards stay closed."""
     assert repack_requests([80, 16, 16, 6], [7, 5, 9]) == 16 + 6
 

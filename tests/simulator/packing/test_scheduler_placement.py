@@ -44,7 +44,7 @@ def test_the_scheduler_stops_after_a_number_of_fitting_nodes(nodes: int, wanted:
         (HostResources(0, 0), HostResources(2000, 2048), (75, 75)),
         # 0 and 72 % left, by 200 MiB for what asks for none; apart by 0.5 before, by 0.75 after: 50 + (50 + 62 - 75) // 2
         (HostResources(4000, 0), HostResources(4000, 2048), (36, 68)),
-        # the pod makes up for what stood on the host: 75 before, 100 after
+        # the pod balances what was already on the host: 75 before, 100 after
         (HostResources(4000, 0), HostResources(0, 4096), (47, 87)),
         # counts as 100 m and 200 MiB when what is left is looked at, and has no balance
         (HostResources(0, 0), HostResources(0, 0), (97, 0)),
@@ -55,8 +55,8 @@ def test_hosts_are_scored(requested: HostResources, pod: HostResources, scores: 
     assert score_host(host, pod) == scores
 
 
-def test_the_search_goes_on_where_it_stopped() -> None:
-    """Which is the first that fits after those that were taken."""
+def test_the_search_continues_where_the_last_one_stopped() -> None:
+    """It starts at the first node that fits behind those found by the last search."""
     choice = SchedulerChoice({f"n{at:03}": HOST for at in range(200)}, Random(1))
     choice.charge_host("n100", HOST)
     first, second = (choice.list_feasible_nodes(HALF_HOST) for _ in range(2))
@@ -90,7 +90,7 @@ def test_pods_go_through_the_program_and_its_api_server() -> None:
 
 
 async def test_an_extender_that_is_not_ready_is_asked_again() -> None:
-    """As after a run was stopped for minutes: the watch has to speak first."""
+    """As after a run was stopped for minutes: the watch must receive something first."""
     failures = [ExtenderError("not ready"), ExtenderError("not ready")]
 
     async def answer_at_last() -> str:

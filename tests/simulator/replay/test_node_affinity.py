@@ -1,4 +1,4 @@
-"""Required node affinity, by the words of Kubernetes' documentation."""
+"""Required node affinity, as Kubernetes' documentation describes it."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ CASES = {
 
 
 @pytest.mark.parametrize(("spec", "holds"), CASES.values(), ids=CASES)
-def test_a_node_matches(spec: dict[str, Any], *, holds: bool) -> None:
+def test_a_node_matches_required_affinity(spec: dict[str, Any], *, holds: bool) -> None:
     assert matches_node_affinity(spec, NODE) is holds
 
 
-def test_labels_that_choose_are_listed() -> None:
+def test_label_keys_used_for_selection_are_listed() -> None:
     spec = {"nodeSelector": {"pool": "a"}, **demand({"matchExpressions": [label("model", "Exists")]})}
     assert list(list_affinity_keys(spec)) == ["pool", "model"]

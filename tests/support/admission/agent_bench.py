@@ -1,4 +1,4 @@
-"""Two nodes and the agent of the first, as a thief of its token has it: RBAC lets it do anything about Nodes, pods and Leases.
+"""Two nodes and the agent of the first, as a thief of its token would use it: RBAC allows it anything on Nodes, pods and Leases.
 
 Whatever is refused there is refused by a policy.
 """
@@ -64,7 +64,7 @@ def open_agent_bench(cluster: ControlPlane) -> Iterator[AgentAdmissionBench]:
 
 
 def new_value() -> str:
-    """Another one each time: a write that changes nothing is not asked about."""
+    """A new value each time: a write that changes nothing is not submitted to admission."""
     return secrets.token_hex(3)
 
 

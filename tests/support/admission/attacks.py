@@ -1,4 +1,4 @@
-"""Attacks on what admission protects. Each is a plain function that makes what it needs and says whether it got through.
+"""Attacks on what admission protects. Each is a plain function that creates what it needs and returns whether it got through.
 
 So the same attack shows two things: the shipped policy stops it, and a weaker policy does not. Getting through
 is judged by what the API server stored, not by a status code.
@@ -34,7 +34,7 @@ ROUTES = {"pods": "", "pods/status": "/status"}
 
 
 def created_with(key: str) -> Attack:
-    """A pod that brings a record with it, as one does that a controller makes from a copied template."""
+    """A pod created with a record, as by a controller from a copied template."""
 
     def attack(bench: AdmissionBench) -> bool:
         status, made = bench.post_pod(admission_pod(annotations={key: PROTECTED[key]}))
@@ -44,7 +44,7 @@ def created_with(key: str) -> Attack:
 
 
 def added_by(resource: str, key: str = ALLOCATION) -> Attack:
-    """A record laid onto a pod that waits."""
+    """A record added to a waiting pod."""
 
     def attack(bench: AdmissionBench) -> bool:
         return _alters(bench, bench.create_pod(), resource, key, PROTECTED[key])
@@ -53,7 +53,7 @@ def added_by(resource: str, key: str = ALLOCATION) -> Attack:
 
 
 def added_once_bound_by(resource: str, key: str) -> Attack:
-    """A record laid onto a pod that the tenant bound without any, where it would be the first that is read."""
+    """A record added to a pod that the tenant bound without any, where it would be the first one read."""
 
     def attack(bench: AdmissionBench) -> bool:
         name = bench.create_pod()
@@ -91,7 +91,7 @@ def bound_with(key: str = ALLOCATION, *, legacy: bool = False) -> Attack:
 
 
 def extender_writes_by(resource: str) -> Attack:
-    """The extender's own account, on a way that it has no business on."""
+    """The extender's own account writes by a request that it never needs."""
 
     def attack(bench: AdmissionBench) -> bool:
         name = bench.create_bound_pod()
@@ -107,7 +107,7 @@ def extender_writes_by(resource: str) -> Attack:
 
 
 def relabelled_by(resource: str, label: str, value: str | None, *, was: str | None) -> Attack:
-    """A label that says what the pod asks for is added, changed or (`value` None) removed."""
+    """A label that is part of the pod's request is added, changed or (`value` None) removed."""
 
     def attack(bench: AdmissionBench) -> bool:
         name = bench.create_pod(admission_pod(labels={} if was is None else {label: was}))
@@ -118,7 +118,7 @@ def relabelled_by(resource: str, label: str, value: str | None, *, was: str | No
 
 
 def bound_with_label(label: str, *, legacy: bool = False, by_extender: bool = False) -> Attack:
-    """A Binding whose labels the API server would lay over the pod's."""
+    """A Binding whose labels the API server would merge over the pod's."""
 
     def attack(bench: AdmissionBench) -> bool:
         name = bench.create_pod()
@@ -130,21 +130,21 @@ def bound_with_label(label: str, *, legacy: bool = False, by_extender: bool = Fa
 
 
 def asks_with_variable(name: str, *, init: bool = False) -> Attack:
-    """The container that asks says itself what it may see or use."""
+    """The requesting container sets by itself what it may see or use."""
     return _stored_with_other_environment(admission_container(units=4, env=[env_entry(name)]), init=init)
 
 
 def sibling_with_variable(name: str, *, init: bool = False) -> Attack:
-    """A container that asks for nothing, beside one that does, says itself what it may see."""
+    """A container that requests nothing, beside one that does, sets by itself what it may see."""
     return _stored_with_other_environment(
         admission_container("sibling", env=[env_entry(name)]), admission_container(units=4), init=init
     )
 
 
 def written_by_hand_with(name: str, *, init: bool = False) -> Attack:
-    """The pod brings the right environment itself, as if it had been through the mutation, and one entry more.
+    """The pod already has the right environment, as if it had been through the mutation, and one more entry.
 
-    With `init` that entry stands in an init container, where one who looks at `containers` only misses it.
+    With `init` that entry is in an init container, where a check of `containers` alone misses it.
     """
 
     def attack(bench: AdmissionBench) -> bool:
@@ -157,7 +157,7 @@ def written_by_hand_with(name: str, *, init: bool = False) -> Attack:
 
 
 def says_it_is_a_mirror_pod(bench: AdmissionBench) -> bool:
-    """Mirror pods are left alone, so the tenant writes the annotation that marks them."""
+    """Mirror pods are not checked, so the tenant writes the annotation that marks them."""
     hostile = admission_container(units=4, env=[env_entry("NVIDIA_VISIBLE_DEVICES")])
     pod = admission_pod(hostile, annotations={MIRROR: "forged"}, nodeName=bench.node)
     return _is_stored(bench, pod, lambda made: not has_exact_environment(made))
@@ -174,7 +174,7 @@ def sibling_from_config_map(bench: AdmissionBench) -> bool:
 
 
 def debugged_with(*env: Json, env_from: str | None = None, of: Json | None = None) -> Attack:
-    """An ephemeral container joins a pod that shares a card. Without `env` it has what its image says: every card."""
+    """An ephemeral container joins a pod that shares a card. Without `env` it has the image's value: every card."""
 
     def attack(bench: AdmissionBench) -> bool:
         name = bench.create_pod(of)
@@ -185,7 +185,7 @@ def debugged_with(*env: Json, env_from: str | None = None, of: Json | None = Non
 
 
 def debugged_and_stripped(bench: AdmissionBench) -> bool:
-    """Another plugin, which may run after ours, takes the environment of an ephemeral container away."""
+    """Another plugin, which may run after ours, removes the environment of an ephemeral container."""
     addition = {"at": "/spec/ephemeralContainers/0/env", "value": [env_entry("STRIPPED", "yes")]}
     with with_installed_policies(
         bench.cluster, *sidecar_injector(bench.namespace, [addition], into="pods/ephemeralcontainers")
@@ -218,7 +218,7 @@ def debugs_naming_cards_with(entry: Json) -> Attack:
 
 
 def injected_in_front(bench: AdmissionBench) -> bool:
-    """Another plugin, which may run after ours, puts a sidecar in front that sees every card."""
+    """Another plugin, which may run after ours, adds a sidecar in front that sees every card."""
     sidecar = admission_container("injected", env=[env_entry("NVIDIA_VISIBLE_DEVICES")])
     with with_installed_policies(
         bench.cluster, *sidecar_injector(bench.namespace, [{"at": "/spec/containers/0", "value": sidecar}])
@@ -229,7 +229,7 @@ def injected_in_front(bench: AdmissionBench) -> bool:
 
 
 def wait_for_injection(bench: AdmissionBench) -> None:
-    """Until a pod without GPU memory gets what the injector gives: the plugin is in force from then on."""
+    """Wait until a pod without GPU memory gets what the injector adds: from then on the plugin is in force."""
 
     def is_in_force() -> bool:
         status, made = bench.post_pod(admission_pod(admission_container()))
@@ -292,7 +292,7 @@ def debugs_with_cards_unasked(bench: AdmissionBench) -> bool:
 
 
 def _wait_for_stripping(bench: AdmissionBench) -> None:
-    """Until it happens in a pod that ours leave alone."""
+    """Wait until it happens in a pod that our policies do not check."""
 
     def is_in_force() -> bool:
         name = bench.create_pod(admission_pod(admission_container()))

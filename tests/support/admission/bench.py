@@ -56,7 +56,7 @@ EVERYTHING_ABOUT_PODS = {
 
 @dataclass(frozen=True, slots=True)
 class AdmissionBench:
-    """One namespace with its tenant. `pod` and `bound_pod` make what attacks are aimed at."""
+    """One namespace with its tenant. `create_pod` and `create_bound_pod` create the targets of attacks."""
 
     cluster: ControlPlane
     namespace: str
@@ -68,7 +68,7 @@ class AdmissionBench:
 
     @contextmanager
     def with_node(self) -> Iterator[None]:
-        """The node is there meanwhile; afterwards no pod is left either."""
+        """The node exists during the block; afterwards no pod is left either."""
         self.cluster.add_node(self.node, cards=CARDS)
         try:
             yield
@@ -186,14 +186,14 @@ def open_admission_bench(cluster: ControlPlane) -> Iterator[AdmissionBench]:
 
 
 def ensure_object(cluster: ControlPlane, collection: str, made: Json) -> None:
-    """Create an object unless something of that name is there."""
+    """Create an object unless one of that name exists."""
     status, answer = cluster.request("POST", collection, made)
     if status not in {HTTPStatus.CREATED, HTTPStatus.CONFLICT}:
         raise RuntimeError(f"{collection}: {status} {answer}")
 
 
 def ensure_namespace(cluster: ControlPlane, name: str) -> None:
-    """A namespace that takes pods, whatever a test before removed or made; one that is going has to be gone first."""
+    """Ensure a namespace that accepts pods, whatever earlier tests left; a terminating one has to be gone first."""
     account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
 
     def takes_pods() -> bool:

@@ -1,6 +1,6 @@
-"""What admission makes of a container's environment: attacks on it, and checks of what a pod is stored with.
+"""How admission changes a container's environment: attacks on it, and checks of the stored pods.
 
-The same for the policies, for the webhook behind a real API server, and for the webhook alone.
+The same cases run for the policies, for the webhook behind a real API server, and for the webhook alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the admission tests make and expect: pods, records, and the environment that a container must end up with.
+"""What the admission tests create and expect: pods, records, and the environment that a container must end up with.
 
 The environment is written out here by hand, not read from the policies: it is what kubelet and the runtimes rely on.
 """
@@ -94,7 +94,7 @@ def env_entry(name: str, value: str = "all") -> Json:
 
 
 def env_by_annotation(name: str, annotation: str) -> Json:
-    """An entry whose value the pod's own annotation says."""
+    """An entry whose value comes from the pod's own annotation."""
     path = f"metadata.annotations['{annotation}']"
     return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
 
@@ -113,12 +113,12 @@ def expected_environment(container: str, units: int) -> list[Json]:
 
 
 def guarded_entries(container: Json) -> list[Json]:
-    """The entries of a container that are ours to set, as they stand."""
+    """The entries of a container that admission sets, in their order."""
     return [entry for entry in container.get("env", []) if is_guarded(entry["name"])]
 
 
 def unguarded_entries(container: Json) -> list[Json]:
-    """The entries that are the user's, as they stand."""
+    """The entries that are the user's, in their order."""
     return [entry for entry in container.get("env", []) if not is_guarded(entry["name"])]
 
 

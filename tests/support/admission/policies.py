@@ -1,7 +1,7 @@
 """Applies the shipped policies, and weakened ones for as long as a test looks at what then gets through.
 
-A policy is in force some time after it is applied, up to a second. Nothing here sleeps: `weakened` leaves the
-waiting to the test, which repeats its attack until the answer turns.
+A policy takes effect up to a second after it is applied. Nothing here sleeps: `with_weakened_policies` leaves the
+waiting to the test, which repeats its attack until the answer changes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PLURALS = {
 
 
 def load_policies(*folders: Path) -> dict[str, Json]:
-    """The policies of these folders by name, without what stands beside them."""
+    """The policies of these folders by name, without other objects."""
     made = [item for folder in folders for item in load_objects(folder)]
     return {item["metadata"]["name"]: item for item in made if item["kind"].endswith("AdmissionPolicy")}
 
@@ -55,7 +55,7 @@ def delete_policies(cluster: ControlPlane, folder: Path) -> None:
 def with_weakened_policies(
     cluster: ControlPlane, folders: Path | Sequence[Path], edits: dict[str, Edit]
 ) -> Iterator[None]:
-    """Put weaker policies in the place of those named. Afterwards the shipped ones are back, soon in force."""
+    """Replace the named policies with weaker ones. Afterwards the shipped ones are restored, and soon in force."""
     shipped = load_policies(*([folders] if isinstance(folders, Path) else folders))
     try:
         for name, edit in edits.items():
@@ -130,7 +130,7 @@ def without_operation(operation: str, resource: str) -> Edit:
 
 
 def without_validation(index: int) -> Edit:
-    """The validation stays in its place and is always true: a policy must have one."""
+    """The validation remains and is always true: a policy must have one."""
 
     def edit(policy: Json) -> Json:
         policy["spec"]["validations"][index] = {"expression": "true"}
@@ -140,7 +140,7 @@ def without_validation(index: int) -> Edit:
 
 
 def with_text(old: str, new: str) -> Edit:
-    """Every expression that says `old` says `new`."""
+    """Replace `old` with `new` in every expression."""
 
     def edit(policy: Json) -> Json:
         quoted_old, quoted_new = json.dumps(old)[1:-1], json.dumps(new)[1:-1]
@@ -161,7 +161,7 @@ def with_variable(name: str, expression: str) -> Edit:
 
 
 def with_validation_switched_off(policy: Json) -> Json:
-    """In the place of the policy, one that matches nothing."""
+    """Make the policy match nothing."""
     policy["spec"]["matchConditions"] = [{"name": "nothing", "expression": "false"}]
     return policy
 

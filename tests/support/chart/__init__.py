@@ -1,1 +1,1 @@
-"""The chart and what is made of it: start with `rendering.py`. `python -m tests.support.chart` is `make render`."""
+"""The chart and what is rendered from it: start with `rendering.py`. `python -m tests.support.chart` is `make render`."""

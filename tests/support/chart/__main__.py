@@ -1,4 +1,4 @@
-"""Writes whatever is made of the chart; see `rendering.py`."""
+"""Writes everything that is rendered from the chart; see `rendering.py`."""
 
 from tests.support.chart.helm import locate_helm
 from tests.support.chart.rendering import template_with, write_documents, write_files

@@ -1,4 +1,4 @@
-"""The engine of Argo CD, with a small program of ours, built of its Go module as helm is."""
+"""The engine of Argo CD, with a small program of ours, built from its Go module as helm is."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ TIMEOUT_SECONDS = 300
 
 @dataclass(frozen=True, slots=True)
 class GitopsRound:
-    """What one round of comparing and applying met."""
+    """The result of one round of comparing and applying."""
 
     differed: list[str]
-    """Objects that were not as they should be, before it."""
+    """Objects that differed before the round."""
     messages: list[str]
     differs: list[str]
-    """The same behind it, each with both texts."""
+    """Objects that differed after the round, each with both texts."""
     left: list[str]
-    """Objects of rounds before that are no longer wanted, and stay."""
+    """Objects of earlier rounds that are no longer wanted, and stay."""
 
 
 def locate_gitops_sync(environ: Mapping[str, str] = os.environ) -> Path:

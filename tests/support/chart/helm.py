@@ -16,7 +16,7 @@ ADOPTS: Mapping[str, Sequence[str]] = {
     "helm-3": ["--take-ownership"],
     "helm-4": ["--take-ownership", "--force-conflicts"],
 }
-"""What adopts objects of kubectl. Helm 4 applies on the server, where kubectl still has the fields otherwise."""
+"""Flags to adopt objects of kubectl. Helm 4 applies on the server, where kubectl would otherwise still own the fields."""
 RELEASE_TIMEOUT_SECONDS = 120
 KUBERNETES = ("1", "36")
 """The version that `helm template` takes the cluster for, as in its own builds; without it a very old one."""

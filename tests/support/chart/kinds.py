@@ -1,4 +1,4 @@
-"""Kinds of cert-manager and of the Prometheus operator, as their releases define them: out of their Go modules."""
+"""Kinds of cert-manager and of the Prometheus operator, as their releases define them: from their Go modules."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def locate_kubeconform(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def check_manifests(schemas: Path, manifests: str) -> Json:
-    """What kubeconform says of them: `resources` that are wrong, and a `summary`. A kind without a schema is wrong."""
+    """The report of kubeconform: `resources` that are wrong, and a `summary`. A kind without a schema is wrong."""
     location = f"{schemas}/{LOCATION}"
     done = subprocess.run(
         [locate_kubeconform(), "-strict", "-summary", "-output=json", f"-schema-location={location}"],
@@ -73,7 +73,7 @@ def _write_schemas(cluster: ControlPlane, folder: Path) -> set[str]:
 
 
 def _close(schema: Json) -> Json:
-    """Without properties but those named, where some are; and without words of OpenAPI that JSON schemas do not have."""
+    """Allow only named properties, where there are any, and drop OpenAPI keywords that JSON schemas do not have."""
     made = {key: value for key, value in schema.items() if key not in {"default", "nullable"}}
     for key in ("items", "additionalProperties", "not"):
         if isinstance(made.get(key), dict):

@@ -1,9 +1,9 @@
-"""What `helm template` makes of charts/vrampack, and which files of `manifests/` hold it.
+"""Renders charts/vrampack with `helm template` into files of `manifests/`.
 
-A file of `manifests/` has the path of its template: `manifests/agent/daemonset.yaml` is what `templates/agent/daemonset.yaml`
-makes of the values named in `FOLDERS`. The files that programs read lie beside them, as kustomize makes their ConfigMaps.
+A file of `manifests/` has the path of its template: `manifests/agent/daemonset.yaml` is rendered from
+`templates/agent/daemonset.yaml` with the values named in `FOLDERS`. Beside them are the files from which kustomize makes ConfigMaps.
 `make render` writes them all, and the table of docs/chart.md, the schemas in that of values, and
-`manifests/rendered/SHA256SUMS`, by which `make check` sees without helm that the chart or a file was changed and not rendered.
+`manifests/rendered/SHA256SUMS`, by which `make check` detects without helm that the chart or a file was changed and not rendered.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def template_with(helm: Path) -> Template:
 
 
 def run_helm(helm: Path, command: str, *arguments: str | Path) -> str:
-    """What a command that reads the chart prints. Raises `CalledProcessError` with what it says otherwise."""
+    """The output of a command that reads the chart. Raises `CalledProcessError` with its message if it fails."""
     return subprocess.run(
         [helm, command, "vrampack", CHART, "--namespace", NAMESPACE, *arguments],
         capture_output=True,
@@ -102,7 +102,7 @@ def split_by_source(text: str) -> dict[str, str]:
 
 
 def render_files(template: Template) -> dict[Path, str]:
-    """Every file that is made of the chart, with its text."""
+    """Every file that is rendered from the chart, with its text."""
     made = {RENDERED / f"{shape}.yaml": template([APPLIED, shape]) for shape in SHAPES}
     for folder, names in FOLDERS.items():
         sources = split_by_source(template([APPLIED, KUSTOMIZED, *names]))
@@ -137,7 +137,7 @@ def embed_table(page: str) -> str:
 
 
 def list_summed() -> Iterator[Path]:
-    """Every file whose change has to be rendered, or is a change of what was. A schema changes no object."""
+    """Every source that has to be rendered again after a change, and every rendered file. A schema changes no object."""
     yield from sorted(path for path in CHART.rglob("*") if path.is_file() and path != VALUES_SCHEMA)
     yield from sorted(path for path in MANIFESTS.rglob("*.yaml") if _is_rendered(path))
 
@@ -157,13 +157,13 @@ def compute_sums() -> str:
 
 
 def write_documents() -> None:
-    """What is made of the chart without helm: its schema, and the table of its page."""
+    """Write what is made of the chart without helm: its schema, and the table of its page."""
     VALUES_SCHEMA.write_text(embed_schemas(VALUES_SCHEMA.read_text()))
     PAGE.write_text(embed_table(PAGE.read_text()))
 
 
 def write_files(template: Template) -> None:
-    """What helm makes of it, and the sums."""
+    """Write what helm renders, and the sums."""
     for path, text in render_files(template).items():
         path.write_text(text)
     SUMS.write_text(compute_sums())

@@ -1,4 +1,4 @@
-"""What the API server refused to our account: the shipped roles must suffice, and a 403 is the proof they do not.
+"""What the API server refused to our account: the shipped roles must suffice, and a 403 proves that they do not.
 
 The API server's own audit log is read, not our programs' logs: a client that swallows a 403 is exactly
 the one that must be caught.

@@ -22,9 +22,9 @@ from tests.support.go_module import GoModule
 MODULE = Path(__file__).parents[2] / "e2e" / "controlplane"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 IDLE_EXTENDER = "idle-extender"
-"""What the benchmarks compare ours with; it is built when they ask for it, and only then."""
+"""What the benchmarks compare ours with; built only when they need it."""
 KUBELET, PAUSE = "kubelet", "pause"
-"""What the node suite runs beside the control plane, and the same is true of them."""
+"""What the node suite runs beside the control plane; also built only when needed."""
 FIRST_WITH_MUTATING_POLICIES = (1, 36)
 """Of `v1`. The oldest release that this one can emulate is 1.33."""
 RELEASE_VARIABLE = "VRAMPACK_KUBERNETES"
@@ -52,7 +52,7 @@ def read_minor_version(environ: Mapping[str, str] = os.environ) -> tuple[int, in
 
 
 def choose_older_version(environ: Mapping[str, str] = os.environ) -> str | None:
-    """What the API server emulates where one without policies that change pods is wanted; None if it is one itself."""
+    """The version to emulate for an API server without mutating policies; None if this release has none itself."""
     return "1.33" if read_minor_version(environ) >= FIRST_WITH_MUTATING_POLICIES else None
 
 

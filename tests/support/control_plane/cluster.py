@@ -177,7 +177,7 @@ class ControlPlane:
             text=True,
             timeout=KUBECTL_TIMEOUT_SECONDS,
             check=False,
-            env={"HOME": str(self.directory), "GOGC": "off"},  # it ends before it would pay to collect
+            env={"HOME": str(self.directory), "GOGC": "off"},  # it ends before a garbage collection would pay off
         )
         if check and done.returncode:
             raise RuntimeError(f"kubectl {' '.join(map(str, arguments))}: {done.stderr}")
@@ -280,11 +280,11 @@ class ControlPlane:
         wait_until(self.admits_as_shipped, what="the admission policies are in force")
 
     def reset(self) -> None:
-        """Take away what a test made: workloads, pods, nodes. Stop scheduler and extender before."""
+        """Delete what a test created: workloads, pods, nodes. Stop scheduler and extender before."""
         reset_cluster(self.request_ok)
 
     def _boot(self) -> None:
-        # The API server waits for etcd by itself: started together they are ready a second sooner.
+        # The API server waits for etcd by itself: started together, both are ready a second sooner.
         self.etcd.start()
         self.apiserver.start()
         self.apiserver.wait_ready(f"{self.api_url}/readyz", ca_file=self.ca_file)

@@ -50,7 +50,7 @@ def reset_cluster(call: ApiDelete) -> None:
 
 
 def _wait_until_gone(kind: str, delete_all: Callable[[], bool]) -> None:
-    """`delete_all` deletes what it finds, and tells whether there was any."""
+    """Repeat `delete_all`, which deletes what it finds and returns whether there was any."""
     wait_until(lambda: not delete_all(), timeout_seconds=CLEAN_UP_SECONDS, what=f"no {kind} is left")
 
 

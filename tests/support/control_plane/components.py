@@ -16,7 +16,7 @@ from tests.support.control_plane import access_denials
 from tests.support.processes import LOOPBACK, ManagedProcess
 
 CONTROLLERS = (
-    # What makes the pods of workloads, and what takes things away again.
+    # Controllers that create the pods of workloads, and those that delete.
     "statefulset-controller",
     "replicaset-controller",
     "deployment-controller",
@@ -25,7 +25,7 @@ CONTROLLERS = (
     "disruption-controller",
     "garbage-collector-controller",
     "namespace-controller",
-    # Accounts, their root certificate, and the roles that are put together from others.
+    # Accounts, their root certificate, and aggregated roles.
     "serviceaccount-controller",
     "root-ca-certificate-publisher-controller",
     "clusterrole-aggregation-controller",
@@ -74,7 +74,7 @@ CRITICAL_PODS_NEED_A_QUOTA = {
         }
     ],
 }
-"""Stricter than the default, as a managed cluster may be: what ships must get along with both."""
+"""Stricter than the default, as a managed cluster may be: what ships must work with both."""
 
 SELDOM_COLLECTING = {"GOGC": "400"}
 """A seventh of the API server's time was the collection of garbage; this takes three quarters of that away, for some memory."""
@@ -98,7 +98,7 @@ def etcd(site: ControlPlaneSite, *, client_port: int, peer_port: int) -> Managed
 
 
 def apiserver(site: ControlPlaneSite, *, etcd_port: int, emulated_version: str | None = None) -> ManagedProcess:
-    """`emulated_version`: an older minor version, whose kinds and words of CEL are all that this server then knows."""
+    """`emulated_version`: an older minor version, to whose kinds and CEL functions this server is then limited."""
     serving = site.authority.issue_pair("kube-apiserver")
     accounts = site.authority.issue_pair("service-accounts")
     front_proxy = site.authority.issue_pair("front-proxy-client")

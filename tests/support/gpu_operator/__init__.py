@@ -1,1 +1,1 @@
-"""What NVIDIA's GPU Operator makes in a cluster, as files of its own: README.md says where they come from."""
+"""What NVIDIA's GPU Operator creates in a cluster, as recorded files: README.md says where they come from."""

@@ -15,7 +15,7 @@ VALUES = REPOSITORY / "docs" / "recipes" / "gpu-operator" / "values.yaml"
 RELEASE = Path(__file__).parent / "v26.7.0"
 DEFINITION = RELEASE / "clusterpolicies.yaml"
 ONLY_ON_OPENSHIFT = "openshift-driver-toolkit-ctr"
-"""The operator takes it away elsewhere, and has made no volume for it."""
+"""The operator removes it elsewhere, and has created no volume for it."""
 FILLED_IN = {
     'namespace: "FILLED BY THE OPERATOR"': f"namespace: {NAMESPACE}",
     '"FILLED BY THE OPERATOR"': "nvcr.io/nvidia/operand:1",

@@ -30,7 +30,7 @@ CALL_SECONDS = 30
 
 @dataclass(frozen=True, slots=True)
 class HubSite:
-    """Where a hub runs, and what a user's pod runs instead of Jupyter: any web server will do for the hub."""
+    """Where a hub runs, and what a user's pod runs instead of Jupyter: for the hub any web server will do."""
 
     directory: Path
     programs: HubPrograms
@@ -52,14 +52,14 @@ class LiveHub:
         self._call("POST", "/users", {"usernames": names})
 
     def start_server(self, user: str, *, profile: str) -> None:
-        """Ask for it as the user's form does; the pod is made soon, and ready when it can be."""
+        """Request a server as the user's form does; the pod is created soon, and ready when it can be."""
         self._call("POST", f"/users/{user}/server", {"profile": profile})
 
     def has_ready_server(self, user: str) -> bool:
         return any(each["ready"] for each in self._call("GET", f"/users/{user}")["servers"].values())
 
     def report_activity(self, user: str) -> None:
-        """As a server does that is in use: nothing idle about it for the next 50 minutes."""
+        """Report activity as a server in use does: it does not count as idle for the next 50 minutes."""
         when = (datetime.now(UTC) + timedelta(minutes=50)).isoformat()
         self._call("POST", f"/users/{user}/activity", {"servers": {"": {"last_activity": when}}})
 

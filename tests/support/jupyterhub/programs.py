@@ -38,7 +38,7 @@ class HubPrograms:
 
 
 def install_programs(environ: Mapping[str, str] = os.environ) -> HubPrograms:
-    """By pip and npm, exactly what the lock files name; does nothing where that is there. Raises `RuntimeError` without npm."""
+    """Install exactly what the lock files name, by pip and npm, unless it is installed. Raises `RuntimeError` without npm."""
     programs = HubPrograms(_cache_root(environ) / "jupyterhub" / _key())
     programs.folder.mkdir(parents=True, exist_ok=True)
     with (programs.folder / ".lock").open("w") as lock:

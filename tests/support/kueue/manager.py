@@ -1,6 +1,6 @@
 """Kueue's manager beside a control plane: its manifests with the component of `docs/recipes/kueue`, under its own account.
 
-Nothing runs its pod, so three things differ from an install, each with its reason where it is made: the addresses, who
+Nothing runs its pod, so three things differ from an install, each with its reason in the code below: the addresses, who
 mounts the certificate that it makes for its webhooks, and the aggregated API that shows queues.
 """
 
@@ -173,7 +173,7 @@ def _service(item: Any, site: KueueSite, port: int) -> Any:  # noqa: ANN401 - an
 
 
 def _clients(item: Any) -> Iterator[Any]:  # noqa: ANN401 - any kind of object
-    """Where it says how a webhook is called."""
+    """The parts of the object that say how a webhook is called."""
     for webhook in item.get("webhooks", []):
         yield webhook["clientConfig"]
     conversion = item.get("spec", {}).get("conversion", {}) if item["kind"] == "CustomResourceDefinition" else {}
@@ -194,7 +194,7 @@ def _apply(site: KueueSite, items: list[Any]) -> None:
 
 
 def _remove_queued(site: KueueSite) -> None:
-    """While the manager still runs: it lets pods go that it holds by finalizers."""
+    """Call it while the manager still runs, which releases the pods that it holds by finalizers."""
     for namespace in {
         each["metadata"]["namespace"] for each in _list_queued(site)
     }:  # kubectl asks for one pod at a time
@@ -208,7 +208,7 @@ def _list_queued(site: KueueSite) -> list[Any]:
 
 
 def _remove_webhooks(site: KueueSite) -> None:
-    """They fail closed: without their program no pod could be made."""
+    """They fail closed: without their program no pod could be created."""
     for kind in ("mutating", "validating"):
         site.kubectl("delete", f"{kind}webhookconfiguration", f"kueue-{kind}-webhook-configuration")
 

@@ -1,1 +1,1 @@
-"""What a real kube-scheduler decided over openb's pods, how that is recorded, and what the embedded one says to it."""
+"""What a real kube-scheduler decided about openb's pods, how that is recorded, and whether the embedded one agrees."""

@@ -1,4 +1,4 @@
-"""What the embedded scheduler says to recorded decisions: each is judged over the cluster as the ones before left it."""
+"""Compares the embedded scheduler with recorded decisions: each is made on the cluster as the earlier ones left it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vrampack.simulator.packing.scheduler_choice import SchedulerChoice, count_w
 
 
 def find_disagreements(recording: DecisionRecording) -> Iterator[str]:
-    """One text for each; none where both would have done the same, up to what is drawn.
+    """One text for each disagreement; none if both would have done the same, apart from random choices.
 
     Threads find nodes in an order of their own: only where there was one must the same nodes have been scored.
     """

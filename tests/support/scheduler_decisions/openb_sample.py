@@ -1,4 +1,4 @@
-"""Some nodes and pods of openb, and the objects that a cluster has of them."""
+"""Some nodes and pods of openb, and their API objects."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ NOWHERE = -1
 
 @dataclass(frozen=True, slots=True)
 class RecordedNode:
-    """What a node has to give."""
+    """What a node offers."""
 
     cpu_milli: int
     memory_mib: int
@@ -31,7 +31,7 @@ class RecordedDecision:
     request: tuple[int, int, int]
     """Thousandths of a CPU, MiB, units."""
     candidates: tuple[int, ...]
-    """The nodes that were scored, ascending; one that was the only one was not."""
+    """The nodes that were scored, ascending; a single candidate is not scored."""
     emptiness: tuple[int, ...]
     balance: tuple[int, ...]
     """The scores of NodeResourcesFit and NodeResourcesBalancedAllocation, of each candidate."""
@@ -50,7 +50,7 @@ class DecisionRecording:
     version: str
     """Of kube-scheduler."""
     parallelism: int
-    """Its threads; 16 is what it ships with."""
+    """Its threads; 16 is the default."""
     nodes: tuple[RecordedNode, ...]
     decisions: tuple[RecordedDecision, ...]
 

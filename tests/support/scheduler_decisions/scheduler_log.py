@@ -49,7 +49,7 @@ class SchedulerLogReader:
         self.decisions: list[LoggedDecision] = []
         """In the order in which the scheduler began them."""
         self.nodes: list[str] = []
-        """In the order in which the scheduler looks at them: that in which it learned of them."""
+        """In the order in which the scheduler looks at them: the order in which it learned of them."""
         self._by_pod: dict[str, LoggedDecision] = {}
         self.ended = 0
 

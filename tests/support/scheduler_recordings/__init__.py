@@ -1,1 +1,1 @@
-"""Recorded calls of a real kube-scheduler, and what plays them to another one."""
+"""Recorded calls of a real kube-scheduler, and the player that runs the same scenarios on another one."""

@@ -2,7 +2,7 @@
 
 What is left out of a recording, because it is chance, time, or not modelled:
 * the order of candidate names in a call; the node of a pod named in `ties` (`*` stands for it);
-* a filter call that says the same "no" or fails in the same way as the last call about that pod: how often a refused
+* a filter call that is refused or fails in the same way as the last call about that pod: how often a refused
   or failing pod is tried again is a matter of time;
 * when calls came: they are in the order in which they were answered, so that a slow one comes after all that
   overtook it;
@@ -71,9 +71,9 @@ class ScenarioPlayer:
             case "rules", *rules:
                 self._extender.rules = list(rules)
             case _:
-                await wait_until_async(lambda: self._is_so(step), str(step))
+                await wait_until_async(lambda: self._is_reached(step), str(step))
 
-    def _is_so(self, step: Step) -> bool:
+    def _is_reached(self, step: Step) -> bool:
         match step:
             case "bound", *names:
                 return all(
@@ -115,11 +115,11 @@ class ScenarioPlayer:
         return {"calls": calls, "pods": pods, "events": {name: events[name] for name in sorted(events)}}
 
 
-async def wait_until_async(is_so: Callable[[], bool], what: str) -> None:
-    """Ask again and again: nothing tells when a pod of the real cluster is bound."""
+async def wait_until_async(condition: Callable[[], bool], what: str) -> None:
+    """Poll: nothing reports when a pod of the real cluster is bound."""
     try:
         async with asyncio.timeout(WITHIN_SECONDS):
-            while not is_so():  # noqa: ASYNC110 - a cluster has no asyncio.Event
+            while not condition():  # noqa: ASYNC110 - a cluster has no asyncio.Event
                 await asyncio.sleep(POLL_SECONDS)
     except TimeoutError as error:
         raise TimeoutError(f"{what}: not within {WITHIN_SECONDS} s") from error

@@ -28,7 +28,7 @@ def recorded_names() -> set[str]:
 
 
 def without_ports(recording: object) -> Any:  # noqa: ANN401 - a recording
-    """The extender's port is another one every time, and stands in messages."""
+    """The extender's port differs every time, and appears in messages."""
     return json.loads(_EXTENDER.sub("EXTENDER", json.dumps(recording)))
 
 

@@ -8,11 +8,11 @@ A step is one of
     ("bound", *names)                   wait until these pods are
     ("failed", name, reason)            wait until the pod's condition says why it is not placed
     ("says", name, message)             wait until it ends in that
-    ("asked", name, count)              wait until filter has been answered so often about the pod
-    ("event", name, reason)             wait until the scheduler has told that of the pod
-    ("open", count)                     wait until so many calls are in the extender's hands
+    ("asked", name, count)              wait until filter has been answered `count` times about the pod
+    ("event", name, reason)             wait until the scheduler has written that event about the pod
+    ("open", count)                     wait until `count` calls are open at the extender
 A pod that the extender refuses is filtered twice and then no more until something changes: `("asked", name, 2)`
-tells that it waits.
+shows that it waits.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ class SchedulerScenario:
     steps: Callable[[], Sequence[Step]]
     """Made for each run of the scenario, because rules count down."""
     nodes: Mapping[str, Json]
-    """There before the scheduler starts: it knows them all when the first pod comes."""
+    """Created before the scheduler starts, so that it has seen all of them when the first pod comes."""
     ties: frozenset[str] = frozenset()
-    """Pods whose node is a throw of dice for the real scheduler: which one is not compared."""
+    """Pods whose node the real scheduler chooses at random: their nodes are not compared."""
 
 
 def gpus(units: int, **more: Json) -> Json:
@@ -264,7 +264,7 @@ REFUSED = {
         {"n1": gpus(4)},
     ),
 }
-"""Attempts that end in a no."""
+"""Attempts that end in a refusal."""
 
 WOKEN = {
     "a delete wakes": _wakes(("delete", "a")),
@@ -367,7 +367,7 @@ OTHERS = {
         {"n1": gpus(5), "n2": gpus(6)},
     ),
 }
-"""Who is sent at all, in which order, and to which nodes."""
+"""Which pods are sent at all, in which order, and to which nodes."""
 
 SCENARIOS: dict[str, SchedulerScenario] = PLACED | FAILING | REFUSED | WOKEN | OTHERS
 

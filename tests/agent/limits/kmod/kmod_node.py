@@ -49,7 +49,7 @@ class KmodNode(FakeWorkload):
         return pod_uid in self.gone
 
     def restarted(self, settings: KmodSettings | None = None) -> KmodBackEnd:
-        """Another agent's."""
+        """The back end of another agent."""
         paths = NodePaths(cgroup_mount=self.mount, proc=self.proc)
         context = NodeContext(
             paths,
@@ -65,7 +65,7 @@ class KmodNode(FakeWorkload):
         return self.back_end
 
     def pod(self, *containers: str, uid: str = UID, mib: int = 4301) -> Path:
-        """It runs, and each of its containers may use so much of card a."""
+        """A running pod; each of its containers may use `mib` of card a."""
         folder = self.pods / f"pod{uid}"
         for at, name in enumerate(containers):
             (folder / IDS[name]).mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ class KmodNode(FakeWorkload):
                 yield DesiredLimit(uid, {"GPU-a": mib}, folder, name, name, is_added_by_hook=self.version == 2)
 
     async def starts(self, container: str = "", *, uid: str = UID, mib: int = 4301, pid: int = 0) -> str:
-        """What kubelet asks of the pod, or the hook of the container; in force or deferred."""
+        """Asks as kubelet does for the pod, or the hook for the container; in force or deferred."""
         cgroup = self.cgroups.find_container_cgroup(uid, IDS[container]) if container else None
         scope = Scope.CONTAINER if container else Scope.POD
         identity = LimitTarget(uid, "ml", "a", container, cgroup, pid)

@@ -22,12 +22,12 @@ def node(tmp_path: Path) -> KmodNode:
 
 @pytest.fixture
 def older(tmp_path: Path) -> KmodNode:
-    """Of cgroup v1."""
+    """A node with cgroup v1."""
     return KmodNode(tmp_path, version=1)
 
 
-async def test_a_pod_of_one_container_is_held_by_its_own_cgroup(node: KmodNode) -> None:
-    """The hook's question adds nothing then: a card has room for so many instances only."""
+async def test_single_container_pod_is_limited_by_the_pod_cgroup(node: KmodNode) -> None:
+    """The hook's question adds nothing then: a card has room for a limited number of instances."""
     folder = node.pod("main")
     assert await node.starts() == AppliedState.IN_FORCE
     assert node.identity_of(UID) == f"cgroup={folder.stat().st_ino}"
@@ -52,7 +52,7 @@ async def test_a_container_gets_its_own_budget_when_that_of_its_pod_is_wrong(nod
     assert f"{UID}.main" in node.module.instances
 
 
-async def test_on_cgroup_v1_the_pod_waits_for_the_hook(older: KmodNode) -> None:
+async def test_pod_limit_is_deferred_to_the_hook_on_cgroup_v1(older: KmodNode) -> None:
     older.pod("main")
     write_process(older.proc, 50, (50, 1))
     assert await older.starts() == AppliedState.DEFERRED
@@ -61,7 +61,7 @@ async def test_on_cgroup_v1_the_pod_waits_for_the_hook(older: KmodNode) -> None:
     assert older.identity_of(f"{UID}.main") == "pidns=50"
 
 
-async def test_a_container_without_process_ids_of_its_own_does_not_start_on_v1(older: KmodNode) -> None:
+async def test_container_without_its_own_pid_namespace_is_refused_on_cgroup_v1(older: KmodNode) -> None:
     older.pod("main")
     write_process(older.proc, 50, (50, 7))
     with pytest.raises(LimitError, match="shareProcessNamespace"):
@@ -93,13 +93,13 @@ async def test_a_module_that_enforces_no_limit_is_reported_and_refuses_starts(
     assert why in await node.back_end.reconcile()
     with pytest.raises(LimitError, match=why):
         await node.starts()
-    assert node.module.limits() == before  # who runs is left as it is
+    assert node.module.limits() == before  # running containers are left alone
 
 
-async def test_cards_get_folders_and_room_for_as_many_as_the_module_takes(node: KmodNode) -> None:
+async def test_cards_are_added_with_the_highest_instance_limit(node: KmodNode) -> None:
     await node.back_end.reconcile()
     assert node.module.most == {0: 25, 1: 25}
-    node.module.most = {0: 7, 1: 25}  # a person's choice
+    node.module.most = {0: 7, 1: 25}  # set by hand
     await node.restarted().reconcile()
     assert node.module.most == {0: 7, 1: 25}
 
@@ -134,7 +134,7 @@ async def test_a_reloaded_module_gets_all_budgets_again(node: KmodNode) -> None:
     assert node.module.most == {0: 25, 1: 25}
 
 
-async def test_a_container_that_the_hook_did_not_refine_stays_in_its_pod_s_budget(node: KmodNode) -> None:
+async def test_container_without_a_hook_request_stays_in_its_pods_budget(node: KmodNode) -> None:
     """What it has open counts there: with an instance of its own it would have a second budget."""
     node.pod("main", "side", mib=2000)
     await node.starts(mib=4000)
@@ -142,7 +142,7 @@ async def test_a_container_that_the_hook_did_not_refine_stays_in_its_pod_s_budge
     assert node.module.limits() == {UID: {0: 4000}}
 
 
-async def test_on_v1_a_look_finds_the_first_process_by_itself(older: KmodNode) -> None:
+async def test_reconcile_on_cgroup_v1_finds_the_first_process_without_the_hook(older: KmodNode) -> None:
     older.pod("main")
     write_process(older.proc, 50, (50, 1))
     await older.back_end.reconcile()
@@ -176,7 +176,7 @@ async def test_a_budget_is_removed_once_its_pod_is_gone_and_no_file_is_open(node
     node.module.set_usage(UID, 0, 3193)
     node.wanted.clear()
     await node.back_end.reconcile()
-    assert UID in node.module.instances  # its processes may run still
+    assert UID in node.module.instances  # its processes may still run
     node.gone.add(UID)
     await node.back_end.reconcile()
     assert UID in node.module.instances  # a file was passed to another process
@@ -221,7 +221,7 @@ async def test_usage_of_a_deleted_pod_is_reported_while_its_files_are_open(node:
     assert node.back_end.list_usage_totals() == {(UID, "", "GPU-a"): UsageTotals(3193 * MIB, 3193 * MIB, 0)}
 
 
-async def test_containers_without_a_budget_of_their_own_are_shown_together(node: KmodNode) -> None:
+async def test_usage_of_containers_without_their_own_budget_is_reported_together(node: KmodNode) -> None:
     node.pod("main", "side", mib=2000)
     await node.starts(mib=4000)
     await node.back_end.reconcile()

@@ -23,7 +23,7 @@ THERE: dict[str, tuple[Pids, int, int]] = {
 
 
 def a_cgroup(folder: Path, pids: Pids) -> Path:
-    """With a folder below it, as an init system in the container makes."""
+    """A cgroup with a folder below it, as an init system in the container makes."""
     below = folder / "c1" / "init.scope"
     below.mkdir(parents=True)
     first, *others = [str(pid) for pid in pids] or [""]
@@ -36,7 +36,9 @@ def a_cgroup(folder: Path, pids: Pids) -> Path:
 
 
 @pytest.mark.parametrize(("pids", "said", "want"), THERE.values(), ids=THERE)
-def test_a_container_is_its_first_process_s_namespace(tmp_path: Path, pids: Pids, said: int, want: int) -> None:
+def test_container_is_identified_by_the_pid_namespace_of_its_first_process(
+    tmp_path: Path, pids: Pids, said: int, want: int
+) -> None:
     folder = a_cgroup(tmp_path, pids)
     assert find_pid_namespace(folder, said, tmp_path / "proc") == PidNamespace(want)
 
@@ -58,14 +60,14 @@ def test_a_container_without_a_pid_namespace_of_its_own_is_refused(
         find_pid_namespace(folder, said, tmp_path / "proc")
 
 
-def test_the_first_process_of_the_node_stands_for_no_container(tmp_path: Path) -> None:
-    """It has one number, and that is 1: everything on the node would be one container."""
+def test_first_process_of_the_node_identifies_no_container(tmp_path: Path) -> None:
+    """Its only number is 1: everything on the node would be one container."""
     folder = a_cgroup(tmp_path, {1: (1,)})
     with pytest.raises(LimitError, match="of the node"):
         find_pid_namespace(folder, 1, tmp_path / "proc")
 
 
-def test_a_cgroup_of_v2_is_its_folder_s_inode(tmp_path: Path) -> None:
+def test_cgroup_v2_is_identified_by_the_inode_of_its_folder(tmp_path: Path) -> None:
     assert read_cgroup_id(tmp_path) == CgroupId(tmp_path.stat().st_ino)
     with pytest.raises(LimitError, match=r"cgroup .*/gone: No such file"):
         read_cgroup_id(tmp_path / "gone")

@@ -35,7 +35,7 @@ def test_each_missing_requirement_is_reported(tmp_path: Path, make: Callable[[Si
     assert module.commands == []
 
 
-def test_managed_memory_may_be_loaded_later(tmp_path: Path) -> None:
+def test_preflight_passes_while_nvidia_uvm_is_not_loaded(tmp_path: Path) -> None:
     module = SimulatedKmod()
     module.uvm = "absent"
     assert find_preflight_problem(module.open_nodes, cgroup_version=2, proc=write_proc(tmp_path)) == ""
@@ -50,8 +50,8 @@ def test_a_missing_capability_is_reported_with_the_way_to_grant_it(tmp_path: Pat
         assert find_preflight_problem(module.open_nodes, cgroup_version=2, proc=proc) == why
 
 
-def test_on_cgroup_v1_process_numbers_must_be_the_node_s(tmp_path: Path) -> None:
-    """The module takes a process number, of the initial namespace."""
+def test_agent_must_share_the_nodes_pid_namespace_on_cgroup_v1(tmp_path: Path) -> None:
+    """The module takes a process number of the initial namespace."""
     nodes = SimulatedKmod().open_nodes
     proc = write_proc(tmp_path, pid_namespace="pid:[4026532999]")
     assert "hostPID" in find_preflight_problem(nodes, cgroup_version=1, proc=proc)

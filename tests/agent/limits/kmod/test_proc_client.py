@@ -92,7 +92,7 @@ def test_a_command_is_one_write_in_the_documented_syntax(folder: Path) -> None:
     assert (folder / "inst_ctl").read_text() == "add 1d3a.main cgroup=4711 0=4509925376 1=5 weight=4"
 
 
-def test_a_module_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_module_is_reported_with_the_command_to_load_it(tmp_path: Path) -> None:
     with pytest.raises(
         ModuleError, match="/proc/cgpu_km is not there: load the kernel module with `modprobe vrampack`"
     ):

@@ -29,7 +29,7 @@ def identity(folder: Path) -> str:
     return f"cgroup={folder.stat().st_ino}"
 
 
-async def test_kubelets_cgroup_is_denied_every_card_after_those_that_run_have_their_limits(node: KmodNode) -> None:
+async def test_kubelets_cgroup_is_denied_all_cards_after_running_pods_get_limits(node: KmodNode) -> None:
     """Also by the next agent, after a reload of the module, and when a card is added."""
     node.pod("main")
     for _ in range(2):
@@ -51,7 +51,7 @@ async def test_kubelets_cgroup_is_denied_every_card_after_those_that_run_have_th
     assert denied(node) == {identity(node.pods): {0, 2}}
 
 
-async def test_only_cgroups_of_the_setting_are_denied(node: KmodNode) -> None:
+async def test_only_the_configured_cgroups_are_denied(node: KmodNode) -> None:
     engine = node.mount / "system.slice" / "engine.slice"
     engine.mkdir(parents=True)
     await node.back_end.reconcile()
@@ -60,7 +60,7 @@ async def test_only_cgroups_of_the_setting_are_denied(node: KmodNode) -> None:
     assert denied(node) == {identity(engine): {0, 1}}
 
 
-async def test_pass_removes_denials_of_an_agent_and_keeps_those_added_by_hand(node: KmodNode) -> None:
+async def test_unknown_pass_removes_the_agents_denials_and_keeps_manual_ones(node: KmodNode) -> None:
     node.module.write_file("inst_ctl", "deny trial cgroup=9 0")
     await node.back_end.reconcile()
     assert len(denied(node)) == 2

@@ -78,7 +78,7 @@ def test_a_journal_grows_and_keeps_its_entries(path: Path) -> None:
     assert entries(path) == many
 
 
-def test_random_writes_and_restarts_end_as_a_dictionary_does(path: Path) -> None:
+def test_journal_agrees_with_a_dictionary_after_random_writes_and_restarts(path: Path) -> None:
     random, model = Random(7), dict[tuple[ProcessKey, str], JournalEntry]()
     for _ in range(20):
         book = opened(path)
@@ -107,7 +107,7 @@ def test_a_journal_cut_at_any_byte_keeps_whole_records_and_logs_the_rest(
         assert entries(cut) == written[:whole]
         is_whole = size == 0 or (size >= HEAD.size and (size - HEAD.size) % RECORD.size == 0)
         assert (not caplog.records) == is_whole, size
-        assert entries(cut) == written[:whole]  # and it was mended
+        assert entries(cut) == written[:whole]  # and the file was repaired
 
 
 def test_a_corrupt_byte_loses_only_its_own_record(path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_file_of_another_kind_is_replaced_and_logged(
     assert not caplog.records
 
 
-def test_two_agents_never_write_one(path: Path) -> None:
+def test_journal_cannot_be_opened_by_two_agents(path: Path) -> None:
     book = opened(path)
     with pytest.raises(JournalLockedError):
         opened(path)
@@ -152,7 +152,7 @@ def test_two_agents_never_write_one(path: Path) -> None:
     opened(path).close()
 
 
-def test_a_name_that_does_not_fit_is_not_remembered(path: Path) -> None:
+def test_card_name_that_does_not_fit_is_not_recorded(path: Path) -> None:
     book = opened(path)
     assert not write(book, an_entry(1, 100, "GPU-" + "x" * 200))
     assert write(book, an_entry(1, 0, "GPU-" + "x" * 200))

@@ -38,7 +38,7 @@ async def holds(program: PreloadClientProcess, node: PreloadNode, mib: int) -> N
 
 
 async def hang_up(program: PreloadClientProcess, ending: set[int], back_end: PreloadBackEnd) -> None:
-    """And the agent has seen it."""
+    """Disconnect, and wait until the agent has seen it."""
     ending.add(program.pid)
     before = back_end.process_count
     await program.close()
@@ -79,7 +79,7 @@ async def test_waiting_for_an_exiting_process_has_a_timeout(node: PreloadNode, e
 
 
 async def test_a_running_process_that_disconnects_frees_its_memory_at_once(node: PreloadNode) -> None:
-    """As a program that becomes another one by exec: its files went with the connection."""
+    """Like a program that calls exec: its files were closed with the connection."""
     async with node.run_back_end() as back_end, node.start_client() as program:
         await holds(program, node, 4000)
         await program.close()

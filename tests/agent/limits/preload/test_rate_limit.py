@@ -13,7 +13,7 @@ class Clock:
         return self.now
 
 
-def test_a_full_bucket_is_taken_at_once_and_then_by_time() -> None:
+def test_full_bucket_is_available_at_once_and_then_refills_over_time() -> None:
     clock = Clock()
     buckets = RateLimiter(per_second=8, capacity=4, clock=clock)
     assert [buckets.take_tokens("a") for _ in range(5)] == [0, 0, 0, 0, 0.125]
@@ -22,12 +22,12 @@ def test_a_full_bucket_is_taken_at_once_and_then_by_time() -> None:
     assert [buckets.take_tokens("a") for _ in range(3)] == [0, 0, 0.125]
 
 
-def test_no_more_is_owed_than_a_bucketful() -> None:
+def test_debt_is_limited_to_one_full_bucket() -> None:
     buckets = RateLimiter(per_second=8, capacity=4, clock=Clock())
     assert max(buckets.take_tokens("a", 3) for _ in range(100)) == 0.5
 
 
-def test_time_fills_no_more_than_a_bucketful_and_debts_outlive_the_last_connection() -> None:
+def test_refill_stops_at_capacity_and_debt_outlives_the_last_connection() -> None:
     clock = Clock()
     buckets = RateLimiter(per_second=8, capacity=4, clock=clock)
     buckets.take_tokens("a", 5)

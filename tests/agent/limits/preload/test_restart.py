@@ -26,7 +26,7 @@ def node(tmp_path: Path) -> PreloadNode:
     return PreloadNode(tmp_path)
 
 
-async def test_a_silent_process_is_known_to_the_next_agent_until_it_ends(node: PreloadNode) -> None:
+async def test_next_agent_counts_a_silent_process_until_it_ends(node: PreloadNode) -> None:
     async with node.start_client() as program:
         async with node.run_back_end():
             await program.open(node.path)
@@ -38,7 +38,7 @@ async def test_a_silent_process_is_known_to_the_next_agent_until_it_ends(node: P
             await wait_until_true(lambda: read_used_mib(back_end) == 0)
 
 
-async def test_a_process_that_ended_meanwhile_holds_nothing(node: PreloadNode) -> None:
+async def test_process_that_ended_while_no_agent_ran_holds_nothing(node: PreloadNode) -> None:
     async with node.start_client() as program:
         async with node.run_back_end():
             await program.open(node.path)
@@ -72,7 +72,7 @@ async def test_memory_freed_while_the_agent_was_away_is_reported_by_the_next_hel
 
 
 async def test_a_new_agent_waits_for_the_journal_and_then_takes_over(node: PreloadNode) -> None:
-    """Two at once, as an upgrade may have it for a moment: the old one answers until it ends."""
+    """Two at once, as may briefly happen in an upgrade: the old one answers until it ends."""
     async with node.start_client() as program:
         old, new = node.back_end(), node.back_end()
         await old.start()
@@ -131,8 +131,8 @@ async def an_agent_of_its_own(node: PreloadNode) -> asyncio.subprocess.Process:
     return process
 
 
-async def test_agents_that_are_killed_again_and_again_lose_nothing(node: PreloadNode) -> None:
-    """Processes hold, free, and say so again only when they like; after every kill the journal has what they hold."""
+async def test_repeatedly_killed_agents_lose_no_holdings(node: PreloadNode) -> None:
+    """Processes hold, free, and reconnect only at random; after every kill the journal has what they hold."""
     random = Random(3)
     programs = [await PreloadClientProcess.started() for _ in range(3)]
     held = dict.fromkeys(programs, 0)
@@ -161,7 +161,7 @@ async def test_agents_that_are_killed_again_and_again_lose_nothing(node: Preload
         assert read_used_mib(back_end) == 0
 
 
-async def test_on_a_kernel_that_does_not_name_the_peer_s_process_it_is_found_by_its_number(
+async def test_peer_process_is_found_by_pid_on_a_kernel_without_peer_pidfd(
     node: PreloadNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peers, "SO_PEERPIDFD", 9999)

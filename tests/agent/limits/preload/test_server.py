@@ -67,7 +67,7 @@ async def test_another_container_has_its_own_limit(node: PreloadNode) -> None:
         assert read_used_mib(back_end, OTHER) == 4301
 
 
-async def test_a_limit_that_is_lowered_stops_the_next_allocation_and_one_that_is_raised_lets_it(
+async def test_lowered_limit_refuses_and_raised_limit_allows_the_next_allocation(
     node: PreloadNode,
 ) -> None:
     async with node.run_back_end(), node.start_client() as program:
@@ -91,7 +91,7 @@ async def test_memory_already_held_is_accepted_above_the_limit(node: PreloadNode
         await program.open(node.path)
         assert (await program.ask(MessageKind.HELLO, (0, 5000))).verdict is LibraryVerdict.YES
         assert (await program.ask(MessageKind.HOLD, (0, 5001))).verdict is LibraryVerdict.NO
-        assert (await program.ask(MessageKind.HOLD, (0, 4900))).verdict is LibraryVerdict.YES  # less is always let
+        assert (await program.ask(MessageKind.HOLD, (0, 4900))).verdict is LibraryVerdict.YES  # less is always allowed
 
 
 MALFORMED = {
@@ -121,7 +121,7 @@ async def test_a_malformed_packet_is_answered_and_the_connection_closed(node: Pr
 
 
 async def test_a_process_whose_connection_was_closed_keeps_its_charge_until_it_ends(node: PreloadNode) -> None:
-    """Otherwise garbage would be a way to hold twice."""
+    """Otherwise a process could hold twice by sending garbage."""
     async with node.run_back_end() as back_end, node.start_client() as program:
         await program.open(node.path)
         await program.ask(MessageKind.HELLO)
@@ -129,7 +129,7 @@ async def test_a_process_whose_connection_was_closed_keeps_its_charge_until_it_e
         assert (await program.ask(MessageKind.HOLD, (0, 1), (1, 1))).verdict is LibraryVerdict.NOT_UNDERSTOOD
         await program.open(node.path)
         await wait_until_true(lambda: back_end._server is not None and bool(back_end._server._connections))
-        await program.close()  # and a connection on which nothing was said says nothing
+        await program.close()  # and a connection without any message changes nothing
         await wait_until_true(lambda: not back_end._server or not back_end._server._connections)
         assert read_used_mib(back_end) == 4000
         await program.kill()
@@ -145,7 +145,7 @@ async def test_a_process_that_connects_again_is_counted_once(node: PreloadNode) 
         assert sum(back_end.count_processes().values()) == 1
 
 
-async def test_a_process_of_no_pod_and_one_of_an_unknown_pod_get_nothing(node: PreloadNode) -> None:
+async def test_process_outside_any_pod_or_in_an_unknown_pod_is_refused(node: PreloadNode) -> None:
     del node.names[OTHER]
     async with node.run_back_end(), node.start_client(None) as podless, node.start_client(OTHER) as stranger:
         for program in (podless, stranger):
@@ -154,7 +154,7 @@ async def test_a_process_of_no_pod_and_one_of_an_unknown_pod_get_nothing(node: P
             assert (await program.ask(MessageKind.HOLD, (0, 1))).verdict is LibraryVerdict.NO
 
 
-async def test_a_question_waits_for_the_container_s_name_and_holds_up_no_other(node: PreloadNode) -> None:
+async def test_request_waits_for_the_container_name_without_delaying_others(node: PreloadNode) -> None:
     node.names[APP] = Unresolved.NAME_PENDING
     async with node.run_back_end(), node.start_client() as early, node.start_client(OTHER) as other:
         await early.open(node.path)
@@ -225,7 +225,7 @@ async def test_a_container_cannot_take_all_connections(node: PreloadNode) -> Non
                 await program.open(node.path)
             for program in programs[:2]:
                 await program.ask(MessageKind.HELLO)
-            with pytest.raises(AssertionError):  # hung up on
+            with pytest.raises(AssertionError):  # disconnected
                 await programs[2].ask(MessageKind.HELLO)
             assert back_end.count_processes() == {("uid-app", "main"): 2}
         finally:
@@ -233,8 +233,8 @@ async def test_a_container_cannot_take_all_connections(node: PreloadNode) -> Non
                 await program.kill()
 
 
-async def test_a_card_that_got_its_minor_later_is_one_card(node: PreloadNode) -> None:
-    """A process allocates before its library knows which card it is, and after: both figures count."""
+async def test_usage_before_and_after_the_minor_is_known_counts_for_one_card(node: PreloadNode) -> None:
+    """A process allocates before and after its library knows which card it is: both figures count."""
     async with node.run_back_end() as back_end, node.start_client() as program:
         await program.open(node.path)
         await program.ask(MessageKind.HELLO)

@@ -22,7 +22,7 @@ limits = st.integers(0, 20)
 
 
 class UsageLedgerMachine(RuleBasedStateMachine):
-    """What every process said last, as far as it was told yes; and what a file would say."""
+    """What every process last held, as far as it was granted; and what a file would contain."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class UsageLedgerMachine(RuleBasedStateMachine):
 
     @rule(process=processes, owner=owners, said=st.dictionaries(parts, sizes))
     def hello(self, process: ProcessKey, owner: CgroupOwner, said: dict[CardPart, int]) -> None:
-        """Everything at once; on the way there no more than the larger of before and after is held."""
+        """Everything at once; in between no more than the larger of before and after is held."""
         self.ledger.set_holdings(process, owner, dict.fromkeys(said, 0))
         self.held = {key: held for key, held in self.held.items() if key[0] != process}
         self.owner[process] = owner

@@ -51,7 +51,7 @@ def test_any_bytes_parse_as_a_question_or_raise_a_wire_error(packet: bytes) -> N
     assert wire.write_question(question) == packet
 
 
-def test_a_size_beyond_any_card_is_no_figure() -> None:
+def test_size_beyond_any_card_is_rejected() -> None:
     packet = wire.write_question(LibraryQuestion(MessageKind.HOLD, 1, (CardHolding(0, wire.MAX_BYTES + 1),)))
     with pytest.raises(LibraryProtocolError):
         wire.read_question(packet)
@@ -64,7 +64,7 @@ def test_a_question_that_names_a_card_twice_is_refused() -> None:
         )
 
 
-def test_an_answer_in_bytes() -> None:
+def test_answer_is_written_as_the_expected_bytes() -> None:
     answer = LibraryAnswer(LibraryVerdict.NO, 7, 2, 4301 << 20, 3193 << 20, "580.95.05")
     packet = wire.write_answer(answer)
     assert packet == (
@@ -73,7 +73,7 @@ def test_an_answer_in_bytes() -> None:
     assert wire.read_answer(packet) == answer
 
 
-def test_a_long_version_ends_with_a_zero_all_the_same() -> None:
+def test_overlong_driver_version_still_ends_with_a_zero_byte() -> None:
     assert wire.write_answer(LibraryAnswer(LibraryVerdict.YES, 1, driver_version="9" * 99))[-1:] == b"\0"
 
 

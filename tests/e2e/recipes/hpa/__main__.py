@@ -1,6 +1,6 @@
 """`python -m tests.e2e.recipes.hpa [ARGUMENTS OF PYTEST]`: the tests of this folder, in a network namespace of their own.
 
-There the addresses of Services are on loopback, and what listens on every address is reached by nothing outside.
+There the addresses of Services are on loopback, and nothing outside reaches what listens on every address.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INSIDE = f'ip link set lo up && ip address add {SERVICE_ADDRESSES} dev lo && exe
 def main(arguments: Sequence[str]) -> int:
     """The exit code of pytest."""
     binaries.locate_programs()
-    locate_scaling_programs()  # a build may need the network, which there is none of inside
+    locate_scaling_programs()  # a build may need the network, and there is none inside
     user = [] if os.geteuid() == 0 else ["--map-root-user"]
     wanted = arguments if any(Path(each).exists() for each in arguments) else [str(Path(__file__).parent), *arguments]
     tests = [sys.executable, "-m", "pytest", "-m", "recipes", *wanted]

@@ -54,7 +54,7 @@ class InferenceServers:
         return f"{LOOPBACK}:{self._server.server_port}"
 
     def set_demand(self, demand_us: float) -> None:
-        """From now on so much waiting with one replica; 0: no requests at all."""
+        """From now on this much waiting time with one replica; 0: no requests at all."""
         with self._lock:
             self._count_requests()
             self._demand_us = demand_us

@@ -48,7 +48,7 @@ class ScaledService:
     kubelet: ScriptedKubelet
 
     def wait_for_replicas(self, count: int) -> Sequence[Json]:
-        """The pods, as soon as exactly so many run."""
+        """The pods, as soon as exactly this many run."""
         self.cluster.wait_until(
             lambda: len(self.kubelet.running_pods) == count,
             WITHIN_SECONDS,
