@@ -107,7 +107,7 @@ async def test_a_request_head_must_arrive_in_time(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_the_newest_connection_is_answered_while_others_are_held_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_server, "HEAD_SECONDS", 60)  # the deadline does not cut it
+    monkeypatch.setattr(bounded_server, "HEAD_SECONDS", 60)  # so that no deadline cuts the others
     async with run_server(total=3) as address:
         crowd = [open_connection(address) for _ in range(5)]
         try:

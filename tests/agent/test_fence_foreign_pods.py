@@ -54,7 +54,7 @@ async def test_container_of_a_previous_plugin_may_restart_and_is_counted() -> No
 
 
 async def test_unstarted_container_of_a_previous_plugin_starts_by_its_record() -> None:
-    """Our agent replaced the plugin between its Allocate and its start."""
+    """Our agent replaced the plugin between the container's Allocate and its start."""
     async with agent_harness(starts=False) as world:
         pod = put_bound_pod(world, "old", is_recorded=False, has_references=False, change=GPUSHARE)
         async with ScriptedPlugin(world.kubelet.plugins_folder, OLD_IDS) as plugin:
@@ -95,7 +95,7 @@ async def test_new_pod_is_refused_where_an_older_pod_holds_the_memory() -> None:
         assert "running pods hold 4" in await start_refused(world, put_bound_pod(world, "new", units=12))
 
 
-async def test_pod_created_before_the_policy_is_refused_with_its_reason() -> None:
+async def test_pod_created_before_the_policy_is_refused_with_the_fix() -> None:
     async with agent_harness() as world:
         message = await start_refused(world, put_bound_pod(world, "p", has_references=False))
         assert "created before the admission policy; recreate it" in message
@@ -238,7 +238,7 @@ async def test_forged_record_is_refused_with_the_reason(
 
 
 async def test_record_whose_containers_have_other_cards_than_the_pod_is_refused() -> None:
-    """Its containers have other cards than the pod."""
+    """The pod would hold 2 units on each of two cards, and its container would use 4 on one of them."""
     cards = [{"uuid": "GPU-0", "index": 0, "units": 2}, {"uuid": "GPU-1", "index": 1, "units": 2}]
     own = [{"uuid": "GPU-0", "units": 4, "mib": 4301}]
     forged = json.dumps({"v": 1, "cards": cards, "containers": {"main": own}})

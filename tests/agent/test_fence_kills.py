@@ -175,11 +175,13 @@ async def test_every_start_is_checked_after_a_reboot_without_another_allocate() 
         await world.kubelet.reboot()
         await world.start_agent()
         await world.kubelet.readmit()
+        checks = len(world.kubelet.calls_of("PreStartContainer"))
         for at, pod in enumerate(pods):
             started = await world.kubelet.start(pod, "main")
             assert started.env["NVIDIA_VISIBLE_DEVICES"] == f"GPU-{at}"
             assert started.device_ids == given[pod.name]
             report_status(world, pod)
+        assert len(world.kubelet.calls_of("PreStartContainer")) == checks + 2
         assert len(world.kubelet.calls_of("Allocate")) == 2
         await assert_fence_agrees(world)
 

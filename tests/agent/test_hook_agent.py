@@ -23,7 +23,7 @@ def install_hook(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_an_unneeded_hook_is_still_answered() -> None:
-    """No answer would stop every container of the node."""
+    """A hook without an answer would stop every container of the node."""
     async with agent_harness(starts=False, enforcement="none") as world:
         world.hook_socket.parent.mkdir()
         await world.start_agent()
@@ -69,7 +69,9 @@ async def test_a_blocked_hook_socket_keeps_the_node_unready_until_freed(
         writer.close()
 
 
-async def test_native_limits_are_applied_by_the_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_agent_listens_for_the_hook_when_native_limits_need_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install_hook(tmp_path, monkeypatch)
     async with agent_harness(starts=False, enforcement="native") as world:
         world.hook_socket.parent.mkdir()

@@ -24,7 +24,7 @@ LINGERING = "vrampack_agent_lingering_pods"
 
 
 def delete_by_force(world: AgentHarness, pod: KubeletPod) -> Path:
-    """Deleted, but its containers do not end; the cgroup of the pod."""
+    """Delete the pod, whose containers do not end; return its cgroup."""
     folder = world.make_cgroup(pod)
     (folder / "cgroup.events").write_text("populated 1\nfrozen 0\n")
     world.api.delete("pods", pod.name, grace_seconds=0)

@@ -58,7 +58,7 @@ async def running(world: AgentHarness) -> KubeletPod:
     return pod
 
 
-async def test_every_container_gets_the_same_library_folder_and_loader_file() -> None:
+async def test_container_gets_the_library_folder_and_the_loader_file() -> None:
     async with a_node() as world:
         pod = put_bound_pod(world, "p")
         assert await world.kubelet.admit(pod), pod.message
@@ -91,6 +91,7 @@ async def test_no_card_is_offered_with_a_driver_unknown_to_the_library() -> None
         await world.wait_until(
             lambda: "back end preload cannot work here: driver 616.1" in world.agent._advertisement.current.problem
         )
+        await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False})
 
 
 async def test_a_process_is_limited_by_its_pod_s_record_and_its_usage_is_shown() -> None:

@@ -146,11 +146,12 @@ def test_pods_of_both_reporters_are_listed(first: Literal["start", "use"]) -> No
 
 
 def test_refusals_of_two_containers_count_as_one_refusal_of_the_pod() -> None:
-    """Another container of the same pod does not begin a new refusal; the last reason is listed."""
+    """The later refusal of the sidecar gives the reason, but does not start the delay again."""
     stage = RejectedPodsHarness()
     start = a_start()
     stage.rejected.record_rejection(start, NO_RECORD)
     sidecar = replace(start, allocation=replace(start.allocation, container="sidecar"))
+    stage.now = 4.9
     stage.rejected.record_rejection(sidecar, LIMIT)
     assert stage.at(5) == {"u": "limit"}
 

@@ -139,7 +139,7 @@ class OddTenant:
         await asyncio.sleep(0)
 
     async def measure_sizes(self) -> None:
-        """Of what its processes hold, and processes that do not exist."""
+        """Odd sizes of what its processes hold, and of what processes that do not exist hold."""
         await self._monitor.list_over_limit()
 
     async def read_usage(self) -> tuple[GpuUsage, ...]:

@@ -133,7 +133,7 @@ def is_woken(scene: AlertScene) -> bool:
 
 
 async def fill_cluster(scene: AlertScene) -> None:
-    """Three cards hold a pod each; of three more, one waits for scattered memory, one for more than is free, one for ever."""
+    """Three pods hold a card each; of three more, one waits for scattered memory, one for more than any node has free, one for ever."""
     for name, units in (("a", 8), ("b", 8), ("c", 11)):
         scene.api.create(build_pod_object(name, units=units))
     await scene.wait_until_bound("a", "b", "c")

@@ -183,7 +183,7 @@ def test_an_excused_object_still_counts_on_its_card() -> None:
     assert [(violation.invariant, violation.object) for violation in found] == [CARD_0]
 
 
-def test_names_unit_and_reserve_are_configurable() -> None:
+def test_memory_resource_domain_and_reserve_are_configurable() -> None:
     """With 500 MiB reserved the rule gives floor(15630 * 4 / 15) = 4168, where the clean scene recorded 4301."""
     scene = clean_scene()
     found = audit_objects([scene.pods["four"]], scene.nodes.values(), terms=Terms(reserve_mib=500))

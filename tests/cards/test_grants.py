@@ -119,7 +119,7 @@ def test_a_damaged_or_inconsistent_grant_is_an_error_that_names_it(annotations: 
 
 @settings(deadline=None)
 @given(st.dictionaries(st.sampled_from([ALLOCATION, VISIBLE, LIMIT]), st.text()))
-def test_any_text_is_read_or_raises_a_record_error(annotations: dict[str, str]) -> None:
+def test_random_text_raises_only_a_record_error(annotations: dict[str, str]) -> None:
     with pytest.raises(RecordError):
         read_grant(annotations, "main")
 

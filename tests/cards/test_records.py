@@ -67,7 +67,10 @@ def test_the_record_of_one_card() -> None:
 
 
 def test_two_cards_are_written_in_index_order_with_the_smaller_limit() -> None:
-    """8 units on 2 cards: 16130 x 4 / 15 = 4301.3 and 15109 x 4 / 14 = 4316.9 MiB; the limit is one number, 4301."""
+    """8 units on 2 cards: 16130 x 4 / 15 = 4301.3 and 15109 x 4 / 14 = 4316.9 MiB; the limit is one number, 4301.
+
+    `ALIYUN_COM_GPU_MEM_IDX` is absent: it can name only one card.
+    """
     ask = asking([8], labels=TWO_CARDS)
     assert written(MIXED, ask, 3, 1) == stamp() | {
         "vrampack.dev/allocation": '{"v":1,"cards":[{"uuid":"GPU-1","index":1,"units":4,"whole":false},'

@@ -82,7 +82,7 @@ def test_the_certificate_is_kept_until_a_third_of_its_life_is_left() -> None:
     assert read_expiry(later) == NOW + 150 * DAY
 
 
-def test_changed_names_or_a_wrong_key_pair_are_reissued_by_the_same_authority() -> None:
+def test_same_authority_reissues_on_changed_names_or_a_wrong_key_pair() -> None:
     made, another = (renew_if_due(None, NAMES, LIFE, NOW) for _ in range(2))
     renamed = renew_if_due(made, ["other.svc"], LIFE, NOW)
     mixed = ServingCertificate(made.authorities, made.authority_key, another.certificate, another.key)

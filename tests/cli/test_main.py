@@ -56,7 +56,9 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
     assert f"usage: vrampack {name} " in capsys.readouterr().out
 
 
-def test_serve_without_a_kubeconfig_exits_1_and_names_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_serve_with_a_missing_kubeconfig_exits_1_and_names_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["serve", "--kubeconfig", str(tmp_path / "none")]) == 1
     assert str(tmp_path / "none") in capsys.readouterr().err
 

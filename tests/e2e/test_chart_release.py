@@ -61,7 +61,7 @@ class ChartRelease:
         return {item["metadata"]["name"]: item["data"] for item in json.loads(listed)["items"]}
 
     def generations(self) -> list[int]:
-        """A workload whose generation changed has new pods."""
+        """The generation of each workload; as long as it stays the same, no pod is replaced."""
         return [self.read_workload(*each)["metadata"]["generation"] for each in WORKLOADS]
 
 

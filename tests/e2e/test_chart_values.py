@@ -1,4 +1,4 @@
-"""Each value of the chart does what it says, and an invalid one is refused by its name."""
+"""Each value of the chart does what it says, and an invalid one is refused with an error that names it."""
 
 from __future__ import annotations
 

@@ -362,7 +362,7 @@ async def end(task: asyncio.Task[None]) -> None:
 
 
 async def test_a_policy_change_activates_pods_that_had_seen_all_room(stage: ActivatorHarness) -> None:
-    """No policy refuses what fits yet, so the place was there before: the round is the point. It is activated in vain only once."""
+    """No policy refuses what fits yet, so the place was there before: what matters is the round. If in vain, it is not repeated."""
     stage.add_rejected_pod("a")
     stage.free_node("n")
     stage.reject_pod("a", nodes=["n"])

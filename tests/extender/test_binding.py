@@ -175,7 +175,7 @@ async def test_filter_passes_exactly_the_nodes_to_which_the_pod_can_be_bound(
     stage: BindingHarness,
     is_wired: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
-    """All ways in which a container gets its card, side by side; else the scheduler would retry one of them for ever."""
+    """All ways in which a container gets its card, side by side. A node that only filter passes would be retried for ever."""
     stage.add_node("cdi", injection="cdi")
     stage.add_node("unknown", injection="nri")
     stage.ledger.update_node(node_facts("legacy", 15, legacy=True))

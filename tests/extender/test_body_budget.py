@@ -18,7 +18,7 @@ def refused(*bodies: ListedBody) -> list[bool]:
     return [each.is_refused for each in bodies]
 
 
-def test_the_longest_arriving_body_is_refused_to_make_room() -> None:
+def test_the_body_arriving_for_the_longest_time_is_refused_to_make_room() -> None:
     budget = BodyBudget(100)
     first, second, third = bodies = [ListedBody() for _ in range(3)]
     budget.charge_bytes(first, 10)

@@ -252,7 +252,7 @@ async def test_a_field_that_needs_a_restart_is_named_and_the_rest_applies(
     assert (harness.applied[0].unit_mib, harness.applied[0].deadlines.bind_seconds) == (1024, 3.0)
 
 
-async def test_a_change_that_only_needs_a_restart_starts_no_new_generation(harness: ReloadHarness) -> None:
+async def test_a_change_of_only_a_restart_field_starts_no_new_generation(harness: ReloadHarness) -> None:
     harness.write(HEAD + "nvidia_fractions: true\n")
     await harness.reloader.reload_if_changed()
     assert (harness.applied, harness.generation, harness.failures) == ([], 1, 0)

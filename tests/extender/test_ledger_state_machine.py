@@ -321,7 +321,7 @@ def cards_of(ledger: Ledger) -> dict[str, Any]:
     return {node.name: (node.cards, node.largest_free_units, node.free_units) for node in ledger.list_nodes()}
 
 
-def test_test_records_equal_those_that_a_bind_writes() -> None:
+def test_records_built_for_tests_equal_those_that_a_bind_writes() -> None:
     """The machine writes `Record` values; a bind writes annotations: both must mean the same."""
     ledger = a_ledger()
     ledger.update_node(node_facts("n", 15, 15))

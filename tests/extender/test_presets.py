@@ -78,7 +78,7 @@ async def test_autoscaled_keeps_nodes_empty() -> None:
     assert used == {"a": [16, 14], "b": [0, 0]}
 
 
-async def test_tenants_keeps_tenants_on_separate_cards() -> None:
+async def test_tenants_preset_keeps_tenants_on_separate_cards() -> None:
     used = await place_pods(load_preset("tenants"), [("default", 4), ("team", 4), ("default", 4), ("shop", 16)])
     assert used == {"a": [8, 4], "b": [16, 0]}
 

@@ -80,7 +80,9 @@ def test_data_that_a_profiles_policy_needs_is_kept(tmp_path: Path, policy: str, 
         ),
     ],
 )
-def test_a_profile_name_must_be_unique(tmp_path: Path, names: tuple[str, ...], fault: str) -> None:
+def test_a_profile_name_must_differ_from_policies_and_other_profiles(
+    tmp_path: Path, names: tuple[str, ...], fault: str
+) -> None:
     file = tmp_path / "extender.yaml"
     file.write_text(HEAD + "profiles:\n" + "".join(f"  - {{name: {name}, policy: spread}}\n" for name in names))
     with pytest.raises(SettingsError) as raised:

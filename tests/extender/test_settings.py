@@ -147,7 +147,7 @@ def test_a_bad_flag_is_reported_as_command_line() -> None:
         load_settings(None, {"verbs": "x"})
 
 
-def test_a_flag_cannot_listen_beyond_loopback_without_tls() -> None:
+def test_a_flag_cannot_set_a_non_loopback_address_without_tls() -> None:
     with pytest.raises(SettingsError, match="is not loopback and tls is not set"):
         load_settings(None, {"verbs": "0.0.0.0:12345"})
 

@@ -60,7 +60,7 @@ def test_the_oldest_refusal_is_forgotten_when_there_are_too_many(monkeypatch: py
 
 
 def test_an_avoided_node_is_offered_again_after_the_back_off() -> None:
-    """5 s after the first failure, 10 s after the second: nodes that failed meanwhile are added, those from before are not."""
+    """5 s after the first failure, 10 s after the second: a node that fails meanwhile is added; later, the earlier ones are dropped."""
     book = refused("a")
     refusal = book.get_rejection("a")
     assert refusal is not None

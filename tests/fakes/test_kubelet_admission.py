@@ -30,7 +30,7 @@ async def test_the_order_of_ids_comes_from_the_seed() -> None:
 
 
 async def test_preferred_ids_are_allocated_where_they_are_free() -> None:
-    """Of 4 requested ids, two of the three preferred are free and the others are arbitrary; surplus ids are ignored."""
+    """Two of the three preferred ids are free; the other two of the 4 requested are arbitrary, and an unknown id is ignored."""
     async with kubelet_rig() as rig:
         first = kubelet_pod("first", units=1)
         rig.plugin.prefers = [IDS[0]]

@@ -150,7 +150,7 @@ async def test_cut_after_the_write_loses_the_reply_of_a_request_that_was_served(
         (410, None, b'"reason": "Expired"'),
     ],
 )
-async def test_a_request_answered_by_the_proxy_is_not_forwarded(
+async def test_the_proxy_answers_without_forwarding_and_keeps_the_connection(
     status: int, body: bytes | dict[str, object] | None, want: bytes
 ) -> None:
     async with FakeUpstream() as upstream, FaultProxy(upstream.port) as proxy, RawHttpClient(proxy.port) as caller:

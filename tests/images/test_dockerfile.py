@@ -17,7 +17,7 @@ from vrampack.agent.limits.preload.files import SHIPPED_LIBRARY
 REPOSITORY = Path(__file__).parents[2]
 SITE = Path(yaml.__file__).parents[1]
 PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
-PACKAGES = [room.rstrip("*") for room in PYPROJECT["tool"]["setuptools"]["packages"]["find"]["include"]]
+PACKAGES = [package.rstrip("*") for package in PYPROJECT["tool"]["setuptools"]["packages"]["find"]["include"]]
 FILES = ["pyproject.toml", "README.md", "LICENSE", "requirements/runtime.txt", "requirements/dev.txt"]
 TOOLS = ["images/base_trim.py", "images/elf_symbols.py", "images/environment_trim.py", "images/target"]
 LIBRARY_SOURCES = ["shim/core", "shim/preload"]
@@ -133,7 +133,7 @@ def test_removed_modules_are_never_loaded() -> None:
 LOADED = """
 import sys
 from images.environment_trim import OWN_PACKAGES, import_modules
-for room in OWN_PACKAGES:
-    import_modules(room)
+for package in OWN_PACKAGES:
+    import_modules(package)
 print(*(module.__file__ for module in sys.modules.values() if getattr(module, "__file__", None)), sep="\\n")
 """

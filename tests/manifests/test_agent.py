@@ -32,7 +32,7 @@ FOLDERS = {
     "/node/etc/vrampack": ("/etc/vrampack", "DirectoryOrCreate", True),
     "/var/lib/vrampack/preload": ("/var/lib/vrampack/preload", "DirectoryOrCreate", False),
 }
-"""Every folder of the node that an agent mounts: path in the agent, path on the node, whether it is read-only."""
+"""Every folder of the node that an agent mounts: path in the agent, path on the node, its hostPath type, whether it is read-only."""
 LABELS = {
     "feature.node.kubernetes.io/pci-10de.present",
     "feature.node.kubernetes.io/pci-0302_10de.present",

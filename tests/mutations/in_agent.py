@@ -82,7 +82,7 @@ AGENT: Mapping[str, Mutation] = {
         "vrampack/agent/admission/fence.py",
         "if pod.pod.request is None or not (start.is_injected or pod.pod.request.has_references):",
         "if pod.pod.request is None:",
-        f"{OLDER}::test_pod_created_before_the_policy_is_refused_with_its_reason",
+        f"{OLDER}::test_pod_created_before_the_policy_is_refused_with_the_fix",
     ),
     "an admission outlives its ids": Mutation(
         "vrampack/agent/admission/fence.py",

@@ -113,7 +113,7 @@ CDI: Mapping[str, Mutation] = {
         "vrampack/agent/cdi/edits_source.py",
         "return found if self._has_drm_nodes else drop_drm_nodes(found)",
         "return found",
-        f"{EDITS}::test_edits_contain_only_the_nodes_of_the_card_and_the_driver",
+        f"{EDITS}::test_edits_give_a_card_its_device_nodes_and_the_driver_but_no_other_card",
     ),
     "the agent reads its own specs": Mutation(
         "vrampack/agent/cdi/edits_source.py",

@@ -17,7 +17,7 @@ DOORS: Mapping[str, Mutation] = {
         "extender/settings.py",
         "if not is_loopback(self.listen.verbs) and self.tls.cert_file is None:",
         "if False:",
-        f"{SETTINGS}::test_a_flag_cannot_listen_beyond_loopback_without_tls",
+        f"{SETTINGS}::test_a_flag_cannot_set_a_non_loopback_address_without_tls",
     ),
     "half of mutual TLS will do": Mutation(
         "extender/settings.py",
@@ -108,7 +108,7 @@ DOORS: Mapping[str, Mutation] = {
         "extender/http/body_budget.py",
         "while self._total > self._max_bytes and self._arriving:",
         "while False:",
-        "tests/extender/test_body_budget.py::test_the_longest_arriving_body_is_refused_to_make_room",
+        "tests/extender/test_body_budget.py::test_the_body_arriving_for_the_longest_time_is_refused_to_make_room",
     ),
     "a caller that takes no answer is read all the same": Mutation(
         "extender/http/paced_protocol.py",

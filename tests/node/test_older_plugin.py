@@ -40,7 +40,9 @@ def run_founding_story(node: LiveNode) -> None:
     node.kubectl("patch", "node", NODE_NAME, "--subresource=status", "--type=merge", "-p", patch % "null")
 
 
-def test_a_container_of_a_previous_plugin_keeps_running_and_is_counted(node: LiveNode, cards: FakeNvmlMachine) -> None:
+def test_a_previous_plugins_container_keeps_running_can_restart_and_is_counted(
+    node: LiveNode, cards: FakeNvmlMachine
+) -> None:
     (gpu,) = cards.gpus
     older = a_pod("older", main=4)
     older["spec"]["schedulerName"] = "gpushare"  # no scheduler here has that name: the test binds it

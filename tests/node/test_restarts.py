@@ -94,7 +94,7 @@ def test_an_agent_that_dies_between_allocate_and_the_start_is_asked_again(
 
 @pytest.mark.containerd(DEBIAN_1_6, BUILT_2)
 def test_after_a_reboot_everything_runs_again(node: LiveNode, cards: FakeNvmlMachine) -> None:
-    """Kubelet's checkpoint is kept, all sockets are gone. It fails a pod that it meets before its plugin: a new one comes."""
+    """Kubelet keeps its checkpoint, all sockets are gone. It fails a pod that it meets before its plugin: a new one comes."""
     start(node, "before", one=4, two=2)
     was = {each.id for each in list_container_starts(node, "before-0")}
 

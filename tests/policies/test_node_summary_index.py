@@ -1,4 +1,4 @@
-"""A summary states of a node what its cards do, and nodes are grouped by it as they would be one by one."""
+"""A summary gives the same answers about a node as its cards, and nodes are grouped by it as they would be one by one."""
 
 from __future__ import annotations
 

@@ -181,5 +181,5 @@ STATES = {
 
 
 @pytest.mark.parametrize(("text", "want"), STATES.values(), ids=STATES)
-def test_the_hook_reads_pid_and_bundle_from_the_state(built: Path, text: str, want: str) -> None:
+def test_the_state_must_have_pid_bundle_and_id(built: Path, text: str, want: str) -> None:
     assert run_probe(built, "state", [text.encode()]) == [want]

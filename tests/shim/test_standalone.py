@@ -1,7 +1,7 @@
 """Hosts without Kubernetes: the standalone agent, the hook and its mounts under a real runc. The driver is simulated.
 
 The containers are as Docker and containerd make them: cgroups of those shapes, no annotation, a read-only root. Their first
-process asks the agent for memory as the library would, so the tests see the limit as it does.
+process asks the agent for memory as the library would, so the tests see the limit as that process does.
 """
 
 from __future__ import annotations

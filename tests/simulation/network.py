@@ -78,7 +78,7 @@ def error_of(refusal: StatusError) -> Exception:
 
 
 class WatchFeed:
-    """The changes of one kind since its last list that one process has not received yet."""
+    """The changes of one kind that one process has not received yet, since its last list."""
 
     def __init__(self, store: ObjectStore, resource: Resource, *, is_shuffled: bool) -> None:
         self._store = store

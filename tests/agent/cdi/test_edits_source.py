@@ -46,7 +46,7 @@ def words_of(found: CardEdits) -> list[str]:
 
 
 @pytest.mark.parametrize(("spec", "gpu", "nodes", "root", "limit_hooks"), CARDS.values(), ids=CARDS)
-async def test_edits_contain_only_the_nodes_of_the_card_and_the_driver(
+async def test_edits_give_a_card_its_device_nodes_and_the_driver_but_no_other_card(
     spec: str, gpu: Gpu, nodes: set[str], root: str, limit_hooks: int, tmp_path: Path
 ) -> None:
     found = await CdiNode(tmp_path, spec, minors=MIG_MINORS).build_source().find_edits(gpu)

@@ -75,7 +75,7 @@ async def test_the_runtime_reads_the_probe(harness: ProbeHarness) -> None:
 async def test_read_by_another_program_does_not_count_as_the_runtimes(
     harness: ProbeHarness, version: str, is_read: set[bool | None]
 ) -> None:
-    """Dockerd beside a containerd that does not read. Containerd 2.1 may just have started before the folder: undecided."""
+    """Dockerd beside a containerd that does not read. Containerd 2.1 may merely be older than the folder: undecided."""
     await harness.add_process("containerd", is_reading=False)
     await harness.add_process("dockerd")
     assert {(await harness.probe(version)).is_read} == is_read
@@ -147,8 +147,8 @@ async def test_folder_newer_than_the_runtime_is_read_if_the_runtime_watches_anot
 
 
 @pytest.mark.usefixtures("short_silence")
-async def test_folder_newer_than_the_runtime_is_undecided_and_names_the_fix(harness: ProbeHarness) -> None:
-    """It watches no other folder, and looks for a missing one when it gives a device to a container."""
+async def test_probe_is_undecided_and_names_the_fix_if_the_folder_is_newer(harness: ProbeHarness) -> None:
+    """The runtime watches no other folder, and looks for a missing one when it gives a device to a container."""
     await harness.add_early_runtime()
     harness.older.rmdir()
     result = await harness.probe()

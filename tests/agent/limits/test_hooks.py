@@ -191,7 +191,7 @@ async def test_hundred_concurrent_requests_are_all_allowed(path: Path, tree: Pat
 
 
 def open_to_everyone(path: Path) -> int:
-    """The socket's mode, before every user is allowed."""
+    """Allow every user; return the mode that the socket had before."""
     rights = path.stat().st_mode & 0o777
     for opened in (path, *path.parents[:3]):
         opened.chmod(0o777)

@@ -101,7 +101,7 @@ async def test_a_dry_run_writes_nothing_and_prints_the_same(tmp_path: Path, caps
 
 
 async def test_drain_without_a_card_covers_every_card_of_the_node(tmp_path: Path, capsys: Said) -> None:
-    """None of the 22 units fits into the 2 that are left: pods without room stay where they are."""
+    """Of the 22 units only the 2 of `bare` fit into the 2 that are left elsewhere: pods without room stay where they are."""
     async with ScriptedCluster(build_answers(*PODS, budgets=())) as cluster:
         assert await drain(tmp_path, cluster, "gpu-a", "--dry-run", "-o", "json") == 0
     report = json.loads(capsys.readouterr().out)

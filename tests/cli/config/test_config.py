@@ -119,7 +119,7 @@ async def test_start_and_reload_report_the_same_faults_as_check(
     at_start = [line.removeprefix("vrampack: ") for line in capsys.readouterr().err.splitlines()]
     await reloader.reload_if_changed()
     assert caplog.messages[-1].endswith(f"error={'; '.join(at_start)}")
-    if "Agent" not in text:  # which check would call good, for another program
+    if "Agent" not in text:  # check would accept that as the file of another program
         main(["check", str(file)])
         assert capsys.readouterr().out.splitlines() == at_start
 

@@ -15,7 +15,7 @@ Object = dict[str, Any]  # Any: raw API objects
 
 @dataclass
 class PagedLists:
-    """A `Reader`. A list reports `expires` times, after its first page, that it is too old."""
+    """A `Reader`. After its first page a list is too old, `expires` times in all."""
 
     nodes: Sequence[object] = ()
     pods: Sequence[object] = ()

@@ -292,7 +292,7 @@ def test_a_full_disk_is_named_in_one_line(site: PluginSite) -> None:
 
 
 def test_an_old_python_is_refused_with_the_required_version(site: PluginSite) -> None:
-    """3.11 cannot become older, so it is made to believe so; the file itself is one that 3.6 can read."""
+    """3.11 cannot become older, so it is made to believe that it is; up to this check the file is what 3.6 can read."""
     with zipfile.ZipFile(site.plugin) as archive:
         main = archive.read("__main__.py").decode()
     compile(main, "__main__.py", "exec", _feature_version=6)

@@ -80,7 +80,7 @@ def test_malformed_calls_neither_crash_nor_charge_wrongly(world: KmodWorld, kern
 
 @pytest.mark.timeout(SECONDS)
 def test_limits_hold_while_instances_change_under_load(world: KmodWorld, kernel: Kernel) -> None:
-    """Resized, removed, added again and read while two containers race; neither ever exceeds the largest limit there was."""
+    """Resized, removed, added again and read while two containers race; the resized one never exceeds the largest limit there was."""
     places = [world.limited(name, {0: LIMIT_MIB}) for name in ("a", "b")]
     set_probe(places[0])
     racing = [

@@ -89,7 +89,7 @@ class KmodNode(FakeWorkload):
                 yield DesiredLimit(uid, {"GPU-a": mib}, folder, name, name, is_added_by_hook=self.version == 2)
 
     async def starts(self, container: str = "", *, uid: str = UID, mib: int = 4301, pid: int = 0) -> str:
-        """Asks as kubelet does for the pod, or the hook for the container; in force or deferred."""
+        """Ask as kubelet does for the pod, or as the hook does for the container; return whether it is in force or deferred."""
         cgroup = self.cgroups.find_container_cgroup(uid, IDS[container]) if container else None
         scope = Scope.CONTAINER if container else Scope.POD
         identity = LimitTarget(uid, "ml", "a", container, cgroup, pid)

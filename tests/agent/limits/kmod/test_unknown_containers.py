@@ -30,7 +30,7 @@ def identity(folder: Path) -> str:
 
 
 async def test_kubelets_cgroup_is_denied_all_cards_after_running_pods_get_limits(node: KmodNode) -> None:
-    """Also by the next agent, after a reload of the module, and when a card is added."""
+    """Also after a reload of the module, and when a card is added; the next agent leaves the denials as they are."""
     node.pod("main")
     for _ in range(2):
         assert await node.back_end.reconcile() == ""
@@ -60,7 +60,7 @@ async def test_only_the_configured_cgroups_are_denied(node: KmodNode) -> None:
     assert denied(node) == {identity(engine): {0, 1}}
 
 
-async def test_unknown_pass_removes_the_agents_denials_and_keeps_manual_ones(node: KmodNode) -> None:
+async def test_setting_pass_removes_the_agents_denials_and_keeps_manual_ones(node: KmodNode) -> None:
     node.module.write_file("inst_ctl", "deny trial cgroup=9 0")
     await node.back_end.reconcile()
     assert len(denied(node)) == 2
