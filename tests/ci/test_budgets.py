@@ -35,7 +35,9 @@ def test_every_target_with_a_budget_is_timed() -> None:
 
 
 def test_a_suite_prints_its_time_and_keeps_the_exit_code(tmp_path: Path) -> None:
-    build = "import os; open(os.environ['VRAMPACK_BUILD_TIMES'], 'a').write('7.0\\n'); raise SystemExit(3)"
+    """Two builds at the same time, and a third one later: 4 s and 3 s."""
+    spans = r"1.0 5.0\n3.0 4.0\n10.0 13.0\n"
+    build = f"import os; open(os.environ['VRAMPACK_BUILD_TIMES'], 'a').write('{spans}'); raise SystemExit(3)"
     done = subprocess.run(
         [TIMED, "image", sys.executable, "-c", build],
         env={**os.environ, "VRAMPACK_TIMES": str(tmp_path / "times")},

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 VARIABLE = "VRAMPACK_BUILD_TIMES"
-"""The file that `.ci/timed` reads; a line for each build."""
+"""The file that `.ci/timed` reads: a line for each build, its start and its end on the monotonic clock."""
 
 
 @contextmanager
@@ -21,4 +21,4 @@ def timed_build() -> Iterator[None]:
     finally:
         if file := os.environ.get(VARIABLE):
             with Path(file).open("a") as lines:
-                lines.write(f"{time.monotonic() - started:.1f}\n")
+                lines.write(f"{started:.1f} {time.monotonic():.1f}\n")
