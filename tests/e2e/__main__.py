@@ -2,8 +2,8 @@
 
     python -m tests.e2e [pytest's options]
 
-Files are shared out whole. What Go builds is made before they start: their networks have loopback alone, and a cold build
-takes longer than a test may. Network namespaces need root; for anyone else one process runs all tests.
+Files are shared out whole. What Go builds or downloads is there before they start: their networks have loopback alone, and a
+cold build takes longer than a test may. Network namespaces need root; for anyone else one process runs all tests.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from tests.support.chart.gitops import locate_gitops_sync
 from tests.support.chart.helm import RELEASES, locate_helm
+from tests.support.chart.kinds import list_definitions
 from tests.support.chart.kubeconform import locate_kubeconform
 from tests.support.control_plane.binaries import IDLE_EXTENDER, PROGRAMS, locate_programs
 
@@ -28,6 +29,7 @@ def main(options: Sequence[str]) -> int:
         locate_helm(release)
     locate_kubeconform()
     locate_gitops_sync()
+    list_definitions()
     command = [sys.executable, "-m", "pytest", "-m", "e2e"]
     if os.geteuid() == 0:
         command += ["-p", "tests.e2e.own_network", "-p", "tests.e2e.longest_first"]
