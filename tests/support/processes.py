@@ -134,7 +134,7 @@ class ManagedProcess:
 
 
 def choose_free_ports(count: int) -> list[int]:
-    """Ports on which nothing listens now, none of which was chosen here recently: whoever chose it may not listen yet."""
+    """Ports on which nothing listens now. One that was chosen recently is left out: its user may not listen yet."""
     return list(islice(filter(_is_free, _ports_in_turn()), count))
 
 
