@@ -30,6 +30,10 @@ def series(world: AgentHarness, name: str) -> list[tuple[dict[str, str], float]]
     return [(each.labels, each.value) for family in families for each in family.samples if each.name == name]
 
 
+def read_held_units(world: AgentHarness) -> float:
+    return world.read_metric("vrampack_agent_card_held_units", node=NODE, UUID="GPU-0", gpu="0")
+
+
 async def a_running_pod(world: AgentHarness) -> KubeletPod:
     pod = world.add_bound_pod("p", units=4)
     assert await world.kubelet.admit(pod)
@@ -78,12 +82,11 @@ async def test_every_start_result_has_a_series_from_the_beginning() -> None:
 async def test_series_vanish_with_their_pod() -> None:
     async with agent_harness() as world:
         pod = await a_running_pod(world)
-        assert world.read_metric("vrampack_agent_card_held_units", node=NODE, UUID="GPU-0", gpu="0") == 4
+        assert read_held_units(world) == 4
         world.kubelet.remove(pod)
         world.api.delete("pods", "p", grace_seconds=0)
-        await world.wait_until(lambda: not series(world, LIMIT))
+        await world.wait_until(lambda: not series(world, LIMIT) and read_held_units(world) == 0)
         assert series(world, USED) == []
-        assert world.read_metric("vrampack_agent_card_held_units", node=NODE, UUID="GPU-0", gpu="0") == 0
 
 
 async def test_card_usage_is_absent_while_the_driver_does_not_report_it(monkeypatch: pytest.MonkeyPatch) -> None:
