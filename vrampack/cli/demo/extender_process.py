@@ -103,7 +103,7 @@ async def run_extender(addresses: ExtenderAddresses, kubeconfig: Path, folder: P
 async def _wait_until_ready(process: asyncio.subprocess.Process, url: str, log: Path) -> None:
     try:
         async with asyncio.timeout(READY_SECONDS), aiohttp.ClientSession() as session:
-            while not await _is_ready(session, url):
+            while not await is_answered_ok(session, f"{url}/readyz"):
                 if process.returncode is not None:
                     raise ExtenderStartError(f"the extender ended with {process.returncode}:\n{_read_log_tail(log)}")
                 await asyncio.sleep(POLL_SECONDS)  # another process has no event to await here
@@ -113,9 +113,10 @@ async def _wait_until_ready(process: asyncio.subprocess.Process, url: str, log: 
         ) from error
 
 
-async def _is_ready(session: aiohttp.ClientSession, url: str) -> bool:
+async def is_answered_ok(session: aiohttp.ClientSession, url: str) -> bool:
+    """Whether a GET of this URL is answered by a status below 400 now."""
     try:
-        async with session.get(f"{url}/readyz") as answer:
+        async with session.get(url) as answer:
             return answer.ok
     except aiohttp.ClientConnectionError:
         return False

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 
 from vrampack.cli.demo import objects
-from vrampack.cli.demo.extender_process import POLL_SECONDS
+from vrampack.cli.demo.extender_process import POLL_SECONDS, is_answered_ok
 from vrampack.cli.demo.objects import CardModel, DemoWorkload
 from vrampack.cli.demo.report import (
     ClusterAccess,
@@ -73,7 +73,7 @@ class DemoScenario:
         url = f"{self.access.extender_url}/inspect/{node}"
         try:
             async with asyncio.timeout(STEP_SECONDS), aiohttp.ClientSession() as session:
-                while not await _is_found(session, url):  # noqa: ASYNC110 - another process has no event to await here
+                while not await is_answered_ok(session, url):  # noqa: ASYNC110 - another process has no event to await here
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError as error:
             raise ScenarioError(f"waited {STEP_SECONDS} s for the extender to know node {node}") from error
@@ -138,11 +138,6 @@ def _find_units_that_must_wait(stage: DemoStage, card: CardModel) -> int | None:
 def _count_pods_until(last: DemoWorkload) -> int:
     jobs = objects.MIXED_WORKLOADS
     return sum(job.replicas for job in jobs[: jobs.index(last) + 1])
-
-
-async def _is_found(session: aiohttp.ClientSession, url: str) -> bool:
-    async with session.get(url) as answer:
-        return answer.ok
 
 
 def _is_decided(pod: Pod) -> bool:
