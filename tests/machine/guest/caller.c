@@ -65,8 +65,7 @@ static void serve(char *content, size_t length)
 	code = call_with(content, length, output);
 	fclose(output);
 	for (size_t at = 0; at < said_length;) {
-		size_t part = said_length - at < sizeof(((struct answer *)0)->bytes) ? said_length - at :
-										       sizeof(((struct answer *)0)->bytes);
+		size_t left = said_length - at, part = left < ANSWER_MOST ? left : ANSWER_MOST;
 
 		send_answer(FRAME_OUT, said + at, part);
 		at += part;

@@ -16,11 +16,15 @@ struct caller {
 	uint32_t number;	/* of the current call, or of the last one */
 };
 
+enum {
+	ANSWER_MOST = 4096,	/* bytes of one part */
+};
+
 /* A part of the result: the kind is FRAME_OUT, or FRAME_ENDED for the last part. */
 struct answer {
 	uint32_t kind;
 	uint32_t length;
-	char bytes[4096];
+	char bytes[ANSWER_MOST];
 };
 
 /* Returns false and sets errno if it cannot be started. */

@@ -270,8 +270,10 @@ static void report_caller_exit(int status)
 
 static void report_exit(pid_t pid, int status)
 {
-	if (pid == caller.pid && caller.socket >= 0)
+	if (pid == caller.pid && caller.socket >= 0) {
 		report_caller_exit(status);
+		return;
+	}
 	for (size_t i = 0; i < PROGRAMS_MOST; i++) {
 		struct program *program = &programs[i];
 
