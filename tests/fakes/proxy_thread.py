@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 from tests.fakes.exchanges import Exchange
 from tests.fakes.faults import FaultBuilder, ProxyRule
-from tests.fakes.proxy import WITHIN_SECONDS, FaultProxy
+from tests.fakes.proxy import CLOSING_TURNS, WITHIN_SECONDS, FaultProxy
 
 T = TypeVar("T")
 
@@ -114,6 +114,17 @@ class FaultProxyThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _stop(self) -> None:
+        self._wait(_end_handshakes())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+async def _end_handshakes() -> None:
+    """Those under way are tasks of the loop's own: stopped with it, they would leave their connections open."""
+    under_way = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in under_way:
+        task.cancel()
+    await asyncio.gather(*under_way, return_exceptions=True)
+    for _ in range(CLOSING_TURNS):
+        await asyncio.sleep(0)
