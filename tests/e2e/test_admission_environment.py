@@ -18,7 +18,7 @@ from tests.support.admission.attacks import (
     asks_bytes,
     created_with,
     debugged_with,
-    wait_for_injection,
+    is_injected,
     written_by_hand_with,
 )
 from tests.support.admission.bench import AdmissionBench, open_admission_bench
@@ -335,7 +335,7 @@ def _wait_until_injected(bench: AdmissionBench, at: str) -> None:
             what="the injector is in force",
         )
     else:
-        wait_for_injection(bench)
+        bench.cluster.wait_until(lambda: is_injected(bench), what="the injector is in force")
 
 
 def _sorted(entries: list[Json]) -> list[Json]:

@@ -6,7 +6,8 @@ is judged by what the API server stored, not by a status code.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import TypeAlias
 
@@ -187,10 +188,7 @@ def debugged_with(*env: Json, env_from: str | None = None, of: Json | None = Non
 def debugged_and_stripped(bench: AdmissionBench) -> bool:
     """Another plugin, which may run after ours, removes the environment of an ephemeral container."""
     addition = {"at": "/spec/ephemeralContainers/0/env", "value": [env_entry("STRIPPED", "yes")]}
-    with with_installed_policies(
-        bench.cluster, *sidecar_injector(bench.namespace, [addition], into="pods/ephemeralcontainers")
-    ):
-        _wait_for_stripping(bench)
+    with _with_other_plugin(bench, addition, into="pods/ephemeralcontainers", is_in_force=_is_stripped):
         return debugged_with()(bench)
 
 
@@ -220,22 +218,15 @@ def debugs_naming_cards_with(entry: Json) -> Attack:
 def injected_in_front(bench: AdmissionBench) -> bool:
     """Another plugin, which may run after ours, adds a sidecar in front that sees every card."""
     sidecar = admission_container("injected", env=[env_entry("NVIDIA_VISIBLE_DEVICES")])
-    with with_installed_policies(
-        bench.cluster, *sidecar_injector(bench.namespace, [{"at": "/spec/containers/0", "value": sidecar}])
-    ):
-        wait_for_injection(bench)
+    with _with_other_plugin(bench, {"at": "/spec/containers/0", "value": sidecar}, is_in_force=is_injected):
         status, made = bench.post_pod(admission_pod())
     return status == HTTPStatus.CREATED and not has_exact_environment(made)
 
 
-def wait_for_injection(bench: AdmissionBench) -> None:
-    """Wait until a pod without GPU memory gets what the injector adds: from then on the plugin is in force."""
-
-    def is_in_force() -> bool:
-        status, made = bench.post_pod(admission_pod(admission_container()))
-        return status == HTTPStatus.CREATED and made["spec"]["containers"][0]["name"] == "injected"
-
-    bench.cluster.wait_until(is_in_force, what="the injector is in force")
+def is_injected(bench: AdmissionBench) -> bool:
+    """Whether a pod without GPU memory gets what the injector adds: from then on it is in force."""
+    status, made = bench.post_pod(admission_pod(admission_container()))
+    return status == HTTPStatus.CREATED and made["spec"]["containers"][0]["name"] == "injected"
 
 
 def asks_bytes(bench: AdmissionBench) -> bool:
@@ -291,15 +282,22 @@ def debugs_with_cards_unasked(bench: AdmissionBench) -> bool:
     return bench.add_ephemeral_container(name) != []
 
 
-def _wait_for_stripping(bench: AdmissionBench) -> None:
-    """Wait until it happens in a pod that our policies do not check."""
+@contextmanager
+def _with_other_plugin(
+    bench: AdmissionBench, addition: Json, *, into: str = "pods", is_in_force: Callable[[AdmissionBench], bool]
+) -> Iterator[None]:
+    """In force inside, and out of force behind it: the tenant's namespace is that of other tests, too."""
+    with with_installed_policies(bench.cluster, *sidecar_injector(bench.namespace, [addition], into=into)):
+        bench.cluster.wait_until(lambda: is_in_force(bench), what="the other plugin is in force")
+        yield
+    bench.cluster.wait_until(lambda: not is_in_force(bench), what="the other plugin is out of force")
 
-    def is_in_force() -> bool:
-        name = bench.create_pod(admission_pod(admission_container()))
-        bench.add_debug_container(name, admission_container("debugger"))
-        return [made.get("env") for made in bench.add_ephemeral_container(name)] == [[env_entry("STRIPPED", "yes")]]
 
-    bench.cluster.wait_until(is_in_force, what="ephemeral containers are stripped")
+def _is_stripped(bench: AdmissionBench) -> bool:
+    """Seen in a pod that our policies do not check."""
+    name = bench.create_pod(admission_pod(admission_container()))
+    bench.add_debug_container(name, admission_container("debugger"))
+    return [made.get("env") for made in bench.add_ephemeral_container(name)] == [[env_entry("STRIPPED", "yes")]]
 
 
 def _alters(bench: AdmissionBench, name: str, resource: str, key: str, value: str | None) -> bool:
