@@ -1,6 +1,7 @@
 /*
- * swap KIND ROUNDS: a tenant whose second thread changes a call's memory while the call is on its way. A round is won when
- * the container is charged for less than the driver gave it, by the report of its memory.
+ * swap KIND ROUNDS [MOST]: a tenant whose second thread changes a call's memory while the call is on its way. A round is won
+ * when the container is charged for less than the driver gave it, by the report of its memory. With MOST it goes on behind
+ * ROUNDS until a call was refused, for so many rounds at most: two threads that share a processor seldom meet in a call.
  *
  *      size      the size behind RM_ALLOC's pointer
  *      heap      the size in VID_HEAP_CONTROL's struct
@@ -199,15 +200,16 @@ static const struct kind kinds[] = {
 	{ "status", prepare_status, act_alloc },      { "free", prepare_free, act_free },
 };
 
-static void run(struct swap *swap, const struct kind *kind, long rounds)
+static void run(struct swap *swap, const struct kind *kind, long rounds, long most)
 {
 	pthread_t thread;
+	long done = 0;
 
 	rm_start(&swap->rm);
 	kind->prepare(swap);
 	if (pthread_create(&thread, NULL, flip, swap) != 0)
 		rm_die("thread", 0);
-	for (long i = 0; i < rounds; i++) {
+	for (; done < rounds || (swap->refused == 0 && done < most); done++) {
 		uint64_t before = used_bytes(swap), truth = kind->act(swap);
 
 		swap->won += used_bytes(swap) < before + truth;
@@ -215,19 +217,19 @@ static void run(struct swap *swap, const struct kind *kind, long rounds)
 	}
 	swap->is_over = true;
 	pthread_join(thread, NULL);
-	printf("%ld of %ld won, %ld refused, %ld given\n", swap->won, rounds, swap->refused, swap->given);
+	printf("%ld of %ld won, %ld refused, %ld given\n", swap->won, done, swap->refused, swap->given);
 }
 
 int main(int count, char **words)
 {
 	static struct swap swap;
 
-	if (count != 3)
+	if (count != 3 && count != 4)
 		return MISUSE;
 	swap.rm = rm_plain();
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
 		if (strcmp(kinds[i].name, words[1]) == 0) {
-			run(&swap, &kinds[i], atol(words[2]));
+			run(&swap, &kinds[i], atol(words[2]), count == 4 ? atol(words[3]) : 0);
 			return EXIT_SUCCESS;
 		}
 	}
