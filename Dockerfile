@@ -50,11 +50,13 @@ RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf --mount=type=secret,id=
     && /tools/bin/pip --python /opt/vrampack/bin/python3 install --no-compile --only-binary=:all: $(images/target pip) \
         --target "$(echo /opt/vrampack/lib/python3*/site-packages)" --require-hashes --requirement requirements/runtime.txt
 
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml LICENSE ./
 COPY vrampack vrampack
 COPY extender extender
 COPY policies policies
-RUN /tools/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /tools/wheel . \
+# The image needs no description of the package, and a change of README.md makes no other image.
+RUN sed -i '/^readme = /d' pyproject.toml \
+    && /tools/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /tools/wheel . \
     && /tools/bin/pip --python /opt/vrampack/bin/python3 install --no-compile --no-deps --no-index /tools/wheel/*.whl
 
 COPY --from=library /out/libvrampack.so /opt/vrampack/lib/vrampack/libvrampack.so

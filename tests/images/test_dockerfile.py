@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).parents[2]
 SITE = Path(yaml.__file__).parents[1]
 PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
 PACKAGES = [package.rstrip("*") for package in PYPROJECT["tool"]["setuptools"]["packages"]["find"]["include"]]
-FILES = ["pyproject.toml", "README.md", "LICENSE", "requirements/runtime.txt", "requirements/dev.txt"]
+FILES = ["pyproject.toml", "LICENSE", "requirements/runtime.txt", "requirements/dev.txt"]
 TOOLS = ["images/base_trim.py", "images/elf_symbols.py", "images/environment_trim.py", "images/target"]
 LIBRARY_SOURCES = ["shim/core", "shim/preload"]
 

@@ -37,7 +37,6 @@ SOURCES = (
     "Dockerfile",
     ".dockerignore",
     "LICENSE",
-    "README.md",
     "pyproject.toml",
     "requirements",
     "images",
