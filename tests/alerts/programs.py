@@ -13,8 +13,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.support.build_cache import build_once, fingerprint_of
-from tests.support.go_module import GoModule, cache_root
+from tests.support.build_cache import build_once, cache_root, fingerprint_of
+from tests.support.go_module import GoModule
 
 MODULES = Path(__file__).parent / "programs"
 CACHE = "monitoring"

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.build_cache import fingerprint_of
+from tests.support.build_cache import cache_root, fingerprint_of
 from tests.support.build_times import timed_build
 
 UNUSED_SECONDS = 14 * 24 * 3600
@@ -24,7 +24,7 @@ def cache_key(*made_of: str | Path) -> str:
 
 def cached(kind: str, key: str, make: Callable[[Path], None]) -> Path:
     """The folder KIND-KEY; if it is missing, `make` fills a temporary one. If two processes ask at once, one waits."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vrampack" / "kernels"
+    cache = cache_root() / "kernels"
     wanted = cache / f"{kind}-{key}"
     if not wanted.is_dir():
         cache.mkdir(parents=True, exist_ok=True)

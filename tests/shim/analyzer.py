@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
-from tests.support.build_cache import fingerprint_of
+from tests.support.build_cache import cache_root, fingerprint_of
 
 TIMEOUT_SECONDS = 300
 CLANG = "clang"
@@ -57,7 +57,7 @@ def _read_version() -> str:
 
 
 def _find_cache() -> Path:
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vrampack" / "analyzed"
+    folder = cache_root() / "analyzed"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

@@ -1,11 +1,20 @@
-"""What tests compile for themselves: once per source, in a folder named after the fingerprint of its sources."""
+"""What tests compile for themselves: once per source, in a folder named after the fingerprint of its sources.
+
+Seconds of work stay in `build/`. Minutes of work are below `cache_root`, which all checkouts share.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+
+
+def cache_root(environ: Mapping[str, str] = os.environ) -> Path:
+    """The one folder of first builds: programs of Go, kernels, drivers, bases of images, each under a key of its pins."""
+    return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vrampack"
 
 
 def fingerprint_of(*made_of: str | Path) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.build_cache import cache_root
 from tests.support.build_times import timed_build
 
 BUILD_TIMEOUT_SECONDS = 1500
@@ -75,9 +76,3 @@ class GoModule:
                 program.rename(made / program.name)
         finally:
             shutil.rmtree(partial)
-
-
-def cache_root(environ: Mapping[str, str]) -> Path:
-    """Where everything that the suites build for themselves is kept."""
-    base = environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "vrampack"

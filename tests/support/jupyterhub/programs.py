@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.build_cache import cache_root
 from tests.support.processes import REPOSITORY
 
 REQUIREMENTS = REPOSITORY / "requirements" / "jupyterhub.txt"
@@ -39,7 +40,7 @@ class HubPrograms:
 
 def install_programs(environ: Mapping[str, str] = os.environ) -> HubPrograms:
     """Install exactly what the lock files name, by pip and npm, unless it is installed. Raises `RuntimeError` without npm."""
-    programs = HubPrograms(_cache_root(environ) / "jupyterhub" / _key())
+    programs = HubPrograms(cache_root(environ) / "jupyterhub" / _key())
     programs.folder.mkdir(parents=True, exist_ok=True)
     with (programs.folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two suites starting together install once
@@ -79,8 +80,3 @@ def _key() -> str:
     for file in (REQUIREMENTS, *(PROXY / name for name in PROXY_FILES)):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
-
-
-def _cache_root(environ: Mapping[str, str]) -> Path:
-    base = environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "vrampack"
