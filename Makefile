@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-SOAK   := $(addprefix tests/e2e/,test_kills.py test_leader_change.py test_churn.py test_activator.py test_nominee.py test_soft_reservations.py test_rules.py test_burst.py soak_silence.py)
+SOAK   := $(addprefix tests/e2e/,test_kills.py test_leader_change.py test_churn.py test_activator.py test_nominee.py test_soft_reservations.py test_rules.py test_burst.py test_late_answers.py soak_silence.py)
 SIMULATED_SOAK := $(addprefix tests/,$(addprefix simulation/test_,long_run.py simulation.py outages.py) agent/test_fence_allocation_order.py agent/test_tenant_oddities.py extender/test_ledger_state_machine.py extender/test_reload_under_load.py)
 # Each core runs a part of the tests, and takes over from the others what they have not begun.
 ALL_CORES := -n logical --dist worksteal
@@ -16,17 +16,22 @@ OTHER_SUITES := $(addprefix --ignore=tests/,alerts driver e2e node shim machine)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format mutations alerts-test e2e smoke e2e-node shim-test driver-test recipes recipes-hpa recipes-node soak flakes bench packing packing-final plugin hook preload kmod dashboards panel-pictures ui-pictures render image release release-test release-node release-twice arm64-test clean
+.PHONY: help setup demo first-builds-e2e first-builds-image first-builds-e2e-node first-builds-shim-test first-builds-driver-test test check format mutations alerts-test e2e smoke e2e-node shim-test driver-test recipes recipes-hpa recipes-node soak flakes bench packing packing-final plugin hook preload kmod dashboards panel-pictures ui-pictures render image release release-test release-node release-twice arm64-test clean
 
 help: ## What can be made
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# .ci/run sets PACKAGES_OF in the copies that it runs suites in: an environment that has the pinned packages already.
 $(VENV)/.ready: requirements/dev.txt pyproject.toml
 	@.ci/need setup
+ifdef PACKAGES_OF
+	cp --archive --link $(PACKAGES_OF) $(VENV)
+else
 	@echo "installing the pinned packages into $(VENV), about a minute the first time"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --require-hashes --requirement requirements/dev.txt
-	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+endif
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
 needed-%: # names what these suites lack on this machine, and the command that gets it
@@ -44,6 +49,7 @@ check: setup ## Format, lint, types, import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy .ci/*.py
 	$(BIN)/lint-imports
 	@sha256sum --quiet --check manifests/rendered/SHA256SUMS || { echo "what manifests/ holds is made of charts/vrampack: make render"; exit 1; }
 
@@ -62,6 +68,22 @@ driver-test: needed-driver setup ## NVIDIA's own kernel driver, built of Debian'
 
 alerts-test: needed-alerts setup ## Alerts and dashboards on the real product with a real Prometheus and Alertmanager, in fast time
 	$(BIN)/python -m pytest $(ALL_CORES) -m alerts tests/alerts
+
+# What each suite builds once, in minutes, and then finds in the cache. Each builds it by itself, too, where it is missing.
+first-builds-e2e: needed-e2e setup
+	$(BIN)/python -m tests.e2e.first_builds
+
+first-builds-image: needed-base
+	for base in runtime builder compiler; do images/base $$base || exit; done
+
+first-builds-e2e-node: needed-node setup first-builds-image
+	$(BIN)/python -m tests.node.first_builds
+
+first-builds-shim-test: needed-shim setup
+	$(BIN)/python -m tests.machine.kernels
+
+first-builds-driver-test: needed-driver setup
+	$(BIN)/python -m tests.driver.first_builds
 
 e2e: needed-e2e setup ## Real etcd, API server, controller manager and scheduler on loopback; ARGS=... is for pytest
 	$(if $(ARGS),,.ci/timed e2e) $(BIN)/python -m tests.e2e $(ARGS)
@@ -88,7 +110,7 @@ recipes-node: needed-node-hub setup ## The same on the whole node: pods of Kueue
 soak: needed-shim setup ## Nothing lost, the long way: 24 simulated hours, 300 deaths, 20 changes of the lead, 1,000 activations, 1,000 starts by CDI ..; two hours
 	VRAMPACK_SIMULATION_HOURS=24 VRAMPACK_SIMULATION_SEEDS=7200 VRAMPACK_SIMULATION_OUTAGES=3 \
 	VRAMPACK_SHUFFLED_STARTS=1000 VRAMPACK_ODDITIES=100000 VRAMPACK_LEDGER_RUNS=400 VRAMPACK_RELOADS=50 $(BIN)/python -m pytest -s $(SIMULATED_SOAK)
-	VRAMPACK_KILLS=300 VRAMPACK_LEADER_CHANGES=20 VRAMPACK_CHURN_SECONDS=60 \
+	VRAMPACK_KILLS=300 VRAMPACK_LEADER_CHANGES=20 VRAMPACK_CHURN_SECONDS=60 VRAMPACK_OUTAGE_SECONDS=45 \
 	VRAMPACK_KICK_ROUNDS=1000 VRAMPACK_NOMINEE_TRIALS=200 VRAMPACK_BURST_PODS=1000 \
 	VRAMPACK_PROMISE_ROUNDS=20 VRAMPACK_GANG_ROUNDS=100 VRAMPACK_RULED_CLUSTERS=200 $(BIN)/python -m pytest -m e2e -s $(SOAK)
 	VRAMPACK_PRELOAD_SESSIONS=30000 $(BIN)/python -m pytest -p tests.shim.plugin -m shim --timeout 1800 tests/shim/preload/test_stress.py

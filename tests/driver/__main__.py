@@ -14,10 +14,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.driver.nvidia_build import DriverBuildError, build_nvidia_modules
+from tests.driver.first_builds import build_modules
+from tests.driver.nvidia_build import DriverBuildError
 from tests.driver.nvidia_packages import RELEASES, fetch_firmware, fetch_user_space
-from tests.driver.real_driver import COMBINATIONS, FILES_VARIABLE, OPENED_BRANCH
-from tests.machine.kernels import prepare_kernel
+from tests.driver.real_driver import FILES_VARIABLE, OPENED_BRANCH
 from tests.machine.packages import NoPackagesError
 
 HERE = Path(__file__).parent
@@ -39,10 +39,7 @@ def main(options: Sequence[str]) -> int:
 
 
 def _prepare(folder: Path) -> None:
-    for combination in COMBINATIONS:
-        sys.stdout.write(f"driver {combination.branch} for kernel {combination.kernel}\n")
-        sys.stdout.flush()
-        build_nvidia_modules(combination.branch, prepare_kernel(combination.kernel))
+    build_modules()
     for branch in RELEASES:
         fetch_user_space(branch, folder / branch)
     fetch_firmware(OPENED_BRANCH, folder / OPENED_BRANCH)

@@ -13,23 +13,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from tests.support.chart.gitops import locate_gitops_sync
-from tests.support.chart.helm import RELEASES, locate_helm
-from tests.support.chart.kinds import list_definitions
-from tests.support.chart.kubeconform import locate_kubeconform
-from tests.support.control_plane.binaries import IDLE_EXTENDER, PROGRAMS, locate_programs
+from tests.e2e.first_builds import build_programs
 
 WORKERS = 3
 
 
 def main(options: Sequence[str]) -> int:
     """The exit code of pytest."""
-    locate_programs(programs=(*PROGRAMS, IDLE_EXTENDER))
-    for release in RELEASES:
-        locate_helm(release)
-    locate_kubeconform()
-    locate_gitops_sync()
-    list_definitions()
+    build_programs()
     command = [sys.executable, "-m", "pytest", "-m", "e2e"]
     if os.geteuid() == 0:
         command += ["-p", "tests.e2e.own_network", "-p", "tests.e2e.longest_first"]

@@ -23,11 +23,10 @@ from typing import IO
 
 from tests.node import images
 from tests.node.containerd_release import DEBIAN_1_6, PROGRAMS, RELEASES
+from tests.node.first_builds import build_programs
 from tests.node.machine import HostState, processes_in
 from tests.node.node_site import BUILD, LOGS, VARIABLE, NodeSite
-from tests.node.nvidia_toolkit import TOOLKIT_PROGRAMS, build_toolkit
-from tests.support.chart import helm
-from tests.support.control_plane import binaries
+from tests.node.nvidia_toolkit import TOOLKIT_PROGRAMS
 from tests.support.joined_reports import joined_reports
 from tests.support.polling import wait_until
 from tests.support.processes import REPOSITORY
@@ -53,10 +52,8 @@ def main(arguments: Sequence[str], *, has_product: bool = True) -> int:
 
 
 def _run(arguments: Sequence[str], *, has_product: bool) -> int:
-    programs = binaries.locate_programs(programs=(*binaries.PROGRAMS, binaries.KUBELET, binaries.PAUSE))
-    runtimes = {release.name: folder for release in RELEASES if (folder := release.build())}
-    toolkit = build_toolkit()
-    archives = images.prepare_images(BUILD, programs, has_product=has_product)
+    programs = build_programs()
+    archives = images.prepare_images(BUILD, programs.control_plane, has_product=has_product)
     shutil.rmtree(LOGS, ignore_errors=True)
     LOGS.mkdir()
     before = HostState.read()
@@ -65,12 +62,12 @@ def _run(arguments: Sequence[str], *, has_product: bool) -> int:
     def make_site() -> NodeSite:
         around = NodeSite(Path(tempfile.mkdtemp(prefix="vrampack-node-")))
         sites.append(around)
-        _link(around.programs, programs.values())
-        for name in helm.RELEASES:
-            (around.programs / name).symlink_to(helm.locate_helm(name))
-        _link(around.toolkit, [toolkit / program for program in TOOLKIT_PROGRAMS])
+        _link(around.programs, programs.control_plane.values())
+        for name, program in programs.helm.items():
+            (around.programs / name).symlink_to(program)
+        _link(around.toolkit, [programs.toolkit / program for program in TOOLKIT_PROGRAMS])
         _link(around.archives, archives)
-        for name, folder in runtimes.items():
+        for name, folder in programs.runtimes.items():
             _link(around.containerd(name), [folder / program for program in PROGRAMS])
         return around
 
