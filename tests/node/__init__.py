@@ -4,5 +4,5 @@ etcd, the control plane, kubelet, containerd and runc are real; the image comes 
 are applied unedited. Only the driver is simulated: containers find a library of ours where NVML would be. `python -m
 tests.node` prepares, enters the namespaces, runs the tests there and compares the machine before and after; arguments of
 pytest may follow, or stand in `make e2e-node TESTS="-x tests/node/test_install.py"`. Logs of the last run lie in
-`build/node/logs`, in a folder for each release of containerd. Start with `node.py`.
+`build/node/logs`, in a folder for each part of the run and each release of containerd. Start with `node.py`.
 """

@@ -30,7 +30,7 @@ from tests.node.containerd_release import ContainerdRelease
 from tests.node.controlplane import API_URL, NODE_ADDRESS, NODE_NAME, SERVICE_ADDRESS, NodeControlPlane
 from tests.node.images import BUILT, BUILT_NAME, SHIPPED_NAME
 from tests.node.machine import remove_cgroup
-from tests.node.node_site import LOGS, NodeSite
+from tests.node.node_site import NodeSite
 from tests.node.nvidia_spec import remake_spec_folder
 from tests.support.manifests import MANIFESTS
 from tests.support.polling import wait_until
@@ -62,8 +62,8 @@ class LiveNode:
         self.driver = driver
         self._directory = around.site / release.name
         self._directory.mkdir()
-        logs = LOGS / release.name
-        logs.mkdir()
+        logs = around.logs / release.name
+        logs.mkdir(parents=True)
         self.cluster = NodeControlPlane.make(
             self._directory / "cluster", around.programs, logs, emulated_version=release.kubernetes
         )

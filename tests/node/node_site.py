@@ -34,6 +34,11 @@ class NodeSite:
         return self.site / "images"
 
     @property
+    def logs(self) -> Path:
+        """They outlive the run: two nodes with the same containerd have folders of their own."""
+        return LOGS / self.site.name
+
+    @property
     def toolkit(self) -> Path:
         """The programs of NVIDIA's container toolkit."""
         return self.site / "toolkit"

@@ -23,7 +23,7 @@ from tests.node.controlplane import NODE_NAME
 from tests.node.gpus import read_allocatable, with_gpus
 from tests.node.injected_cards import list_answers
 from tests.node.node import LiveNode, has_ready_condition
-from tests.node.node_site import LOGS, NodeSite
+from tests.node.node_site import NodeSite
 from tests.node.nvidia_spec import SPEC_FOLDER
 from tests.node.nvidia_toolkit import CDI_RUNTIME, NRI_PLUGIN
 from tests.node.pods import a_pod
@@ -117,7 +117,7 @@ def attacked(node: LiveNode, cards: FakeNvmlMachine, around: NodeSite) -> Iterat
     )
     node.containerd.add_handler(CLASS, around.toolkit / CDI_RUNTIME)
     node.restart_containerd()
-    plugin = ManagedProcess(NRI_PLUGIN, [around.toolkit / NRI_PLUGIN, NRI_SOCKET], directory=LOGS)
+    plugin = ManagedProcess(NRI_PLUGIN, [around.toolkit / NRI_PLUGIN, NRI_SOCKET], directory=around.logs)
     with with_gpus(node, cards, PROFILES["v100x8"]):
         _write_device_all()
         plugin.start()
