@@ -205,17 +205,21 @@ def list_inputs(suite: str) -> set[str]:
     ],
 )
 def test_no_test_of_a_suite_is_left_out_of_its_inputs(suite: str, mark: str, folders: list[str]) -> None:
-    """A forgotten module fails by itself when it is imported; a forgotten test would only not run."""
+    """A forgotten module fails by itself when it is imported; a forgotten test would only not run, nor a conftest.py."""
     others = ("tests/e2e/recipes/", "tests/node/recipes/", "tests/node/release/", "tests/arm64/")
     marked = {
         name
         for path in (REPOSITORY / "tests").rglob("*.py")
         if not (name := str(path.relative_to(REPOSITORY))).startswith(others)
         and (
-            f"mark.{mark}\n" in (text := path.read_text())
-            or f"marks=pytest.mark.{mark}" in text
+            re.search(rf"pytest\.mark\.{mark}\b", path.read_text())
             or (path.name.startswith("test_") and any(name.startswith(f"{folder}/") for folder in folders))
         )
     }
     assert marked
-    assert marked - list_inputs(suite) == set()
+    inputs = list_inputs(suite)
+    assert marked - inputs == set()
+    folders_above = {folder for name in marked for folder in Path(name).parents}
+    assert {
+        str(folder / "conftest.py") for folder in folders_above if (REPOSITORY / folder / "conftest.py").exists()
+    } <= inputs
