@@ -65,6 +65,8 @@ def green_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         subprocess.run([*git, *words], check=True)
     done = run_ci(tree)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert {*re.findall(r"^(\S+): ran: 1 passed", done.stdout, re.MULTILINE)} == {"test", "mutations", *SUITES}
+    assert "     2.0 s  a::b" in done.stdout  # the slowest tests of each
     return tree
 
 
@@ -97,9 +99,9 @@ def test_a_suite_that_passed_for_these_files_is_remembered(tree: Path) -> None:
     assert os.uname().nodename not in (tree / GREEN).read_text()
 
 
-def read_plan(tree: Path) -> dict[str, str]:
+def read_plan(tree: Path, *options: str) -> dict[str, str]:
     """Why each suite runs, in their order, without the kinds of this machine."""
-    done = run_ci(tree, "--plan")
+    done = run_ci(tree, *options, "--plan")
     assert done.returncode == 0, done.stderr
     reasons = re.findall(r"^(\S+): runs: (.*)$", done.stdout, re.MULTILINE)
     return {suite: re.sub(r"^\S+ instead", "this instead", reason) for suite, reason in reasons}
@@ -135,9 +137,7 @@ def test_a_line_that_cannot_be_true_does_not_count(tree: Path) -> None:
 
 
 def test_all_suites_run_if_asked_for(tree: Path) -> None:
-    done = run_ci(tree, "--all")
-    assert {*re.findall(r"^(\S+): ran: 1 passed", done.stdout, re.MULTILINE)} == {"test", "mutations", *SUITES}
-    assert "     2.0 s  a::b" in done.stdout  # the slowest tests of each
+    assert read_plan(tree, "--all") == dict.fromkeys(SUITES, "all are asked for")
 
 
 def test_a_forgotten_input_fails(tree: Path) -> None:
