@@ -52,20 +52,17 @@ class CiRun:
         self._broken: list[str] = []
 
     def plan(self) -> None:
-        """Print which suites run, in this order and why, and which are remembered; the summary reads of the latter."""
+        """Print which suites run, in this order and why, and which are remembered."""
         announce("what has to run")
         say(*(f"{suite.target}: runs: {self._reasons[suite.target]}" for suite in self._order_suites()))
-        shutil.rmtree(REPORTS, ignore_errors=True)
-        REPORTS.mkdir(parents=True)
-        for suite in self._suites:
-            green = self._memory.find_run(suite)
-            if green and not self._reasons[suite.target]:
-                said = f"remembered ({green.digest}, {green.date}, {green.commit})"
-                summary.note_of(REPORTS, suite.target).write_text(said)
-                say(f"{suite.target}: {said}")
+        say(*(f"{target}: {run}" for target, run in self._list_remembered().items()))
 
     def run(self) -> int:
         """The exit code."""
+        shutil.rmtree(REPORTS, ignore_errors=True)
+        REPORTS.mkdir(parents=True)
+        for target, run in self._list_remembered().items():
+            summary.note_of(REPORTS, target).write_text(run)
         wanted = self._order_suites()
         self._install(wanted)
         with FirstBuilds([suite.target for suite in wanted], REPORTS) as builds:
@@ -82,6 +79,11 @@ class CiRun:
     def _order_suites(self) -> list[Suite]:
         """Those that run: first what never passed for these files, then what did so long ago or on another machine."""
         return sorted((suite for suite in self._suites if self._reasons[suite.target]), key=self._memory.knows_files)
+
+    def _list_remembered(self) -> dict[str, str]:
+        """What is said of each suite that does not run."""
+        runs = {suite.target: self._memory.find_run(suite) for suite in self._suites if not self._reasons[suite.target]}
+        return {target: f"remembered ({run.digest}, {run.date}, {run.commit})" for target, run in runs.items() if run}
 
     def _install(self, wanted: Sequence[Suite]) -> None:
         announce("programs")
