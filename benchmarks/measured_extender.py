@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 import time
@@ -14,6 +13,7 @@ from typing import Self
 
 from benchmarks.canned_api import CannedApiServer
 from benchmarks.cluster_objects import BenchmarkCluster
+from benchmarks.cpu_meter import read_cpu_seconds
 from benchmarks.process_memory import read_process_memory_mb
 from tests.support.processes import ManagedProcess, choose_free_ports
 from vrampack.simulator.kubeconfig import write_kubeconfig
@@ -48,9 +48,8 @@ class MeasuredExtender:
     ready_at: float
 
     def read_cpu_seconds(self) -> float:
-        """The user and system time of the process so far; the kernel counts in steps of 10 ms."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """The user and system time of the process so far."""
+        return read_cpu_seconds(self.process.pid)
 
     def read_memory_mb(self, field: str) -> float:
         """`VmRSS` or `VmHWM` of the process, in millions of bytes."""
