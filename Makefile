@@ -26,6 +26,7 @@ $(VENV)/.ready: requirements/dev.txt pyproject.toml
 	@.ci/need setup
 ifdef PACKAGES_OF
 	cp --archive --link $(PACKAGES_OF) $(VENV)
+	rm -f $@
 else
 	@echo "installing the pinned packages into $(VENV), about a minute the first time"
 	$(PYTHON) -m venv $(VENV)

@@ -1,4 +1,4 @@
-"""What of a machine may change the result of a suite. Nothing here names one."""
+"""What must be equal for a result of one machine to count on another. Nothing here names a machine."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ EMULATOR_FLAGS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Its kinds of things, by which one machine can stand for another."""
+    """The kind of machine that suites run on."""
 
     kernel: str
     """`6.12`: patches of one release are of one kind."""
     system: str
-    """`x86_64/debian-12/python-3.11`: what decides which packages `.ci/packages` installs."""
+    """`x86_64/debian-12/python-3.11/cgroup-2`: what decides which packages `.ci/packages` installs, and which tests can run."""
     cpu_flags: str
     """Those of `EMULATOR_FLAGS`, joined by commas; `none`."""
     cores: int
@@ -45,11 +45,15 @@ class Machine:
         """The machine that runs Python."""
         major, minor, *_ = platform.release().split(".")
         release = dict(re.findall(r'^(ID|VERSION_ID)="?([^"\n]*)', Path("/etc/os-release").read_text(), re.MULTILINE))
-        system = f"{release.get('ID', 'linux')}-{release.get('VERSION_ID', 'rolling')}"
-        python = f"python-{sys.version_info.major}.{sys.version_info.minor}"
+        parts = [
+            platform.machine(),
+            f"{release.get('ID', 'linux')}-{release.get('VERSION_ID', 'rolling')}",
+            f"python-{sys.version_info.major}.{sys.version_info.minor}",
+            f"cgroup-{2 if Path('/sys/fs/cgroup/cgroup.controllers').exists() else 1}",
+        ]
         return cls(
             kernel=f"{major}.{minor}",
-            system=f"{platform.machine()}/{system}/{python}",
+            system="/".join(parts),
             cpu_flags=",".join(sorted(EMULATOR_FLAGS & _read_cpu_flags())) or "none",
             cores=len(os.sched_getaffinity(0)),
         )

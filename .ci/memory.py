@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from inputs import digest_of
+from inputs import compute_digest
 from machine import Machine
 from suites import Suite, read_budgets
 
@@ -57,9 +58,11 @@ class GreenRun:
 class Memory:
     """What the file says, and what today's runs add."""
 
-    def __init__(self, root: Path, machine: Machine) -> None:
+    def __init__(self, root: Path, machine: Machine, suites: Sequence[Suite]) -> None:
         self._root = root
         self._machine = machine
+        self._digests = {suite.target: compute_digest(root, suite) for suite in suites}
+        self._commit = _describe_commit(root)
         text = (root / FILE).read_text() if (root / FILE).exists() else ""
         self._runs = {run.suite: run for run in map(GreenRun.parse, text.splitlines()) if run}
 
@@ -71,7 +74,7 @@ class Memory:
         green, machine = self.find_run(suite), self._machine
         if green is None:
             return "no green run is remembered"
-        if not self.knows_files(suite):
+        if not self.has_passed_for_files(suite):
             return "its files changed"
         today = dt.datetime.now(dt.UTC).date()
         if not 0 <= (today - dt.date.fromisoformat(green.date)).days <= MAX_AGE_DAYS:
@@ -81,10 +84,10 @@ class Memory:
         changes = [f"{new} instead of {old}" for new, old in zip(now, then, strict=True) if new != old]
         return changes[0] if changes else None
 
-    def knows_files(self, suite: Suite) -> bool:
-        """Whether it has passed for exactly these, wherever and whenever that was."""
+    def has_passed_for_files(self, suite: Suite) -> bool:
+        """Whether its line is for exactly these files, wherever and whenever that was."""
         green = self.find_run(suite)
-        return green is not None and green.digest == digest_of(self._root, suite)
+        return green is not None and green.digest == self._digests[suite.target]
 
     def estimate_seconds(self, suite: Suite, speed: float) -> float:
         """As long as it took when it last passed, else its budget: scaled to this machine and the speed of its cores now."""
@@ -93,9 +96,20 @@ class Memory:
             return read_budgets()[suite.target] / speed
         return green.seconds * green.speed / speed * max(1.0, green.cores / self._machine.cores)
 
-    def remember(self, suite: Suite, *, digest: str, seconds: int, speed: float) -> None:
+    def forget(self, suite: Suite) -> GreenRun | None:
+        """Before a run, so that one that is ended counts as red. Returns what was remembered."""
+        run = self._runs.pop(suite.target, None)
+        self._write()
+        return run
+
+    def remember(self, run: GreenRun) -> None:
+        self._runs[run.suite] = run
+        self._write()
+
+    def describe_run(self, suite: Suite, *, digest: str, seconds: int, speed: float) -> GreenRun:
+        """One that has passed now and here."""
         machine = self._machine
-        self._runs[suite.target] = GreenRun(
+        return GreenRun(
             suite=suite.target,
             digest=digest,
             date=str(dt.datetime.now(dt.UTC).date()),
@@ -105,22 +119,21 @@ class Memory:
             kernel=machine.kernel,
             system=machine.system,
             cpu_flags=machine.cpu_flags,
-            commit=_describe_commit(self._root),
+            commit=self._commit,
         )
-        self._write()
-
-    def forget(self, suite: Suite) -> None:
-        """After a red run, whatever it ran for."""
-        self._runs.pop(suite.target, None)
-        self._write()
 
     def _write(self) -> None:
         columns = " ".join(each.name for each in fields(GreenRun))
+        lines = (HEADER + columns, *(str(self._runs[target]) for target in sorted(self._runs)))
         partial = (self._root / FILE).with_suffix(".partial")
-        partial.write_text("".join(f"{line}\n" for line in (HEADER + columns, *map(str, self._runs.values()))))
+        partial.write_text("".join(f"{line}\n" for line in lines))
         partial.rename(self._root / FILE)
 
 
 def _describe_commit(root: Path) -> str:
-    words = ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+"]
-    return subprocess.run(words, cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+    commit = _git(root, "rev-parse", "--short=12", "HEAD").strip()
+    return f"{commit}+" if _git(root, "status", "--porcelain", "--", ".", f":(exclude){FILE}") else commit
+
+
+def _git(root: Path, *arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True).stdout

@@ -8,7 +8,7 @@ from pathlib import Path
 
 BUDGETS = Path(__file__).with_name("budgets")
 FOR_EVERY_CHANGE: Sequence[str] = ("test", "mutations")
-"""Run in the checkout itself, each time, behind `make check` and before `make demo`."""
+"""Run in the checkout itself, each time, after `make check` and before `make demo`."""
 
 
 @dataclass(frozen=True, slots=True)

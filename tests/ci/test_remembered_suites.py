@@ -137,7 +137,7 @@ def test_a_line_that_cannot_be_true_does_not_count(tree: Path) -> None:
 
 
 def test_all_suites_run_if_asked_for(tree: Path) -> None:
-    assert read_plan(tree, "--all") == dict.fromkeys(SUITES, "all are asked for")
+    assert read_plan(tree, "--all") == dict.fromkeys(SUITES, "every suite was asked for")
 
 
 def test_a_forgotten_input_fails(tree: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_suite_that_does_not_fit_ends_the_run(tree: Path) -> None:
     done = run_ci(tree)
     assert done.returncode == 1
     assert re.search(
-        r"^e2e-node was not begun: it takes about \d+ s here, and \d+ s of 80 min are left$", done.stdout, re.MULTILINE
+        r"^e2e-node was not begun: it takes about \d+ s here, and of 80 min \d+ s are left$", done.stdout, re.MULTILINE
     )
     assert "e2e-node: neither ran nor is remembered" in done.stdout
 

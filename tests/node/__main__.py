@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -46,6 +47,7 @@ def main(arguments: Sequence[str], *, has_product: bool = True) -> int:
     """The exit code of pytest, or 1 if the machine is not as it was. Without the product its image is not made either."""
     if os.geteuid() != 0:
         sys.exit("tests.node: needs root, for namespaces and mounts")
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that the machine is put back
     if subprocess.run([REPOSITORY / ".ci/need", "node"], check=False).returncode:
         return 1  # it has said what is missing, and how to get it
     # The settings of the kernel are one for all, so runs take turns.
@@ -94,7 +96,7 @@ def _run_parts(sites: Sequence[NodeSite]) -> int:
         for said in filter(None, outputs):
             said.seek(0)
             sys.stdout.write(said.read())
-    return max(codes)
+    return max(map(abs, codes))  # below 0: ended by a signal
 
 
 def _left(before: HostState) -> list[str]:

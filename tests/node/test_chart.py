@@ -48,7 +48,7 @@ def chart(request: pytest.FixtureRequest, installed: LiveNode, tmp_path: Path) -
 def test_running_pods_are_undisturbed_by_release_changes(chart: NodeChart, driver: FakeDriver) -> None:
     """0 containers started again, 0 limits lifted, and a pod that comes in the middle of an upgrade or a rollback is bound.
 
-    In the middle of a first installation no policy holds a pod yet, so those of the last step come behind it.
+    In the middle of a first installation no policy holds a pod yet, so those of the last step come after it.
     """
     node = chart.node
     chart.set_up(Path(EARLIER, "charts/vrampack") if EARLIER else CHART, "--set", f"image.tag={EARLIER_TAG}")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,14 +40,16 @@ class GoModule:
         if go is None:
             raise RuntimeError(f"go is not on PATH, and {' '.join(programs)} are built with Go 1.26")
         made = cache_root(environ) / self.cache / self._key(go)
-        made.mkdir(parents=True, exist_ok=True)
-        with (made / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # two suites starting together build once
-            missing = [name for name in programs if not (made / name).exists()]
-            if missing:
-                with timed_build():
+        if self._list_missing(made, programs):
+            made.mkdir(parents=True, exist_ok=True)
+            with timed_build(), (made / ".lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # two suites starting together build once
+                if missing := self._list_missing(made, programs):
                     self._build(go, made, missing, environ)
         return made
+
+    def _list_missing(self, made: Path, programs: Iterable[str]) -> list[str]:
+        return [name for name in programs if not (made / name).exists()]
 
     def _key(self, go: str) -> str:
         answer = subprocess.run(
@@ -59,20 +61,16 @@ class GoModule:
         return digest.hexdigest()[:16]
 
     def _build(self, go: str, made: Path, names: list[str], environ: Mapping[str, str]) -> None:
-        partial = made / f".partial-{os.getpid()}"
-        partial.mkdir()
-        flags = ["-trimpath", "-mod=readonly", "-ldflags", f"-s -w {self.stamps}".rstrip(), "-o", f"{partial}/"]
+        flags = ["-trimpath", "-mod=readonly", "-ldflags", f"-s -w {self.stamps}".rstrip()]
         if self.mod_file != "go.mod":
             flags.append(f"-modfile={self.mod_file}")
-        try:
+        with tempfile.TemporaryDirectory(dir=made, prefix=".partial-") as partial:
             subprocess.run(
-                [go, "build", *flags, *(f"{self.packages}/{name}" for name in names)],
+                [go, "build", *flags, "-o", f"{partial}/", *(f"{self.packages}/{name}" for name in names)],
                 cwd=self.folder,
                 env={**environ, "CGO_ENABLED": "1" if self.has_c else "0", "CGO_CFLAGS": "-w"},
                 timeout=BUILD_TIMEOUT_SECONDS,
                 check=True,
             )
-            for program in partial.iterdir():
+            for program in Path(partial).iterdir():
                 program.rename(made / program.name)
-        finally:
-            shutil.rmtree(partial)

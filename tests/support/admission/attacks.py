@@ -223,10 +223,10 @@ def injected_in_front(bench: AdmissionBench) -> bool:
     return status == HTTPStatus.CREATED and not has_exact_environment(made)
 
 
-def is_injected(bench: AdmissionBench) -> bool:
-    """Whether a pod without GPU memory gets what the injector adds: from then on it is in force."""
+def is_injected(bench: AdmissionBench) -> bool | None:
+    """Whether a pod without GPU memory gets what the injector adds: from then on it is in force. None if the pod was refused."""
     status, made = bench.post_pod(admission_pod(admission_container()))
-    return status == HTTPStatus.CREATED and made["spec"]["containers"][0]["name"] == "injected"
+    return made["spec"]["containers"][0]["name"] == "injected" if status == HTTPStatus.CREATED else None
 
 
 def asks_bytes(bench: AdmissionBench) -> bool:
@@ -284,13 +284,13 @@ def debugs_with_cards_unasked(bench: AdmissionBench) -> bool:
 
 @contextmanager
 def _with_other_plugin(
-    bench: AdmissionBench, addition: Json, *, into: str = "pods", is_in_force: Callable[[AdmissionBench], bool]
+    bench: AdmissionBench, addition: Json, *, into: str = "pods", is_in_force: Callable[[AdmissionBench], bool | None]
 ) -> Iterator[None]:
-    """In force inside, and out of force behind it: the tenant's namespace is that of other tests, too."""
+    """In force inside, and out of force afterwards: other tests share the tenant's namespace."""
     with with_installed_policies(bench.cluster, *sidecar_injector(bench.namespace, [addition], into=into)):
         bench.cluster.wait_until(lambda: is_in_force(bench), what="the other plugin is in force")
         yield
-    bench.cluster.wait_until(lambda: not is_in_force(bench), what="the other plugin is out of force")
+    bench.cluster.wait_until(lambda: is_in_force(bench) is False, what="the other plugin is out of force")
 
 
 def _is_stripped(bench: AdmissionBench) -> bool:

@@ -1,6 +1,6 @@
 /*
  * swap KIND ROUNDS [MOST]: a tenant whose second thread changes a call's memory while the call is on its way. A round is won
- * when the container is charged for less than the driver gave it, by the report of its memory. With MOST it goes on behind
+ * when the container is charged for less than the driver gave it, by the report of its memory. With MOST it goes on beyond
  * ROUNDS until a call was refused, for so many rounds at most: two threads that share a processor seldom meet in a call.
  *
  *      size      the size behind RM_ALLOC's pointer
