@@ -23,9 +23,10 @@ import (
 )
 
 const (
-	rounds        = 2
-	timeout       = 2 * time.Minute
-	settleTimeout = 5 * time.Second
+	rounds  = 2
+	timeout = 2 * time.Minute
+	// The engine prunes in the foreground: an object goes after the garbage collector has ended what it owns.
+	settleTimeout = 30 * time.Second
 	pollInterval  = 100 * time.Millisecond
 	// Argo CD's own, by which it knows its objects again.
 	mark        = "argocd.argoproj.io/tracking-id"
@@ -137,6 +138,8 @@ func compare(live cache.ClusterCache, text []byte, namespace string) (differs, l
 	}
 	for i, each := range found.Diffs {
 		switch {
+		case both.Target[i] == nil && both.Live[i].GetDeletionTimestamp() != nil:
+			differs = append(differs, name(both.Live[i])+": is being deleted")
 		case both.Target[i] == nil:
 			left = append(left, name(both.Live[i]))
 		case both.Live[i] == nil:
