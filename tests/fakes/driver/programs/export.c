@@ -14,6 +14,7 @@
  */
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -163,15 +164,17 @@ static void import(uint64_t mib)
 /* `ends` are the two files, and the descriptor that leads to one of them. */
 struct turning {
 	int ends[2], turned;
-	atomic_bool is_over;
+	atomic_bool is_turning, is_over;
 };
 
 static void *turn(void *given)
 {
 	struct turning *turning = given;
 
-	for (unsigned i = 0; !atomic_load(&turning->is_over); i++)
+	for (unsigned i = 1; !atomic_load(&turning->is_over); i++) {
 		must(dup2(turning->ends[i & 1], turning->turned) >= 0, "dup2");
+		atomic_store(&turning->is_turning, true);
+	}
 	return NULL;
 }
 
@@ -184,6 +187,8 @@ static uint32_t race_once(const struct rm *rm)
 	turning.turned = fcntl(turning.ends[0], F_DUPFD_CLOEXEC, 0);
 	must(turning.turned >= 0 && rm_take(rm, ROUND_BYTES, &memory) == 0, "take");
 	must(pthread_create(&thread, NULL, turn, &turning) == 0, "thread");
+	while (!atomic_load(&turning.is_turning))
+		sched_yield();
 	status = export_one(rm, memory, turning.turned);
 	atomic_store(&turning.is_over, true);
 	pthread_join(thread, NULL);
