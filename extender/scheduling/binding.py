@@ -2,7 +2,7 @@
 
 The answer to the POST decides what happens to the reservation:
 
-    201                  bound; the watch will confirm it
+    201                  bound: the place is the pod's until the watch or a GET shows the pod itself elsewhere or gone
     409                  GET: bound by us to this node is success. At another version than the Binding's the pod only
                          changed meanwhile: send it again for that version. At the same version nothing is known: an
                          API server answers 409 for errors of its own store too
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from extender.events import EventReason, ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
-from extender.scheduling.binding_fence import BindingFence
+from extender.scheduling.binding_fence import CONFIRM_AFTER_SECONDS, BindingFence
 from extender.scheduling.pod_generations import PodGenerations
 from extender.settings import ExtenderConfiguration
 from extender.state.ledger import Ledger
@@ -174,19 +174,28 @@ class Binder:
         problem = self._ledger.in_force.find_unready_reason(pod.namespace)
         if pod.request is not None and problem:
             return BindOutcome("unready", f"not ready: {problem}; nothing was bound")
-        return await self._fence_other_place(pod, args.node, deadline)
+        return await self._settle_earlier_binding(pod, args.node, deadline)
 
-    async def _fence_other_place(self, pod: Pod, node_name: str, deadline: float) -> Pod | BindOutcome:
-        """The pod, once it is certain that its earlier Binding to another node or to lost cards landed or never will."""
+    async def _settle_earlier_binding(self, pod: Pod, node_name: str, deadline: float) -> Pod | BindOutcome:
+        """The pod, once it is certain that an earlier Binding landed or never will, if it is to another node or lost cards.
+
+        A second bind of the same pod and node is answered from a Binding that was written. If the watch has not shown that
+        one for a while, the pod is read: a restored backup may have lost it.
+        """
         reservation = self._ledger.get_pod_reservation(pod.uid)
         if reservation is None:
             return pod
         node = self._ledger.get_node(node_name)
-        if reservation.node_name == node_name and node is not None and _has_cards(node, reservation.allocation):
+        is_here = reservation.node_name == node_name
+        if is_here and reservation.is_written and self._ledger.get_age_seconds(reservation) < CONFIRM_AFTER_SECONDS:
+            return BOUND_OUTCOME
+        if is_here and not reservation.is_written and node is not None and _has_cards(node, reservation.allocation):
             return pod
         try:
             seen = await self._fence.fence_reservation(reservation, deadline)
         except (NoAnswerError, RefusedError) as error:
+            if is_here and reservation.is_written:
+                return BOUND_OUTCOME
             text = f"pod {pod} may still be bound to node {reservation.node_name}: {error}; nothing was bound"
             return BindOutcome("not_written", text)
         return (
@@ -261,9 +270,14 @@ class Binder:
         except RefusedError as error:
             if error.status == CONFLICT:
                 return await self._resolve_conflict(pod, node_name, error, deadline)
+            held = self._ledger.get_reservation(pod.uid, node_name)
+            if held is not None and held.is_unconfirmed:
+                text = f"{OUTCOME_UNKNOWN}: pod {pod}: {error}; an earlier Binding may still land, its place is kept"
+                return BindOutcome("api_error", text)
             return BindOutcome(_name_refusal(error), f"pod {pod}: {error}; nothing was bound")
         except NoAnswerError as error:
             return await self._resolve_no_answer(pod, node_name, error, deadline)
+        self._ledger.mark_written(pod.uid, node_name)
         return BOUND_OUTCOME
 
     async def _resolve_conflict(
@@ -312,7 +326,7 @@ class Binder:
         """The outcome for a pod shown as bound. One that is bound elsewhere loses its place here."""
         outcome = _resolve_already_bound(pod, node_name)
         if outcome.error:
-            self._ledger.forget(pod.uid, node_name)
+            self._ledger.release_place(pod.uid, node_name)
         return outcome
 
     async def _fetch_unknown_pod(self, args: BindingArgs, deadline: float) -> Pod | BindOutcome:

@@ -45,12 +45,13 @@ class BindingFence:
         place stays. The Binding must not be under way: its answer would come after this.
         """
         seen = await self._pods.get_known_pod(reservation.pod, deadline)
-        if seen is not None and not seen.node_name and seen.resource_version == reservation.binding_version:
+        if seen is not None and not seen.node_name and reservation.may_land_on(seen):
             seen = await self._pods.request_retry(seen, deadline)
         if seen is None or seen.node_name:
             return seen
+        # Still the same one, so it was read after the answer to its Binding. A written one can only be lost with a backup.
         if self._ledger.get_pod_reservation(seen.uid) is reservation:
-            self._ledger.forget(seen.uid, reservation.node_name)
+            self._ledger.release_place(seen.uid, reservation.node_name)
             log.info("binding fenced pod=%s node=%s", seen, reservation.node_name)
         return seen
 

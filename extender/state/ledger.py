@@ -291,8 +291,20 @@ class Ledger:
         if known is not None:
             self._reservations.put_reservation(replace(known, is_unconfirmed=True))
 
+    def mark_written(self, uid: str, node_name: str) -> None:
+        """The Binding was written: the place is the pod's until the API server shows the pod itself elsewhere or gone."""
+        known = self.get_reservation(uid, node_name)
+        if known is not None:
+            self._reservations.put_reservation(replace(known, is_written=True, is_unconfirmed=False))
+
     def forget(self, uid: str, node_name: str) -> None:
-        """Free the place: its Binding was definitely refused, or is fenced."""
+        """Free the place after a definite refusal, which says nothing about a Binding that was written before."""
+        known = self.get_reservation(uid, node_name)
+        if known is not None and not known.is_written:
+            self._release_reservation(uid)
+
+    def release_place(self, uid: str, node_name: str) -> None:
+        """Free the place: the API server has shown since that the pod is not there and that no Binding can bring it there."""
         if self.get_reservation(uid, node_name) is not None:
             self._release_reservation(uid)
 

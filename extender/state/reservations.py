@@ -24,6 +24,12 @@ class Reservation:
     """The resourceVersion of the pod that the Binding carries; empty before it is sent."""
     is_unconfirmed: bool = False
     """No answer came: the Binding may still land, as long as the pod has `binding_version`."""
+    is_written: bool = False
+    """The API server answered that it wrote the Binding: only news of the pod itself frees the place."""
+
+    def may_land_on(self, pod: Pod) -> bool:
+        """Whether the Binding could still bind the unbound pod in this state."""
+        return not self.is_written and pod.resource_version == self.binding_version
 
     def is_fenced_by(self, pod: Pod) -> bool:
         """Whether this state of the pod proves that the Binding did not land and never will."""

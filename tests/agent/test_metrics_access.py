@@ -41,13 +41,15 @@ class ReviewingServer:
         token = (await request.json())["spec"]["token"]
         self.reviewed.append(token)
         user = {"username": USERS.get(token, ""), "groups": ["g"], "extra": {"k": ["v"]}}
-        return web.json_response({"status": {"authenticated": token in USERS, "user": user}}, status=201)
+        status = {"authenticated": token in USERS, "user": user}
+        return web.json_response({"kind": "TokenReview", "status": status}, status=201)
 
     async def answer_access_review(self, request: web.Request) -> web.Response:
         spec = (await request.json())["spec"]
         assert spec["nonResourceAttributes"] == {"path": "/metrics", "verb": "get"}
         assert (spec["groups"], spec["extra"]) == (["g"], {"k": ["v"]})
-        return web.json_response({"status": {"allowed": spec["user"] in self.readers}}, status=201)
+        status = {"allowed": spec["user"] in self.readers}
+        return web.json_response({"kind": "SubjectAccessReview", "status": status}, status=201)
 
 
 @dataclass(slots=True)

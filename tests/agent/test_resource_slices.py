@@ -34,7 +34,8 @@ class SliceHarness:
 
     async def check_slices(self, *devices: dict[str, Any], status: int = 200, driver: str = "gpu.nvidia.com") -> str:
         """Look once at a slice with these devices, or at a refusal; the problem found."""
-        body = {"items": [{"metadata": {"name": "s"}, "spec": {"driver": driver, "devices": list(devices)}}]}
+        items = [{"metadata": {"name": "s"}, "spec": {"driver": driver, "devices": list(devices)}}]
+        body = {"kind": "ResourceSliceList", "metadata": {"resourceVersion": "1"}, "items": items}
         self._slices.answer(status, body if status == 200 else None, times=1)
         return await self.check_unanswered()
 

@@ -28,14 +28,16 @@ async def stage() -> AsyncIterator[BindingHarness]:
         yield made
 
 
-async def test_overlapping_binds_of_one_pod_to_one_node_send_one_binding(stage: BindingHarness) -> None:
-    pod = stage.add_pod("a")
+@pytest.mark.parametrize("units", [4, 0])
+async def test_overlapping_binds_of_one_pod_to_one_node_send_one_binding(stage: BindingHarness, units: int) -> None:
+    pod = stage.add_pod("a", units)
     held = stage.proxy.when("POST", BINDING).hold(times=1)
     calls = [asyncio.create_task(stage.bind(pod)) for _ in range(3)]
     await stage.proxy.reached(held)
     held.release()
     assert await asyncio.gather(*calls) == ["", "", ""]
     assert stage.proxy.count("POST", BINDING) == 1
+    assert stage.proxy.count("GET", POD) <= 1  # of a pod that asks for nothing, which the ledger does not keep
 
 
 async def test_a_caller_that_hangs_up_does_not_stop_the_bind(stage: BindingHarness) -> None:
@@ -90,12 +92,51 @@ async def test_a_bind_whose_reply_is_lost_looks_the_pod_up(stage: BindingHarness
     assert stage.used() == 4
 
 
-async def test_a_conflict_over_our_own_binding_to_this_node_is_a_success(stage: BindingHarness) -> None:
-    """Neither the watch nor a look-up has shown the first Binding yet."""
+async def test_a_second_bind_of_a_bound_pod_sends_nothing(stage: BindingHarness) -> None:
+    """The watch has not shown the first Binding yet; later a look-up does."""
     pod = stage.add_pod("a")
     assert await stage.bind(pod) == ""
     assert await stage.bind(pod) == ""
+    assert (stage.proxy.count("POST", BINDING), stage.proxy.count("GET", POD)) == (1, 0)
+    stage.seconds += 3
+    assert await stage.bind(pod) == ""
+    assert (stage.proxy.count("POST", BINDING), stage.proxy.count("GET", POD)) == (1, 1)
+    assert stage.used() == 4
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 409, 413, 422, 429, 500])
+async def test_no_answer_to_a_second_bind_frees_what_the_first_has_written(stage: BindingHarness, status: int) -> None:
+    """The load that makes the watch late is the load that makes an API server refuse calls."""
+    pod = stage.add_pod("a", 10)
+    assert await stage.bind(pod) == ""
+    for method, path in (("POST", BINDING), ("GET", POD), ("PATCH", POD)):
+        stage.proxy.when(method, path).answer(status)
+    for _ in range(2):
+        assert await stage.bind(pod) == ""
+        assert stage.used() == 10
+        stage.seconds += 3
+    assert (await stage.bind(stage.add_pod("b", 10))).endswith("no card with enough free memory; nothing was bound")
+
+
+async def test_a_404_that_is_not_the_api_servers_frees_nothing(stage: BindingHarness) -> None:
+    """The Binding was written, its answer was lost, and a balancer without servers answers the look-up."""
+    stage.proxy.when("POST", BINDING).cut_after_write(times=1)
+    stage.proxy.when("GET", POD).answer(404, b"default backend - 404", times=1)
+    assert (await stage.bind(stage.add_pod("a", 10))).startswith("bind outcome unknown")
+    assert stage.used() == 10
+
+
+async def test_a_binding_that_was_lost_with_a_backup_is_sent_again(stage: BindingHarness) -> None:
+    pod = stage.add_pod("a")
+    before = stage.server.get("pods", "a", namespace="default")
+    assert await stage.bind(pod) == ""
+    stage.server.delete("pods", "a", namespace="default", grace_seconds=0)
+    stage.server.restore(before)
+    stage.seconds += 3
+    assert await stage.bind(pod) == ""
     assert stage.proxy.count("POST", BINDING) == 2
+    assert stage.server.get("pods", "a", namespace="default")["spec"]["nodeName"] == "n"
+    assert stage.used() == 4
 
 
 async def test_a_conflict_over_another_node_is_refused_and_holds_nothing_here(stage: BindingHarness) -> None:

@@ -40,7 +40,7 @@ class DeviceClassHarness:
 
     async def check_classes(self, *, status: int = 200, **classes: str | None) -> float:
         """Check once, with classes of these extended resources or with a refusal; returns what the gauge shows then."""
-        body = {"metadata": {}, "items": [a_class(name, resource) for name, resource in classes.items()]}
+        body = a_page(*(a_class(name, resource) for name, resource in classes.items()))
         self.lists.answer(status, body if status == 200 else None, times=1)
         await self.classes.check_device_classes()
         return self.conflicts
@@ -48,6 +48,11 @@ class DeviceClassHarness:
 
 def a_class(name: str, resource: str | None) -> dict[str, object]:
     return {"metadata": {"name": name}, "spec": {} if resource is None else {"extendedResourceName": resource}}
+
+
+def a_page(*classes: dict[str, object], following: str = "") -> dict[str, object]:
+    """A page of a list; `following` is the token of the next one."""
+    return {"kind": "DeviceClassList", "metadata": {"resourceVersion": "1", "continue": following}, "items": classes}
 
 
 @pytest.fixture
@@ -111,9 +116,9 @@ async def test_every_change_is_logged(setting: DeviceClassHarness, logged: pytes
 
 
 async def test_all_pages_are_read(setting: DeviceClassHarness) -> None:
-    last = {"metadata": {}, "items": [a_class("z", RESOURCE)]}
+    last = a_page(a_class("z", RESOURCE))
     setting.proxy.when("GET", "continue=next").answer(200, last, times=1)
-    setting.lists.answer(200, {"metadata": {"continue": "next"}, "items": [a_class("a", RESOURCE)]}, times=1)
+    setting.lists.answer(200, a_page(a_class("a", RESOURCE), following="next"), times=1)
     await setting.classes.check_device_classes()
     assert setting.conflicts == 2
     assert [exchange.target for exchange in setting.proxy.matching("GET", "")] == [
@@ -169,7 +174,7 @@ async def test_an_endless_list_is_abandoned(
     setting: DeviceClassHarness, logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device_classes, "CHECK_TIMEOUT_SECONDS", 0.05)
-    setting.lists.answer(200, {"metadata": {"continue": "more"}, "items": []})
+    setting.lists.answer(200, a_page(following="more"))
     await setting.classes.check_device_classes()
     assert setting.conflicts == -1
     assert lines(logged) == [("WARNING", "device classes not checked error=TimeoutError")]

@@ -64,6 +64,15 @@ def test_an_unchanged_card_is_not_rebuilt(harness: LedgerHarness) -> None:
     assert [card.cordoned for card in harness.node().cards] == [False, True]
 
 
+def test_forget_keeps_a_place_whose_binding_was_written(harness: LedgerHarness) -> None:
+    harness.ledger.assume(ledger_pod(), "n", harness.place(ledger_pod(), 0))
+    harness.ledger.mark_written("p", "n")
+    harness.ledger.forget("p", "n")
+    assert harness.used() == [4, 0]
+    harness.ledger.remove_pod("p")
+    assert harness.used() == [0, 0]
+
+
 def test_forget_frees_the_reservation(harness: LedgerHarness) -> None:
     harness.ledger.assume(ledger_pod(), "n", harness.place(ledger_pod(), 0))
     harness.ledger.forget("p", "n")

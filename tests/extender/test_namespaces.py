@@ -101,7 +101,7 @@ class NamespaceApi(FakeKubeApi):
         if self.is_refusing:
             raise RefusedError(403, "Forbidden", "namespaces is forbidden")
         items = [namespace("default", tier="dev")]
-        return msgspec.json.encode({"metadata": {"resourceVersion": "1"}, "items": items})
+        return msgspec.json.encode({"kind": "NamespaceList", "metadata": {"resourceVersion": "1"}, "items": items})
 
     @asynccontextmanager
     async def watch(self, *_: object, **__: object) -> AsyncIterator[SilentStream]:

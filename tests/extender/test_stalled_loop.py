@@ -84,7 +84,7 @@ def a_pod(name: str) -> dict[str, object]:
 
 @pytest.fixture
 async def setting() -> AsyncIterator[StalledLoopHarness]:
-    empty = http_reply(b'{"metadata":{"resourceVersion":"1"},"items":[]}')
+    empty = http_reply(b'{"kind":"PodList","metadata":{"resourceVersion":"1"},"items":[]}')
     async with FakeUpstream(replies=[empty, empty]) as server, open_api(f"http://127.0.0.1:{server.port}") as api:
         harness = StalledLoopHarness(server, api)
         task = asyncio.create_task(run_reflectors(*harness.reflectors, harness.freshness))

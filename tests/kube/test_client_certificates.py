@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.faults import api_status
 from tests.fakes.upstream import FakeUpstream, http_reply
 from tests.support.recorded_api_calls import RecordedApiCalls
 from vrampack.kube.aio_client import Configuration
@@ -37,7 +38,7 @@ def sent(upstream: FakeUpstream) -> tuple[str, bytes, Any]:
 
 
 async def test_a_secret_is_read_and_its_data_decoded() -> None:
-    reply = http_reply(b'{"metadata":{"resourceVersion":"7"},"data":{"tls.crt":"UEVN"}}')
+    reply = http_reply(b'{"kind":"Secret","metadata":{"name":"a","resourceVersion":"7"},"data":{"tls.crt":"UEVN"}}')
     async with FakeUpstream(replies=[reply]) as upstream, open_api(f"http://127.0.0.1:{upstream.port}") as api:
         found = await api.get_secret("system", "a", timeout_seconds=SOON)
         assert found is not None
@@ -46,7 +47,12 @@ async def test_a_secret_is_read_and_its_data_decoded() -> None:
 
 
 async def test_a_missing_secret_is_none_and_any_other_failure_is_an_error() -> None:
-    replies = [http_reply(status=404), http_reply(status=403), http_reply(b'{"data":{"a":"?"}}')]
+    missing = api_status(404) | {"details": {"kind": "secrets", "name": "a"}}
+    broken = {"kind": "Secret", "metadata": {"name": "a"}, "data": {"a": "?"}}
+    replies = [
+        http_reply(json.dumps(body).encode(), status)
+        for body, status in ((missing, 404), (api_status(403), 403), (broken, 200))
+    ]
     async with FakeUpstream(replies=replies) as upstream, open_api(f"http://127.0.0.1:{upstream.port}") as api:
         assert await api.get_secret("system", "a", timeout_seconds=SOON) is None
         with pytest.raises(RefusedError):
@@ -61,7 +67,8 @@ async def test_a_missing_secret_is_none_and_any_other_failure_is_an_error() -> N
 )
 async def test_a_secret_is_created_or_replaced_at_the_version_that_was_read(version: str, line: str, verb: str) -> None:
     calls = RecordedApiCalls()
-    async with FakeUpstream() as upstream, open_api(f"http://127.0.0.1:{upstream.port}", calls) as api:
+    reply = http_reply(b'{"kind":"Secret","metadata":{"name":"a"}}')
+    async with FakeUpstream(replies=[reply]) as upstream, open_api(f"http://127.0.0.1:{upstream.port}", calls) as api:
         await api.write_secret("system", "a", {"tls.crt": b"PEM"}, version=version, timeout_seconds=SOON)
         first, _, body = sent(upstream)
     assert first == line
@@ -72,7 +79,8 @@ async def test_a_secret_is_created_or_replaced_at_the_version_that_was_read(vers
 
 async def test_only_the_ca_bundles_of_one_webhook_configuration_are_written() -> None:
     """Merged by name: a plain merge would replace the list and lose the rest of the webhook."""
-    async with FakeUpstream() as upstream, open_api(f"http://127.0.0.1:{upstream.port}") as api:
+    reply = http_reply(b'{"kind":"MutatingWebhookConfiguration","metadata":{"name":"configuration"}}')
+    async with FakeUpstream(replies=[reply]) as upstream, open_api(f"http://127.0.0.1:{upstream.port}") as api:
         await api.patch_webhook_ca_bundle("configuration", "webhook", b"PEM", timeout_seconds=SOON)
         first, head, body = sent(upstream)
     group = "/apis/admissionregistration.k8s.io/v1"

@@ -96,7 +96,7 @@ async def test_a_file_without_a_token_keeps_the_last_token_in_use(
     setting: CredentialsHarness, content: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The failure is counted each time and logged once; the next good token is used."""
-    setting.server.replies += [http_reply(b'{"metadata":{"resourceVersion":"1"},"items":[]}')]
+    setting.server.replies += [http_reply(b'{"kind":"PodList","metadata":{"resourceVersion":"1"},"items":[]}')]
     sink: RecordingSink[PodObject] = RecordingSink()
     async with open_client(setting.open_file()) as api:
         if content is None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.proxy import FaultProxy
-from tests.fakes.upstream import FakeUpstream
+from tests.fakes.upstream import FakeUpstream, http_reply
 from tests.kube.byte_server import AfterReply, ByteReply, ByteServer
 from tests.support.certificates import CertificateAuthority
 from tests.support.recorded_api_calls import AiohttpApi, RecordedApiCalls, open_api
@@ -35,11 +35,13 @@ BROKEN = "BrokenWatchError"
 OK = b"HTTP/1.1 200 OK\r\n"
 CREATED = b"HTTP/1.1 201 Created\r\n"
 CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
-BOUND = CREATED + b"Content-Length: 2\r\n\r\n{}"
+SUCCESS = b'{"kind":"Status","status":"Success"}'
+SUCCESS_LENGTH = b"Content-Length: %d\r\n" % len(SUCCESS)
+BOUND = CREATED + SUCCESS_LENGTH + b"\r\n" + SUCCESS
 
 
 def refusal(status: int, message: str = "no") -> bytes:
-    body = json.dumps({"reason": "Because", "message": message}, ensure_ascii=False).encode()
+    body = json.dumps({"kind": "Status", "reason": "Because", "message": message}, ensure_ascii=False).encode()
     return b"HTTP/1.1 %d No\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body)
 
 
@@ -56,10 +58,15 @@ async def bind(api: Api, *, timeout_seconds: float = SOON) -> str:
 
 BINDINGS = {
     "a length": (BOUND, KEEP, WRITTEN),
-    "chunks": (CREATED + CHUNKED + b"1\r\n{\r\n1;x=y\r\n}\r\n0\r\nTrailer: x\r\n\r\n", KEEP, WRITTEN),
-    "until it is closed": (CREATED + b"\r\n{}", CLOSE, WRITTEN),
-    "HTTP/1.0": (b"HTTP/1.0 201 Created\r\nContent-Length: 2\r\n\r\n{}", CLOSE, WRITTEN),
-    "no content": (b"HTTP/1.1 204 No Content\r\n\r\n", KEEP, WRITTEN),
+    "chunks": (
+        CREATED + CHUNKED + b"1\r\n{\r\n%x;x=y\r\n%b\r\n0\r\nTrailer: x\r\n\r\n" % (len(SUCCESS) - 1, SUCCESS[1:]),
+        KEEP,
+        WRITTEN,
+    ),
+    "until it is closed": (CREATED + b"\r\n" + SUCCESS, CLOSE, WRITTEN),
+    "HTTP/1.0": (b"HTTP/1.0 201 Created\r\n" + SUCCESS_LENGTH + b"\r\n" + SUCCESS, CLOSE, WRITTEN),
+    "no content": (b"HTTP/1.1 204 No Content\r\n\r\n", KEEP, NO_ANSWER),
+    "another content": (CREATED + b"Content-Length: 2\r\n\r\n{}", KEEP, NO_ANSWER),
     "a status before the status": (b"HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n" + BOUND, KEEP, WRITTEN),
     "conflict": (refusal(409, "sch\u00f6n"), KEEP, "RefusedError 409 Because: sch\u00f6n"),
     "throttled": (refusal(429), KEEP, "RefusedError 429 Because: no"),
@@ -71,8 +78,8 @@ BINDINGS = {
     "reset at once": (b"", RESET, NO_ANSWER),
     "cut in the head": (CREATED + b"Content-Le", CLOSE, NO_ANSWER),
     "cut after the head": (CREATED + b"Content-Length: 2\r\n\r\n", CLOSE, NO_ANSWER),
-    "cut in the body": (CREATED + b"Content-Length: 2\r\n\r\n{", CLOSE, NO_ANSWER),
-    "reset in the body": (CREATED + b"Content-Length: 2\r\n\r\n{", RESET, NO_ANSWER),
+    "cut in the body": (CREATED + b"Content-Length: 99\r\n\r\n" + SUCCESS, CLOSE, NO_ANSWER),
+    "reset in the body": (CREATED + b"Content-Length: 99\r\n\r\n" + SUCCESS, RESET, NO_ANSWER),
     "cut in a chunk": (CREATED + CHUNKED + b"2\r\n{", CLOSE, NO_ANSWER),
     "cut before the last chunk": (CREATED + CHUNKED + b"2\r\n{}\r\n", CLOSE, NO_ANSWER),
     "not HTTP": (b"SSH-2.0-OpenSSH_9.9\r\n", KEEP, NO_ANSWER),
@@ -196,7 +203,7 @@ async def test_bindings_share_a_connection(kind: type[Api]) -> None:
 
 
 NOT_KEPT = {
-    "the server says so": ByteReply(CREATED + b"Connection: close\r\nContent-Length: 2\r\n\r\n{}"),
+    "the server says so": ByteReply(CREATED + b"Connection: close\r\n" + SUCCESS_LENGTH + b"\r\n" + SUCCESS),
     "the server closes it": ByteReply(BOUND, CLOSE),
     "the server says more": ByteReply(BOUND + refusal(409)),
 }
@@ -349,7 +356,7 @@ async def test_an_invalid_address_counts_as_unanswered(url: str) -> None:
 
 
 async def test_bindings_go_through_the_configured_proxy() -> None:
-    async with FakeUpstream() as proxy:
+    async with FakeUpstream(replies=[http_reply(SUCCESS, 201)]) as proxy:
         configuration = Configuration(host="http://api.example:8080")
         configuration.proxy = f"http://127.0.0.1:{proxy.port}"
         api = Api(Credentials(configuration))

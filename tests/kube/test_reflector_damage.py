@@ -22,7 +22,7 @@ class DamagedStreamHarness:
         self.sink: RecordingSink[PodObject] = RecordingSink()
 
     def will_list(self, *items: bytes, version: int = 1) -> None:
-        body = b'{"metadata":{"resourceVersion":"%d"},"items":[%s]}' % (version, b",".join(items))
+        body = b'{"kind":"PodList","metadata":{"resourceVersion":"%d"},"items":[%s]}' % (version, b",".join(items))
         self.server.replies.append(http_reply(body))
 
     async def send_line(self, line: bytes) -> None:
@@ -169,7 +169,10 @@ PAGES: dict[str, bytes] = {
     "nothing": b"",
     "no JSON": b"<html>",
     "no list": b'{"kind":"Status"}',
-    "items of text": b'{"metadata":{"resourceVersion":"1"},"items":"x"}',
+    "a Status with empty metadata": b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","code":503}',
+    "a list without a version": b'{"kind":"PodList","metadata":{},"items":[]}',
+    "a list without a kind": b'{"metadata":{"resourceVersion":"1"},"items":[]}',
+    "items of text": b'{"kind":"PodList","metadata":{"resourceVersion":"1"},"items":"x"}',
     "no UTF-8": b'{"metadata":{"resourceVersion":"\xff"},"items":[]}',
     "nesting without end": b'{"metadata":' + b"[" * 100_000,
 }
@@ -185,7 +188,9 @@ async def test_a_page_that_is_no_list_is_asked_for_again(setting: DamagedStreamH
 
 
 async def test_null_items_are_read_as_an_empty_list(setting: DamagedStreamHarness) -> None:
-    setting.server.replies.append(http_reply(b'{"metadata":{"resourceVersion":"3","continue":""},"items":null}'))
+    setting.server.replies.append(
+        http_reply(b'{"kind":"PodList","metadata":{"resourceVersion":"3","continue":""},"items":null}')
+    )
     async with run_reflector(setting.api, setting.sink):
         await setting.send_line(an_event(a_pod("a", 4)))
         await setting.sink.told_of("a")

@@ -34,10 +34,10 @@ BINDINGS: Mapping[str, Mutation] = {
         "if False:",
         f"{BINDING}::test_a_refused_binding_gives_its_place_back",
     ),
-    "a refused second try frees the place of the first": Mutation(
+    "a refused second try says that nothing was bound": Mutation(
         "extender/scheduling/binding.py",
-        "if held is not None and not held.is_unconfirmed and outcome.result in REFUSED_RESULTS:",
-        "if outcome.result in REFUSED_RESULTS:",
+        "if held is not None and held.is_unconfirmed:",
+        "if False:",
         f"{FENCE}::test_a_refused_retry_keeps_the_place_of_the_first_try",
     ),
     "nothing is reserved before the Binding is sent": Mutation(
@@ -62,7 +62,7 @@ BINDINGS: Mapping[str, Mutation] = {
         "extender/scheduling/binding.py",
         "if pod.node_name == node_name and is_by_us:",
         "if False:",
-        f"{BINDING}::test_a_conflict_over_our_own_binding_to_this_node_is_a_success",
+        f"{BINDING}::test_a_second_bind_of_a_bound_pod_sends_nothing",
     ),
     "bound by anybody is bound with our record": Mutation(
         "extender/scheduling/binding.py",
@@ -86,7 +86,7 @@ BINDINGS: Mapping[str, Mutation] = {
         "extender/scheduling/binding.py",
         "task = self._binds_in_flight.get(args)",
         "task = None",
-        f"{BINDING}::test_overlapping_binds_of_one_pod_to_one_node_send_one_binding",
+        f"{BINDING}::test_overlapping_binds_of_one_pod_to_one_node_send_one_binding[0]",
     ),
     "a caller that hangs up takes the Binding with it": Mutation(
         "extender/scheduling/binding.py",
@@ -114,8 +114,8 @@ BINDINGS: Mapping[str, Mutation] = {
     ),
     "a second try writes a record of cards that are gone": Mutation(
         "extender/scheduling/binding.py",
-        "if reservation.node_name == node_name and node is not None and _has_cards(node, reservation.allocation):",
-        "if reservation.node_name == node_name and node is not None:",
+        "if is_here and not reservation.is_written and node is not None and _has_cards(node, reservation.allocation):",
+        "if is_here and not reservation.is_written and node is not None:",
         f"{FENCE}::test_a_retry_after_the_cards_were_replaced_takes_a_new_card",
     ),
     "a Binding is for any version of the pod": Mutation(
@@ -132,7 +132,7 @@ BINDINGS: Mapping[str, Mutation] = {
     ),
     "a look-up frees a place without a new version": Mutation(
         "extender/scheduling/binding_fence.py",
-        "if seen is not None and not seen.node_name and seen.resource_version == reservation.binding_version:",
+        "if seen is not None and not seen.node_name and reservation.may_land_on(seen):",
         "if False:",
         f"{FENCE}::test_the_place_is_kept_while_the_api_server_accepts_no_writes",
     ),
@@ -142,8 +142,14 @@ BINDINGS: Mapping[str, Mutation] = {
         "and True",
         f"{FENCE}::test_a_watch_event_with_a_new_pod_version_fences_the_binding",
     ),
+    "a Binding that was written is not remembered": Mutation(
+        "extender/scheduling/binding.py",
+        "self._ledger.mark_written(pod.uid, node_name)",
+        "pass",
+        f"{BINDING}::test_a_second_bind_of_a_bound_pod_sends_nothing",
+    ),
     "what etcd finds too large may have been written": Mutation(
-        "vrampack/kube/answer_errors.py",
+        "vrampack/kube/answers.py",
         "if is_too_large or HTTPStatus.BAD_REQUEST <= code < HTTPStatus.INTERNAL_SERVER_ERROR:",
         "if HTTPStatus.BAD_REQUEST <= code < HTTPStatus.INTERNAL_SERVER_ERROR:",
         f"{FENCE}::test_a_pod_that_etcd_finds_too_large_holds_nothing",

@@ -24,8 +24,8 @@ LEDGERS: Mapping[str, Mutation] = {
     ),
     "a refused bind keeps its place": Mutation(
         "extender/state/ledger.py",
-        "if self.get_reservation(uid, node_name) is not None:",
-        "if self.get_reservation(uid, node_name) is None:",
+        "if known is not None and not known.is_written:",
+        "if known is None:",
         f"{LEDGER}::test_forget_frees_the_reservation",
     ),
     "a pod that is leaving has left": Mutation(
@@ -202,14 +202,26 @@ LEDGERS: Mapping[str, Mutation] = {
         "if not is_running:",
         f"{CREDENTIALS}::test_an_exec_plugin_runs_again_after_a_401_but_not_after_each",
     ),
+    "a Binding that was written is refused": Mutation(
+        "extender/state/ledger.py",
+        "if known is not None and not known.is_written:",
+        "if known is not None:",
+        f"{LEDGER}::test_forget_keeps_a_place_whose_binding_was_written",
+    ),
+    "a 404 about anything means that the pod is gone": Mutation(
+        "vrampack/kube/client.py",
+        'if error.subject != f"{resource}/{name}":',
+        "if False:",
+        f"{CLIENT}::test_a_pod_is_gone_only_if_the_api_server_says_so_of_this_pod[Api]",
+    ),
     "410 is any refusal": Mutation(
-        "vrampack/kube/answer_errors.py",
+        "vrampack/kube/answers.py",
         "if code == HTTPStatus.GONE:",
         "if False:",
         f"{CLIENT}::test_410_is_reported_as_an_expired_version",
     ),
     "a server error is a definite no": Mutation(
-        "vrampack/kube/answer_errors.py",
+        "vrampack/kube/answers.py",
         "if is_too_large or HTTPStatus.BAD_REQUEST <= code < HTTPStatus.INTERNAL_SERVER_ERROR:",
         "if 400 <= code:",
         f"{CLIENT}::test_5xx_and_malformed_answers_have_an_unknown_outcome[Api-500]",

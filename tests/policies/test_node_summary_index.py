@@ -22,6 +22,7 @@ from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Node
 from vrampack.cards.node_summary import find_equivalence_class, get_request_kind, select_view, summarize_node
+from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import CardRequest
 from vrampack.cards.tuned_policy import TunedPolicy
 
@@ -56,15 +57,16 @@ def test_a_summary_score_equals_the_policys_own_and_is_within_its_bound(
 
 @st.composite
 def alike_nodes(draw: st.DrawFn) -> list[Node]:
-    """Nodes of the same cards, of which more or less is held."""
+    """Nodes of the same cards, of which more or less is held, and of which others have each of their models."""
     node = draw(node_strategy())
+    models = [card.model for card in node.cards]
     held = [st.tuples(st.integers(0, card.units + 1), st.booleans()) for card in node.cards]
     return [
         replace(
             node,
             cards=tuple(
-                replace(card, used_units=used, healthy=is_healthy)
-                for card, (used, is_healthy) in zip(node.cards, each, strict=True)
+                replace(card, used_units=used, healthy=is_healthy, model=model)
+                for card, (used, is_healthy), model in zip(node.cards, each, draw(st.permutations(models)), strict=True)
             ),
         )
         for each in draw(st.lists(st.tuples(*held), min_size=1, max_size=4))
@@ -89,6 +91,20 @@ def test_incremental_grouping_equals_grouping_each_node(clusters: list[list[Node
     for obstacle, names in index.group_by_obstacle(request):
         found.setdefault(obstacle, set()).update(names)
     assert found == want
+
+
+@pytest.mark.parametrize("order", [("n1", "n2"), ("n2", "n1")])
+def test_two_cards_of_a_model_are_found_beside_a_node_that_has_one(order: tuple[str, str]) -> None:
+    """The nodes have cards of equal sizes, and of the same models: what differs is how many there are of each."""
+    models = {"n1": "ABB", "n2": "AAB"}
+    index = NodeSummaryIndex()
+    for name in order:
+        index.put_summary(name, summarize_node(snapshot_node(name, units=(16, 16, 16), models=models[name])))
+    request = CardRequest(4, 2, models=frozenset("A"), has_references=True)
+    found = {reason: set(names) for reason, names in index.group_by_obstacle(request)}
+    assert found == {None: {"n2"}, UnfitReason.MODEL: {"n1"}}
+    index.put_summary("n2", None)  # from the group that it is in
+    assert [set(names) for _, names in index.group_by_obstacle(request)] == [{"n1"}]
 
 
 def test_putting_the_same_summary_object_again_is_no_change() -> None:

@@ -50,7 +50,8 @@ class SimulatedApi(Api):
                 "resourceVersion": str(page.version),
                 "continue": page.continue_token.encode_text() if page.continue_token else "",
             }
-            return encode({"metadata": metadata, "items": page.items})
+            kind = f"{KINDS_BY_PLURAL[resource].name}List"
+            return encode({"kind": kind, "metadata": metadata, "items": page.items})
 
         return bytes(await self._ask("list", resource, run, LIST_SECONDS))
 

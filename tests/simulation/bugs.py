@@ -65,7 +65,7 @@ def confirm_by_the_reply(patch: Patch) -> None:
     async def confirmed(self: Binder, pod: Pod, node_name: str, record: dict[str, str], deadline: float) -> BindOutcome:
         outcome = await send(self, pod, node_name, record, deadline)
         if outcome is BOUND_OUTCOME:
-            self._ledger.forget(pod.uid, node_name)
+            self._ledger.release_place(pod.uid, node_name)
         return outcome
 
     patch.setattr(Binder, "_send_binding", confirmed)

@@ -272,11 +272,12 @@ def group_by_equivalence_class(
     groups: defaultdict[EquivalenceClass, dict[str, None]] = defaultdict(dict)
     some = next(iter(summaries.values()))
     shared = find_equivalence_class(some, kind)
-    if shared.wired_units < 0 and kind.rules is None:
-        groups[shared] = dict.fromkeys(summaries)
-    elif kind.rules is not None or (kind.models is not None and not kind.models >= some.models):
+    if kind.rules is not None or _selects_some_models(kind, some.models):
+        # Traits do not tell which card is of which model: A, B, B and A, A, B are equal here.
         for name, summary in summaries.items():
             groups[find_equivalence_class(summary, kind)][name] = None
+    elif shared.wired_units < 0:
+        groups[shared] = dict.fromkeys(summaries)
     else:
         by_free: defaultdict[tuple[int, int], dict[str, None]] = defaultdict(dict)
         for name, free in zip(summaries, _list_free_numbers(summaries.values(), kind), strict=True):
@@ -286,6 +287,11 @@ def group_by_equivalence_class(
             for (free, usable), names in by_free.items()
         )
     return groups
+
+
+def _selects_some_models(kind: RequestKind, models: frozenset[str]) -> bool:
+    """Whether such a request allows some of these models and not all."""
+    return kind.models is not None and not kind.models >= models and not kind.models.isdisjoint(models)
 
 
 def _list_free_numbers(summaries: Iterable[NodeSummary], kind: RequestKind) -> list[tuple[int, int]]:

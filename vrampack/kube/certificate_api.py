@@ -20,7 +20,8 @@ class CertificateApi(Api):
 
     async def get_secret(self, namespace: str, name: str, *, timeout_seconds: float) -> SecretObject | None:
         """One Secret; None when there is none."""
-        body = await self._get_object(_secrets_path(namespace) + f"/{quote(name, safe='')}", "secrets", timeout_seconds)
+        path = _secrets_path(namespace) + f"/{quote(name, safe='')}"
+        body = await self._get_object(path, "secrets", "Secret", name, timeout_seconds)
         if body is None:
             return None
         try:
@@ -37,7 +38,8 @@ class CertificateApi(Api):
         body = {"apiVersion": "v1", "kind": "Secret", "type": TLS_SECRET, "metadata": metadata, "data": encoded}
         path = _secrets_path(namespace) + (f"/{quote(name, safe='')}" if version else "")
         method, verb = ("PUT", "update") if version else ("POST", "create")
-        await self._call(method, path, verb=verb, resource="secrets", body=body, seconds=timeout_seconds)
+        wanted = ("Secret", name)
+        await self._call(method, path, verb=verb, resource="secrets", wanted=wanted, body=body, seconds=timeout_seconds)
 
     async def patch_webhook_ca_bundle(
         self, configuration: str, webhook: str, bundle: bytes, *, timeout_seconds: float
@@ -52,6 +54,7 @@ class CertificateApi(Api):
             path,
             verb="patch",
             resource=resource,
+            wanted=("MutatingWebhookConfiguration", configuration),
             body=body,
             seconds=timeout_seconds,
             patch=STRATEGIC_MERGE_PATCH,

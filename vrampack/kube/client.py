@@ -15,7 +15,7 @@ import aiohttp
 import msgspec
 
 from vrampack.kube.aio_client import Configuration
-from vrampack.kube.answer_errors import build_answer_error
+from vrampack.kube.answers import build_answer_error, is_answer, is_list
 from vrampack.kube.credentials import Credentials
 from vrampack.kube.direct_client import DirectClient
 from vrampack.kube.errors import (
@@ -23,6 +23,7 @@ from vrampack.kube.errors import (
     NoAnswerError,
     RefusedError,
     SilentWatchError,
+    UnknownPathError,
     UnreachableError,
 )
 from vrampack.kube.http_client import AiohttpClient, HttpClient, ServerReply
@@ -37,11 +38,13 @@ from vrampack.kube.objects import (
 )
 from vrampack.kube.watch_reader import ByteStream
 
-ListObject = TypeVar("ListObject")
+ListObject = TypeVar("ListObject", DeviceClassList, ResourceSliceList)
 Resource = Literal["pods", "nodes", "namespaces", "leases"]
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
 MERGE_PATCH = "application/merge-patch+json"
+SUCCESS = ("Status", "")
+"""The answer to a call that has an effect and makes no object."""
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 """Merges lists by name or type, so that one condition or webhook of several can be changed."""
 
@@ -157,11 +160,11 @@ class Api:
 
     async def get_pod_bytes(self, namespace: str, name: str, *, timeout_seconds: float) -> bytes | None:
         """The same pod undecoded, for callers that need more of it than `PodObject` has."""
-        return await self._get_object(_pod_path(namespace, name), "pods", timeout_seconds)
+        return await self._get_object(_pod_path(namespace, name), "pods", "Pod", name, timeout_seconds)
 
     async def get_node(self, name: str, *, timeout_seconds: float) -> NodeObject | None:
         """One node as the API server has it now; None when there is none."""
-        body = await self._get_object(_node_path(name), "nodes", timeout_seconds)
+        body = await self._get_object(_node_path(name), "nodes", "Node", name, timeout_seconds)
         if body is None:
             return None
         try:
@@ -174,7 +177,11 @@ class Api:
 
         Raises `RefusedError` when nothing was written, `NoAnswerError` when that is not known.
         """
-        await self._call("PATCH", _node_path(name), verb="patch", resource="nodes", body=body, seconds=timeout_seconds)
+        path = _node_path(name)
+        wanted = ("Node", name)
+        await self._call(
+            "PATCH", path, verb="patch", resource="nodes", wanted=wanted, body=body, seconds=timeout_seconds
+        )
 
     async def patch_node_condition(self, name: str, condition: Mapping[str, object], *, timeout_seconds: float) -> None:
         """Set the condition of the node with this `type`; the others stay.
@@ -186,6 +193,7 @@ class Api:
             _node_path(name) + "/status",
             verb="patch",
             resource="nodes/status",
+            wanted=("Node", name),
             body={"status": {"conditions": [condition]}},
             seconds=timeout_seconds,
             patch=STRATEGIC_MERGE_PATCH,
@@ -225,6 +233,7 @@ class Api:
             path,
             verb="create",
             resource="pods/binding",
+            wanted=SUCCESS,
             body=binding,
             seconds=timeout_seconds,
             client=self._direct,
@@ -241,7 +250,13 @@ class Api:
         body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
         path = _pod_path(namespace, name) + "/status"
         answer = await self._call(
-            "PATCH", path, verb="patch", resource="pods/status", body=body, seconds=timeout_seconds
+            "PATCH",
+            path,
+            verb="patch",
+            resource="pods/status",
+            wanted=("Pod", name),
+            body=body,
+            seconds=timeout_seconds,
         )
         try:
             return msgspec.json.decode(answer, type=PodObject)
@@ -261,11 +276,22 @@ class Api:
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
         path = _pod_path(namespace, name) + "/eviction"
-        await self._call("POST", path, verb="create", resource="pods/eviction", body=eviction, seconds=timeout_seconds)
+        await self._call(
+            "POST",
+            path,
+            verb="create",
+            resource="pods/eviction",
+            wanted=SUCCESS,
+            body=eviction,
+            seconds=timeout_seconds,
+        )
 
     async def create_event(self, namespace: str, event: Mapping[str, object], *, timeout_seconds: float) -> None:
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
-        await self._call("POST", path, verb="create", resource="events", body=event, seconds=timeout_seconds)
+        wanted = ("Event", "")
+        await self._call(
+            "POST", path, verb="create", resource="events", wanted=wanted, body=event, seconds=timeout_seconds
+        )
 
     async def create_review(
         self, group: str, kind: str, resource: str, spec: Mapping[str, object], *, timeout_seconds: float
@@ -273,7 +299,10 @@ class Api:
         """Create a review, which the API server does not store; returns the object with its status, undecoded."""
         body = {"apiVersion": f"{group}/v1", "kind": kind, "spec": spec}
         path = f"/apis/{group}/v1/{resource}"
-        return await self._call("POST", path, verb="create", resource=resource, body=body, seconds=timeout_seconds)
+        wanted = (kind, "")
+        return await self._call(
+            "POST", path, verb="create", resource=resource, wanted=wanted, body=body, seconds=timeout_seconds
+        )
 
     async def write_lease(
         self, namespace: str, name: str, body: Mapping[str, object], *, timeout_seconds: float
@@ -282,14 +311,18 @@ class Api:
 
         Raises `RefusedError` when nothing was written, `NoAnswerError` when that is not known.
         """
-        path = _collection_path("leases", namespace)
+        path, wanted = _collection_path("leases", namespace), ("Lease", name)
         try:
             own = f"{path}/{quote(name, safe='')}"
-            await self._call("PATCH", own, verb="patch", resource="leases", body=body, seconds=timeout_seconds)
+            await self._call(
+                "PATCH", own, verb="patch", resource="leases", wanted=wanted, body=body, seconds=timeout_seconds
+            )
         except RefusedError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
-            await self._call("POST", path, verb="create", resource="leases", body=body, seconds=timeout_seconds)
+            await self._call(
+                "POST", path, verb="create", resource="leases", wanted=wanted, body=body, seconds=timeout_seconds
+            )
 
     def _build_headers(self, method: str, path: str) -> dict[str, str]:  # noqa: ARG002 - for `NodeApi`
         """The additional headers of a call."""
@@ -300,20 +333,30 @@ class Api:
     ) -> ListObject:
         """A list of objects of dynamic resource allocation (DRA)."""
         path = f"/apis/resource.k8s.io/v1/{resource}"
-        body = await self._call("GET", path, verb="list", resource=resource, query=query, seconds=timeout_seconds)
         try:
-            return msgspec.json.decode(body, type=kind)
+            body = await self._call("GET", path, verb="list", resource=resource, query=query, seconds=timeout_seconds)
+        except UnknownPathError as error:
+            raise RefusedError(HTTPStatus.NOT_FOUND, "", str(error)) from error
+        try:
+            found = msgspec.json.decode(body, type=kind)
         except UNDECODABLE as error:
             raise NoAnswerError(f"list {resource}: {error}") from error
+        if not is_list(found.kind, found.metadata.resource_version):
+            raise NoAnswerError(f"list {resource}: not a list of the API server")
+        return found
 
-    async def _get_object(self, path: str, resource: str, timeout_seconds: float) -> bytes | None:
-        """One object as the API server has it now; None when there is none."""
+    async def _get_object(self, path: str, resource: str, kind: str, name: str, timeout_seconds: float) -> bytes | None:
+        """One object as the API server has it now; None when the API server says that this very object is not there."""
         try:
-            return await self._call("GET", path, verb="get", resource=resource, seconds=timeout_seconds)
+            return await self._call(
+                "GET", path, verb="get", resource=resource, wanted=(kind, name), seconds=timeout_seconds
+            )
         except RefusedError as error:
-            if error.status == HTTPStatus.NOT_FOUND:
-                return None
-            raise
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            if error.subject != f"{resource}/{name}":
+                raise NoAnswerError(f"get {resource}: {error}") from error
+            return None
 
     async def _call(  # noqa: PLR0913 - an HTTP call
         self,
@@ -322,6 +365,7 @@ class Api:
         *,
         verb: str,
         resource: str,
+        wanted: tuple[str, str] | None = None,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, object] | None = None,
         seconds: float = DEFAULT_TIMEOUT_SECONDS,
@@ -329,6 +373,7 @@ class Api:
         max_bytes: int | None = None,
         client: HttpClient | None = None,
     ) -> bytes:
+        """The body of the answer, which must be an object of the `wanted` kind and name; None for a list, which its reader checks."""
         started = time.monotonic()
         code = 0
         try:
@@ -344,6 +389,8 @@ class Api:
             self._observe(verb=verb, resource=resource, code=code, seconds=time.monotonic() - started)
         if not HTTPStatus.OK <= code < HTTPStatus.MULTIPLE_CHOICES:
             raise build_answer_error(code, answer)
+        if wanted is not None and not is_answer(answer, *wanted):
+            raise NoAnswerError(f"{verb} {resource}: {code}, but no {' '.join(wanted).rstrip()} of the API server")
         return answer
 
     async def _send(  # noqa: PLR0913 - an HTTP call

@@ -6,11 +6,13 @@ from __future__ import annotations
 class RefusedError(Exception):
     """The API server refused the call (4xx): nothing was written."""
 
-    def __init__(self, status: int, reason: str, message: str) -> None:
+    def __init__(self, status: int, reason: str, message: str, *, subject: str = "") -> None:
         super().__init__(f"{status} {reason}: {message}" if reason else f"{status}: {message}")
         self.status = status
         self.reason = reason
         self.message = message
+        self.subject = subject
+        """The object that the refusal is about, as `pods/app-0`; empty where the API server names none."""
 
 
 class ResourceExpiredError(RefusedError):
@@ -18,11 +20,15 @@ class ResourceExpiredError(RefusedError):
 
 
 class NoAnswerError(Exception):
-    """5xx, a time-out or a lost connection: it is not known whether anything was written."""
+    """5xx, a time-out, a lost connection or an answer of another server: it is not known whether anything was written."""
 
 
 class UnreachableError(NoAnswerError):
     """Connection refused: no server listens there, and nothing was sent."""
+
+
+class UnknownPathError(NoAnswerError):
+    """404 without a Status: the API server says so of a path that it does not serve, and a balancer that finds no server."""
 
 
 class SilentWatchError(NoAnswerError):

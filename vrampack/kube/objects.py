@@ -233,6 +233,7 @@ class DeviceClassObject(msgspec.Struct, frozen=True):
 class DeviceClassList(msgspec.Struct, frozen=True):
     """A page of DeviceClasses."""
 
+    kind: str = ""
     metadata: ListMeta = ListMeta()
     items: list[DeviceClassObject] | None = None
 
@@ -260,15 +261,27 @@ class ResourceSliceObject(msgspec.Struct, frozen=True):
 class ResourceSliceList(msgspec.Struct, frozen=True):
     """A list of ResourceSlices."""
 
+    kind: str = ""
+    metadata: ListMeta = ListMeta()
     items: list[ResourceSliceObject] | None = None
+
+
+class StatusDetails(msgspec.Struct, frozen=True):
+    """What a Status is about: `kind` is the plural name of a resource."""
+
+    kind: str = ""
+    name: str = ""
 
 
 class Status(msgspec.Struct, frozen=True):
     """A v1.Status, the API server's answer when it refuses a call."""
 
+    kind: str = ""
+    status: str = ""
     code: int | None = None
     reason: str = ""
     message: str = ""
+    details: StatusDetails | None = None
 
 
 class WatchEvent(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from vrampack.kube.answers import is_list
 from vrampack.kube.client import Api, Resource
 from vrampack.kube.errors import (
     BrokenWatchError,
@@ -81,6 +82,7 @@ class _RawPage(msgspec.Struct):
     """A page with an object that cannot be decoded: decoding it object by object saves the others."""
 
     metadata: ListMeta
+    kind: str = ""
     items: list[msgspec.Raw] | None = None
 
 
@@ -90,6 +92,7 @@ _Object_contra = TypeVar("_Object_contra", contravariant=True)
 
 class _Page(msgspec.Struct, Generic[_Object]):
     metadata: ListMeta
+    kind: str = ""
     items: list[_Object] | None = None
 
 
@@ -258,13 +261,19 @@ class Reflector(Generic[_Object]):
         except UNDECODABLE as error:
             log.debug("page decoded object by object resource=%s error=%s", self._resource, error)
         else:
+            self._check_list(whole.kind, whole.metadata)
             return whole.metadata, whole.items or ()
         try:
             raw = msgspec.json.decode(page, type=_RawPage)
         except UNDECODABLE as error:
             raise NoAnswerError(f"list {self._resource}: not a list: {error}") from error
+        self._check_list(raw.kind, raw.metadata)
         decoded = [self._decode(item) for item in raw.items or ()]
         return raw.metadata, [each for each in decoded if each is not None]
+
+    def _check_list(self, kind: str, metadata: ListMeta) -> None:
+        if not is_list(kind, metadata.resource_version):
+            raise NoAnswerError(f"list {self._resource}: no list of the API server: kind {kind!r}, without a version")
 
     def _decode(self, raw: msgspec.Raw) -> _Object | None:
         try:

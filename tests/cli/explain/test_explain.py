@@ -115,7 +115,7 @@ FAULTS: dict[str, tuple[Callable[[FaultProxy], object], str]] = {
     ),
     "a cut line": (lambda proxy: proxy.when("GET", "/nodes").cut(), "no answer from the API server"),
     "no list": (lambda proxy: proxy.when("GET", "/nodes").answer(200, {"items": 7}), "list nodes: not a list"),
-    "no pod": (lambda proxy: proxy.when("GET", "/pods/w").answer(200, {"spec": 7}), "get pod default/w"),
+    "no pod": (lambda proxy: proxy.when("GET", "/pods/w").answer(200, {"spec": 7}), "get pods: 200, but no Pod w"),
     "a list that expires again and again": (lambda proxy: proxy.when("GET", "/api/v1/pods").gone(), "410"),
 }
 

@@ -1,0 +1,77 @@
+"""Decides whether a reply is the API server's word, and what it says. Between it and us may be balancers, proxies and firewalls.
+
+The API server answers with the object that was asked for, or with a `Status`. Any other reply is no answer: a balancer that
+finds no server says 404, too, and a page of HTML can come with 200. The one exception is 429, which the API server's
+overload protection says in plain text, and which no server says after it has done something.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import msgspec
+
+from vrampack.kube.errors import NoAnswerError, RefusedError, ResourceExpiredError, UnknownPathError
+from vrampack.kube.objects import UNDECODABLE, Status
+
+TOO_LARGE_FOR_ETCD = ("etcdserver: request is too large", "trying to send message larger than max")
+"""The messages of etcd, and of the API server's etcd client, for an object that is too large; the status varies."""
+QUOTED_BYTES = 200
+"""Of a reply that is no answer."""
+
+
+class _Metadata(msgspec.Struct):
+    name: str = ""
+
+
+class _Answer(msgspec.Struct):
+    kind: str = ""
+    metadata: _Metadata | None = None
+    status: msgspec.Raw = msgspec.Raw()
+
+
+def build_answer_error(code: int, body: bytes) -> Exception:
+    """The error for a reply that is not 2xx: refused, expired, or no definite answer."""
+    status = _decode_status(body)
+    if status is None:
+        if code == HTTPStatus.TOO_MANY_REQUESTS:
+            return RefusedError(code, "", _quote(body))
+        kind = UnknownPathError if code == HTTPStatus.NOT_FOUND else NoAnswerError
+        return kind(f"{code}, but not from the API server: {_quote(body)}")
+    if code == HTTPStatus.GONE:
+        return ResourceExpiredError(code, status.reason, status.message)
+    is_too_large = any(text in status.message for text in TOO_LARGE_FOR_ETCD)
+    if is_too_large or HTTPStatus.BAD_REQUEST <= code < HTTPStatus.INTERNAL_SERVER_ERROR:
+        code = HTTPStatus.REQUEST_ENTITY_TOO_LARGE if is_too_large else code
+        details = status.details
+        subject = f"{details.kind}/{details.name}" if details else ""
+        return RefusedError(code, status.reason, status.message, subject=subject)
+    return NoAnswerError(f"{code} {status.reason}: {status.message}")
+
+
+def is_answer(body: bytes, kind: str, name: str) -> bool:
+    """Whether a 2xx reply is an object of this kind and, unless that is empty, this name; a `Status` must be of success."""
+    try:
+        answer = msgspec.json.decode(body, type=_Answer)
+    except UNDECODABLE:
+        return False
+    if kind == "Status":
+        return answer.kind == kind and bytes(answer.status) == b'"Success"'
+    return answer.kind == kind and (not name or (answer.metadata is not None and answer.metadata.name == name))
+
+
+def is_list(kind: str, resource_version: str) -> bool:
+    """Whether a reply with these fields is a list: without a version no watch can follow it."""
+    return kind.endswith("List") and bool(resource_version)
+
+
+def _quote(body: bytes) -> str:
+    return body[:QUOTED_BYTES].decode(errors="replace")
+
+
+def _decode_status(body: bytes) -> Status | None:
+    try:
+        status = msgspec.json.decode(body, type=Status)
+    except UNDECODABLE:
+        return None
+    return status if status.kind == "Status" else None
