@@ -41,6 +41,7 @@ from extender.http.server import CALLED_BY_PROBES, CALLED_BY_SCHEDULERS, Deadlin
 from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration
 from extender.state.collector import SnapshotTaker
+from extender.state.denied_calls import DeniedCalls
 from extender.state.host_usage import HostUsage
 from extender.state.ledger import Ledger
 from extender.state.namespaces import NamespaceWatcher
@@ -101,7 +102,8 @@ class Extender:
         self._ledger = Ledger(unit_mib=settings.unit_mib, clock=time.monotonic, placement=settings.build_placement())
         self._namespaces = NamespaceWatcher(api, self._ledger, metrics)
         self._freshness = Freshness(clock=time.monotonic, now=time.time, stale_seconds=settings.deadlines.stale_seconds)
-        self._readiness = ReadinessCheck(self._freshness)
+        self._denied_calls = DeniedCalls(api, metrics, time.monotonic)
+        self._readiness = ReadinessCheck(self._freshness, self._denied_calls)
         self._readiness.mark_preparing()
         self._drift_check = DriftCheck(self._ledger)
         self._device_classes = DeviceClassCheck(api, metrics, resource=settings.resources.memory)
@@ -219,12 +221,14 @@ class Extender:
 
     def _build_background_tasks(self) -> list[Coroutine[Any, Any, None]]:
         pods, nodes = self._reflectors
+        keep_running = self._components.cache_rebuild.keep_running
         tasks = [
             self._events.run(),
             self._components.binder.run(),
-            self._components.activator.run(),
+            keep_running("activator", self._components.activator.run),
             self._evictor.run(),
-            self._components.shadow_judge.run(),
+            keep_running("shadow", self._components.shadow_judge.run),
+            self._denied_calls.run(),
             self._drift_check.run(),
         ]
         if self._config_reloader is not None:
@@ -249,13 +253,14 @@ class Extender:
         for resource in RESOURCES:
             await self._freshness.wait_until_listed(resource)
         await self._read_namespaces()
-        await self._components.engine_follower.catch_up()
+        keep_running = self._components.cache_rebuild.keep_running
+        await keep_running("follower", self._components.engine_follower.catch_up)
         freeze_objects()
         self._readiness.mark_prepared()
         async with asyncio.TaskGroup() as group:
             group.create_task(collect_garbage())
-            group.create_task(self._components.engine_follower.run())
-            group.create_task(self._components.mix_learner.run())
+            group.create_task(keep_running("follower", self._components.engine_follower.run))
+            group.create_task(keep_running("mix", self._components.mix_learner.run))
 
     async def _read_namespaces(self) -> None:
         placement = self._settings.build_placement()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,11 +15,13 @@ from extender.metrics import ExtenderMetrics
 from extender.preemption.preempt import Preemption
 from extender.requeue.activator import PodActivator
 from extender.scheduling.binding import Binder
+from extender.scheduling.cache_rebuild import CacheRebuild
 from extender.scheduling.call_preparation import CallPreparation, RankingPreparation
 from extender.scheduling.engine_follower import EngineFollower
 from extender.scheduling.mix_learner import MixLearner
 from extender.scheduling.node_backoff import NodeBackoff
 from extender.scheduling.pod_generations import PodGenerations
+from extender.scheduling.rejection_cache import RejectionCache
 from extender.scheduling.shadow_judge import ShadowJudge
 from extender.scheduling.verbs import Verbs
 from extender.settings import ExtenderConfiguration
@@ -33,6 +36,8 @@ from extender.state.sync import ProblemReporter, ReadinessCheck
 from extender.wire.args import ArgsReader
 from policies.engine.engine import Engine
 from vrampack.kube.client import Api
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,7 @@ class Components:
     placements_view: PlacementsView
     explain_view: ExplainView
     generations: PodGenerations
+    cache_rebuild: CacheRebuild
 
 
 class LedgerReactions:
@@ -65,7 +71,9 @@ class LedgerReactions:
         reporter: ProblemReporter,
         engine_follower: EngineFollower,
         mix_learner: MixLearner,
+        cache_rebuild: CacheRebuild,
     ) -> None:
+        self._cache_rebuild = cache_rebuild
         self._activator = activator
         self._soft_reservations = soft_reservations
         self._reporter = reporter
@@ -80,7 +88,12 @@ class LedgerReactions:
 
     def on_pod_added(self, uid: str) -> None:
         self._activator.on_pod_added(uid)
-        self._mix_learner.on_pod_added(uid)
+        try:
+            self._mix_learner.on_pod_added(uid)
+        except Exception:
+            # It asks the engine, whose fault must not end the watch of pods.
+            log.exception("pod not counted for the forecast uid=%s", uid)
+            self._cache_rebuild.on_fault("mix")
 
     def on_pod_resolved(self, uid: str) -> None:
         self._soft_reservations.release_pod(uid)
@@ -136,8 +149,14 @@ def build_components(  # noqa: PLR0913 - what the parts share
     args = ArgsReader(resource, ledger.label_keys, hosts)
     preparation = RankingPreparation(args, engine_follower, ledger, engine)
     mix_learner = MixLearner(ledger, engine)
-    ledger.add_listener(LedgerReactions(activator, soft_reservations, reporter, engine_follower, mix_learner))
+    cache_rebuild = CacheRebuild(metrics, clock)
+    ledger.add_listener(
+        LedgerReactions(activator, soft_reservations, reporter, engine_follower, mix_learner, cache_rebuild)
+    )
     shadow_judge = ShadowJudge(nominator, engine, metrics, settings.policy, cpu_clock=time.thread_time)
+    rejections = RejectionCache()
+    for cache in (nominator, engine, shadow_judge, rejections, engine_follower):
+        cache_rebuild.add_cache(cache)
     verbs = Verbs(
         ledger=ledger,
         engine=engine,
@@ -151,6 +170,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
         decision=settings.decide,
         generations=generations,
         shadow_judge=shadow_judge,
+        rejections=rejections,
     )
     preemption = Preemption(
         ledger=ledger,
@@ -161,6 +181,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
         resource=resource,
         generations=generations,
     )
+    on_fault = cache_rebuild.on_fault
     return Components(
         engine=engine,
         args=args,
@@ -172,13 +193,14 @@ def build_components(  # noqa: PLR0913 - what the parts share
         verbs=verbs,
         preemption=preemption,
         timed_verbs=TimedVerbs(
-            filter=SyncVerb("filter", verbs.filter, metrics, preparation),
-            prioritize=SyncVerb("prioritize", verbs.prioritize, metrics, preparation),
-            preempt=AsyncVerb("preempt", preemption.preempt, metrics),
-            bind=AsyncVerb("bind", verbs.bind, metrics, CallPreparation(args, engine_follower)),
+            filter=SyncVerb("filter", verbs.filter, metrics, on_fault, preparation),
+            prioritize=SyncVerb("prioritize", verbs.prioritize, metrics, on_fault, preparation),
+            preempt=AsyncVerb("preempt", preemption.preempt, metrics, on_fault),
+            bind=AsyncVerb("bind", verbs.bind, metrics, on_fault, CallPreparation(args, engine_follower)),
         ),
         placements_view=PlacementsView(ledger, soft_reservations, nominator),
         shadow_judge=shadow_judge,
         explain_view=ExplainView(ledger, nominator, engine, generations),
         generations=generations,
+        cache_rebuild=cache_rebuild,
     )

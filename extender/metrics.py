@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.registry import Collector
 
 from vrampack.cards.reasons import UnfitReason
+from vrampack.kube.client import label_code
 
 BIND_RESULTS = (
     "ok",
@@ -18,6 +19,7 @@ BIND_RESULTS = (
     "uid_mismatch",
     "node_gone",
     "refused",
+    "forbidden",
     "not_written",
     "api_error",
     "deadline",
@@ -26,6 +28,8 @@ BIND_RESULTS = (
 )
 PREEMPT_RESULTS = ("ok", "added", "no", "unready", "malformed")
 VERBS = ("filter", "prioritize", "bind", "preempt")
+TASKS = ("follower", "mix", "activator", "shadow")
+"""What begins again after a fault."""
 EVICTION_RESULTS = ("evicted", "kept", "budget", "gone", "failed")
 ACTIVATION_RESULTS = ("bound", "refused", "expired", "gone", "failed")
 _BUCKETS = tuple(0.0005 * 2**power for power in range(14))
@@ -135,10 +139,23 @@ class ExtenderMetrics:
         )
         self.api_requests = Counter(
             "vrampack_apiserver_requests_total",
-            "Calls to the API server; code 0 means no answer.",
+            "Calls to the API server; code 0 means no answer, foreign that another server answered.",
             ["verb", "resource", "code"],
             registry=self.registry,
         )
+        self.api_denied = Gauge(
+            "vrampack_apiserver_denied",
+            "1 while the API server answers calls about pods with 401 or 403 only, and says that the account lacks the right.",
+            registry=self.registry,
+        )
+        self.internal_errors = Counter(
+            "vrampack_internal_errors_total",
+            "Faults of vrampack in a verb or a task, after which its caches are built again from the ledger.",
+            ["during"],
+            registry=self.registry,
+        )
+        for during in (*VERBS, *TASKS):
+            self.internal_errors.labels(during)  # so that the first one is an increase
         self.api_seconds = Histogram(
             "vrampack_apiserver_request_duration_seconds",
             "Time of calls to the API server, without watches.",
@@ -206,7 +223,7 @@ class ExtenderMetrics:
 
     def observe_call(self, *, verb: str, resource: str, code: int, seconds: float) -> None:
         """A finished call to the API server; a `vrampack.kube.client.CallObserver`."""
-        self.api_requests.labels(verb, resource, str(code)).inc()
+        self.api_requests.labels(verb, resource, label_code(code)).inc()
         if verb != "watch":
             self.api_seconds.labels(verb, resource).observe(seconds)
 

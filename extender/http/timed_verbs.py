@@ -61,50 +61,79 @@ class Preparation(Protocol):
         ...
 
     async def prepare_call(self, body: bytes) -> None:
-        """Do the slow parts in several turns of the loop. Never raises: the call itself reports what is wrong with it."""
+        """Do the slow parts in several turns of the loop. The call itself reports what is wrong with it."""
+
+
+class FaultListener(Protocol):
+    """`CacheRebuild.on_fault`."""
+
+    def __call__(self, during: str, /) -> None:
+        """An exception that nothing expected was handled and logged."""
+        ...
 
 
 class SyncVerb:
     """A verb that never waits; a call that would hold the loop for long is prepared in earlier turns."""
 
     def __init__(
-        self, name: str, call: SyncCall, metrics: ExtenderMetrics, preparation: Preparation | None = None
+        self,
+        name: str,
+        call: SyncCall,
+        metrics: ExtenderMetrics,
+        on_fault: FaultListener,
+        preparation: Preparation | None = None,
     ) -> None:
         self.name = name
         self._call = call
+        self._on_fault = on_fault
         self._preparation = preparation
         self._seconds = {result: metrics.request_seconds.labels(name, result) for result in RESULTS}
 
     def answer_call(self, body: bytes) -> VerbResponse | Awaitable[VerbResponse]:
         """The answer; an awaitable of it where the call has to be prepared."""
         started = time.perf_counter()
-        if self._preparation is not None and self._preparation.is_needed(body):
-            return self._prepare_and_answer(self._preparation, body, started)
-        return self._answer_at_once(body, started)
-
-    async def _prepare_and_answer(self, preparation: Preparation, body: bytes, started: float) -> VerbResponse:
-        await preparation.prepare_call(body)
-        return self._answer_at_once(body, started)
-
-    def _answer_at_once(self, body: bytes, started: float) -> VerbResponse:
         try:
-            answer = self._call(body)
+            if self._preparation is not None and self._preparation.is_needed(body):
+                return self._prepare_and_answer(self._preparation, body, started)
+            return self._answer_at_once(body, started)
         except Exception:
             # The top of this request: an internal error must reach the scheduler as text, not as a dropped connection.
             log.exception("verb failed verb=%s bytes=%d", self.name, len(body))
-            answer = _build_internal_error(self.name)
+            return self._answer_fault(started)
+
+    async def _prepare_and_answer(self, preparation: Preparation, body: bytes, started: float) -> VerbResponse:
+        try:
+            await preparation.prepare_call(body)
+            return self._answer_at_once(body, started)
+        except Exception:
+            log.exception("verb failed verb=%s bytes=%d", self.name, len(body))
+            return self._answer_fault(started)
+
+    def _answer_at_once(self, body: bytes, started: float) -> VerbResponse:
+        answer = self._call(body)
         self._seconds[answer.result].observe(time.perf_counter() - started)
         return answer
+
+    def _answer_fault(self, started: float) -> VerbResponse:
+        self._on_fault(self.name)
+        self._seconds["error"].observe(time.perf_counter() - started)
+        return _build_internal_error(self.name)
 
 
 class AsyncVerb:
     """A verb that waits for the API server, or lets other verbs have their turn."""
 
     def __init__(
-        self, name: str, call: AsyncCall, metrics: ExtenderMetrics, preparation: Preparation | None = None
+        self,
+        name: str,
+        call: AsyncCall,
+        metrics: ExtenderMetrics,
+        on_fault: FaultListener,
+        preparation: Preparation | None = None,
     ) -> None:
         self.name = name
         self._call = call
+        self._on_fault = on_fault
         self._preparation = preparation
         self._seconds = {result: metrics.request_seconds.labels(name, result) for result in RESULTS}
         self._in_flight = metrics.requests_in_flight.labels(name)
@@ -120,6 +149,7 @@ class AsyncVerb:
             result = answer.result
         except Exception:
             log.exception("verb failed verb=%s bytes=%d", self.name, len(body))
+            self._on_fault(self.name)
             answer = _build_internal_error(self.name)
         finally:
             self._in_flight.dec()

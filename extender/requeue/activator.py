@@ -59,7 +59,8 @@ MAX_ACTIVATED_PODS = 100
 """The most activated pods that the scheduler has not asked about yet: it tries one pod at a time anyway."""
 PODS_PER_SLICE = 200
 """Pods between two yields to the event loop: about 2 ms."""
-TOO_MANY_REQUESTS = 429
+API_FAILURE_STATUSES = frozenset({401, 403, 429})
+"""Refusals that say nothing about the pod or its place."""
 POD_GONE_STATUSES = frozenset({404, 409, 422})
 """The pod is gone, or another pod has its name."""
 
@@ -332,7 +333,7 @@ class PodActivator:
             await self._pods.request_retry(pod, self._clock() + PATCH_TIMEOUT_SECONDS)
         except (RefusedError, NoAnswerError) as error:
             is_gone = isinstance(error, RefusedError) and error.status in POD_GONE_STATUSES
-            is_refused = isinstance(error, RefusedError) and error.status != TOO_MANY_REQUESTS
+            is_refused = isinstance(error, RefusedError) and error.status not in API_FAILURE_STATUSES
             log.log(logging.DEBUG if is_gone else logging.WARNING, "activation failed pod=%s error=%s", pod, error)
             self._end_activation(pod.uid, "gone" if is_gone else "failed", backs_off=is_refused)
             if not is_refused:

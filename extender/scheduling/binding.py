@@ -21,6 +21,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from extender.events import EventReason, ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
@@ -46,10 +47,7 @@ log = logging.getLogger(__name__)
 OUTCOME_UNKNOWN = "bind outcome unknown"
 """How an answer begins when it is not known whether the pod is bound."""
 CONFIRM_INTERVAL_SECONDS = 1.0
-CONFLICT = 409
-NOT_FOUND = 404
-TOO_MANY_REQUESTS = 429
-REFUSED_RESULTS = frozenset({"conflict", "pod_gone", "uid_mismatch", "refused", "not_written", "deadline"})
+REFUSED_RESULTS = frozenset({"conflict", "pod_gone", "uid_mismatch", "refused", "forbidden", "not_written", "deadline"})
 """Results that free the place just reserved, unless an earlier Binding may still land there."""
 API_FAILURES = frozenset({"api_error", "not_written", "deadline", "unready"})
 """Results that say nothing against the node."""
@@ -268,7 +266,7 @@ class Binder:
                 pod.namespace, pod.name, pod.uid, node_name, annotations, version=version, timeout_seconds=remaining
             )
         except RefusedError as error:
-            if error.status == CONFLICT:
+            if error.status == HTTPStatus.CONFLICT:
                 return await self._resolve_conflict(pod, node_name, error, deadline)
             held = self._ledger.get_reservation(pod.uid, node_name)
             if held is not None and held.is_unconfirmed:
@@ -366,9 +364,15 @@ def _has_cards(node: Node, allocation: Allocation) -> bool:
 
 
 def _name_refusal(error: RefusedError) -> str:
-    if error.status == NOT_FOUND:
-        return "pod_gone"
-    return "not_written" if error.status == TOO_MANY_REQUESTS else "refused"
+    match error.status:
+        case HTTPStatus.NOT_FOUND:
+            return "pod_gone"
+        case HTTPStatus.UNAUTHORIZED | HTTPStatus.TOO_MANY_REQUESTS:
+            return "not_written"
+        case HTTPStatus.FORBIDDEN:
+            return "forbidden"
+        case _:
+            return "refused"
 
 
 def _resolve_already_bound(pod: Pod, node_name: str) -> BindOutcome:

@@ -34,6 +34,11 @@ class EngineFollower:
             self.is_behind = True
             self._wake_up.set()
 
+    def forget_all(self) -> None:
+        """The engine was emptied: the next verb would apply all nodes, so it waits until they are applied here."""
+        self.is_behind = True
+        self._wake_up.set()
+
     async def run(self) -> None:
         """Catch up whenever many changes have piled up."""
         while True:

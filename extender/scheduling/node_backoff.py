@@ -71,15 +71,17 @@ class NodeBackoff:
         """Some pod was bound, so the API server takes Bindings."""
         self._succeeded_at = self._clock()
 
-    def excuse_target(self, uid: str) -> None:
+    def excuse_target(self, uid: str, *, is_once: bool = False) -> None:
         """The API server failed, which does not count against the node.
 
-        Unless it took other Bindings since it last failed for this pod on this node: then the node is the cause.
+        Unless it took other Bindings since it last failed for this pod on this node: then the node is the cause. `is_once`
+        is for an answer that a webhook may give for this node alone: then no other Binding need succeed in between.
         """
         backoff = self._pods.get(uid)
         if backoff is None:
             return
-        is_repeated = backoff.excused_node == backoff.target_node and self._succeeded_at > backoff.excused_at
+        is_same = backoff.excused_node == backoff.target_node
+        is_repeated = is_same and (is_once or self._succeeded_at > backoff.excused_at)
         if not is_repeated:
             backoff.excused_node, backoff.excused_at = backoff.target_node, self._clock()
             backoff.target_node = ""

@@ -63,6 +63,9 @@ class RejectionCache:
     def __len__(self) -> int:
         return len(self._rejections)
 
+    def forget_all(self) -> None:
+        self._rejections.clear()
+
     def find_rejection(
         self, key: VerdictKey, names: Sequence[str], generation: RejectionGeneration
     ) -> CachedRejection | None:

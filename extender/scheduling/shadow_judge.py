@@ -66,8 +66,12 @@ class ShadowJudge:
         """Another configuration is in force."""
         if tuning.shadow != self._policy:
             self._policy = tuning.shadow
-            if tuning.shadow is not None:
-                self._engine = self._live_engine.build_shadow(tuning.shadow.build_tuning())
+            self.forget_all()
+
+    def forget_all(self) -> None:
+        """Use another engine: the present one has caches of its own, over views that were emptied."""
+        if self._policy is not None:
+            self._engine = self._live_engine.build_shadow(self._policy.build_tuning())
 
     def note_decision(
         self, uid: str, pod_request: PodRequest, names: Sequence[str], best: str, avoided: frozenset[str]

@@ -71,6 +71,7 @@ class Verbs:
         decision: DecisionSettings,
         generations: PodGenerations,
         shadow_judge: ShadowJudge,
+        rejections: RejectionCache,
     ) -> None:
         self._ledger = ledger
         self._engine = engine
@@ -83,7 +84,7 @@ class Verbs:
         self._decision = decision
         self._generations = generations
         self._shadow_judge = shadow_judge
-        self._rejections = RejectionCache()
+        self._rejections = rejections
         self._rejected = {reason.value: metrics.rejected_nodes.labels(reason.value) for reason in UnfitReason}
         self._binds = metrics.binds
 
@@ -162,6 +163,8 @@ class Verbs:
             self._node_backoff.record_success()
         elif outcome.result in API_FAILURES:
             self._node_backoff.excuse_target(args.pod_uid)
+        elif outcome.result == "forbidden":
+            self._node_backoff.excuse_target(args.pod_uid, is_once=True)
         body = encode_json(BindingResult(outcome.error))
         return VerbResponse(body, "error" if outcome.error else "ok", generation=generation)
 

@@ -197,6 +197,13 @@ class Nominator:
             self._find_kept_cards(name)
         return bool(self._stale_nodes)
 
+    def forget_all(self) -> None:
+        """Recompute the kept cards of all nodes at the next call."""
+        self._kept.clear()
+        self._kept_generation += 1
+        self._floors, self._generation = [], 0
+        self._stale_nodes = StaleNodes()
+
     async def catch_up(self) -> None:
         """Recompute the kept cards of all stale nodes, slice by slice, so that other tasks run in between."""
         has_more = True

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from extender.events import EventReason, ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration
+from extender.state.denied_calls import DeniedCalls
 from extender.state.host_usage import HostUsage
 from extender.state.ledger import Ledger
 from extender.state.ledger_problems import LedgerProblem
@@ -80,10 +81,14 @@ class Freshness:
 
 
 class ReadinessCheck:
-    """Whether the service may answer verbs: the ledger is complete, fresh and summarized, and the service is not stopping."""
+    """Whether the service may answer verbs.
 
-    def __init__(self, freshness: Freshness) -> None:
+    The ledger must be complete, fresh and summarized, the API server take our calls, and the service not be stopping.
+    """
+
+    def __init__(self, freshness: Freshness, denied_calls: DeniedCalls | None = None) -> None:
         self._freshness = freshness
+        self._denied_calls = denied_calls
         self._is_stopping = False
         self._preparation = ""
         """Why the service is not ready yet; empty when nothing is left to prepare."""
@@ -103,7 +108,8 @@ class ReadinessCheck:
         """Why verbs must not be answered now; empty when they may."""
         if self._is_stopping:
             return "stopping"
-        return self._freshness.find_unready_reason() or self._preparation
+        problem = self._freshness.find_unready_reason() or self._preparation
+        return problem or ("" if self._denied_calls is None else self._denied_calls.find_unready_reason())
 
 
 class ProblemReporter:

@@ -67,6 +67,12 @@ class ClusterView:
     def index(self) -> NodeSummaryIndex:
         return self.summaries.index
 
+    def forget_all(self) -> None:
+        """Summarize all nodes again at the next call."""
+        self.summaries.forget_all()
+        self._generation = 0
+        self._stale_nodes = StaleNodes()
+
     def follow_ledger(self) -> None:
         """Summarize again what changed since the last call."""
         self.follow_slice(maxsize)

@@ -102,6 +102,14 @@ class Engine:
         self._tables.clear()
         self._node_rankings.clear()
 
+    def forget_all(self) -> None:
+        """Drop all that follows from the ledger, which is read again when it is next needed."""
+        self._base_view.forget_all()
+        self._floor_views.clear()
+        self._reserved_nodes = ReservedNodes()
+        self._tables.clear()
+        self._node_rankings.forget_states()
+
     def set_forecast(self, forecast: Forecast) -> None:
         """Rank by this forecast from now on. It does not affect what fits."""
         for _ in self.adopt_forecast(forecast):

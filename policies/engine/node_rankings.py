@@ -91,6 +91,12 @@ class NodeRankings:
     def clear(self) -> None:
         self._rankings.clear()
 
+    def forget_states(self) -> None:
+        """Group all nodes again at the next call; the forecast stays."""
+        self._rankings.clear()
+        self._seen.states.clear()
+        self._seen.leftovers, self._seen.leftovers_counted_at = {}, 0
+
     def drop_floor(self, floor: PriorityFloor) -> None:
         """Drop the rankings of a floor whose view was replaced."""
         self._seen.states.pop(floor, None)

@@ -83,6 +83,13 @@ class NodeSummaryIndex:
         self._groups.clear()
         self._drafts.clear()
 
+    def forget_all(self) -> None:
+        """Become empty; to its followers all nodes have changed."""
+        self._summaries.clear()
+        self._by_traits.clear()
+        self.drop_groups()
+        self.changes.record_any_change()
+
     def copy_from(self, other: NodeSummaryIndex) -> None:
         """Become a copy of the other index."""
         self._summaries = dict(other._summaries)

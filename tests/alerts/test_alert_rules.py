@@ -70,6 +70,29 @@ CASES = {
         # 6 of 24 + 6 + 30
         summary="10% of all binds fail.",
     ),
+    "VrampackRightsDenied": AlertCase(
+        {'vrampack_apiserver_denied{pod="a"}': "0x20 1x60 0x200", 'vrampack_apiserver_denied{pod="b"}': "0x300"},
+        silent_at=10,
+        fires_at=12,
+        summary="The API server denies every call of an extender about pods.",
+    ),
+    "VrampackInternalErrors": AlertCase(
+        {'vrampack_internal_errors_total{during="filter",pod="a"}': "0x40 1x300"},
+        silent_at=20,
+        fires_at=22,
+        summary="1 internal errors of vrampack during filter in 15 minutes.",
+        labels={"during": "filter"},
+    ),
+    "VrampackForeignAnswers": AlertCase(
+        {
+            'vrampack_apiserver_requests_total{code="foreign",verb="get",resource="pods"}': "0x40 0+1x20 20x200",
+            'vrampack_apiserver_requests_total{code="200",verb="get",resource="pods"}': "0+10x300",
+            'vrampack_agent_apiserver_requests_total{code="foreign",verb="get",resource="pods"}': "0x40 0+1x20 20x200",
+        },
+        silent_at=20,
+        fires_at=30,
+        summary="Another server answered 40 calls to the API server in 10 minutes.",
+    ),
     "VrampackExtenderAway": AlertCase(
         {'vrampack_cache_synced{pod="a"}': "1x20 stale _x59 1x200"},
         silent_at=14,

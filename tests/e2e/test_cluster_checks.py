@@ -5,13 +5,16 @@ That its own role lets it look is tried in `test_kubeadm.py`: here the account h
 
 from __future__ import annotations
 
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 
 import pytest
 
 from tests.e2e.in_cluster import ExtenderProgram
-from tests.e2e.verb_calls import read_metric
+from tests.e2e.verb_calls import post_bind, read_metric
+from tests.support.control_plane.access_denials import ACCOUNT
 from tests.support.control_plane.cluster import ControlPlane, Json
 from tests.support.manifest_builders import (
     PODS,
@@ -24,6 +27,7 @@ from tests.support.manifest_builders import (
 from tests.support.processes import ManagedProcess
 
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
+ROLE_BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 CONFLICTS = "vrampack_device_class_conflicts"
 FINDINGS = "vrampack_scheduler_config_findings"
 LOOKED = 'vrampack_apiserver_requests_total{code="200",resource="deviceclasses",verb="list"}'
@@ -99,3 +103,38 @@ def _bound(cluster: ControlPlane, name: str) -> Json:
 def _refusal(cluster: ControlPlane, name: str) -> str:
     conditions = cluster.request_ok("GET", f"{PODS}/{name}")["status"].get("conditions", [])
     return next((str(found.get("message", "")) for found in conditions if found["type"] == "PodScheduled"), "")
+
+
+def test_an_account_that_lost_its_rights_makes_the_extender_unready(
+    cluster: ControlPlane, extender: Callable[..., ExtenderProgram]
+) -> None:
+    """The watches that it has opened go on, so only the denied Bindings show it."""
+    cluster.add_node("gpu-0", cards=cards_annotation(published_card(0)))
+    running = extender()
+    pods = [cluster.request_ok("POST", PODS, pod_manifest(f"p{number}", 4)) for number in range(3)]
+    roles = [item for item in cluster.request_ok("GET", ROLE_BINDINGS)["items"] if is_of_our_account(item)]
+    for item in roles:
+        cluster.request_ok("DELETE", f"{ROLE_BINDINGS}/{item['metadata']['name']}")
+    cluster.wait_until(lambda: all("403" in post_bind(running, pod, "gpu-0") for pod in pods), what="denied")
+    cluster.wait_until(
+        lambda: "does not let this account create pods/binding" in read_readiness(running), 60, what="not ready"
+    )
+    assert read_metric(running, "vrampack_apiserver_denied") == 1
+    for item in roles:
+        name = {"name": item["metadata"]["name"], "labels": item["metadata"].get("labels", {})}
+        cluster.request_ok("POST", ROLE_BINDINGS, item | {"metadata": name})
+    running.wait_ready()
+    assert post_bind(running, pods[0], "gpu-0") == ""
+    assert cluster.refusals.drain()
+
+
+def is_of_our_account(binding: Json) -> bool:
+    return any(subject["name"] == ACCOUNT for subject in binding.get("subjects", ()))
+
+
+def read_readiness(extender: ExtenderProgram) -> str:
+    try:
+        with urllib.request.urlopen(f"{extender.health_url}/readyz", timeout=5) as answer:  # noqa: S310 - our own http address
+            return str(answer.read().decode())
+    except urllib.error.HTTPError as refused:
+        return refused.read().decode()

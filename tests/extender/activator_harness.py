@@ -10,6 +10,7 @@ from extender.components import LedgerReactions
 from extender.events import ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
 from extender.requeue.activator import Activation, PodActivator
+from extender.scheduling.cache_rebuild import CacheRebuild
 from extender.scheduling.engine_follower import EngineFollower
 from extender.scheduling.mix_learner import MixLearner
 from extender.state.host_usage import HostUsage
@@ -100,6 +101,7 @@ class ActivatorHarness:
             ProblemReporter(self.metrics, events),
             EngineFollower(engine, nominations),
             MixLearner(self.ledger, engine),
+            CacheRebuild(self.metrics, lambda: self.seconds),
         )
         self.ledger.add_listener(reactions)
         for name in nodes:

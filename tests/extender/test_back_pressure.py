@@ -17,7 +17,7 @@ from extender.http.server import build_server
 from extender.http.timed_verbs import SyncVerb
 from extender.metrics import ExtenderMetrics
 from extender.wire.codec import VerbResponse
-from tests.support.verb_listener import build_request, open_connection, run_listener
+from tests.support.verb_listener import build_request, ignore_fault, open_connection, run_listener
 
 HIGH_WATER = 65_536
 CHUNK_BYTES = 262_144
@@ -75,7 +75,7 @@ class PacedConnection:
             self.calls.append(body)
             return VerbResponse(answer)
 
-        protocol = build_protocol({"/filter": SyncVerb("filter", answer_call, ExtenderMetrics("test"))})
+        protocol = build_protocol({"/filter": SyncVerb("filter", answer_call, ExtenderMetrics("test"), ignore_fault)})
         config = build_server(FastAPI(), tls=None, receive_seconds=5, protocol=protocol).config
         config.load()
         kind: type[VerbProtocol] = config.http_protocol_class  # type: ignore[assignment]  # the one above
@@ -140,7 +140,9 @@ async def test_queued_requests_are_bounded() -> None:
 @pytest.mark.parametrize("answer", [b"x", b"x" * 200_000], ids=["short answers", "long answers"])
 def test_all_requests_are_answered_in_order_once_the_caller_reads(answer: bytes) -> None:
     """Over a real socket: 100 requests at once, and then their answers."""
-    verb = SyncVerb("filter", lambda body: VerbResponse(b"<%b>%b" % (body, answer)), ExtenderMetrics("test"))
+    verb = SyncVerb(
+        "filter", lambda body: VerbResponse(b"<%b>%b" % (body, answer)), ExtenderMetrics("test"), ignore_fault
+    )
     app = FastAPI()
 
     @app.post("/filter")

@@ -138,11 +138,23 @@ async def test_a_failed_bind_counts_against_the_node_it_was_called_for() -> None
 async def test_an_api_server_failure_does_not_count_against_the_node() -> None:
     desk = SchedulerHarness({"a": [8], "b": [15]}, decide="filter")
     desk.add_pending_pod("p")
-    for error in (RefusedError(429, "TooManyRequests", "later"), NoAnswerError("503")):
+    failures = [RefusedError(429, "TooManyRequests", "later"), NoAnswerError("503")]
+    for error in (*failures, RefusedError(401, "Unauthorized", "who?"), RefusedError(403, "Forbidden", "may not")):
         assert desk.filter_names("p") == ["a"]
         desk.api.bind_errors.append(error)
         assert await desk.bind("p", "a")
     assert desk.filter_names("p") == ["a"]
+
+
+async def test_a_binding_forbidden_twice_counts_against_the_node() -> None:
+    """A webhook may refuse all Bindings of this node, and then no other one succeeds in between."""
+    desk = SchedulerHarness({"a": [8], "b": [15]}, decide="filter")
+    desk.add_pending_pod("p")
+    for _ in range(2):
+        assert desk.filter_names("p") == ["a"]
+        desk.api.bind_errors.append(RefusedError(403, "Forbidden", "a webhook says no"))
+        assert await desk.bind("p", "a")
+    assert desk.filter_names("p") == ["b"]
 
 
 async def test_api_server_failures_limited_to_one_node_count_against_it() -> None:

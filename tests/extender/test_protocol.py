@@ -25,6 +25,7 @@ from tests.support.in_memory_extender import PREFIX, InMemoryExtender
 from tests.support.verb_listener import (
     Address,
     build_request,
+    ignore_fault,
     is_cut,
     open_connection,
     read_reply,
@@ -67,7 +68,7 @@ CALLS = {
 
 
 def waiting_verb(call: AsyncCall) -> AsyncVerb:
-    return AsyncVerb("filter", call, ExtenderMetrics("test"))
+    return AsyncVerb("filter", call, ExtenderMetrics("test"), ignore_fault)
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +184,7 @@ async def _stop_amid_a_request(arrived: list[bytes]) -> bytes:
         arrived.append(body)
         return VerbResponse(b"{}")
 
-    base = build_protocol({f"{PREFIX}/filter": SyncVerb("filter", decide, ExtenderMetrics("test"))})
+    base = build_protocol({f"{PREFIX}/filter": SyncVerb("filter", decide, ExtenderMetrics("test"), ignore_fault)})
 
     class Noted(base):  # type: ignore[misc,valid-type]  # made for this test
         def on_headers_complete(self) -> None:
@@ -267,7 +268,7 @@ def test_a_caller_that_hangs_up_during_a_decision_does_not_end_it() -> None:
 def test_an_answer_is_sent_in_one_write() -> None:
     """Two writes would be two packets, and the second may wait for the first one's acknowledgement."""
     written: list[bytes] = []
-    verb = SyncVerb("filter", lambda _: VerbResponse(b"{}"), ExtenderMetrics("test"))
+    verb = SyncVerb("filter", lambda _: VerbResponse(b"{}"), ExtenderMetrics("test"), ignore_fault)
     base = build_protocol({f"{PREFIX}/filter": verb})
 
     class Noted(base):  # type: ignore[misc,valid-type]  # made for this test

@@ -36,9 +36,10 @@ async def fail_late(body: bytes) -> VerbResponse:
 
 @pytest.mark.parametrize("verb", ANSWERS)
 async def test_a_fault_is_answered_in_the_form_of_its_verb(verb: str) -> None:
-    metrics = ExtenderMetrics("test")
-    at_once = SyncVerb(verb, fail, metrics).answer_call(b"")
-    for answer in (at_once, await AsyncVerb(verb, fail_late, metrics).answer_call(b"")):
+    metrics, told = ExtenderMetrics("test"), list[str]()
+    at_once = SyncVerb(verb, fail, metrics, told.append).answer_call(b"")
+    for answer in (at_once, await AsyncVerb(verb, fail_late, metrics, told.append).answer_call(b"")):
         assert isinstance(answer, VerbResponse)
         assert (answer.status, json.loads(answer.body)) == ANSWERS[verb]
         assert answer.result == "error"
+    assert told == [verb, verb]

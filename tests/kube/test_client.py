@@ -12,7 +12,7 @@ from tests.fakes.faults import api_status
 from tests.fakes.proxy import FaultProxy
 from tests.fakes.upstream import FakeUpstream
 from tests.support.recorded_api_calls import AiohttpApi, RecordedApiCalls, open_api
-from vrampack.kube.client import Api
+from vrampack.kube.client import FOREIGN_CODE, Api
 from vrampack.kube.credentials import load_credentials
 from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError, ResourceExpiredError, SilentWatchError
 from vrampack.simulator.apiserver import ApiServer
@@ -172,6 +172,7 @@ async def test_an_answer_of_another_server_has_an_unknown_outcome(
     with pytest.raises(NoAnswerError) as caught:
         await setting.bind()
     assert len(str(caught.value)) < 300
+    assert setting.calls.made == [("create", "pods/binding", FOREIGN_CODE)]
 
 
 async def test_overload_is_said_in_plain_text(setting: ClientHarness) -> None:

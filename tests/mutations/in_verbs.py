@@ -275,6 +275,24 @@ VERBS: Mapping[str, Mutation] = {
         "elif False:",
         "tests/extender/test_decide_setting.py::test_an_api_server_failure_does_not_count_against_the_node",
     ),
+    "a webhook's no says nothing against the node": Mutation(
+        "extender/scheduling/node_backoff.py",
+        "is_repeated = is_same and (is_once or self._succeeded_at > backoff.excused_at)",
+        "is_repeated = is_same and self._succeeded_at > backoff.excused_at",
+        "tests/extender/test_decide_setting.py::test_a_binding_forbidden_twice_counts_against_the_node",
+    ),
+    "a fault leaves the caches as they are": Mutation(
+        "extender/scheduling/cache_rebuild.py",
+        "cache.forget_all()",
+        "pass",
+        "tests/extender/test_cache_rebuild.py::test_no_fault_in_a_cache_outlives_its_call[find_equivalence_class]",
+    ),
+    "a webhook's no is taken for lost rights": Mutation(
+        "extender/state/denied_calls.py",
+        "if not is_allowed:",
+        "if True:",
+        "tests/extender/test_denied_calls.py::test_an_account_that_lost_its_rights_is_unready_until_it_has_them_again",
+    ),
     "the node that was named is to blame": Mutation(
         "extender/scheduling/verbs.py",
         "self._node_backoff.record_target(args.pod_uid, args.node)",

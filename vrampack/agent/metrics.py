@@ -16,6 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from vrampack.cards.node import CardFacts
+from vrampack.kube.client import label_code
 
 _BUCKETS = tuple(0.0005 * 2**power for power in range(14))
 """0.5 ms doubling to 4 s."""
@@ -191,7 +192,7 @@ class AgentMetrics:
         )
         self.api_requests = Counter(
             "vrampack_agent_apiserver_requests_total",
-            "Finished calls to the API server; code 0 is no answer.",
+            "Finished calls to the API server; code 0 is no answer, foreign an answer of another server.",
             ["verb", "resource", "code"],
             registry=self.registry,
         )
@@ -230,7 +231,7 @@ class AgentMetrics:
         self.events_dropped.labels(cause).inc()
 
     def observe_call(self, *, verb: str, resource: str, code: int, seconds: float) -> None:  # noqa: ARG002 - the observer's shape
-        self.api_requests.labels(verb, resource, str(code)).inc()
+        self.api_requests.labels(verb, resource, label_code(code)).inc()
 
     @contextmanager
     def time_start_wait(self, on: Literal["kubelet", "api_server", "runtime"]) -> Iterator[None]:

@@ -11,7 +11,13 @@ from http import HTTPStatus
 
 import msgspec
 
-from vrampack.kube.errors import NoAnswerError, RefusedError, ResourceExpiredError, UnknownPathError
+from vrampack.kube.errors import (
+    ForeignAnswerError,
+    NoAnswerError,
+    RefusedError,
+    ResourceExpiredError,
+    UnknownPathError,
+)
 from vrampack.kube.objects import UNDECODABLE, Status
 
 TOO_LARGE_FOR_ETCD = ("etcdserver: request is too large", "trying to send message larger than max")
@@ -36,7 +42,7 @@ def build_answer_error(code: int, body: bytes) -> Exception:
     if status is None:
         if code == HTTPStatus.TOO_MANY_REQUESTS:
             return RefusedError(code, "", _quote(body))
-        kind = UnknownPathError if code == HTTPStatus.NOT_FOUND else NoAnswerError
+        kind = UnknownPathError if code == HTTPStatus.NOT_FOUND else ForeignAnswerError
         return kind(f"{code}, but not from the API server: {_quote(body)}")
     if code == HTTPStatus.GONE:
         return ResourceExpiredError(code, status.reason, status.message)
@@ -47,6 +53,14 @@ def build_answer_error(code: int, body: bytes) -> Exception:
         subject = f"{details.kind}/{details.name}" if details else ""
         return RefusedError(code, status.reason, status.message, subject=subject)
     return NoAnswerError(f"{code} {status.reason}: {status.message}")
+
+
+def check_answer(call: str, code: int, body: bytes, wanted: tuple[str, str] | None) -> None:
+    """Raise the error for a reply that is not the object of the `wanted` kind and name; None for a list, which its reader checks."""
+    if not HTTPStatus.OK <= code < HTTPStatus.MULTIPLE_CHOICES:
+        raise build_answer_error(code, body)
+    if wanted is not None and not is_answer(body, *wanted):
+        raise ForeignAnswerError(f"{call}: {code}, but no {' '.join(wanted).rstrip()} of the API server")
 
 
 def is_answer(body: bytes, kind: str, name: str) -> bool:

@@ -15,11 +15,12 @@ import aiohttp
 import msgspec
 
 from vrampack.kube.aio_client import Configuration
-from vrampack.kube.answers import build_answer_error, is_answer, is_list
+from vrampack.kube.answers import build_answer_error, check_answer, is_list
 from vrampack.kube.credentials import Credentials
 from vrampack.kube.direct_client import DirectClient
 from vrampack.kube.errors import (
     BrokenWatchError,
+    ForeignAnswerError,
     NoAnswerError,
     RefusedError,
     SilentWatchError,
@@ -49,8 +50,17 @@ STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 """Merges lists by name or type, so that one condition or webhook of several can be changed."""
 
 
+FOREIGN_CODE = -1
+"""In place of the HTTP status of an answer that is not the API server's."""
+
+
+def label_code(code: int) -> str:
+    """The label of a metric for this code."""
+    return "foreign" if code == FOREIGN_CODE else str(code)
+
+
 class CallObserver(Protocol):
-    """Called after every call; `code` is the HTTP status, or `0` when there was no answer."""
+    """Called after every call; `code` is the HTTP status, `0` when there was no answer, or `FOREIGN_CODE`."""
 
     def __call__(self, *, verb: str, resource: str, code: int, seconds: float) -> None: ...
 
@@ -71,7 +81,11 @@ class Api:
         self._direct = _choose_direct_client(configuration, self._aiohttp)
         """For what is sent most often: Bindings and watches."""
         self._user_agent = user_agent
-        self._observe = observe
+        self._observers = [observe]
+
+    def add_observer(self, observe: CallObserver) -> None:
+        """Call this one as well after every call."""
+        self._observers.append(observe)
 
     async def close(self) -> None:
         await self._token.close()
@@ -145,8 +159,11 @@ class Api:
                 raise BrokenWatchError(text) from error
             is_refused = isinstance(error, OSError) and error.errno == errno.ECONNREFUSED
             raise (UnreachableError if is_refused else NoAnswerError)(text) from error
+        except ForeignAnswerError:
+            code = FOREIGN_CODE
+            raise
         finally:
-            self._observe(verb="watch", resource=resource, code=code, seconds=time.monotonic() - started)
+            self._observe(verb="watch", resource=resource, code=code, started=started)
 
     async def get_pod(self, namespace: str, name: str, *, timeout_seconds: float) -> PodObject | None:
         """One pod as the API server has it now; None when there is none."""
@@ -324,6 +341,11 @@ class Api:
                 "POST", path, verb="create", resource="leases", wanted=wanted, body=body, seconds=timeout_seconds
             )
 
+    def _observe(self, *, verb: str, resource: str, code: int, started: float) -> None:
+        seconds = time.monotonic() - started
+        for observe in self._observers:
+            observe(verb=verb, resource=resource, code=code, seconds=seconds)
+
     def _build_headers(self, method: str, path: str) -> dict[str, str]:  # noqa: ARG002 - for `NodeApi`
         """The additional headers of a call."""
         return {}
@@ -382,15 +404,15 @@ class Api:
                 with closing(response):
                     code = response.status
                     answer = await _read_body(response, max_bytes)
+            check_answer(f"{verb} {resource}", code, answer, wanted)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             code = 0
             raise NoAnswerError(f"{verb} {resource}: {_describe_error(error)}") from error
+        except ForeignAnswerError:
+            code = FOREIGN_CODE
+            raise
         finally:
-            self._observe(verb=verb, resource=resource, code=code, seconds=time.monotonic() - started)
-        if not HTTPStatus.OK <= code < HTTPStatus.MULTIPLE_CHOICES:
-            raise build_answer_error(code, answer)
-        if wanted is not None and not is_answer(answer, *wanted):
-            raise NoAnswerError(f"{verb} {resource}: {code}, but no {' '.join(wanted).rstrip()} of the API server")
+            self._observe(verb=verb, resource=resource, code=code, started=started)
         return answer
 
     async def _send(  # noqa: PLR0913 - an HTTP call

@@ -27,7 +27,11 @@ class UnreachableError(NoAnswerError):
     """Connection refused: no server listens there, and nothing was sent."""
 
 
-class UnknownPathError(NoAnswerError):
+class ForeignAnswerError(NoAnswerError):
+    """Another server answered in place of the API server: a balancer, a proxy, a firewall."""
+
+
+class UnknownPathError(ForeignAnswerError):
     """404 without a Status: the API server says so of a path that it does not serve, and a balancer that finds no server."""
 
 

@@ -178,7 +178,7 @@ class AccessReviewStatus(msgspec.Struct, frozen=True):
 
 
 class AccessReview(msgspec.Struct, frozen=True):
-    """The answer to an authorization.k8s.io/v1 SubjectAccessReview."""
+    """The answer to a SubjectAccessReview or SelfSubjectAccessReview of authorization.k8s.io/v1."""
 
     status: AccessReviewStatus = AccessReviewStatus()
 

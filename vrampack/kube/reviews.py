@@ -1,4 +1,4 @@
-"""TokenReview and SubjectAccessReview: to which account a token belongs, and whether RBAC lets it read a page."""
+"""TokenReview, SubjectAccessReview, SelfSubjectAccessReview: to which account a token belongs, and what an account may do."""
 
 from __future__ import annotations
 
@@ -55,10 +55,23 @@ async def may_token_read_page(api: Api, token: str, path: str, *, timeout_second
         "extra": user.extra,
         "nonResourceAttributes": {"path": path, "verb": "get"},
     }
-    answer = await api.create_review(
-        "authorization.k8s.io", "SubjectAccessReview", "subjectaccessreviews", spec, timeout_seconds=timeout_seconds
-    )
+    return await _review_access(api, "SubjectAccessReview", spec, timeout_seconds)
+
+
+async def may_i(api: Api, verb: str, resource: str, *, timeout_seconds: float) -> bool:
+    """Whether our own account may make this call for the core objects of all namespaces; `resource` as `pods/binding`.
+
+    Raises `RefusedError` if it may not even ask, or is not known, and `NoAnswerError`.
+    """
+    resource, _, subresource = resource.partition("/")
+    attributes = {"verb": verb, "resource": resource, "subresource": subresource}
+    return await _review_access(api, "SelfSubjectAccessReview", {"resourceAttributes": attributes}, timeout_seconds)
+
+
+async def _review_access(api: Api, kind: str, spec: Mapping[str, object], timeout_seconds: float) -> bool:
+    resource = f"{kind.lower()}s"
+    answer = await api.create_review("authorization.k8s.io", kind, resource, spec, timeout_seconds=timeout_seconds)
     try:
         return msgspec.json.decode(answer, type=AccessReview).status.allowed
     except UNDECODABLE as error:
-        raise NoAnswerError(f"create subjectaccessreviews: {error}") from error
+        raise NoAnswerError(f"create {resource}: {error}") from error
