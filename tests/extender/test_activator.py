@@ -269,7 +269,7 @@ async def test_a_stale_ledger_activates_no_pod(stage: ActivatorHarness) -> None:
 
 
 async def test_a_failed_activation_is_counted_and_its_place_goes_to_the_next_pod(stage: ActivatorHarness) -> None:
-    stage.door.errors["a"] = RefusedError(403, "Forbidden", "no")
+    stage.door.errors["a"] = RefusedError(400, "BadRequest", "no")
     stage.door.errors["b"] = RefusedError(404, "NotFound", "no such pod")
     stage.door.errors["c"] = NoAnswerError("cut")
     for priority, name in enumerate("dcba"):

@@ -16,7 +16,7 @@ def stage() -> ActivatorHarness:
 
 async def test_pods_brought_back_only_by_the_flush_are_counted(stage: ActivatorHarness) -> None:
     """There was room, the pod could not be activated, and the scheduler came by itself 300 s later."""
-    stage.door.errors["a"] = RefusedError(403, "Forbidden", "no")
+    stage.door.errors["a"] = RefusedError(400, "BadRequest", "no")
     stage.add_rejected_pod("a")
     stage.free_node("n")
     await stage.run_round()
@@ -29,7 +29,7 @@ async def test_pods_brought_back_only_by_the_flush_are_counted(stage: ActivatorH
 
 async def test_no_activation_is_overdue_for_a_pod_that_was_activated_or_is_gone() -> None:
     stage = ActivatorHarness("n", "m")
-    stage.door.errors["gone"] = RefusedError(403, "Forbidden", "no")
+    stage.door.errors["gone"] = RefusedError(400, "BadRequest", "no")
     stage.add_rejected_pod("woken")
     stage.add_rejected_pod("gone")
     stage.free_node("n")
@@ -42,7 +42,7 @@ async def test_no_activation_is_overdue_for_a_pod_that_was_activated_or_is_gone(
 
 
 async def test_no_activation_is_overdue_where_no_scheduler_calls(stage: ActivatorHarness) -> None:
-    stage.door.errors["a"] = RefusedError(403, "Forbidden", "no")
+    stage.door.errors["a"] = RefusedError(400, "BadRequest", "no")
     stage.add_rejected_pod("a")
     stage.free_node("n")
     await stage.run_round()
@@ -55,7 +55,7 @@ async def test_activated_and_soon_returning_pods_are_not_counted_as_flushed() ->
     stage.add_rejected_pod("woken")
     stage.free_node("n")
     assert await stage.run_round() == ["woken"]
-    stage.door.errors["soon"] = RefusedError(403, "Forbidden", "no")
+    stage.door.errors["soon"] = RefusedError(400, "BadRequest", "no")
     stage.add_rejected_pod("soon")
     stage.seconds += 280
     stage.kicker.on_filter_called("vrampack")
@@ -68,7 +68,7 @@ async def test_activated_and_soon_returning_pods_are_not_counted_as_flushed() ->
 
 
 async def test_room_that_vanished_again_is_not_counted_as_flushed(stage: ActivatorHarness) -> None:
-    stage.door.errors["a"] = RefusedError(403, "Forbidden", "no")
+    stage.door.errors["a"] = RefusedError(400, "BadRequest", "no")
     stage.add_rejected_pod("a")
     stage.free_node("n")
     await stage.run_round()

@@ -23,6 +23,7 @@ class FakeKubeApi(Api):
     """`vrampack.kube.client.Api` over a dictionary of raw pods by namespace and name."""
 
     def __init__(self, pods: Iterable[Object] = ()) -> None:
+        self._observers = []
         self.pods = {(pod["metadata"]["namespace"], pod["metadata"]["name"]): copy.deepcopy(pod) for pod in pods}
         self.bindings: list[tuple[str, str]] = []
         """Pod uid and node of every Binding that was written."""
