@@ -8,7 +8,7 @@ Until the exchange the old rules are in force for every call; from then on the n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from extender.state.known_pods import SettledPod
@@ -40,20 +40,30 @@ async def apply_placement(
         ledger.exchange_placement(in_force, settled)
         return
     draft = _DraftedNodes(ledger, placement)
-    names: Collection[str] = ledger.list_node_names()
-    for slice_ in _slice_all(sorted(names), NODES_PER_SLICE):
+    for slice_ in _slice_all(sorted(ledger.list_node_names()), NODES_PER_SLICE):
         draft.read_nodes(slice_)
         await asyncio.sleep(0)
     await _settle_pods(ledger, in_force, settled)
-    while len(names) > NODES_PER_SLICE:
-        generation = ledger.generation
-        for slice_ in _slice_all(sorted(names), NODES_PER_SLICE):
+    while stale := _exchange_if_few_stale(ledger, in_force, settled, draft):
+        for slice_ in _slice_all(sorted(stale), NODES_PER_SLICE):
             draft.build_nodes(slice_)
             await asyncio.sleep(0)
-        changed = ledger.list_nodes_changed_since(generation)
-        names = ledger.list_node_names() if changed is None else changed
-    draft.build_nodes(names)
+
+
+def _exchange_if_few_stale(
+    ledger: Ledger, in_force: PlacementInForce, settled: Mapping[str, SettledPod], draft: _DraftedNodes
+) -> Collection[str]:
+    """Put the draft into force if one slice completes it. Returns the nodes to build before the next try; empty once it is in force.
+
+    This step must not await: a node that comes, goes or changes between the look at the change log and the exchange would
+    be lost, and its next event, with equal facts, would not bring it back.
+    """
+    stale = draft.take_stale_names()
+    if len(stale) > NODES_PER_SLICE:
+        return stale
+    draft.build_nodes(stale)
     ledger.exchange_placement(in_force, settled, draft.rules, draft.nodes)
+    return ()
 
 
 async def _settle_pods(ledger: Ledger, in_force: PlacementInForce, settled: dict[str, SettledPod]) -> None:
@@ -75,21 +85,32 @@ class _DraftedNodes:
         self.rules = LedgerRules(placement.rules)
         self.nodes: dict[str, Node] = {}
         self._ledger = ledger
+        self._read_names: set[str] = set()
+        """Nodes whose cards the new rules count. Some may be gone since."""
+        self._generation: int | None = None
+        """The generation of the ledger at the last `take_stale_names`."""
 
     def read_nodes(self, names: Collection[str]) -> None:
         """Read the cards of these nodes: which cards are reserved depends on all nodes."""
         for name in names:
-            self.rules.put_node(name, self._ledger.get_facts(name))
+            self._put_node(name)
+
+    def take_stale_names(self) -> Collection[str]:
+        """The nodes that changed, came or went since the last call; at first, and if the ledger cannot tell, all known and all read."""
+        changed = None if self._generation is None else self._ledger.list_nodes_changed_since(self._generation)
+        self._generation = self._ledger.generation
+        return self._ledger.list_node_names() | self._read_names if changed is None else changed
 
     def build_nodes(self, names: Collection[str]) -> None:
-        """Build these nodes, and those whose reserved cards change because of them."""
-        for name in set(self._list_affected(names)):
+        """Build these nodes, and those whose reserved cards change because of them; drop those that are gone."""
+        for name in {affected for name in names for affected in self._put_node(name)}:
             node = self._ledger.build_node_under(self.rules, name)
             if node is None:
                 self.nodes.pop(name, None)
             else:
                 self.nodes[name] = node
 
-    def _list_affected(self, names: Collection[str]) -> Iterator[str]:
-        for name in names:
-            yield from self.rules.put_node(name, self._ledger.get_facts(name))
+    def _put_node(self, name: str) -> set[str]:
+        """Returns the node and those whose reserved cards changed with it."""
+        self._read_names.add(name)
+        return self.rules.put_node(name, self._ledger.get_facts(name))
