@@ -46,20 +46,16 @@ class KnownPods:
         """The pods with these uids, which must all be known."""
         return [self._pods[uid] for uid in uids]
 
-    def settle_unbound(self, in_force: PlacementInForce, settled_pods: Mapping[str, SettledPod]) -> None:
-        """Apply these settings to the unbound pods; `settled_pods`, by uid, are those already read by them."""
-        for uid in self._unbound:
-            pod, settled = self._pods[uid], settled_pods.get(uid)
-            if settled is not None and settled.before is pod and in_force.has_labels_of(settled.after):
-                self._pods[uid] = settled.after
-            else:
-                self._pods[uid] = in_force.resolve_pod(pod)
+    def settle_unbound(self, in_force: PlacementInForce, settled_pods: Mapping[str, SettledPod]) -> list[SettledPod]:
+        """Apply these settings to the unbound pods; `settled_pods`, by uid, are those already read by them.
 
-    def settle_namespace(self, name: str, in_force: PlacementInForce) -> None:
-        """Apply the settings again to the unbound pods of this namespace."""
-        for pod in self.list_unbound():
-            if pod.namespace == name:
-                self._pods[pod.uid] = in_force.resolve_pod(pod)
+        Returns all of them.
+        """
+        return [self._settle(pod, in_force, settled_pods.get(pod.uid)) for pod in self.list_unbound()]
+
+    def settle_namespace(self, name: str, in_force: PlacementInForce) -> list[SettledPod]:
+        """Apply the settings again to the unbound pods of this namespace. Returns all of them."""
+        return [self._settle(pod, in_force) for pod in self.list_unbound() if pod.namespace == name]
 
     def put_pod(self, pod: Pod) -> Pod | None:
         """Add or replace the pod. Returns what was known of it."""
@@ -81,6 +77,12 @@ class KnownPods:
         if pod is not None and pod.node_name:
             self._bound.remove_pod(pod.node_name, uid)
         return pod
+
+    def _settle(self, pod: Pod, in_force: PlacementInForce, settled: SettledPod | None = None) -> SettledPod:
+        if settled is None or settled.before is not pod or not in_force.has_labels_of(settled.after):
+            settled = SettledPod(pod, in_force.resolve_pod(pod))
+        self._pods[pod.uid] = settled.after
+        return settled
 
 
 def get_holding_fields(pod: Pod) -> tuple[object, ...]:

@@ -117,14 +117,15 @@ class Ledger:
         `settled_pods` are the waiting pods, by uid, that these settings were applied to already.
         """
         self.in_force = in_force
-        self._pods.settle_unbound(in_force, settled_pods)
+        settled = self._pods.settle_unbound(in_force, settled_pods)
         if rules is not None and nodes is not None:
             self._rules, self._nodes = rules, nodes
             self._changes.record_all_changed(len(nodes))
+        self._mark_changed_claims(settled)
 
     def update_namespace(self, name: str) -> None:
         """The namespace has other labels: other rules may apply to its waiting pods, which may fit where they did not."""
-        self._pods.settle_namespace(name, self.in_force)
+        self._mark_changed_claims(self._pods.settle_namespace(name, self.in_force))
         self._changes.record_capacity_gains(self._nodes.keys())
 
     def list_nodes_gained_since(self, generation: int) -> list[tuple[int, Node]]:
@@ -356,6 +357,12 @@ class Ledger:
             self.mark_node_changed(name)
         if before != now:
             self.release_nominated_capacity(before)
+
+    def _mark_changed_claims(self, settled: Iterable[SettledPod]) -> None:
+        """Record a change of the nodes on which other cards may be kept: rules let a nominee use others than before."""
+        for pod in settled:
+            if (name := get_nomination(pod.after)) and not has_equal_claim(pod.before, pod.after):
+                self.mark_node_changed(name)
 
     def _is_fenced(self, pod: Pod) -> bool:
         """Whether the pod has a place that its Binding can no longer take, as this version of the pod shows."""

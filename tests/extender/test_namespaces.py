@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -20,7 +21,7 @@ from extender.state.namespaces import NamespaceLabels, NamespaceSink, NamespaceW
 from extender.state.placement_change import apply_placement
 from tests.extender.scheduler_harness import SchedulerHarness
 from tests.fakes.api import FakeKubeApi
-from tests.support.builders import UNIT_MIB, card_facts
+from tests.support.builders import UNIT_MIB, card_facts, ledger_pod
 from vrampack.cards.node import NodeFacts
 from vrampack.cards.profiles import PlacementSettings
 from vrampack.config.errors import SettingsError
@@ -65,6 +66,27 @@ async def test_rules_apply_to_pods_by_the_labels_of_their_namespace() -> None:
     before = harness.ledger.capacity_generation
     sink.on_changed(namespace("default", tier="prod", other="y"))
     assert harness.ledger.capacity_generation == before
+
+
+@pytest.mark.parametrize("is_reload", [False, True], ids=["by its watch", "by a reload that reads labels again"])
+async def test_relabelling_a_namespace_moves_the_cards_kept_for_its_nominees(*, is_reload: bool) -> None:
+    """No node changed, and yet a nominee that may use only the T4 from now on keeps that card, and frees the other one."""
+    harness, sink = await start_harness(namespace("default"), namespace("team"))
+    cards = card_facts(16, 16, model="A100")
+    harness.put_node(NodeFacts("n", (cards[0], replace(cards[1], model="T4")), unit_mib=UNIT_MIB))
+    harness.ledger.update_pod(
+        replace(ledger_pod("nominee", units=16, priority=10), namespace="team", nominated_node="n")
+    )
+    harness.add_pending_pod("other", 16)
+    assert harness.choose_cards("other", "n", 16) == [1]
+    if is_reload:
+        labels = NamespaceLabels({"tier"})
+        labels.put_labels("default", ())
+        labels.put_labels("team", (("tier", "dev"),))
+        await apply_placement(harness.ledger, harness.ledger.placement, labels)
+    else:
+        sink.on_changed(namespace("team", tier="dev"))
+    assert harness.choose_cards("other", "n", 16) == [0]
 
 
 async def test_verbs_are_not_ready_for_pods_of_unseen_namespaces() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tests.mutations.breaks import Mutation
 
 LEDGER = "tests/extender/test_ledger.py"
+RELOADS = "tests/extender/test_placement_change.py"
 ROOM = "tests/extender/test_ledger_capacity.py"
 SYNC = "tests/extender/test_sync.py"
 CLIENT = "tests/kube/test_client.py"
@@ -16,6 +17,24 @@ CREDENTIALS = "tests/kube/test_credentials.py"
 RELIST = "tests/kube/test_reflector_relist.py"
 
 LEDGERS: Mapping[str, Mutation] = {
+    "a node that left while rules changed stays": Mutation(
+        "extender/state/placement_change.py",
+        "return self._ledger.list_node_names() | self._read_names if changed is None else changed",
+        "return self._ledger.list_node_names() if changed is None else changed",
+        f"{RELOADS}::test_a_change_between_any_two_steps_is_in_the_result[nodes leave by the hundred]",
+    ),
+    "a node that joined while rules changed is lost": Mutation(
+        "extender/state/placement_change.py",
+        "changed = None if self._generation is None else self._ledger.list_nodes_changed_since(self._generation)",
+        "changed = list(self._read_names) if self._generation is None else self._ledger.list_nodes_changed_since(self._generation)",
+        f"{RELOADS}::test_a_change_between_any_two_steps_is_in_the_result[a node joins]",
+    ),
+    "a relabelled namespace leaves its nominees their cards": Mutation(
+        "extender/state/ledger.py",
+        "self._mark_changed_claims(self._pods.settle_namespace(name, self.in_force))",
+        "self._pods.settle_namespace(name, self.in_force)",
+        "tests/extender/test_namespaces.py::test_relabelling_a_namespace_moves_the_cards_kept_for_its_nominees[by its watch]",
+    ),
     "a reservation is not counted": Mutation(
         "extender/state/ledger.py",
         "self._reservations.put_reservation(reservation)",

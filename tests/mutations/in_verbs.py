@@ -265,8 +265,8 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "a waiting pod keeps the rules that it was read under": Mutation(
         "extender/state/ledger.py",
-        "self._pods.settle_unbound(in_force, settled_pods)",
-        "pass",
+        "settled = self._pods.settle_unbound(in_force, settled_pods)",
+        "settled: list[SettledPod] = []",
         "tests/extender/test_rules.py::test_a_waiting_pod_is_bound_by_the_current_rules",
     ),
     "an API failure is held against the node": Mutation(
