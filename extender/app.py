@@ -231,8 +231,6 @@ class Extender:
             self._denied_calls.run(),
             self._drift_check.run(),
         ]
-        if self._config_reloader is not None:
-            tasks.append(self._config_reloader.run())
         if namespace := self._settings.usage_leases.namespace:
             tasks.append(Reflector(self._api, "leases", LeaseObject, self._usage_leases, namespace=namespace).run())
         if self._cert_watcher is not None:
@@ -261,6 +259,9 @@ class Extender:
             group.create_task(collect_garbage())
             group.create_task(keep_running("follower", self._components.engine_follower.run))
             group.create_task(keep_running("mix", self._components.mix_learner.run))
+            if self._config_reloader is not None:
+                # Not earlier: what was read at the start would replace the rules of a file that changed meanwhile.
+                group.create_task(keep_running("reload", self._config_reloader.run))
 
     async def _read_namespaces(self) -> None:
         placement = self._settings.build_placement()

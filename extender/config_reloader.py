@@ -1,7 +1,7 @@
 """Puts changes of the configuration file into force while the service runs.
 
 Fields that can change while running take effect, and a warning names the others; a file that cannot be used changes
-nothing.
+nothing, and is tried again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from extender.metrics import ExtenderMetrics
 from extender.policy_file import PLACEMENT_FIELDS
 from extender.settings import ExtenderConfiguration, load_settings
 from vrampack.cards.pod import Pod
-from vrampack.config.errors import SettingsError
 from vrampack.kube.events import EventRecorder
 
 log = logging.getLogger(__name__)
@@ -127,6 +126,7 @@ class ConfigReloader:
 
     def report_failure(self, error: OSError | ValueError) -> None:
         self._metrics.config_reload_failures.inc()
+        self._set_not_in_force("rejected", is_so=True)
         text = "; ".join(str(error).splitlines())
         log.error("configuration not reloaded generation=%d error=%s", self.generation, text)
         self._events.report_rejected(self.generation, text)
@@ -141,16 +141,14 @@ class ConfigReloader:
         if taken:
             fresh = {name: getattr(loaded, name) for name in names}
             settings = self._settings.model_copy(update=fresh)
-            try:
-                await self._listener.on_settings_changed(settings)
-            except SettingsError as error:
-                self.report_failure(error)
-                return
+            await self._listener.on_settings_changed(settings)
             self._settings = settings
             self.generation += 1
             self._metrics.config_generation.set(self.generation)
+        waiting = [name for name in differing if name not in taken]
+        self._set_not_in_force("rejected", is_so=False)
+        self._set_not_in_force("restart", is_so=bool(waiting))
         if differing:
-            waiting = [name for name in differing if name not in taken]
             self._events.report_applied(self.generation, taken, waiting)
         log.info(
             "configuration read path=%s generation=%d changed=%s",
@@ -158,6 +156,9 @@ class ConfigReloader:
             self.generation,
             ",".join(taken) or "-",
         )
+
+    def _set_not_in_force(self, reason: str, *, is_so: bool) -> None:
+        self._metrics.config_not_in_force.labels(reason).set(int(is_so))
 
     def _can_reload(self, name: str, loaded: ExtenderConfiguration) -> bool:
         """False for a change that names other labels: the pods have been read without them."""

@@ -1,8 +1,9 @@
 """Loads files again when they change on disk: the configuration, and the certificate of the admission listener.
 
-    stat --unchanged--> nothing
-         --changed--> load --good--> applied
-                           --bad--> the failure is reported once, and what was loaded before stays
+    stat --unchanged, in use--> nothing
+         --changed--> load --good--> apply --done--> in use
+                           --bad--------'--failed--> reported once; what was loaded before stays in use, and after more
+                                                     and more checks the files are loaded again
 
 Files are checked by path: kubelet changes a ConfigMap or a Secret by swapping a symlink above the file, which leaves the
 file itself as it was. A worker thread checks and loads them, because a file may be on slow storage.
@@ -14,6 +15,11 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
+
+from vrampack.config.errors import SettingsError
+
+MAX_CHECKS_BETWEEN_TRIES = 16
+"""Half a minute where files are checked every two seconds: most failures that pass by themselves are those of an API server."""
 
 FileStamp = tuple[int, int, int]
 """Inode, time and size."""
@@ -31,10 +37,10 @@ class WatchedFiles(Protocol[_Loaded]):
         ...
 
     async def apply_files(self, loaded: _Loaded) -> None:
-        """Use what was loaded."""
+        """Use what was loaded. Raises `SettingsError` when it cannot be used now; then nothing has changed."""
 
     def report_failure(self, error: OSError | ValueError) -> None:
-        """Say why the files cannot be used."""
+        """Say why the files are not in use. They are tried again; a failure with the same text is not reported again."""
 
 
 class FileWatcher(Generic[_Loaded]):
@@ -45,23 +51,47 @@ class FileWatcher(Generic[_Loaded]):
         self._files = files
         self._stamp: FilesStamp = ()
         """Empty before the first check, which loads: a file may have changed since it was read at the start."""
+        self._failures = 0
+        """How often these files could not be used."""
+        self._checks_left = 0
+        """After how many checks they are tried again."""
+        self._reported = ""
 
     def mark_loaded(self) -> None:
         """The caller is about to load the files itself: the next check loads them only if they changed since."""
         self._stamp = _read_stamp(self._paths)
 
     async def reload_if_changed(self) -> None:
-        """Check once, and load the files if one of them changed since the last check."""
+        """Check once, and load the files if one of them changed since the last check, or a retry is due."""
         stamp = await asyncio.to_thread(_read_stamp, self._paths)
-        if stamp == self._stamp:
+        if stamp != self._stamp:
+            self._stamp = stamp  # taken before loading: the next check sees what is written meanwhile
+            self._failures, self._reported = 0, ""
+        elif not self._is_retry_due():
             return
-        self._stamp = stamp  # taken before loading: the next check sees what is written meanwhile
         try:
             loaded = await asyncio.to_thread(self._files.load_files)
         except (OSError, ValueError) as error:
-            self._files.report_failure(error)
+            self._record_failure(error)
             return
-        await self._files.apply_files(loaded)
+        try:
+            await self._files.apply_files(loaded)
+        except SettingsError as error:
+            self._record_failure(error)
+            return
+        self._failures, self._reported = 0, ""
+
+    def _is_retry_due(self) -> bool:
+        """Count this check. Whatever failed, files or what they were applied to, may be well by now."""
+        self._checks_left -= 1
+        return self._failures > 0 and self._checks_left <= 0
+
+    def _record_failure(self, error: OSError | ValueError) -> None:
+        self._checks_left = min(2**self._failures, MAX_CHECKS_BETWEEN_TRIES)
+        self._failures += 1
+        if str(error) != self._reported:
+            self._reported = str(error)
+            self._files.report_failure(error)
 
 
 def _read_stamp(paths: Sequence[Path]) -> FilesStamp:

@@ -28,10 +28,11 @@ BIND_RESULTS = (
 )
 PREEMPT_RESULTS = ("ok", "added", "no", "unready", "malformed")
 VERBS = ("filter", "prioritize", "bind", "preempt")
-TASKS = ("follower", "mix", "activator", "shadow")
+TASKS = ("follower", "mix", "activator", "shadow", "reload")
 """What begins again after a fault."""
 EVICTION_RESULTS = ("evicted", "kept", "budget", "gone", "failed")
 ACTIVATION_RESULTS = ("bound", "refused", "expired", "gone", "failed")
+CONFIG_REASONS = ("rejected", "restart")
 _BUCKETS = tuple(0.0005 * 2**power for power in range(14))
 """0.5 ms doubling to 4 s."""
 
@@ -206,6 +207,12 @@ class ExtenderMetrics:
             "Changes of the configuration file that could not be used; the previous configuration stays in force.",
             registry=self.registry,
         )
+        self.config_not_in_force = Gauge(
+            "vrampack_config_not_in_force",
+            "1 while the configuration file says something that is not in force: rejected (it is tried again), restart (needs one).",
+            ["reason"],
+            registry=self.registry,
+        )
         self.certificates = CertificateMetrics(self.registry)
         _add_build_info(self.registry, version)
         for verb in VERBS:
@@ -218,6 +225,8 @@ class ExtenderMetrics:
             self.evictions.labels(result)
         for result in BIND_RESULTS:
             self.binds.labels(result)
+        for config_reason in CONFIG_REASONS:
+            self.config_not_in_force.labels(config_reason)
         for result in PREEMPT_RESULTS:
             self.preemptions.labels(result)
 

@@ -103,7 +103,7 @@ class _DraftedNodes:
 
     def build_nodes(self, names: Collection[str]) -> None:
         """Build these nodes, and those whose reserved cards change because of them; drop those that are gone."""
-        for name in {affected for name in names for affected in self._put_node(name)}:
+        for name in set().union(*map(self._put_node, names)):
             node = self._ledger.build_node_under(self.rules, name)
             if node is None:
                 self.nodes.pop(name, None)

@@ -106,6 +106,16 @@ CASES = {
         summary="The ledger of a is not complete or not fresh.",
         labels={"pod": "a"},
     ),
+    "VrampackConfigNotInForce": AlertCase(
+        {
+            'vrampack_config_not_in_force{reason="rejected",pod="a"}': "0x20 1x80 0x200",
+            'vrampack_config_not_in_force{reason="restart",pod="a"}': "0x300",
+        },
+        silent_at=24,
+        fires_at=27,
+        summary="The configuration file of a is not in force: rejected.",
+        labels={"reason": "rejected", "pod": "a"},
+    ),
     "VrampackCertificateNearEnd": AlertCase(
         # promtool's clock starts at 0; it is renewed after 50 minutes
         {'vrampack_certificate_expiry_seconds{listener="verbs",pod="a"}': "605400x100 9999999x200"},

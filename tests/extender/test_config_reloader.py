@@ -12,7 +12,7 @@ import pytest
 from extender.app import Extender, ExtenderOptions
 from extender.config_reloader import ConfigReloader, ConfigurationEvents, ConfigurationSource
 from extender.events import EventReason, ExtenderEventRecorder
-from extender.metrics import ExtenderMetrics
+from extender.metrics import CONFIG_REASONS, ExtenderMetrics
 from extender.settings import ExtenderConfiguration, load_settings
 from tests.fakes.api import FakeKubeApi
 from tests.support.builders import ledger_pod, node_facts, pod_request
@@ -45,6 +45,8 @@ class ReloadHarness:
         self.write(HEAD)
         self.metrics = ExtenderMetrics("test")
         self.applied: list[ExtenderConfiguration] = []
+        self.refusals = 0
+        """How many more settings cannot be applied, for a reason that passes."""
         self.recorder = OwnEvents(self.metrics)
         self.reloader = self.start(self.path)
 
@@ -60,6 +62,9 @@ class ReloadHarness:
         )
 
     async def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise SettingsError("namespaces were not listed")
         if settings.policy.default == "node-binpack":
             raise SettingsError("cannot be put into force")
         self.applied.append(settings)
@@ -81,6 +86,11 @@ class ReloadHarness:
     @property
     def failures(self) -> float:
         return float(self.metrics.config_reload_failures._value.get())
+
+    @property
+    def outstanding(self) -> list[str]:
+        """Why not all that the file says is in force."""
+        return [reason for reason in CONFIG_REASONS if self.metrics.config_not_in_force.labels(reason)._value.get()]
 
 
 @pytest.fixture
@@ -192,6 +202,28 @@ async def test_settings_that_cannot_be_applied_change_nothing(harness: ReloadHar
     assert (harness.policies, harness.generation, harness.failures) == (["spread", "tessellate"], 3, 1)
 
 
+async def test_settings_that_could_not_be_applied_are_tried_again(
+    harness: ReloadHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After 1, 2, 4, 8, 16 and again 16 checks, until they are in force or the file is another one. One report is enough."""
+    harness.write(SPREAD)
+    harness.refusals = 6
+    tried = []
+    for check in range(1 + 1 + 2 + 4 + 8 + 16 + 16):
+        assert harness.outstanding == ["rejected"] * (check > 0)
+        before = harness.refusals
+        await harness.reloader.reload_if_changed()
+        tried += [check] if harness.refusals < before or harness.applied else []
+    assert tried == [0, 1, 3, 7, 15, 31, 47]
+    assert (harness.policies, harness.generation, harness.outstanding) == (["spread"], 2, [])
+    assert (harness.failures, len(caplog.messages)) == (1, 1)
+    harness.refusals = 1
+    for text in (HEAD, SPREAD):
+        harness.write(text)
+        await harness.reloader.reload_if_changed()
+    assert (harness.policies, harness.outstanding) == (["spread"], [])
+
+
 async def test_an_event_reports_the_outcome_for_each_file(harness: ReloadHarness) -> None:
     for text in (SPREAD, HEAD + "polcy: 1", SPREAD + "unit_mib: 256\n", HEAD + "nvidia_fractions: true\n"):
         harness.write(text)
@@ -256,6 +288,7 @@ async def test_a_change_of_only_a_restart_field_starts_no_new_generation(harness
     harness.write(HEAD + "nvidia_fractions: true\n")
     await harness.reloader.reload_if_changed()
     assert (harness.applied, harness.generation, harness.failures) == ([], 1, 0)
+    assert harness.outstanding == ["restart"]
 
 
 async def test_a_field_that_is_reset_no_longer_needs_a_restart(
@@ -265,6 +298,7 @@ async def test_a_field_that_is_reset_no_longer_needs_a_restart(
         harness.write(text)
         await harness.reloader.reload_if_changed()
     assert len(caplog.messages) == 1
+    assert harness.outstanding == []
 
 
 async def test_a_missing_file_is_logged_once_and_its_return_is_noticed(

@@ -140,6 +140,18 @@ DOORS: Mapping[str, Mutation] = {
         "pass",
         f"{RELOAD}::test_the_service_ranks_by_the_new_policy_and_signals_new_room",
     ),
+    "a reload that failed is not tried again": Mutation(
+        "extender/file_watcher.py",
+        "return self._failures > 0 and self._checks_left <= 0",
+        "return False",
+        f"{RELOAD}::test_settings_that_could_not_be_applied_are_tried_again",
+    ),
+    "a configuration that is not in force is not shown": Mutation(
+        "extender/config_reloader.py",
+        'self._set_not_in_force("rejected", is_so=True)',
+        "pass",
+        f"{RELOAD}::test_settings_that_could_not_be_applied_are_tried_again",
+    ),
     "who was refused is not asked again under another policy": Mutation(
         "extender/app.py",
         "self._ledger.apply_policy_change()",
