@@ -57,7 +57,7 @@ class Ledger:
         """`apply_placement` of extender/state/placement_change.py changes it."""
         self.label_keys = placement.list_label_keys()
         """Labels that are read with every pod; settings that name others need another ledger."""
-        self._rules = LedgerRules(placement.rules)
+        self._rules = LedgerRules(placement.rules, unit_mib=unit_mib)
         self._clock = clock
         self._facts: dict[str, NodeFacts] = {}
         self._nodes: dict[str, Node] = {}
@@ -103,7 +103,7 @@ class Ledger:
     def build_node_under(self, rules: LedgerRules, name: str) -> Node | None:
         """The node as it would be under other rules."""
         facts = self._facts.get(name)
-        return None if facts is None else rules.build_node(facts, self._build_holds(facts), unit_mib=self.unit_mib)
+        return None if facts is None else rules.build_node(facts, self._build_holds(facts))
 
     def exchange_placement(
         self,
@@ -405,7 +405,7 @@ class Ledger:
             self._changes.record_capacity_gain(name)
 
     def _build_node(self, facts: NodeFacts, holds: Iterable[Hold], known_cards: Sequence[Card] = ()) -> Node:
-        return self._rules.build_node(facts, holds, unit_mib=self.unit_mib, known_cards=known_cards)
+        return self._rules.build_node(facts, holds, known_cards)
 
     def _build_holds(self, facts: NodeFacts) -> list[Hold]:
         indices = index_cards(facts)

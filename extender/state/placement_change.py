@@ -82,7 +82,7 @@ class _DraftedNodes:
     """Nodes as they are under rules that are not in force yet."""
 
     def __init__(self, ledger: Ledger, placement: PlacementSettings) -> None:
-        self.rules = LedgerRules(placement.rules)
+        self.rules = LedgerRules(placement.rules, unit_mib=ledger.unit_mib)
         self.nodes: dict[str, Node] = {}
         self._ledger = ledger
         self._read_names: set[str] = set()

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
@@ -150,6 +152,24 @@ def test_a_relabelled_pod_belongs_to_another_tenant() -> None:
         call = json.loads(harness.encode_call("new"))
         call["Pod"]["metadata"]["labels"] = {"team": "x"}
         assert json.loads(harness.parts.verbs.filter(json.dumps(call).encode()).body)["NodeNames"] == passed
+
+
+@pytest.mark.parametrize(
+    "unusable",
+    [{"unit_mib": UNIT_MIB // 2}, {"problem": "its cards are unreadable"}, {"injection": None}],
+    ids=["counts in another unit", "is unreadable", "has an unknown injection mode"],
+)
+def test_a_reserve_takes_no_cards_of_a_node_on_which_nothing_is_placed(unusable: Mapping[str, Any]) -> None:
+    """Until the node is well: then its cards come first."""
+    harness = SchedulerHarness({}, rules=RuleSettings.model_validate({"reserve": [{"model": "A", "cards": 2}]}))
+    for name in ("a", "b"):
+        harness.put_node(NodeFacts(name, card_facts(16, 16, model="A"), unit_mib=UNIT_MIB))
+    well = harness.ledger.get_facts("a")
+    assert well is not None
+    for facts, reserved in ((replace(well, **unusable), "b"), (well, "a")):
+        harness.put_node(facts)
+        nodes = harness.ledger.list_nodes()
+        assert [node.name for node in nodes for card in node.cards if card.reserve is not None] == [reserved] * 2
 
 
 async def test_a_waiting_pod_is_bound_by_the_current_rules() -> None:

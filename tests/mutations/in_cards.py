@@ -112,7 +112,7 @@ CARDS: Mapping[str, Mutation] = {
     ),
     "a node that counts in other units is used": Mutation(
         "vrampack/cards/node.py",
-        "problem=facts.problem or _unit_problem(facts, unit_mib),",
+        "problem=find_node_problem(facts, unit_mib=unit_mib),",
         "problem=facts.problem,",
         f"{LEDGER}::test_a_node_with_another_unit_keeps_its_count_and_reports_the_mismatch",
     ),

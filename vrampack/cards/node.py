@@ -162,7 +162,7 @@ def build_node(facts: NodeFacts, cards: tuple[Card, ...], *, unit_mib: int) -> N
         injection=facts.injection,
         devices=facts.devices,
         legacy=facts.legacy,
-        problem=facts.problem or _unit_problem(facts, unit_mib),
+        problem=find_node_problem(facts, unit_mib=unit_mib),
         address=facts.address,
         largest_free_units=max(free, default=0),
         free_units=sum(free),
@@ -171,7 +171,8 @@ def build_node(facts: NodeFacts, cards: tuple[Card, ...], *, unit_mib: int) -> N
     )
 
 
-def _unit_problem(facts: NodeFacts, unit_mib: int) -> str:
-    if facts.unit_mib is None or facts.unit_mib == unit_mib:
-        return ""
+def find_node_problem(facts: NodeFacts, *, unit_mib: int) -> str:
+    """Why nothing is placed on this node, in a cluster that counts in this unit; empty when all is well."""
+    if facts.problem or facts.unit_mib is None or facts.unit_mib == unit_mib:
+        return facts.problem
     return f"its unit is {facts.unit_mib} MiB, the cluster's is {unit_mib} MiB; nothing is placed here until they agree"

@@ -16,7 +16,7 @@ from hashlib import sha256
 from itertools import islice
 from typing import Literal
 
-from vrampack.cards.node import NodeFacts
+from vrampack.cards.node import NodeFacts, find_node_problem
 from vrampack.cards.pod import Pod
 from vrampack.cards.request import CardRequest, PodRequest, RequestRules
 
@@ -139,7 +139,8 @@ def hash_tenancy(text: str) -> bytes:
 class ReservedCardIndex:
     """Which cards belong to which reserve: the first usable ones of the model, by node name and index."""
 
-    def __init__(self, reserves: Iterable[CardReserve]) -> None:
+    def __init__(self, reserves: Iterable[CardReserve], *, unit_mib: int) -> None:
+        self._unit_mib = unit_mib
         self._wanted: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         """By model: the reserves in the order of the rules, each as its number and how many cards it wants."""
         for at, reserve in enumerate(reserves):
@@ -159,7 +160,7 @@ class ReservedCardIndex:
         """Replace or, with None, remove a node. Returns the nodes whose reserved cards changed with it."""
         changed: set[str] = set()
         for model in self._wanted:
-            cards = [] if facts is None else _list_usable_cards(facts, model)
+            cards = [] if facts is None else self._list_usable_cards(facts, model)
             known = self._usable.pop((model, name), [])
             if cards:
                 self._usable[model, name] = cards
@@ -171,6 +172,15 @@ class ReservedCardIndex:
                     insort(candidates, (name, index))
                 changed |= self._reassign(model)
         return changed
+
+    def _list_usable_cards(self, facts: NodeFacts, model: str) -> list[int]:
+        if facts.injection is None or find_node_problem(facts, unit_mib=self._unit_mib):
+            return []
+        return sorted(
+            card.index
+            for card in facts.cards
+            if card.model == model and card.units and card.healthy and card.uuid not in facts.cordoned
+        )
 
     def _reassign(self, model: str) -> set[str]:
         candidates = iter(self._candidates[model])
@@ -184,19 +194,9 @@ class ReservedCardIndex:
 
 
 def assign_reserved_cards(
-    nodes: Iterable[NodeFacts], reserves: Iterable[CardReserve]
+    nodes: Iterable[NodeFacts], reserves: Iterable[CardReserve], *, unit_mib: int
 ) -> Mapping[str, Mapping[int, int]]:
     """The reserve of each card of a whole cluster that has one, by node and card index."""
-    index = ReservedCardIndex(reserves)
+    index = ReservedCardIndex(reserves, unit_mib=unit_mib)
     names = [facts.name for facts in nodes if index.put_node(facts.name, facts) is not None]
     return {name: reserved for name in names if (reserved := index.list_reserves(name))}
-
-
-def _list_usable_cards(facts: NodeFacts, model: str) -> list[int]:
-    if facts.problem or facts.injection is None:
-        return []
-    return sorted(
-        card.index
-        for card in facts.cards
-        if card.model == model and card.units and card.healthy and card.uuid not in facts.cordoned
-    )

@@ -95,7 +95,9 @@ class ExplainedCluster:
         pods: defaultdict[str, list[Pod]] = defaultdict(list)
         for pod in listed.pods.values():
             pods[pod.node_name].append(pod)
-        reserves = assign_reserved_cards((seen.facts for seen in listed.nodes.values()), rules.reserves)
+        reserves = assign_reserved_cards(
+            (seen.facts for seen in listed.nodes.values()), rules.reserves, unit_mib=unit_mib
+        )
         self.nodes = {
             name: _count_holds(seen, pods.get(name, ()), unit_mib, rules, reserves.get(name, {}))
             for name, seen in sorted(listed.nodes.items())
