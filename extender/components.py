@@ -147,7 +147,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
     )
     engine_follower = EngineFollower(engine, nominator)
     args = ArgsReader(resource, ledger.label_keys, hosts)
-    preparation = RankingPreparation(args, engine_follower, ledger, engine)
+    preparation = RankingPreparation(args, engine_follower, ledger, nominator, engine)
     mix_learner = MixLearner(ledger, engine)
     cache_rebuild = CacheRebuild(metrics, clock)
     ledger.add_listener(
@@ -159,6 +159,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
         cache_rebuild.add_cache(cache)
     verbs = Verbs(
         ledger=ledger,
+        nominator=nominator,
         engine=engine,
         binder=binder,
         soft_reservations=soft_reservations,

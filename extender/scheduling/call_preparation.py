@@ -11,6 +11,7 @@ import asyncio
 
 from extender.scheduling.engine_follower import EngineFollower
 from extender.state.ledger import Ledger
+from extender.state.nominator import Nominator
 from extender.wire.args import ArgsReader, has_large_pod
 from extender.wire.codec import MalformedCallError
 from policies.engine.engine import Engine
@@ -39,9 +40,12 @@ class CallPreparation:
 class RankingPreparation(CallPreparation):
     """For filter and prioritize: the call also finds the verdicts and scores of its request."""
 
-    def __init__(self, args: ArgsReader, follower: EngineFollower, ledger: Ledger, engine: Engine) -> None:
+    def __init__(
+        self, args: ArgsReader, follower: EngineFollower, ledger: Ledger, nominator: Nominator, engine: Engine
+    ) -> None:
         super().__init__(args, follower)
         self._ledger = ledger
+        self._nominator = nominator
         self._engine = engine
 
     def is_needed(self, body: bytes) -> bool:
@@ -71,5 +75,6 @@ class RankingPreparation(CallPreparation):
             return None
         if pod.request is None:
             return None
+        self._nominator.note_caller(pod)
         pod_request = in_force.resolve_request(pod, pod.request)
         return None if self._engine.is_prepared(pod_request, pod.uid) else (pod_request, pod.uid)

@@ -3,6 +3,9 @@
 Filter and prioritize name the best node, the same one every time. If the pod then fails there after we accepted it (a
 volume, a permit, its Binding), it comes back to filter unbound, and would be sent there for ever. So a node on which
 the pod failed ranks behind all others for this pod for a while, longer each time.
+
+The scheduler does not say why a pod comes back. A gang whose permit times out looks like a volume that a node cannot attach, so
+its members leave their best nodes, too: that costs some packing, and refuses nothing.
 """
 
 from __future__ import annotations

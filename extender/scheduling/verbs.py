@@ -19,6 +19,7 @@ from extender.scheduling.rejection_cache import CachedRejection, RejectionCache,
 from extender.scheduling.shadow_judge import ShadowJudge
 from extender.settings import DecisionSettings
 from extender.state.ledger import Ledger
+from extender.state.nominator import Nominator
 from extender.state.soft_reservations import SoftReservations
 from extender.state.sync import ReadinessCheck
 from extender.wire.args import ArgsReader, SchedulingRequest
@@ -60,6 +61,7 @@ class Verbs:
         self,
         *,
         ledger: Ledger,
+        nominator: Nominator,
         engine: Engine,
         binder: Binder,
         soft_reservations: SoftReservations,
@@ -74,6 +76,7 @@ class Verbs:
         rejections: RejectionCache,
     ) -> None:
         self._ledger = ledger
+        self._nominator = nominator
         self._engine = engine
         self._binder = binder
         self._soft_reservations = soft_reservations
@@ -108,6 +111,7 @@ class Verbs:
         problem = self._ledger.in_force.find_unready_reason(pod.namespace)
         if problem:
             return _filter_error(f"not ready: {problem}")
+        self._nominator.note_caller(pod)
         pod_request = self._ledger.in_force.resolve_request(pod, pod.request)
         if pod.node_name:
             outcome = self._engine.filter_nodes(names, pod_request, pod.uid)
@@ -135,6 +139,7 @@ class Verbs:
         problem = self._ledger.in_force.find_unready_reason(pod.namespace)
         if problem:
             return _plain_error(503, f"not ready: {problem}")
+        self._nominator.note_caller(pod)
         pod_request = self._generations.apply_pin(pod.uid, self._ledger.in_force.resolve_request(pod, pod.request))
         best = self._rank_nodes(scheduling_request, pod_request, names, len(SCORES))
         if best and not pod.node_name:

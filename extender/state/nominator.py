@@ -74,6 +74,11 @@ class Nominator:
         self._generation = 0
         """The generation of the ledger up to which `_kept` is right, except for `_stale_nodes`."""
         self._stale_nodes = StaleNodes()
+        self._caller: Pod | None = None
+
+    def note_caller(self, pod: Pod) -> None:
+        """A call is about this pod. Its priority counts as the call has it while the ledger has not been shown the pod."""
+        self._caller = pod
 
     @property
     def generation(self) -> int:
@@ -283,6 +288,8 @@ class Nominator:
 
     def _get_priority(self, uid: str) -> int:
         pod = self._ledger.get_pod(uid)
+        if pod is None and self._caller is not None and self._caller.uid == uid:
+            pod = self._caller
         return pod.priority if pod is not None else 0
 
 

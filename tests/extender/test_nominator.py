@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -38,10 +39,21 @@ def test_a_nominees_card_is_kept_from_lower_and_equal_priority_only() -> None:
     assert desk.filter_names("urgent", 15) == ["a"]
 
 
-def test_a_pod_not_yet_in_our_watch_has_the_lowest_priority() -> None:
+@pytest.mark.parametrize(("priority", "passed"), [(9, []), (10, []), (11, ["a"]), (-1, [])])
+@pytest.mark.parametrize("nominee", [10, -1])
+def test_a_pod_not_yet_in_our_watch_has_the_priority_of_its_call(
+    nominee: int, priority: int, passed: list[str]
+) -> None:
+    """Filter and prioritize then answer as they will once the watch shows it."""
     desk = SchedulerHarness({"a": [15]})
-    nominate(desk, "urgent", "a", priority=0)
-    assert desk.filter_names("unseen") == []
+    nominate(desk, "urgent", "a", priority=nominee)
+    passed = passed if nominee > 0 or priority == -1 else ["a"]
+    spec = {"priority": priority}
+    assert desk.filter_names("unseen", spec=spec) == passed
+    ranked = json.loads(desk.parts.verbs.prioritize(desk.encode_call("unseen", spec=spec)).body)
+    assert [each["Host"] for each in ranked] == passed
+    desk.add_pending_pod("unseen", priority=priority)
+    assert desk.filter_names("unseen") == passed
 
 
 def test_only_the_card_is_kept_not_the_node() -> None:

@@ -11,6 +11,12 @@ NOMINATIONS = "tests/extender/test_nominator.py"
 KICKS = "tests/extender/test_activator.py"
 
 WAITING: Mapping[str, Mutation] = {
+    "a pod that the watch has not shown has priority 0": Mutation(
+        "extender/state/nominator.py",
+        "if pod is None and self._caller is not None and self._caller.uid == uid:",
+        "if False:",
+        f"{NOMINATIONS}::test_a_pod_not_yet_in_our_watch_has_the_priority_of_its_call[10-11-passed2]",
+    ),
     "a pod of equal priority takes the card of a nominated one": Mutation(
         "extender/state/nominator.py",
         "position = bisect_left(self._floors, self._get_priority(uid))",
