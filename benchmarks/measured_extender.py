@@ -68,7 +68,7 @@ def run_measured_extender(
         configuration.write_text(_CONFIGURATION)
         port, health_port = choose_free_ports(2)
         flags: list[str | Path] = ["--config", configuration, "--kubeconfig", write_kubeconfig(folder, api.url)]
-        flags += ["--listen", f"127.0.0.1:{port}", "--health-listen", f"127.0.0.1:{health_port}"]
+        flags += ["--listen", f"127.0.0.1:{port}", "--health-listen", f"127.0.0.1:{health_port}", "--ready-after", "0"]
         process = ManagedProcess("vrampack", [*command, "serve", *flags], directory=folder, environment=environment)
         started = time.monotonic()
         process.start()

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,7 +13,7 @@ from pydantic import Field, model_validator
 from vrampack.cards import well_known
 from vrampack.config.addresses import ListenAddress, OptionalListenAddress, ResourceName
 from vrampack.config.faults import InvalidFieldError
-from vrampack.config.strict import StrictModel, load_configuration
+from vrampack.config.strict import Overrides, StrictModel, load_configuration
 
 
 class AdmissionListenSettings(StrictModel):
@@ -80,10 +79,8 @@ class AdmissionWebhookConfiguration(StrictModel):
         return self
 
 
-def load_admission_settings(
-    path: Path | None, overrides: Mapping[str, str] | None = None
-) -> AdmissionWebhookConfiguration:
-    """The configuration of `path`. `overrides` are fields of `listen`.
+def load_admission_settings(path: Path | None, overrides: Overrides | None = None) -> AdmissionWebhookConfiguration:
+    """The configuration of `path`.
 
     Raises `SettingsError` naming the path of every fault.
     """

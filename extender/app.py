@@ -97,6 +97,7 @@ class Extender:
         self._settings = settings = options.settings
         self._metrics = metrics
         self._stopping = asyncio.Event()
+        self._started_at = time.monotonic()
         self._events = ExtenderEventRecorder(api, metrics, clock=time.monotonic, now=time.time)
         reporter = ProblemReporter(metrics, self._events)
         self._ledger = Ledger(unit_mib=settings.unit_mib, clock=time.monotonic, placement=settings.build_placement())
@@ -251,6 +252,7 @@ class Extender:
         for resource in RESOURCES:
             await self._freshness.wait_until_listed(resource)
         await self._read_namespaces()
+        await self._await_earlier_bindings()
         keep_running = self._components.cache_rebuild.keep_running
         await keep_running("follower", self._components.engine_follower.catch_up)
         freeze_objects()
@@ -271,6 +273,17 @@ class Extender:
             )
             namespaces = await self._namespaces.watch_labels(keys, timeout_seconds=None)
             await apply_placement(self._ledger, placement, namespaces)
+            self._readiness.mark_preparing()
+
+    async def _await_earlier_bindings(self) -> None:
+        """A Binding that a killed process sent may land after the lists; the watch shows it before any place is given away."""
+        seconds = self._settings.deadlines.ready_after_seconds
+        remaining = self._started_at + seconds - time.monotonic()
+        if remaining > 0:
+            self._readiness.mark_preparing(
+                f"Bindings of an earlier process may land until {seconds:g} s after the start"
+            )
+            await asyncio.sleep(remaining)
             self._readiness.mark_preparing()
 
     async def _stop(self, servers: list[DeadlineServer], serving: list[asyncio.Task[None]]) -> None:

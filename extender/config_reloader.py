@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -21,6 +21,7 @@ from extender.metrics import ExtenderMetrics
 from extender.policy_file import PLACEMENT_FIELDS
 from extender.settings import ExtenderConfiguration, load_settings
 from vrampack.cards.pod import Pod
+from vrampack.config.strict import Overrides
 from vrampack.kube.events import EventRecorder
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ class ConfigurationSource:
 
     config: Path | None = None
     """None: the defaults."""
-    overrides: Mapping[str, str] = field(default_factory=dict)
+    overrides: Overrides = field(default_factory=dict)
     """Flags that win over that file."""
     policy_file: Path | None = None
     """Where policy, profiles and rules come from instead."""

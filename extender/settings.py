@@ -21,7 +21,7 @@ from vrampack.cards.units import DEFAULT_UNIT_MIB
 from vrampack.config.addresses import ListenAddress, OptionalListenAddress, OptionalNamespace, ResourceName, is_loopback
 from vrampack.config.errors import SettingsError
 from vrampack.config.faults import InvalidFieldError
-from vrampack.config.strict import StrictModel, load_configuration
+from vrampack.config.strict import Overrides, StrictModel, load_configuration
 
 
 def _checked_prefix(text: str) -> str:
@@ -94,6 +94,9 @@ class DeadlineSettings(StrictModel):
 
     drain_seconds: float = Field(default=5.0, ge=0, le=60)
     """How long a stopping service waits for binds in progress."""
+
+    ready_after_seconds: float = Field(default=5.0, ge=0, le=60)
+    """How long after its start a service answers verbs at the earliest, so that it sees Bindings that a killed process sent. 0 where no other process binds."""
 
 
 class EvictionSettings(StrictModel):
@@ -212,9 +215,9 @@ class ExtenderConfiguration(StrictModel):
 
 
 def load_settings(
-    path: Path | None, overrides: Mapping[str, str] | None = None, policy_file: Path | None = None
+    path: Path | None, overrides: Overrides | None = None, policy_file: Path | None = None
 ) -> ExtenderConfiguration:
-    """The configuration of `path`, or the defaults without one. `overrides` are fields of `listen`.
+    """The configuration of `path`, or the defaults without one.
 
     A policy file has `policy`, `profiles` and `rules`, and the configuration has none of them then.
     Raises `SettingsError` naming the path of every fault.

@@ -19,7 +19,7 @@ SECTION = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8").parti
 def loaded(tmp_path: Path, text: str, **overrides: str) -> AgentConfiguration:
     path = tmp_path / "agent.yaml"
     path.write_text(HEAD + text)
-    return load_settings(path, overrides)
+    return load_settings(path, {f"listen.{name}": value for name, value in overrides.items()})
 
 
 FAULTS = {
@@ -109,7 +109,7 @@ def test_a_flag_wins_over_the_file(tmp_path: Path) -> None:
     text = "listen: {health: '127.0.0.1:1'}"
     assert loaded(tmp_path, text, health="127.0.0.1:2").listen.health == "127.0.0.1:2"
     with pytest.raises(SettingsError, match=r"command line: listen\.health: 'x' is not HOST:PORT"):
-        load_settings(None, {"health": "x"})
+        load_settings(None, {"listen.health": "x"})
 
 
 def test_shipped_files_are_valid() -> None:

@@ -113,7 +113,7 @@ async def run_extender(
         "apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\n"
         f"listen: {{verbs: '{LOOPBACK}:{verbs}', health: '{LOOPBACK}:{health}'}}\n{configuration}"
     )
-    arguments = ("--config", file, "--kubeconfig", write_kubeconfig(folder, api_url))
+    arguments = ("--config", file, "--kubeconfig", write_kubeconfig(folder, api_url), "--ready-after", "0")
     process = ManagedProcess("extender", (sys.executable, "-m", "vrampack.cli", "serve", *arguments), directory=folder)
     extender = ExtenderUnderWatch(process, f"http://{LOOPBACK}:{verbs}/gpushare-scheduler", f"{LOOPBACK}:{health}")
     try:

@@ -33,7 +33,7 @@ class Example(StrictModel):
 def example(folder: Path, text: str, **overrides: str) -> Example:
     path = folder / "example.yaml"
     path.write_text(f"apiVersion: vrampack.dev/v1\nkind: Example\n{text}")
-    return load_configuration(Example, "Example", path, overrides)
+    return load_configuration(Example, "Example", path, {f"listen.{name}": value for name, value in overrides.items()})
 
 
 def test_without_a_file_the_defaults_of_the_kind_apply() -> None:

@@ -76,8 +76,8 @@ def start_extender(
     folder = _pod_folder(cluster, EXTENDER)
     file = folder / "config.yaml"
     file.write_text(installed_configuration(cluster, EXTENDER) if configuration is None else configuration)
-    listeners = ("--listen", f"{LOOPBACK}:{port}", "--health-listen", f"{LOOPBACK}:{health_port}")
-    command = [*command, "--config", file, *_scheduler_flags(cluster, folder), *listeners]
+    flags = ("--listen", f"{LOOPBACK}:{port}", "--health-listen", f"{LOOPBACK}:{health_port}", "--ready-after", "0")
+    command = [*command, "--config", file, *_scheduler_flags(cluster, folder), *flags]
     process = _in_pod(cluster, folder, command, api=api, ca_file=ca_file)
     extender = ExtenderProgram(process, f"http://{LOOPBACK}:{port}{URL_PREFIX}", f"http://{LOOPBACK}:{health_port}")
     process.start()

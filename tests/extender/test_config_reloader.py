@@ -11,30 +11,19 @@ import pytest
 
 from extender.app import Extender, ExtenderOptions
 from extender.config_reloader import ConfigReloader, ConfigurationEvents, ConfigurationSource
-from extender.events import EventReason, ExtenderEventRecorder
+from extender.events import EventReason
 from extender.metrics import CONFIG_REASONS, ExtenderMetrics
 from extender.settings import ExtenderConfiguration, load_settings
 from tests.fakes.api import FakeKubeApi
 from tests.support.builders import ledger_pod, node_facts, pod_request
+from tests.support.own_events import OwnEvents
 from vrampack.cards.node import Share
-from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record
 from vrampack.config.errors import SettingsError
 
 HEAD = "apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\n"
 SPREAD = HEAD + "policy: {default: spread}\n"
-OVERRIDES = {"verbs": "127.0.0.1:7"}
-
-
-class OwnEvents(ExtenderEventRecorder):
-    """An event writer that only remembers what it was asked for."""
-
-    def __init__(self, metrics: ExtenderMetrics) -> None:
-        super().__init__(FakeKubeApi(), metrics, clock=lambda: 0.0, now=lambda: 0.0)
-        self.asked: list[tuple[str, str, str, bool]] = []
-
-    def record_own_event(self, pod: Pod, reason: str, text: str, *, is_warning: bool) -> None:
-        self.asked.append((pod.name, reason, text, is_warning))
+OVERRIDES = {"listen.verbs": "127.0.0.1:7"}
 
 
 class ReloadHarness:

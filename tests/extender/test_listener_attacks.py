@@ -120,7 +120,7 @@ async def site(tmp_path: Path) -> AsyncIterator[AttackedSite]:
 @contextmanager
 def _run_extender(folder: Path, api_url: str, verbs: int, health: int) -> Iterator[ManagedProcess]:
     flags = ["--listen", f"{LOOPBACK}:{verbs}", "--health-listen", f"{LOOPBACK}:{health}"]
-    flags += ["--kubeconfig", str(write_kubeconfig(folder, api_url))]
+    flags += ["--kubeconfig", str(write_kubeconfig(folder, api_url)), "--ready-after", "0"]
     process = ManagedProcess("extender", [sys.executable, "-m", "vrampack.cli", "serve", *flags], directory=folder)
     process.start()
     try:

@@ -56,6 +56,10 @@ class Cluster:
         record = Record("vrampack", (Share(4, f"{node}-0", 0),)) if node else None
         self.ledger.update_pod(ledger_pod(name, units=4, node=node, record=record))
 
+    def replace_node(self) -> None:
+        self.ledger.remove_node("n01")
+        self.put_node("n01")
+
     def replace_all_nodes(self) -> None:
         """An autoscaler's churn: the change log forgets which nodes are gone."""
         for at in range(2 * NODES + REMOVED_NODES_KEPT):
@@ -85,7 +89,7 @@ CHANGES: dict[str, Callable[[Cluster], None]] = {
     "a node joins": lambda cluster: cluster.put_node("new"),
     "a node joins that comes first, so that its cards are reserved": lambda cluster: cluster.put_node("a"),
     "a node with reserved cards leaves": lambda cluster: cluster.ledger.remove_node("n01"),
-    "a node leaves and comes back": lambda cluster: (cluster.ledger.remove_node("n01"), cluster.put_node("n01"))[-1],
+    "a node leaves and comes back": Cluster.replace_node,
     "a node's cards change": lambda cluster: cluster.put_node("n05", 24),
     "nodes leave by the hundred": Cluster.replace_all_nodes,
     "a pod comes": lambda cluster: cluster.put_pod("new"),

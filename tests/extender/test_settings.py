@@ -19,7 +19,7 @@ DOCUMENTATION = Path(__file__).parents[2] / "docs" / "configuration.md"
 def loaded(tmp_path: Path, text: str, **overrides: str) -> ExtenderConfiguration:
     path = tmp_path / "extender.yaml"
     path.write_bytes(text.encode("latin-1"))
-    return load_settings(path, overrides)
+    return load_settings(path, {f"listen.{name}": value for name, value in overrides.items()})
 
 
 FAULTS = {
@@ -144,12 +144,12 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
 
 def test_a_bad_flag_is_reported_as_command_line() -> None:
     with pytest.raises(SettingsError, match=r"command line: listen\.verbs: 'x' is not HOST:PORT"):
-        load_settings(None, {"verbs": "x"})
+        load_settings(None, {"listen.verbs": "x"})
 
 
 def test_a_flag_cannot_set_a_non_loopback_address_without_tls() -> None:
     with pytest.raises(SettingsError, match="is not loopback and tls is not set"):
-        load_settings(None, {"verbs": "0.0.0.0:12345"})
+        load_settings(None, {"listen.verbs": "0.0.0.0:12345"})
 
 
 ADDRESSES = {

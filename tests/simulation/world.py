@@ -141,7 +141,7 @@ class SimulationWorld:
         )
 
     def kill(self, name: str, *, lands: bool) -> None:
-        """A kill -9 and a start. What was sent is executed by then or never: a new process takes longer than a request."""
+        """A kill -9 and a start. What was sent is executed by then or never: a new process waits `ready_after_seconds`."""
         for call in [call for call in self.network.calls if call.process == name]:
             if lands:
                 call.execute()

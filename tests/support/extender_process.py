@@ -78,7 +78,7 @@ async def run_embedded_extender(file: Path) -> AsyncIterator[ExtenderProcess]:
 @asynccontextmanager
 async def _started(*arguments: str) -> AsyncIterator[ExtenderProcess]:
     verbs, health = choose_free_ports(2)
-    listen = ["--listen", f"127.0.0.1:{verbs}", "--health-listen", f"127.0.0.1:{health}"]
+    listen = ["--listen", f"127.0.0.1:{verbs}", "--health-listen", f"127.0.0.1:{health}", "--ready-after", "0"]
     environment = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "vrampack.cli", "serve", *listen, *arguments, stdout=PIPE, stderr=PIPE, env=environment

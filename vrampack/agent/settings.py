@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from vrampack.cards import well_known
 from vrampack.cards.units import DEFAULT_UNIT_MIB, MAX_UNITS
 from vrampack.config.addresses import OptionalListenAddress, OptionalNamespace, OptionalSocketPath, ResourceName
-from vrampack.config.strict import StrictModel, load_configuration
+from vrampack.config.strict import Overrides, StrictModel, load_configuration
 from vrampack.kube.node_api import ReadAs
 
 DriverCapability = Literal["compute", "compat32", "display", "graphics", "ngx", "utility", "video"]
@@ -289,8 +289,8 @@ class AgentConfiguration(StrictModel):
         return self
 
 
-def load_settings(path: Path | None, overrides: Mapping[str, str] | None = None) -> AgentConfiguration:
-    """The configuration of `path`, or the defaults without one. `overrides` are fields of `listen`.
+def load_settings(path: Path | None, overrides: Overrides | None = None) -> AgentConfiguration:
+    """The configuration of `path`, or the defaults without one.
 
     Raises `SettingsError` naming the path of every fault.
     """

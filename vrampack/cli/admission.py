@@ -22,7 +22,7 @@ def main(arguments: Sequence[str]) -> int:
     options = build_parser().parse_args(arguments)
     start_logging(options.log_level, options.log_format)
     disable_created_metrics()  # a second series per counter, with a creation time that nothing reads
-    flags = {"admission": options.listen, "health": options.health_listen}
+    flags = {"listen.admission": options.listen, "listen.health": options.health_listen}
     try:
         settings = load_admission_settings(
             options.config, {field: text for field, text in flags.items() if text is not None}

@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     start_logging(options.log_level, options.log_format)
     disable_created_metrics()  # a second series per counter, with a creation time that nothing reads
     try:
-        overrides = {} if options.health_listen is None else {"health": options.health_listen}
+        overrides = {} if options.health_listen is None else {"listen.health": options.health_listen}
         settings = load_settings(options.config, overrides)
         is_standalone = options.standalone or settings.mode == "standalone"
         if not options.node_name and not is_standalone:

@@ -20,6 +20,7 @@ from vrampack.cards.pod import Pod
 from vrampack.cli.errors import report_error
 from vrampack.cli.version import VERSION
 from vrampack.config.errors import SettingsError
+from vrampack.config.strict import Overrides
 from vrampack.kube.errors import CredentialsError
 
 
@@ -88,6 +89,12 @@ def build_parser() -> argparse.ArgumentParser:
     made.add_argument("--health-listen", metavar="HOST:PORT", help="health and metrics only (127.0.0.1:12346)")
     made.add_argument("--url-prefix", metavar="PATH", help="path of the verbs (/gpushare-scheduler)")
     made.add_argument(
+        "--ready-after",
+        type=float,
+        metavar="SECONDS",
+        help="answer no verb sooner after the start (5); 0 where no other process has bound pods",
+    )
+    made.add_argument(
         "--pod",
         type=_read_pod,
         metavar="NAMESPACE/NAME/UID",
@@ -102,6 +109,12 @@ def _read_pod(text: str) -> Pod:
     return Pod(uid, namespace, name)
 
 
-def _read_overrides(options: argparse.Namespace) -> dict[str, str]:
-    flags = {"verbs": options.listen, "health": options.health_listen, "url_prefix": options.url_prefix}
+def _read_overrides(options: argparse.Namespace) -> Overrides:
+    flags = {
+        "listen.verbs": options.listen,
+        "listen.health": options.health_listen,
+        "listen.url_prefix": options.url_prefix,
+        # An embedded API server has seen no other process.
+        "deadlines.ready_after_seconds": options.ready_after if options.embedded is None else 0.0,
+    }
     return {field: text for field, text in flags.items() if text is not None}

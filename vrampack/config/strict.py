@@ -32,12 +32,12 @@ class StrictModel(BaseModel):
 
 
 _Model = TypeVar("_Model", bound=StrictModel)
+Overrides = Mapping[str, str | float]
+"""Flags that win over the file, by field: `listen.verbs`. Each is in a section of the file."""
 
 
-def load_configuration(
-    model: type[_Model], kind: str, path: Path | None, overrides: Mapping[str, str] | None = None
-) -> _Model:
-    """Read the configuration in `path`, or use the defaults of `kind` without one. `overrides` are fields of `listen`.
+def load_configuration(model: type[_Model], kind: str, path: Path | None, overrides: Overrides | None = None) -> _Model:
+    """Read the configuration in `path`, or use the defaults of `kind` without one.
 
     Raises `SettingsError` naming file, line and path of every fault.
     """
@@ -54,7 +54,7 @@ def read_document(path: Path) -> YamlDocument:
 
 
 def validate_configuration(
-    model: type[_Model], kind: str, document: YamlDocument | None, where: str, overrides: Mapping[str, str]
+    model: type[_Model], kind: str, document: YamlDocument | None, where: str, overrides: Overrides
 ) -> _Model:
     """The configuration in a document that was read from `where`, or the defaults without one.
 
@@ -68,9 +68,10 @@ def validate_configuration(
         if wrong_kind is not None:
             fault = FieldFault(document.find_line(("kind",)), ("kind",), wrong_kind)
             raise SettingsError(_format_faults(where, [fault]))
-    if overrides:
-        listen = values.get("listen", {})
-        values["listen"] = {**listen, **overrides} if isinstance(listen, dict) else listen
+    for field, value in overrides.items():
+        section, _, name = field.partition(".")
+        given = values.get(section, {})
+        values[section] = {**given, name: value} if isinstance(given, dict) else given
     try:
         configuration = model.model_validate(values)
     except ValidationError as error:
@@ -82,7 +83,7 @@ def validate_configuration(
 
 
 def _list_faults(
-    error: ValidationError, model: type[BaseModel], document: YamlDocument | None, overrides: Mapping[str, str]
+    error: ValidationError, model: type[BaseModel], document: YamlDocument | None, overrides: Overrides
 ) -> Iterator[FieldFault]:
     """The faults, sorted. Those beyond the number shown get no text, because suggestions take a while to compute."""
     schema = get_model_schema(model)
@@ -92,10 +93,8 @@ def _list_faults(
         yield FieldFault(line, path, describe_fault(each, schema) if index < MAX_SHOWN_FAULTS else "")
 
 
-def _find_place(
-    path: FieldPath, document: YamlDocument | None, overrides: Mapping[str, str]
-) -> tuple[int | None, FieldPath]:
-    is_flag = document is None or (len(path) > 1 and path[0] == "listen" and path[1] in overrides)
+def _find_place(path: FieldPath, document: YamlDocument | None, overrides: Overrides) -> tuple[int | None, FieldPath]:
+    is_flag = document is None or format_path(path[:2]) in overrides
     return None if document is None or is_flag else document.find_line(path), path
 
 

@@ -87,6 +87,7 @@ async def run_extender(addresses: ExtenderAddresses, kubeconfig: Path, folder: P
             f"{LOOPBACK}:{addresses.verbs_port}",
             "--health-listen",
             f"{LOOPBACK}:{addresses.health_port}",
+            "--ready-after=0",
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=stderr,
