@@ -40,6 +40,7 @@ from extender.http.routes import RouteDependencies, build_health_app, build_verb
 from extender.http.server import CALLED_BY_PROBES, CALLED_BY_SCHEDULERS, DeadlineServer, build_server, open_listener
 from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration
+from extender.state.binding_writers import BindingWriters
 from extender.state.collector import SnapshotTaker
 from extender.state.denied_calls import DeniedCalls
 from extender.state.host_usage import HostUsage
@@ -111,7 +112,15 @@ class Extender:
         self._hosts = HostUsage(is_kept=settings.select_policies().reads_hosts)
         refusals = ReportedRefusals(time.monotonic)
         self._reflectors = build_reflectors(
-            api, self._ledger, self._freshness, reporter, metrics, settings, hosts=self._hosts, refusals=refusals
+            api,
+            self._ledger,
+            self._freshness,
+            reporter,
+            metrics,
+            settings,
+            hosts=self._hosts,
+            refusals=refusals,
+            writers=BindingWriters(self._ledger, self._events, metrics, options.pod, clock=time.monotonic),
         )
         self._usage_leases = UsageLeases(metrics, clock=time.monotonic)
         self._api = api

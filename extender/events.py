@@ -25,6 +25,7 @@ class EventReason(StrEnum):
     NOT_EVICTED = "GPUMemoryNotEvicted"
     CONFIGURATION_APPLIED = "GPUMemoryConfigurationApplied"
     CONFIGURATION_REJECTED = "GPUMemoryConfigurationRejected"
+    SECOND_EXTENDER = "GPUMemorySecondExtender"
 
 
 class ExtenderEventRecorder(events.EventRecorder):

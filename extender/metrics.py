@@ -109,6 +109,11 @@ class ExtenderMetrics:
             "Bindings refused because the pod had changed since the watch showed it, and sent once more.",
             registry=self.registry,
         )
+        self.second_extender = Counter(
+            "vrampack_second_extender_total",
+            "Times that this extender and another one bound pods in turns, four turns within 45 s; must be 0.",
+            registry=self.registry,
+        )
         self.preemptions = Counter(
             "vrampack_preempt_total",
             "Preempt calls answered, by result: ok (victims as proposed), added (more of them), no (no node), or an error.",

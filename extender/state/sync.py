@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from extender.events import EventReason, ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration
+from extender.state.binding_writers import BindingWriters
 from extender.state.denied_calls import DeniedCalls
 from extender.state.host_usage import HostUsage
 from extender.state.ledger import Ledger
@@ -158,16 +159,19 @@ class ProblemReporter:
 class PodSink:
     """A reflector's sink: feeds pods into the ledger."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a pod changes
         self,
         ledger: Ledger,
         freshness: Freshness,
         reporter: ProblemReporter,
         metrics: ExtenderMetrics,
         resource: str,
+        *,
         hosts: HostUsage | None = None,
+        writers: BindingWriters | None = None,
     ) -> None:
         self._ledger = ledger
+        self._writers = writers
         self._hosts = hosts or HostUsage(is_kept=False)
         self._known_on_hosts: frozenset[str] | None = None
         self._freshness = freshness
@@ -196,7 +200,10 @@ class PodSink:
         self._freshness.mark_listed("pods")
 
     def on_changed(self, obj: PodObject) -> None:
-        self._ledger.update_pod(self._read_pod(obj))
+        pod = self._read_pod(obj)
+        if self._writers is not None:
+            self._writers.observe_pod(pod)
+        self._ledger.update_pod(pod)
 
     def on_deleted(self, obj: PodObject) -> None:
         self._ledger.remove_pod(obj.metadata.uid)
@@ -338,9 +345,10 @@ def build_reflectors(  # noqa: PLR0913 - what the two sinks are made of
     *,
     hosts: HostUsage | None = None,
     refusals: ReportedRefusals | None = None,
+    writers: BindingWriters | None = None,
 ) -> tuple[Reflector[PodObject], Reflector[NodeObject]]:
     """Build the two reflectors that feed the ledger."""
-    pods = PodSink(ledger, freshness, reporter, metrics, settings.resources.memory, hosts)
+    pods = PodSink(ledger, freshness, reporter, metrics, settings.resources.memory, hosts=hosts, writers=writers)
     nodes = NodeSink(ledger, freshness, reporter, metrics, settings, hosts=hosts, refusals=refusals)
     return (
         Reflector(api, "pods", PodObject, pods, lag=freshness.lags["pods"]),

@@ -106,6 +106,14 @@ CASES = {
         summary="The ledger of a is not complete or not fresh.",
         labels={"pod": "a"},
     ),
+    "VrampackSecondExtender": AlertCase(
+        {'vrampack_second_extender_total{pod="a"}': "0x20 1x280", 'vrampack_second_extender_total{pod="b"}': "0x300"},
+        silent_at=10,
+        fires_at=12,
+        summary="Another extender binds pods beside a.",
+        labels={"pod": "a"},
+        clears_at=25,
+    ),
     "VrampackConfigNotInForce": AlertCase(
         {
             'vrampack_config_not_in_force{reason="rejected",pod="a"}': "0x20 1x80 0x200",

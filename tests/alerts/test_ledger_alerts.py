@@ -1,21 +1,27 @@
-"""Alerts about the extender itself: its ledger, its certificate, and that it is there."""
+"""Alerts about the extender itself: its ledger, its files, and that it is there, once."""
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import aiohttp
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests.alerts.monitoring_stack import run_monitoring
-from tests.alerts.scene import T4, Programs, run_extender, run_scene
+from tests.alerts.scene import T4, AlertScene, ExtenderUnderWatch, Programs, run_extender, run_scene
 from tests.fakes.proxy import FaultProxy
 from vrampack.cli.demo.objects import build_pod_object
 from vrampack.simulator.apiserver import ApiServer
+
+BIND_PAUSE_SECONDS = 0.5
+"""The extender tells turns by its own clock: they take at least 20 s."""
 
 
 async def test_an_overcommitted_card_raises_an_alert(tmp_path: Path, programs: Programs) -> None:
@@ -58,6 +64,52 @@ async def test_absent_extenders_raise_an_alert(tmp_path: Path, programs: Program
         assert scene.monitoring.receiver.names == {"VrampackExtenderAway"}
 
 
+async def test_a_second_extender_raises_an_alert(tmp_path: Path, programs: Programs) -> None:
+    """It binds pods beside the one that the scheduler calls, as a second install would, and is stopped then."""
+    folder = tmp_path / "second"
+    folder.mkdir()
+    async with run_scene(tmp_path, programs, {"gpu-0": (T4,)}) as scene, run_extender(folder, scene.api.url) as second:
+        binding = asyncio.create_task(bind_with_both(scene, second))
+        await scene.monitoring.wait_until_notified("VrampackSecondExtender", "firing")
+        binding.cancel()
+        await scene.monitoring.wait_until_notified("VrampackSecondExtender", "resolved")
+        assert scene.monitoring.receiver.names == {"VrampackSecondExtender"}
+
+
+async def bind_with_both(scene: AlertScene, second: ExtenderUnderWatch) -> None:
+    """One pod with the scheduler and its extender, one by a bind call to the second extender, and again, until cancelled."""
+    async with aiohttp.ClientSession() as session:
+        for number in count():
+            first, other = f"first-{number}", f"other-{number}"
+            scene.api.create(build_pod_object(first, units=1))
+            await scene.wait_until_bound(first)
+            pod = build_pod_object(other, units=1)
+            pod["spec"]["schedulerName"] = "another"
+            uid = scene.api.create(pod)["metadata"]["uid"]
+            call = {"PodName": other, "PodNamespace": "default", "PodUID": uid, "Node": "gpu-0"}
+            async with session.post(f"{second.url_prefix}/bind", json=call) as answer:
+                assert await answer.json(content_type=None) == {"Error": ""}
+            for name in (first, other):
+                scene.api.delete("pods", name)
+            await asyncio.sleep(BIND_PAUSE_SECONDS)
+
+
+async def test_a_configuration_that_is_not_in_force_raises_an_alert(tmp_path: Path, programs: Programs) -> None:
+    async with (
+        ApiServer() as api,
+        run_extender(tmp_path, api.url) as extender,
+        run_monitoring(tmp_path, programs, [extender.target]) as monitoring,
+    ):
+        file = tmp_path / "extender.yaml"
+        good = file.read_text()
+        replace_file(file, f"{good}polcy: spread\n".encode())
+        alert = await monitoring.wait_until_notified("VrampackConfigNotInForce", "firing")
+        assert alert["labels"]["reason"] == "rejected"
+        replace_file(file, good.encode())
+        await monitoring.wait_until_notified("VrampackConfigNotInForce", "resolved")
+        assert monitoring.receiver.names == {"VrampackConfigNotInForce"}
+
+
 async def test_a_certificate_that_expires_soon_raises_an_alert(tmp_path: Path, programs: Programs) -> None:
     """It is renewed on disk, and the extender takes the new one without a restart."""
     write_certificate(tmp_path, days=3)
@@ -88,7 +140,11 @@ def write_certificate(folder: Path, *, days: int) -> None:
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    for file, text in (("tls.key", private), ("tls.crt", certificate.public_bytes(serialization.Encoding.PEM))):
-        fresh = folder / f"{file}.new"
-        fresh.write_bytes(text)
-        fresh.replace(folder / file)
+    replace_file(folder / "tls.key", private)
+    replace_file(folder / "tls.crt", certificate.public_bytes(serialization.Encoding.PEM))
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.write_bytes(content)
+    fresh.replace(path)

@@ -22,6 +22,7 @@ from tests.e2e.auditing import assert_never_oversold, audit_cluster, wait_until_
 from tests.e2e.extender_pairs import start_two_extenders
 from tests.e2e.in_cluster import EXTENDER_PORT, SCHEDULER, ExtenderProgram, installed_configuration
 from tests.e2e.stream import PodStream
+from tests.e2e.verb_calls import read_metric
 from tests.fakes.proxy_thread import FaultProxyThread
 from tests.support.control_plane.access_denials import NAMESPACE
 from tests.support.control_plane.cluster import ControlPlane
@@ -131,6 +132,7 @@ def test_a_leader_change_under_load_loses_nothing(
             leading.scheduler.start()
             wait_until_recounted(cluster, leading.extender)
             pairs = [following, leading]
+        assert [read_metric(each, "vrampack_second_extender_total") for each in extenders] == [0, 0]
 
 
 def calling(cluster: ControlPlane, extender: ExtenderProgram) -> dict[str, str]:

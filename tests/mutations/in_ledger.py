@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tests.mutations.breaks import Mutation
 
 LEDGER = "tests/extender/test_ledger.py"
+WRITERS = "tests/extender/test_binding_writers.py"
 RELOADS = "tests/extender/test_placement_change.py"
 ROOM = "tests/extender/test_ledger_capacity.py"
 SYNC = "tests/extender/test_sync.py"
@@ -17,6 +18,18 @@ CREDENTIALS = "tests/kube/test_credentials.py"
 RELIST = "tests/kube/test_reflector_relist.py"
 
 LEDGERS: Mapping[str, Mutation] = {
+    "a second extender is not noticed": Mutation(
+        "extender/state/binding_writers.py",
+        "if len(self._turns) == TURNS and now - self._turns[0] <= WINDOW_SECONDS:",
+        "if False:",
+        f"{WRITERS}::test_two_that_bind_at_once_are_noticed_within_a_minute",
+    ),
+    "late Bindings of the leader before are turns": Mutation(
+        "extender/state/binding_writers.py",
+        "is_own is not self._is_own_turn and (not self._turns or now - self._turns[-1] >= SETTLE_SECONDS)",
+        "is_own is not self._is_own_turn",
+        f"{WRITERS}::test_changes_of_leader_raise_nothing[Bindings of the one before land late]",
+    ),
     "a node that left while rules changed stays": Mutation(
         "extender/state/placement_change.py",
         "return self._ledger.list_node_names() | self._read_names if changed is None else changed",
