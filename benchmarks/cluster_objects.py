@@ -139,7 +139,8 @@ def build_node(node_index: int) -> Object:
 def build_bound_pod(name: str, node: int, cards: Sequence[int], units: int) -> Object:
     """A running pod that holds `units` on each of these cards, with every record that a Binding writes."""
     pod = build_requesting_pod(name, units * len(cards), count=len(cards))
-    shares = [{"uuid": build_card_uuid(node, card), "index": card, "units": units, "whole": False} for card in cards]
+    held = {"units": units, "of": CARD_UNITS, "whole": False}
+    shares = [{"uuid": build_card_uuid(node, card), "index": card, **held} for card in cards]
     limits = [{"uuid": build_card_uuid(node, card), "units": units, "mib": units * 1019} for card in cards]
     allocation = {"v": 1, "cards": shares, "containers": {CONTAINER_NAME: limits}}
     pod["metadata"]["annotations"] = {

@@ -27,9 +27,7 @@ class PlacementsView:
         """As JSON shows them; ages are in seconds."""
         return {
             "reservations": [
-                self._build_placement_json(
-                    each.pod.uid, each.node_name, (card.index for card in each.allocation.cards), each.pod
-                )
+                self._build_placement_json(each.pod.uid, each.node_name, each.allocation.card_indices, each.pod)
                 | {"ageSeconds": self._ledger.get_age_seconds(each), "unconfirmed": each.is_unconfirmed}
                 for each in self._ledger.list_reservations()
             ],

@@ -344,7 +344,7 @@ class Binder:
     def _report_outcome(
         self, pod: Pod, node_name: str, allocation: Allocation, outcome: BindOutcome, *, policy: str, started: float
     ) -> None:
-        cards = ",".join(str(card.index) for card in allocation.cards)
+        cards = ",".join(map(str, allocation.card_indices))
         units = sum(card.units for card in allocation.cards)
         ms = (self._clock() - started) * 1000
         if outcome.error:
@@ -357,10 +357,13 @@ class Binder:
 
 
 def _has_cards(node: Node, allocation: Allocation) -> bool:
-    """Whether the node still has the cards of an earlier allocation: its agent may report other cards by now."""
-    cards = {(card.index, card.uuid): card.units for card in node.cards}
+    """Whether the node still has the cards of an earlier allocation: its agent may report others, or other units, by now."""
+    cards: dict[tuple[int | None, str | None], int] = {(card.index, card.uuid): card.units for card in node.cards}
     shares = [(share, cards.get((share.index, share.uuid), 0)) for share in allocation.cards]
-    return all(share.units == units if share.whole else share.units <= units for share, units in shares)
+    return all(
+        (share.units == units if share.whole else share.units <= units) and share.card_units in (None, units)
+        for share, units in shares
+    )
 
 
 def _name_refusal(error: RefusedError) -> str:

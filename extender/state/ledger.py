@@ -408,11 +408,11 @@ class Ledger:
         return self._rules.build_node(facts, holds, known_cards)
 
     def _build_holds(self, facts: NodeFacts) -> list[Hold]:
-        indices = index_cards(facts)
+        cards = index_cards(facts)
         return [
-            *(build_bound_hold(pod, facts, indices) for pod in self._pods.list_on_node(facts.name)),
+            *(build_bound_hold(pod, facts, cards) for pod in self._pods.list_on_node(facts.name)),
             *(
-                build_reserved_hold(each.pod, each.allocation.cards, facts, indices, is_unconfirmed=each.is_unconfirmed)
+                build_reserved_hold(each.pod, each.allocation.cards, facts, cards, is_unconfirmed=each.is_unconfirmed)
                 for each in self._reservations.list_on_node(facts.name)
             ),
         ]

@@ -57,7 +57,8 @@ def find_problems(node: Node, holds: Iterable[Hold]) -> Iterable[LedgerProblem]:
                 yield LedgerProblem("records_disagree", node.name, record.disagreement, hold.pod)
     for card in node.cards:
         if card.is_overcommitted:
-            text = f"card {card.index} holds {card.used_units} of {card.units} units"
+            held = f"its pods hold {card.used_units} of {card.units} units"
+            text = f"card {card.index} is promised beyond its memory and gets no new pods: {held}"
             yield LedgerProblem("overcommitted", node.name, text, card=card.index)
 
 

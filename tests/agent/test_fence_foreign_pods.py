@@ -175,10 +175,11 @@ def an_allocation(
     mib: int | None = 4301,
     uuid: str = "GPU-0",
     init_mib: int = 4301,
+    of: int = 15,
 ) -> str:
     """The text that a pod of 4 units on the first of two cards has, with what a forger would change."""
     own, init = ({"uuid": uuid, "units": container, "mib": each} for each in (mib, init_mib))
-    cards = [{"uuid": uuid, "index": 0, "units": pod, "whole": False}]
+    cards = [{"uuid": uuid, "index": 0, "units": pod, "of": of, "whole": False}]
     return json.dumps({"v": 1, "cards": cards, "containers": {"main": [own], "prepare": [init]}})
 
 
@@ -189,6 +190,11 @@ FORGED: dict[str, tuple[Mapping[str, str | None], str, str]] = {
         {ALLOCATION: an_allocation(pod=8, container=8, mib=8602), LIMIT: "8602"},
         "record",
         "gives {'GPU-0': 8} to the pod and {'GPU-0': 8} to this container, which is not what they request",
+    ),
+    "more of the card than it has units": (
+        {ALLOCATION: an_allocation(of=4, mib=16130), LIMIT: "16130"},
+        "record",
+        "it was bound when card GPU-0 had 4 units, which has 15 now",
     ),
     "another card visible": ({VISIBLE: "GPU-1"}, "record", f"{VISIBLE} says 'GPU-1', the allocation 'GPU-0'"),
     "all cards visible": ({VISIBLE: "all"}, "record", f"{VISIBLE} says 'all'"),

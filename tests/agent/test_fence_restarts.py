@@ -16,6 +16,7 @@ from tests.agent.pod_lifecycle import (
     start_container,
     start_refused,
 )
+from tests.support.builders import snapshot_node
 
 COUNT = {"aliyun.com/gpu-count": "2"}
 WHOLE = {"ack.gpushare.placement": "require-whole-device"}
@@ -45,6 +46,26 @@ async def test_a_restarted_agent_admits_running_pods_without_the_api_server() ->
         await world.api.__aexit__(None, None, None)
         assert (await restart_container(world, pod)).env["NVIDIA_VISIBLE_DEVICES"] == "GPU-0"
         await world.api.__aenter__()
+
+
+async def test_after_a_change_of_unit_running_pods_hold_their_memory_in_new_units() -> None:
+    """12 x 63 / 15 = 50.4 of 63 units. Of the pods that wait, one asks too much and one was bound in the old unit."""
+    async with agent_harness() as world:
+        old, late = put_bound_pod(world, "old", units=12), put_bound_pod(world, "late", units=2)
+        await run_pod(world, old)
+        await world.stop_agent()
+        world.settings["unit_mib"] = 256
+        await world.start_agent()
+        room = snapshot_node("gpu-0", units=(63,), memory_mib=(16130,))
+        large = world.add_bound_pod("large", units=13, room=room)
+        small = world.add_bound_pod("small", units=12, room=room)
+        text = "card GPU-0 has 63 units, running pods hold 51, and this pod was given 13"
+        assert text in await start_refused(world, large)
+        text = "it was bound when card GPU-0 had 15 units, which has 63 now; recreate the pod"
+        assert text in await start_refused(world, late)
+        await run_pod(world, small)
+        await restart_container(world, old)
+        assert fence_of(world).count_held_units() == {"GPU-0": 51 + 12}
 
 
 async def test_admitted_pod_may_restart_after_its_card_was_repartitioned() -> None:

@@ -1,6 +1,7 @@
 """I2: a bound live pod has exactly one valid card set, equal to its request, and all its annotations agree on it."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from tests.auditor.asks import AuditedRequest
 from tests.auditor.cards import AuditedCard, NodeCards
@@ -69,12 +70,12 @@ def _card_set(ask: AuditedRequest, record: AuditedRecord, node: NodeCards, terms
             continue
         if (held.uuid, held.index) != (card.uuid, card.index):
             yield f"its record says card {held.uuid} is index {held.index}, the node says {card.uuid} is {card.index}"
-        asked = ask.units // ask.cards
-        want = card.units if ask.whole else asked
+        asked, of = ask.units // ask.cards, held.of or card.units
+        want = of if ask.whole else asked
         if held.units != want:
             yield f"holds {held.units} units of card {card.index}, its request comes to {want}"
-        if asked > card.units:
-            yield f"asks {asked} units of card {card.index}, which has {card.units}"
+        if asked > of:
+            yield f"asks {asked} units of card {card.index}, which has {of}"
 
 
 def _shares(ask: AuditedRequest, record: AuditedRecord, cards: list[AuditedCard], terms: Terms) -> Iterator[str]:
@@ -86,12 +87,14 @@ def _shares(ask: AuditedRequest, record: AuditedRecord, cards: list[AuditedCard]
         if sorted(repr(share.uuid) for share in shares) != sorted(repr(card.uuid) for card in cards):
             yield f"container {name} is recorded on other cards than its pod"
             continue
-        by_uuid = {card.uuid: card for card in cards}
+        at_bind = {held.uuid: held.of for held in record.cards}
+        by_uuid = {card.uuid: replace(card, units=at_bind.get(card.uuid) or card.units) for card in cards}
         for share in shares:
             yield from _share(name, share, by_uuid[share.uuid], ask, terms)
 
 
 def _share(name: str, share: AuditedShare, card: AuditedCard, ask: AuditedRequest, terms: Terms) -> Iterator[str]:
+    """`card` as it was at bind."""
     own = ask.own[name] // ask.cards
     if share.units != own:
         yield f"container {name} has {share.units} units of card {card.index}, it asks for {own}"

@@ -189,7 +189,7 @@ def _container(name: str, units: int) -> Object:
 
 
 def _ours(own: Mapping[str, int], on: Sequence[Object], each: int, *, whole: bool, cdi: bool) -> dict[str, str]:
-    cards = [{"uuid": c["uuid"], "index": c["index"], "units": each, "whole": whole} for c in on]
+    cards = [{"uuid": c["uuid"], "index": c["index"], "units": each, "of": c["units"], "whole": whole} for c in on]
     limits = {n: [c["memory_mib"] * (each if whole else units) // c["units"] for c in on] for n, units in own.items()}
     shares = {
         n: [{"uuid": c["uuid"], "units": units, "mib": mib} for c, mib in zip(on, limits[n], strict=True)]

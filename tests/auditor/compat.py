@@ -13,9 +13,10 @@ def compat_faults(pod: AuditedPod, record: AuditedRecord, cards: list[AuditedCar
     """What older tools would read differently. `cards` are the node's cards that the record names."""
     yield from _gpushare_value(pod, record)
     lowest = min(cards, key=lambda card: card.index)
+    at_bind = {held.uuid: held.of for held in record.cards}
     want = {
         "POD": str(sum(held.units for held in record.cards)),
-        "DEV": str(lowest.units),
+        "DEV": str(at_bind.get(lowest.uuid) or lowest.units),
         # With several cards there is no one index, and a reader that finds none falls back to the gpushare value.
         "IDX": str(lowest.index) if len(cards) == 1 else None,
     }

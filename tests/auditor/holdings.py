@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import count
 
 from tests.auditor.cards import AuditedCard, NodeCards
 from tests.auditor.pods import AuditedPod
+from tests.auditor.records import AuditedHolding, AuditedRecord
 from tests.auditor.terms import Violation
 
 
@@ -49,7 +51,7 @@ def _on_card(
     if record and all(node.find_card(uuid=held.uuid, index=held.index) for held in record.cards):
         for held in record.cards:
             if node.find_card(uuid=held.uuid, index=held.index) == card:
-                yield AuditedCardHolding(pod, held.units, held.whole)
+                yield AuditedCardHolding(pod, _units_now(held, card, record), held.whole)
         return
     if (seen := (node.observed or {}).get(pod.uid)) is not None:
         units = sum(units for uuid, units in seen if uuid == card.uuid)
@@ -59,10 +61,41 @@ def _on_card(
         yield AuditedCardHolding(pod, units, note="on some card of this node")
 
 
+def _units_now(held: AuditedHolding, card: AuditedCard, record: AuditedRecord) -> int:
+    """The same part of the card, in the units that the card has today."""
+    if held.whole:
+        return card.units
+    of = held.of or _find_units_at_bind(held, card, record)
+    return _scale(held.units, of, card.units) if of else held.units
+
+
+def _scale(units: int, of: int, now: int) -> int:
+    whole, rest = divmod(units * now, of)
+    return whole + bool(rest)
+
+
+def _find_units_at_bind(held: AuditedHolding, card: AuditedCard, record: AuditedRecord) -> int | None:
+    """The units of a card of which the record's limit is the share: today's if they are, else the first found."""
+    limits = [
+        (share.units, share.mib)
+        for shares in record.containers.values()
+        for share in shares
+        if held.uuid is not None and share.uuid == held.uuid and share.units and share.mib
+    ]
+    if not limits or not card.memory_mib:
+        return None
+    units, mib = max(limits)
+    if card.units and card.memory_mib * units // card.units == mib:
+        return card.units
+    limit = next((of, found) for of in count(1) if (found := card.memory_mib * units // of) <= mib)
+    return limit[0] if limit[1] == mib else None
+
+
 def _somewhere(pod: AuditedPod, card: AuditedCard) -> int:
     """Without a record that says where, a pod counts on every card of its node."""
     if pod.record:
-        return max(held.units for held in pod.record.cards)
+        now = [_scale(held.units, held.of, card.units) for held in pod.record.cards if held.of]
+        return max([*now, *(held.units for held in pod.record.cards)])
     if pod.ask.whole and pod.ask.units:
         return card.units
     return -(-pod.ask.units // pod.ask.cards)

@@ -16,6 +16,8 @@ class AuditedHolding:
     units: int
     uuid: str | None = None
     whole: bool = False
+    of: int | None = None
+    """The card's units at bind; None where the record does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,10 @@ def _read_held(raw: Raw) -> AuditedHolding:
     index, whole = whole_number(raw.get("index")), raw.get("whole")
     if index is None or index < 0 or not isinstance(whole, bool):
         raise ValueError("a card has no index or does not say whether it is held whole")
-    return AuditedHolding(index, _units(raw.get("units")), _uuid(raw), whole)
+    of = raw.get("of")
+    if of is not None and not _units(of):
+        raise ValueError("a card had no units at bind")
+    return AuditedHolding(index, _units(raw.get("units")), _uuid(raw), whole, None if of is None else _units(of))
 
 
 def _read_share(raw: Raw) -> AuditedShare:

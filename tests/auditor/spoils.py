@@ -80,6 +80,19 @@ def unit_of(node: str, unit_mib: int) -> Spoil:
     return spoil
 
 
+def count_cards_in(node: str, *, units: int) -> Spoil:
+    """The node's cards have other units than when its pods were bound."""
+
+    def spoil(scene: AuditScene) -> None:
+        notes = scene.nodes[node]["metadata"]["annotations"]
+        published = json.loads(notes["vrampack.dev/cards"])
+        for card in published["cards"]:
+            card["units"] = units
+        notes["vrampack.dev/cards"] = json.dumps(published)
+
+    return spoil
+
+
 def unbind_pod(pod: str) -> Spoil:
     """The pod is pending again, without a trace."""
 

@@ -12,6 +12,7 @@ from tests.auditor.spoils import (
     Spoil,
     add_pod,
     apply_both,
+    count_cards_in,
     recreate_pod,
     rewrite_record,
     unbind_pod,
@@ -35,12 +36,20 @@ SEEDED: dict[str, tuple[Spoil, set[tuple[str, str]], str]] = {
     "whole card shared": (
         apply_both(rewrite_record("whole", "cards", units=6), add_pod(6, card=0, node="n2")),
         {("I1", "node n2 card 0"), ("I2", "pod ml/whole")},
-        "held whole and shared: ml/new 6, ml/whole 6 (whole)",
+        "held whole and shared: ml/new 6, ml/whole 15 (whole)",
     ),
     "card of a legacy node over": (
         add_pod(11, node="old", card=0),
         {("I1", "node old card 0")},
         "20 of 15 units held",
+    ),
+    # 15 units became 60: 8 + 4 + 3 are 32 + 16 + 12 of them. One record is older than `of`: its limit looks wrong too
+    "card counted in other units": (
+        apply_both(
+            rewrite_record("four", "cards", of=None), count_cards_in("n1", units=60), add_pod(1, card=0, node="n1")
+        ),
+        {CARD_0, ("I2", "pod ml/four")},
+        "61 of 60 units held: ml/eight 32, ml/four 16, ml/leaving 12 (terminating), ml/new 1",
     ),
     "pod without a record forgotten": (add_pod(5, node="cdi", card=1), {("I1", "node cdi card 1")}, "16 of 15 units"),
     "record naming a missing card counts everywhere": (
@@ -136,6 +145,7 @@ ALLOWED: dict[str, Spoil] = {
     "answer that is no object": apply_both(unbind_pod("four"), lambda s: s.transcript[1].update(answer=None)),
     "pod recreated, and pending": apply_both(recreate_pod("four"), unbind_pod("four")),
     "memory of a pod that is over": add_pod(8, card=1, node="n1"),
+    "card counted in other units": count_cards_in("n1", units=60),
     "a kick on a pending pod": write_annotation("pending", "vrampack.dev/retry", "17-4"),
 }
 

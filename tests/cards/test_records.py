@@ -55,7 +55,7 @@ def stamp(*, assigned: str = "true") -> dict[str, str]:
 def test_the_record_of_one_card() -> None:
     """The founding scenario: 4 of 15 units of a V100; 16130 x 4 / 15 = 4301.3 MiB."""
     assert written(V100, asking([4]), 0) == stamp() | {
-        "vrampack.dev/allocation": '{"v":1,"cards":[{"uuid":"GPU-0","index":0,"units":4,"whole":false}],'
+        "vrampack.dev/allocation": '{"v":1,"cards":[{"uuid":"GPU-0","index":0,"units":4,"of":15,"whole":false}],'
         '"containers":{"main0":[{"uuid":"GPU-0","units":4,"mib":4301}]}}',
         "visible-devices.vrampack.dev/main0": "GPU-0",
         "limit-mib.vrampack.dev/main0": "4301",
@@ -73,8 +73,8 @@ def test_two_cards_are_written_in_index_order_with_the_smaller_limit() -> None:
     """
     ask = asking([8], labels=TWO_CARDS)
     assert written(MIXED, ask, 3, 1) == stamp() | {
-        "vrampack.dev/allocation": '{"v":1,"cards":[{"uuid":"GPU-1","index":1,"units":4,"whole":false},'
-        '{"uuid":"GPU-3","index":3,"units":4,"whole":false}],'
+        "vrampack.dev/allocation": '{"v":1,"cards":[{"uuid":"GPU-1","index":1,"units":4,"of":15,"whole":false},'
+        '{"uuid":"GPU-3","index":3,"units":4,"of":14,"whole":false}],'
         '"containers":{"main0":[{"uuid":"GPU-1","units":4,"mib":4301},{"uuid":"GPU-3","units":4,"mib":4316}]}}',
         "visible-devices.vrampack.dev/main0": "GPU-1,GPU-3",
         "limit-mib.vrampack.dev/main0": "4301",
@@ -87,7 +87,7 @@ def test_two_cards_are_written_in_index_order_with_the_smaller_limit() -> None:
 def test_a_whole_card_holds_all_units_and_limits_nothing() -> None:
     """Asked 4, held 15 of 15: 16130 x 15 / 15 = 16130 MiB."""
     assert written(V100, asking([4], labels=WHOLE), 0) == stamp() | {
-        "vrampack.dev/allocation": '{"v":1,"cards":[{"uuid":"GPU-0","index":0,"units":15,"whole":true}],'
+        "vrampack.dev/allocation": '{"v":1,"cards":[{"uuid":"GPU-0","index":0,"units":15,"of":15,"whole":true}],'
         '"containers":{"main0":[{"uuid":"GPU-0","units":4,"mib":16130}]}}',
         "visible-devices.vrampack.dev/main0": "GPU-0",
         "limit-mib.vrampack.dev/main0": "16130",
@@ -105,7 +105,7 @@ def test_every_asking_container_is_named_and_the_lowest_gets_the_rest() -> None:
     """
     ask = asking([4, 0, 3], [2, 9], sidecars=[0])
     assert written(V100, ask, 0) == stamp() | {
-        "vrampack.dev/allocation": '{"v":1,"cards":[{"uuid":"GPU-0","index":0,"units":11,"whole":false}],'
+        "vrampack.dev/allocation": '{"v":1,"cards":[{"uuid":"GPU-0","index":0,"units":11,"of":15,"whole":false}],'
         '"containers":{"init0":[{"uuid":"GPU-0","units":2,"mib":2150}],"init1":[{"uuid":"GPU-0","units":9,"mib":9678}],'
         '"main0":[{"uuid":"GPU-0","units":4,"mib":4301}],"main2":[{"uuid":"GPU-0","units":3,"mib":3226}]}}',
         "visible-devices.vrampack.dev/init0": "GPU-0",

@@ -22,8 +22,13 @@ IDX = "ALIYUN_COM_GPU_MEM_IDX"
 POD = "ALIYUN_COM_GPU_MEM_POD"
 
 
-def ours(*cards: dict[str, object]) -> str:
-    return json.dumps({"v": 1, "cards": cards, "containers": {}})
+def ours(*cards: dict[str, object], **containers: object) -> str:
+    return json.dumps({"v": 1, "cards": cards, "containers": containers})
+
+
+def own(index: int, units: object, mib: object) -> dict[str, object]:
+    """A container's part of a card."""
+    return {"uuid": f"GPU-{index}", "units": units, "mib": mib}
 
 
 def on(index: int, units: int = 4) -> dict[str, object]:
@@ -41,6 +46,19 @@ READ: dict[str, tuple[dict[str, str], Record]] = {
         Record("vrampack", (Share(4, None, 1),)),
     ),
     "ours, by uuid alone": ({OURS: ours({"uuid": "GPU-0", "units": 4})}, Record("vrampack", (Share(4, "GPU-0"),))),
+    "ours, with the card's units": (
+        {OURS: ours(on(0) | {"of": 15}, on(1, 14) | {"of": 14, "whole": True})},
+        Record("vrampack", (Share(4, "GPU-0", 0, card_units=15), Share(14, "GPU-1", 1, whole=True, card_units=14))),
+    ),
+    # of two containers the one with more units says more exactly of how many units of the card they are
+    "ours, older, with limits": (
+        {OURS: ours(on(0, 5), main=[own(0, 4, 4301), own(1, 9, 9678)], side=[own(0, 1, 1075)])},
+        Record("vrampack", (Share(5, "GPU-0", 0, limit=(4, 4301)),)),
+    ),
+    "ours, older, with limits that cannot be read": (
+        {OURS: ours(on(0), main=[own(0, "4", 4301), own(0, 4, None), 4], side={"uuid": "GPU-0"})},
+        Record("vrampack", (Share(4, "GPU-0", 0),)),
+    ),
     "ours, with fields of a later version": (
         {OURS: ours(on(0) | {"color": "green"})},
         Record("vrampack", (Share(4, "GPU-0", 0),)),
@@ -169,6 +187,8 @@ DAMAGED: dict[str, tuple[dict[str, str], str]] = {
     "units of nothing": ({OURS: ours(on(0, 0))}, "cards[0].units: 0 is not"),
     "negative units": ({OURS: ours(on(0, -4))}, "cards[0].units: -4 is not"),
     "units in fractions": ({OURS: ours(on(0) | {"units": 4.0})}, "cards[0].units: 4.0 is not"),
+    "of a card of no units": ({OURS: ours(on(0) | {"of": 0})}, "cards[0].of: 0 is not a whole number from 1"),
+    "of a card of units of text": ({OURS: ours(on(0) | {"of": "15"})}, "cards[0].of: 15 is not"),
     "units of 1e400": ({OURS: '{"v":1,"cards":[{"uuid":"a","units":1e400}]}'}, "cards[0].units: inf is not"),
     "a card twice": ({OURS: ours(on(0), on(0))}, "cards: names a card twice"),
     "v3: no object": ({V3: "4"}, "not an object"),

@@ -67,7 +67,7 @@ def test_a_bind_is_one_api_call(cluster: ControlPlane, running: ExtenderProgram,
 
     assert get_pod(cluster)["spec"]["nodeName"] == "gpu-0"
     assert read_allocation_record(get_pod(cluster))["cards"] == [
-        {"uuid": "GPU-of-gpu-0", "index": 0, "units": 4, "whole": False}
+        {"uuid": "GPU-of-gpu-0", "index": 0, "units": 4, "of": 15, "whole": False}
     ]
     assert api_proxy.count("POST", BINDING) == 1
     assert api_proxy.count("GET", POD) == 0

@@ -77,7 +77,9 @@ def test_pods_on_several_cards_and_on_a_whole_card_are_placed(
     # `two` takes 4 units on the card in use and on one more; the whole card must be empty
     assert list_places(pods) == [("gpu-0", [0]), ("gpu-0", [0, 1]), ("gpu-0", [2])]
     assert [card["units"] for card in read_allocation_record(pods[1])["cards"]] == [4, 4]
-    assert read_allocation_record(pods[2])["cards"] == [{"uuid": "GPU-2", "index": 2, "units": 15, "whole": True}]
+    assert read_allocation_record(pods[2])["cards"] == [
+        {"uuid": "GPU-2", "index": 2, "units": 15, "of": 15, "whole": True}
+    ]
     assert read_allocation_record(pods[2])["containers"] == {"main": [{"uuid": "GPU-2", "units": 4, "mib": 16130}]}
 
 

@@ -55,7 +55,7 @@ def test_a_stateful_set_of_two_lands_on_one_card_in_one_step_each(
         assert pod["spec"]["nodeName"] == "cn-hangzhou.192.168.2.167"
         assert json.loads(annotations["vrampack.dev/allocation"]) == {
             "v": 1,
-            "cards": [share | {"index": 0, "whole": False}],
+            "cards": [share | {"index": 0, "of": 15, "whole": False}],
             "containers": {"app-3g-v1": [share | {"mib": 4301}]},
         }
         assert annotations["visible-devices.vrampack.dev/app-3g-v1"] == UUID

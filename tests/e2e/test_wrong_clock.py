@@ -41,6 +41,8 @@ def test_a_wrong_clock_changes_no_placement(
     said = post_verb(right, "filter", {"Pod": pod, "NodeNames": list(NODES)})
     assert said["NodeNames"] == list(NODES)
     found = cluster.request_ok("GET", f"{PODS}/first")
-    assert read_allocation_record(found)["cards"] == [{"uuid": "GPU-of-gpu-0", "index": 0, "units": 6, "whole": False}]
+    assert read_allocation_record(found)["cards"] == [
+        {"uuid": "GPU-of-gpu-0", "index": 0, "units": 6, "of": 15, "whole": False}
+    ]
     told = int(found["metadata"]["annotations"]["ALIYUN_COM_GPU_MEM_ASSUME_TIME"]) / 1e9
     assert abs(told - seconds - time.time()) < 60

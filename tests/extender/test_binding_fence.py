@@ -194,6 +194,20 @@ async def test_a_refused_retry_keeps_the_place_of_the_first_try(harness: Binding
     assert harness.used() == 4
 
 
+async def test_a_retry_after_the_units_changed_writes_a_share_of_the_new_units(harness: BindingHarness) -> None:
+    """The share of the first try is of a card of 15 units; the node's agent would refuse the pod."""
+    pod = harness.add_pod("a")
+    harness.proxy.when("POST", BINDING).answer(500, times=1)
+    assert (await harness.bind(pod)).startswith("bind outcome unknown")
+    harness.ledger.update_node(NodeFacts("n", card_facts(30), unit_mib=UNIT_MIB))
+    assert await harness.bind(pod) == ""
+    bound = harness.server.get("pods", "a", namespace="default")
+    assert read_allocation_record(bound)["cards"] == [
+        {"uuid": "GPU-0", "index": 0, "units": 4, "of": 30, "whole": False}
+    ]
+    assert harness.used() == 4
+
+
 async def test_a_retry_after_the_cards_were_replaced_takes_a_new_card(harness: BindingHarness) -> None:
     """The place of the first try is on a card that is gone: posting it again would write a record of nothing."""
     pod = harness.add_pod("a")

@@ -9,10 +9,11 @@ import pytest
 
 from extender.state.ledger import Ledger
 from policies.engine.change_log import REMOVED_NODES_KEPT
-from tests.support.builders import UNIT_MIB, card_facts, ledger_pod, node_facts, pod_request
+from tests.support.builders import UNIT_MIB, allocation_record, card_facts, ledger_pod, node_facts, pod_request
 from tests.support.ledger_recorder import LedgerRecorder
 from vrampack.cards.allocation import Allocation, allocate_cards
-from vrampack.cards.node import Node, NodeFacts, Share
+from vrampack.cards.fit import Unfit, find_fitting_cards
+from vrampack.cards.node import CardFacts, Node, NodeFacts, Share
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record, UnreadableRecord
 
@@ -227,7 +228,60 @@ def test_free_units_never_go_below_zero_and_overcommitment_is_flagged(harness: L
     card = harness.node().cards[0]
     assert (card.used_units, card.free_units, card.is_overcommitted) == (18, 0, True)
     assert harness.kinds() == ["overcommitted"]
-    assert harness.recorder.problems[0].text == "card 0 holds 18 of 15 units"
+    assert harness.recorder.problems[0].text == (
+        "card 0 is promised beyond its memory and gets no new pods: its pods hold 18 of 15 units"
+    )
+
+
+UNITS_CHANGED = {
+    # units_per_card {Tesla T4: 15}: 10 x 15 / 14 = 10.7 and 4 x 15 / 14 = 4.3
+    "one unit more on a full card": (15109, 14, (10, 4), 15, 11 + 5),
+    "one unit more on a card with room": (15109, 14, (10,), 15, 11),
+    # a unit of 256 MiB instead of 1024: 12 x 63 / 15 = 50.4
+    "a smaller unit": (16130, 15, (12,), 63, 51),
+    # back again: 48 x 15 / 63 = 11.4
+    "a larger unit": (16130, 63, (48,), 15, 12),
+}
+
+
+@pytest.mark.parametrize(("memory_mib", "before", "pods", "after", "used"), UNITS_CHANGED.values(), ids=UNITS_CHANGED)
+@pytest.mark.parametrize("is_bound", [True, False], ids=["bound", "reserved"])
+def test_pods_keep_their_memory_when_their_card_is_counted_in_other_units(
+    memory_mib: int, before: int, pods: tuple[int, ...], after: int, used: int, *, is_bound: bool
+) -> None:
+    facts = [
+        NodeFacts("n", (CardFacts(0, units, memory_mib, "GPU-0"),), unit_mib=UNIT_MIB) for units in (before, after)
+    ]
+    harness = LedgerHarness(facts[0])
+    for at, units in enumerate(pods):
+        pod = ledger_pod(f"p{at}", units=units)
+        if is_bound:
+            record = allocation_record(harness.node(), harness.node().cards, pod_request(units))
+            harness.ledger.update_pod(replace(pod, node_name="n", record=record))
+        else:
+            harness.ledger.assume(pod, "n", harness.place(pod, 0))
+    harness.ledger.update_node(facts[1])
+    assert harness.used() == [used]
+    free = max(0, after - used)
+    assert isinstance(find_fitting_cards(harness.node(), pod_request(free + 1).card_request), Unfit)
+    assert not free or find_fitting_cards(harness.node(), pod_request(free).card_request) == harness.node().cards
+    assert harness.kinds() == (["overcommitted"] if used > after else [])
+
+
+def test_a_whole_card_stays_whole_when_it_is_counted_in_other_units() -> None:
+    harness = LedgerHarness(node_facts("n", 15))
+    ask = pod_request(15, whole=True)
+    record = allocation_record(harness.node(), harness.node().cards, ask)
+    harness.ledger.update_pod(ledger_pod(ask=ask, node="n", record=record))
+    harness.ledger.update_node(node_facts("n", 63))
+    assert harness.used() == [63]
+
+
+def test_a_pod_on_a_missing_card_counts_on_every_card_in_the_units_of_each() -> None:
+    """12 x 63 / 15 = 50.4 on the card that could be the same one, and never less than its record says."""
+    harness = LedgerHarness(node_facts("n", 63, 11))
+    harness.ledger.update_pod(ledger_pod(node="n", record=Record("vrampack", (Share(12, "GPU-9", 9, card_units=15),))))
+    assert harness.used() == [51, 12]
 
 
 def test_a_problem_is_reported_once_and_again_after_it_went_away(harness: LedgerHarness) -> None:

@@ -96,6 +96,18 @@ AGENT: Mapping[str, Mutation] = {
         "pass",
         f"{FORGED}[fewer units for the pod than asked]",
     ),
+    "a forged record says that its units are more of the card": Mutation(
+        "vrampack/agent/admission/fence.py",
+        "if share.card_units not in (None, card.units):",
+        "if False:",
+        f"{FORGED}[more of the card than it has units]",
+    ),
+    "a running pod counts in the units that its card had": Mutation(
+        "vrampack/agent/admission/fence.py",
+        "units[uuid] += count_share_units(share, cards[uuid]) if uuid in cards else share.units",
+        "units[uuid] += share.units",
+        f"{AGAIN}::test_after_a_change_of_unit_running_pods_hold_their_memory_in_new_units",
+    ),
     "a container needs no limit": Mutation(
         "vrampack/agent/admission/fence.py",
         "if grant.limits_mib.get(uuid, most + 1) > most:",

@@ -118,6 +118,12 @@ BINDINGS: Mapping[str, Mutation] = {
         "if is_here and not reservation.is_written and node is not None:",
         f"{FENCE}::test_a_retry_after_the_cards_were_replaced_takes_a_new_card",
     ),
+    "a second try writes a share of units that the card no longer has": Mutation(
+        "extender/scheduling/binding.py",
+        "(share.units == units if share.whole else share.units <= units) and share.card_units in (None, units)",
+        "(share.units == units if share.whole else share.units <= units)",
+        f"{FENCE}::test_a_retry_after_the_units_changed_writes_a_share_of_the_new_units",
+    ),
     "a Binding is for any version of the pod": Mutation(
         "extender/scheduling/binding.py",
         'version = pod.resource_version if pod.request is not None else ""',

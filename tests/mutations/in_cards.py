@@ -11,6 +11,7 @@ REFUSED = "tests/cards/test_fit.py::test_every_refusal_has_its_reason"
 REQUEST = "tests/cards/test_request.py"
 UNITS = "tests/cards/test_units.py"
 RECORDS = "tests/cards/test_records.py"
+SHARES = "tests/cards/test_share_units.py"
 LEDGER = "tests/extender/test_ledger.py"
 
 CARDS: Mapping[str, Mutation] = {
@@ -184,8 +185,8 @@ CARDS: Mapping[str, Mutation] = {
     ),
     "a whole card is written down as what was asked of it": Mutation(
         "vrampack/cards/allocation.py",
-        "AllocatedCard(card.index, card.units if request.whole else request.units, card.uuid, request.whole)",
-        "AllocatedCard(card.index, request.units, card.uuid, request.whole)",
+        "card.units if request.whole else request.units,",
+        "request.units,",
         f"{RECORDS}::test_a_whole_card_holds_all_units_and_limits_nothing",
     ),
     "a damaged record is no record": Mutation(
@@ -196,9 +197,45 @@ CARDS: Mapping[str, Mutation] = {
     ),
     "a record's card is found by its index, whatever card is there now": Mutation(
         "vrampack/cards/holding.py",
-        "index = indices.get(share.index if facts.legacy or share.uuid is None else share.uuid)",
-        "index = indices.get(share.index)",
+        "card = cards.get(share.index if facts.legacy or share.uuid is None else share.uuid)",
+        "card = cards.get(share.index)",
         f"{LEDGER}::test_an_agent_node_places_records_by_uuid_even_if_the_index_differs",
+    ),
+    "a card that is counted in other units holds what is written": Mutation(
+        "vrampack/cards/holding.py",
+        "return scale_units(share.units, card_units, card.units)",
+        "return share.units",
+        f"{LEDGER}::test_pods_keep_their_memory_when_their_card_is_counted_in_other_units[bound-a smaller unit]",
+    ),
+    "a share is rounded down": Mutation(
+        "vrampack/cards/units.py",
+        "return -(-units * to_units // from_units)",
+        "return units * to_units // from_units",
+        f"{SHARES}::test_after_a_change_of_units_new_pods_get_only_memory_that_nobody_was_promised",
+    ),
+    "a whole card keeps the units that it had": Mutation(
+        "vrampack/cards/holding.py",
+        "if share.whole:",
+        "if False:",
+        f"{SHARES}::test_a_share_counts_in_the_units_that_its_card_has_now[a whole card of a legacy node]",
+    ),
+    "an older record counts as written": Mutation(
+        "vrampack/cards/holding.py",
+        "if card_units is None and share.limit is not None:",
+        "if False:",
+        f"{SHARES}::test_a_share_counts_in_the_units_that_its_card_has_now[an older record]",
+    ),
+    "a record does not say of how many units": Mutation(
+        "vrampack/cards/records.py",
+        '| ({} if card.card_units is None else {"of": card.card_units})',
+        "| {}",
+        f"{RECORDS}::test_the_record_of_one_card",
+    ),
+    "a pod on no known card counts as written on cards of other units": Mutation(
+        "vrampack/cards/holding.py",
+        "return {card.index: max([units, *(count_share_units(share, card) for share in known)]) for card in facts.cards}",
+        "return {card.index: units for card in facts.cards}",
+        f"{LEDGER}::test_a_pod_on_a_missing_card_counts_on_every_card_in_the_units_of_each",
     ),
     "a pod without a record holds nothing": Mutation(
         "vrampack/cards/holding.py",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from vrampack.cards.allocation import Allocation, allocate_cards
-from vrampack.cards.node import Card, CardFacts, DeviceNaming, InjectionMode, Node, NodeFacts, Share, build_node
+from vrampack.cards.node import Card, CardFacts, DeviceNaming, InjectionMode, Node, NodeFacts, build_node
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record, UnreadableRecord, read_record, write_record
 from vrampack.cards.request import ContainerSpec, PodRequest, read_pod_request
@@ -29,7 +29,7 @@ def node_facts(name: str = "n", *units: int, legacy: bool = False) -> NodeFacts:
 
 def record_of(allocation: Allocation) -> Record:
     """The record as it is read back from the annotations that are written for it."""
-    return Record("vrampack", tuple(Share(card.units, card.uuid, card.index) for card in allocation.cards))
+    return Record("vrampack", allocation.cards)
 
 
 def snapshot_node(

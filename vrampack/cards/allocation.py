@@ -8,19 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vrampack.cards.node import Card, Node
+from vrampack.cards.node import Card, Node, Share
 from vrampack.cards.request import PodRequest
 from vrampack.cards.units import compute_limit_mib
-
-
-@dataclass(frozen=True, slots=True)
-class AllocatedCard:
-    """Units the ledger counts on one card. `whole`: all of them, whatever was requested."""
-
-    index: int
-    units: int
-    uuid: str | None
-    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +27,14 @@ class ContainerShare:
 class Allocation:
     """What one pod gets on one node."""
 
-    cards: tuple[AllocatedCard, ...]
-    """The cards, sorted by index."""
+    cards: tuple[Share, ...]
+    """What the ledger counts on each card, sorted by index."""
     containers: tuple[tuple[str, tuple[ContainerShare, ...]], ...]
     """The shares of every requesting container, init containers included, by name, each sorted by card index."""
+
+    @property
+    def card_indices(self) -> list[int]:
+        return [share.index for share in self.cards if share.index is not None]
 
 
 def allocate_cards(
@@ -50,7 +44,13 @@ def allocate_cards(
     chosen_cards = sorted(chosen_cards, key=lambda card: card.index)
     request = pod_request.card_request
     allocated = tuple(
-        AllocatedCard(card.index, card.units if request.whole else request.units, card.uuid, request.whole)
+        Share(
+            card.units if request.whole else request.units,
+            card.uuid,
+            card.index,
+            whole=request.whole,
+            card_units=None if node.legacy else card.units,
+        )
         for card in chosen_cards
     )
     containers = []

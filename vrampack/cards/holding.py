@@ -2,6 +2,8 @@
 
 A bound pod holds what its record says. If the record is missing or unreadable, or names a card that its node no longer has,
 the pod counts on every card of the node until the node's agent says where it is, so no other pod is placed on top of it.
+
+A share is a part of the card's memory. If the card is counted in other units by now, its share is too: `count_share_units`.
 """
 
 from __future__ import annotations
@@ -11,14 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from vrampack.cards.allocation import AllocatedCard
 from vrampack.cards.node import Card, CardFacts, Node, NodeFacts, Share, build_node
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record, UnreadableRecord
 from vrampack.cards.rules import NO_RULES, PlacementRules
+from vrampack.cards.units import find_card_units, scale_units
 
 HoldState = Literal["reserved", "unconfirmed", "bound", "terminating"]
-CardIndices: TypeAlias = dict[str | int | None, int]
+CardsByName: TypeAlias = dict[str | int | None, CardFacts]
 NO_RESERVES: Mapping[int, int] = {}
 
 
@@ -34,24 +36,39 @@ class Hold:
     """Why it counts on every card of the node; empty when its cards are known."""
 
 
-def index_cards(facts: NodeFacts) -> CardIndices:
-    """Card indices by the names that shares use: uuid, or index. A legacy node has no uuids."""
-    indices: CardIndices = {card.index: card.index for card in facts.cards}
+def count_share_units(share: Share, card: CardFacts) -> int:
+    """How many of the card's units, as it is counted now, the share holds. Everything that counts held units asks this.
+
+    Rounded up, so that shares that fit by this count fit into the card's memory.
+    """
+    if share.whole:
+        return card.units
+    card_units = share.card_units
+    if card_units is None and share.limit is not None:
+        card_units = find_card_units(card.memory_mib, *share.limit, likely_units=card.units)
+    if card_units is None or card_units == card.units:
+        return share.units
+    return scale_units(share.units, card_units, card.units)
+
+
+def index_cards(facts: NodeFacts) -> CardsByName:
+    """The cards by the names that shares use: uuid, or index. A legacy node has no uuids."""
+    cards: CardsByName = {card.index: card for card in facts.cards}
     if not facts.legacy:
-        indices.update((card.uuid, card.index) for card in facts.cards)
-    return indices
+        cards.update((card.uuid, card) for card in facts.cards)
+    return cards
 
 
-def build_bound_hold(pod: Pod, facts: NodeFacts, indices: CardIndices) -> Hold:
+def build_bound_hold(pod: Pod, facts: NodeFacts, cards: CardsByName) -> Hold:
     """What a bound pod holds: by its record, else by what the node's agent observed, else everywhere.
 
-    `indices` is `index_cards(facts)`, built once for all pods of the node.
+    `cards` is `index_cards(facts)`, built once for all pods of the node.
     """
     state: HoldState = "terminating" if pod.is_terminating else "bound"
     shares = pod.record.shares if isinstance(pod.record, Record) else ()
-    units = _resolve(shares, facts, indices) if shares else None
+    units = _resolve(shares, facts, cards) if shares else None
     if units is None and facts.observed is not None and pod.uid in facts.observed:
-        units = _resolve(facts.observed[pod.uid], facts, indices)
+        units = _resolve(facts.observed[pod.uid], facts, cards)
     if units is not None:
         return Hold(pod, state, units)
     return Hold(pod, state, _count_on_every_card(pod, shares, facts), _explain_unplaced(pod.record))
@@ -59,8 +76,8 @@ def build_bound_hold(pod: Pod, facts: NodeFacts, indices: CardIndices) -> Hold:
 
 def list_holds(facts: NodeFacts, pods: Iterable[Pod]) -> list[Hold]:
     """What these bound pods hold on their node, in display order."""
-    indices = index_cards(facts)
-    return sorted((build_bound_hold(pod, facts, indices) for pod in pods), key=get_display_order)
+    cards = index_cards(facts)
+    return sorted((build_bound_hold(pod, facts, cards) for pod in pods), key=get_display_order)
 
 
 def get_display_order(hold: Hold) -> tuple[str, str, str]:
@@ -68,14 +85,14 @@ def get_display_order(hold: Hold) -> tuple[str, str, str]:
 
 
 def build_reserved_hold(
-    pod: Pod, cards: tuple[AllocatedCard, ...], facts: NodeFacts, indices: CardIndices, *, is_unconfirmed: bool
+    pod: Pod, shares: tuple[Share, ...], facts: NodeFacts, cards: CardsByName, *, is_unconfirmed: bool
 ) -> Hold:
     """What is reserved for a pod whose Binding has not been seen yet."""
     state: HoldState = "unconfirmed" if is_unconfirmed else "reserved"
-    units = _resolve(cards, facts, indices)
+    units = _resolve(shares, facts, cards)
     if units is not None:
         return Hold(pod, state, units)
-    return Hold(pod, state, _count_on_every_card(pod, cards, facts), "its card is gone")
+    return Hold(pod, state, _count_on_every_card(pod, shares, facts), "its card is gone")
 
 
 def build_node_from_holds(
@@ -169,24 +186,25 @@ def _build_card(card: CardFacts, facts: NodeFacts, used_units: int) -> Card:
     )
 
 
-def _resolve(shares: Iterable[Share | AllocatedCard], facts: NodeFacts, indices: CardIndices) -> dict[int, int] | None:
+def _resolve(shares: Iterable[Share], facts: NodeFacts, cards: CardsByName) -> dict[int, int] | None:
     """Units by card index, or None when a share names a card that the node does not have."""
     units: dict[int, int] = {}
     for share in shares:
-        index = indices.get(share.index if facts.legacy or share.uuid is None else share.uuid)
-        if index is None:
+        card = cards.get(share.index if facts.legacy or share.uuid is None else share.uuid)
+        if card is None:
             return None
-        units[index] = units.get(index, 0) + share.units
+        units[card.index] = units.get(card.index, 0) + count_share_units(share, card)
     return units
 
 
-def _count_on_every_card(pod: Pod, shares: Iterable[Share | AllocatedCard], facts: NodeFacts) -> dict[int, int]:
+def _count_on_every_card(pod: Pod, shares: Iterable[Share], facts: NodeFacts) -> dict[int, int]:
     """The pod's units on every card, so that no other pod is placed on top of it, wherever it is."""
     if pod.request is not None and pod.request.card_request.whole:
         return {card.index: card.units for card in facts.cards}
     asked = pod.request.card_request.units if pod.request is not None else 0
     units = max([asked, *(share.units for share in shares)])
-    return {card.index: units for card in facts.cards}
+    known = [share for share in shares if share.card_units is not None]  # a limit says nothing about another card
+    return {card.index: max([units, *(count_share_units(share, card) for share in known)]) for card in facts.cards}
 
 
 def _explain_unplaced(record: Record | UnreadableRecord | None) -> str:

@@ -52,11 +52,20 @@ class CardFacts:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Units held on one card, which is named by uuid, or by index if it has none."""
+    """Units held on one card, which is named by uuid, or by index if it has none.
+
+    `count_share_units` of `vrampack.cards.holding` says how many of the card's units of today they are.
+    """
 
     units: int
     uuid: str | None = None
     index: int | None = None
+    whole: bool = False
+    """The whole card, whatever was requested."""
+    card_units: int | None = None
+    """The card's units when the share was given; None in records of gpushare and of older versions, and on legacy nodes."""
+    limit: tuple[int, int] | None = None
+    """Units and MiB of a container on the card, if the record has them and not `card_units`, which they stand for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vrampack.cards import well_known
 from vrampack.cards.allocation import Allocation
@@ -124,7 +124,7 @@ def read_int(value: object, path: str, *, low: int, high: int) -> int:
 
 
 def read_shares(value: object, path: str) -> tuple[Share, ...]:
-    """A non-empty list of `{"uuid","index","units"}` on distinct cards. Raises `RecordError` naming `path`."""
+    """A non-empty list of `{"uuid","index","units","of","whole"}` on distinct cards. Raises `RecordError` naming `path`."""
     if not isinstance(value, list) or not value:
         raise RecordError(f"{path}: not a list with at least one card")
     shares = tuple(_read_share(item, f"{path}[{at}]") for at, item in enumerate(value))
@@ -144,7 +144,16 @@ def _read_share(value: object, path: str) -> Share:
         index = read_int(index, f"{path}.index", low=0, high=MAX_INDEX)
     if uuid is None and index is None:
         raise RecordError(f"{path}: names no card, neither uuid nor index")
-    return Share(read_int(value.get("units"), f"{path}.units", low=1, high=MAX_UNITS), uuid, index)
+    units, card_units = value.get("units"), value.get("of")
+    if card_units is not None:
+        card_units = read_int(card_units, f"{path}.of", low=1, high=MAX_UNITS)
+    return Share(
+        read_int(units, f"{path}.units", low=1, high=MAX_UNITS),
+        uuid,
+        index,
+        whole=value.get("whole") is True,
+        card_units=card_units,
+    )
 
 
 def _read_ours(text: str, _annotations: Mapping[str, str], _pod_request: PodRequest | None) -> tuple[Share, ...]:
@@ -152,7 +161,23 @@ def _read_ours(text: str, _annotations: Mapping[str, str], _pod_request: PodRequ
     if not isinstance(value, dict):
         raise RecordError("not an object")
     read_int(value.get("v"), "v", low=1, high=1)
-    return read_shares(value.get("cards"), "cards")
+    containers = value.get("containers")
+    return tuple(
+        replace(share, limit=_find_limit(containers, share.uuid)) if share.card_units is None else share
+        for share in read_shares(value.get("cards"), "cards")
+    )
+
+
+def _find_limit(containers: object, uuid: str | None) -> tuple[int, int] | None:
+    """Units and MiB of the container that has most of this card; None if no container has a limit there."""
+    limits = []
+    for shares in containers.values() if isinstance(containers, dict) else ():
+        for share in shares if isinstance(shares, list) else ():
+            if isinstance(share, dict) and uuid is not None and share.get("uuid") == uuid:
+                units, mib = share.get("units"), share.get("mib")
+                if type(units) is int and type(mib) is int and units > 0:
+                    limits.append((units, mib))
+    return max(limits, default=None)
 
 
 def _read_gpushare_json(
@@ -203,7 +228,10 @@ def _card_index(text: str, path: str) -> int:
 
 def _allocation_json(allocation: Allocation) -> str:
     cards = [
-        {"uuid": card.uuid, "index": card.index, "units": card.units, "whole": card.whole} for card in allocation.cards
+        {"uuid": card.uuid, "index": card.index, "units": card.units}
+        | ({} if card.card_units is None else {"of": card.card_units})
+        | {"whole": card.whole}
+        for card in allocation.cards
     ]
     containers = {
         name: [

@@ -60,6 +60,24 @@ def count_card_units(memory_mib: int, unit_mib: int) -> int:
     return memory_mib // unit_mib
 
 
+def scale_units(units: int, from_units: int, to_units: int) -> int:
+    """The same share of a card that has `to_units` now and had `from_units`, rounded up: 10 of 14 units are 11 of 15."""
+    return -(-units * to_units // from_units)
+
+
+def find_card_units(memory_mib: int, given_units: int, limit_mib: int, likely_units: int) -> int | None:
+    """The units of a card of which `compute_limit_mib` gives this limit for `given_units`; None if there is no such number.
+
+    A small share may be of several numbers: then `likely_units` if it is one of them, else the least, of which it is most.
+    """
+    if limit_mib < 1:
+        return None
+    least, most = memory_mib * given_units // (limit_mib + 1) + 1, memory_mib * given_units // limit_mib
+    if least <= likely_units <= most:
+        return likely_units
+    return least if least <= most else None
+
+
 def compute_limit_mib(memory_mib: int, given_units: int, card_units: int, reserve_mib: int = 0) -> int:
     """What a container with `given_units` of a card's `card_units` may use, in MiB.
 

@@ -20,6 +20,7 @@ from vrampack.agent.cluster.local_pod import LocalPod
 from vrampack.agent.kubelet.device_ids import count_readable_units, count_units_by_card
 from vrampack.agent.kubelet.podresources import DeviceAllocation
 from vrampack.cards.grants import Grant, read_grant
+from vrampack.cards.holding import count_share_units
 from vrampack.cards.node import CardFacts, Share
 from vrampack.cards.records import Record, RecordError, UnreadableRecord
 from vrampack.cards.units import compute_limit_mib
@@ -244,9 +245,19 @@ def _checked_grant(pod: LocalPod, container: str, shares: tuple[Share, ...], car
     if strangers:
         text = f"card {strangers[0] or 'without a uuid'} is no longer on this node; recreate the pod"
         raise RefusedStartError("unknown_card", text)
+    _check_units(shares, cards)
     _check_request(pod, container, grant, shares, cards)
     check_limits(grant, cards, is_whole=pod.pod.request is not None and pod.pod.request.card_request.whole)
     return grant
+
+
+def _check_units(shares: Iterable[Share], cards: Mapping[str, CardFacts]) -> None:
+    """The pod must be bound to the card as it is counted now: a forged record may say that its units are more of a card."""
+    for share in shares:
+        card = cards[share.uuid or ""]
+        if share.card_units not in (None, card.units):
+            text = f"it was bound when card {card.uuid} had {share.card_units} units, which has {card.units} now"
+            raise RefusedStartError("record", f"{text}; recreate the pod")
 
 
 def _check_request(
@@ -294,12 +305,12 @@ def _requesting_containers(pod: LocalPod) -> set[str]:
 
 
 def _resolve_units(shares: Iterable[Share], cards: Mapping[str, CardFacts]) -> dict[str, int]:
-    """Units by uuid; cards of older records are named by index."""
+    """Units by uuid, as the cards are counted now; cards of older records are named by index."""
     by_index = {card.index: uuid for uuid, card in cards.items()}
     units: Counter[str] = Counter()
     for share in shares:
         uuid = share.uuid if share.uuid is not None else by_index.get(-1 if share.index is None else share.index, "")
-        units[uuid] += share.units
+        units[uuid] += count_share_units(share, cards[uuid]) if uuid in cards else share.units
     return dict(units)
 
 

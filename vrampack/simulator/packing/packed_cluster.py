@@ -19,9 +19,9 @@ from policies.engine.host_rooms import HostRooms
 from policies.mix.forecast import Forecast, build_forecast
 from policies.mix.request_mix import LearnedMix, MixedRequest, RequestMix
 from policies.policy import Policy, ScoredCards
-from vrampack.cards.allocation import AllocatedCard, Allocation
+from vrampack.cards.allocation import Allocation
 from vrampack.cards.host_room import HostResources
-from vrampack.cards.node import Card, CardFacts, NodeFacts
+from vrampack.cards.node import Card, CardFacts, NodeFacts, Share
 from vrampack.cards.pod import Pod
 from vrampack.cards.request import CardRequest, PodRequest, ProfileChoice
 from vrampack.cards.tuned_policy import TunedPolicy
@@ -128,7 +128,7 @@ class PackedCluster:
     def _hold_pod(self, uid: str, pod: SimulatedPod, name: str, request: PodRequest) -> str:
         if pod.cards is not None:
             taken = tuple(
-                AllocatedCard(card.index, pod.cards.units, card.uuid) for card in self._choose_cards(name, request, uid)
+                Share(pod.cards.units, card.uuid, card.index) for card in self._choose_cards(name, request, uid)
             )
             self._ledger.assume(Pod(uid, "simulated", uid, request=request), name, Allocation(taken, ()))
         if pod.host is not None:

@@ -22,7 +22,6 @@ from policies.mix.forecast import build_forecast
 from policies.mix.request_mix import LearnedMix
 from policies.policy import ScoredCards
 from vrampack.cards.allocation import allocate_cards
-from vrampack.cards.node import Share
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record
 from vrampack.cards.request import PodRequest
@@ -147,7 +146,7 @@ class ReplayedCluster:
         if not isinstance(evaluation, ScoredCards) or node is None:
             raise TypeError(f"node {name} was ranked and does not fit")
         allocation = allocate_cards(node, evaluation.cards, request, reserve_mib=self.settings.reserve_mib)
-        return Record("vrampack", tuple(Share(each.units, each.uuid, each.index) for each in allocation.cards))
+        return Record("vrampack", allocation.cards)
 
     def _explain(self, item: Object, request: PodRequest, uid: str) -> str:
         reasons = self._hosts.find_obstacles(item)
