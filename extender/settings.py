@@ -148,7 +148,8 @@ class ExtenderConfiguration(StrictModel):
     kind: Literal["ExtenderConfiguration"]
 
     unit_mib: int = Field(default=DEFAULT_UNIT_MIB, ge=1, le=1_048_576)
-    """MiB per unit of the resource, the same in the whole cluster. Nodes whose agent uses another value get no pods."""
+    """MiB per unit of the resource, the same in the whole cluster. Nodes whose agent uses another value get no pods.
+    Running pods keep their memory when it changes; requests count in the new unit."""
 
     reserve_mib: int = Field(default=0, ge=0, le=1_048_576)
     """MiB of every card that limits leave to the driver's own buffers and page tables. Start with 100 for each process that shares a card."""

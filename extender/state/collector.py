@@ -108,7 +108,7 @@ class LedgerCollector(Collector):
             "vrampack_reservations", "Places whose Binding the watch has not shown yet.", len(snapshot.reservations)
         )
         yield GaugeMetricFamily("vrampack_reservation_oldest_age_seconds", "Age of the oldest reservation.", oldest)
-        yield GaugeMetricFamily("vrampack_overcommitted_cards", "Cards that hold more than they have; must be 0.", over)
+        yield GaugeMetricFamily("vrampack_overcommitted_cards", "Cards promised beyond their memory; must be 0.", over)
         yield GaugeMetricFamily(
             "vrampack_cache_synced", "1 when the ledger is complete and fresh.", int(snapshot.is_synced)
         )

@@ -106,6 +106,7 @@ def test_a_list_that_kubelet_cannot_take_is_refused(
     assert advice in problem
     if advice:
         assert f"unit_mib: {unit_mib} makes {devices} devices" in problem
+        assert problem.endswith(": running pods keep their memory, requests count in the new unit")
 
 
 @pytest.mark.parametrize("name", [name for name, row in NODES.items() if row[-1]])

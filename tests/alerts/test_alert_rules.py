@@ -40,7 +40,7 @@ CASES = {
         },
         silent_at=10,
         fires_at=12,
-        summary="2 cards hold more than they have.",
+        summary="2 cards are promised beyond their memory.",
     ),
     "VrampackPodsPendingByCard": AlertCase(
         {

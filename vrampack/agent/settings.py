@@ -243,10 +243,12 @@ class AgentConfiguration(StrictModel):
     """`standalone`: a host without Kubernetes, where a container's own environment sets its limit. The flag `--standalone` does the same."""
 
     unit_mib: int = Field(default=DEFAULT_UNIT_MIB, ge=1, le=1_048_576)
-    """MiB per unit of the resource: the same as the extender's `unit_mib`. A node with another value gets no pods."""
+    """MiB per unit of the resource: the same as the extender's `unit_mib`. A node with another value gets no pods.
+    Running pods keep their memory when it changes; requests count in the new unit."""
 
     units_per_card: Mapping[str, CardUnits] = {}
-    """Units of a card by its model, as `nvidia-smi -L` names it, instead of memory / unit_mib: e.g. `Tesla T4: 15`."""
+    """Units of a card by its model, as `nvidia-smi -L` names it, instead of memory / unit_mib: e.g. `Tesla T4: 15`.
+    Running pods keep their memory when it changes."""
 
     injection: Literal["auto", "cdi", "exact"] = "auto"
     """How a container gets its cards. `cdi`: by a spec that the agent writes when the container starts. `exact`: by its

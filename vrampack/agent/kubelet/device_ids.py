@@ -63,7 +63,7 @@ def find_list_problem(cards: Sequence[CardFacts], unit_mib: int) -> str:
     count = sum(card.units for card in cards)
     return (
         f"unit_mib: {unit_mib} makes {count} devices, more than kubelet can be told in one message; set {unit} "
-        "on every node and on the extender"
+        "on every node and on the extender: running pods keep their memory, requests count in the new unit"
     )
 
 

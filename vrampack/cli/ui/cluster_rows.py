@@ -114,7 +114,7 @@ def _build_card_row(reading: NodeOverview, card: Card, most_pods: int | None) ->
     holds = [hold for hold in reading.counted.holds if hold.units.get(card.index)]
     placed = [hold for hold in holds if not hold.unplaced_reason]
     elsewhere = reading.elsewhere.get_card_range(card.index)
-    faults = [*list_card_faults(card), *["holds more than it has"] * card.is_overcommitted]
+    faults = [*list_card_faults(card), *["promised beyond its memory"] * card.is_overcommitted]
     return CardRow(
         index=card.index,
         model=card.model,
