@@ -22,6 +22,12 @@ KMOD: Mapping[str, Mutation] = {
         "elif may_add:",
         f"{TESTS}::test_container_without_a_hook_request_stays_in_its_pods_budget",
     ),
+    "a caller that gives up lets another one in beside its thread": Mutation(
+        BACK_END,
+        "return await asyncio.shield(asyncio.create_task(run()))",
+        "return await run()",
+        f"{TESTS}::test_a_caller_that_gives_up_leaves_the_module_to_its_thread",
+    ),
     "who is gone is forgotten with files still open": Mutation(
         BACK_END,
         "if _OWNER_UID.fullmatch(uid) and not listed[name].files and self._workload.is_gone(uid):",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -190,6 +192,34 @@ async def test_budgets_added_by_hand_are_left_alone(node: KmodNode) -> None:
     node.gone.add("trial")
     await node.back_end.reconcile()
     assert "trial" in node.module.instances
+
+
+async def test_a_caller_that_gives_up_leaves_the_module_to_its_thread(
+    node: KmodNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kubelet and the hook stop waiting. What another call reads and writes meanwhile would be mixed with it."""
+    node.pod("main")
+    has_begun, may_go_on = Event(), Event()
+    write_file = node.module.write_file
+
+    def write_late(file_name: str, text: str) -> None:
+        monkeypatch.setattr(node.module, "write_file", write_file)
+        has_begun.set()
+        may_go_on.wait()
+        write_file(file_name, text)
+
+    monkeypatch.setattr(node.module, "write_file", write_late)
+    starting = asyncio.create_task(node.starts())
+    await asyncio.to_thread(has_begun.wait)
+    starting.cancel()
+    await asyncio.wait([starting])
+    reconciling = asyncio.create_task(node.back_end.reconcile())
+    done, _ = await asyncio.wait([reconciling], timeout=0.1)
+    may_go_on.set()
+    assert not done
+    assert starting.cancelled()
+    assert await reconciling == ""
+    assert node.module.limits() == {UID: {0: 4301}}
 
 
 async def test_use_is_shown_by_container_and_process(node: KmodNode) -> None:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from vrampack.agent.limits.accounting import ProcessUsage, UsageAccounting, UsageTotals
 from vrampack.agent.limits.cgroups import CGROUP_V2
@@ -49,6 +50,7 @@ log = logging.getLogger(__name__)
 SURVIVES = "restarts and upgrades of the agent; after a reload of the module the agent tells it every limit again"
 DEFAULT_BUDGETS, MAX_BUDGETS = 16, 25
 """Instances of one card: the module's default, and its maximum. A pod counts as one, with several containers as more."""
+Result = TypeVar("Result")
 _OWNER_UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}")
 """A pod's uid or the key of a host's container; people gave other names, which are left alone."""
 
@@ -90,21 +92,28 @@ class KmodBackEnd(BackEnd):
 
     async def reconcile(self) -> str:
         """Compare the module with the desired limits, and correct what differs."""
-        async with self._lock:
-            return await asyncio.to_thread(self._reconcile, self._read_inputs())
+        return await self._run_alone(self._reconcile)
 
     async def apply(self, scope: Scope, target: LimitTarget, limits: Mapping[str, int]) -> Applied:
         if scope is Scope.POD and not self._is_unified:
             return Applied(AppliedState.DEFERRED, "in force at container start, by the createRuntime hook")
         if not limits:
             return Applied(AppliedState.DEFERRED, "it has no limit")
-        async with self._lock:
-            return await asyncio.to_thread(self._apply, scope, target, limits, self._read_inputs())
+        return await self._run_alone(partial(self._apply, scope, target, limits))
 
     async def release(self, target: LimitTarget) -> None:
         """No new file is bound to its budget; files that are open elsewhere stay limited."""
-        async with self._lock:
-            await asyncio.to_thread(self._remove_budget, make_budget_name(target.pod_uid, target.container))
+        name = make_budget_name(target.pod_uid, target.container)
+        await self._run_alone(lambda _desired: self._remove_budget(name))
+
+    async def _run_alone(self, work: Callable[[Mapping[str, DesiredLimit]], Result]) -> Result:
+        """Run it in a thread, with the desired limits. When the caller is cancelled, the next call still waits for the thread."""
+
+        async def run() -> Result:
+            async with self._lock:
+                return await asyncio.to_thread(work, self._read_inputs())
+
+        return await asyncio.shield(asyncio.create_task(run()))
 
     async def measure_usage(self) -> tuple[ContainerUsage, ...]:
         return tuple(
