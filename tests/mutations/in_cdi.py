@@ -67,6 +67,18 @@ CDI: Mapping[str, Mutation] = {
         "if not specs:",
         f"{PUBLISHER}::test_no_spec_is_written_for_a_pod_that_has_ended",
     ),
+    "one check that fails takes all cards away": Mutation(
+        "vrampack/agent/cdi/injection_choice.py",
+        "if not self._is_premature(result, began_at):",
+        "if True:",
+        f"{CHOICE}::test_a_stalled_runtime_takes_no_card_away",
+    ),
+    "a runtime that is away counts as one that reads no specs": Mutation(
+        "vrampack/agent/cdi/injection_choice.py",
+        "if not result.is_answer:",
+        "if False:",
+        f"{CHOICE}::test_a_runtime_that_is_away_changes_neither_the_mode_nor_the_offer",
+    ),
     "a runtime in a pod is asked": Mutation(
         "vrampack/agent/cdi/runtime_probe.py",
         "if is_it and not self._is_in_pod(int(folder.name)):",

@@ -102,12 +102,10 @@ def test_nothing_starts_while_no_spec_can_be_written(node: LiveNode, cards: Fake
         with fault(node):
             node.apply(log_own_cards(a_pod(name, main=4)))
             assert_none_has_started(node, name, f"no spec can be written into {SPEC_FOLDER}: {text}")
-            if fault is not full:  # the agent's check needs no room
-                node.wait(lambda: read_card_health(node) == {gpu.uuid: False}, what="nothing is offered")
-        # kubelet tells the scheduler seconds after the agent has told it, and the next fault must find the pod bound.
+        # A fault that lasts takes the card away; kubelet tells the scheduler seconds after the agent has told it.
         node.wait(
             lambda: read_card_health(node) == {gpu.uuid: True} and read_allocatable(node) > 0,
-            what="the card is offered again",
+            what="the card is offered",
         )
 
     for name in names:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from typing import Any
 
 import pytest
 
 from tests.agent.agent_harness import NODE, agent_harness
 from tests.agent.cdi.injected_edits import cards_of, list_specs, resolve
-from tests.agent.pod_lifecycle import put_bound_pod, run_pod
+from tests.agent.pod_lifecycle import put_bound_pod, run_pod, start_container, start_refused
 from tests.fakes.kubelet.scripted_plugin import MEMORY
 from vrampack.agent.admission import injection
+from vrampack.agent.cdi import injection_choice
 from vrampack.agent.cdi.runtime_probe import OLD_PROCESS_HINT, SWITCH_HINT
 
 
@@ -139,6 +142,7 @@ async def test_starts_and_offers_stop_when_the_runtime_stops_reading_specs(
 ) -> None:
     """As after a package upgrade that drops `enable_cdi`: it would make containers without their cards."""
     monkeypatch.setattr(injection, "FAULT_REVIEW_SECONDS", 0.1)
+    monkeypatch.setattr(injection_choice, "FAILING_SECONDS", 0.5)
     async with agent_harness(starts=False) as world:
         reading = await world.add_runtime("containerd://1.7.27")
         await world.start_agent()
@@ -178,3 +182,52 @@ async def test_specs_of_an_earlier_agent_are_deleted_at_once() -> None:
         world.driver.present = ()
         await world.launch_agent()
         await world.wait_until(lambda: list_specs(world) == [])
+
+
+@pytest.mark.usefixtures("short_silence")
+async def test_a_stalled_runtime_takes_no_card_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod that reaches kubelet while its card is unhealthy fails for good; one whose start is refused is tried again."""
+    monkeypatch.setattr(injection, "FAULT_REVIEW_SECONDS", 0.01)
+    async with agent_harness(16130, 16130, starts=False) as world:
+        runtime = await world.add_runtime()
+        await world.start_agent()
+        stalled, other = (
+            put_bound_pod(world, name, cards=[card], has_references=False) for card, name in enumerate("ab")
+        )
+        os.kill(runtime.pid, signal.SIGSTOP)
+        for _ in range(injection_choice.FAILING_CHECKS + 2):
+            assert "has not read the CDI spec" in await start_refused(world, stalled)
+        assert "injection in doubt mode=cdi reason='containerd 2.1 does not read specs" in world.log_text
+        assert world.read_card_health() == {"GPU-0": True, "GPU-1": True}
+        assert await world.kubelet.admit(other), other.message
+        os.kill(runtime.pid, signal.SIGCONT)
+        for pod in (stalled, other):
+            await start_container(world, pod)
+
+
+@pytest.mark.usefixtures("short_silence")
+async def test_a_runtime_that_is_away_changes_neither_the_mode_nor_the_offer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It restarts. An agent that starts meanwhile cannot ask it, and offers nothing until it can."""
+    monkeypatch.setattr(injection, "FAULT_REVIEW_SECONDS", 0.05)
+    monkeypatch.setattr(injection_choice, "FAILING_CHECKS", 1)
+    monkeypatch.setattr(injection_choice, "FAILING_SECONDS", 0.0)
+    async with agent_harness(starts=False) as world:
+        former = await world.add_runtime()
+        await world.start_agent()
+        label = "vrampack.dev/injection"
+        await world.wait_until(lambda: world.api.get("nodes", NODE)["metadata"]["labels"].get(label) == "cdi")
+        (world.node_proc / str(former.pid)).unlink()
+        await former.close()
+        pod = put_bound_pod(world, "p", has_references=False)
+        assert "has not read the CDI spec" in await start_refused(world, pod)
+        away = "no process containerd is seen on this node"
+        await world.wait_until(lambda: f"injection in doubt mode=cdi reason='{away}'" in world.log_text)
+        assert world.agent.find_unready_reason() == ""
+
+        await world.kill_agent()
+        await world.launch_agent()
+        await world.wait_until(lambda: f"injection: cdi: {away}" in world.agent.find_unready_reason())
+        runtime = await world.add_runtime()
+        await world.kubelet.registered(MEMORY, times=2)
+        await world.wait_until(lambda: world.read_card_health() == {"GPU-0": True})
+        assert cards_of(await resolve(runtime, await start_container(world, pod))) == ["/dev/nvidia0"]

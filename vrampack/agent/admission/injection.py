@@ -42,7 +42,7 @@ FOLDER_SECONDS = 5.0
 REVIEW_SECONDS = 60.0
 """How often to check again a node whose runtime does not read specs yet."""
 FAULT_REVIEW_SECONDS = 5.0
-"""The same while the node offers no cards."""
+"""The same for a node whose mode is `cdi`, while it offers no cards or a start failed."""
 
 
 class PodFinder(Protocol):
@@ -86,7 +86,7 @@ class Injection:
         host_paths = CdiHostPaths(folders, context.paths.proc, settings.cdi.nvidia_ctk, settings.cdi.driver_root)
         edits = EditsSource(host_paths, has_drm_nodes=settings.cdi.drm_nodes)
         probe = RuntimeProbe(folder, self._watch, context.paths.node_proc, folders, is_in_pod=self._is_in_pod)
-        self._choice = InjectionChoice(settings.injection, probe, edits, self._publisher)
+        self._choice = InjectionChoice(settings.injection, probe, edits, self._publisher, clock=time.monotonic)
         self._cards = CardInjection(
             self._publisher,
             edits,
@@ -185,7 +185,7 @@ class Injection:
         await self._choice.wait_until_decided()
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(FAULT_REVIEW_SECONDS if self._choice.problem else REVIEW_SECONDS):
+                async with asyncio.timeout(FAULT_REVIEW_SECONDS if self.mode == "cdi" else REVIEW_SECONDS):
                     await self._has_doubts.wait()
             self._has_doubts.clear()
             if not self._choice.is_settled and await self._choose():

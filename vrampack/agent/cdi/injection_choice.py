@@ -3,9 +3,14 @@
     setting exact --------------------------------------------------------> exact
     setting cdi  ---------------------------------------------------------> cdi, with a problem where it cannot work
     setting auto --the runtime reads our probe, and every card has edits--> cdi
-                 --a fault, on a node whose mode was cdi------------------> cdi, with a problem, and checked again
+                 --a fault or no answer, on a node whose mode was cdi-----> cdi, with a problem, and checked again
                  --anything else, or undecided----------------------------> exact, and checked again
-    later, if cdi was chosen and made a start fail-------------------------> cdi, with a problem while it cannot work
+    later, if cdi worked and made a start fail
+                 --checks fail, several in FAILING_SECONDS or longer------> cdi, with a problem while it cannot work
+                 --no answer: the runtime is away-------------------------> as before, and checked again
+
+A problem keeps all cards from new pods, and a pod that reaches kubelet then fails for good. A runtime that stalls or restarts
+would end pods in that way, so `cdi` that worked gets time: until then a start that cannot get its card is refused and tried again.
 
 The mode applies to containers for which kubelet allocates devices from now on. A container that has its devices keeps the mode
 in which it got them: kubelet repeats that answer for as long as its pod lives.
@@ -16,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from vrampack.agent.cdi.card_edits import has_limit_hook
@@ -31,6 +36,9 @@ log = logging.getLogger(__name__)
 MIN_KUBELET = (1, 29)
 """The first kubelet version that passes on a device plugin's CDI devices by default."""
 
+FAILING_CHECKS = 3
+FAILING_SECONDS = 30.0
+"""Where `cdi` worked, so many checks fail for so long before it counts as broken. The extender evicts refused pods 5 s later."""
 ChosenMode = Literal["cdi", "exact"]
 
 
@@ -43,7 +51,14 @@ class InjectionChoice:
         probe: RuntimeProbe,
         edits: EditsSource,
         publisher: SpecPublisher,
+        *,
+        clock: Callable[[], float],
     ) -> None:
+        self._clock = clock
+        self._failing_since: float | None = None
+        self._failed_checks = 0
+        self._doubt = ""
+        """The reason that was logged."""
         self._setting = setting
         self._probe = probe
         self._edits = edits
@@ -72,12 +87,14 @@ class InjectionChoice:
     async def choose_mode(self, runtime: ContainerRuntime, kubelet_version: str, gpus: Iterable[Gpu]) -> bool:
         """Decide, or decide again. Returns whether anything changed."""
         before = self.mode, self.reason, self.problem
+        began_at = self._clock()
         self._publisher.runtime = runtime
         if self._setting == "exact":
             self.mode, self.reason, self.is_settled = "exact", "set", True
         else:
             result = await self._check_node(runtime, kubelet_version, gpus)
-            self._apply_result(result)
+            if not self._is_premature(result, began_at):
+                self._apply_result(result)
         self._decided.set()
         return before != (self.mode, self.reason, self.problem)
 
@@ -91,7 +108,7 @@ class InjectionChoice:
             )
         try:
             result = await self._probe.probe_runtime(runtime)
-            self._publisher.has_been_read = result.is_read is True
+            self._publisher.has_been_read |= result.is_read is True
             if result.is_read is False:
                 return result
             found = [await self._edits.find_edits(gpu) for gpu in gpus]
@@ -100,10 +117,30 @@ class InjectionChoice:
             return ProbeResult(is_read=None, reason=str(error), is_fault=True)
         return result
 
+    def _is_premature(self, result: ProbeResult, began_at: float) -> bool:
+        """Whether `cdi` has worked, and this result does not show yet that it no longer does."""
+        has_worked = self._decided.is_set() and self.mode == "cdi" and not self.problem
+        if result.is_read or not has_worked:
+            self._failing_since, self._doubt = None, ""
+            return False
+        if not result.is_answer:
+            self._failing_since = None  # what failed before may be gone: the runtime restarts
+        elif self._failing_since is None:
+            self._failing_since, self._failed_checks = began_at, 1
+        else:
+            self._failed_checks += 1
+        if result.reason != self._doubt:
+            self._doubt = result.reason
+            log.warning("injection in doubt mode=cdi reason=%r", result.reason)
+        since = self._failing_since
+        return since is None or self._failed_checks < FAILING_CHECKS or self._clock() - since < FAILING_SECONDS
+
     def _apply_result(self, result: ProbeResult) -> None:
         self.reason, self.is_settled = result.reason, result.is_read is True
+        self._publisher.has_been_read &= self.is_settled or result.is_fault
         # Limits may be in force by what specs carry: an agent that began with `cdi` ends with it.
-        stays = self._setting == "cdi" or (self.mode == "cdi" and (result.is_fault or self._decided.is_set()))
+        is_known_cdi = self.mode == "cdi" and (result.is_fault or not result.is_answer or self._decided.is_set())
+        stays = self._setting == "cdi" or is_known_cdi
         self.mode = "cdi" if stays or result.is_read else "exact"
         is_fine = self.mode == "exact" or result.is_read
         self.problem = "" if is_fine else f"injection: cdi: {result.reason}"

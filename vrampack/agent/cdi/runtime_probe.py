@@ -32,7 +32,7 @@ QUIET_SECONDS = 0.2
 """The folder must be quiet for this long before the probe is written, so that the read that is seen is of the probe."""
 PROBE_SECONDS = 2.0
 """A runtime reads a new spec within milliseconds; with hundreds of others in the folder, within a tenth of a second."""
-OLD_PROCESS_HINT: Final = "restart it once, it may be older than the folder; if that changes nothing, CDI is switched off in its configuration"
+OLD_PROCESS_HINT: Final = "restart it once, it may hang or be older than the folder; if that changes nothing, CDI is switched off in its configuration"
 SWITCH_HINT: Final = "set enable_cdi = true in the section of its CRI plugin, and restart it"
 PROCESS_NAMES: Final = {"containerd": "containerd", "cri-o": "crio"}
 """The process name of each runtime, by the name that it reports to kubelet."""
@@ -69,6 +69,8 @@ class ProbeResult:
     is_read: bool | None
     """Whether the runtime reads the folder; None: undecided."""
     reason: str
+    is_answer: bool = True
+    """Whether it is about the runtime at all: there was one, and it could be watched."""
     is_fault: bool = False
     """Whether no container could get a card even if the runtime read specs: the folder is not writable, NVIDIA's specs are missing."""
 
@@ -114,16 +116,16 @@ class RuntimeProbe:
         if not runtime.can_have_cdi:
             return ProbeResult(is_read=False, reason=f"{runtime} takes no CDI devices{_describe_first(runtime)}")
         if not (self._proc / "self").exists():
-            return ProbeResult(
-                is_read=None, reason=f"{self._proc} is not the node's /proc: which program reads a spec cannot be seen"
-            )
+            text = f"{self._proc} is not the node's /proc: which program reads a spec cannot be seen"
+            return ProbeResult(is_read=None, reason=text, is_answer=False)
         pids = list(self._list_runtime_processes(PROCESS_NAMES[runtime.name]))
         if not pids:
-            return ProbeResult(is_read=None, reason=f"no process {PROCESS_NAMES[runtime.name]} is seen on this node")
+            text = f"no process {PROCESS_NAMES[runtime.name]} is seen on this node"
+            return ProbeResult(is_read=None, reason=text, is_answer=False)
         try:
             return await self._probe_processes(runtime, pids)
         except OSError as error:
-            return ProbeResult(is_read=None, reason=f"reads of specs cannot be watched: {error}")
+            return ProbeResult(is_read=None, reason=f"reads of specs cannot be watched: {error}", is_answer=False)
         finally:
             self._folder.remove_spec(PROBE_NAME)
 
@@ -139,7 +141,8 @@ class RuntimeProbe:
                 stack.callback(self._watch.forget_file, read)
             for read in reads:
                 if await read.wait_for_read(QUIET_SECONDS / len(reads)):
-                    return ProbeResult(is_read=None, reason=f"another program reads {PROBED_FILE} of {runtime}")
+                    text = f"another program reads {PROBED_FILE} of {runtime}"
+                    return ProbeResult(is_read=None, reason=text, is_answer=False)
             # The link is resolved by the reader: in the runtime's mount namespace /proc is in its usual place.
             self._folder.write_probe(Path("/proc/self") / PROBED_FILE)
             outcomes = [await read.wait_for_read(PROBE_SECONDS) for read in reads[:1]]
