@@ -2,7 +2,8 @@
 
 Agents may not evict: a token stolen from one would reach every pod of the cluster. So an agent's report has a bounded
 effect: only pods that ask for our memory, are bound to that very node and have a controller are evicted, a few a second in
-the whole cluster, by uid and through the eviction API, which disruption budgets may stop.
+the whole cluster, by uid and through the eviction API, which disruption budgets may stop. A pod that was refused a start and
+runs by now stays: an agent may have died before it could say so.
 
 Two extenders may evict the same pod. The uid makes the second eviction harmless; still, an extender that no scheduler
 calls leaves the first minute to the other.
@@ -24,9 +25,10 @@ from extender.state.ledger import Ledger
 from extender.state.reported_refusals import ReportedRefusal, ReportedRefusals
 from extender.state.sync import ReadinessCheck
 from vrampack.cards.pod import Pod
+from vrampack.cards.refused_pods import REASONS_TO_EVICT_RUNNING
 from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError, RefusedError
-from vrampack.kube.objects import UNDECODABLE, OwnedPodObject
+from vrampack.kube.objects import UNDECODABLE, LocalPodObject
 
 log = logging.getLogger(__name__)
 
@@ -121,6 +123,8 @@ class RefusedPodEvictor:
             seen = await self._fetch_pod(pod)
             if seen is None or seen.metadata.uid != pod.uid or seen.spec.node_name != refusal.node_name:
                 return
+            if seen.is_running and refusal.reason not in REASONS_TO_EVICT_RUNNING:
+                return  # it started after all: the agent's word is late, or the agent is gone
             if not seen.is_controlled or seen.is_static:
                 self._keep(refusal, pod, attempt)
                 return
@@ -138,11 +142,11 @@ class RefusedPodEvictor:
             f"refused on node {refusal.node_name} ({refusal.reason}): evicted, so that its replacement is placed again",
         )
 
-    async def _fetch_pod(self, pod: Pod) -> OwnedPodObject | None:
-        """The pod as the API server has it now, with its owners, which the ledger does not store."""
+    async def _fetch_pod(self, pod: Pod) -> LocalPodObject | None:
+        """The pod as the API server has it now, with its owners and containers, which the ledger does not store."""
         body = await self._api.get_pod_bytes(pod.namespace, pod.name, timeout_seconds=CALL_SECONDS)
         try:
-            return None if body is None else msgspec.json.decode(body, type=OwnedPodObject)
+            return None if body is None else msgspec.json.decode(body, type=LocalPodObject)
         except UNDECODABLE as error:
             raise NoAnswerError(f"get pod {pod}: {error}") from error
 

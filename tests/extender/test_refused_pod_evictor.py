@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -128,6 +130,31 @@ async def test_a_refused_pod_is_evicted_by_uid_after_its_report_has_lasted() -> 
 async def test_an_evicted_pod_is_not_evicted_again_while_it_terminates() -> None:
     stage = refused()
     assert await stage.at(30, 60, 3600) == [1, 1, 1]
+
+
+RUNNING: Mapping[str, Any] = {"containerStatuses": [{"name": "main", "state": {"running": {}}}]}
+WAITING: Mapping[str, Any] = {"containerStatuses": [{"name": "main", "state": {"waiting": {}}}]}
+STATES = {
+    "it started after all, and its agent has not said so": (RUNNING, "cdi", 0),
+    "it waits": (WAITING, "cdi", 1),
+    "its sidecar waits": ({**RUNNING, "initContainerStatuses": [{"name": "side"}]}, "cdi", 1),
+    "it runs, and that is the reason": (RUNNING, "over_limit", 1),
+}
+
+
+@pytest.mark.parametrize(("status", "reason", "evictions"), STATES.values(), ids=STATES)
+async def test_a_pod_that_runs_is_evicted_only_for_what_it_does(
+    status: Mapping[str, Any], reason: str, evictions: int
+) -> None:
+    stage = refused()
+    pod = stage.api.pods["default", "p"]
+    pod["status"] = status
+    pod["spec"]["containers"] = [{"name": "main"}]
+    pod["spec"]["initContainers"] = [
+        {"name": each["name"], "restartPolicy": "Always"} for each in status.get("initContainerStatuses", [])
+    ]
+    stage.refusals.update_node("n", write_refused({"p": reason}))
+    assert await stage.at(30, 60) == [evictions, evictions]
 
 
 async def test_a_withdrawn_report_restarts_the_clock() -> None:

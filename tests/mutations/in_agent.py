@@ -195,6 +195,12 @@ AGENT: Mapping[str, Mutation] = {
         "pass",
         f"{PLUGIN}::test_a_container_whose_limit_cannot_be_enforced_does_not_start",
     ),
+    "the extender evicts a pod that started after all": Mutation(
+        "extender/eviction/refused_pod_evictor.py",
+        "if seen.is_running and refusal.reason not in REASONS_TO_EVICT_RUNNING:",
+        "if False:",
+        "tests/extender/test_refused_pod_evictor.py::test_a_pod_that_runs_is_evicted_only_for_what_it_does",
+    ),
     "Allocate gives cards to containers that have none": Mutation(
         "vrampack/agent/admission/injection.py",
         'NO_CARD_ENV: Final = {"NVIDIA_VISIBLE_DEVICES": "void"}',

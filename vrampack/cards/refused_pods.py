@@ -15,6 +15,9 @@ from vrampack.cards.records import RecordError, load_json, read_int
 
 MAX_REFUSED_PODS = 32
 """Every component that watches Nodes holds the annotation in memory; 32 pods take less than 4 KiB."""
+OVER_LIMIT, CARD_UNHEALTHY = "over_limit", "card_unhealthy"
+REASONS_TO_EVICT_RUNNING = frozenset({OVER_LIMIT, CARD_UNHEALTHY})
+"""With any other reason a container of the pod does not start."""
 _UID = re.compile(r"[0-9A-Za-z-]{1,64}")
 _REASON = re.compile(r"[a-z][a-z_]{0,39}")
 

@@ -104,16 +104,30 @@ class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
     """Empty until the container is created; then the id of the last one."""
     state: ContainerState | None = None
 
+    @property
+    def is_running(self) -> bool:
+        return self.state is not None and self.state.running is not None
+
 
 class LocalPodStatus(PodStatus, frozen=True, rename="camel"):
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
 
+    def list_containers(self) -> list[ContainerStatus]:
+        """Init containers first."""
+        return [*(self.init_container_statuses or ()), *(self.container_statuses or ())]
 
-class OwnedPodObject(PodObject, frozen=True):
-    """A v1.Pod with its owners."""
+
+class LocalPodSpec(PodSpec, frozen=True, rename="camel"):
+    runtime_class_name: str | None = None
+
+
+class LocalPodObject(PodObject, frozen=True):
+    """A v1.Pod with owners and containers, which the ledger of a whole cluster does not need."""
 
     metadata: OwnedObjectMeta = OwnedObjectMeta()
+    spec: LocalPodSpec = LocalPodSpec()
+    status: LocalPodStatus = LocalPodStatus()
 
     @property
     def is_static(self) -> bool:
@@ -126,16 +140,12 @@ class OwnedPodObject(PodObject, frozen=True):
         """Whether a controller creates a replacement when it is gone."""
         return any(owner.controller and owner.kind != "Node" for owner in self.metadata.owner_references or ())
 
-
-class LocalPodSpec(PodSpec, frozen=True, rename="camel"):
-    runtime_class_name: str | None = None
-
-
-class LocalPodObject(OwnedPodObject, frozen=True):
-    """A v1.Pod for the agent of its node: with owners and containers, which the ledger of a whole cluster does not need."""
-
-    spec: LocalPodSpec = LocalPodSpec()
-    status: LocalPodStatus = LocalPodStatus()
+    @property
+    def is_running(self) -> bool:
+        """Whether all its containers run, sidecars included."""
+        sidecars = {each.name for each in self.spec.init_containers or () if each.restart_policy == "Always"}
+        needed = {each.name for each in self.spec.containers or ()} | sidecars
+        return bool(needed) and needed <= {each.name for each in self.status.list_containers() if each.is_running}
 
 
 class NodeAddress(msgspec.Struct, frozen=True):

@@ -17,11 +17,10 @@ from vrampack.agent.metrics import AgentMetrics
 from vrampack.agent.settings import SickCardEviction
 from vrampack.cards.node import CardFacts
 from vrampack.cards.records import Record
+from vrampack.cards.refused_pods import CARD_UNHEALTHY
 from vrampack.kube.events import EventRecorder
 
 CHECK_INTERVAL_SECONDS = 2.0
-EVICTION_REASON = "card_unhealthy"
-"""The reason in `vrampack.dev/refused`."""
 
 
 class SickCardPods:
@@ -76,7 +75,7 @@ class SickCardPods:
                 if (uid, uuid) not in self._reported:
                     self._events.record_pod_event(pod.pod, AgentEventReason.ON_UNHEALTHY_CARD, text)
                 if uid not in evictions and self._must_leave(pod, card):
-                    evictions[uid] = EVICTION_REASON
+                    evictions[uid] = CARD_UNHEALTHY
         self._reported = found
         self._metrics.show_unhealthy_card_pods(counts)
         if evictions != self._evictions:

@@ -11,13 +11,12 @@ from vrampack.agent.cluster.refused_pods import RefusedPodsPublisher
 from vrampack.agent.events import AgentEventReason
 from vrampack.agent.limits.contract import OverLimit
 from vrampack.agent.nvml.errors import DriverError
+from vrampack.cards.refused_pods import OVER_LIMIT
 from vrampack.kube.events import EventRecorder
 
 log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_SECONDS = 15.0
-OVER_LIMIT = "over_limit"
-"""The reason that is written to the Node."""
 
 
 class OveruseReporter:
