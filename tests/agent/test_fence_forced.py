@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -120,6 +121,5 @@ async def test_pod_with_the_same_name_on_another_node_is_left_alone() -> None:
 async def look_much_later(world: AgentHarness) -> None:
     """What refusals do when every delay is over."""
     rejected = world.agent._rejected_pods
-    for each in rejected._rejected.values():
-        each.first_rejected_at -= 300
+    rejected._clock = lambda: time.monotonic() + 300
     rejected.publish_pods()

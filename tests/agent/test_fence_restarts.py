@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import msgspec
+
 from tests.agent.agent_harness import agent_harness
 from tests.agent.pod_lifecycle import (
     assert_fence_agrees,
@@ -16,7 +18,11 @@ from tests.agent.pod_lifecycle import (
     start_container,
     start_refused,
 )
+from tests.fakes.api import FakeKubeApi
+from tests.fakes.kubelet.scripted_plugin import MEMORY
 from tests.support.builders import snapshot_node
+from vrampack.agent.cluster.pod_cache import PodCache
+from vrampack.kube.objects import LocalPodObject
 
 COUNT = {"aliyun.com/gpu-count": "2"}
 WHOLE = {"ack.gpushare.placement": "require-whole-device"}
@@ -28,13 +34,16 @@ async def test_with_the_api_server_down_only_admitted_pods_restart() -> None:
         known, new = put_bound_pod(world, "known"), put_bound_pod(world, "new")
         await run_pod(world, known)
         assert await world.kubelet.admit(new)
+        await world.wait_until(lambda: world.agent._pod_cache.find_pod(new.uid) is not None)
         await world.api.__aexit__(None, None, None)
         assert (await restart_container(world, known)).env["NVIDIA_VISIBLE_DEVICES"] == "GPU-0"
         outcome = await world.kubelet.try_start(new, "main")
         assert "the API server does not say what pod default/new was given" in str(outcome)
         assert count_refusals(world, "api") == 1
+        assert list(world.agent._rejected_pods._rejected) == [new.uid]  # it is named if that lasts
         await world.api.__aenter__()
         await world.kubelet.start(new, "main")
+        assert not world.agent._rejected_pods._rejected
 
 
 async def test_a_restarted_agent_admits_running_pods_without_the_api_server() -> None:
@@ -110,6 +119,19 @@ async def test_a_pod_deleted_before_its_lookup_returns_holds_nothing() -> None:
         world.agent._pod_cache._api = _Late(answer)  # type: ignore[assignment]
         assert "the API server has no pod default/p" in str(await world.kubelet.try_start(pod, "main"))
         assert not fence_of(world).count_held_units()
+
+
+async def test_a_pod_that_a_new_list_no_longer_shows_has_ended() -> None:
+    """The watch was down when it was deleted; a look-up that began before may still be answered."""
+    pods = PodCache(FakeKubeApi(), resource=MEMORY, on_pod_ended=lambda _: None)
+    manifest = {"metadata": {"uid": "u"}, "spec": {"containers": [{"resources": {"limits": {MEMORY: "4"}}}]}}
+    pod = msgspec.json.decode(json.dumps(manifest), type=LocalPodObject)
+    for page in ([pod], []):
+        assert not pods.has_ended("u")
+        pods.on_list_started("start")
+        pods.on_page(page)
+        pods.on_list_finished()
+    assert pods.has_ended("u")
 
 
 class _Late:

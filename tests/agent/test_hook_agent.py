@@ -13,6 +13,8 @@ from tests.agent.pod_lifecycle import put_bound_pod, remove_pod, report_status, 
 from tests.fakes.kubelet.pods import KubeletPod
 from vrampack.agent.admission import unguarded_starts
 from vrampack.agent.limits import enforcement_starter
+from vrampack.agent.nvml.errors import DriverError
+from vrampack.cards.well_known import NODE_REFUSED
 
 
 def install_hook(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,6 +80,30 @@ async def test_agent_listens_for_the_hook_when_native_limits_need_it(
         await world.start_agent()
         assert world.hook_socket.is_socket()
         assert "by the createRuntime hook" in world.log_text
+
+
+async def test_a_container_that_the_hook_may_not_start_is_told_and_named_until_it_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_hook(tmp_path, monkeypatch)
+    async with agent_harness(starts=False, enforcement="native", refused={"after_seconds": 0.05}) as world:
+        world.hook_socket.parent.mkdir()
+        await world.start_agent()
+        pod = put_bound_pod(world, "p", uid="00000000-0000-4000-8000-000000000000")
+        assert await world.kubelet.admit(pod)
+        await start_container(world, pod)
+        world.driver.limit_error = DriverError("below present use")
+        assert not await ask_for(world, pod, "a" * 64)
+        assert list(world.agent._rejected_pods._rejected) == [pod.uid]
+        await world.wait_until(
+            lambda: f'"{pod.uid}":{{"reason":"limit"}}' in (world.read_annotation(NODE_REFUSED) or "")
+        )
+        told = [event["message"] for event in world.api.list_events() if event["reason"] == "GPUMemoryStartRefused"]
+        assert [text for text in told if "container main" in text and "below present use" in text] == told
+
+        world.driver.limit_error = None
+        assert await ask_for(world, pod, "a" * 64)
+        await world.wait_until(lambda: world.read_annotation(NODE_REFUSED) is None)
 
 
 UNGUARDED = "vrampack_agent_unguarded_containers"

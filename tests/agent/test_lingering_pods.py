@@ -12,9 +12,12 @@ from tests.agent.agent_harness import NODE, AgentHarness, agent_harness
 from tests.agent.pod_lifecycle import count_refusals, fence_of, put_bound_pod, report_status, run_pod, start_refused
 from tests.fakes.kubelet.pods import KubeletPod
 from tests.fakes.kubelet.starting import StartedContainer
+from tests.support.builders import ledger_pod
 from vrampack.agent.admission import lingering_pods, prestart
-from vrampack.agent.admission.fence import Fence
+from vrampack.agent.admission.fence import AdmittedStart, ContainerStart, Fence
 from vrampack.agent.admission.lingering_pods import EMPTY_SECONDS, OVERDUE_SECONDS, LingeringPods
+from vrampack.agent.cluster.local_pod import LocalPod
+from vrampack.agent.kubelet.podresources import DeviceAllocation
 from vrampack.agent.limits.cgroups import CgroupTree
 
 TWO = (16130, 16130)
@@ -54,6 +57,17 @@ async def test_force_deleted_pod_holds_its_card_until_its_cgroup_is_gone(
         await world.wait_until(lambda: not fence_of(world).count_held_units())
         await run_pod(world, second)
         assert world.read_metric(LINGERING) == 0
+
+
+def test_a_start_that_fails_after_its_pod_was_deleted_releases_nothing() -> None:
+    """Another container of the pod may still run."""
+    fence = Fence(NODE)
+    fence.hold_units(UID, {"GPU-0": 12})
+    fence.mark_lingering(UID, "ml/p")
+    pod = LocalPod(ledger_pod("p", node=NODE, uid=UID), {}, {}, is_static=False, is_controlled=True)
+    start = ContainerStart(DeviceAllocation("ml", "p", "side", frozenset()), pod)
+    assert not fence.withdraw_start(start, AdmittedStart(UID, None))
+    assert fence.count_held_units() == {"GPU-0": 12}
 
 
 async def test_a_start_waits_briefly_for_an_ending_pod() -> None:

@@ -40,21 +40,38 @@ class NodeEntries:
         return {} if last is None else read_refused(last)[0]
 
 
+@dataclass
+class ScriptedPods:
+    """What the watch has shown, by uid."""
+
+    found: dict[str, LocalPod] = field(default_factory=dict)
+    ended: set[str] = field(default_factory=set)
+
+    def find_pod(self, uid: str) -> LocalPod | None:
+        return self.found.get(uid)
+
+    def has_ended(self, uid: str) -> bool:
+        return uid in self.ended
+
+
 class RejectedPodsHarness:
     """Refusals with a clock of the test's own and pods without a record."""
 
     def __init__(self, *, action: Literal["evict", "keep"] = "evict") -> None:
         self.now = 0.0
         self.node = NodeEntries()
+        self.pods = ScriptedPods()
+        self.fence = Fence("n")
         self.publisher = RefusedPodsPublisher()
         self.publisher.attach_node(self.node)
         events = EventRecorder(
             FakeKubeApi(), component="a", on_dropped=lambda _: None, clock=lambda: self.now, now=lambda: self.now
         )
         self.rejected = RejectedPods(
-            Fence("n"),
+            self.fence,
             events,
             self.publisher,
+            self.pods,
             cards=lambda: CARDS,
             clock=lambda: self.now,
             publish_after_seconds=5,
@@ -114,8 +131,9 @@ def test_no_pod_is_listed_in_keep_mode() -> None:
 
 
 def test_refusal_expires_when_kubelet_stops_asking() -> None:
-    """It asks again within five minutes."""
+    """It asks again within five minutes. The fence has admitted the pod, and cannot say whether its limit can be set by now."""
     stage = RejectedPodsHarness()
+    stage.fence.hold_units("u", {"GPU-0": 4})
     stage.rejected.record_rejection(a_start(), LIMIT)
     assert [stage.at(seconds) for seconds in (5, 329, 330)] == [{"u": "limit"}, {"u": "limit"}, {}]
 
@@ -154,6 +172,44 @@ def test_refusals_of_two_containers_count_as_one_refusal_of_the_pod() -> None:
     stage.now = 4.9
     stage.rejected.record_rejection(sidecar, LIMIT)
     assert stage.at(5) == {"u": "limit"}
+
+
+def test_a_start_withdraws_the_refusal_of_its_own_container_only() -> None:
+    """A sidecar that crashes and starts again and again does not keep a pod whose main container is refused."""
+    stage = RejectedPodsHarness()
+    start = a_start()
+    stage.fence.hold_units("u", {"GPU-0": 4})
+    sidecar = replace(start, allocation=DeviceAllocation("default", "p", "sidecar", frozenset({"GPU-0::1"})))
+    stage.rejected.record_rejection(start, LIMIT)
+    stage.rejected.record_rejection(sidecar, LIMIT)
+    stage.rejected.withdraw_rejection(sidecar)
+    assert stage.at(5) == {"u": "limit"}
+    stage.rejected.withdraw_rejection(start)
+    assert stage.node.reasons == {}
+
+
+def test_a_refusal_by_the_hook_lasts_until_the_hook_allows_the_container() -> None:
+    """Each try passes PreStart first: that says nothing of the hook's answer."""
+    stage = RejectedPodsHarness()
+    start = a_start()
+    for stage.now in (0.0, 10.0):
+        stage.rejected.withdraw_rejection(start)
+        stage.rejected.record_hook_refusal(start.pod, "main", "the driver refused")
+    stage.rejected.withdraw_rejection(start)
+    assert stage.at(11) == {"u": "limit"}
+    stage.rejected.withdraw_hook_refusal("u", "main")
+    assert stage.node.reasons == {}
+
+
+def test_a_pod_that_runs_or_has_ended_is_not_listed() -> None:
+    """Kubelet may start a container without asking, and a pod may end while its start is decided."""
+    stage = RejectedPodsHarness()
+    runs, ended = a_start("runs"), a_start("ended")
+    stage.pods.found["runs"] = replace(runs.pod, running_containers=frozenset({"main"}))
+    stage.pods.ended.add("ended")
+    for start in (runs, ended, a_start()):
+        stage.rejected.record_rejection(start, NO_RECORD)
+    assert stage.at(5) == {"u": "no_record"}
 
 
 def test_many_pods_of_one_reporter_do_not_displace_those_of_another() -> None:

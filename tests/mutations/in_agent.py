@@ -11,6 +11,8 @@ OLDER = "tests/agent/test_fence_foreign_pods.py"
 FORGED = f"{OLDER}::test_forged_record_is_refused_with_the_reason"
 AGAIN = "tests/agent/test_fence_restarts.py"
 KILLS = "tests/agent/test_fence_kills.py"
+STARTS = "tests/agent/cdi/test_refused_starts.py"
+REJECTED = "tests/agent/test_rejected_pods.py"
 PLUGIN = "tests/agent/test_device_plugin.py"
 LINGERING = "tests/agent/test_lingering_pods.py"
 GRANTS = "tests/cards/test_grants.py"
@@ -40,7 +42,7 @@ AGENT: Mapping[str, Mutation] = {
         "vrampack/agent/cluster/refused_pods.py",
         "for row in zip_longest(*(each.items() for each in sources)):",
         "for row in [[item for each in sources for item in each.items()]]:",
-        "tests/agent/test_rejected_pods.py::test_many_pods_of_one_reporter_do_not_displace_those_of_another",
+        f"{REJECTED}::test_many_pods_of_one_reporter_do_not_displace_those_of_another",
     ),
     "a container that waits is said to run without its limit": Mutation(
         "vrampack/agent/admission/unguarded_starts.py",
@@ -184,16 +186,52 @@ AGENT: Mapping[str, Mutation] = {
         f"{AGAIN}::test_with_the_api_server_down_only_admitted_pods_restart",
     ),
     "a namesake on another node is evicted": Mutation(
-        "vrampack/agent/admission/prestart.py",
-        'if error.reason != "other_node":  # a pod of the same name, which runs elsewhere and must not be evicted',
+        "vrampack/agent/admission/rejected_pods.py",
+        'if found.reason != "other_node":  # a pod of the same name, which runs elsewhere and must not be evicted',
         "if True:",
         f"{FORCED}::test_pod_with_the_same_name_on_another_node_is_left_alone",
     ),
     "who cannot be limited holds its units all the same": Mutation(
         "vrampack/agent/admission/prestart.py",
-        "self._fence.withdraw_start(start, admitted)",
-        "pass",
+        "if self._fence.withdraw_start(start, admitted):",
+        "if False:",
         f"{PLUGIN}::test_a_container_whose_limit_cannot_be_enforced_does_not_start",
+    ),
+    "a start that kubelet no longer waits for holds its units": Mutation(
+        "vrampack/agent/admission/prestart.py",
+        "except BaseException:  # a cancellation, too: kubelet has stopped waiting, and the container does not start",
+        "except RefusedStartError:",
+        f"{STARTS}::test_a_start_that_kubelet_stops_waiting_for_leaves_nothing_and_is_reported",
+    ),
+    "a pod that runs stays named for eviction": Mutation(
+        "vrampack/agent/admission/prestart.py",
+        "self._rejected_pods.withdraw_rejection(start)",
+        "pass",
+        f"{STARTS}::test_a_restart_that_is_refused_is_told_and_named_like_a_first_start",
+    ),
+    "a deleted pod releases its units with a start that fails": Mutation(
+        "vrampack/agent/admission/fence.py",
+        "if uid not in self._lingering_names and not any(each.pod_uid == uid for each in self._admitted_starts.values()):",
+        "if not any(each.pod_uid == uid for each in self._admitted_starts.values()):",
+        "tests/agent/test_lingering_pods.py::test_a_start_that_fails_after_its_pod_was_deleted_releases_nothing",
+    ),
+    "a pod that ended during its start is named for ever": Mutation(
+        "vrampack/agent/admission/rejected_pods.py",
+        "if self._pods.has_ended(pod.uid):  # nothing would withdraw it",
+        "if False:",
+        f"{REJECTED}::test_a_pod_that_runs_or_has_ended_is_not_listed",
+    ),
+    "one container's start withdraws the refusal of another": Mutation(
+        "vrampack/agent/admission/rejected_pods.py",
+        "self._withdraw(start.pod.pod.uid, start.allocation.device_ids)",
+        "self.forget_pod(start.pod.pod.uid)",
+        f"{REJECTED}::test_a_start_withdraws_the_refusal_of_its_own_container_only",
+    ),
+    "the hook's refusals are nobody's": Mutation(
+        "vrampack/agent/limits/hook_server.py",
+        "self._on_refused(question, text)",
+        "pass",
+        "tests/agent/test_hook_agent.py::test_a_container_that_the_hook_may_not_start_is_told_and_named_until_it_may",
     ),
     "the extender evicts a pod that started after all": Mutation(
         "extender/eviction/refused_pod_evictor.py",
@@ -245,15 +283,15 @@ AGENT: Mapping[str, Mutation] = {
     ),
     "a pod is evicted although room came free": Mutation(
         "vrampack/agent/admission/rejected_pods.py",
-        "self._fence.evaluate_start(rejected.start, self._cards())",
+        "self._fence.evaluate_start(rejection.start, self._cards())",
         "return True",
         f"{FORCED}::test_a_pod_is_unlisted_once_it_has_room",
     ),
     "pods that stay fill the list of those to evict": Mutation(
         "vrampack/agent/admission/rejected_pods.py",
-        "due.sort(key=lambda item: (not _is_replaceable(item[1].start), item[1].first_rejected_at, item[0]))",
-        "due.sort(key=lambda item: item[1].first_rejected_at)",
-        "tests/agent/test_rejected_pods.py::test_pods_that_cannot_be_evicted_do_not_fill_the_list",
+        "due.sort(key=lambda item: (not _is_replaceable(item[1][-1].start), _get_first_time(item[1]), item[0]))",
+        "due.sort(key=lambda item: _get_first_time(item[1]))",
+        f"{REJECTED}::test_pods_that_cannot_be_evicted_do_not_fill_the_list",
     ),
     "an old list of kubelet's device allocations is taken for a new one": Mutation(
         "vrampack/agent/kubelet/podresources.py",

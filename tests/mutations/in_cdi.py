@@ -141,8 +141,8 @@ CDI: Mapping[str, Mutation] = {
     ),
     "a container that restarts has no spec": Mutation(
         "vrampack/agent/admission/prestart.py",
-        "await self._inject_again(allocation, admitted, select_injected(entries, admitted.pod_uid))",
-        "pass",
+        "injected = select_injected(entries, pod.pod.uid)",
+        "injected = select_injected(entries, pod.pod.uid) if admitted is None else []",
         f"{WHOLE}::test_a_restarted_agent_keeps_known_specs_and_deletes_leftovers",
     ),
 }

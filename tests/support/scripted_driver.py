@@ -48,6 +48,7 @@ class ScriptedDriver:
         self.has_confidential_computing = False
         self.error: DriverError | None = None
         """Of the list of cards."""
+        self.limit_error: DriverError | None = None
         self.failing: dict[str, DriverError] = {}
         """Checks, by uuid."""
         self.conditions: dict[str, GpuCondition] = {}
@@ -91,8 +92,10 @@ class ScriptedDriver:
             raise self.utilization
         return self.utilization
 
-    async def set_limit(self, cgroup_path: str, uuid: str, mib: int | None) -> None:
-        """Accept every limit; none is read back."""
+    async def set_limit(self, cgroup_path: str, uuid: str, mib: int | None) -> None:  # noqa: ARG002 - the real one's shape
+        """Accept every limit, unless `limit_error` is set; none is read back."""
+        if self.limit_error is not None:
+            raise self.limit_error
 
     async def read_limit(self, cgroup_path: str, uuid: str) -> CgroupLimit:
         raise NotImplementedError

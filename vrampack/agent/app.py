@@ -48,10 +48,11 @@ from vrampack.agent.kubelet.device_ids import find_list_problem
 from vrampack.agent.kubelet.podresources import PodResourcesClient
 from vrampack.agent.limits.back_end_row import BackEndRow
 from vrampack.agent.limits.back_ends import BACK_ENDS
-from vrampack.agent.limits.cgroups import CgroupTree, FindOwner, find_process_owner
+from vrampack.agent.limits.cgroups import CgroupTree, FindOwner, find_process_owner, parse_owner
+from vrampack.agent.limits.contract import LimitTarget
 from vrampack.agent.limits.enforcement import Enforcement
 from vrampack.agent.limits.enforcement_starter import EnforcementStarter
-from vrampack.agent.limits.hook_server import HookServer
+from vrampack.agent.limits.hook_server import HookQuestion, HookServer
 from vrampack.agent.limits.node_context import NodeContext, NodePaths
 from vrampack.agent.limits.overuse_reporter import OveruseReporter
 from vrampack.agent.limits.pod_limits import PodLimits
@@ -148,14 +149,19 @@ class Agent:
             paths, cgroups, driver, self._discovery, self._workload, settings.watch, settings.kmod, time.monotonic
         )
         self._enforcement = Enforcement(settings.enforcement, self._context, rows=options.back_ends)
-        on_allowed = self._unguarded_starts.record_answer
-        pod_limits = PodLimits(cgroups, self._enforcement, self._workload.get_limits_mib, on_allowed=on_allowed)
-        self._hook_server = HookServer(paths.hook_socket, pod_limits.apply_limit)
+        pod_limits = PodLimits(
+            cgroups,
+            self._enforcement,
+            self._workload.get_limits_mib,
+            on_allowed=self._record_hook_permission,
+        )
+        self._hook_server = HookServer(paths.hook_socket, pod_limits.apply_limit, on_refused=self._record_hook_refusal)
         refused_pods = RefusedPodsPublisher()
         self._rejected_pods = RejectedPods(
             self._fence,
             self._events,
             refused_pods,
+            self._pod_cache,
             cards=self._cards,
             clock=time.monotonic,
             publish_after_seconds=settings.refused.after_seconds,
@@ -379,6 +385,17 @@ class Agent:
 
     def _record_lingering_event(self, text: str) -> None:
         self._events.record_node_event(self._node, AgentEventReason.POD_LINGERS, text)
+
+    def _record_hook_permission(self, target: LimitTarget, container_id: str) -> None:
+        self._unguarded_starts.record_answer(container_id)
+        self._rejected_pods.withdraw_hook_refusal(target.pod_uid, target.container)
+
+    def _record_hook_refusal(self, question: HookQuestion, text: str) -> None:
+        """The hook may ask for containers of pods that have no card, too: those are not this agent's to report."""
+        owner = parse_owner(question.cgroup)
+        pod = self._workload.find_pod(owner.pod_uid) if owner is not None else None
+        if pod is not None and pod.pod.request is not None:
+            self._rejected_pods.record_hook_refusal(pod, question.container, text)
 
     def _release_pod(self, pod: LocalPod) -> None:
         uid = pod.pod.uid

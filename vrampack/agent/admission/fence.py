@@ -40,6 +40,7 @@ REJECTION_REASONS = (
     "lingering",
     "limit",
     "cdi",
+    "deadline",
 )
 """Why a container is not started, for the metric."""
 
@@ -157,11 +158,16 @@ class Fence:
             self._units_by_pod[admitted.pod_uid] = Counter(units)
         self._admitted_starts[start.allocation] = admitted
 
-    def withdraw_start(self, start: ContainerStart, admitted: AdmittedStart) -> None:
-        """Take an entry back for a container that is not started after all."""
+    def withdraw_start(self, start: ContainerStart, admitted: AdmittedStart) -> bool:
+        """Take an entry back for a container that is not started after all. Returns whether its pod holds nothing now.
+
+        A pod that was deleted meanwhile lingers, and holds its units until its cgroup is gone: others of its containers may run.
+        """
+        uid = admitted.pod_uid
         self._admitted_starts.pop(start.allocation, None)
-        if not any(each.pod_uid == admitted.pod_uid for each in self._admitted_starts.values()):
-            self._units_by_pod.pop(admitted.pod_uid, None)
+        if uid not in self._lingering_names and not any(each.pod_uid == uid for each in self._admitted_starts.values()):
+            self._units_by_pod.pop(uid, None)
+        return uid not in self._units_by_pod
 
     def find_unadmitted_pods(self, pods: Iterable[LocalPod]) -> list[LocalPod]:
         """The pods of which a requesting container was created although they never passed: it started unasked."""

@@ -1,5 +1,10 @@
 """Handles a container that is about to start: finds out which one it is, decides whether it may, and applies its pod's limit first.
 
+    first start: fence --admitted--> limit --> cards --> may start, and its refusal is withdrawn
+                   ^                   |         |
+                   '-- taken back -----+---------+-- refused, or kubelet has stopped waiting: reported, see `rejected_pods.py`
+    a restart:                       limit --> cards    likewise, but stays admitted: its pod has run
+
 kubelet names only device ids. By then its own list (pod-resources) says which container has them, and the API server says what
 that pod was given. A container that was admitted before needs no call to the API server.
 """
@@ -33,6 +38,9 @@ from vrampack.kube.errors import NoAnswerError, RefusedError
 
 log = logging.getLogger(__name__)
 
+DEADLINE_TEXT = (
+    "kubelet stopped waiting before its limit and its cards were in place; the agent's log says what was slow"
+)
 RELEASE_WAIT_SECONDS = 5.0
 """Part of the 30 s that kubelet waits: a pod that has ended is gone from the node by then, unless something hangs."""
 
@@ -48,6 +56,7 @@ class PodSource(Protocol):
     """The API server's pods, see `cluster/pod_cache.py`."""
 
     def find_pod(self, uid: str) -> LocalPod | None: ...
+    def find_named_pod(self, namespace: str, name: str) -> LocalPod | None: ...
     async def fetch_pod(self, namespace: str, name: str) -> LocalPod | None: ...
 
 
@@ -95,31 +104,37 @@ class PreStart:
         """Let the container start that has exactly these ids. Raises `RefusedStartError`."""
         allocation, entries = await self._find_allocation(ids)
         admitted = self._fence.find_admitted(allocation)
-        if admitted is None:
-            pod = await self._fetch_pod(allocation)
-            injected = select_injected(entries, pod.pod.uid)
-            start = _with_container_name(ContainerStart(allocation, pod, is_injected=bool(injected)))
-            admitted = await self._admit_first(start, injected)
-        else:
-            await self._apply_limit(allocation, admitted)
-            await self._inject_again(allocation, admitted, select_injected(entries, admitted.pod_uid))
+        pod = self._workload.find_pod(admitted.pod_uid) if admitted is not None else None
+        pod = pod or await self._fetch_starting_pod(allocation, entries)
+        injected = select_injected(entries, pod.pod.uid)
+        start = ContainerStart(allocation, pod, is_injected=bool(injected))
+        try:
+            if admitted is None:
+                admitted = await self._admit_first(start, injected)
+            else:
+                await self._prepare_start(start, admitted, injected)
+        except RefusedStartError as error:
+            self._rejected_pods.record_rejection(start, error)
+            raise
+        except asyncio.CancelledError:
+            self._rejected_pods.record_rejection(start, RefusedStartError("deadline", DEADLINE_TEXT))
+            raise
+        self._rejected_pods.withdraw_rejection(start)
         self._metrics.starts.labels("older" if admitted.is_legacy else "ok").inc()
         return admitted
 
     async def _admit_first(self, start: ContainerStart, injected: Sequence[CheckpointAllocation]) -> AdmittedStart:
         """`injected`: the pod's allocations of these ids that get their card by CDI; if empty, the environment names it."""
-        start, admitted = await self._record_start(start)
+        start, admitted = await self._record_start(_with_container_name(start))
         try:
             self._workload.record_admitted(start.pod)
-            await self._apply_limit(start.allocation, admitted)
-            await self._inject(start.pod, injected)
-        except RefusedStartError as error:
-            self._fence.withdraw_start(start, admitted)
-            self._rejected_pods.record_rejection(start, error)
+            await self._prepare_start(start, admitted, injected)
+        except BaseException:  # a cancellation, too: kubelet has stopped waiting, and the container does not start
+            if self._fence.withdraw_start(start, admitted):
+                self._workload.forget_pod(admitted.pod_uid)
             raise
         if admitted.has_id_mismatch:
             self._metrics.id_card_mismatch.inc()
-        self._rejected_pods.forget_pod(admitted.pod_uid)
         log.info(
             "start admitted pod=%s container=%s uid=%s cards=%s",
             start.pod.pod,
@@ -128,6 +143,14 @@ class PreStart:
             ",".join(admitted.grant.units) if admitted.grant else "older",
         )
         return admitted
+
+    async def _prepare_start(
+        self, start: ContainerStart, admitted: AdmittedStart, injected: Sequence[CheckpointAllocation]
+    ) -> None:
+        """Put the limit of an admitted container in force, and its cards into place."""
+        await self._apply_limit(start.allocation, admitted)
+        if injected:
+            await self._injector.inject_cards(start.pod, injected)
 
     async def _record_start(self, start: ContainerStart) -> tuple[ContainerStart, AdmittedStart]:
         """Units of a pod that has ended are free in a moment: wait for them, as kubelet asks again only after 10 s."""
@@ -142,8 +165,6 @@ class PreStart:
                 if await self._lingering_pods.wait_for_release(seconds):
                     start = await self._fetch_again(start)
                     continue
-                if error.reason != "other_node":  # a pod of the same name, which runs elsewhere and must not be evicted
-                    self._rejected_pods.record_rejection(start, error)
                 raise
             return start, admitted
 
@@ -166,18 +187,6 @@ class PreStart:
         except (LimitError, RecordError) as error:
             raise RefusedStartError("limit", f"its memory limit cannot be put in force: {error}") from error
         log.debug("limit applied pod=%s state=%s held_by=%s", target, applied.state, applied.held_by)
-
-    async def _inject_again(
-        self, allocation: DeviceAllocation, admitted: AdmittedStart, injected: Sequence[CheckpointAllocation]
-    ) -> None:
-        """Inject the cards of a container that was admitted before, with the limits that its pod has now."""
-        if injected:
-            pod = self._workload.find_pod(admitted.pod_uid) or await self._fetch_pod(allocation)
-            await self._inject(pod, injected)
-
-    async def _inject(self, pod: LocalPod, injected: Sequence[CheckpointAllocation]) -> None:
-        if injected:
-            await self._injector.inject_cards(pod, injected)
 
     async def _find_allocation(self, ids: frozenset[str]) -> tuple[DeviceAllocation, tuple[CheckpointAllocation, ...]]:
         """Which container has these ids, and their entries in kubelet's checkpoint.
@@ -209,6 +218,19 @@ class PreStart:
             if pod is not None:
                 return DeviceAllocation(pod.pod.namespace, pod.pod.name, entry.container, ids)
         return None
+
+    async def _fetch_starting_pod(
+        self, allocation: DeviceAllocation, entries: Sequence[CheckpointAllocation]
+    ) -> LocalPod:
+        """`_fetch_pod`, where an API server that does not answer is a refusal of the pod that the watch shows."""
+        try:
+            return await self._fetch_pod(allocation)
+        except RefusedStartError as error:
+            pod = self._pods.find_named_pod(allocation.namespace, allocation.pod_name)
+            if error.reason == "api" and pod is not None:
+                is_injected = bool(select_injected(entries, pod.pod.uid))
+                self._rejected_pods.record_rejection(ContainerStart(allocation, pod, is_injected=is_injected), error)
+            raise
 
     async def _fetch_pod(self, allocation: DeviceAllocation) -> LocalPod:
         try:

@@ -26,6 +26,7 @@ class LocalPod:
     """Empty: the node's default handler."""
     started_at: Mapping[str, float] = field(default_factory=dict)
     """When each container last started, by kubelet's clock; without those whose status does not say."""
+    running_containers: frozenset[str] = frozenset()
 
     @property
     def started_containers(self) -> frozenset[str]:
@@ -40,10 +41,7 @@ class LocalPod:
 
 def to_local_pod(obj: LocalPodObject, resource: str) -> LocalPod:
     annotations = obj.metadata.annotations or {}
-    states: list[ContainerStatus] = [
-        *(obj.status.init_container_statuses or ()),
-        *(obj.status.container_statuses or ()),
-    ]
+    states = obj.status.list_containers()
     return LocalPod(
         pod=to_pod(obj, resource=resource),
         annotations=annotations,
@@ -52,6 +50,7 @@ def to_local_pod(obj: LocalPodObject, resource: str) -> LocalPod:
         is_controlled=obj.is_controlled,
         runtime_class=obj.spec.runtime_class_name or "",
         started_at={state.name: at for state in states if (at := _read_start(state)) is not None},
+        running_containers=frozenset(each.name for each in states if each.is_running),
     )
 
 

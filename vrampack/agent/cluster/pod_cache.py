@@ -60,6 +60,17 @@ class PodCache:
         """The pod with this uid, if the watch has shown it."""
         return self._pods.get(uid)
 
+    def find_named_pod(self, namespace: str, name: str) -> LocalPod | None:
+        """The pod of this name that holds cards, if the watch has shown it."""
+        return next(
+            (each for each in self.list_pods() if (each.pod.namespace, each.pod.name) == (namespace, name)), None
+        )
+
+    def has_ended(self, uid: str) -> bool:
+        """Whether the watch has shown the pod as finished or gone. It will not say so again."""
+        pod = self._pods.get(uid)
+        return uid in self._deleted_uids if pod is None else not pod.is_active
+
     async def fetch_pod(self, namespace: str, name: str) -> LocalPod | None:
         """The pod of this name as the API server has it now, None when there is none.
 
@@ -86,6 +97,7 @@ class PodCache:
 
     def on_list_finished(self) -> None:
         for uid in set(self._pods) - (self._listed_uids or set()):
+            self._deleted_uids.append(uid)
             self._remove_pod(uid)
         self._listed_uids = None
         self._synced.set()

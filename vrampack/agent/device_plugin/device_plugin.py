@@ -6,6 +6,7 @@ when it starts (`admission/injection.py`). `PreStartContainer` can find the pod,
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -113,6 +114,10 @@ class DevicePlugin(DevicePluginServicer):
             self._metrics.starts.labels(error.reason).inc()
             log.warning("start refused reason=%s text=%s", error.reason, error.text)
             await _abort(context, grpc.StatusCode.FAILED_PRECONDITION, error.text)
+        except asyncio.CancelledError:
+            self._metrics.starts.labels("deadline").inc()
+            log.warning("start refused reason=deadline seconds=%.1f", time.monotonic() - started)
+            raise
         finally:
             self.pending_starts -= 1
             self._metrics.start_seconds.observe(time.monotonic() - started)

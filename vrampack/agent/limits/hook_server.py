@@ -66,10 +66,21 @@ HookDecider: TypeAlias = Callable[[HookQuestion], Awaitable[str]]
 class HookServer:
     """Answers one question per connection."""
 
-    def __init__(self, path: Path, decide: HookDecider, *, timeout_seconds: float = 4.0) -> None:
-        """`timeout_seconds` is less than the hook's own 5 s, so that the hook can report what was slow."""
+    def __init__(
+        self,
+        path: Path,
+        decide: HookDecider,
+        *,
+        on_refused: Callable[[HookQuestion, str], None] = lambda _question, _text: None,
+        timeout_seconds: float = 4.0,
+    ) -> None:
+        """`timeout_seconds` is less than the hook's own 5 s, so that the hook can report what was slow.
+
+        `on_refused` is called for each container that may not start, with the reason.
+        """
         self._listener = UnixListener(path)
         self._decide = decide
+        self._on_refused = on_refused
         self._timeout_seconds = timeout_seconds
         self._server: asyncio.Server | None = None
         self.allowed_count = 0
@@ -118,21 +129,25 @@ class HookServer:
             writer.close()
 
     async def _answer_question(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> HookAnswer:
+        question: HookQuestion | None = None
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 line = await _read_line(reader)
                 _check_peer(writer)  # after reading: closing with unread bytes would destroy the answer
-                mount = await self._decide(_parse_question(line))
+                question = _parse_question(line)
+                return HookAnswer(ok=True, mount=await self._decide(question))
         except LimitError as error:
             log.warning("container refused reason=%s", error)
-            return HookAnswer(ok=False, error=str(error))
+            text = str(error)
         except TimeoutError:
             log.warning("container refused reason=timeout seconds=%s", self._timeout_seconds)
-            return HookAnswer(ok=False, error=f"the limit was not in force within {self._timeout_seconds:g} s")
+            text = f"the limit was not in force within {self._timeout_seconds:g} s"
         except Exception:
             log.exception("container refused reason=internal_error")
-            return HookAnswer(ok=False, error="the agent failed; see its log")
-        return HookAnswer(ok=True, mount=mount)
+            text = "the agent failed; see its log"
+        if question is not None:
+            self._on_refused(question, text)
+        return HookAnswer(ok=False, error=text)
 
 
 def _check_peer(writer: asyncio.StreamWriter) -> None:

@@ -26,9 +26,9 @@ class PodLimits:
         enforcement: LimitApplier,
         get_limits_mib: Callable[[str, str], Mapping[str, int] | None],
         *,
-        on_allowed: Callable[[str], None] = lambda _container_id: None,
+        on_allowed: Callable[[LimitTarget, str], None] = lambda _target, _container_id: None,
     ) -> None:
-        """`on_allowed` is called with the id of each container that may start."""
+        """`on_allowed` is called for each container that may start, with its id."""
         self._cgroups = cgroups
         self._enforcement = enforcement
         self._get_limits_mib = get_limits_mib
@@ -41,11 +41,11 @@ class PodLimits:
         if limits is None:
             raise LimitError(f"{target}: no record gives this container a limit")
         if not limits:
-            self._on_allowed(question.id)
+            self._on_allowed(target, question.id)
             log.info("container unlimited pod=%s/%s container=%s", target.namespace, target.name, target.container)
             return ""
         applied = await self._enforcement.apply(Scope.CONTAINER, target, limits)
-        self._on_allowed(question.id)
+        self._on_allowed(target, question.id)
         log.info(
             "limit applied pod=%s/%s container=%s state=%s held_by=%s mib=%s",
             target.namespace,
