@@ -40,6 +40,7 @@ class OveruseHarness:
 
     def __init__(self, over: OverLimit) -> None:
         self.over = over
+        self.error: DriverError | None = None
         self.events = FakeOveruseEvents()
         self.written: list[str | None] = []
         publisher = RefusedPodsPublisher()
@@ -51,6 +52,8 @@ class OveruseHarness:
         self.written.extend(entries.values())
 
     async def _look(self) -> tuple[OverLimit, ...]:
+        if self.error is not None:
+            raise self.error
         return (self.over,)
 
 
@@ -70,6 +73,15 @@ async def test_an_overusing_pod_is_listed_on_the_node_when_configured() -> None:
     assert post.written == ['{"v":1,"pods":{"uid-a":{"reason":"over_limit"}}}']
     post.over = OVER
     await post.overuse.report_overuse()
+    assert post.written[1:] == [None]
+
+
+async def test_a_pod_is_unlisted_while_its_use_cannot_be_measured() -> None:
+    post = OveruseHarness(replace(OVER, should_evict=True))
+    await post.overuse.report_overuse()
+    post.error = DriverError("hung")
+    with pytest.raises(DriverError):
+        await post.overuse.report_overuse()
     assert post.written[1:] == [None]
 
 

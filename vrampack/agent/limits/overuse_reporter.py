@@ -48,10 +48,15 @@ class OveruseReporter:
                 log.exception("overuse not reported")
 
     async def report_overuse(self) -> None:
-        """One round. Raises `DriverError`."""
+        """One round. Raises `DriverError`; then no pod is known to be over its limit now, and none is named."""
         named: dict[str, str] = {}
         staying: dict[str, str] = {}
-        for over in await self._list_over_limit():
+        try:
+            found = await self._list_over_limit()
+        except DriverError:
+            self._set_named({})
+            raise
+        for over in found:
             pod = self._find_pod(over.pod_uid)
             if pod is not None:
                 text = f"container {over.container} uses {over.used_mib} MiB of card {over.uuid}, but its limit is {over.limit_mib} MiB"
