@@ -94,7 +94,8 @@ TRIED = {
     "F19 a card vanishes, cards are partitioned again": (
         "agent/test_discovery.py::test_a_vanished_gpu_keeps_its_units",
         "agent/test_discovery.py::test_repartitioning_drops_instances_that_no_pod_holds",
-        "agent/test_fence_restarts.py::test_admitted_pod_may_restart_after_its_card_was_repartitioned",
+        "agent/test_missing_cards.py::test_a_card_that_is_gone_goes_to_no_container",
+        "agent/test_fence_restarts.py::test_admitted_pod_may_restart_when_its_card_has_fewer_units_than_it_was_given",
     ),
     "F20 kubelet restarts": (
         "agent/test_fence_kills.py::test_fence_is_unchanged_and_checks_starts_after_a_kubelet_restart",

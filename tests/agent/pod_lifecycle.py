@@ -11,6 +11,7 @@ from tests.agent.agent_harness import NODE, AgentHarness
 from tests.fakes.kubelet.pods import KubeletPod, kubelet_pod
 from tests.fakes.kubelet.starting import StartedContainer, WaitingContainer
 from vrampack.agent.admission.fence import Fence
+from vrampack.cards.node import Node
 from vrampack.cards.records import Record
 
 REPLICASET: Mapping[str, Any] = {"kind": "ReplicaSet", "controller": True, "name": "r", "apiVersion": "apps/v1"}
@@ -28,6 +29,7 @@ def put_bound_pod(  # what a pod may be
     bound_at: int = 1,
     node: str = NODE,
     is_recorded: bool = True,
+    room: Node | None = None,
     **fields: Any,  # noqa: ANN401 - the builder's own
 ) -> KubeletPod:
     """A pod bound to these cards, as the API server has it; `change` forges annotations, None takes one away."""
@@ -38,7 +40,7 @@ def put_bound_pod(  # what a pod may be
     metadata["ownerReferences"] = [dict(owner)] if owner else []
     pod.spec["spec"]["nodeName"] = node
     if is_recorded:
-        pod.annotations.update(world.records_of(pod, cards))
+        pod.annotations.update(world.records_of(pod, cards, room))
         pod.annotations["ALIYUN_COM_GPU_MEM_ASSUME_TIME"] = str(bound_at)
     for key, value in (change or {}).items():
         pod.annotations[key] = value or ""

@@ -13,8 +13,9 @@ from tests.fakes.nvml.profiles import PROFILES, stub_gpus
 from tests.support.nvml_stub import load_stub_machine
 from tests.support.scripted_driver import LOST, ScriptedDriver, scripted_gpu, scripted_mig_instance
 from vrampack.agent.inventory.discovery import CardChange, Discovery, DiscoverySettings
+from vrampack.agent.inventory.known_cards import CardPresence
 from vrampack.agent.inventory.xid_actions import XidRules
-from vrampack.agent.nvml.driver import UnreadableGpu, Xid
+from vrampack.agent.nvml.driver import Gpu, GpuInventory, UnreadableGpu, Xid
 from vrampack.agent.nvml.errors import DriverError, DriverHungError, HiddenDriverError, NoDriverError
 from vrampack.agent.nvml.nvml_driver import NvmlDriver
 from vrampack.cards.node import CardFacts
@@ -201,6 +202,57 @@ async def test_a_vanished_gpu_keeps_its_units() -> None:
     assert seen == [(0, "GPU-1", 15, True), (1, "GPU-2", 15, True), (MAX_INDEX, "GPU-0", 15, False)]
     assert setting.kinds[3:] == [("vanished", "GPU-0")]
     assert setting.discovery.unhealthy_reasons == {"GPU-0": "the driver no longer lists it"}
+
+
+GPU_0, MIG_A = scripted_gpu(0), scripted_mig_instance("a", slot=0)
+COUNTED = (UnreadableGpu(0, FAILED),)
+"""The driver counts a card that it does not describe, and that may be any."""
+CUT = frozenset({"GPU-0"})
+PRESENCES: dict[str, tuple[Gpu, GpuInventory | DriverError, CardPresence]] = {
+    "listed": (GPU_0, GpuInventory((GPU_0,), ""), CardPresence.LISTED),
+    "listed in a list that is not complete": (
+        GPU_0,
+        GpuInventory((GPU_0,), "", unreadable=COUNTED),
+        CardPresence.LISTED,
+    ),
+    "not listed": (GPU_0, GpuInventory((), ""), CardPresence.MISSING),
+    "not listed in a list that is not complete": (
+        GPU_0,
+        GpuInventory((), "", unreadable=COUNTED),
+        CardPresence.UNKNOWN,
+    ),
+    "no list": (GPU_0, FAILED, CardPresence.UNKNOWN),
+    "its GPU is cut by now": (GPU_0, GpuInventory((), "", CUT, COUNTED), CardPresence.MISSING),
+    "its GPU is cut otherwise": (MIG_A, GpuInventory((), "", CUT, COUNTED), CardPresence.MISSING),
+    "its GPU is whole again": (MIG_A, GpuInventory((GPU_0,), "", unreadable=COUNTED), CardPresence.MISSING),
+}
+
+
+@pytest.mark.parametrize(("gpu", "answer", "want"), PRESENCES.values(), ids=PRESENCES)
+async def test_only_a_list_that_can_tell_takes_a_card_for_gone(
+    gpu: Gpu, answer: GpuInventory | DriverError, want: CardPresence
+) -> None:
+    """The numbers of a card that is gone are not given to anyone; those of a card in doubt are its own until a list tells."""
+    setting = DiscoveryHarness(ScriptedDriver(gpu))
+    await setting.steps()
+    setting.held.add(gpu.uuid)
+    if isinstance(answer, DriverError):
+        setting.driver.error = answer
+    else:
+        setting.driver.present, setting.driver.cut = answer.gpus, answer.mig_gpus
+        setting.driver.unreadable = answer.unreadable
+    await setting.steps()
+    assert setting.discovery.find_presence(gpu.uuid) is want
+    assert (gpu.uuid in setting.discovery.gpus) == (want is not CardPresence.MISSING)
+    assert (("vanished", gpu.uuid) in setting.kinds) == (want is CardPresence.MISSING)
+
+
+async def test_a_card_of_another_plugin_is_listed() -> None:
+    """A pod that got it before it was excluded restarts as it did."""
+    setting = DiscoveryHarness(ScriptedDriver(GPU_0), DiscoverySettings(exclude=frozenset({"GPU-0"})))
+    assert setting.discovery.find_presence("GPU-0") is CardPresence.UNKNOWN
+    await setting.steps()
+    assert setting.discovery.find_presence("GPU-0") is CardPresence.LISTED
 
 
 async def test_a_gpu_that_comes_back_is_checked_first() -> None:

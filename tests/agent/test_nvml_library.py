@@ -157,6 +157,21 @@ async def test_a_card_vanishes_and_comes_back(tmp_path: Path, simulate: Simulate
     assert [card.index for card in (await library.list_gpus()).gpus] == list(range(8))
 
 
+async def test_a_card_that_comes_back_at_another_place_has_its_new_numbers(tmp_path: Path, simulate: Simulate) -> None:
+    """A GPU that was attached again, and an instance that was made again at its old place: each keeps its uuid."""
+    machine = simulate("a100-mig")
+    (gpu,) = machine.gpus
+    library = a_library(tmp_path)
+    await library.list_gpus()
+    moved = tuple(replace(part, compute_instance=3) for part in gpu.instances)
+    machine.set_gpus((replace(gpu, minor=7, pci_bus_id="00000000:0A:00.0", instances=moved),))
+    seen = {(card.uuid, card.minor, card.compute_instance) for card in (await library.list_gpus()).gpus}
+    assert seen == {(part.uuid, 7, 3) for part in gpu.instances}
+    machine.set_gpus((replace(gpu, minor=5, pci_bus_id="00000000:0B:00.0", is_cut=False, instances=()),))
+    (whole,) = (await library.list_gpus()).gpus
+    assert (whole.uuid, whole.minor, whole.pci_bus_id) == (gpu.uuid, 5, "00000000:0B:00.0")
+
+
 async def test_hung_driver_call_does_not_block_other_calls(tmp_path: Path, simulate: Simulate) -> None:
     """The loop is not blocked, the next such call is refused at once, and it costs one thread only."""
     machine = simulate("v100x8")

@@ -11,6 +11,7 @@ import pytest
 from tests.support.scripted_driver import scripted_gpu
 from vrampack.agent.admission.pod_workload import PodWorkload
 from vrampack.agent.cluster.local_pod import LocalPod
+from vrampack.agent.inventory.known_cards import CardPresence
 from vrampack.agent.limits.cgroups import CgroupOwner, CgroupTree
 from vrampack.agent.limits.workload import ResolvedContainer, Unresolved
 from vrampack.agent.nvml.driver import Gpu
@@ -28,6 +29,9 @@ class FakeDetection:
     gpus: Mapping[str, Gpu] = field(default_factory=lambda: {"GPU-0": scripted_gpu()})
     driver_version: str = "580.95.05"
     has_confidential_computing: bool = False
+
+    def find_presence(self, uuid: str) -> CardPresence:  # noqa: ARG002 - the same for all
+        return CardPresence.LISTED
 
 
 class FakeWatchedPods(dict[str, LocalPod]):

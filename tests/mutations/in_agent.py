@@ -19,7 +19,65 @@ GRANTS = "tests/cards/test_grants.py"
 HEALTH = "tests/agent/test_health.py"
 VERDICTS = "tests/agent/test_card_verdicts.py"
 
+MISSING = "tests/agent/test_missing_cards.py"
+GONE = f"{MISSING}::test_a_card_that_is_gone_goes_to_no_container[its board was exchanged, by environment and kernel module]"
+PRESENCES = "tests/agent/test_discovery.py::test_only_a_list_that_can_tell_takes_a_card_for_gone"
+
 AGENT: Mapping[str, Mutation] = {
+    "a card that is gone may go to a first start": Mutation(
+        "vrampack/agent/admission/fence.py",
+        "if presence is CardPresence.MISSING:",
+        "if False:",
+        GONE,
+    ),
+    "a card that is gone may go to a restart": Mutation(
+        "vrampack/agent/admission/prestart.py",
+        "self._fence.check_presence(admitted.grant.units)",
+        "pass",
+        GONE,
+    ),
+    "a restart does not wait for a list of cards": Mutation(
+        "vrampack/agent/admission/prestart.py",
+        "await self._card_lists.wait_until_known(admitted.grant.units.keys(), LIST_WAIT_SECONDS)",
+        "pass",
+        f"{MISSING}::test_a_start_while_the_driver_lists_no_cards_is_tried_again",
+    ),
+    "the numbers of a card that is gone are used": Mutation(
+        "vrampack/agent/inventory/discovery.py",
+        "return {uuid: known.gpu for uuid, known in self._known_cards.items() if not known.is_missing}",
+        "return {uuid: known.gpu for uuid, known in self._known_cards.items()}",
+        f"{PRESENCES}[not listed]",
+    ),
+    "a list that is not complete takes cards for gone": Mutation(
+        "vrampack/agent/inventory/known_cards.py",
+        "if inventory.unreadable and not (known is not None and is_repartitioned(known.gpu, inventory)):",
+        "if False:",
+        f"{PRESENCES}[not listed in a list that is not complete]",
+    ),
+    "a driver that does not answer still lists its cards": Mutation(
+        "vrampack/agent/inventory/discovery.py",
+        "if self._inventory is None or self._failed_lists:",
+        "if self._inventory is None:",
+        f"{PRESENCES}[no list]",
+    ),
+    "the hook may give a card that the driver does not list": Mutation(
+        "vrampack/agent/limits/enforcement.py",
+        "if problem := explain_absence(uuid, self._context.cards.find_presence(uuid)):",
+        "if problem := '':",
+        "tests/agent/limits/test_enforcement.py::test_no_limit_is_applied_on_a_card_that_the_driver_does_not_list[CardPresence.MISSING]",
+    ),
+    "a host may give a card that the driver does not list": Mutation(
+        "vrampack/agent/host/limits.py",
+        "if problem := explain_absence(uuid, self._find_presence(uuid)):",
+        "if problem := '':",
+        "tests/agent/limits/test_host_limits.py::test_a_card_that_the_driver_does_not_list_goes_to_no_container[CardPresence.MISSING]",
+    ),
+    "a card that comes back has the minor that it had": Mutation(
+        "vrampack/agent/nvml/session.py",
+        "minor=pynvml.nvmlDeviceGetMinorNumber(handle),",
+        "minor=known.minor if known else pynvml.nvmlDeviceGetMinorNumber(handle),",
+        "tests/agent/test_nvml_library.py::test_a_card_that_comes_back_at_another_place_has_its_new_numbers",
+    ),
     "a pod of another node may start": Mutation(
         "vrampack/agent/admission/fence.py",
         "_check_origin(pod, self._node)",
@@ -78,7 +136,7 @@ AGENT: Mapping[str, Mutation] = {
         "vrampack/agent/admission/fence.py",
         "if pod.pod.uid in self._units_by_pod:",
         "if False:",
-        f"{AGAIN}::test_admitted_pod_may_restart_after_its_card_was_repartitioned",
+        f"{AGAIN}::test_admitted_pod_may_restart_when_its_card_has_fewer_units_than_it_was_given",
     ),
     "a pod of before admission may start": Mutation(
         "vrampack/agent/admission/fence.py",

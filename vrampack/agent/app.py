@@ -113,7 +113,11 @@ class Agent:
             resource=resource,
         )
         self._pod_cache = PodCache(api, resource=resource, on_pod_ended=self._release_pod)
-        self._fence = Fence(options.node, is_class_allowed=settings.runtime_classes.is_allowed)
+        self._fence = Fence(
+            options.node,
+            find_presence=lambda uuid: self._discovery.find_presence(uuid),  # noqa: PLW0108 - it is made further down
+            is_class_allowed=settings.runtime_classes.is_allowed,
+        )
         paths, cgroups = options.node_paths, CgroupTree(options.node_paths.cgroup_mount)
         self._lingering_pods = LingeringPods(
             self._fence, cgroups, on_overdue=self._record_lingering_event, clock=time.monotonic
@@ -188,6 +192,7 @@ class Agent:
             lingering_pods=self._lingering_pods,
             metrics=metrics,
             advertisement=self._advertisement,
+            card_lists=self._discovery,
             injector=self._injection,
         )
         self._preferred_allocation = PreferredAllocation(self._pod_cache.list_pods)

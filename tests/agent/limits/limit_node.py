@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.support.back_end_rows import make_rows
 from tests.support.scripted_driver import ScriptedDriver, scripted_gpu
 from tests.support.simulated_kmod import SimulatedKmod, write_proc
+from vrampack.agent.inventory.known_cards import CardPresence
 from vrampack.agent.limits.cgroups import CgroupOwner, CgroupTree
 from vrampack.agent.limits.detection import NodeCapabilities, ToolkitState
 from vrampack.agent.limits.node_context import NodeContext, NodePaths
@@ -40,6 +41,10 @@ class FakeCards:
     has_confidential_computing: bool = False
     cards: tuple[CardFacts, ...] = (CardFacts(0, 15, 16130, "GPU-0"),)
     gpus: Mapping[str, Gpu] = field(default_factory=lambda: {"GPU-0": scripted_gpu()})
+    presence: CardPresence = CardPresence.LISTED
+
+    def find_presence(self, uuid: str) -> CardPresence:  # noqa: ARG002 - the same for all
+        return self.presence
 
 
 class FakeWorkload:

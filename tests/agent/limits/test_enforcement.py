@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.limits.limit_node import LIMITS, OLD_DRIVER, READY, UID, LimitNode
+from tests.agent.limits.limit_node import LIMITS, OLD_DRIVER, READY, UID, FakeCards, LimitNode
+from vrampack.agent.inventory.known_cards import CardPresence
 from vrampack.agent.limits import enforcement, enforcement_starter
 from vrampack.agent.limits.back_end_row import BackEndRow
 from vrampack.agent.limits.back_ends import BACK_ENDS
@@ -129,6 +130,18 @@ async def test_no_limit_is_applied_before_the_back_end_has_started(node: LimitNo
     await limits.start(limits.select(READY))
     assert (await limits.apply(Scope.POD, POD, LIMITS)).state is AppliedState.IN_FORCE
     assert limits.mode == "fake"
+
+
+@pytest.mark.parametrize("presence", [CardPresence.MISSING, CardPresence.UNKNOWN])
+async def test_no_limit_is_applied_on_a_card_that_the_driver_does_not_list(
+    node: LimitNode, presence: CardPresence
+) -> None:
+    """The hook asks for containers that kubelet started without asking, too."""
+    held = Enforcement("preload", replace(node.context, cards=FakeCards(presence=presence)), rows=node.rows)
+    await held.start(held.select(OLDER))
+    with pytest.raises(LimitError, match=r"ml/app-0: .*card GPU-0 is "):
+        await held.apply(Scope.CONTAINER, POD, LIMITS)
+    held.stop()
 
 
 async def test_a_back_end_that_does_not_start_is_stopped_and_enforces_nothing(node: LimitNode) -> None:

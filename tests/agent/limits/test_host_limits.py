@@ -10,6 +10,7 @@ import pytest
 
 from vrampack.agent.host.containers import HostContainers
 from vrampack.agent.host.limits import HostLimits
+from vrampack.agent.inventory.known_cards import CardPresence
 from vrampack.agent.limits.cgroups import CgroupTree
 from vrampack.agent.limits.contract import Applied, AppliedState, BackEnd, LimitTarget, Scope, Traits
 from vrampack.agent.limits.errors import LimitError
@@ -48,9 +49,16 @@ class HostLimitsHarness:
         self.mount.mkdir()
         (self.mount / "cgroup.controllers").touch()
         self.back_end = FakeBackEnd()
+        self.presence = CardPresence.LISTED
         self.tenants = HostContainers(folder / "tenants", CgroupTree(self.mount))
         self.tenants.restore_running()
-        self.limits = HostLimits(CgroupTree(self.mount), self.tenants, self.back_end, cards=lambda: (T4,))
+        self.limits = HostLimits(
+            CgroupTree(self.mount),
+            self.tenants,
+            self.back_end,
+            cards=lambda: (T4,),
+            find_presence=lambda _: self.presence,
+        )
 
     def asks(self, name: str, *env: str) -> HookQuestion:
         """The question of a container whose first process waits in its cgroup."""
@@ -104,6 +112,16 @@ async def test_a_container_with_an_untrusted_environment_does_not_start(
 ) -> None:
     with pytest.raises(LimitError, match=why):
         await host.limits.apply_limit(msgspec.structs.replace(host.asks("c1", *SIX), **words))
+    assert host.tenants.list_containers() == ()
+
+
+@pytest.mark.parametrize("presence", [CardPresence.MISSING, CardPresence.UNKNOWN])
+async def test_a_card_that_the_driver_does_not_list_goes_to_no_container(
+    host: HostLimitsHarness, presence: CardPresence
+) -> None:
+    host.presence = presence
+    with pytest.raises(LimitError, match="card GPU-a is "):
+        await host.limits.apply_limit(host.asks("c1", *SIX))
     assert host.tenants.list_containers() == ()
 
 

@@ -105,7 +105,7 @@ class CardInjection:
     async def _find_edits(self, uuid: str) -> CardEdits:
         gpu = self._get_gpus().get(uuid)
         if gpu is None:
-            raise CdiError(f"card {uuid} is not seen by the driver now")
+            raise RefusedStartError("unknown_card", f"card {uuid} is no longer a card of this agent; recreate the pod")
         found = await self._edits.find_edits(gpu)
         if self._needs_limit_hook() and not has_limit_hook(found.edits):
             raise CdiError(f"NVIDIA's spec of card {uuid} has no hook for limits any more; restart the agent")

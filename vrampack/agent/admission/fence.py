@@ -5,8 +5,10 @@
       | admitted before        v
       '-------------------> admitted: its pod holds its cards until it is gone from the node (`lingering_pods.py`)
 
-A pod that was admitted once is admitted at every later start, however the cards were partitioned since: it runs, and its
-memory is counted. Only admitted pods count, so of two pods that were given the same memory exactly one starts.
+A pod that was admitted once is admitted at every later start on cards that are still there, whatever else changed: it runs, and
+its memory is counted. Only admitted pods count, so of two pods that were given the same memory exactly one starts.
+
+A card that the driver does not list goes to no container, at its first start or a later one: `inventory/known_cards.py` says why.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from vrampack.agent.admission.errors import RefusedStartError
 from vrampack.agent.cluster.local_pod import LocalPod
+from vrampack.agent.inventory.known_cards import CardPresence, explain_absence
 from vrampack.agent.kubelet.device_ids import count_readable_units, count_units_by_card
 from vrampack.agent.kubelet.podresources import DeviceAllocation
 from vrampack.cards.grants import Grant, read_grant
@@ -36,6 +39,7 @@ REJECTION_REASONS = (
     "no_record",
     "record",
     "unknown_card",
+    "driver",
     "overcommitted",
     "lingering",
     "limit",
@@ -71,9 +75,19 @@ class AdmittedStart:
 class Fence:
     """The starts and the held units of one node."""
 
-    def __init__(self, node: str, *, is_class_allowed: Callable[[str], bool] = lambda _name: True) -> None:
-        """`is_class_allowed`: whether containers of this runtime class may start."""
+    def __init__(
+        self,
+        node: str,
+        *,
+        find_presence: Callable[[str], CardPresence] = lambda _uuid: CardPresence.LISTED,
+        is_class_allowed: Callable[[str], bool] = lambda _name: True,
+    ) -> None:
+        """`find_presence`: what the driver says now about the card with this uuid.
+
+        `is_class_allowed`: whether containers of this runtime class may start.
+        """
         self._node = node
+        self._find_presence = find_presence
         self._is_class_allowed = is_class_allowed
         self._units_by_pod: dict[str, Counter[str]] = {}
         """Units by card of every admitted pod, by pod uid."""
@@ -124,12 +138,23 @@ class Fence:
         self._units_by_pod.pop(uid, None)
         self._lingering_names.pop(uid, None)
 
+    def check_presence(self, uuids: Iterable[str]) -> None:
+        """Raises `RefusedStartError` unless the driver lists these cards now."""
+        for uuid in sorted(uuids):
+            presence = self._find_presence(uuid)
+            if presence is CardPresence.MISSING:
+                raise RefusedStartError("unknown_card", f"{explain_absence(uuid, presence)}; recreate the pod")
+            if presence is CardPresence.UNKNOWN:
+                raise RefusedStartError("driver", f"{explain_absence(uuid, presence)}; it is tried again")
+
     def evaluate_start(self, start: ContainerStart, cards: Iterable[CardFacts]) -> AdmittedStart:
         """Permit the start on these cards of the node, without recording it. Raises `RefusedStartError`."""
         pod, by_uuid = start.pod, {card.uuid or "": card for card in cards}
         _check_origin(pod, self._node)
         if pod.pod.uid in self._units_by_pod:
-            return _readmit(pod, start.allocation)
+            admitted = _readmit(pod, start.allocation)
+            self.check_presence(admitted.grant.units if admitted.grant is not None else ())
+            return admitted
         if not self._is_class_allowed(pod.runtime_class):
             text = (
                 f"runtime class {pod.runtime_class} may bypass what enforces its limit: name another one or none, "
@@ -138,11 +163,12 @@ class Fence:
             raise RefusedStartError("runtime_class", text)
         ids = count_units_by_card(start.allocation.device_ids)
         if ids is None:
-            _read_shares(pod)
+            self.check_presence(_list_uuids(_read_shares(pod)))
             return AdmittedStart(pod.pod.uid, None, is_legacy=True)
         if pod.pod.request is None or not (start.is_injected or pod.pod.request.has_references):
             text = "it was created before the admission policy; recreate it: its container would not learn its card"
             raise RefusedStartError("before_admission", text)
+        self.check_presence(_list_uuids(_read_shares(pod)))
         # All its containers, at the first of them: the others start without another look at the node's cards.
         names = [start.allocation.container, *(each.name for each in pod.pod.request.containers)]
         grant = {name: _checked_grant(pod, name, _read_shares(pod), by_uuid) for name in names}[
@@ -295,7 +321,7 @@ def check_limits(grant: Grant, cards: Mapping[str, CardFacts], *, is_whole: bool
 
 
 def _readmit(pod: LocalPod, allocation: DeviceAllocation) -> AdmittedStart:
-    """The permission for a container of a pod that passed, whatever happened to the node's cards since."""
+    """The permission for a container of a pod that passed, however many units its cards have by now."""
     ids = count_units_by_card(allocation.device_ids)
     try:
         grant = read_grant(pod.annotations, allocation.container)
@@ -304,6 +330,11 @@ def _readmit(pod: LocalPod, allocation: DeviceAllocation) -> AdmittedStart:
     return AdmittedStart(
         pod.pod.uid, grant, is_legacy=ids is None, has_id_mismatch=ids is not None and ids != dict(grant.units)
     )
+
+
+def _list_uuids(shares: Iterable[Share]) -> list[str]:
+    """Without the cards that older records name by index."""
+    return [share.uuid for share in shares if share.uuid is not None]
 
 
 def _requesting_containers(pod: LocalPod) -> set[str]:

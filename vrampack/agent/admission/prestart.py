@@ -3,7 +3,7 @@
     first start: fence --admitted--> limit --> cards --> may start, and its refusal is withdrawn
                    ^                   |         |
                    '-- taken back -----+---------+-- refused, or kubelet has stopped waiting: reported, see `rejected_pods.py`
-    a restart:                       limit --> cards    likewise, but stays admitted: its pod has run
+    a restart:  cards listed? -----> limit --> cards    likewise, but stays admitted: its pod has run
 
 kubelet names only device ids. By then its own list (pod-resources) says which container has them, and the API server says what
 that pod was given. A container that was admitted before needs no call to the API server.
@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 DEADLINE_TEXT = (
     "kubelet stopped waiting before its limit and its cards were in place; the agent's log says what was slow"
 )
+LIST_WAIT_SECONDS = 20.0
+"""Part of the 30 s that kubelet waits: the driver lists its cards every 5 s, unless something hangs."""
 RELEASE_WAIT_SECONDS = 5.0
 """Part of the 30 s that kubelet waits: a pod that has ended is gone from the node by then, unless something hangs."""
 
@@ -58,6 +60,12 @@ class PodSource(Protocol):
     def find_pod(self, uid: str) -> LocalPod | None: ...
     def find_named_pod(self, namespace: str, name: str) -> LocalPod | None: ...
     async def fetch_pod(self, namespace: str, name: str) -> LocalPod | None: ...
+
+
+class CardLists(Protocol):
+    """The driver's lists of cards, see `inventory/discovery.py`."""
+
+    async def wait_until_known(self, uuids: Collection[str], seconds: float) -> None: ...
 
 
 class CardInjector(Protocol):
@@ -81,6 +89,7 @@ class PreStart:
         lingering_pods: LingeringPods,
         metrics: AgentMetrics,
         advertisement: Advertisement,
+        card_lists: CardLists,
         injector: CardInjector,
     ) -> None:
         for result in ("ok", "older", *REJECTION_REASONS):
@@ -95,6 +104,7 @@ class PreStart:
         self._lingering_pods = lingering_pods
         self._metrics = metrics
         self._advertisement = advertisement
+        self._card_lists = card_lists
 
     def release_ids(self, ids: Iterable[str]) -> None:
         """Kubelet hands these ids to a container that is not started yet."""
@@ -112,6 +122,7 @@ class PreStart:
             if admitted is None:
                 admitted = await self._admit_first(start, injected)
             else:
+                await self._check_cards_again(admitted)
                 await self._prepare_start(start, admitted, injected)
         except RefusedStartError as error:
             self._rejected_pods.record_rejection(start, error)
@@ -174,6 +185,12 @@ class PreStart:
         if pod.pod.uid != start.pod.pod.uid:
             raise RefusedStartError("unknown_pod", f"the API server now has another pod named {pod.pod}")
         return replace(start, pod=pod)
+
+    async def _check_cards_again(self, admitted: AdmittedStart) -> None:
+        """Wait for a list rather than refuse at once: kubelet pauses for longer and longer between a container's restarts."""
+        if admitted.grant is not None:
+            await self._card_lists.wait_until_known(admitted.grant.units.keys(), LIST_WAIT_SECONDS)
+            self._fence.check_presence(admitted.grant.units)
 
     async def _apply_limit(self, allocation: DeviceAllocation, admitted: AdmittedStart) -> None:
         """Apply the limit of the whole pod, as its record says now. A pod of a previous plugin has none."""

@@ -153,6 +153,7 @@ class StandaloneAgent:
                 self._host_containers,
                 await self._start_back_end(),
                 cards=lambda: self._discovery.cards,
+                find_presence=self._discovery.find_presence,
             )
             await self._reconcile()
             await limits.restore_limits()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from vrampack.agent.host.containers import HostContainer, HostContainers, make_host_container
 from vrampack.agent.host.environment import WEIGHT, compute_limits_mib, parse_environment
+from vrampack.agent.inventory.known_cards import CardPresence, explain_absence
 from vrampack.agent.limits.cgroups import CgroupTree, parse_owner
 from vrampack.agent.limits.contract import BackEnd, LimitTarget, Scope
 from vrampack.agent.limits.errors import LimitError
@@ -31,11 +32,14 @@ class HostLimits:
         back_end: BackEnd,
         *,
         cards: Callable[[], Sequence[CardFacts]],
+        find_presence: Callable[[str], CardPresence],
     ) -> None:
+        """`find_presence`: what the driver says now about the card with this uuid."""
         self._cgroups = cgroups
         self._containers = containers
         self._back_end = back_end
         self._cards = cards
+        self._find_presence = find_presence
         self._has_logged_weight = False
 
     async def restore_limits(self) -> None:
@@ -61,6 +65,9 @@ class HostLimits:
         await self.release_ended_containers()
         cards = self._cards()
         limits = compute_limits_mib(request, cards)
+        for uuid in limits:
+            if problem := explain_absence(uuid, self._find_presence(uuid)):
+                raise LimitError(problem)
         container = make_host_container(question.id, question.hierarchy, question.cgroup, limits, weight=request.weight)
         target = self._make_target(container, question.pid)
         self._containers.add_container(container, cards)

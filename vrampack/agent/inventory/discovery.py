@@ -11,12 +11,20 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from vrampack.agent.inventory.driver_problems import describe_failure, describe_unreadable
 from vrampack.agent.inventory.health import CardHealth
-from vrampack.agent.inventory.known_cards import KnownCard, is_affected, is_repartitioned, list_card_facts
+from vrampack.agent.inventory.known_cards import (
+    CardPresence,
+    KnownCard,
+    find_presence,
+    is_affected,
+    is_repartitioned,
+    list_card_facts,
+)
 from vrampack.agent.inventory.verdict_book import VerdictBook
 from vrampack.agent.inventory.verdicts import ACTION_TEXTS
 from vrampack.agent.inventory.xid_actions import XidAction, XidRules
@@ -127,6 +135,10 @@ class Discovery:
         self._sleep = sleep
         self._known_cards: dict[str, KnownCard] = {}
         self._failed_lists = 0
+        self._inventory: GpuInventory | None = None
+        """The last list that the driver gave."""
+        self._listed = asyncio.Event()
+        """Set, and replaced, at each list that the driver gives."""
         self._is_discovered = False
         """Whether the cards are known, even if there are none: before that, nothing is published."""
         self._published: tuple[CardFacts, ...] | None = None
@@ -165,8 +177,8 @@ class Discovery:
 
     @property
     def gpus(self) -> Mapping[str, Gpu]:
-        """What the driver says about each card, by uuid."""
-        return {uuid: known.gpu for uuid, known in self._known_cards.items()}
+        """What the driver says about each card, by uuid. Without missing cards: their numbers may be another's by now."""
+        return {uuid: known.gpu for uuid, known in self._known_cards.items() if not known.is_missing}
 
     @property
     def driver_version(self) -> str:
@@ -177,6 +189,22 @@ class Discovery:
     def has_confidential_computing(self) -> bool:
         """Whether the driver said at its last answer that confidential computing is on."""
         return self._has_confidential_computing
+
+    def find_presence(self, uuid: str) -> CardPresence:
+        """What the driver says now about a card, whether or not it is one of ours."""
+        known = self._known_cards.get(uuid)
+        if known is not None and known.is_missing:
+            return CardPresence.MISSING
+        if self._inventory is None or self._failed_lists:
+            return CardPresence.UNKNOWN
+        return find_presence(uuid, known, self._inventory)
+
+    async def wait_until_known(self, uuids: Collection[str], seconds: float) -> None:
+        """Wait until the driver says about each card whether it is there, at most this long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while any(self.find_presence(uuid) is CardPresence.UNKNOWN for uuid in uuids):
+                    await self._listed.wait()
 
     async def run(self, on_cards_changed: Callable[[], None]) -> None:
         """Check cards and read XIDs until cancelled; calls `on_cards_changed` when `cards`, or why there are none, changed."""
@@ -200,6 +228,9 @@ class Discovery:
             self._driver_version = inventory.driver_version
             self._has_confidential_computing = inventory.has_confidential_computing
             checkable = self._merge_inventory(inventory)
+            self._inventory = inventory
+            listed, self._listed = self._listed, asyncio.Event()
+            listed.set()
             await self._read_conditions(checkable)
             await self._check_cards(checkable)
         return self._update_published()
@@ -251,12 +282,11 @@ class Discovery:
             else:
                 health = known.health
             self._known_cards[gpu.uuid] = KnownCard(gpu, health)
-        unreadable = {card.uuid: card.error for card in inventory.unreadable if card.uuid is not None}
         for uuid, known in list(self._known_cards.items()):
             if uuid in found:
                 continue
-            if error := unreadable.get(uuid) or unreadable.get(known.gpu.mig_parent or ""):
-                self._update_health(uuid, error)
+            if find_presence(uuid, known, inventory) is CardPresence.UNKNOWN and not known.is_missing:
+                self._update_health(uuid, _find_list_error(known, inventory))
             else:
                 self._mark_missing(known, inventory)
         return found.keys()
@@ -391,6 +421,14 @@ class Discovery:
     def _count_units(self, gpu: Gpu) -> int:
         pinned = self._units_by_model.get(_normalize_model(gpu.model))
         return pinned if pinned is not None else count_card_units(gpu.memory_mib, self._settings.unit_mib)
+
+
+def _find_list_error(known: KnownCard, inventory: GpuInventory) -> DriverError:
+    """Why a list that is not complete lacks the card."""
+    for card in inventory.unreadable:
+        if card.uuid in (known.gpu.uuid, known.gpu_uuid):
+            return card.error
+    return DriverError(f"the driver lists it no longer, and does not describe a card: {describe_unreadable(inventory)}")
 
 
 def _normalize_model(model: str) -> str:

@@ -6,10 +6,15 @@ card of the node (`vrampack/cards/holding.py`). So:
 * A GPU that the driver no longer lists stays listed, unhealthy, with its units, until the agent restarts: its pods keep
   their units where they are, nothing new is placed there, and people see what is missing. If it comes back it heals
   as any card does.
-* A card that a repartition removed (a MIG instance, or a GPU that was switched into MIG mode) never comes back under its
-  uuid. It stays listed, unhealthy, only while a pod of this node still holds it, and is then dropped.
+* A card that a repartition removed (a MIG instance, or a GPU that was switched into MIG mode) stays listed, unhealthy, only
+  while a pod of this node still holds it, and is then dropped. The driver derives an instance's uuid from the chip and the
+  instance's place on it, so an instance that is made again at the same place is the same card.
 * A restarted agent knows only what the driver lists. A pod on a missing card then counts on every card, which is safe and
   lasts until the pod is gone.
+
+**Its numbers.** The minor and the instance numbers of a card that is gone may be another's by now, so no container may be given
+a card that the driver does not list (`CardPresence`). Only a complete list shows that a card is gone: one with a card that the
+driver counts but does not describe leaves open which card that is.
 
 An index belongs to the card that the driver gives it to; a missing card whose index is taken gets the highest free one.
 """
@@ -18,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from vrampack.agent.inventory.health import CardHealth
 from vrampack.agent.nvml.driver import Gpu, GpuInventory, Xid
@@ -32,12 +38,40 @@ class KnownCard:
     gpu: Gpu
     health: CardHealth = field(default_factory=CardHealth)
     is_missing: bool = False
-    """Whether the driver no longer lists it."""
+    """Whether the last complete list lacks it."""
 
     @property
     def gpu_uuid(self) -> str:
         """The uuid of the GPU, even if the card is an instance of it."""
         return self.gpu.mig_parent or self.gpu.uuid
+
+
+class CardPresence(Enum):
+    """What the driver says about a card, whether or not it is one of ours."""
+
+    LISTED = "listed"
+    MISSING = "missing"
+    UNKNOWN = "unknown"
+    """The last list failed, or is not complete."""
+
+
+def find_presence(uuid: str, known: KnownCard | None, inventory: GpuInventory) -> CardPresence:
+    """The presence of a card according to a list; `known` is the card if it was seen before."""
+    if any(card.uuid == uuid for card in inventory.gpus):
+        return CardPresence.LISTED
+    if inventory.unreadable and not (known is not None and is_repartitioned(known.gpu, inventory)):
+        return CardPresence.UNKNOWN
+    return CardPresence.MISSING
+
+
+def explain_absence(uuid: str, presence: CardPresence) -> str:
+    """Why no container may be given the card now; empty when one may."""
+    texts = {
+        CardPresence.LISTED: "",
+        CardPresence.MISSING: f"card {uuid} is no longer on this node",
+        CardPresence.UNKNOWN: f"the driver does not say now whether card {uuid} is still on this node",
+    }
+    return texts[presence]
 
 
 def is_repartitioned(gpu: Gpu, inventory: GpuInventory) -> bool:

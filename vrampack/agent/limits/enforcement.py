@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
+from vrampack.agent.inventory.known_cards import explain_absence
 from vrampack.agent.limits.accounting import UsageAccounting
 from vrampack.agent.limits.back_end_row import BackEndRow
 from vrampack.agent.limits.contract import (
@@ -152,9 +153,12 @@ class Enforcement:
         return self._back_end.list_mounts() if self._back_end is not None else {}
 
     async def apply(self, scope: Scope, target: LimitTarget, limits: Mapping[str, int]) -> Applied:
-        """Hold `target` to these MiB per card uuid. Raises `LimitError`."""
+        """Hold `target` to these MiB per card uuid. Raises `LimitError`, also for a card that the driver does not list."""
         if self._back_end is None:
             raise LimitError("no back end on this node can enforce its limit; see the agent's log")
+        for uuid in sorted(limits):
+            if problem := explain_absence(uuid, self._context.cards.find_presence(uuid)):
+                raise LimitError(f"{target}: {problem}")
         return await self._back_end.apply(scope, target, limits)
 
     def forget_pod(self, pod_uid: str) -> None:

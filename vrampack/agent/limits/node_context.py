@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from vrampack.agent.inventory.cdi_files import CDI_FOLDERS
+from vrampack.agent.inventory.known_cards import CardPresence
 from vrampack.agent.limits.cgroups import CGROUP_MOUNT, CgroupTree
 from vrampack.agent.limits.detection import NodeCapabilities, detect_capabilities
 from vrampack.agent.limits.hook_server import HOOK_SOCKET
@@ -44,6 +45,7 @@ class DiscoveredCards(Protocol):
     def driver_version(self) -> str: ...
     @property
     def has_confidential_computing(self) -> bool: ...
+    def find_presence(self, uuid: str) -> CardPresence: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ class NvmlSession:
         self._opening = threading.Lock()
         self._is_open = False
         self._gpu_by_uuid: dict[str, Gpu] = {}
-        """The facts of a card that never change, read once."""
+        """The model and the memory of a card, read once. Its numbers are not: it may come back at another place."""
         self._uuid_by_index: dict[int, str] = {}
         """Which GPU was at which index when it could last be read."""
         self._watchable: dict[str, Handle] = {}
@@ -170,18 +170,19 @@ class NvmlSession:
     def _read_gpu(self, handle: Handle, index: int) -> Gpu:
         uuid = pynvml.nvmlDeviceGetUUID(handle)
         self._uuid_by_index[index] = uuid
-        if uuid not in self._gpu_by_uuid:
-            pci_bus_id = pynvml.nvmlDeviceGetPciInfo(handle).busId
-            self._gpu_by_uuid[uuid] = Gpu(
-                uuid=uuid,
-                index=index,
-                minor=pynvml.nvmlDeviceGetMinorNumber(handle),
-                pci_bus_id=pci_bus_id,
-                model=pynvml.nvmlDeviceGetName(handle),
-                memory_mib=_read_memory_mib(handle),
-                numa=_read_numa_node(self._pci_devices, pci_bus_id),
-            )
-        return replace(self._gpu_by_uuid[uuid], index=index)
+        known = self._gpu_by_uuid.get(uuid)
+        pci_bus_id = pynvml.nvmlDeviceGetPciInfo(handle).busId
+        gpu = Gpu(
+            uuid=uuid,
+            index=index,
+            minor=pynvml.nvmlDeviceGetMinorNumber(handle),
+            pci_bus_id=pci_bus_id,
+            model=known.model if known is not None else pynvml.nvmlDeviceGetName(handle),
+            memory_mib=known.memory_mib if known is not None else _read_memory_mib(handle),
+            numa=_read_numa_node(self._pci_devices, pci_bus_id),
+        )
+        self._gpu_by_uuid[uuid] = gpu
+        return gpu
 
     def _list_instances(self, handle: Handle, gpu: Gpu) -> list[Gpu] | None:
         """The MIG instances of a GPU; None: it is not in MIG mode and is a card itself."""
@@ -198,17 +199,19 @@ class NvmlSession:
 
     def _read_instance(self, handle: Handle, gpu: Gpu, slot: int) -> Gpu:
         uuid = pynvml.nvmlDeviceGetUUID(handle)
-        if uuid not in self._gpu_by_uuid:
-            self._gpu_by_uuid[uuid] = replace(
-                gpu,
-                uuid=uuid,
-                model=pynvml.nvmlDeviceGetName(handle),
-                memory_mib=_read_memory_mib(handle),
-                mig_parent=gpu.uuid,
-                gpu_instance=pynvml.nvmlDeviceGetGpuInstanceId(handle),
-                compute_instance=pynvml.nvmlDeviceGetComputeInstanceId(handle),
-            )
-        return replace(self._gpu_by_uuid[uuid], index=(gpu.index + 1) * 100 + slot)
+        known = self._gpu_by_uuid.get(uuid)
+        instance = replace(
+            gpu,
+            uuid=uuid,
+            index=(gpu.index + 1) * 100 + slot,
+            model=known.model if known is not None else pynvml.nvmlDeviceGetName(handle),
+            memory_mib=known.memory_mib if known is not None else _read_memory_mib(handle),
+            mig_parent=gpu.uuid,
+            gpu_instance=pynvml.nvmlDeviceGetGpuInstanceId(handle),
+            compute_instance=pynvml.nvmlDeviceGetComputeInstanceId(handle),
+        )
+        self._gpu_by_uuid[uuid] = instance
+        return instance
 
     def _register_events(self) -> None:
         """Register new cards for events; a card that cannot be registered is judged by its checks alone."""
