@@ -114,6 +114,12 @@ async def running(agent: StandaloneAgent, until: Callable[[], bool] | None = Non
         await task
 
 
+async def becomes(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - a state, which sends no signal
+            await asyncio.sleep(0.005)
+
+
 @pytest.fixture
 def host(tmp_path: Path) -> HostAgentHarness:
     (tmp_path / "cgroup").mkdir()
@@ -266,6 +272,28 @@ async def test_agent_exits_when_the_back_end_cannot_enforce_limits(
     host.driver = HostDriver(version)
     with pytest.raises(ImpossibleBackEndError, match=why):
         await host.agent(enforcement).run()
+
+
+async def test_without_room_for_its_files_the_agent_is_not_ready_and_retries(
+    host: HostAgentHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First the hook's socket and then the library's folder cannot be made; an obstacle stands for a full file system."""
+    for name in ("START_RETRY_SECONDS", "RESTORE_WAIT_SECONDS"):
+        monkeypatch.setattr(f"vrampack.agent.host.agent.{name}", 0.01)
+    obstacles = (host.node_paths.hook_socket / "obstacle", host.folder / "preload" / "libvrampack.so.new" / "obstacle")
+    for obstacle in obstacles:
+        obstacle.mkdir(parents=True)
+    agent = host.agent()
+    async with running(agent, lambda: "hook.sock" in agent.find_unready_reason()):
+        obstacles[0].rmdir()
+        host.node_paths.hook_socket.rmdir()
+        await becomes(lambda: "libvrampack.so.new" in agent.find_unready_reason())
+        assert agent.find_unready_reason().startswith("limits cannot be put in force: ")
+        assert (await host.asks("c1", *SIX))["ok"] is False
+        obstacles[1].rmdir()
+        obstacles[1].parent.rmdir()
+        await becomes(lambda: not agent.find_unready_reason())
+        assert (await host.asks("c2", *SIX))["ok"] is True
 
 
 async def test_a_failed_measurement_does_not_stop_later_ones(

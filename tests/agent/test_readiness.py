@@ -18,38 +18,49 @@ CARDS = (CardFacts(0, 15, 16130, "GPU-0"), CardFacts(1, 15, 16130, "GPU-1"))
 BAD = tuple(replace(card, healthy=False) for card in CARDS)
 FINE = DriverState("", is_absent=False, unhealthy_reasons={})
 ABSENT = DriverState("no library", is_absent=True, unhealthy_reasons={})
+UNREGISTERED = "not registered with kubelet"
 STATES = {
-    "all is well": (Advertised(CARDS, "", is_discovered=True), FINE, True, ""),
-    "nothing is known yet": (Advertised(), FINE, False, "the cards of this node are not known yet"),
+    "all is well": (Advertised(CARDS, "", is_discovered=True), FINE, "", ""),
+    "nothing is known yet": (Advertised(), FINE, UNREGISTERED, "the cards of this node are not known yet"),
     "and the driver is the reason": (
         Advertised(),
         DriverState("hung", is_absent=False, unhealthy_reasons={}),
-        False,
+        UNREGISTERED,
         "the cards of this node are not known yet: hung",
     ),
-    "no driver, no cards": (Advertised((), "no library", is_discovered=True), ABSENT, False, ""),
-    "a driver and no cards": (Advertised((), "", is_discovered=True), FINE, False, ""),
-    "a driver that shows none": (Advertised((), "cannot be read", is_discovered=True), FINE, False, "cannot be read"),
-    "kubelet does not know us": (Advertised(CARDS, "", is_discovered=True), FINE, False, "not registered with kubelet"),
-    "something holds all cards back": (Advertised(CARDS, "too many", is_discovered=True), FINE, True, "too many"),
-    "one card is unhealthy": (Advertised((CARDS[0], BAD[1]), "", is_discovered=True), FINE, True, ""),
+    "no driver, no cards": (Advertised((), "no library", is_discovered=True), ABSENT, UNREGISTERED, ""),
+    "a driver and no cards": (Advertised((), "", is_discovered=True), FINE, UNREGISTERED, ""),
+    "a driver that shows none": (
+        Advertised((), "cannot be read", is_discovered=True),
+        FINE,
+        UNREGISTERED,
+        "cannot be read",
+    ),
+    "kubelet does not know us": (
+        Advertised(CARDS, "", is_discovered=True),
+        FINE,
+        UNREGISTERED,
+        "not registered with kubelet",
+    ),
+    "something holds all cards back": (Advertised(CARDS, "too many", is_discovered=True), FINE, "", "too many"),
+    "one card is unhealthy": (Advertised((CARDS[0], BAD[1]), "", is_discovered=True), FINE, "", ""),
     "all are": (
         Advertised(BAD, "", is_discovered=True),
         DriverState("", is_absent=False, unhealthy_reasons={"GPU-1": "XID 79", "GPU-0": "lost"}),
-        True,
+        "",
         "every card is unhealthy: GPU-0: lost, GPU-1: XID 79",
     ),
 }
 
 
-@pytest.mark.parametrize(("advertised", "driver", "is_registered", "want"), STATES.values(), ids=STATES)
+@pytest.mark.parametrize(("advertised", "driver", "registration", "want"), STATES.values(), ids=STATES)
 def test_agent_is_ready_if_a_pod_could_start_or_none_is_expected(
     advertised: Advertised,
     driver: DriverState,
-    is_registered: bool,  # noqa: FBT001 - a column of the table
+    registration: str,
     want: str,
 ) -> None:
-    assert find_unready_reason(advertised, driver, is_registered=is_registered) == want
+    assert find_unready_reason(advertised, driver, registration_problem=registration) == want
 
 
 async def test_a_back_end_that_cannot_work_here_keeps_the_agent_from_being_ready() -> None:
@@ -59,6 +70,19 @@ async def test_a_back_end_that_cannot_work_here_keeps_the_agent_from_being_ready
         await world.wait_until(lambda: "back end kmod cannot work here" in world.agent.find_unready_reason())
         await world.wait_until(lambda: world.agent._registration.is_registered)
         assert "back end kmod cannot work here" in world.agent.find_unready_reason()
+
+
+async def test_agent_is_not_ready_and_retries_while_the_node_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cgroups, here, in which it looks for deleted pods before it registers."""
+    monkeypatch.setattr("vrampack.agent.app.RESTORE_RETRY_SECONDS", 0.01)
+    async with agent_harness(starts=False) as world:
+        real = world.cgroups.rename(world.folder / "real")
+        world.cgroups.symlink_to(world.cgroups)
+        await world.launch_agent()
+        await world.wait_until(lambda: "the agent cannot read the node: " in world.agent.find_unready_reason())
+        world.cgroups.unlink()
+        real.rename(world.cgroups)
+        await world.wait_until(lambda: world.agent.find_unready_reason() == "")
 
 
 async def test_unready_reason_names_the_runtime_class_when_the_driver_is_hidden() -> None:

@@ -102,6 +102,22 @@ async def test_refused_registration_is_retried_with_longer_pauses(monkeypatch: p
         assert sockets(world) == set(endpoints(world))  # those of refused attempts are gone
 
 
+async def test_without_room_for_its_socket_the_agent_is_not_ready_and_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path that is too long fails as a full file system does: gRPC says only that it could not bind."""
+    monkeypatch.setattr(registration, "BACKOFF_SECONDS", (0.01, 0.05))
+    async with agent_harness(starts=False) as world:
+        with monkeypatch.context() as patch:
+            patch.setattr("vrampack.agent.device_plugin.registration.secrets.token_hex", lambda _: "x" * 100)
+            await world.launch_agent()
+            reason = "no socket can be made in"
+            await world.wait_until(lambda: reason in world.agent.find_unready_reason() or not world.is_running)
+            assert world.is_running
+            assert world.agent.find_unready_reason().startswith("not registered with kubelet: ")
+            assert world.agent.find_unready_reason().endswith("AF_UNIX path too long")
+        await world.kubelet.registered(MEMORY)
+        await world.wait_until(lambda: world.agent.find_unready_reason() == "")
+
+
 async def test_hanging_registration_is_abandoned_and_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration, "REGISTER_SECONDS", 0.3)
     monkeypatch.setattr(registration, "BACKOFF_SECONDS", (0.01, 0.05))

@@ -36,6 +36,12 @@ AGENT: Mapping[str, Mutation] = {
         "pass",
         GONE,
     ),
+    "an agent without room for its socket ends": Mutation(
+        "vrampack/agent/device_plugin/registration.py",
+        "except RuntimeError as error:  # which gRPC does not explain",
+        "except KeyError as error:  # which gRPC does not explain",
+        "tests/agent/test_registration.py::test_without_room_for_its_socket_the_agent_is_not_ready_and_retries",
+    ),
     "a restart does not wait for a list of cards": Mutation(
         "vrampack/agent/admission/prestart.py",
         "await self._card_lists.wait_until_known(admitted.grant.units.keys(), LIST_WAIT_SECONDS)",

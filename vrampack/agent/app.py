@@ -75,6 +75,8 @@ from vrampack.kube.reflector import Reflector
 
 log = logging.getLogger(__name__)
 
+RESTORE_RETRY_SECONDS = 5.0
+"""Between two attempts to read the node's files before the agent registers."""
 OBSERVE_INTERVAL_SECONDS = 30.0
 """kubelet does not announce changed device allocations; a pod of another scheduler is noticed within this time."""
 
@@ -292,7 +294,8 @@ class Agent:
             return "stopping"
         discovery = self._discovery
         driver = DriverState(discovery.problem, discovery.is_driver_absent, discovery.unhealthy_reasons)
-        return find_unready_reason(self._advertisement.current, driver, is_registered=self._registration.is_registered)
+        problem = self._registration.problem
+        return find_unready_reason(self._advertisement.current, driver, registration_problem=problem)
 
     def _background_tasks(self) -> list[Coroutine[Any, Any, None]]:
         return [
@@ -323,15 +326,28 @@ class Agent:
             if advertised.is_discovered:
                 log.info("agent idle reason=%s", advertised.problem or "this node has no cards")
         await self._own_node.wait_for_sync()
-        await self._injection.choose_mode(self._own_node)
-        self._publish_injection()
-        await self._pod_cache.wait_for_sync()
-        await self._running_pods.restore_fence()
+        await self._restore_state()
         await self._observed_pods.publish_pods()  # the first check may have come before the cards were known
         await self._enforcement_starter.start_enforcement()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._registration.run())
             group.create_task(self._enforcement_starter.run())
+
+    async def _restore_state(self) -> None:
+        """Retry: what fails now, for want of descriptors or because a folder cannot be read, may work later."""
+        while True:
+            try:
+                await self._injection.choose_mode(self._own_node)
+                self._publish_injection()
+                await self._pod_cache.wait_for_sync()
+                await self._running_pods.restore_fence()
+            except OSError as error:
+                log.error("node not read error=%s", error)  # noqa: TRY400 - a fault of the node, no traceback
+                self._advertisement.block("restore", f"the agent cannot read the node: {error}")
+                await asyncio.sleep(RESTORE_RETRY_SECONDS)
+            else:
+                self._advertisement.block("restore", "")
+                return
 
     def _publish_enforcement(self, problem: str) -> None:
         self._advertisement.block("enforcement", problem)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -128,6 +130,32 @@ async def test_a_probe_that_sees_no_runtime_is_undecided(harness: ProbeHarness) 
         None,
         "not the node's /proc: which program reads a spec cannot be seen",
     )
+
+
+async def test_a_probe_without_a_descriptor_left_is_undecided(
+    harness: ProbeHarness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: Path) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "iterdir", fail)
+        result = await harness.probe()
+    assert result.is_read is None
+    assert result.reason == "no process containerd is seen on this node"
+    assert "Too many open files" in caplog.text
+
+
+def test_a_spec_folder_that_cannot_be_read_is_not_removed(tmp_path: Path) -> None:
+    """Only a folder that was there and is gone makes the agent end."""
+    folder = tmp_path / "cdi"
+    folder.mkdir()
+    specs = SpecFolder(folder, ReadWatch())
+    assert not specs.is_removed()
+    folder.rmdir()
+    assert specs.is_removed()
+    folder.symlink_to(folder)
+    assert not specs.is_removed()
 
 
 async def test_an_unwritable_spec_folder_is_reported(harness: ProbeHarness) -> None:

@@ -137,11 +137,10 @@ async def test_no_limit_is_applied_on_a_card_that_the_driver_does_not_list(
     node: LimitNode, presence: CardPresence
 ) -> None:
     """The hook asks for containers that kubelet started without asking, too."""
-    held = Enforcement("preload", replace(node.context, cards=FakeCards(presence=presence)), rows=node.rows)
+    held = Enforcement("watch", replace(node.context, cards=FakeCards(presence=presence)), rows=node.rows)
     await held.start(held.select(OLDER))
     with pytest.raises(LimitError, match=r"ml/app-0: .*card GPU-0 is "):
         await held.apply(Scope.CONTAINER, POD, LIMITS)
-    held.stop()
 
 
 async def test_a_back_end_that_does_not_start_is_stopped_and_enforces_nothing(node: LimitNode) -> None:

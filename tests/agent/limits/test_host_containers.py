@@ -140,6 +140,29 @@ def test_a_damaged_file_is_deleted_and_logged(host: FakeContainerHost, caplog: p
     assert not file.exists()
 
 
+def test_a_container_whose_file_cannot_be_written_is_refused_and_holds_nothing(host: FakeContainerHost) -> None:
+    """A folder in the file's place stands for a full file system."""
+    tenants, each = host.tenants(), host.runs("a", a=6043)
+    (host.folder / "tenants" / f"{each.key}.new").mkdir()
+    with pytest.raises(LimitError, match=r"its limit cannot be written into .*tenants: Is a directory"):
+        tenants.add_container(each, [T4])
+    assert tenants.sum_limits_mib("GPU-a") == 0
+
+
+def test_a_container_whose_file_cannot_be_deleted_holds_nothing(
+    host: FakeContainerHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    tenants, each = host.tenants(), host.runs("a", a=6043)
+    tenants.add_container(each, [T4])
+    file = host.folder / "tenants" / f"{each.key}.json"
+    file.unlink()
+    (file / "obstacle").mkdir(parents=True)
+    host.ends(each)
+    assert tenants.remove_ended() == (each,)
+    assert tenants.sum_limits_mib("GPU-a") == 0
+    assert "container file not deleted container=a" in caplog.text
+
+
 def test_restarted_container_replaces_its_own_entry(host: FakeContainerHost) -> None:
     tenants = host.tenants()
     first = host.runs("c1", a=15109)

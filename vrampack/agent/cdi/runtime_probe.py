@@ -157,7 +157,12 @@ class RuntimeProbe:
 
     def _list_runtime_processes(self, name: str) -> Iterator[int]:
         """The runtime's processes that are in no pod: a pod may run a runtime of its own."""
-        for folder in self._proc.iterdir():
+        try:
+            folders = list(self._proc.iterdir())
+        except OSError as error:  # no descriptor is left, for example
+            log.warning("processes not listed path=%s error=%s", self._proc, error)
+            return
+        for folder in folders:
             if folder.name.isdecimal():
                 with suppress(OSError):
                     is_it = (folder / "comm").read_bytes().strip() == name.encode()

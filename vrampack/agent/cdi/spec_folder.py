@@ -77,6 +77,8 @@ class SpecFolder:
             self._was_seen |= (links := os.stat(self._folder).st_nlink) > 0  # noqa: PTH116 - no Path is made for a number
         except FileNotFoundError:
             return self._was_seen
+        except OSError:  # a folder that cannot be read is not gone
+            return False
         return links == 0
 
     def _watch_file(self, path: Path) -> FileRead | None:

@@ -19,6 +19,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from socket import AF_UNIX, socket
 from typing import Final
 
 import grpc
@@ -68,8 +69,16 @@ class KubeletRegistration:
         self._on_registered = on_registered
         """Awaited after each registration: containers may have started unasked before it."""
         self._failures = 0
+        self._failure = ""
+        """Why the last attempt failed."""
         self._must_register_again = False
         self.is_registered = False
+
+    @property
+    def problem(self) -> str:
+        """Why kubelet has no registration of ours now; empty when it has one."""
+        why = f": {self._failure}" if self._failure else ""
+        return "" if self.is_registered else f"not registered with kubelet{why}"
 
     def register_again(self) -> None:
         """Register again: the caller knows that kubelet dropped the registration, which nothing here shows."""
@@ -86,29 +95,38 @@ class KubeletRegistration:
                 self._failures = 0
             except KubeletError as error:
                 self._failures += 1
+                self._failure = str(error)
                 log.warning("registration failed failures=%d error=%s", self._failures, error)
                 await self._back_off()
 
     async def _serve_registration(self) -> None:
         """Serve and register; returns when that registration is lost. Raises `KubeletError`."""
         kubelet = self._stat_kubelet_socket()
-        socket = self._folder / f"vrampack-{secrets.token_hex(4)}.sock"
-        server = grpc.aio.server()
-        add_DevicePluginServicer_to_server(self._plugin, server)
-        server.add_insecure_port(f"unix:{socket}")
-        await server.start()
+        path = self._folder / f"vrampack-{secrets.token_hex(4)}.sock"
+        server = await self._start_server(path)
         try:
-            await self._register(socket.name)
-            self.is_registered = True
+            await self._register(path.name)
+            self.is_registered, self._failure = True, ""
             self._metrics.registrations.inc()
-            log.info("registered resource=%s socket=%s", self._resource, socket.name)
+            log.info("registered resource=%s socket=%s", self._resource, path.name)
             await self._on_registered()
-            await self._wait_until_lost(kubelet, socket)
+            await self._wait_until_lost(kubelet, path)
         finally:
             self.is_registered = False
             await server.stop(STOP_SECONDS if self._plugin.pending_starts else None)
-            with suppress(FileNotFoundError):  # gRPC or kubelet may have deleted it
-                socket.unlink()
+            with suppress(OSError):  # gRPC or kubelet may have deleted it
+                path.unlink()
+
+    async def _start_server(self, path: Path) -> grpc.aio.Server:
+        """Serve the plugin at this path. Raises `KubeletError` when there can be no socket, e.g. on a full file system."""
+        server = grpc.aio.server()
+        add_DevicePluginServicer_to_server(self._plugin, server)
+        try:
+            server.add_insecure_port(f"unix:{path}")
+        except RuntimeError as error:  # which gRPC does not explain
+            raise KubeletError(f"no socket can be made in {self._folder}: {_explain_bind(path) or error}") from error
+        await server.start()
+        return server
 
     async def _register(self, endpoint: str) -> None:
         request = RegisterRequest(
@@ -131,7 +149,7 @@ class KubeletRegistration:
                 self._failures = 0
                 return
 
-    async def _wait_until_lost(self, kubelet: tuple[int, int], socket: Path) -> None:
+    async def _wait_until_lost(self, kubelet: tuple[int, int], path: Path) -> None:
         """Check kubelet's socket and ours until this registration is lost."""
         heard_at, self._must_register_again = time.monotonic(), False
         while not self._must_register_again:
@@ -139,14 +157,14 @@ class KubeletRegistration:
             now = self._find_kubelet_socket()
             if now is None:
                 continue  # between two kubelets there is none; the next one creates its socket
-            if now != kubelet or not os.path.exists(socket):  # noqa: ASYNC240, PTH110 - one stat of a tmpfs
-                log.info("kubelet restarted socket=%s", socket.name)
+            if now != kubelet or not os.path.exists(path):  # noqa: ASYNC240, PTH110 - one stat of a tmpfs
+                log.info("kubelet restarted socket=%s", path.name)
                 return
             if self._plugin.open_streams:
                 heard_at = time.monotonic()
             elif time.monotonic() - heard_at > NO_STREAM_SECONDS and await self._is_kubelet_listening():
                 self._metrics.streams_closed.inc()
-                log.warning("stream closed by kubelet socket=%s", socket.name)
+                log.warning("stream closed by kubelet socket=%s", path.name)
                 return
 
     async def _is_kubelet_listening(self) -> bool:
@@ -170,3 +188,14 @@ class KubeletRegistration:
         with suppress(KubeletError):
             return self._stat_kubelet_socket()
         return None
+
+
+def _explain_bind(path: Path) -> str:
+    """Why no socket can be bound there; empty when one can."""
+    try:
+        with socket(AF_UNIX) as probe:
+            probe.bind(str(path))
+        path.unlink()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""

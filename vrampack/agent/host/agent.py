@@ -47,6 +47,8 @@ MEASURE_SECONDS = 15.0
 """A usual scrape interval."""
 SWEEP_SECONDS = 5.0
 """Ended containers are forgotten within this time; a new one that needs their memory checks for itself first."""
+START_RETRY_SECONDS = 5.0
+"""Between two attempts to start the hook's socket and the back end: a file system may be full, and is emptied later."""
 RESTORE_WAIT_SECONDS = 3.0
 """How long a container waits that is created while the agent starts; the hook is answered within 4 s (limits/hook_server.py)."""
 _MIB = 1024 * 1024
@@ -97,6 +99,8 @@ class StandaloneAgent:
         )
         self._enforcement = Enforcement(settings.enforcement, self._context, rows=back_ends)
         self._hook_server = HookServer(paths.hook_socket, self._answer_hook)
+        self._start_problem = ""
+        """Why the hook's socket or the back end could not be started at the last attempt."""
         self._limits_problem = ""
         """Why the back end cannot enforce a new limit now."""
         self._host_limits: HostLimits | None = None
@@ -107,7 +111,7 @@ class StandaloneAgent:
         metrics.register_snapshot(self._take_snapshot)
 
     async def run(self) -> None:
-        """Serve until `stop`. Raises `ImpossibleBackEndError`, and `OSError` for addresses and files that are taken."""
+        """Serve until `stop`. Raises `ImpossibleBackEndError`, and `OSError` for addresses that are taken."""
         pages = StatusPages(self._metrics, self.find_unready_reason, self._build_limits_status)
         status_server = serve_status(self._settings, pages)
         async with status_server, asyncio.TaskGroup() as group:
@@ -135,37 +139,51 @@ class StandaloneAgent:
             return "stopping"
         if self._host_limits is not None:
             return self._limits_problem
+        if self._start_problem:
+            return self._start_problem
         why = self._discovery.problem or (
             "the limits of running containers are being restored" if self._has_cards.is_set() else ""
         )
         return f"the cards of this host are not known yet{': ' * bool(why)}{why}"
 
     async def _serve(self) -> None:
-        """Listen at once, so that every hook is answered; allow starts once the limits of running containers are applied."""
+        """Retry until the start succeeds, then serve until cancelled."""
         try:
-            for folder in (self._context.paths.hook_socket.parent, *self._list_host_folders()):
-                folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-            await self._hook_server.start()
-            self._host_containers.restore_running()
-            await self._has_cards.wait()
-            limits = HostLimits(
-                self._context.cgroups,
-                self._host_containers,
-                await self._start_back_end(),
-                cards=lambda: self._discovery.cards,
-                find_presence=self._discovery.find_presence,
-            )
-            await self._reconcile()
-            await limits.restore_limits()
-            self._host_limits = limits
+            while self._host_limits is None:
+                try:
+                    self._host_limits = await self._start_limits()
+                except OSError as error:
+                    log.error("limits not started error=%s", error)  # noqa: TRY400 - a fault of the host, no traceback
+                    self._start_problem = f"limits cannot be put in force: {error}"
+                    await asyncio.sleep(START_RETRY_SECONDS)
             self._limits_ready.set()
             await asyncio.Event().wait()
-        except (ImpossibleBackEndError, OSError) as error:
+        except ImpossibleBackEndError as error:
             self._failure = error
             self.stop()
         finally:
             await self._hook_server.stop()
             self._enforcement.stop()
+
+    async def _start_limits(self) -> HostLimits:
+        """Listen at once, so that every hook is answered; allow starts once the limits of running containers are applied."""
+        for folder in (self._context.paths.hook_socket.parent, *self._list_host_folders()):
+            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if not self._hook_server.is_listening:
+            await self._hook_server.start()
+        self._host_containers.restore_running()
+        self._start_problem = ""
+        await self._has_cards.wait()
+        limits = HostLimits(
+            self._context.cgroups,
+            self._host_containers,
+            await self._start_back_end(),
+            cards=lambda: self._discovery.cards,
+            find_presence=self._discovery.find_presence,
+        )
+        await self._reconcile()
+        await limits.restore_limits()
+        return limits
 
     def _list_host_folders(self) -> Iterable[Path]:
         return (folder for row in self._back_ends for folder in row.host_folders)

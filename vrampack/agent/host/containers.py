@@ -92,7 +92,10 @@ class HostContainers:
         return None if owner is None else self._containers.get(owner.pod_uid)
 
     def add_container(self, container: HostContainer, cards: Iterable[CardFacts]) -> None:
-        """Count it and write its file. Raises `LimitError` when another container has its cgroup, or a card has too little left."""
+        """Count it and write its file.
+
+        Raises `LimitError` when another container has its cgroup, a card has too little left, or the file cannot be written.
+        """
         present = self._containers.get(container.key)
         if present is not None and present.id != container.id:
             text = (
@@ -103,13 +106,19 @@ class HostContainers:
             self._check_capacity(container, card)
         path = self._path(container)
         making = path.with_suffix(".new")
-        making.write_bytes(msgspec.json.encode(container))
-        making.replace(path)
+        try:
+            making.write_bytes(msgspec.json.encode(container))
+            making.replace(path)
+        except OSError as error:
+            raise LimitError(f"its limit cannot be written into {self._folder}: {error.strerror or error}") from error
         self._containers[container.key] = container
 
     def remove_container(self, container: HostContainer) -> None:
         self._containers.pop(container.key, None)
-        self._path(container).unlink(missing_ok=True)
+        try:
+            self._path(container).unlink(missing_ok=True)
+        except OSError as error:  # the next agent finds that it has ended
+            log.warning("container file not deleted container=%s error=%s", container, error)
 
     def remove_ended(self) -> tuple[HostContainer, ...]:
         """Forget the containers whose cgroup has no process left, and return them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,11 +26,11 @@ class UnixListener:
         made = socket.socket(socket.AF_UNIX, kind | socket.SOCK_NONBLOCK)
         try:
             made.bind(str(self._unpublished_path))
+            self._unpublished_path.chmod(mode)
+            self._inode = self._unpublished_path.stat().st_ino
         except OSError:
             made.close()
             raise
-        self._unpublished_path.chmod(mode)
-        self._inode = self._unpublished_path.stat().st_ino
         return made
 
     def publish_socket(self) -> None:
@@ -37,9 +38,10 @@ class UnixListener:
         self._unpublished_path.rename(self._path)
 
     def remove_socket(self) -> None:
-        """Remove the name, unless another agent has taken it over."""
-        if self._path.exists() and self._path.stat().st_ino == self._inode:
-            self._path.unlink()
+        """Remove the name, unless another agent has taken it over. A name that cannot be removed stays: the next agent replaces it."""
+        with suppress(OSError):
+            if self._path.stat().st_ino == self._inode:
+                self._path.unlink()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,11 @@ class DriverState:
     """Why cards are unhealthy, by uuid."""
 
 
-def find_unready_reason(advertised: Advertised, driver: DriverState, *, is_registered: bool) -> str:
-    """Why no new pod could start on this node; empty when one could, and on a node without cards."""
+def find_unready_reason(advertised: Advertised, driver: DriverState, *, registration_problem: str) -> str:
+    """Why no new pod could start on this node; empty when one could, and on a node without cards.
+
+    `registration_problem`: why kubelet does not have our registration; empty when it has.
+    """
     if not advertised.is_discovered:
         return f"the cards of this node are not known yet{': ' * bool(driver.problem)}{driver.problem}"
     if not advertised.cards:
@@ -35,4 +38,4 @@ def find_unready_reason(advertised: Advertised, driver: DriverState, *, is_regis
     if not any(card.healthy for card in advertised.cards):
         reasons = ", ".join(f"{uuid}: {reason}" for uuid, reason in sorted(driver.unhealthy_reasons.items()))
         return f"every card is unhealthy: {reasons}"
-    return "" if is_registered else "not registered with kubelet"
+    return registration_problem

@@ -179,6 +179,19 @@ def test_a_full_file_system_refuses_new_entries_and_keeps_the_old(
     assert entries(path) == [an_entry(1, 5), *full[1:]]
 
 
+def test_a_journal_that_could_not_be_mapped_can_be_opened_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lock goes with it, or this agent would wait for itself."""
+
+    def no_memory(*_: int) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("vrampack.agent.limits.preload.journal.mmap.mmap", no_memory)
+        with pytest.raises(OSError, match="Cannot allocate memory"):
+            opened(path)
+    opened(path).close()
+
+
 WRITER = """
 import sys
 from pathlib import Path

@@ -60,10 +60,10 @@ class Journal:
             self._lock()
             found = self._read()
             self._allocate(max(FIRST_RECORDS, len(found)))
+            self._map()
         except BaseException:
             os.close(self._file)
             raise
-        self._map()
         self._adopt_entries(found)
         taken = set(self._slots.values())
         self.entries = tuple(entry for slot, entry in enumerate(found) if entry is not None and slot in taken)
