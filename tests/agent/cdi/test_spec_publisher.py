@@ -29,11 +29,13 @@ class PublisherHarness:
         self.metrics = AgentMetrics("test", node="n")
         self.now = 0.0
         self.container_ids: dict[tuple[str, str], str] = {}
+        self.missing: set[str] = set()
         self.publisher = SpecPublisher(
             SpecFolder(folder, self.watch),
             self.watch,
             self.metrics,
             get_container_id=lambda uid, container: self.container_ids.get((uid, container), ""),
+            is_missing=self.missing.__contains__,
             clock=lambda: self.now,
         )
 
@@ -46,9 +48,8 @@ class PublisherHarness:
 
 def make_spec(container: str = "main", *, name: str = "", env: str = "A=1") -> SpecOfContainer:
     chosen = name or make_device_name()
-    return SpecOfContainer(
-        chosen, CdiSpec("0.5.0", CARD_KIND, (CdiDevice(chosen, CdiEdits((env,))),)), "uid", container
-    )
+    spec = CdiSpec("0.5.0", CARD_KIND, (CdiDevice(chosen, CdiEdits((env,))),))
+    return SpecOfContainer(chosen, spec, "uid", container, frozenset({"GPU-0"}))
 
 
 @pytest.fixture
@@ -103,6 +104,17 @@ async def test_spec_is_deleted_once_its_container_exists(harness: PublisherHarne
     harness.container_ids["uid", "main"] = "containerd://made"
     harness.publisher.remove_used_specs()
     assert harness.list_specs() == []
+    assert await runtime.resolve(qualify_name(spec.name)) is None
+
+
+async def test_spec_of_a_card_that_is_gone_is_deleted(harness: PublisherHarness, runtime: CdiRuntime) -> None:
+    """Kubelet may start the container without asking after its own restart, and the card's numbers are another's."""
+    spec = make_spec()
+    await harness.publisher.publish_specs([spec])
+    harness.publisher.remove_used_specs()
+    assert await runtime.resolve(qualify_name(spec.name)) is not None
+    harness.missing.add("GPU-0")
+    harness.publisher.remove_used_specs()
     assert await runtime.resolve(qualify_name(spec.name)) is None
 
 

@@ -85,7 +85,13 @@ class CardInjection:
         """
         try:
             specs = [
-                SpecOfContainer(name, await self._build_spec(pod, entry.container, name), pod.pod.uid, entry.container)
+                SpecOfContainer(
+                    name,
+                    await self._build_spec(pod, entry.container, name),
+                    pod.pod.uid,
+                    entry.container,
+                    frozenset(read_grant(pod.annotations, entry.container).units),
+                )
                 for entry in entries
                 for name in list_device_names(entry)
             ]
@@ -107,6 +113,8 @@ class CardInjection:
         if gpu is None:
             raise RefusedStartError("unknown_card", f"card {uuid} is no longer a card of this agent; recreate the pod")
         found = await self._edits.find_edits(gpu)
+        if self._get_gpus().get(uuid) != gpu:  # nvidia-ctk may take longer than the driver needs for another list
+            raise RefusedStartError("driver", f"card {uuid} changed while its spec was made; it is tried again")
         if self._needs_limit_hook() and not has_limit_hook(found.edits):
             raise CdiError(f"NVIDIA's spec of card {uuid} has no hook for limits any more; restart the agent")
         return found

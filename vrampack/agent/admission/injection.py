@@ -24,6 +24,7 @@ from vrampack.agent.cdi.runtime_probe import RuntimeProbe, parse_runtime
 from vrampack.agent.cdi.spec_folder import SpecFolder
 from vrampack.agent.cdi.spec_publisher import SpecPublisher
 from vrampack.agent.cluster.local_pod import LocalPod
+from vrampack.agent.inventory.known_cards import CardPresence
 from vrampack.agent.kubelet.generated import deviceplugin_pb2 as api
 from vrampack.agent.kubelet.podresources import CheckpointAllocation
 from vrampack.agent.limits.cgroups import find_process_owner
@@ -80,7 +81,12 @@ class Injection:
         self._has_doubts = asyncio.Event()
         folder = self._folder = SpecFolder(settings.cdi.folder, self._watch)
         self._publisher = SpecPublisher(
-            folder, self._watch, metrics, get_container_id=self._get_container_id, clock=time.monotonic
+            folder,
+            self._watch,
+            metrics,
+            get_container_id=self._get_container_id,
+            is_missing=lambda uuid: context.cards.find_presence(uuid) is CardPresence.MISSING,
+            clock=time.monotonic,
         )
         folders = tuple(dict.fromkeys((*context.paths.cdi_folders, settings.cdi.folder)))
         host_paths = CdiHostPaths(folders, context.paths.proc, settings.cdi.nvidia_ctk, settings.cdi.driver_root)

@@ -1,7 +1,7 @@
 """The life of a spec: written when its container is about to start, read by the runtime, deleted once the container exists.
 
     PreStart --write, rename--> in the folder --the runtime has read it--> the container may be created
-                                    |--its id shows in the pod's status, the pod ends, or LIFETIME_SECONDS--> deleted
+                                    |--its id shows in the pod's status, the pod ends, its card is gone, or LIFETIME_SECONDS--> deleted
 
 A running container no longer needs its spec. Deleting it closes a gap: after its own restart, kubelet starts containers
 without asking until it knows this plugin again, and without a spec none of them starts.
@@ -46,6 +46,8 @@ class SpecOfContainer:
     spec: CdiSpec
     pod_uid: str
     container: str
+    cards: frozenset[str] = frozenset()
+    """The uuids of the cards that it gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +70,18 @@ class SpecPublisher:
         metrics: AgentMetrics,
         *,
         get_container_id: Callable[[str, str], str],
+        is_missing: Callable[[str], bool],
         clock: Callable[[], float],
     ) -> None:
-        """`get_container_id` takes a pod uid and a container name; empty while the API server shows no id."""
+        """`get_container_id` takes a pod uid and a container name; empty while the API server shows no id.
+
+        `is_missing`: whether the card with this uuid is gone.
+        """
         self._folder = folder
         self._watch = watch
         self._metrics = metrics
         self._get_container_id = get_container_id
+        self._is_missing = is_missing
         self._clock = clock
         self._living: dict[str, _LivingSpec] = {}
         self._has_living = asyncio.Event()
@@ -112,12 +119,13 @@ class SpecPublisher:
             self.remove_used_specs()
 
     def remove_used_specs(self) -> None:
-        """Delete the specs of a start whose container exists, and those that were not used in time."""
+        """Delete the specs of a start whose container exists, of a card that is gone, and those that were not used in time."""
         for living in list(self._living.values()):
             age = self._clock() - living.written_at
             shown = self._get_container_id(living.owner.pod_uid, living.owner.container)
             is_created = bool(shown) and shown != living.former_id
-            if age >= LIFETIME_SECONDS or (is_created and age >= MIN_SECONDS):
+            is_gone = any(self._is_missing(uuid) for uuid in living.owner.cards)
+            if age >= LIFETIME_SECONDS or is_gone or (is_created and age >= MIN_SECONDS):
                 for name in living.written_with:
                     self._remove(name)
 
