@@ -17,7 +17,7 @@ import pytest_asyncio
 from extender.app import Extender, ExtenderOptions
 from extender.http.server import open_listener
 from extender.metrics import ExtenderMetrics
-from extender.settings import ExtenderConfiguration
+from extender.settings import DeadlineSettings, ExtenderConfiguration
 from tests.fakes.proxy import FaultProxy
 from tests.support.manifest_builders import RESOURCE, cards_annotation, pod_manifest, published_card
 from vrampack.kube.aio_client import Configuration
@@ -29,7 +29,9 @@ from vrampack.simulator.scheduler import SchedulerSettings
 
 KICK = r"/pods/[^/]+/status$"
 FILTER = r"/filter$"
-SETTINGS = ExtenderConfiguration(apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration")
+SETTINGS = ExtenderConfiguration(
+    apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration", deadlines=DeadlineSettings(ready_after_seconds=0)
+)
 
 
 class LateWatchHarness:

@@ -26,8 +26,8 @@ LEDGERS: Mapping[str, Mutation] = {
     ),
     "late Bindings of the leader before are turns": Mutation(
         "extender/state/binding_writers.py",
-        "is_own is not self._is_own_turn and (not self._turns or now - self._turns[-1] >= SETTLE_SECONDS)",
-        "is_own is not self._is_own_turn",
+        "elif is_own is not self._is_own_turn and now - self._turned_at >= SETTLE_SECONDS:",
+        "elif is_own is not self._is_own_turn:",
         f"{WRITERS}::test_changes_of_leader_raise_nothing[Bindings of the one before land late]",
     ),
     "a node that left while rules changed stays": Mutation(
@@ -140,8 +140,8 @@ LEDGERS: Mapping[str, Mutation] = {
     ),
     "a file that changed is not loaded": Mutation(
         "extender/file_watcher.py",
-        "if stamp == self._stamp:",
-        "if True:",
+        "if stamp != self._stamp:",
+        "if False:",
         "tests/extender/test_config_reloader.py::test_a_changed_policy_takes_effect",
     ),
     "half a list is trusted": Mutation(

@@ -19,7 +19,7 @@ from typing import TypeVar
 from extender.app import Extender, ExtenderOptions
 from extender.http.server import open_listener
 from extender.metrics import ExtenderMetrics
-from extender.settings import ExtenderConfiguration, ListenSettings
+from extender.settings import DeadlineSettings, ExtenderConfiguration, ListenSettings
 from policies.tuning import PolicyTuning
 from vrampack.cards import well_known
 from vrampack.cards.host_room import HostResources
@@ -75,6 +75,7 @@ class HttpCluster:
             kind="ExtenderConfiguration",
             unit_mib=1,
             listen=ListenSettings(verbs=f"{LOOPBACK}:0", health=""),
+            deadlines=DeadlineSettings(ready_after_seconds=0),
             policy=PolicyTuning.model_validate(
                 {
                     "default": policy.name,
