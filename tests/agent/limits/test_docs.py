@@ -55,9 +55,12 @@ def test_every_back_end_is_documented_in_the_table(tmp_path: Path) -> None:
 def test_the_library_s_branches_and_pace_are_as_documented() -> None:
     (branches,) = re.findall(r"a driver of branch (.*?)\.", PAGE, re.DOTALL)
     assert set(map(int, re.findall(r"\d+", branches))) == KNOWN_DRIVER_BRANCHES
-    assert f"{RateLimits().messages_per_second:,.0f} a second" in PAGE
-    assert f"{RateLimits().max_connections:,} processes at once" in PAGE
-    assert f"up to {RateLimits().name_timeout_seconds:.0f} s" in PAGE
+    limits = RateLimits()
+    rates = f"{limits.messages_per_second:,.0f} a second for each pod, {limits.node_messages_per_second:,.0f} for all"
+    counts = f"{limits.max_processes:,} processes of a pod at once, {limits.node_max_processes:,} of all"
+    assert rates in PAGE
+    assert f"{counts}, of which the first {limits.guaranteed_processes} of each pod are never refused" in PAGE
+    assert f"up to {limits.name_timeout_seconds:.0f} s" in PAGE
 
 
 def test_the_number_of_containers_per_card_is_as_documented() -> None:

@@ -157,8 +157,11 @@ class HostContainers:
         return sum(each.limits.get(uuid, 0) for each in self._containers.values())
 
     def find_process_owner(self, pid: int, proc: Path = PROC) -> CgroupOwner | None:
-        """The container in whose cgroup, or below it, the process is; None if there is none, or the process has ended."""
-        cgroups = {(each.hierarchy, each.cgroup): each for each in self._containers.values()}
+        """The container in whose cgroup, or below it, the process is; None if there is none, or the process has ended.
+
+        Called by threads, too.
+        """
+        cgroups = {(each.hierarchy, each.cgroup): each for each in self.list_containers()}
         found = (cgroups[place] for place in _list_ancestors(list_process_cgroups(pid, proc)) if place in cgroups)
         return next((each.owner for each in found), None)
 

@@ -92,7 +92,7 @@ class Enforcement:
 
     async def reconcile(self) -> str:
         """Make the node match what is desired now. Returns why no new limit can be enforced; empty when all is well."""
-        return await self._back_end.reconcile() if self._back_end is not None else ""
+        return "; ".join(filter(None, [await back_end.reconcile() for back_end in self._running]))
 
     async def reconcile_or_explain(self) -> str:
         """Like `reconcile`; an internal error is a problem like any other, and may be gone at the next reconcile."""

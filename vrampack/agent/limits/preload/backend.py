@@ -105,7 +105,7 @@ class PreloadBackEnd(BackEnd):
             find_owner=self._find_owner,
             rate_limits=self._rate_limits,
         )
-        self._server.start([process for process, _ in held])
+        self._server.start(dict(held.keys()))
         log.info("preload server started socket=%s known=%s", self._paths.folder / files.SOCKET_NAME, len(held))
 
     def stop(self) -> None:
@@ -115,6 +115,9 @@ class PreloadBackEnd(BackEnd):
         if self._journal is not None:
             self._journal.close()
         self._server = self._journal = None
+
+    async def reconcile(self) -> str:
+        return self._server.problem if self._server is not None else ""
 
     async def apply(self, scope: Scope, target: LimitTarget, limits: Mapping[str, int]) -> Applied:  # noqa: ARG002
         """Nothing to do: the record is looked up at each question."""

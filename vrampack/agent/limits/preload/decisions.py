@@ -68,7 +68,7 @@ class AllocationDecisions:
         if question.kind is MessageKind.HELLO:
             return self._decide_hello(process, owner, question, limits)
         (holding,) = question.holdings
-        uuid = self._find_card(holding.minor, limits)
+        uuid = _find_card(holding.minor, limits, self._get_minors())
         if is_memory_returning and uuid is not None and not self._has_room(process, uuid, question, limits):
             return Unresolved.MEMORY_RETURNING
         return self._decide_on_card(process, owner, question, (uuid, limits))
@@ -76,14 +76,15 @@ class AllocationDecisions:
     def _decide_hello(
         self, process: ProcessKey, owner: CgroupOwner, question: LibraryQuestion, limits: LimitsByCard
     ) -> LibraryAnswer:
-        cards = [self._find_card(each.minor, limits) for each in question.holdings]
+        minors = self._get_minors()
+        cards = [_find_card(each.minor, limits, minors) for each in question.holdings]
         parts = {
             (uuid, each.minor): each.held_bytes
             for uuid, each in zip(cards, question.holdings, strict=True)
             if uuid is not None
         }
         self._ledger.set_holdings(process, owner, parts)
-        first = cards[0] if cards else self._find_card(ONLY_CARD, limits)
+        first = cards[0] if cards else _find_card(ONLY_CARD, limits, minors)
         verdict = LibraryVerdict.NO_SUCH_CARD if None in cards else LibraryVerdict.YES
         return self._build_answer(owner, question, verdict, (first, limits))
 
@@ -150,8 +151,8 @@ class AllocationDecisions:
     def _get_driver_version(self, question: LibraryQuestion) -> str:
         return self._driver_version() if question.kind is MessageKind.HELLO else ""
 
-    def _find_card(self, minor: int, limits: Iterable[str]) -> str | None:
-        """The container's card with this minor; None when it is none of them, or may be several."""
-        minors = self._get_minors()
-        meant = [uuid for uuid in limits if minor in (ONLY_CARD, minors.get(uuid))]
-        return meant[0] if len(meant) == 1 else None
+
+def _find_card(minor: int, limits: Iterable[str], minors: Mapping[str, int]) -> str | None:
+    """The container's card with this minor; None when it is none of them, or may be several."""
+    meant = [uuid for uuid in limits if minor in (ONLY_CARD, minors.get(uuid))]
+    return meant[0] if len(meant) == 1 else None

@@ -70,6 +70,8 @@ class UsageLedger:
     def __init__(self, record_holding: RecordHolding) -> None:
         self._record_holding = record_holding
         self._holdings: dict[ProcessKey, _ProcessHoldings] = {}
+        self._process_counts: Counter[str] = Counter()
+        """By pod; kept so that the end of a process costs the same however many there are."""
         self._used: dict[ContainerCard, int] = {}
         self._peak: dict[ContainerCard, int] = {}
         self._refused: Counter[ContainerCard] = Counter()
@@ -81,7 +83,10 @@ class UsageLedger:
         page = self._holdings.get(process)
         if page is not None and page.owner != owner:  # it was moved to another cgroup
             self.remove_process(process)
-        page = self._holdings.setdefault(process, _ProcessHoldings(owner))
+        if process not in self._holdings:
+            self._holdings[process] = _ProcessHoldings(owner)
+            self._process_counts[owner.pod_uid] += 1
+        page = self._holdings[process]
         for part in sorted({*page.parts, *parts}):
             self._set_part(process, page, part, parts.get(part, 0))
 
@@ -115,26 +120,23 @@ class UsageLedger:
             return
         for part in list(page.parts):
             self._set_part(process, page, part, 0)
+        self._process_counts[page.owner.pod_uid] -= 1
         if page.owner.pod_uid in self._ended_pods:
             self.forget_pod(page.owner.pod_uid)
 
     def forget_pod(self, pod_uid: str) -> None:
         """The pod is gone: forget its peaks and refusals when its last process ends."""
-        if any(page.owner.pod_uid == pod_uid for page in self._holdings.values()):
+        if self._process_counts[pod_uid]:
             self._ended_pods.add(pod_uid)
             return
         self._ended_pods.discard(pod_uid)
+        del self._process_counts[pod_uid]
         for counted in (self._peak, self._refused):
             for place in [place for place in counted if place[0].pod_uid == pod_uid]:
                 del counted[place]
 
     def has_process(self, process: ProcessKey) -> bool:
         return process in self._holdings
-
-    def is_holding(self, process: ProcessKey) -> bool:
-        """Whether it holds anything."""
-        page = self._holdings.get(process)
-        return page is not None and bool(page.parts)
 
     def get_used_bytes(self, owner: CgroupOwner, uuid: str) -> int:
         """The bytes that all processes of the container hold on that card."""
