@@ -14,6 +14,7 @@ from tests.support.admission.policies import (
     SHIPPED,
     Edit,
     wait_for_policies,
+    with_variable,
     with_weakened_policies,
     without_operation,
     without_resource,
@@ -29,24 +30,26 @@ Lie: TypeAlias = Callable[[AgentAdmissionBench], bool]
 
 
 def an_event(kind: str, name: str, **fields: Json) -> Json:
+    """As agents of every version write it."""
     return {
-        "metadata": {"name": f"{name}.{new_value()}"},
-        "involvedObject": {"apiVersion": "v1", "kind": kind, "name": name, "namespace": "default"},
+        "metadata": {"name": f"{name}.{new_value()}", "namespace": "default"},
+        "involvedObject": {"apiVersion": "v1", "kind": kind, "name": name, "namespace": "default", "uid": "uid-p"},
         "reason": "GPUMemoryStartRefused",
         "source": {"component": AGENT},
         "reportingComponent": AGENT,
         "message": "m" * 1024,
         "type": "Warning",
+        "firstTimestamp": "2026-01-01T00:00:00Z",
+        "lastTimestamp": "2026-01-01T00:00:00Z",
+        "count": 1,
         **fields,
     }
 
 
 def writes(post: AgentAdmissionBench, event: Json, *, token: str = "") -> bool:
-    path = "/api/v1/namespaces/default/events"
-    status, made = post.cluster.request("POST", path, event, token=token or post.token)
-    if status == HTTPStatus.CREATED:
-        post.cluster.request_ok("DELETE", f"{path}/{made['metadata']['name']}")
-    return status == HTTPStatus.CREATED
+    """Whether it would be stored: one with a finalizer could not be removed so soon."""
+    path = "/api/v1/namespaces/default/events?dryRun=All"
+    return post.cluster.request("POST", path, event, token=token or post.token)[0] == HTTPStatus.CREATED
 
 
 def says(kind: str = "Pod", name: str = "p", **fields: Json) -> Lie:
@@ -70,6 +73,32 @@ def changes_an_event(post: AgentAdmissionBench) -> bool:
     return status == HTTPStatus.OK
 
 
+def has(**fields: Json) -> Lie:
+    """An event about a pod, with this in its metadata."""
+
+    def lie(post: AgentAdmissionBench) -> bool:
+        event = an_event("Pod", "p")
+        event["metadata"] |= fields
+        return writes(post, event)
+
+    return lie
+
+
+def is_about(**fields: Json) -> Lie:
+    involved = {"apiVersion": "v1", "kind": "Pod", "name": "p", "namespace": "default"}
+    return says(involvedObject=involved | fields)
+
+
+BOOK = "b" * 100_000
+OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "uid-p"}
+MANAGED = {
+    "manager": "m",
+    "operation": "Apply",
+    "apiVersion": "v1",
+    "fieldsType": "FieldsV1",
+    "fieldsV1": {f"f:{BOOK}": {}},
+}
+
 LIES: dict[str, Lie] = {
     "another node": speaks_of_another_node,
     "no node in the token": speaks_of_a_node_without_one,
@@ -79,6 +108,18 @@ LIES: dict[str, Lie] = {
     "a reason of others": says(reason="Killing"),
     "a book": says(message="m" * 1025),
     "a change": changes_an_event,
+    "a finalizer": has(finalizers=["example.com/never"]),
+    "an owner": has(ownerReferences=[OWNER]),
+    "labels": has(labels={"team": "a"}),
+    "a book of annotations": has(annotations={"book": BOOK}),
+    "a book of managers": has(managedFields=[MANAGED]),
+    "a book as the field's path": is_about(fieldPath=BOOK),
+    "a book as the uid": is_about(uid=BOOK),
+    "a book as the reason": says(reason=f"GPUMemory{BOOK}"),
+    "a book as the type": says(type=BOOK),
+    "a book as the host": says(source={"component": AGENT, "host": BOOK}),
+    "a book as the instance": says(reportingInstance=BOOK),
+    "a book as a related object": says(related={"kind": "Pod", "name": BOOK}),
 }
 
 WEAKENINGS: dict[str, tuple[Edit, Lie]] = {
@@ -88,6 +129,10 @@ WEAKENINGS: dict[str, tuple[Edit, Lie]] = {
     f"{POLICY}: validation 0": (without_validation(0), speaks_of_another_node),
     f"{POLICY}: validation 1": (without_validation(1), LIES["as kubelet"]),
     f"{POLICY}: validation 1, reason": (without_validation(1), LIES["a reason of others"]),
+    f"{POLICY}: validation 2": (without_validation(2), LIES["a finalizer"]),
+    f"{POLICY}: validation 2, managers": (without_validation(2), LIES["a book of managers"]),
+    f"{POLICY}: validation 3": (without_validation(3), LIES["a book as the field's path"]),
+    f"{POLICY}: validation 3, length": (with_variable("texts", "[]"), LIES["a book as the uid"]),
 }
 
 

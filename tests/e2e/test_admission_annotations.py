@@ -29,9 +29,12 @@ OF_ONE = "nvidia.cdi.k8s.io/container.main"
 OF_ALL = "nvidia.cdi.k8s.io"
 FRACTION = "nvidia.com/container.main.gpus.devices"
 CDI = (OF_ALL, OF_ONE, "nvidia.cdi.k8s.io/pod", "cdi.k8s.io/any", "cdi.k8s.io/nvidia-container-runtime_1")
-CRIO, INJECTED = "devices.crio.io", "cdi-devices.noderesource.dev/container.main"
+CRIO, INJECTED, CRUN = "devices.crio.io", "cdi-devices.noderesource.dev/container.main", "run.oci.hooks.stdout"
+MOUNTED = "mounts.noderesource.dev/container.main"
 OF_RUNTIMES = (
     INJECTED,
+    MOUNTED,
+    CRUN,
     *(f"cdi-devices.nri.io{of}" for of in ("", "/pod")),
     "cdi.nri.io/container.main",
     CRIO,
@@ -44,7 +47,9 @@ OF_RUNTIMES = (
     *(f"io.kubernetes.cri.container-{field}" for field in ("name", "type")),
     *(f"io.kubernetes.cri.sandbox-{field}" for field in ("id", "name", "namespace", "uid")),
     *(f"io.kubernetes.pod.{field}" for field in ("name", "namespace", "uid")),
+    *(f"mounts.nri.io{of}" for of in ("", "/pod")),
     *(f"org.systemd.property.Device{field}" for field in ("Allow", "Policy")),
+    *(f"run.oci.{field}" for field in ("handler", "hooks.stderr", "systemd.subgroup")),
 )
 FREE = (
     "cdi.k8s.io.example.com/any",
@@ -53,9 +58,11 @@ FREE = (
     "io.kubernetes.cri-o.userns-mode",
     "io.kubernetes.pod.terminationGracePeriod",
     "io-priority.noderesource.dev",
+    "mounts.example.com",
     "nvidia.cdi.k8s.io.example.com",
     "nvidia.com/gpu.product",
     "org.systemd.property.CPUWeight",
+    "run.ocidental.example.com",
 )
 """Nearly the same, or of the same programs, and nothing that decides about devices."""
 CARD = "nvidia.com/gpu=all"
@@ -115,9 +122,11 @@ WEAKENINGS: dict[str, tuple[dict[str, Edit], Attack]] = {
         created_with(CRIO),
     ),
     f"{GUARD}: validation 0, device injectors' not named": (
-        {GUARD: with_text("|((cdi-)?devices|cdi)[.](nri[.]io|noderesource[.]dev|gke[.]io)(/|$)", "")},
+        {GUARD: with_text("|((cdi-)?devices|cdi|mounts)[.](nri[.]io|noderesource[.]dev|gke[.]io)(/|$)", "")},
         created_with(INJECTED),
     ),
+    f"{GUARD}: validation 0, mounts not named": ({GUARD: with_text("|cdi|mounts)", "|cdi)")}, created_with(MOUNTED)),
+    f"{GUARD}: validation 0, crun's not named": ({GUARD: with_text("|run[.]oci[.])", ")")}, created_with(CRUN)),
     f"{GUARD}: validation 1": ({GUARD: without_validation(1)}, bound_with(FRACTION, legacy=False)),
     f"{GUARD}: validation 1, removal unseen": (
         {GUARD: with_text("!(k in variables.after) && ", "false && ")},
