@@ -108,10 +108,16 @@ AGENT: Mapping[str, Mutation] = {
         "for row in [[item for each in sources for item in each.items()]]:",
         f"{REJECTED}::test_many_pods_of_one_reporter_do_not_displace_those_of_another",
     ),
+    "a clock that was set back hides what went past the hook": Mutation(
+        "vrampack/agent/admission/unguarded_starts.py",
+        "return listening_since + PREDECESSOR_SECONDS, min(listening_since, since_now) + PREDECESSOR_SECONDS",
+        "return listening_since + PREDECESSOR_SECONDS, listening_since + PREDECESSOR_SECONDS",
+        "tests/agent/test_unguarded_starts.py::test_a_clock_that_is_set_back_hides_no_start_and_accuses_no_earlier_one",
+    ),
     "a container that waits is said to run without its limit": Mutation(
         "vrampack/agent/admission/unguarded_starts.py",
-        "if started_at is None or started_at < self._first_judged:",
-        "if started_at is not None and started_at < self._first_judged:",
+        "if started_at is None or started_at < (first if container.container_id in self._earlier_ids else first_if_new):",
+        "if started_at is not None and started_at < first:",
         "tests/agent/test_hook_agent.py::test_container_that_bypassed_the_hook_is_reported",
     ),
     "a DRA driver may offer the same cards": Mutation(

@@ -129,6 +129,7 @@ class Agent:
             metrics,
             needs_hook=lambda: self._enforcement.needs_hook and self._hook_server.is_listening,
             now=time.time,
+            clock=time.monotonic,
         )
         self._running_pods = RunningPods(
             self._fence,

@@ -6,6 +6,9 @@
 The hook asks before a container's first process runs, and kubelet reports the id afterwards. So a container that a status shows
 as started and that has no answer never passed the hook. This agent does not know what the agent before it answered, so it leaves
 out containers that started before, or shortly after, it began to listen.
+
+Start times are by kubelet's wall clock, which may be set back meanwhile. Then what counts is where that moment lies on the
+clock as it is now, and containers that were shown before it are left out by their ids.
 """
 
 from __future__ import annotations
@@ -58,13 +61,18 @@ class UnguardedStarts:
         *,
         needs_hook: Callable[[], bool],
         now: Callable[[], float],
+        clock: Callable[[], float],
     ) -> None:
-        """`now` is the clock of kubelet's statuses: seconds since the epoch."""
+        """`now` is the clock of kubelet's statuses: seconds since the epoch. `clock` is monotonic."""
         self._events = events
         self._metrics = metrics
         self._needs_hook = needs_hook
         self._now = now
-        self._listening_since: float | None = None
+        self._clock = clock
+        self._listening_since: tuple[float, float] | None = None
+        """By `now` and by `clock`."""
+        self._earlier_ids: set[str] = set()
+        """Containers that ran before those that this agent judges."""
         self._allowed_ids: dict[str, bool] = {}
         """In the order of the answers, and whether a status has shown the container since."""
         self._found: dict[str, UnguardedContainer] = {}
@@ -92,14 +100,18 @@ class UnguardedStarts:
 
     def _find_unguarded(self, pods: Iterable[LocalPod], get_limits_mib: GetLimits) -> dict[str, UnguardedContainer]:
         if self._listening_since is None:
-            self._listening_since = self._now()
+            self._listening_since = self._now(), self._clock()
         running = {
             each.container_id: each
             for pod in pods
             for name, found in pod.container_ids.items()
             for each in [UnguardedContainer(pod, name, found.rpartition("/")[2])]
         }
-        found = {key: each for key, each in running.items() if self._is_unguarded(each, get_limits_mib)}
+        self._earlier_ids &= running.keys()
+        if self._clock() < self._listening_since[1] + PREDECESSOR_SECONDS:
+            self._earlier_ids |= running.keys()
+        first_judged = self._find_first_judged(*self._listening_since)
+        found = {key: each for key, each in running.items() if self._is_unguarded(each, first_judged, get_limits_mib)}
         for key in found.keys() - self._found.keys():
             self._report_container(found[key])
         self._forget_answers(running.keys())
@@ -114,13 +126,21 @@ class UnguardedStarts:
         for each in unshown[:-MAX_UNSHOWN]:
             del self._allowed_ids[each]
 
-    def _is_unguarded(self, container: UnguardedContainer, get_limits_mib: GetLimits) -> bool:
+    def _find_first_judged(self, listening_since: float, by_clock: float) -> tuple[float, float]:
+        """The first start time that is judged: as the wall clock was then, and as it is now if it was set back."""
+        since_now = self._now() - (self._clock() - by_clock)
+        return listening_since + PREDECESSOR_SECONDS, min(listening_since, since_now) + PREDECESSOR_SECONDS
+
+    def _is_unguarded(
+        self, container: UnguardedContainer, first_judged: tuple[float, float], get_limits_mib: GetLimits
+    ) -> bool:
         """Whether it has a limit that was never put in force."""
         if container.container_id in self._allowed_ids:
             return False
         started_at = container.pod.started_at.get(container.container)
+        first, first_if_new = first_judged
         # Without a start time it waits for its first start or the next one: the id is that of a container that is gone.
-        if started_at is None or started_at < self._first_judged:
+        if started_at is None or started_at < (first if container.container_id in self._earlier_ids else first_if_new):
             return False
         return bool(get_limits_mib(container.pod.pod.uid, container.container))
 
@@ -135,7 +155,3 @@ class UnguardedStarts:
             "unguarded start pod=%s container=%s runtime_class=%s", found.pod.pod, found.container, named or "default"
         )
         self._events.record_pod_event(found.pod.pod, AgentEventReason.UNGUARDED_START, text)
-
-    @property
-    def _first_judged(self) -> float:
-        return (self._listening_since or 0.0) + PREDECESSOR_SECONDS
