@@ -256,3 +256,19 @@ async def test_an_exec_plugin_that_fails_keeps_the_last_token_in_use(
             await api.list_page("pods", limit=1)
         await plugin.until_sent(api, "token-4")
     assert [record.levelname for record in caplog.records if "token not loaded" in record.message] == ["WARNING"]
+
+
+@pytest.mark.parametrize("user", [{"name": "a"}, {"name": "a", "user": None}], ids=["no user", "user: null"])
+async def test_a_user_without_credentials_is_read_as_kubectl_reads_it(user: dict[str, object], tmp_path: Path) -> None:
+    """No credentials are sent then, as to an API server that authenticates by address or not at all."""
+    kubeconfig = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "here", "user": "a"}}],
+        "clusters": [{"name": "here", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [user],
+    }
+    file = tmp_path / "config"
+    file.write_text(json.dumps(kubeconfig))
+    credentials = await load_credentials(file)
+    assert credentials.configuration.host == "http://127.0.0.1:1"
+    assert credentials.token.get_authorization() is None

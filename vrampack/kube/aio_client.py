@@ -17,5 +17,6 @@ if PACKAGE not in sys.modules and (_spec := find_spec(PACKAGE)) is not None:
 from kubernetes.aio import config as kube_config  # noqa: E402 - after its package exists
 from kubernetes.aio.client import ApiClient, Configuration  # noqa: E402 - as above
 from kubernetes.aio.config import incluster_config  # noqa: E402 - as above
+from kubernetes.aio.config.kube_config import KubeConfigLoader, KubeConfigMerger  # noqa: E402 - as above
 
-__all__ = ["ApiClient", "Configuration", "incluster_config", "kube_config"]
+__all__ = ["ApiClient", "Configuration", "KubeConfigLoader", "KubeConfigMerger", "incluster_config", "kube_config"]

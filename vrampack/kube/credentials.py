@@ -21,7 +21,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import yaml
 
-from vrampack.kube.aio_client import Configuration, incluster_config, kube_config
+from vrampack.kube.aio_client import Configuration, KubeConfigLoader, KubeConfigMerger, incluster_config, kube_config
 from vrampack.kube.errors import CredentialsError
 
 log = logging.getLogger(__name__)
@@ -253,7 +253,12 @@ def _check_token(text: str | None) -> str:
 
 async def _load_kubeconfig(kubeconfig: Path, context: str | None) -> _LoadedKubeconfig:
     configuration = Configuration()
-    loader = await kube_config.load_kube_config(str(kubeconfig), context, configuration, persist_config=False)
+    merged = KubeConfigMerger(str(kubeconfig)).config
+    for user in merged.value["users"]:
+        if user.value.get("user") is None:
+            user.value["user"] = {}  # kubectl accepts a user without credentials, the client's loader does not
+    loader = KubeConfigLoader(config_dict=merged, config_base_path=None, active_context=context)
+    await loader.load_and_set(configuration)
     ends: datetime | None = getattr(loader, "exec_plugin_expiry", None)
     return _LoadedKubeconfig(configuration, None if ends is None else (ends - datetime.now(UTC)).total_seconds())
 
