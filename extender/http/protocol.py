@@ -54,7 +54,7 @@ class VerbProtocol(PacedProtocol):
     _is_refused = False
     """The body was refused and answered so: the rest of it is dropped as it comes."""
     _closes_after_response = False
-    """Close after this answer: the server is stopping, or the body was refused."""
+    """Close after this answer: the server is stopping, the body was refused, or the caller sends nothing more."""
 
     def on_headers_complete(self) -> None:
         verb = self.verbs.get(self.url)
@@ -126,6 +126,11 @@ class VerbProtocol(PacedProtocol):
         self._closes_after_response = True
         if self._verb is None:
             super().shutdown()
+
+    def eof_received(self) -> bool:  # type: ignore[override] # as the base has it
+        is_answering = super().eof_received()
+        self._closes_after_response |= is_answering
+        return is_answering
 
     async def _await_answer(self, answer: Awaitable[VerbResponse], cycle: RequestResponseCycle) -> None:
         """Send the answer when it is known. The caller may be gone by then; the verb is finished all the same."""

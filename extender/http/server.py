@@ -159,11 +159,23 @@ class DeadlineProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._is_in_head = False
         super().on_headers_complete()
+        if self.parser.should_upgrade():  # a CONNECT, too: the parser reads nothing more of this connection
+            self.cycle.keep_alive = False
 
     def on_message_complete(self) -> None:
         self._is_receiving = False
         self._cancel_deadline()
         super().on_message_complete()
+
+    def eof_received(self) -> bool:  # type: ignore[override] # uvicorn's returns None, which closes
+        """The caller sends nothing more, but may still read, as socat and some proxies do: answer first, then close.
+
+        Returns whether the connection stays open for that. TLS cannot be closed on one side only.
+        """
+        if not self.is_answering or self.scheme == "https":
+            return False
+        self.cycle.keep_alive = False
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_deadline()

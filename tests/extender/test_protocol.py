@@ -265,6 +265,53 @@ def test_a_caller_that_hangs_up_during_a_decision_does_not_end_it() -> None:
         assert decided.wait(10)
 
 
+def test_a_caller_that_closes_its_sending_side_still_gets_its_answer(addresses: tuple[Address, Address]) -> None:
+    for address in addresses:
+        with open_connection(address) as client:
+            client.sendall(FILTER)
+            client.shutdown(socket.SHUT_WR)
+            assert read_reply(client)[0] == 200
+            assert is_cut(client)
+
+
+def test_a_caller_that_closes_its_sending_side_during_a_decision_still_gets_its_answer() -> None:
+    closed = threading.Event()
+
+    async def deliberate(_: bytes) -> VerbResponse:
+        await asyncio.to_thread(closed.wait, 10)
+        return VerbResponse(b'{"decided":1}')
+
+    base = build_protocol({f"{PREFIX}/filter": waiting_verb(deliberate)})
+
+    class Noted(base):  # type: ignore[misc,valid-type]  # made for this test
+        def eof_received(self) -> bool:
+            is_open: bool = super().eof_received()
+            closed.set()
+            return is_open
+
+    with (
+        run_listener(FastAPI(), receive_seconds=5, protocol=Noted) as address,
+        open_connection(address) as client,
+    ):
+        client.sendall(FILTER)
+        client.shutdown(socket.SHUT_WR)
+        assert read_reply(client) == (200, b'{"decided":1}')
+        assert is_cut(client)
+
+
+UPGRADES = {"h2c": CALLS["an upgrade"], "CONNECT": FILTER.replace(b"POST", b"CONNECT", 1)}
+
+
+@pytest.mark.parametrize("call", UPGRADES.values(), ids=UPGRADES)
+def test_a_connection_that_the_parser_reads_no_more_is_closed(addresses: tuple[Address, Address], call: bytes) -> None:
+    """Left open, it would not answer its next request."""
+    for address in addresses:
+        with open_connection(address) as client:
+            client.sendall(call)
+            read_reply(client)
+            assert is_cut(client)
+
+
 def test_an_answer_is_sent_in_one_write() -> None:
     """Two writes would be two packets, and the second may wait for the first one's acknowledgement."""
     written: list[bytes] = []
