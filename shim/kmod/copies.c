@@ -24,6 +24,7 @@
 
 #include "../core/core.h"
 #include "../core/layouts.h"
+#include "driver_call.h"
 #include "owners.h"
 
 #define DRIVER "nvidia"
@@ -51,11 +52,14 @@ struct copy {
 typedef u32 ioctl_function(void *stack, void *card, void *file, u32 number, void *parameters, u32 size);
 typedef void *file_function(s32 descriptor, u8 is_control, void **file);
 
+DEFINE_STATIC_CALL_NULL(driver_ioctl, ioctl_function);
+DEFINE_STATIC_CALL_NULL(driver_file, file_function);
+
 static DEFINE_HASHTABLE(copies, 6);
 static DEFINE_SPINLOCK(copies_lock);
 static DEFINE_MUTEX(probes_lock); /* of all that follows */
 static struct kprobe ioctl_probe, read_probe, file_probe, dma_buf_probe;
-static bool is_on, is_ending;
+static bool is_on, is_ending; /* no call is redirected before the first is true: the driver could not be called */
 static unsigned int budget_count;
 
 struct copy *copies_enter(struct core *core, struct core_call *call,
@@ -117,7 +121,6 @@ static bool is_as_decided(const struct core_call *call, u32 number, const void *
  */
 static noinline u32 checked_ioctl(void *stack, void *card, void *file, u32 number, void *parameters, u32 size)
 {
-	ioctl_function *driver = (ioctl_function *)ioctl_probe.addr;
 	struct copy *copy = current_copy();
 	struct core_call *call = copy->call;
 	u32 status;
@@ -125,7 +128,7 @@ static noinline u32 checked_ioctl(void *stack, void *card, void *file, u32 numbe
 	if (!is_as_decided(call, number, parameters, size))
 		return INVALID_ARGUMENT;
 	copy->is_same = true;
-	status = driver(stack, card, file, number, parameters, size);
+	status = static_call(driver_ioctl)(stack, card, file, number, parameters, size);
 	copy->is_same = false;
 	if (!status && call->copied_bytes) {
 		memcpy(call->copy, parameters, call->copied_bytes);
@@ -159,12 +162,11 @@ static bool meet(struct copy *copy, struct file *file)
 
 static noinline void *checked_file(s32 descriptor, u8 is_control, void **file)
 {
-	file_function *driver = (file_function *)file_probe.addr;
 	struct copy *copy = current_copy();
 	void *found;
 
 	copy->is_looking = true;
-	found = driver(descriptor, is_control, file);
+	found = static_call(driver_file)(descriptor, is_control, file);
 	copy->is_looking = false;
 	if (!found || meet(copy, *file))
 		return found;
@@ -183,7 +185,7 @@ static int on_ioctl(struct kprobe *unused, struct pt_regs *regs)
 {
 	const struct copy *copy = current_copy();
 
-	if (!copy || copy->is_same)
+	if (!READ_ONCE(is_on) || !copy || copy->is_same)
 		return 0;
 	instruction_pointer_set(regs, (unsigned long)checked_ioctl);
 	return 1;
@@ -205,7 +207,7 @@ static int on_file(struct kprobe *unused, struct pt_regs *regs)
 {
 	const struct copy *copy = current_copy();
 
-	if (!copy || copy->is_looking || !core_is_transfer(copy->call))
+	if (!READ_ONCE(is_on) || !copy || copy->is_looking || !core_is_transfer(copy->call))
 		return 0;
 	instruction_pointer_set(regs, (unsigned long)checked_file);
 	return 1;
@@ -268,6 +270,10 @@ static int start(void)
 		       probes[i].symbol, error);
 		take_off(i);
 		return error;
+	}
+	if (!is_on) {
+		static_call_update(driver_ioctl, (ioctl_function *)ioctl_probe.addr);
+		static_call_update(driver_file, (file_function *)file_probe.addr);
 	}
 	WRITE_ONCE(is_on, true);
 	return 0;

@@ -15,6 +15,7 @@
 #include "../core/core.h"
 #include "../core/layouts.h"
 #include "budgets.h"
+#include "driver_call.h"
 #include "owners.h"
 #include "passage.h"
 
@@ -33,11 +34,14 @@ struct duplicate {
 typedef u32 dup_function(void *device, u32 client, u32 memory, u32 *handle, void *info);
 typedef u32 free_function(void *device, u32 handle);
 
+DEFINE_STATIC_CALL_NULL(driver_dup, dup_function);
+DEFINE_STATIC_CALL_NULL(driver_free, free_function);
+
 static DEFINE_HASHTABLE(duplicates, 10);
 static DEFINE_SPINLOCK(duplicates_lock);
 static DEFINE_MUTEX(probes_lock);
 static struct kprobe dup_probe, free_probe;
-static bool is_on;
+static bool is_on; /* no call is redirected before it is true: the driver could not be called */
 
 static u32 key_of(const void *device, u32 handle)
 {
@@ -83,9 +87,8 @@ static void let_go(struct duplicate *one)
 
 static u32 call_dup(void *device, u32 client, u32 memory, u32 *handle, void *info)
 {
-	dup_function *driver = (dup_function *)dup_probe.addr;
 	struct passage *passage = passage_enter(&dup_probe);
-	u32 status = driver(device, client, memory, handle, info);
+	u32 status = static_call(driver_dup)(device, client, memory, handle, info);
 
 	passage_leave(passage);
 	return status;
@@ -153,10 +156,9 @@ static noinline u32 dup_for_managed(void *device, u32 client, u32 memory, u32 *h
 /* The duplicate leaves the table before the driver frees it: the driver may give out the same handle at once. */
 static noinline u32 free_held(void *device, u32 handle)
 {
-	free_function *driver = (free_function *)free_probe.addr;
 	struct duplicate *one = take(device, handle);
 	struct passage *passage = passage_enter(&free_probe);
-	u32 status = driver(device, handle);
+	u32 status = static_call(driver_free)(device, handle);
 
 	passage_leave(passage);
 	if (one && status)
@@ -169,7 +171,8 @@ static noinline u32 free_held(void *device, u32 handle)
 
 static int on_dup(struct kprobe *unused, struct pt_regs *regs)
 {
-	if (!owners_manage_current() || passage_is_open(&dup_probe) || !try_module_get(THIS_MODULE))
+	if (!READ_ONCE(is_on) || !owners_manage_current() || passage_is_open(&dup_probe) ||
+	    !try_module_get(THIS_MODULE))
 		return 0;
 	instruction_pointer_set(regs, (unsigned long)dup_for_managed);
 	return 1;
@@ -211,10 +214,13 @@ void duplicates_watch(void)
 {
 	mutex_lock(&probes_lock);
 	if (!is_on && !put_on(&dup_probe, DRIVER ":nvUvmInterfaceDupMemory", on_dup)) {
-		if (put_on(&free_probe, DRIVER ":nvUvmInterfaceFreeDupedHandle", on_free))
+		if (put_on(&free_probe, DRIVER ":nvUvmInterfaceFreeDupedHandle", on_free)) {
 			unregister_kprobe(&dup_probe);
-		else
+		} else {
+			static_call_update(driver_dup, (dup_function *)dup_probe.addr);
+			static_call_update(driver_free, (free_function *)free_probe.addr);
 			WRITE_ONCE(is_on, true);
+		}
 	}
 	mutex_unlock(&probes_lock);
 }

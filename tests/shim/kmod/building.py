@@ -31,6 +31,7 @@ class KmodSource:
 VRAMPACK = KmodSource("vrampack", (SHIM / "core", SHIM / "kmod"))
 INTERPOSER = KmodSource("interposer", (Path(__file__).parent / "interposer",))
 SPINNER = KmodSource("spinner", (Path(__file__).parent / "spinner",))
+TEXTDUMP = KmodSource("textdump", (Path(__file__).parent / "textdump",))
 
 
 def build_module(folder: Path, kernel: Kernel, source: KmodSource) -> Path:

@@ -19,7 +19,7 @@ from tests.machine.archive import Content
 from tests.machine.kernels import Kernel
 from tests.machine.machine import VirtualMachine
 from tests.shim.kernel_result_table import RELEASES
-from tests.shim.kmod.building import INTERPOSER, SPINNER, VRAMPACK, build_module
+from tests.shim.kmod.building import INTERPOSER, SPINNER, TEXTDUMP, VRAMPACK, build_module
 from tests.shim.kmod.world import KmodWorld
 
 BUILT = Path(__file__).parents[3] / "build"
@@ -35,11 +35,12 @@ SECOND_MODULE = "/lib/second.ko"
 
 @dataclass(frozen=True, slots=True)
 class ModulesOfTests:
-    """For one kernel: the module, two modules that are not ours, and four drivers."""
+    """For one kernel: the module, three modules that are not ours, and four drivers."""
 
     shim: Path
     interposer: Path
     spinner: Path
+    textdump: Path
     new: FakeDriverModules
     old: FakeDriverModules
     unknown: FakeDriverModules
@@ -49,7 +50,7 @@ class ModulesOfTests:
         """By where they are in a machine: /lib/vrampack.ko, /lib/new/nvidia.ko .."""
         drivers = {"new": self.new, "old": self.old, "unknown": self.unknown, "strange": self.strange}
         found: dict[str, Content] = {"/lib/vrampack.ko": self.shim, "/lib/interposer.ko": self.interposer}
-        found["/lib/spinner.ko"] = self.spinner
+        found |= {"/lib/spinner.ko": self.spinner, "/lib/textdump.ko": self.textdump}
         found[SECOND_MODULE] = self.shim.read_bytes().replace(b"vrampack", b"vrampacl")
         for name, driver in drivers.items():
             found |= {f"/lib/{name}/nvidia.ko": driver.nvidia, f"/lib/{name}/nvidia-uvm.ko": driver.uvm}
@@ -67,11 +68,11 @@ def modules_for(kernel: Kernel) -> ModulesOfTests:
     """Two at a time: each compiles for some seconds."""
     drivers = ((VERSION, ()), (ONE_DEVICE_VERSION, ()), (UNKNOWN_VERSION, ()), (VERSION, (RENAMED,)))
     with ThreadPoolExecutor(2) as pool:
-        own = (pool.submit(build_module, BUILT, kernel, each) for each in (VRAMPACK, INTERPOSER, SPINNER))
-        shim, interposer, spinner = own
+        own = (pool.submit(build_module, BUILT, kernel, each) for each in (VRAMPACK, INTERPOSER, SPINNER, TEXTDUMP))
+        shim, *others = own
         built = [pool.submit(build_modules, BUILT, kernel.build, *which, arguments=more) for *which, more in drivers]
         results = (each.result() for each in built)
-        return ModulesOfTests(shim.result(), interposer.result(), spinner.result(), *results)
+        return ModulesOfTests(shim.result(), *(each.result() for each in others), *results)
 
 
 @pytest.fixture(scope="session")
