@@ -163,6 +163,69 @@ static enum core_verdict alloc_plain(struct core *core, struct core_call *call, 
 	return CORE_FORWARD;
 }
 
+/* Counts it first, so that two threads cannot both get the last; false: there are too many. */
+static bool take_group(struct core *core, struct core_call *call)
+{
+	uint32_t most = core->ops->groups_most(core->context);
+
+	lock(core);
+	call->is_group = core->objects.group_count < most;
+	core->objects.group_count += call->is_group;
+	unlock(core);
+	return call->is_group;
+}
+
+static void give_group(struct core *core, struct core_call *call)
+{
+	lock(core);
+	core->objects.group_count -= call->is_group;
+	unlock(core);
+}
+
+static enum core_verdict alloc_group(struct core *core, struct core_call *call)
+{
+	enum core_verdict verdict;
+
+	if (!take_group(core, call))
+		return call_refuse(core, call, STATUS_NO_CHANNELS);
+	verdict = alloc_plain(core, call, CALL_DEVICE);
+	if (verdict == CORE_ANSWERED)
+		give_group(core, call);
+	return verdict;
+}
+
+/* The driver makes a group of its own for a channel that is not made in one (kernel_channel.c). */
+static bool find_group(struct core *core, struct core_call *call)
+{
+	struct core_objects *objects = &core->objects;
+	uint32_t group;
+
+	lock(core);
+	group = objects_find(objects, call->client, call->parent);
+	if (group && objects_is_group(objects, group)) {
+		call->object = group;
+		call->serial = objects->objects[group].serial;
+	}
+	unlock(core);
+	return call->object;
+}
+
+/*
+ * Another thread may have freed the channel's group before the driver looked for it, and made something else by that
+ * handle: then the channel has a group of its own, which counts although it exceeds the limit.
+ */
+static void check_group(struct core *core, struct core_call *call)
+{
+	struct core_objects *objects = &core->objects;
+
+	lock(core);
+	if (objects->objects[call->object].serial != call->serial || !objects_is_group(objects, call->object)) {
+		call->is_group = true;
+		objects->group_count++;
+	}
+	unlock(core);
+}
+
 /* Of every generation: Volta's is 0xC36F, Blackwell's 0xCA6F. */
 static bool is_channel(uint32_t class)
 {
@@ -199,6 +262,8 @@ static enum core_verdict alloc_channel(struct core *core, struct core_call *call
 		return call_pass(call);
 	if (!copy_nested(core, call, core->layout->channel_memories + CHANNEL_MEMORIES * sizeof(uint32_t)))
 		return call_refuse(core, call, STATUS_NOT_SUPPORTED);
+	if (!find_group(core, call) && !take_group(core, call))
+		return call_refuse(core, call, STATUS_NO_CHANNELS);
 	lock(core);
 	is_held = hold_memories(core, call);
 	unlock(core);
@@ -207,6 +272,7 @@ static enum core_verdict alloc_channel(struct core *core, struct core_call *call
 		return CORE_FORWARD;
 	}
 	call_drop_all(core, &call->transfer.waiting);
+	give_group(core, call);
 	return call_refuse(core, call, STATUS_NO_MEMORY);
 }
 
@@ -238,8 +304,9 @@ enum core_verdict call_alloc_before(struct core *core, struct core_file *file, s
 		call->card = card_of_device(core, file, call);
 		return alloc_plain(core, call, CALL_DEVICE);
 	case CLASS_SUBDEVICE:
-	case CLASS_CHANNEL_GROUP:
 		return alloc_plain(core, call, CALL_DEVICE);
+	case CLASS_CHANNEL_GROUP:
+		return alloc_group(core, call);
 	case CLASS_MEMORY:
 		/* Another encoding of the parameters, for which there is no layout. */
 		if (is_long && layout->alloc_long_flags && load32(alloc + layout->alloc_long_flags) & FLAG_SERIALIZED)
@@ -250,8 +317,8 @@ enum core_verdict call_alloc_before(struct core *core, struct core_file *file, s
 	}
 }
 
-/* A call that names a class and no size: it must not allocate card memory. */
-static enum core_verdict refuse_memory_class(const struct core *core, struct core_call *call, uint32_t bytes, uint32_t offset)
+/* A call that names a class and no size: it must allocate neither card memory nor channels. */
+static enum core_verdict refuse_class(const struct core *core, struct core_call *call, uint32_t bytes, uint32_t offset)
 {
 	uint32_t number;
 
@@ -260,7 +327,7 @@ static enum core_verdict refuse_memory_class(const struct core *core, struct cor
 	if (!copy_struct(core, call, bytes))
 		return call_refuse_with(call, CALL_EFAULT);
 	number = load32(call->copy + offset);
-	if (number == CLASS_MEMORY || is_refused_class(number))
+	if (number == CLASS_MEMORY || number == CLASS_CHANNEL_GROUP || is_channel(number) || is_refused_class(number))
 		return call_refuse(core, call, STATUS_NOT_SUPPORTED);
 	return call_pass(call);
 }
@@ -268,14 +335,14 @@ static enum core_verdict refuse_memory_class(const struct core *core, struct cor
 enum core_verdict call_window_before(struct core *core, struct core_call *call)
 {
 	call->status = core->layout->window_status;
-	return refuse_memory_class(core, call, core->layout->window_bytes, core->layout->window_class);
+	return refuse_class(core, call, core->layout->window_bytes, core->layout->window_class);
 }
 
 /* The driver makes an object of any class that is named, and does not check that it is a context DMA. */
 enum core_verdict call_context_before(struct core *core, struct core_call *call)
 {
 	call->status = core->layout->context_status;
-	return refuse_memory_class(core, call, core->layout->context_bytes, core->layout->context_class);
+	return refuse_class(core, call, core->layout->context_bytes, core->layout->context_class);
 }
 
 static enum core_verdict heap_alloc(struct core *core, struct core_file *file, struct core_call *call,
@@ -385,6 +452,7 @@ static void cancel_charge(struct core *core, struct core_file *file, struct core
 {
 	lock(core);
 	objects_unreserve(&core->objects);
+	core->objects.group_count -= call->is_group;
 	unlock(core);
 	if (call->charged_bytes)
 		core->ops->uncharge(core->context, file->owner, call->card, call->charged_bytes);
@@ -400,8 +468,11 @@ void call_alloc_after(struct core *core, struct core_file *file, struct core_cal
 		outcome = CALL_IN_DOUBT;
 	if (outcome != CALL_FAILED && call->charged_bytes)
 		settle_charge(core, file, call, outcome == CALL_HAPPENED);
-	/* Without its handle it can be charged, but nothing could be found below it. */
-	if (outcome == CALL_FAILED || (outcome == CALL_IN_DOUBT && !call->charged_bytes && !call->transfer.waiting.first))
+	if (outcome != CALL_FAILED && call->object)
+		check_group(core, call);
+	/* Without its handle it can be charged or counted, but nothing could be found below it. */
+	if (outcome == CALL_FAILED || (outcome == CALL_IN_DOUBT && !call->charged_bytes && !call->is_group &&
+				       !call->transfer.waiting.first))
 		cancel_charge(core, file, call);
 	else
 		call_remember(core, file, call, outcome == CALL_HAPPENED ? handle : 0);

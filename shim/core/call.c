@@ -27,6 +27,30 @@ bool call_reserve(struct core *core, struct core_call *call)
 	return is_reserved;
 }
 
+bool call_copy_parameters(struct core *core, struct core_call *call, uint32_t size)
+{
+	unsigned char *to = call->nested;
+
+	call->transfer.parameters = NULL;
+	if (size > CORE_NESTED_BYTES) {
+		lock(core);
+		to = core->ops->grow(core->context, NULL, 0, size);
+		call->transfer.parameters = to;
+		unlock(core);
+	}
+	call->nested_bytes = size;
+	return to && copy_in(core, to, call->parameters, size);
+}
+
+void call_free_parameters(struct core *core, struct core_call *call)
+{
+	if (!call->transfer.parameters)
+		return;
+	lock(core);
+	core->ops->grow(core->context, call->transfer.parameters, call->nested_bytes, 0);
+	unlock(core);
+}
+
 enum call_outcome call_outcome_of(const struct core *core, const struct core_call *call, long result)
 {
 	uint32_t status;
@@ -109,6 +133,8 @@ void call_remember(struct core *core, struct core_file *file, struct core_call *
 	else if (call->charged_bytes)
 		objects->objects[index].charge =
 			objects_add_charge(objects, file->owner, call->card, call->charged_bytes);
+	else if (call->is_group)
+		objects->objects[index].charge = objects_add_group(objects, call->card);
 	if (call->card != CORE_ONLY_CARD)
 		objects->objects[index].card = call->card;
 	objects_move_all(objects, &call->transfer.waiting, file, index);

@@ -98,6 +98,9 @@ void core_after(struct core *core, struct core_file *file, struct core_call *cal
 	case CALL_IMPORT:
 		call_import_after(core, file, call, result);
 		break;
+	case CALL_CLIENTS:
+		call_free_parameters(core, call);
+		break;
 	case CALL_ID:
 		cards_after_id(core, file, call, result);
 		break;

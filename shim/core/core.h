@@ -14,7 +14,7 @@
  *
  * Every core_before that says CORE_FORWARD is followed by exactly one core_after, whether the call succeeded or not.
  *
- * Locking: core calls lock/unlock around its own tables only, never around a charge, an uncharge, usage or a copy; grow
+ * Locking: core calls lock/unlock around its own tables only, never around a charge, an uncharge, usage, groups_most or a copy; grow
  * is called inside, so a lock that must not sleep needs a grow that does not. Calls on one file may run in several threads
  * at once; core_release and core_end come after the last of them.
  *
@@ -61,8 +61,14 @@ struct core_ops {
 	/* limit and used of the whole container on that card; false: nothing limits it there, reports stay as they are. */
 	bool (*usage)(void *context, void *owner, uint32_t card, uint64_t *limit, uint64_t *used);
 	/*
+	 * How many channel groups all files of this core may have at once. A card has some 2,000, for everybody, and
+	 * takes memory for each that no container is charged for.
+	 */
+	uint32_t (*groups_most)(void *context);
+	/*
 	 * True if this core has seen every client that a call can name: then a duplicate from any other is refused,
-	 * as no owner here would be charged for it. False where other processes have clients of their own.
+	 * as no owner here would be charged for it, and so is a control that names another one, to stop its channels.
+	 * False where other processes have clients of their own.
 	 */
 	bool knows_all_clients;
 };
@@ -85,6 +91,7 @@ struct core_objects {
 	uint32_t reserved; /* object and charge slots promised to calls that the driver is working on */
 	uint32_t serial, seed;
 	uint32_t exports; /* calls so far that exported something */
+	uint32_t group_count; /* channel groups, with those that the driver is asked for */
 };
 
 /*
@@ -146,14 +153,15 @@ struct core_call {
 	uint32_t client, parent, handle;
 	uint32_t command;
 	uint32_t card, charge;
-	uint32_t object, serial;
+	uint32_t object, serial; /* of a channel: its group */
 	uint32_t last_serial; /* objects recorded before the call have a serial up to this one */
 	uint64_t charged_bytes;
+	bool is_group; /* it counts as a channel group */
 	uint32_t number; /* of the call, its wrapper taken off */
 	uint32_t copied_bytes, nested_bytes; /* how much was checked: of the struct, and of what it points to */
 	enum core_reply reply;
 	unsigned char copy[CORE_COPY_BYTES], nested[CORE_NESTED_BYTES];
-	struct core_transfer transfer; /* only of calls for which core_is_transfer is true */
+	struct core_transfer transfer; /* of calls for which core_is_transfer is true; of others the parameters */
 };
 
 enum core_verdict { CORE_FORWARD, CORE_ANSWERED };
@@ -169,7 +177,7 @@ enum core_verdict core_before(struct core *core, struct core_file *file, struct 
 			      uint64_t argument);
 void core_after(struct core *core, struct core_file *file, struct core_call *call, long result);
 /*
- * Does core_before act on this control? A caller may ask the driver first, as a control takes no memory: then core_before,
+ * Does core_before act on this control, where other processes have clients of their own? A caller may ask the driver first, as a control takes no memory: then core_before,
  * core_meets_file and core_after(0) come back to back after the driver's answer, for these alone.
  */
 bool core_watches_control(uint32_t command);

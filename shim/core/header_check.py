@@ -36,6 +36,7 @@ HEADERS = (
     *("nv-ioctl.h", "nv-ioctl-numbers.h", "nv_escape.h", "nv-unix-nvos-params-wrappers.h"),
     "alloc/alloc_channel.h",
     *("ctrl/ctrl0000/ctrl0000gpu.h", "ctrl/ctrl0000/ctrl0000unix.h", "ctrl/ctrl2080/ctrl2080fb.h"),
+    *(f"ctrl/ctrl2080/ctrl2080{name}.h" for name in ("fifo", "gpu", "gr")),
     *(f"class/cl{number}.h" for number in CLASSES),
 )
 HEAP_FUNCTION = re.compile(r"^#define\s+(NVOS32_FUNCTION_\w+)\s", re.MULTILINE)

@@ -25,6 +25,7 @@ enum call_kind {
 	CALL_CARDS,
 	CALL_EXPORT,
 	CALL_IMPORT,
+	CALL_CLIENTS, /* a control that names clients */
 };
 
 /*
@@ -111,6 +112,10 @@ enum core_verdict call_refuse_with(struct core_call *call, int error);
 /* Space in the tables, before the driver is asked; false when there is no memory for them. */
 bool call_reserve(struct core *core, struct core_call *call);
 
+/* Copies the parameters that the driver will use; false: they cannot be read, or there is no memory. */
+bool call_copy_parameters(struct core *core, struct core_call *call, uint32_t size);
+void call_free_parameters(struct core *core, struct core_call *call);
+
 enum call_outcome call_outcome_of(const struct core *core, const struct core_call *call, long result);
 /* Records what was made, with what waits below it, in place of an older object with that handle, which the driver has just given out. */
 void call_remember(struct core *core, struct core_file *file, struct core_call *call, uint32_t handle);
@@ -135,6 +140,8 @@ void call_dup_after(struct core *core, struct core_file *file, struct core_call 
 enum core_verdict call_control_before(struct core *core, struct core_call *call);
 void call_report_after(struct core *core, struct core_file *file, struct core_call *call, long result);
 void call_heap_report_after(struct core *core, struct core_file *file, struct core_call *call, long result);
+
+enum core_verdict call_clients_before(struct core *core, struct core_call *call);
 
 enum core_verdict call_transfer_before(struct core *core, struct core_call *call);
 void call_export_after(struct core *core, struct core_call *call, long result);

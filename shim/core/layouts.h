@@ -59,6 +59,16 @@ enum {
 	COMMAND_IMPORTS = 0x3d0c,
 	COMMAND_REPORT_LIST = 0x20801301,
 	COMMAND_REPORT_INLINE = 0x20801303,
+	COMMAND_DISABLE_CHANNELS = 0x2080110b,
+	COMMAND_DISABLE_FOR_KEYS = 0x2080111a,
+	COMMAND_ROTATE_KEYS = 0x2080111c,
+	COMMAND_ZCULL_MODE = 0x20801205,
+	COMMAND_ZCULL_BIND = 0x20801208,
+	COMMAND_PM_BIND = 0x20801209,
+	COMMAND_PREEMPTION_BIND = 0x20801211,
+	COMMAND_SETUP_BIND = 0x2080123a,
+	COMMAND_REGISTERS = 0x20800122,
+	CLIENTS_MOST = 0x40,
 	COMMAND_ID = 0x205,
 	COMMAND_ID_LONG = 0x202,
 	REPORT_RAM = 0x7,
@@ -73,6 +83,7 @@ enum {
 	REPORT_PROTECTED_FREE = 0x34,
 	STATUS_FIRST_WARNING = 0x10001,
 	STATUS_NOT_PERMITTED = 0x1b,
+	STATUS_NO_CHANNELS = 0x4f,
 	STATUS_NO_MEMORY = 0x51,
 	STATUS_NOT_SUPPORTED = 0x56,
 	LIMIT_CARDS = 0x20,
@@ -184,6 +195,18 @@ struct core_layout {
 	uint16_t report_inline_bytes;
 	uint16_t report_inline_count;
 	uint16_t report_inline_entries;
+	uint16_t disable_channels_count;
+	uint16_t disable_channels_clients;
+	uint16_t disable_for_keys_count;
+	uint16_t disable_for_keys_clients;
+	uint16_t rotate_keys_count;
+	uint16_t rotate_keys_clients;
+	uint16_t zcull_mode_client;
+	uint16_t zcull_bind_client;
+	uint16_t pm_bind_client;
+	uint16_t preemption_bind_client;
+	uint16_t setup_bind_client;
+	uint16_t registers_client;
 	uint16_t id_gpu_id;
 	uint16_t id_instance;
 	uint16_t id_long_gpu_id;
@@ -280,6 +303,16 @@ struct core_layout {
 	.report_list_entries = 8, \
 	.report_inline_count = 0, \
 	.report_inline_entries = 4, \
+	.disable_channels_count = 4, \
+	.disable_channels_clients = 24, \
+	.disable_for_keys_count = 0, \
+	.rotate_keys_count = 0, \
+	.zcull_mode_client = 4, \
+	.zcull_bind_client = 0, \
+	.pm_bind_client = 0, \
+	.preemption_bind_client = 4, \
+	.setup_bind_client = 0, \
+	.registers_client = 0, \
 	.id_gpu_id = 0, \
 	.id_instance = 8, \
 	.id_long_gpu_id = 0, \
@@ -294,21 +327,21 @@ struct core_layout {
 	.wrapper_pointer = 8
 
 #define LAYOUTS(X) \
-	X(515, .alloc_short_status = 24, .alloc_long_bytes = 40, .alloc_long_flags = 0, .alloc_long_status = 32, .report_inline_bytes = 436) \
-	X(520, .alloc_short_status = 24, .alloc_long_bytes = 40, .alloc_long_flags = 0, .alloc_long_status = 32, .report_inline_bytes = 436) \
-	X(525, .alloc_short_status = 24, .alloc_long_bytes = 40, .alloc_long_flags = 32, .alloc_long_status = 36, .report_inline_bytes = 436) \
-	X(530, .alloc_short_status = 24, .alloc_long_bytes = 40, .alloc_long_flags = 32, .alloc_long_status = 36, .report_inline_bytes = 436) \
-	X(535, .alloc_short_status = 28, .alloc_long_bytes = 48, .alloc_long_flags = 36, .alloc_long_status = 40, .report_inline_bytes = 436) \
-	X(545, .alloc_short_status = 28, .alloc_long_bytes = 48, .alloc_long_flags = 36, .alloc_long_status = 40, .report_inline_bytes = 444) \
-	X(550, .alloc_short_status = 28, .alloc_long_bytes = 48, .alloc_long_flags = 36, .alloc_long_status = 40, .report_inline_bytes = 444) \
-	X(555, .alloc_short_status = 28, .alloc_long_bytes = 48, .alloc_long_flags = 36, .alloc_long_status = 40, .report_inline_bytes = 444) \
-	X(560, .alloc_short_status = 28, .alloc_long_bytes = 48, .alloc_long_flags = 36, .alloc_long_status = 40, .report_inline_bytes = 460) \
-	X(565, .alloc_short_status = 28, .alloc_long_bytes = 48, .alloc_long_flags = 36, .alloc_long_status = 40, .report_inline_bytes = 460) \
-	X(570, .alloc_short_status = 28, .alloc_long_bytes = 48, .alloc_long_flags = 36, .alloc_long_status = 40, .report_inline_bytes = 460) \
-	X(575, .alloc_short_status = 28, .alloc_long_bytes = 48, .alloc_long_flags = 36, .alloc_long_status = 40, .report_inline_bytes = 460) \
-	X(580, .alloc_short_status = 28, .alloc_long_bytes = 48, .alloc_long_flags = 36, .alloc_long_status = 40, .report_inline_bytes = 1028) \
-	X(590, .alloc_short_status = 28, .alloc_long_bytes = 48, .alloc_long_flags = 36, .alloc_long_status = 40, .report_inline_bytes = 1028) \
-	X(595, .alloc_short_status = 28, .alloc_long_bytes = 48, .alloc_long_flags = 36, .alloc_long_status = 40, .report_inline_bytes = 1028)
+	X(515, .alloc_short_status = 24, .alloc_long_bytes = 40, .alloc_long_flags = 0, .alloc_long_status = 32, .report_inline_bytes = 436, .disable_for_keys_clients = 0, .rotate_keys_clients = 0) \
+	X(520, .alloc_short_status = 24, .alloc_long_bytes = 40, .alloc_long_flags = 0, .alloc_long_status = 32, .report_inline_bytes = 436, .disable_for_keys_clients = 0, .rotate_keys_clients = 0) \
+	X(525, .alloc_short_status = 24, .alloc_long_bytes = 40, .alloc_long_flags = 32, .alloc_long_status = 36, .report_inline_bytes = 436, .disable_for_keys_clients = 0, .rotate_keys_clients = 0) \
+	X(530, .alloc_short_status = 24, .alloc_long_bytes = 40, .alloc_long_flags = 32, .alloc_long_status = 36, .report_inline_bytes = 436, .disable_for_keys_clients = 0, .rotate_keys_clients = 0) \
+	X(535, .alloc_short_status = 28, .alloc_long_bytes = 48, .alloc_long_flags = 36, .alloc_long_status = 40, .report_inline_bytes = 436, .disable_for_keys_clients = 0, .rotate_keys_clients = 0) \
+	X(545, .alloc_short_status = 28, .alloc_long_bytes = 48, .alloc_long_flags = 36, .alloc_long_status = 40, .report_inline_bytes = 444, .disable_for_keys_clients = 0, .rotate_keys_clients = 0) \
+	X(550, .alloc_short_status = 28, .alloc_long_bytes = 48, .alloc_long_flags = 36, .alloc_long_status = 40, .report_inline_bytes = 444, .disable_for_keys_clients = 4, .rotate_keys_clients = 0) \
+	X(555, .alloc_short_status = 28, .alloc_long_bytes = 48, .alloc_long_flags = 36, .alloc_long_status = 40, .report_inline_bytes = 444, .disable_for_keys_clients = 4, .rotate_keys_clients = 0) \
+	X(560, .alloc_short_status = 28, .alloc_long_bytes = 48, .alloc_long_flags = 36, .alloc_long_status = 40, .report_inline_bytes = 460, .disable_for_keys_clients = 4, .rotate_keys_clients = 0) \
+	X(565, .alloc_short_status = 28, .alloc_long_bytes = 48, .alloc_long_flags = 36, .alloc_long_status = 40, .report_inline_bytes = 460, .disable_for_keys_clients = 4, .rotate_keys_clients = 0) \
+	X(570, .alloc_short_status = 28, .alloc_long_bytes = 48, .alloc_long_flags = 36, .alloc_long_status = 40, .report_inline_bytes = 460, .disable_for_keys_clients = 4, .rotate_keys_clients = 0) \
+	X(575, .alloc_short_status = 28, .alloc_long_bytes = 48, .alloc_long_flags = 36, .alloc_long_status = 40, .report_inline_bytes = 460, .disable_for_keys_clients = 4, .rotate_keys_clients = 0) \
+	X(580, .alloc_short_status = 28, .alloc_long_bytes = 48, .alloc_long_flags = 36, .alloc_long_status = 40, .report_inline_bytes = 1028, .disable_for_keys_clients = 4, .rotate_keys_clients = 0) \
+	X(590, .alloc_short_status = 28, .alloc_long_bytes = 48, .alloc_long_flags = 36, .alloc_long_status = 40, .report_inline_bytes = 1028, .disable_for_keys_clients = 4, .rotate_keys_clients = 0) \
+	X(595, .alloc_short_status = 28, .alloc_long_bytes = 48, .alloc_long_flags = 36, .alloc_long_status = 40, .report_inline_bytes = 1028, .disable_for_keys_clients = 4, .rotate_keys_clients = 4)
 
 /* NULL when no headers of that version's branch are published. */
 const struct core_layout *layouts_find(const char *driver_version);

@@ -271,6 +271,18 @@ uint32_t objects_add_charge(struct core_objects *objects, void *owner, uint32_t 
 	return index;
 }
 
+uint32_t objects_add_group(struct core_objects *objects, uint32_t card)
+{
+	return objects_add_charge(objects, NULL, card, 0);
+}
+
+bool objects_is_group(const struct core_objects *objects, uint32_t index)
+{
+	uint32_t charge = objects->objects[index].charge;
+
+	return charge && !objects->charges[charge].owner && !is_being_freed(objects, index);
+}
+
 bool objects_put_charge(struct core_objects *objects, uint32_t index, struct objects_uncharge *uncharge)
 {
 	struct core_charge *charge = &objects->charges[index];
@@ -281,7 +293,8 @@ bool objects_put_charge(struct core_objects *objects, uint32_t index, struct obj
 	charge->references = objects->charge_free;
 	objects->charge_free = index;
 	objects->charge_count--;
-	return true;
+	objects->group_count -= !uncharge->owner;
+	return uncharge->owner;
 }
 
 static void remove_one(struct core_objects *objects, uint32_t index)

@@ -27,7 +27,7 @@ struct core_object {
 };
 
 struct core_charge {
-	void *owner;
+	void *owner; /* NULL: not memory, but a channel group, which counts in group_count */
 	uint64_t bytes;
 	uint32_t card;
 	uint32_t references; /* of a free one: the next free one */
@@ -68,13 +68,17 @@ uint32_t objects_find_transfer(const struct core_objects *objects, const struct 
 /* It is no longer found by its handle, and stays where it is in the tree. */
 void objects_unhash(struct core_objects *objects, uint32_t index);
 uint32_t objects_add_charge(struct core_objects *objects, void *owner, uint32_t card, uint64_t bytes);
+/* For a channel group that is counted already: as a charge, it counts until the last duplicate of it has gone. */
+uint32_t objects_add_group(struct core_objects *objects, uint32_t card);
+/* Is it one that no call is freeing? */
+bool objects_is_group(const struct core_objects *objects, uint32_t index);
 
 /*
  * Takes objects out of the tree below `index`, leaves first and itself last. Returns how many places of `uncharges` are
  * used; *more says that there are still objects, to be asked for again.
  */
 uint32_t objects_drop(struct core_objects *objects, uint32_t index, struct objects_uncharge *uncharges, bool *more);
-/* Drops a reference. True when it was the last: *uncharge is then to be uncharged. */
+/* Drops a reference. True when it was the last of memory: *uncharge is then to be uncharged. */
 bool objects_put_charge(struct core_objects *objects, uint32_t charge, struct objects_uncharge *uncharge);
 
 void objects_end(struct core *core);

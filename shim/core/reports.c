@@ -70,7 +70,7 @@ enum core_verdict call_control_before(struct core *core, struct core_call *call)
 		return call_pass(call);
 	call->command = load32(control + layout->control_command);
 	if (!core_watches_control(call->command))
-		return call_pass(call);
+		return call_clients_before(core, call);
 	call->status = layout->control_status;
 	call->client = load32(control + layout->control_client);
 	call->handle = load32(control + layout->control_handle);

@@ -23,26 +23,10 @@ static void end_transfer(struct core *core, struct core_call *call)
 	lock(core);
 	for (; transfer->reserved; transfer->reserved--)
 		objects_unreserve(&core->objects);
-	if (transfer->parameters)
-		core->ops->grow(core->context, transfer->parameters, call->nested_bytes, 0);
 	unlock(core);
+	call_free_parameters(core, call);
 	/* What still waits has met no file, so the driver has not either. */
 	call_drop_all(core, &transfer->waiting);
-}
-
-/* Copies the parameters that the driver will use; false: they cannot be read, or there is no memory. */
-static bool copy_parameters(struct core *core, struct core_call *call, uint32_t size)
-{
-	unsigned char *to = call->nested;
-
-	if (size > CORE_NESTED_BYTES) {
-		lock(core);
-		to = core->ops->grow(core->context, NULL, 0, size);
-		call->transfer.parameters = to;
-		unlock(core);
-	}
-	call->nested_bytes = size;
-	return to && copy_in(core, to, call->parameters, size);
 }
 
 /* False: they are more than the driver takes. */
@@ -144,7 +128,7 @@ enum core_verdict call_transfer_before(struct core *core, struct core_call *call
 	if (size != own)
 		return call_pass(call);
 	call->kind = is_export ? CALL_EXPORT : CALL_IMPORT;
-	if (!copy_parameters(core, call, size))
+	if (!call_copy_parameters(core, call, size))
 		return refuse(core, call, STATUS_NOT_SUPPORTED);
 	if (!(is_one ? read_one(core, call) : read_many(core, call)))
 		return refuse(core, call, STATUS_NOT_SUPPORTED);

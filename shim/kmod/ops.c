@@ -8,6 +8,7 @@
 #include <linux/string.h>
 #include <linux/uaccess.h>
 
+#include "proc_budgets.h"
 #include "processes.h"
 
 static int copy_in(void *unused, void *to, uint64_t from, size_t size)
@@ -72,6 +73,11 @@ static bool usage(void *unused, void *owner, uint32_t card, uint64_t *limit, uin
 	return processes_usage(owner, card, limit, used);
 }
 
+static uint32_t groups_most(void *context)
+{
+	return proc_budgets_max_groups(context);
+}
+
 const struct core_ops kernel_ops = {
 	.copy_in = copy_in,
 	.copy_out = copy_out,
@@ -82,5 +88,6 @@ const struct core_ops kernel_ops = {
 	.settle_charge = settle_charge,
 	.uncharge = uncharge,
 	.usage = usage,
+	.groups_most = groups_most,
 	.knows_all_clients = true,
 };

@@ -40,8 +40,10 @@ bool parse_is_name(const char *word)
 {
 	const char *at;
 
-	/* These two are files beside the budgets' folders. */
-	if (!isascii(*word) || !isalnum(*word) || !strcmp(word, "max_inst") || !strcmp(word, "policy"))
+	/* These are files beside the budgets' folders. */
+	if (!strcmp(word, "max_inst") || !strcmp(word, "max_groups") || !strcmp(word, "policy"))
+		return false;
+	if (!isascii(*word) || !isalnum(*word))
 		return false;
 	for (at = word; *at; at++)
 		if (!isascii(*at) || !(isalnum(*at) || strchr("._-", *at)))

@@ -134,7 +134,8 @@ static int show_budget(struct seq_file *to, void *this)
 		seq_printf(to, "pidns=%u", budget->pidns_number);
 	else
 		seq_printf(to, "cgroup=%llu", budget->cgroup);
-	seq_printf(to, " weight=%u files=%u%s%s\n", budget->weight, budget->file_count,
+	seq_printf(to, " weight=%u files=%u groups=%u%s%s\n", budget->weight, budget->file_count,
+		   READ_ONCE(budget->core.objects.group_count),
 		   budget->is_deny ? " deny=1" : "", budget->is_removed ? " removed=1" : "");
 	for (card = 0; card < CORE_CARDS; card++)
 		show_card_budget(to, &budget->card_budgets[card]);

@@ -12,11 +12,12 @@
 #include "processes.h"
 
 #define BUDGETS_PER_CARD_MAX 25
+#define GROUPS_MAX 2048 /* as many as a card has for one engine */
 #define POLICY_NATIVE 5
 
 struct card {
 	struct proc_dir_entry *folder;
-	u64 max_budgets, policy;
+	u64 max_budgets, max_groups, policy;
 };
 
 static struct proc_dir_entry *root;
@@ -28,7 +29,7 @@ void proc_budgets_begin(struct proc_dir_entry *folder)
 
 	root = folder;
 	for (i = 0; i < CORE_CARDS; i++)
-		cards[i] = (struct card){ .max_budgets = 16, .policy = POLICY_NATIVE };
+		cards[i] = (struct card){ .max_budgets = 16, .max_groups = 64, .policy = POLICY_NATIVE };
 }
 
 unsigned int proc_budgets_max_on_card(u32 card)
@@ -51,6 +52,36 @@ static int set_max_budgets(void *of, u64 number)
 	if (!number || number > BUDGETS_PER_CARD_MAX)
 		return -EINVAL;
 	WRITE_ONCE(card->max_budgets, number);
+	return 0;
+}
+
+u32 proc_budgets_max_groups(struct budget *budget)
+{
+	u32 card, most = 0;
+
+	mutex_lock(&budget->lock);
+	for (card = 0; card < CORE_CARDS; card++)
+		if (budget->card_budgets[card].is_named && !budget->is_deny)
+			most += READ_ONCE(cards[card].max_groups);
+	mutex_unlock(&budget->lock);
+	return most;
+}
+
+static int show_max_groups(struct seq_file *to, void *unused)
+{
+	struct card *card = to->private;
+
+	seq_printf(to, "%llu\n", READ_ONCE(card->max_groups));
+	return 0;
+}
+
+static int set_max_groups(void *of, u64 number)
+{
+	struct card *card = of;
+
+	if (!number || number > GROUPS_MAX)
+		return -EINVAL;
+	WRITE_ONCE(card->max_groups, number);
 	return 0;
 }
 
@@ -120,6 +151,7 @@ static int may_read(void *unused)
 }
 
 PROC_FILE(max_budgets, may_read, show_max_budgets, set_max_budgets);
+PROC_FILE(max_groups, may_read, show_max_groups, set_max_groups);
 PROC_FILE(policy, may_read, show_policy, set_policy);
 PROC_FILE(id, may_read, show_id, NULL);
 PROC_FILE(memsize, may_read, show_memsize, set_memsize);
@@ -135,6 +167,7 @@ static int add_card(u32 number)
 	snprintf(name, sizeof(name), "%u", number);
 	card->folder = proc_mkdir(name, root);
 	if (card->folder && proc_create_data("max_inst", 0600, card->folder, &max_budgets_ops, card) &&
+	    proc_create_data("max_groups", 0600, card->folder, &max_groups_ops, card) &&
 	    proc_create_data("policy", 0600, card->folder, &policy_ops, card))
 		return 0;
 	proc_remove(card->folder);

@@ -22,5 +22,10 @@ int proc_budgets_add(struct budget *budget, u32 cards);
 void proc_budgets_remove(struct budget *budget);
 /* max_inst of a card. */
 unsigned int proc_budgets_max_on_card(u32 card);
+/*
+ * How many channel groups the budget may have: the sum of max_groups of its cards, since which card a group is on is
+ * learned from what its tasks can write. None for a budget that `deny` made. Takes the budget's lock.
+ */
+u32 proc_budgets_max_groups(struct budget *budget);
 
 #endif

@@ -4,6 +4,8 @@
 #include "log.h"
 #include "syscalls.h"
 
+#define GROUPS_PER_CARD 64 /* channel groups; the module's max_groups is initially the same */
+
 struct process *_Atomic process_made;
 
 static void lock_core(void *context)
@@ -88,11 +90,18 @@ struct process *process_here(void)
 	return process;
 }
 
+/* Of this process alone: the agent is not asked. */
+static uint32_t groups_most(void *context)
+{
+	return quota_cards(&((struct process *)context)->quota) * GROUPS_PER_CARD;
+}
+
 static enum process_mode meet(struct process *process)
 {
 	static const struct core_ops ops = {
 		.copy_in = copy_in, .copy_out = copy_out, .lock = lock_core, .unlock = unlock_core, .grow = grow,
 		.try_charge = try_charge, .settle_charge = settle_charge, .uncharge = uncharge, .usage = usage,
+		.groups_most = groups_most,
 	};
 
 	switch (quota_meet_agent(&process->quota)) {

@@ -400,3 +400,13 @@ bool quota_usage(struct quota *quota, uint32_t card, uint64_t *limit, uint64_t *
 		return false;
 	return recall_usage(quota, card, limit, used);
 }
+
+uint32_t quota_cards(struct quota *quota)
+{
+	uint32_t count;
+
+	lock_acquire(&quota->balances_lock);
+	count = quota->count;
+	lock_release(&quota->balances_lock);
+	return count ? count : 1;
+}

@@ -45,6 +45,8 @@ bool quota_try_charge(struct quota *quota, uint32_t card, uint64_t bytes);
 /* For what has happened already, even above the limit. */
 void quota_settle_charge(struct quota *quota, uint32_t card, uint64_t more_bytes);
 void quota_uncharge(struct quota *quota, uint32_t card, uint64_t bytes);
+/* How many cards this process has asked about, and at least one. */
+uint32_t quota_cards(struct quota *quota);
 bool quota_usage(struct quota *quota, uint32_t card, uint64_t *limit, uint64_t *used);
 
 #endif

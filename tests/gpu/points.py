@@ -253,9 +253,10 @@ BY_HAND = (
     "D32",
     "D35",
     "D36",
+    "D37",
 )
 """Rows that no program of the suite tries: by a trace of a CUDA program's calls, D7 by a thousand small allocations, D22 to D26
-by looking at the driver's modules, D27 to D35 by a program of the simulated driver's; D36 by `make driver-test`."""
+by looking at the driver's modules, D27 to D35 and D37 by a program of the simulated driver's; D36 by `make driver-test`."""
 
 
 async def _nvml_mib(machine: GpuMachine, pid: int) -> int | None:

@@ -43,6 +43,7 @@ STATIC = {
     "hostile": "hostile.c",
     "export": "export.c",
     "swap": "swap.c",
+    "channels": "channels.c",
 }
 """What a machine without a C library can run, by the names it has there."""
 

@@ -9,6 +9,8 @@
 #include "core.h"
 #include "limit.h"
 
+#define PLAIN_GROUPS 4
+
 struct plain_budget {
 	pthread_mutex_t tables, budget;
 	struct limit limit;
@@ -83,6 +85,12 @@ static bool plain_usage(void *context, void *owner, uint32_t card, uint64_t *lim
 	*used_bytes = own->limit.used_bytes;
 	pthread_mutex_unlock(&own->budget);
 	return true;
+}
+
+static uint32_t plain_groups_most(void *context)
+{
+	(void)context;
+	return PLAIN_GROUPS;
 }
 
 static void plain_begin(struct plain_budget *own, uint64_t limit_bytes)

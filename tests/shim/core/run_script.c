@@ -11,7 +11,8 @@
  *	B slot file request at    before: F or A answer               A slot             driver and after
  *	Q slot file               the file that a transfer meets (8: a stranger's): may it go on, and its descriptor
  *	U container card          used peak refused                   P owner card       used by that process
- *	N                         objects charges reserved            C                  every client is known here
+ *	N                         objects charges reserved groups     C                  every client is known here
+ *	S count                   so many channel groups at most
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -41,6 +42,7 @@ static unsigned char memory[SIZE];
 static char reaction[LINE], meddling[LINE];
 static bool is_locked;
 static long grows_left = -1;
+static uint32_t groups_most = UINT32_MAX;
 
 static void expect(bool truth, const char *claim)
 {
@@ -151,6 +153,13 @@ static bool checked_usage(void *context, void *owner, uint32_t card, uint64_t *l
 	return limit->limit_bytes != UINT64_MAX;
 }
 
+static uint32_t checked_groups_most(void *context)
+{
+	(void)context;
+	expect(!is_locked, "how many groups there may be is not asked under the lock");
+	return groups_most;
+}
+
 static struct core_ops ops = {
 	.copy_in = read_memory,
 	.copy_out = write_memory,
@@ -161,6 +170,7 @@ static struct core_ops ops = {
 	.settle_charge = checked_settle_charge,
 	.uncharge = checked_uncharge,
 	.usage = checked_usage,
+	.groups_most = checked_groups_most,
 };
 
 static void write_hex(uint64_t at, const char *hex)
@@ -312,6 +322,7 @@ static void run_line(char *line)
 	case 'T': strcpy(meddling, text); break;
 	case 'D': strcpy(reaction, text); break;
 	case 'K': falsify(text); break;
+	case 'S': groups_most = (uint32_t)atol(text); break;
 	case 'C': ops.knows_all_clients = true; break;
 	case 'B': before(text); break;
 	case 'Q': meet(text); break;
@@ -320,7 +331,8 @@ static void run_line(char *line)
 	case 'U':
 	case 'P': count(text, line[0]); break;
 	case 'N':
-		printf("%u %u %u\n", core.objects.object_count, core.objects.charge_count, core.objects.reserved);
+		printf("%u %u %u %u\n", core.objects.object_count, core.objects.charge_count, core.objects.reserved,
+		       core.objects.group_count);
 		break;
 	default: expect(false, "a command there is");
 	}

@@ -115,10 +115,14 @@ class CoreScript:
         self.asks(f"P {owner} {card}", f"{size}", f"what process {owner} uses")
 
     def nothing_kept(self) -> None:
-        self.asks("N", "0 0 0", "no object, no charge and no reservation is kept")
+        self.asks("N", "0 0 0 0", "no object, no charge, no reservation and no channel group is kept")
 
-    def kept(self, objects: int, charges: int) -> None:
-        self.asks("N", f"{objects} {charges} 0", "objects and charges kept")
+    def kept(self, objects: int, charges: int, groups: int = 0) -> None:
+        """A channel group has a charge of nothing."""
+        self.asks("N", f"{objects} {charges} 0 {groups}", "objects, charges and groups kept")
+
+    def groups_at_most(self, count: int) -> None:
+        self._lines.append(f"S {count}")
 
     def check(self, runner: Path) -> None:
         """Runs it all; NotSoError names the first line with another result."""

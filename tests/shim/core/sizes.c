@@ -66,6 +66,7 @@ static const struct core_ops ops = {
 	.settle_charge = plain_settle_charge,
 	.uncharge = plain_uncharge,
 	.usage = plain_usage,
+	.groups_most = plain_groups_most,
 };
 
 static void *take(size_t bytes)

@@ -11,9 +11,12 @@ from tests.shim.core.script import AT, LIST, NESTED, ONLY_CARD, CoreScript
 from tests.shim.core.wire import (
     CHANNELS,
     CLIENT,
+    CLIENT_LISTS,
     MEMORY,
     MIB,
+    NAMES_CLIENT,
     NO_MEMORY,
+    NOT_PERMITTED,
     NOT_SUPPORTED,
     SUBDEVICE,
     CoreWire,
@@ -75,8 +78,22 @@ class CoreTrace:
             self._close(file)
         for place in self._limits:
             self.script.counted(*place, 0, self._peaks[place], self._refused[place])
+        self._name_clients()
         self.script.nothing_kept()
         return self.script
+
+    def _name_clients(self) -> None:
+        """Whether those that a control names are found, also where only its length tells how many there are."""
+        wire, script, file, client, foreign = self._wire, self.script, 6, 0xC1D0F001, 0xC1D0F002
+        script.knows_all_clients()
+        script.open(file, 6)
+        script.forwarded(file, wire.alloc(0, 0, 0, CLIENT), handle=client)
+        for command in wire.commands(CLIENT_LISTS):
+            script.refused(file, wire.channel_list(client, client, command, [foreign]), NOT_PERMITTED)
+            script.forwarded(file, wire.channel_list(client, client, command, [client, foreign], count=1))
+        for command in wire.commands(NAMES_CLIENT):
+            script.refused(file, wire.named_client(client, client, command, foreign), NOT_PERMITTED)
+        script.close(file)
 
     def _learn_cards(self) -> None:
         self.script.open(7, 7)

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 ALLOC_MEMORY, FREE, CONTROL, ALLOC, DUP, HEAP, CONTEXT_DMA = 0x27, 0x29, 0x2A, 0x2B, 0x34, 0x4A, 0x54
 CARD_INFO, XFER = 200, 211
 CLIENT, DEVICE, SUBDEVICE, MEMORY = 0x41, 0x80, 0x2080, 0x40
 CHANNEL_GROUP, CHANNELS = 0xA06C, (0xC36F, 0xC46F, 0xC56F, 0xC86F, 0xCA6F)
-NOT_PERMITTED, NO_MEMORY, NOT_SUPPORTED = 0x1B, 0x51, 0x56
+NOT_PERMITTED, NO_CHANNELS, NO_MEMORY, NOT_SUPPORTED = 0x1B, 0x4F, 0x51, 0x56
 EXPORT, IMPORT, EXPORTS, IMPORTS = 0x3D05, 0x3D06, 0x3D0B, 0x3D0C
 REPORT_LIST, REPORT_INLINE, ID, ID_LONG = 0x20801301, 0x20801303, 0x205, 0x202
+NAMES_CLIENT = {
+    0x20801205: (16, 4),  # GR_CTXSW_ZCULL_MODE
+    0x20801208: (24, 0),  # GR_CTXSW_ZCULL_BIND
+    0x20801209: (40, 0),  # GR_CTXSW_PM_BIND
+    0x20801211: (120, 4),  # GR_CTXSW_PREEMPTION_BIND
+    0x2080123A: (16, 0),  # GR_CTXSW_SETUP_BIND
+    0x20800122: (48, 0),  # GPU_EXEC_REG_OPS
+}
+"""The size of their parameters, and where in them the client is."""
+DISABLE_CHANNELS, DISABLE_FOR_KEYS, ROTATE_KEYS = CLIENT_LISTS = 0x2080110B, 0x2080111A, 0x2080111C
+FIRST_BRANCH = {DISABLE_FOR_KEYS: 550, ROTATE_KEYS: 595, 0x2080123A: 550}
+"""Of controls that older branches do not have."""
 BRANCHES = (515, 520, 525, 530, 535, 545, 550, 555, 560, 565, 570, 575, 580, 590, 595)
 MIB = 1 << 20
 
@@ -166,6 +179,24 @@ class CoreWire:
         fields = {0: ("i", descriptor), 4: ("I", parent), 648: ("H", count or len(handles)), 650: ("H", index)}
         fields |= {8 + 4 * place: ("I", handle) for place, handle in enumerate(handles)}
         return self.control(client, client, IMPORTS, WireStruct(0, 652, fields))
+
+    def commands(self, wanted: Iterable[int]) -> list[int]:
+        """Those of them that the branch has."""
+        return [command for command in wanted if FIRST_BRANCH.get(command, 0) <= self.branch]
+
+    def channel_list(
+        self, client: int, handle: int, command: int, clients: list[int], *, count: int | None = None
+    ) -> WireStruct:
+        """FIFO_DISABLE_CHANNELS and those for the rotation of keys: lists of 64 clients, and after them of their channels."""
+        at_count, at, size = (4, 24, 536) if command == DISABLE_CHANNELS else (0, 4, 520)
+        fields = {at_count: ("I", len(clients) if count is None else count)}
+        fields |= {at + 4 * place: ("I", each) for place, each in enumerate(clients)}
+        return self.control(client, handle, command, WireStruct(0, size, fields))
+
+    def named_client(self, client: int, handle: int, command: int, named: int) -> WireStruct:
+        """The controls that name one client."""
+        size, at = NAMES_CLIENT[command]
+        return self.control(client, handle, command, WireStruct(0, size, {at: ("I", named)}))
 
     def cards(self, gpu_id_of_minor: dict[int, int]) -> WireStruct:
         fields: dict[int, tuple[str, int]] = {}

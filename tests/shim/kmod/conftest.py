@@ -69,10 +69,10 @@ def modules_for(kernel: Kernel) -> ModulesOfTests:
     drivers = ((VERSION, ()), (ONE_DEVICE_VERSION, ()), (UNKNOWN_VERSION, ()), (VERSION, (RENAMED,)))
     with ThreadPoolExecutor(2) as pool:
         own = (pool.submit(build_module, BUILT, kernel, each) for each in (VRAMPACK, INTERPOSER, SPINNER, TEXTDUMP))
-        shim, *others = own
+        shim, interposer, spinner, textdump = own
         built = [pool.submit(build_modules, BUILT, kernel.build, *which, arguments=more) for *which, more in drivers]
         results = (each.result() for each in built)
-        return ModulesOfTests(shim.result(), *(each.result() for each in others), *results)
+        return ModulesOfTests(shim.result(), interposer.result(), spinner.result(), textdump.result(), *results)
 
 
 @pytest.fixture(scope="session")

@@ -27,10 +27,11 @@ def test_the_proc_files_have_the_documented_content(world: KmodWorld) -> None:
     world.limited("a", {0: 4301}, weight=3)
     names = world.machine.names(NODES)
     assert {"version", "major", "state", "default_memsize", "inst_ctl", "0"} <= set(names)
-    assert set(world.machine.names(f"{NODES}/0")) == {"max_inst", "policy", "a"}
+    assert set(world.machine.names(f"{NODES}/0")) == {"max_inst", "max_groups", "policy", "a"}
     assert set(world.machine.names(NODE)) == {"id", "memsize", "meminfo"}
     assert world.node("major") == "0\n"
     assert world.node("0/max_inst") == "16\n"
+    assert world.node("0/max_groups") == "64\n"
     assert world.node("0/policy") == "5\n"
     assert world.node("0/a/memsize") == f"{LIMIT_BYTES}\n"
     assert world.node("0/a/meminfo") == f"Free: {LIMIT_BYTES}\n"

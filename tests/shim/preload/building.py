@@ -34,6 +34,10 @@ class PreloadTestPrograms:
         return self.folder / "export"
 
     @property
+    def channels(self) -> Path:
+        return self.folder / "channels"
+
+    @property
     def malformed(self) -> Path:
         return self.folder / "malformed"
 
@@ -69,6 +73,7 @@ def build_extra(folder: Path) -> PreloadTestPrograms:
     compile_source(built.steps, [PROGRAMS / "steps.c", *CALLS], "-pthread")
     compile_source(built.stress, [PROGRAMS / "stress.c", *CALLS], "-pthread")
     compile_source(built.export, [PROGRAMS / "export.c", *CALLS], "-pthread")
+    compile_source(built.channels, [PROGRAMS / "channels.c", *CALLS])
     compile_source(built.malformed, [PROGRAMS / "malformed.c", *CALLS])
     compile_source(built.forbid, [SOURCES / "forbid.c"])
     compile_source(built.around, [SOURCES / "around.c"], "-D_GNU_SOURCE")

@@ -8,6 +8,7 @@ import pytest
 
 from tests.fakes.driver.build import FakeDriverPrograms
 from tests.fakes.driver.driver import MIB, FakeDriver
+from tests.shim.preload.building import PreloadTestPrograms
 from tests.shim.preload.container import PreloadedContainer
 from tests.shim.preload.scripted_agent import ScriptedAgent
 from tests.support.limit_cases import REFUSED
@@ -84,3 +85,17 @@ def test_a_container_without_a_limit_is_left_alone(
     assert ended.lines[0] == "allocated 15000 MiB"
     assert "16130 MBytes" in ended.lines[1]
     assert container.run(programs.app, "--managed", "1").lines == ["allocated 1 MiB managed"]
+
+
+@pytest.mark.parametrize("way", ["groups", "bare"])
+def test_the_channel_groups_of_a_process_are_bounded(
+    container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent, way: str
+) -> None:
+    """As many as the module gives a container with one card; the library knows of no other process's."""
+    with container.running(extra.channels, way, "3000") as program:
+        program.wait_for_line("64, then 0x4f")
+        program.wait_for_line("made")
+        program.resume()
+        program.wait_for_line("freed")
+        program.resume()
+        program.wait_for_line("again: 0x0")

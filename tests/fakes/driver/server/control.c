@@ -9,6 +9,7 @@
 	X(0x20801301, CLASS_SUBDEVICE, FB_V1_SIZE, fb_info_v1) \
 	X(0x20801303, CLASS_SUBDEVICE, 0, fb_info_v2) \
 	X(0x2080014A, CLASS_SUBDEVICE, GID_SIZE, gid_info) \
+	X(0x2080110B, CLASS_SUBDEVICE, CHANNELS_SIZE, disable_channels) \
 	X(0x3D05, CLASS_CLIENT, EXPORT_SIZE, export_one) \
 	X(0x3D06, CLASS_CLIENT, IMPORT_SIZE, import_one) \
 	X(0x3D0B, CLASS_CLIENT, EXPORTS_SIZE, export_many) \
@@ -151,6 +152,20 @@ static uint32_t gid_info(const struct call *call, const struct object *object, u
 	else
 		memcpy(at + GID_DATA, card->uuid, sizeof(card->uuid));
 	put32(at, GID_LENGTH, is_binary ? GID_BYTES : 41);	/* GPU-, 36 characters and the end */
+	return RM_OK;
+}
+
+/* Like the driver, which hands the list on to the card's firmware: whoever asks, for whichever client's channels. */
+static uint32_t disable_channels(const struct call *call, const struct object *object, unsigned char *at)
+{
+	uint32_t count = get32(at, CHANNELS_COUNT);
+
+	(void)object;
+	if (count > CHANNELS_MOST)
+		return RM_BAD_ARGUMENT;
+	for (uint32_t i = 0; i < count; i++)
+		if (!object_find(call->rm, get32(at, CHANNELS_CLIENTS + i * 4), get32(at, CHANNELS_HANDLES + i * 4)))
+			return RM_NO_SUCH_OBJECT;
 	return RM_OK;
 }
 
