@@ -68,7 +68,7 @@ class Ledger:
         self._reported_problems = ReportedProblems()
         self._changes = LedgerChanges()
         self._fetched: set[str] = set()
-        """Pods fetched one by one since the last list began: newer than that list."""
+        """Known pods that were fetched one by one since the last list began: newer than that list."""
 
     @property
     def placement(self) -> PlacementSettings:
@@ -236,6 +236,7 @@ class Ledger:
     def remove_pod(self, uid: str) -> None:
         """Release all that the pod holds."""
         pod = self._pods.remove_pod(uid)
+        self._fetched.discard(uid)
         touched = self._drop_reservation(uid) | ({pod.node_name} if pod is not None and pod.node_name else set())
         for name in touched:
             self._rebuild_node(name)

@@ -167,6 +167,14 @@ def test_a_look_up_during_a_list_does_not_keep_a_pod_missing_from_the_list(harne
     assert harness.used() == [0, 0]
 
 
+def test_nothing_is_kept_of_a_pod_that_was_looked_up_and_is_gone(harness: LedgerHarness) -> None:
+    """A relist may be weeks away, and each activation looks a pod up."""
+    for number in range(3):
+        harness.ledger.update_fetched_pod(ledger_pod(f"p-{number}"))
+        harness.ledger.remove_pod(f"p-{number}")
+    assert not harness.ledger._fetched
+
+
 def test_a_list_can_undo_even_a_binding(harness: LedgerHarness) -> None:
     """The API server was restored from a backup: what it says now is the truth."""
     harness.ledger.update_pod(ledger_pod(node="n", record=OURS))

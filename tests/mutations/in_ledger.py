@@ -306,4 +306,10 @@ LEDGERS: Mapping[str, Mutation] = {
         'body = {"metadata": {"annotations": dict(annotations)}}',
         f"{CLIENT}::test_the_status_of_a_pod_of_another_uid_is_refused",
     ),
+    "a pod that was looked up leaves its uid": Mutation(
+        "extender/state/ledger.py",
+        "self._fetched.discard(uid)",
+        "pass",
+        f"{LEDGER}::test_nothing_is_kept_of_a_pod_that_was_looked_up_and_is_gone",
+    ),
 }
