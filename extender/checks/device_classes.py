@@ -46,14 +46,18 @@ class DeviceClassCheck:
         self._known: frozenset[str] = frozenset()
         self._reported: Literal["", "forbidden", "failed"] = ""
         self._failures = 0
+        self._retry_after_seconds = 0.0
+        """What the API server asked for when the last check failed."""
 
     async def run(self) -> None:
         while True:
             await self.check_device_classes()
-            await asyncio.sleep(self._get_pause_seconds() * random.uniform(0.8, 1))  # noqa: S311 - spreads load, hides nothing
+            pause = self._get_pause_seconds() * random.uniform(0.8, 1)  # noqa: S311 - spreads load, hides nothing
+            await asyncio.sleep(max(pause, self._retry_after_seconds))
 
     async def check_device_classes(self) -> None:
         """Check once. Never raises: a failure is logged once, and the next check tries again."""
+        self._retry_after_seconds = 0.0
         try:
             async with asyncio.timeout(CHECK_TIMEOUT_SECONDS):
                 self._report_conflicts(await self._list_conflicts())
@@ -102,6 +106,8 @@ class DeviceClassCheck:
     def _report_failure(self, error: Exception) -> None:
         """Log it; the conflicts found earlier stay known."""
         self._failures += 1
+        if isinstance(error, RefusedError | NoAnswerError):
+            self._retry_after_seconds = error.retry_after_seconds
         self._warn_once("failed", str(error) or type(error).__name__)
 
     def _warn_once(self, cause: Literal["forbidden", "failed"], error: str) -> None:

@@ -29,6 +29,7 @@ from vrampack.cards.refused_pods import REASONS_TO_EVICT_RUNNING
 from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError, RefusedError
 from vrampack.kube.objects import UNDECODABLE, LocalPodObject
+from vrampack.kube.retry_backoff import extend_pause
 
 log = logging.getLogger(__name__)
 
@@ -167,7 +168,8 @@ class RefusedPodEvictor:
         if result == "gone":
             attempt.next_at = self._clock() + longest
             return
-        attempt.next_at = self._clock() + min(longest, first * 2.0 ** min(attempt.failures, 10))
+        pause = min(longest, first * 2.0 ** min(attempt.failures, 10))
+        attempt.next_at = self._clock() + extend_pause(pause, error)
         attempt.failures += 1
         if attempt.failures == 1:
             log.warning("pod not evicted cause=%s pod=%s uid=%s error=%s", refusal.reason, pod, pod.uid, error)

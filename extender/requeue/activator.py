@@ -31,6 +31,7 @@ from policies.trial_placement import Placement
 from vrampack.cards.pod import Pod
 from vrampack.cards.request import CardRequest
 from vrampack.kube.errors import NoAnswerError, RefusedError
+from vrampack.kube.retry_backoff import extend_pause
 
 log = logging.getLogger(__name__)
 
@@ -337,9 +338,9 @@ class PodActivator:
             log.log(logging.DEBUG if is_gone else logging.WARNING, "activation failed pod=%s error=%s", pod, error)
             self._end_activation(pod.uid, "gone" if is_gone else "failed", backs_off=is_refused)
             if not is_refused:
-                self._api_paused_until = self._clock() + API_PAUSE_SECONDS
+                self._api_paused_until = self._clock() + extend_pause(API_PAUSE_SECONDS, error)
                 if rejection is not None:
-                    rejection.retry_at = self._clock() + API_RETRY_SECONDS
+                    rejection.retry_at = self._clock() + extend_pause(API_RETRY_SECONDS, error)
             self._wake_up.set()
             return
         log.info("activated pod=%s node=%s", pod, node_name)

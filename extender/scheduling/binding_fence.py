@@ -17,6 +17,7 @@ from extender.state.pod_client import PodClient
 from extender.state.reservations import Reservation
 from vrampack.cards.pod import Pod
 from vrampack.kube.errors import NoAnswerError, RefusedError
+from vrampack.kube.retry_backoff import extend_pause
 
 log = logging.getLogger(__name__)
 
@@ -83,3 +84,9 @@ class BindingFence:
                 log.warning(
                     "reservation not confirmed pod=%s node=%s error=%s", reservation.pod, reservation.node_name, error
                 )
+                self._put_off_lookup((reservation.pod.uid, reservation.node_name), error)
+
+    def _put_off_lookup(self, key: tuple[str, str], error: NoAnswerError | RefusedError) -> None:
+        """Look it up no sooner than the API server asked for."""
+        due, wait = self._lookup_backoff[key]
+        self._lookup_backoff[key] = max(due, self._clock() + extend_pause(0.0, error)), wait

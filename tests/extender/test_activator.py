@@ -298,6 +298,18 @@ async def test_an_activation_that_fails_at_the_api_server_is_retried_within_seco
     assert await stage.run_round() == ["a"]
 
 
+async def test_an_activation_is_retried_no_sooner_than_the_api_server_asks(stage: ActivatorHarness) -> None:
+    stage.add_rejected_pod("a")
+    stage.free_node("n")
+    stage.door.errors["a"] = RefusedError(429, "TooManyRequests", "later", retry_after_seconds=20)
+    assert await stage.run_round() == []
+    stage.door.errors.clear()
+    stage.seconds += 19
+    assert await stage.run_round() == []
+    stage.seconds += 11
+    assert await stage.run_round() == ["a"]
+
+
 async def test_a_pod_whose_activation_always_fails_lets_others_go_first(stage: ActivatorHarness) -> None:
     """A webhook that fails for one namespace, say."""
     stage.door.errors["bad"] = NoAnswerError("500")

@@ -47,6 +47,19 @@ async def test_a_binding_that_landed_without_a_reply_is_found(harness: BindingHa
     assert harness.used() == 4
 
 
+async def test_a_pod_is_looked_up_again_no_sooner_than_the_api_server_asks(harness: BindingHarness) -> None:
+    pod = harness.add_pod("a")
+    harness.proxy.when("POST", BINDING).cut_after_write(times=1)
+    harness.proxy.when("GET", POD).answer(503, headers={"Retry-After": "20"}, times=2)
+    assert (await harness.bind(pod)).startswith("bind outcome unknown")
+    lookups = []
+    for harness.seconds in (CONFIRM_AFTER_SECONDS, CONFIRM_AFTER_SECONDS + 19, CONFIRM_AFTER_SECONDS + 31):
+        await harness.binder.confirm_reservations()
+        lookups.append(harness.proxy.count("GET", POD))
+    assert lookups == [2, 2, 3]
+    assert harness.ledger.list_reservations() == []
+
+
 async def test_an_unconfirmed_place_of_a_pod_that_vanished_unseen_is_freed(harness: BindingHarness) -> None:
     pod = harness.add_pod("a")
     harness.proxy.when("POST", BINDING).answer(500, times=1)

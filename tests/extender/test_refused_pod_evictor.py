@@ -247,6 +247,13 @@ async def test_a_blocking_disruption_budget_is_retried_with_backoff_and_reported
     assert stage.count_results() == {"budget": 3, "evicted": 1}
 
 
+async def test_an_eviction_is_retried_no_sooner_than_the_api_server_asks() -> None:
+    stage = EvictorHarness(RefusedError(429, "TooManyRequests", "later", retry_after_seconds=30))
+    stage.add_pod(ledger_pod("p", node="n"))
+    stage.report("p")
+    assert await stage.at(30, 59, 75) == [1, 1, 2]
+
+
 PASSING = {
     "no answer": NoAnswerError("timed out"),
     "an error of the server": RefusedError(500, "InternalError", "etcd"),

@@ -182,6 +182,32 @@ async def test_overload_is_said_in_plain_text(setting: ClientHarness) -> None:
         await setting.bind()
 
 
+PAUSES: dict[str, tuple[int, str | None, float]] = {
+    "overloaded": (429, "7", 7),
+    "not ready": (503, "7", 7),
+    "any error of a server": (500, "7", 7),
+    "longer than we ever wait": (429, "86400", 30),
+    "digits without end": (503, "9" * 5000, 30),
+    "a date": (503, "Fri, 27 Nov 2026 20:00:00 GMT", 0),
+    "negative": (429, "-7", 0),
+    "none": (429, None, 0),
+    "a refusal": (403, "7", 0),
+}
+
+
+@pytest.mark.parametrize(("status", "text", "seconds"), PAUSES.values(), ids=PAUSES)
+async def test_the_pause_that_a_server_asks_for_is_in_the_error(
+    setting: ClientHarness, status: int, text: str | None, seconds: float
+) -> None:
+    """As client-go reads it: of 429 and 5xx, in whole seconds."""
+    setting.proxy.when("*", "").answer(status, headers=None if text is None else {"retry-after": text})
+    for call in (setting.bind(), setting.watch_to_its_end(), setting.api.list_page("pods", limit=1)):
+        with pytest.raises((RefusedError, NoAnswerError)) as caught:
+            await call
+        assert isinstance(caught.value, RefusedError | NoAnswerError)
+        assert caught.value.retry_after_seconds == seconds
+
+
 async def test_a_pod_is_gone_only_if_the_api_server_says_so_of_this_pod(setting: ClientHarness) -> None:
     missing = api_status(404) | {"details": {"kind": "pods", "name": "p"}}
     others = (b"default backend - 404", b"404 page not found\n", api_status(404), missing | {"kind": "Error"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tests.fakes.faults import api_status
 from tests.kube.reflector_harness import LIST, WATCH, ReflectorHarness, open_harness
 from tests.kube.sinks import run_reflector
+from vrampack.kube.retry_backoff import AFTER_SPREAD
 
 
 @pytest.fixture
@@ -70,6 +72,32 @@ async def test_a_throttled_watch_does_not_cause_a_new_list(
         setting.create("b")
         await setting.sink.told_of("a", "b")
     assert setting.sink.lists == ["start"]
+
+
+def throttling_event(seconds: int) -> bytes:
+    status = api_status(429) | {"details": {"retryAfterSeconds": seconds}}
+    return json.dumps({"type": "ERROR", "object": status}).encode() + b"\n"
+
+
+ASKED_PAUSES: dict[str, tuple[str, int, bytes | None]] = {
+    "a list": (LIST, 429, None),
+    "a list of a server that is not ready": (LIST, 503, None),
+    "a watch": (WATCH, 429, None),
+    "an event": (WATCH, 200, throttling_event(1)),
+}
+
+
+@pytest.mark.parametrize(("pattern", "status", "body"), ASKED_PAUSES.values(), ids=ASKED_PAUSES)
+async def test_the_api_server_is_left_alone_for_as_long_as_it_asked(
+    setting: ReflectorHarness, pattern: str, status: int, body: bytes | None
+) -> None:
+    """The first pause of our own is 0.8 s at most."""
+    setting.proxy.when("GET", pattern).answer(status, body, headers={"Retry-After": "1"}, times=1)
+    async with run_reflector(setting.api, setting.sink):
+        await setting.proxy.seen("GET", pattern)
+        began = time.monotonic()
+        await setting.proxy.seen("GET", pattern, 2)
+        assert 0.95 < time.monotonic() - began < AFTER_SPREAD + 1
 
 
 async def test_several_watches_without_an_event_cause_a_new_list(setting: ReflectorHarness) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from vrampack.kube import retry_backoff
-from vrampack.kube.retry_backoff import RetryBackoff
+from vrampack.kube.errors import NoAnswerError
+from vrampack.kube.retry_backoff import RetryBackoff, extend_pause
 
 
 class StoppedClock:
@@ -55,3 +56,13 @@ def test_two_minutes_without_failures_reset_the_backoff(clock: StoppedClock) -> 
     clock.seconds += 121
     assert backoff.next_seconds() <= 0.8
     assert backoff.failures == 1
+
+
+def test_a_pause_is_as_long_as_the_api_server_asked_and_those_it_sent_away_come_back_one_by_one() -> None:
+    asked = NoAnswerError("503", retry_after_seconds=10)
+    pauses = [extend_pause(2, asked) for _ in range(100)]
+    assert min(pauses) >= 10
+    assert max(pauses) <= 15
+    assert max(pauses) - min(pauses) > 2
+    assert extend_pause(20, asked) == 20
+    assert extend_pause(2, NoAnswerError("503")) == 2

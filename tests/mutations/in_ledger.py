@@ -312,4 +312,11 @@ LEDGERS: Mapping[str, Mutation] = {
         "pass",
         f"{LEDGER}::test_nothing_is_kept_of_a_pod_that_was_looked_up_and_is_gone",
     ),
+    "an overloaded API server is not left alone": Mutation(
+        "vrampack/kube/retry_backoff.py",
+        "return max(seconds, error.retry_after_seconds * random.uniform(1, AFTER_SPREAD))  # noqa: S311 - spreads load",
+        "return seconds",
+        "tests/kube/test_retry_backoff.py"
+        "::test_a_pause_is_as_long_as_the_api_server_asked_and_those_it_sent_away_come_back_one_by_one",
+    ),
 }

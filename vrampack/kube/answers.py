@@ -24,6 +24,8 @@ TOO_LARGE_FOR_ETCD = ("etcdserver: request is too large", "trying to send messag
 """The messages of etcd, and of the API server's etcd client, for an object that is too large; the status varies."""
 QUOTED_BYTES = 200
 """Of a reply that is no answer."""
+MAX_RETRY_AFTER_SECONDS = 30
+"""No reply makes us wait longer than our own longest pause: a ledger that hears nothing for 120 s counts as stale."""
 
 
 class _Metadata(msgspec.Struct):
@@ -36,14 +38,15 @@ class _Answer(msgspec.Struct):
     status: msgspec.Raw = msgspec.Raw()
 
 
-def build_answer_error(code: int, body: bytes) -> Exception:
-    """The error for a reply that is not 2xx: refused, expired, or no definite answer."""
+def build_answer_error(code: int, body: bytes, *, retry_after: str = "") -> Exception:
+    """The error for a reply that is not 2xx: refused, expired, or no definite answer. `retry_after` is its Retry-After."""
     status = _decode_status(body)
+    after = _read_retry_after(code, retry_after)
     if status is None:
         if code == HTTPStatus.TOO_MANY_REQUESTS:
-            return RefusedError(code, "", _quote(body))
+            return RefusedError(code, "", _quote(body), retry_after_seconds=after)
         kind = UnknownPathError if code == HTTPStatus.NOT_FOUND else ForeignAnswerError
-        return kind(f"{code}, but not from the API server: {_quote(body)}")
+        return kind(f"{code}, but not from the API server: {_quote(body)}", retry_after_seconds=after)
     if code == HTTPStatus.GONE:
         return ResourceExpiredError(code, status.reason, status.message)
     is_too_large = any(text in status.message for text in TOO_LARGE_FOR_ETCD)
@@ -51,14 +54,19 @@ def build_answer_error(code: int, body: bytes) -> Exception:
         code = HTTPStatus.REQUEST_ENTITY_TOO_LARGE if is_too_large else code
         details = status.details
         subject = f"{details.kind}/{details.name}" if details else ""
-        return RefusedError(code, status.reason, status.message, subject=subject)
-    return NoAnswerError(f"{code} {status.reason}: {status.message}")
+        return RefusedError(code, status.reason, status.message, subject=subject, retry_after_seconds=after)
+    return NoAnswerError(f"{code} {status.reason}: {status.message}", retry_after_seconds=after)
 
 
-def check_answer(call: str, code: int, body: bytes, wanted: tuple[str, str] | None) -> None:
+def limit_retry_after(seconds: int) -> float:
+    """How long to wait if the API server asks for this pause."""
+    return float(min(max(0, seconds), MAX_RETRY_AFTER_SECONDS))
+
+
+def check_answer(call: str, code: int, body: bytes, wanted: tuple[str, str] | None, *, retry_after: str = "") -> None:
     """Raise the error for a reply that is not the object of the `wanted` kind and name; None for a list, which its reader checks."""
     if not HTTPStatus.OK <= code < HTTPStatus.MULTIPLE_CHOICES:
-        raise build_answer_error(code, body)
+        raise build_answer_error(code, body, retry_after=retry_after)
     if wanted is not None and not is_answer(body, *wanted):
         raise ForeignAnswerError(f"{call}: {code}, but no {' '.join(wanted).rstrip()} of the API server")
 
@@ -77,6 +85,13 @@ def is_answer(body: bytes, kind: str, name: str) -> bool:
 def is_list(kind: str, resource_version: str) -> bool:
     """Whether a reply with these fields is a list: without a version no watch can follow it."""
     return kind.endswith("List") and bool(resource_version)
+
+
+def _read_retry_after(code: int, text: str) -> float:
+    """The pause that a reply asks for. As in client-go, 429 and 5xx may ask, in whole seconds; a date is ignored."""
+    may_ask = code == HTTPStatus.TOO_MANY_REQUESTS or code >= HTTPStatus.INTERNAL_SERVER_ERROR
+    is_number = text.isascii() and text.isdigit()
+    return limit_retry_after(int(text[:9])) if may_ask and is_number else 0.0
 
 
 def _quote(body: bytes) -> str:

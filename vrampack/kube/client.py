@@ -27,7 +27,7 @@ from vrampack.kube.errors import (
     UnknownPathError,
     UnreachableError,
 )
-from vrampack.kube.http_client import AiohttpClient, HttpClient, ServerReply
+from vrampack.kube.http_client import RETRY_AFTER, AiohttpClient, HttpClient, ServerReply
 from vrampack.kube.http_connection import SilentServerError
 from vrampack.kube.objects import (
     UNDECODABLE,
@@ -147,7 +147,9 @@ class Api:
             try:
                 code = response.status
                 if code != HTTPStatus.OK:
-                    raise build_answer_error(code, await response.read())
+                    raise build_answer_error(
+                        code, await response.read(), retry_after=response.headers.get(RETRY_AFTER, "")
+                    )
                 yield response.content
             finally:
                 response.close()
@@ -403,8 +405,9 @@ class Api:
                 response = await self._send(client or self._aiohttp, method, path, query or {}, body, patch=patch)
                 with closing(response):
                     code = response.status
+                    retry_after = response.headers.get(RETRY_AFTER, "")
                     answer = await _read_body(response, max_bytes)
-            check_answer(f"{verb} {resource}", code, answer, wanted)
+            check_answer(f"{verb} {resource}", code, answer, wanted, retry_after=retry_after)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             code = 0
             raise NoAnswerError(f"{verb} {resource}: {_describe_error(error)}") from error

@@ -6,8 +6,12 @@ from __future__ import annotations
 class RefusedError(Exception):
     """The API server refused the call (4xx): nothing was written."""
 
-    def __init__(self, status: int, reason: str, message: str, *, subject: str = "") -> None:
+    def __init__(
+        self, status: int, reason: str, message: str, *, subject: str = "", retry_after_seconds: float = 0.0
+    ) -> None:
         super().__init__(f"{status} {reason}: {message}" if reason else f"{status}: {message}")
+        self.retry_after_seconds = retry_after_seconds
+        """The shortest pause before the next try; 0 where the API server names none."""
         self.status = status
         self.reason = reason
         self.message = message
@@ -21,6 +25,11 @@ class ResourceExpiredError(RefusedError):
 
 class NoAnswerError(Exception):
     """5xx, a time-out, a lost connection or an answer of another server: it is not known whether anything was written."""
+
+    def __init__(self, text: str = "", *, retry_after_seconds: float = 0.0) -> None:
+        super().__init__(text)
+        self.retry_after_seconds = retry_after_seconds
+        """As for `RefusedError`."""
 
 
 class UnreachableError(NoAnswerError):

@@ -11,6 +11,7 @@ from vrampack.kube.aio_client import ApiClient, Configuration
 from vrampack.kube.watch_reader import ByteStream
 
 CONNECT_TIMEOUT_SECONDS = 3.0
+RETRY_AFTER = "Retry-After"
 
 
 class ServerReply(Protocol):
@@ -18,6 +19,11 @@ class ServerReply(Protocol):
 
     @property
     def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """`RETRY_AFTER` at least."""
+        ...
 
     @property
     def content(self) -> ByteStream:

@@ -31,6 +31,8 @@ class StreamedReply:
     def __init__(self, connection: HttpConnection) -> None:
         self.status = 0
         """0 until it arrives."""
+        self.headers: dict[str, str] = {}
+        """Of its headers, only `Retry-After`: no caller reads another."""
         self.is_complete = False
         self._connection = connection
         self._pieces: list[bytes] = []
@@ -179,6 +181,8 @@ class HttpConnection(asyncio.Protocol):
             self._is_framed = True
         elif name == b"content-encoding" and value.lower() != b"identity":
             self._is_encoded = True
+        elif name == b"retry-after" and self._reply is not None:
+            self._reply.headers["Retry-After"] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()

@@ -276,11 +276,12 @@ class ResourceSliceList(msgspec.Struct, frozen=True):
     items: list[ResourceSliceObject] | None = None
 
 
-class StatusDetails(msgspec.Struct, frozen=True):
+class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
     """What a Status is about: `kind` is the plural name of a resource."""
 
     kind: str = ""
     name: str = ""
+    retry_after_seconds: int | None = None
 
 
 class Status(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from vrampack.kube.answers import is_list
+from vrampack.kube.answers import is_list, limit_retry_after
 from vrampack.kube.client import Api, Resource
 from vrampack.kube.errors import (
     BrokenWatchError,
@@ -43,7 +43,7 @@ from vrampack.kube.objects import (
     Status,
     WatchEvent,
 )
-from vrampack.kube.retry_backoff import RetryBackoff
+from vrampack.kube.retry_backoff import RetryBackoff, extend_pause
 from vrampack.kube.watch_lag import WatchLag
 from vrampack.kube.watch_reader import WatchReader
 
@@ -183,13 +183,13 @@ class Reflector(Generic[_Object]):
                 reason = self._note_failure(error)
             await asyncio.sleep(pause)
 
-    def _choose_pause(self, error: Exception | None) -> float:
+    def _choose_pause(self, error: NoAnswerError | RefusedError | None) -> float:
         """Seconds until the next list or watch."""
         if error is None or self._is_good_until(error):
             is_short = time.monotonic() - self._watch_started < SHORT_WATCH_SECONDS
             return SHORT_WATCH_PAUSE_SECONDS if is_short else 0.0
         pause = self._backoff.next_seconds()
-        return min(pause, RECONNECT_SECONDS) if isinstance(error, UnreachableError) else pause
+        return min(pause, RECONNECT_SECONDS) if isinstance(error, UnreachableError) else extend_pause(pause, error)
 
     def _note_failure(self, error: Exception) -> str:
         """Log a failure, and forget a version that cannot be trusted. Returns the reason for the next list."""
@@ -335,9 +335,11 @@ def _build_event_error(resource: Resource, status: Status) -> Exception:
     """The error of an ERROR event: 410 and 429 as if the watch request had been answered so, any other is no answer."""
     if status.code == HTTPStatus.GONE:
         return ResourceExpiredError(status.code, status.reason, status.message)
+    after = limit_retry_after(status.details.retry_after_seconds or 0) if status.details else 0.0
     if status.code == HTTPStatus.TOO_MANY_REQUESTS:
-        return RefusedError(status.code, status.reason, status.message)
-    return NoAnswerError(f"watch {resource}: {status.code} {status.reason}: {status.message}")
+        return RefusedError(status.code, status.reason, status.message, retry_after_seconds=after)
+    text = f"watch {resource}: {status.code} {status.reason}: {status.message}"
+    return NoAnswerError(text, retry_after_seconds=after)
 
 
 def _read_version(raw: msgspec.Raw) -> str:

@@ -18,6 +18,7 @@ from vrampack.cards.node import CardFacts
 from vrampack.cards.well_known import CARDS_CONDITION
 from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError, RefusedError
+from vrampack.kube.retry_backoff import extend_pause
 
 log = logging.getLogger(__name__)
 
@@ -84,10 +85,11 @@ class CardsCondition:
             await self._wait_for_change()
             if self._wanted is None or self._wanted == (self._written or self._read_current()):
                 continue
-            if await self._write(self._wanted):
+            error = await self._write(self._wanted)
+            if error is None:
                 pause = RETRY_SECONDS[0]
                 continue
-            await asyncio.sleep(pause)
+            await asyncio.sleep(extend_pause(pause, error))
             pause = min(2 * pause, RETRY_SECONDS[1])
             self._changed.set()
 
@@ -103,7 +105,8 @@ class CardsCondition:
         shown = self._own_node.conditions.get(CARDS_CONDITION)
         return None if shown is None else CardsState(shown.status, shown.reason or "", shown.message or "")
 
-    async def _write(self, state: CardsState) -> bool:
+    async def _write(self, state: CardsState) -> RefusedError | NoAnswerError | None:
+        """Returns the error, if there was one."""
         shown = self._own_node.conditions.get(CARDS_CONDITION)
         moment = datetime.fromtimestamp(self._now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         condition = {
@@ -120,8 +123,8 @@ class CardsCondition:
         except (RefusedError, NoAnswerError) as error:
             log.warning("node condition not written node=%s error=%s", self._node, error)
             self._written = None  # it may have been written all the same: the watch will tell
-            return False
+            return error
         self._written = state
         self._on_write()
         log.info("node condition written node=%s status=%s message=%s", self._node, state.status, state.message)
-        return True
+        return None

@@ -17,6 +17,7 @@ from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError, RefusedError
 from vrampack.kube.objects import LocalNodeObject, NodeCondition, NodeSystemInfo
 from vrampack.kube.reflector import ObjectReference
+from vrampack.kube.retry_backoff import extend_pause
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +108,7 @@ class OwnNode:
         except (RefusedError, NoAnswerError) as error:
             log.warning("node not patched node=%s keys=%s error=%s", self._name, _format_keys(differing), error)
             self._failures += 1
-            await asyncio.sleep(self._backoff_seconds())
+            await asyncio.sleep(extend_pause(self._backoff_seconds(), error))
             self._wake.set()
             return
         self._failures = 0
