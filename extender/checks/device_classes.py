@@ -10,19 +10,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from functools import partial
 from http import HTTPStatus
 from typing import Literal
+
+import msgspec
 
 from extender.metrics import ExtenderMetrics
 from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError, RefusedError
+from vrampack.kube.list_page import ListPage, decode_page
+from vrampack.kube.list_pager import ListPager
+from vrampack.kube.objects import DeviceClassObject
 
 log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_SECONDS = 300.0
 RETRY_SECONDS = 10.0
 """The pause after the first failure; each further failure doubles it, up to the usual interval."""
-PAGE_SIZE = 500
 PAGE_TIMEOUT_SECONDS = 10.0
 CHECK_TIMEOUT_SECONDS = 60.0
 """For all pages together: a list that does not end is abandoned."""
@@ -31,6 +36,7 @@ CONFLICT_PROBLEM = (
     "wait; delete the class or change its spec.extendedResourceName"
 )
 FORBIDDEN_ERROR = "the account lacks the right to list deviceclasses of resource.k8s.io; apply the roles again"
+_PAGE = msgspec.json.Decoder(ListPage[DeviceClassObject])
 
 
 class DeviceClassCheck:
@@ -71,18 +77,17 @@ class DeviceClassCheck:
             self._failures += 1
 
     async def _list_conflicts(self) -> frozenset[str]:
-        names: set[str] = set()
-        token = ""
-        while True:
-            page = await self._api.list_device_classes(
-                limit=PAGE_SIZE, token=token, timeout_seconds=PAGE_TIMEOUT_SECONDS
-            )
-            names.update(
-                each.metadata.name for each in page.items or () if each.spec.extended_resource_name == self._resource
-            )
-            token = page.metadata.continue_
-            if not token:
-                return frozenset(names)
+        fetch = partial(self._api.list_device_classes, timeout_seconds=PAGE_TIMEOUT_SECONDS)
+        decode = partial(decode_page, decoder=_PAGE, resource="deviceclasses")
+        pages = ListPager(fetch, decode, "deviceclasses").read_pages()
+        return frozenset(
+            [
+                each.metadata.name
+                async for page in pages
+                for each in page.items or ()
+                if each.spec.extended_resource_name == self._resource
+            ]
+        )
 
     def _report_conflicts(self, names: frozenset[str]) -> None:
         self._reported, self._failures = "", 0

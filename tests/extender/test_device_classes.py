@@ -122,8 +122,8 @@ async def test_all_pages_are_read(setting: DeviceClassHarness) -> None:
     await setting.classes.check_device_classes()
     assert setting.conflicts == 2
     assert [exchange.target for exchange in setting.proxy.matching("GET", "")] == [
-        "/apis/resource.k8s.io/v1/deviceclasses?limit=500",
-        "/apis/resource.k8s.io/v1/deviceclasses?limit=500&continue=next",
+        "/apis/resource.k8s.io/v1/deviceclasses?limit=50",
+        "/apis/resource.k8s.io/v1/deviceclasses?limit=100&continue=next",
     ]
 
 

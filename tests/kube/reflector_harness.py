@@ -15,7 +15,7 @@ from vrampack.simulator.apiserver import ApiServer
 
 WATCH = r"/pods\?watch=true"
 LIST = r"/pods\?limit="
-NEXT_PAGE = r"/pods\?limit=500&continue="
+NEXT_PAGE = r"/pods\?limit=\d+&continue="
 
 
 class ReflectorHarness:

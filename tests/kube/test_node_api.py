@@ -12,7 +12,7 @@ import pytest
 from tests.fakes.proxy import FaultProxy
 from tests.support.recorded_api_calls import RecordedApiCalls
 from vrampack.kube.credentials import load_credentials
-from vrampack.kube.errors import RefusedError
+from vrampack.kube.errors import NoAnswerError, RefusedError
 from vrampack.kube.node_api import NodeApi, ReadAs, ReadIdentity
 from vrampack.simulator.apiserver import ApiServer
 from vrampack.simulator.kubeconfig import write_kubeconfig
@@ -73,6 +73,13 @@ async def test_reads_of_pods_and_nodes_go_out_as_the_node_and_nothing_else_does(
 async def test_a_pod_is_found_among_those_of_the_node() -> None:
     async with node_api("node") as stage:
         assert [await stage.get_uid(name) for name in ("p", "q", "none")] == [True, False, False]
+
+
+async def test_a_pod_is_not_gone_because_another_server_answers_without_it() -> None:
+    async with node_api("node") as stage:
+        stage.proxy.when("GET", "/pods").answer(200, {"kind": "Status", "metadata": {}, "status": "Failure"})
+        with pytest.raises(NoAnswerError, match="no list of the API server"):
+            await stage.get_uid()
 
 
 async def test_a_refused_read_as_the_node_is_repeated_as_the_account() -> None:

@@ -16,6 +16,7 @@ DIRECT = "tests/kube/test_direct_client.py"
 STALL = "tests/extender/test_stalled_loop.py"
 CREDENTIALS = "tests/kube/test_credentials.py"
 RELIST = "tests/kube/test_reflector_relist.py"
+PAGER = "tests/kube/test_list_pager.py"
 
 LEDGERS: Mapping[str, Mutation] = {
     "a second extender is not noticed": Mutation(
@@ -306,6 +307,30 @@ LEDGERS: Mapping[str, Mutation] = {
         'body = {"metadata": {"annotations": dict(annotations)}}',
         f"{CLIENT}::test_the_status_of_a_pod_of_another_uid_is_refused",
     ),
+    "a page of any size is read": Mutation(
+        "vrampack/kube/list_pager.py",
+        "max_bytes = MAX_PAGE_BYTES if limit > 1 else MAX_OBJECT_BYTES",
+        "max_bytes = 1 << 40",
+        f"{PAGER}::test_the_limit_follows_the_size_of_the_objects[the largest pods]",
+    ),
+    "a page that was cut is taken for a whole one": Mutation(
+        "vrampack/kube/list_pager.py",
+        "if len(body) < max_bytes:",
+        "if True:",
+        f"{PAGER}::test_the_limit_follows_the_size_of_the_objects[the largest pods]",
+    ),
+    "the command line takes any answer for a list": Mutation(
+        "vrampack/kube/list_page.py",
+        "if not is_list(page.kind, page.metadata.resource_version):",
+        "if False:",
+        "tests/kube/test_reflector_damage.py::test_a_page_that_is_no_list_is_asked_for_again[a list without a version]",
+    ),
+    "the kubectl plugin takes any answer for a list": Mutation(
+        "vrampack/cli/inspect/api_objects.py",
+        "if not is_list(kind, version):",
+        "if False:",
+        "tests/cli/inspect/test_objects.py::test_an_answer_that_is_no_list_of_the_api_server_is_refused[a Status]",
+    ),
     "a pod that was looked up leaves its uid": Mutation(
         "extender/state/ledger.py",
         "self._fetched.discard(uid)",
@@ -318,5 +343,11 @@ LEDGERS: Mapping[str, Mutation] = {
         "return seconds",
         "tests/kube/test_retry_backoff.py"
         "::test_a_pause_is_as_long_as_the_api_server_asked_and_those_it_sent_away_come_back_one_by_one",
+    ),
+    "all agents list their pods again at once": Mutation(
+        "vrampack/agent/cluster/pod_cache.py",
+        "relist_spread_seconds=RELIST_SPREAD_SECONDS,",
+        "relist_spread_seconds=0.0,",
+        "tests/agent/test_relist_spread.py::test_300_agents_that_list_again_are_spread_over_half_a_minute",
     ),
 }

@@ -55,7 +55,11 @@ class ScriptedCluster:
             return web.json_response(_build_refusal(404, "NotFound"), status=404)
         if isinstance(answer, str):
             return web.Response(text=answer)
-        return web.json_response(answer if isinstance(answer, Mapping) else {"metadata": {}, "items": list(answer)})
+        return web.json_response(answer if isinstance(answer, Mapping) else _build_list(answer))
+
+
+def _build_list(items: Sequence[Object]) -> Object:
+    return {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": list(items)}
 
 
 def _build_refusal(code: int, reason: str) -> Object:

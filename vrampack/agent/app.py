@@ -70,7 +70,7 @@ from vrampack.cards import well_known
 from vrampack.cards.node import CardFacts
 from vrampack.kube.client import Api
 from vrampack.kube.events import EventRecorder
-from vrampack.kube.objects import LocalNodeObject, LocalPodObject
+from vrampack.kube.objects import LocalNodeObject
 from vrampack.kube.reflector import Reflector
 
 log = logging.getLogger(__name__)
@@ -261,9 +261,8 @@ class Agent:
         is_token_asked = settings.metrics.authorization == "token"
         self._metrics_access = MetricsAccess(api, METRICS_PATH, clock=clock) if is_token_asked else None
         self._usage_lease = UsageLeasePublisher(api, self._own_node, lease, measure, metrics=metrics, clock=clock)
-        here = f"spec.nodeName={options.node}"
         self._reflectors = (
-            Reflector(api, "pods", LocalPodObject, self._pod_cache, field_selector=here),
+            self._pod_cache.build_reflector(options.node),
             Reflector(api, "nodes", LocalNodeObject, self._own_node, field_selector=f"metadata.name={options.node}"),
         )
 

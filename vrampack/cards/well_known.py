@@ -46,5 +46,19 @@ GPUSHARE_DEV = "ALIYUN_COM_GPU_MEM_DEV"
 GPUSHARE_ASSIGNED = "ALIYUN_COM_GPU_MEM_ASSIGNED"
 GPUSHARE_ASSUME_TIME = "ALIYUN_COM_GPU_MEM_ASSUME_TIME"
 
+RECORD_ANNOTATIONS = frozenset(
+    (
+        ALLOCATION,
+        GPUSHARE_ALLOCATION,
+        GPUSHARE_V3_MEMORY,
+        GPUSHARE_IDX,
+        GPUSHARE_POD,
+        GPUSHARE_DEV,
+        GPUSHARE_ASSIGNED,
+        GPUSHARE_ASSUME_TIME,
+    )
+)
+"""Of a pod; a record also has annotations for each container, under the two prefixes above."""
+
 CDI_KIND = "k8s.device-plugin.nvidia.com/gpu"
 """The CDI kind whose container hooks apply memory limits; a bare uuid does not resolve there."""

@@ -8,14 +8,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from vrampack.cli.inspect.api_objects import read_continue_token
+import msgspec
+
 from vrampack.cli.inspect.cluster import ListReader, Resource
-from vrampack.cli.inspect.errors import DamagedObjectError, ExpiredListError, ReadError
+from vrampack.cli.inspect.errors import ExpiredListError, ReadError
 from vrampack.cli.inspect.main import ClusterSource, run
 from vrampack.cli.kubeconfig import find_kubeconfig
 from vrampack.cli.version import VERSION
@@ -23,9 +25,10 @@ from vrampack.kube import errors as kube_errors
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import load_credentials
 from vrampack.kube.errors import CredentialsError
+from vrampack.kube.list_page import ListPage, decode_page
+from vrampack.kube.list_pager import ListPager
 
-PAGE_SIZE = 500
-"""The same as the extender's: here a page costs one request on an open connection."""
+_PAGE = msgspec.json.Decoder(ListPage[msgspec.Raw])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,24 +69,28 @@ class ApiServerReader:
     runner: asyncio.Runner
 
     def read_pages(self, resource: Resource) -> Iterable[bytes]:
-        token = ""
-        while True:
-            body = self._read_page(resource, token)
-            yield body
-            try:
-                token = read_continue_token(body)
-            except DamagedObjectError as error:
-                raise ReadError(f"the list of {resource} cannot be read: {error}") from error
-            if not token:
-                return
+        pager = ListPager(partial(self.api.list_page, resource), partial(_keep_body, resource=resource), resource)
+        pages = pager.read_pages()
+        while (page := self._read_next(resource, pages)) is not None:
+            yield from page.items or ()
 
-    def _read_page(self, resource: Resource, token: str) -> bytes:
+    def _read_next(self, resource: Resource, pages: AsyncIterator[ListPage[bytes]]) -> ListPage[bytes] | None:
         try:
-            return self.runner.run(self.api.list_page(resource, limit=PAGE_SIZE, token=token))
+            return self.runner.run(_get_next(pages))
         except kube_errors.ResourceExpiredError as error:
             raise ExpiredListError(f"the list of {resource} expired while it was read, twice; try again") from error
         except (kube_errors.RefusedError, kube_errors.NoAnswerError) as error:
             raise ReadError(f"cannot list {resource}: {error}") from error
+
+
+def _keep_body(body: bytes, resource: str) -> ListPage[bytes]:
+    """The page as one item: what is read of its objects is common to this command and the kubectl plugin."""
+    page = decode_page(body, _PAGE, resource)
+    return ListPage(page.metadata, page.kind, [body])
+
+
+async def _get_next(pages: AsyncIterator[ListPage[bytes]]) -> ListPage[bytes] | None:
+    return await anext(pages, None)
 
 
 async def _connect(kubeconfig: Path | None, context: str | None) -> Api:

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -24,7 +24,7 @@ from vrampack.kube.credentials import load_credentials
 from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError, ResourceExpiredError
 from vrampack.kube.objects import UNDECODABLE
 from vrampack.simulator.replay.anonymity import rename_objects
-from vrampack.simulator.replay.trimming import SnapshotScope, TrimmedCluster, trim_cluster
+from vrampack.simulator.replay.trimming import ClusterTrimmer, SnapshotScope, TrimmedCluster
 from vrampack.simulator.resource_kinds import Object
 
 
@@ -101,24 +101,40 @@ async def _take_snapshot(options: argparse.Namespace, scope: SnapshotScope) -> T
     credentials = await load_credentials(find_kubeconfig(options.kubeconfig), options.context)
     api = Api(credentials, user_agent=f"vrampack-snapshot/{VERSION}")
     try:
-        nodes, pods = await list_objects(api, "nodes"), await list_objects(api, "pods")
-        namespaces = await list_objects(api, "namespaces") if scope.namespace_label_keys else []
+        return await read_trimmed_cluster(api, scope)
     finally:
         await api.close()
-    return trim_cluster(nodes, pods, namespaces, scope)
 
 
-async def list_objects(api: Api, resource: Resource) -> list[Object]:
-    """All objects of a resource. A list that expires half-way is read again, once."""
+async def read_trimmed_cluster(
+    api: Api, scope: SnapshotScope, *, on_pod: Callable[[Object], None] | None = None
+) -> TrimmedCluster:
+    """List the cluster, and trim each object at once. `on_pod` sees each pod whole; it may see one twice.
+
+    Raises `RefusedError` or `NoAnswerError`.
+    """
+    trimmer = ClusterTrimmer(scope)
+
+    def add_pod(pod: Object) -> None:
+        trimmer.add_pod(pod)
+        if on_pod is not None:
+            on_pod(pod)
+
+    await _read_objects(api, "nodes", trimmer.add_node)
     try:
-        return await _list_objects_once(api, resource)
-    except ResourceExpiredError:
-        return await _list_objects_once(api, resource)
+        await _read_objects(api, "pods", add_pod)
+    except ResourceExpiredError:  # the list took more than five minutes: start again once
+        trimmer.start_pods()
+        await _read_objects(api, "pods", add_pod)
+    if scope.namespace_label_keys:
+        await _read_objects(api, "namespaces", trimmer.add_namespace)
+    return trimmer.build_cluster()
 
 
-async def _list_objects_once(api: Api, resource: Resource) -> list[Object]:
+async def _read_objects(api: Api, resource: Resource, add: Callable[[Object], None]) -> None:
     try:
-        return [msgspec.json.decode(raw) async for raw in list_items(api, resource)]
+        async for raw in list_items(api, resource):
+            add(msgspec.json.decode(raw))
     except UNDECODABLE as error:
         raise NoAnswerError(f"list {resource}: not a list of objects: {error}") from error
 

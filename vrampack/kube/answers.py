@@ -2,7 +2,8 @@
 
 The API server answers with the object that was asked for, or with a `Status`. Any other reply is no answer: a balancer that
 finds no server says 404, too, and a page of HTML can come with 200. The one exception is 429, which the API server's
-overload protection says in plain text, and which no server says after it has done something.
+overload protection says in plain text, and which no server says after it has done something. Lists are checked by
+`vrampack.cards.list_answer`, which the kubectl plugin contains too.
 """
 
 from __future__ import annotations
@@ -80,11 +81,6 @@ def is_answer(body: bytes, kind: str, name: str) -> bool:
     if kind == "Status":
         return answer.kind == kind and bytes(answer.status) == b'"Success"'
     return answer.kind == kind and (not name or (answer.metadata is not None and answer.metadata.name == name))
-
-
-def is_list(kind: str, resource_version: str) -> bool:
-    """Whether a reply with these fields is a list: without a version no watch can follow it."""
-    return kind.endswith("List") and bool(resource_version)
 
 
 def _read_retry_after(code: int, text: str) -> float:

@@ -8,14 +8,14 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing
 from http import HTTPStatus
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol
 from urllib.parse import quote, urlencode
 
 import aiohttp
 import msgspec
 
 from vrampack.kube.aio_client import Configuration
-from vrampack.kube.answers import build_answer_error, check_answer, is_list
+from vrampack.kube.answers import build_answer_error, check_answer
 from vrampack.kube.credentials import Credentials
 from vrampack.kube.direct_client import DirectClient
 from vrampack.kube.errors import (
@@ -29,17 +29,10 @@ from vrampack.kube.errors import (
 )
 from vrampack.kube.http_client import RETRY_AFTER, AiohttpClient, HttpClient, ServerReply
 from vrampack.kube.http_connection import SilentServerError
-from vrampack.kube.objects import (
-    UNDECODABLE,
-    DeviceClassList,
-    NodeObject,
-    PodObject,
-    ResourceSliceList,
-    ResourceSliceObject,
-)
+from vrampack.kube.list_page import MAX_OBJECT_BYTES, ListPage, build_page_query, decode_page
+from vrampack.kube.objects import UNDECODABLE, NodeObject, PodObject, ResourceSliceObject
 from vrampack.kube.watch_reader import ByteStream
 
-ListObject = TypeVar("ListObject", DeviceClassList, ResourceSliceList)
 Resource = Literal["pods", "nodes", "namespaces", "leases"]
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
@@ -50,6 +43,7 @@ STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 """Merges lists by name or type, so that one condition or webhook of several can be changed."""
 
 
+_SLICES = msgspec.json.Decoder(ListPage[ResourceSliceObject])
 FOREIGN_CODE = -1
 """In place of the HTTP status of an answer that is not the API server's."""
 
@@ -93,28 +87,36 @@ class Api:
         await self._aiohttp.close()
 
     async def list_page(
-        self, resource: Resource, *, limit: int, token: str = "", field_selector: str = "", namespace: str = ""
+        self,
+        resource: Resource,
+        *,
+        limit: int,
+        token: str = "",
+        max_bytes: int = MAX_OBJECT_BYTES,
+        field_selector: str = "",
+        namespace: str = "",
     ) -> bytes:
-        """One page of all objects of the cluster, of a namespace, or of those selected.
+        """One page of all objects of the cluster, of a namespace, or of those selected, but no more than `max_bytes` of it.
 
-        The API server reads it from its store, never from a stale cache.
+        The API server reads it from its store, never from a stale cache. `ListPager` reads a whole list.
         """
-        query = {"limit": str(limit)} | ({"continue": token} if token else {}) | _build_selector_query(field_selector)
+        query = build_page_query(limit, token) | _build_selector_query(field_selector)
         path = _collection_path(resource, namespace)
-        return await self._call("GET", path, verb="list", resource=resource, query=query)
+        return await self._call("GET", path, verb="list", resource=resource, query=query, max_bytes=max_bytes)
 
-    async def list_device_classes(self, *, limit: int, token: str, timeout_seconds: float) -> DeviceClassList:
-        """One page of the cluster's device classes. `RefusedError` with 404: this API server has no such kind."""
-        query = {"limit": str(limit)} | ({"continue": token} if token else {})
-        return await self._list_resources("deviceclasses", query, DeviceClassList, timeout_seconds)
+    async def list_device_classes(self, *, limit: int, token: str, max_bytes: int, timeout_seconds: float) -> bytes:
+        """One page of the cluster's device classes, as `list_page`. `RefusedError` with 404: this API server has no such kind."""
+        return await self._list_resources(
+            "deviceclasses", build_page_query(limit, token), timeout_seconds, max_bytes=max_bytes
+        )
 
     async def list_resource_slices(
         self, *, node: str, driver: str, timeout_seconds: float
     ) -> list[ResourceSliceObject]:
         """The slices of one DRA driver on one node, from the API server's cache. 404: this API server has no such kind."""
         query = {"resourceVersion": "0"} | _build_selector_query(f"spec.nodeName={node},spec.driver={driver}")
-        found = await self._list_resources("resourceslices", query, ResourceSliceList, timeout_seconds)
-        return found.items or []
+        body = await self._list_resources("resourceslices", query, timeout_seconds)
+        return list(decode_page(body, _SLICES, "resourceslices").items or ())
 
     @asynccontextmanager
     async def watch(
@@ -148,7 +150,7 @@ class Api:
                 code = response.status
                 if code != HTTPStatus.OK:
                     raise build_answer_error(
-                        code, await response.read(), retry_after=response.headers.get(RETRY_AFTER, "")
+                        code, await _read_body(response), retry_after=response.headers.get(RETRY_AFTER, "")
                     )
                 yield response.content
             finally:
@@ -353,21 +355,16 @@ class Api:
         return {}
 
     async def _list_resources(
-        self, resource: str, query: Mapping[str, str], kind: type[ListObject], timeout_seconds: float
-    ) -> ListObject:
+        self, resource: str, query: Mapping[str, str], timeout_seconds: float, *, max_bytes: int = MAX_OBJECT_BYTES
+    ) -> bytes:
         """A list of objects of dynamic resource allocation (DRA)."""
         path = f"/apis/resource.k8s.io/v1/{resource}"
         try:
-            body = await self._call("GET", path, verb="list", resource=resource, query=query, seconds=timeout_seconds)
+            return await self._call(
+                "GET", path, verb="list", resource=resource, query=query, seconds=timeout_seconds, max_bytes=max_bytes
+            )
         except UnknownPathError as error:
             raise RefusedError(HTTPStatus.NOT_FOUND, "", str(error)) from error
-        try:
-            found = msgspec.json.decode(body, type=kind)
-        except UNDECODABLE as error:
-            raise NoAnswerError(f"list {resource}: {error}") from error
-        if not is_list(found.kind, found.metadata.resource_version):
-            raise NoAnswerError(f"list {resource}: not a list of the API server")
-        return found
 
     async def _get_object(self, path: str, resource: str, kind: str, name: str, timeout_seconds: float) -> bytes | None:
         """One object as the API server has it now; None when the API server says that this very object is not there."""
@@ -394,7 +391,7 @@ class Api:
         body: Mapping[str, object] | None = None,
         seconds: float = DEFAULT_TIMEOUT_SECONDS,
         patch: str = MERGE_PATCH,
-        max_bytes: int | None = None,
+        max_bytes: int = MAX_OBJECT_BYTES,
         client: HttpClient | None = None,
     ) -> bytes:
         """The body of the answer, which must be an object of the `wanted` kind and name; None for a list, which its reader checks."""
@@ -450,13 +447,13 @@ def _choose_direct_client(configuration: Configuration, otherwise: AiohttpClient
         return otherwise
 
 
-async def _read_body(response: ServerReply, max_bytes: int | None) -> bytes:
-    if max_bytes is None:
-        return await response.read()
-    read = bytearray()
-    while len(read) < max_bytes and (chunk := await response.content.readany()):
-        read += chunk
-    return bytes(read[:max_bytes])
+async def _read_body(response: ServerReply, max_bytes: int = MAX_OBJECT_BYTES) -> bytes:
+    """The body, but no more than `max_bytes` of it."""
+    pieces, size = list[bytes](), 0
+    while size < max_bytes and (piece := await response.content.readany()):
+        pieces.append(piece[: max_bytes - size])
+        size += len(pieces[-1])
+    return b"".join(pieces)
 
 
 def _build_selector_query(field_selector: str) -> dict[str, str]:

@@ -8,6 +8,7 @@ import msgspec
 
 from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError
+from vrampack.kube.list_page import build_page_query
 from vrampack.kube.objects import UNDECODABLE, AccessReview
 
 
@@ -29,6 +30,18 @@ class DiagnosticApi(Api):
         """
         return await self._call(
             "GET", path, verb="get", resource=resource, query=query, seconds=timeout_seconds, max_bytes=max_bytes
+        )
+
+    async def read_list_page(
+        self, path: str, *, resource: str, limit: int, token: str, max_bytes: int, timeout_seconds: float
+    ) -> bytes:
+        """One page of the list that the path serves, as `list_page`."""
+        return await self.read_path(
+            path,
+            resource=resource,
+            query=build_page_query(limit, token),
+            timeout_seconds=timeout_seconds,
+            max_bytes=max_bytes,
         )
 
     async def review_access(self, user: str, groups: Sequence[str], *, attributes: Mapping[str, str]) -> bool:

@@ -30,10 +30,6 @@ class ServerReply(Protocol):
         """The body as it arrives."""
         ...
 
-    async def read(self) -> bytes:
-        """The whole body."""
-        ...
-
     def close(self) -> None:
         """Stop reading. Its connection is kept only if the whole answer was read."""
         ...

@@ -48,12 +48,6 @@ class StreamedReply:
         while not self.status:
             await self._wait()
 
-    async def read(self) -> bytes:
-        pieces = []
-        while piece := await self.readany():
-            pieces.append(piece)
-        return b"".join(pieces)
-
     async def readany(self) -> bytes:
         while not self._pieces and not self.is_complete:
             await self._wait()

@@ -20,9 +20,8 @@ import msgspec
 
 from vrampack.kube.client import MERGE_PATCH, Api, CallObserver
 from vrampack.kube.credentials import Credentials
-from vrampack.kube.errors import NoAnswerError
 from vrampack.kube.http_client import HttpClient, ServerReply
-from vrampack.kube.objects import UNDECODABLE, RawList
+from vrampack.kube.list_page import ListPage, decode_page
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +29,7 @@ ReadAs = Literal["auto", "node", "account"]
 READER_HEADER = "Impersonate-User"
 CORE_PATH = "/api/v1/"
 """Paths of pods and nodes; the account itself reads Leases."""
+_POD_PAGE = msgspec.json.Decoder(ListPage[msgspec.Raw])
 
 
 class ReadIdentity:
@@ -71,10 +71,7 @@ class NodeApi(Api):
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
         query = {"fieldSelector": f"metadata.name={name},spec.nodeName={self._reads.node}"}
         body = await self._call("GET", path, verb="list", resource="pods", query=query, seconds=timeout_seconds)
-        try:
-            items = msgspec.json.decode(body, type=RawList).items
-        except UNDECODABLE as error:
-            raise NoAnswerError(f"get pod {namespace}/{name}: {error}") from error
+        items = decode_page(body, _POD_PAGE, "pods").items
         return bytes(items[0]) if items else None
 
     async def _send(  # noqa: PLR0913 - an HTTP call

@@ -223,12 +223,6 @@ class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
     continue_: str = msgspec.field(default="", name="continue")
 
 
-class RawList(msgspec.Struct, frozen=True):
-    """A list of anything."""
-
-    items: list[msgspec.Raw] = []
-
-
 class DeviceClassSpec(msgspec.Struct, frozen=True, rename="camel"):
     extended_resource_name: str | None = None
 
@@ -238,14 +232,6 @@ class DeviceClassObject(msgspec.Struct, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: DeviceClassSpec = DeviceClassSpec()
-
-
-class DeviceClassList(msgspec.Struct, frozen=True):
-    """A page of DeviceClasses."""
-
-    kind: str = ""
-    metadata: ListMeta = ListMeta()
-    items: list[DeviceClassObject] | None = None
 
 
 class DeviceAttribute(msgspec.Struct, frozen=True):
@@ -266,14 +252,6 @@ class ResourceSliceObject(msgspec.Struct, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ResourceSliceSpec = ResourceSliceSpec()
-
-
-class ResourceSliceList(msgspec.Struct, frozen=True):
-    """A list of ResourceSlices."""
-
-    kind: str = ""
-    metadata: ListMeta = ListMeta()
-    items: list[ResourceSliceObject] | None = None
 
 
 class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):

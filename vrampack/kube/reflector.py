@@ -1,6 +1,6 @@
 """Keeps a sink in step with all objects of one kind: list, then watch, without end.
 
-    list (pages of 500) --> watch --> event, bookmark --> watch ...
+    list (in pages) ------> watch --> event, bookmark --> watch ...
          ^                    |  ended by the server, cut, or silent after an event: watch again from the last version
          |                    |  429, or conn. refused: back off, watch again from the last version
          '--------------------'  any other error, silence from the start, or three watches in a row without an event
@@ -8,7 +8,8 @@
 Nothing is lost between the list and the watch, because the watch begins at the list's resourceVersion. If a server
 answers a watch with an error, or with nothing, that version is dropped: the server may have been restored from a backup
 and not have reached it yet, or fail whenever it is asked for this version. A list always works, but is expensive for the
-API server, so all lists share one back-off (`retry_backoff.py`). client-go does the same.
+API server, so all lists share one back-off (`retry_backoff.py`). client-go does the same. Where thousands of agents lose
+their watches at once, each waits a random time before it lists again (`relist_spread_seconds`).
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ import logging
 import random
 import time
 from collections.abc import Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from vrampack.kube.answers import is_list, limit_retry_after
+from vrampack.kube.answers import limit_retry_after
 from vrampack.kube.client import Api, Resource
 from vrampack.kube.errors import (
     BrokenWatchError,
@@ -33,10 +35,11 @@ from vrampack.kube.errors import (
     SilentWatchError,
     UnreachableError,
 )
+from vrampack.kube.list_page import ListPage, check_page, decode_page
+from vrampack.kube.list_pager import ListPager
 from vrampack.kube.objects import (
     UNDECODABLE,
     LeaseObject,
-    ListMeta,
     NamespaceObject,
     NodeObject,
     PodObject,
@@ -49,8 +52,6 @@ from vrampack.kube.watch_reader import WatchReader
 
 log = logging.getLogger(__name__)
 
-PAGE_SIZE = 500
-"""Objects per list page: decoding 500 pods takes about 5 ms, and nothing may hold the loop for 20."""
 SERVER_SECONDS = (240, 300)
 """The server ends a watch after a random time in this range, as client-go asks it to."""
 SILENCE_SECONDS = 75.0
@@ -78,22 +79,11 @@ class _Bookmark(msgspec.Struct):
     metadata: _VersionOnly
 
 
-class _RawPage(msgspec.Struct):
-    """A page with an object that cannot be decoded: decoding it object by object saves the others."""
-
-    metadata: ListMeta
-    kind: str = ""
-    items: list[msgspec.Raw] | None = None
-
+_RAW_PAGE = msgspec.json.Decoder(ListPage[msgspec.Raw])
+"""For a page with an object that cannot be decoded: decoding it object by object saves the others."""
 
 _Object = TypeVar("_Object", bound=PodObject | NodeObject | NamespaceObject | LeaseObject)
 _Object_contra = TypeVar("_Object_contra", contravariant=True)
-
-
-class _Page(msgspec.Struct, Generic[_Object]):
-    metadata: ListMeta
-    kind: str = ""
-    items: list[_Object] | None = None
 
 
 class ObjectReference(msgspec.Struct, frozen=True):
@@ -144,8 +134,12 @@ class Reflector(Generic[_Object]):
         field_selector: str = "",
         namespace: str = "",
         lag: WatchLag | None = None,
+        relist_spread_seconds: float = 0.0,
     ) -> None:
-        """`lag` records whether the watch is read on time. Without a `namespace`, objects of all namespaces."""
+        """`lag` records whether the watch is read on time. Without a `namespace`, objects of all namespaces.
+
+        A list after the first waits for a random part of `relist_spread_seconds`: for programs that run on every node.
+        """
         self._api = api
         self._lag = lag or WatchLag(resource, clock=time.monotonic)
         self._field_selector = field_selector
@@ -153,7 +147,8 @@ class Reflector(Generic[_Object]):
         self._resource = resource
         self._sink: Sink[_Object] = sink
         self._object: msgspec.json.Decoder[_Object] = msgspec.json.Decoder(kind)
-        self._pages: msgspec.json.Decoder[_Page[_Object]] = msgspec.json.Decoder(_Page[kind])  # type: ignore[valid-type]  # known when it runs
+        self._page: msgspec.json.Decoder[ListPage[_Object]] = msgspec.json.Decoder(ListPage[kind])  # type: ignore[valid-type]  # known when it runs
+        self._relist_spread_seconds = relist_spread_seconds
         self._version = ""
         self._backoff = RetryBackoff()
         self._wordless_watches = 0
@@ -169,16 +164,19 @@ class Reflector(Generic[_Object]):
 
     async def run(self) -> None:
         """List and watch until cancelled. Failures are logged and retried."""
-        reason = "start"
+        reason, was_watching = "start", False
         while True:
             if self._is_list_requested:
                 self._version, reason = "", "requested"
             try:
                 if not self._version:
+                    await self._wait_for_turn(is_relist=was_watching)
                     await self._list(reason)
+                was_watching = True
                 await self._watch()
                 pause = self._choose_pause(None)
             except (NoAnswerError, RefusedError) as error:
+                was_watching = bool(self._version)
                 pause = self._choose_pause(error)
                 reason = self._note_failure(error)
             await asyncio.sleep(pause)
@@ -190,6 +188,11 @@ class Reflector(Generic[_Object]):
             return SHORT_WATCH_PAUSE_SECONDS if is_short else 0.0
         pause = self._backoff.next_seconds()
         return min(pause, RECONNECT_SECONDS) if isinstance(error, UnreachableError) else extend_pause(pause, error)
+
+    async def _wait_for_turn(self, *, is_relist: bool) -> None:
+        """Wait before the first try of a list that all nodes may need now; the back-off spreads the others."""
+        if is_relist and self._relist_spread_seconds:
+            await asyncio.sleep(self._relist_spread_seconds * random.random())  # noqa: S311 - spreads load
 
     def _note_failure(self, error: Exception) -> str:
         """Log a failure, and forget a version that cannot be trusted. Returns the reason for the next list."""
@@ -228,52 +231,34 @@ class Reflector(Generic[_Object]):
         return self._has_activity and isinstance(error, BrokenWatchError | SilentWatchError)
 
     async def _list(self, reason: str) -> None:
-        """List all pages. Each next page is requested before this one is processed, so that the server works meanwhile."""
+        """List all pages."""
         self._is_list_requested = False
         self._sink.on_list_started(reason)
-        page = await self._fetch_page("")
-        while True:
-            meta, objects = self._decode_page(page)
-            following = asyncio.create_task(self._fetch_page(meta.continue_)) if meta.continue_ else None
-            await asyncio.sleep(0)  # so that the call is sent
-            self._sink.on_page(objects)
-            if following is None:
-                break
-            page = await following
-        self._version = meta.resource_version
+        fetch = partial(
+            self._api.list_page, self._resource, field_selector=self._field_selector, namespace=self._namespace
+        )
+        version = ""
+        async for page in ListPager(fetch, self._decode_page, self._resource).read_pages():
+            self._sink.on_page(page.items or ())
+            version = page.metadata.resource_version
+            page.items = None  # not kept while the next one arrives
+        self._version = version
         self._wordless_watches = 0
         self._lag.note_list_finished()
         self._sink.on_contact()
         self._sink.on_list_finished()
 
-    async def _fetch_page(self, token: str) -> bytes:
-        return await self._api.list_page(
-            self._resource,
-            limit=PAGE_SIZE,
-            token=token,
-            field_selector=self._field_selector,
-            namespace=self._namespace,
-        )
-
-    def _decode_page(self, page: bytes) -> tuple[ListMeta, Sequence[_Object]]:
+    def _decode_page(self, body: bytes) -> ListPage[_Object]:
         try:
-            whole = self._pages.decode(page)
+            page = self._page.decode(body)
         except UNDECODABLE as error:
             log.debug("page decoded object by object resource=%s error=%s", self._resource, error)
         else:
-            self._check_list(whole.kind, whole.metadata)
-            return whole.metadata, whole.items or ()
-        try:
-            raw = msgspec.json.decode(page, type=_RawPage)
-        except UNDECODABLE as error:
-            raise NoAnswerError(f"list {self._resource}: not a list: {error}") from error
-        self._check_list(raw.kind, raw.metadata)
+            check_page(page, self._resource)
+            return page
+        raw = decode_page(body, _RAW_PAGE, self._resource)
         decoded = [self._decode(item) for item in raw.items or ()]
-        return raw.metadata, [each for each in decoded if each is not None]
-
-    def _check_list(self, kind: str, metadata: ListMeta) -> None:
-        if not is_list(kind, metadata.resource_version):
-            raise NoAnswerError(f"list {self._resource}: no list of the API server: kind {kind!r}, without a version")
+        return ListPage(raw.metadata, raw.kind, [each for each in decoded if each is not None])
 
     def _decode(self, raw: msgspec.Raw) -> _Object | None:
         try:

@@ -7,10 +7,8 @@ from collections import deque
 from typing import Protocol, Self
 
 from vrampack.kube.errors import BrokenWatchError, NoAnswerError
+from vrampack.kube.list_page import MAX_OBJECT_BYTES
 from vrampack.kube.watch_lag import WAIT_SECONDS, WatchLag
-
-MAX_LINE_BYTES = 16 * 1024 * 1024
-"""etcd accepts objects of 1.5 MiB, and JSON may escape every byte of one as six."""
 
 
 class ByteStream(Protocol):
@@ -89,5 +87,5 @@ class WatchReader:
         if rest:
             self._begun.append(rest)
             self._begun_bytes += len(rest)
-        if self._begun_bytes > MAX_LINE_BYTES:
-            raise NoAnswerError(f"a line of the watch is longer than {MAX_LINE_BYTES} bytes")
+        if self._begun_bytes > MAX_OBJECT_BYTES:
+            raise NoAnswerError(f"a line of the watch is longer than {MAX_OBJECT_BYTES} bytes")

@@ -32,12 +32,17 @@ class CountedPages(FakeKubeApi):
         self.nodes = list(nodes)
         self.then = then
 
-    async def list_page(self, resource: Resource, *, limit: int, token: str = "", **_: object) -> bytes:
-        assert limit == 500
+    async def list_page(self, resource: Resource, *, limit: int, token: str = "", **_: object) -> bytes:  # noqa: ARG002 - the real one's shape
         objects = self.nodes if resource == "nodes" else list(self.pods.values())
         start = int(token or 0)
         more = str(start + PAGE) if start + PAGE < len(objects) else ""
-        return json.dumps({"metadata": {"continue": more}, "items": objects[start : start + PAGE]}).encode()
+        return json.dumps(
+            {
+                "kind": "List",
+                "metadata": {"resourceVersion": "1", "continue": more},
+                "items": objects[start : start + PAGE],
+            }
+        ).encode()
 
     async def get_pod_bytes(self, namespace: str, name: str, *, timeout_seconds: float) -> bytes | None:  # noqa: ARG002 - the real one's shape
         self.gets.append((namespace, name))

@@ -12,6 +12,7 @@ from tests.cli.inspect.clusters import CLUSTERS
 from tests.fakes.proxy import FaultProxy
 from vrampack.cli import inspect_direct
 from vrampack.cli.version import VERSION
+from vrampack.kube import list_pager
 from vrampack.simulator.apiserver import ApiServer
 from vrampack.simulator.kubeconfig import write_kubeconfig
 
@@ -52,7 +53,7 @@ async def inspect(*arguments: str) -> int:
 async def test_inspect_prints_what_the_plugin_prints(
     api: ApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspect_direct, "PAGE_SIZE", 5)
+    monkeypatch.setattr(list_pager, "FIRST_LIMIT", 5)
     kubeconfig = str(write_kubeconfig(tmp_path, api.url))
     for form, flags in (("summary", []), ("details", ["-d"]), ("wide", ["-o", "wide"])):
         assert await inspect("--kubeconfig", kubeconfig, *flags) == 0
@@ -88,7 +89,7 @@ async def test_inside_a_pod_its_account_is_used(
 async def test_a_list_that_expires_half_way_is_read_again(
     proxy: FaultProxy, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspect_direct, "PAGE_SIZE", 5)
+    monkeypatch.setattr(list_pager, "FIRST_LIMIT", 5)
     kubeconfig = str(write_kubeconfig(tmp_path, proxy.url))
     proxy.when("GET", r"continue=").gone(times=1)
     assert await inspect("--kubeconfig", kubeconfig) == 0

@@ -16,8 +16,8 @@ from tests.cli.inspect.lists import list_page
 from tests.support.random_clusters import random_cluster
 from vrampack.cards import well_known
 from vrampack.cli.inspect.api_objects import (
+    decode_items,
     decode_node,
-    decode_page,
     decode_pod,
     describe_object,
     read_continue_token,
@@ -199,22 +199,48 @@ PAGES = {
     "first": (list_page("pods", [{"metadata": {"name": '"items":'}}], "t1"), "t1", 1),
     "last": (list_page("pods", [{}, {}]), "", 2),
     "empty": (list_page("nodes", []), "", 0),
-    "items first": (b'{"items":[{}],"metadata":{"continue":"t2"}}', "t2", 1),
-    "null items": (b'{"metadata":{"continue":""},"items":null}', "", 0),
-    "spaced": (b'{ "metadata" : {"continue":"t3"} ,\n "items" : [ {} ] }', "t3", 1),
-    "an annotation with the word": (b'{"metadata":{"continue":"t4","x":"\\"items\\":"},"items":[]}', "t4", 0),
-    "nothing": (b"{}", "", 0),
+    "items first": (b'{"items":[{}],"kind":"PodList","metadata":{"resourceVersion":"7","continue":"t2"}}', "t2", 1),
+    "the kind last": (b'{"metadata":{"resourceVersion":"7","continue":"t2"},"items":[{}],"kind":"List"}', "t2", 1),
+    "null items": (b'{"kind":"List","metadata":{"resourceVersion":"7","continue":""},"items":null}', "", 0),
+    "spaced": (
+        b'{ "kind" : "List", "metadata" : {"resourceVersion":"7","continue":"t3"} ,\n "items" : [ {} ] }',
+        "t3",
+        1,
+    ),
+    "an annotation with the word": (
+        b'{"kind":"List","metadata":{"resourceVersion":"7","continue":"t4","x":"\\"items\\":"},"items":[]}',
+        "t4",
+        0,
+    ),
 }
 
 
 @pytest.mark.parametrize(("body", "token", "count"), PAGES.values(), ids=PAGES)
 def test_a_page_has_items_and_a_token(body: bytes, token: str, count: int) -> None:
-    page = decode_page(body)
-    assert (page.continue_token, len(page.items), read_continue_token(body)) == (token, count, token)
+    assert (read_continue_token(body), len(decode_items(body))) == (token, count)
 
 
 def test_continue_token_is_read_without_decoding_the_items() -> None:
-    assert read_continue_token(b'{"metadata":{"continue":"t5"},"items":[oops') == "t5"
+    body = b'{"kind":"List","metadata":{"resourceVersion":"7","continue":"t5"},"items":[oops'
+    assert read_continue_token(body) == "t5"
+
+
+NO_LISTS = {
+    "nothing": b"{}",
+    "a Status": b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","code":503}',
+    "a Status with a version": b'{"kind":"Status","metadata":{"resourceVersion":"7"},"items":[]}',
+    "a list without a version": b'{"kind":"PodList","metadata":{},"items":[]}',
+    "a list without a kind": b'{"metadata":{"resourceVersion":"7"},"items":[]}',
+    "metadata of a number": b'{"kind":"List","metadata":7,"items":[]}',
+    "a token of a number": b'{"kind":"List","metadata":{"resourceVersion":"7","continue":7},"items":[]}',
+}
+
+
+@pytest.mark.parametrize("body", NO_LISTS.values(), ids=NO_LISTS)
+def test_an_answer_that_is_no_list_of_the_api_server_is_refused(body: bytes) -> None:
+    """The same answers as the reflector refuses."""
+    with pytest.raises(DamagedObjectError):
+        read_continue_token(body)
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -231,14 +257,14 @@ def test_last_of_two_variables_with_the_same_name_counts(first: bool) -> None:  
     assert_same(value)
 
 
-NO_PAGES = [b"", b"null", b"[]", b'{"items":{}}', b'{"metadata":7}', b'{"metadata":{"continue":7},"items":[]}']
+NO_PAGES = [b"", b"null", b"[]", b'{"items":{}}']
 NO_PAGES += [b"\xff", b'{"items":[NaN]}', b"[" * 100_000, b'{"a":' * 100_000 + b'"items":', b"<html>"]
 
 
 @pytest.mark.parametrize("body", NO_PAGES, ids=lambda body: repr(body[:20]))
 def test_a_non_list_is_refused(body: bytes) -> None:
     with pytest.raises(DamagedObjectError):
-        decode_page(body)
+        decode_items(body)
     with pytest.raises(DamagedObjectError):
         read_continue_token(body)
 

@@ -253,8 +253,8 @@ async def test_a_failed_part_does_not_affect_the_others(tmp_path: Path, capsys: 
     assert {name: part["problem"] for name, part in parts.items() if part["problem"]} == {
         "own pods": "403 Forbidden: it is Forbidden",
         "events": "403 Forbidden: it is Forbidden",
-        "nodes": "get nodes: not what it should be: Expected `object`, got `str` - at `$.items[1]`",
-        "snapshot": "get nodes: not what it should be: Expected `object`, got `str` - at `$.items[1]`",
+        "nodes": "list nodes: not a list: Expected `object`, got `str` - at `$.items[1]`",
+        "snapshot": "list nodes: not a list: Expected `object`, got `str` - at `$.items[1]`",
         "inspect": "nodes and pods were not read: see the part snapshot",
         "explain": "nodes and pods were not read: see the part snapshot",
     }

@@ -123,7 +123,9 @@ async def run_authorizer(upstream: str, rights: PodRights) -> AsyncIterator[str]
             parts = request.path.removeprefix("/api/v1/").split("/")
             if parts == ["namespaces"] and rights.all_namespaces is not None:
                 listed = [{"metadata": {"name": name}} for name in rights.all_namespaces]
-                return web.json_response({"kind": "NamespaceList", "metadata": {}, "items": listed})
+                return web.json_response(
+                    {"kind": "NamespaceList", "metadata": {"resourceVersion": "1"}, "items": listed}
+                )
             is_allowed = parts == ["nodes"] or (
                 parts[0] == "namespaces" and parts[1:2] and parts[1] in rights.namespaces
             )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from vrampack.cards import well_known
 from vrampack.cards.pod import Pod
 from vrampack.kube.objects import ContainerStatus, LocalPodObject, to_pod
 
@@ -16,6 +17,7 @@ class LocalPod:
 
     pod: Pod
     annotations: Mapping[str, str]
+    """Those of a record: a user may write others of 256 KiB to each pod, and finished pods are kept too."""
     container_ids: Mapping[str, str]
     """The last container id by name, `containerd://..`, of every container that was created, init containers included."""
     is_static: bool
@@ -44,13 +46,19 @@ def to_local_pod(obj: LocalPodObject, resource: str) -> LocalPod:
     states = obj.status.list_containers()
     return LocalPod(
         pod=to_pod(obj, resource=resource),
-        annotations=annotations,
+        annotations={key: text for key, text in annotations.items() if _is_of_record(key)},
         container_ids={state.name: state.container_id for state in states if state.container_id},
         is_static=obj.is_static,
         is_controlled=obj.is_controlled,
         runtime_class=obj.spec.runtime_class_name or "",
         started_at={state.name: at for state in states if (at := _read_start(state)) is not None},
         running_containers=frozenset(each.name for each in states if each.is_running),
+    )
+
+
+def _is_of_record(key: str) -> bool:
+    return key in well_known.RECORD_ANNOTATIONS or key.startswith(
+        (well_known.VISIBLE_DEVICES_PREFIX, well_known.LIMIT_MIB_PREFIX)
     )
 
 

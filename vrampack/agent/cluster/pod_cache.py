@@ -14,7 +14,7 @@ from vrampack.cards import well_known
 from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError
 from vrampack.kube.objects import UNDECODABLE, LocalPodObject
-from vrampack.kube.reflector import ObjectReference
+from vrampack.kube.reflector import ObjectReference, Reflector
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +22,9 @@ GET_TIMEOUT_SECONDS = 5.0
 """Part of the 30 s that kubelet waits for an answer before a container starts."""
 MAX_DELETED_UIDS = 500
 """As many pods as a node has; at most a few pods can end while the API server answers."""
+RELIST_SPREAD_SECONDS = 30.0
+"""The agents of a cluster may all lose their watches at once, and for each list an API server may have to read every pod: 300
+agents make ten lists a second. No start waits for it, since a pod that starts is fetched by its name."""
 
 
 class PodCache:
@@ -38,6 +41,17 @@ class PodCache:
         self._listed_uids: set[str] | None = None
         self._synced = asyncio.Event()
         self._changed = asyncio.Event()
+
+    def build_reflector(self, node: str) -> Reflector[LocalPodObject]:
+        """The reflector that feeds it with the pods of this node."""
+        return Reflector(
+            self._api,
+            "pods",
+            LocalPodObject,
+            self,
+            field_selector=f"spec.nodeName={node}",
+            relist_spread_seconds=RELIST_SPREAD_SECONDS,
+        )
 
     async def wait_for_sync(self) -> None:
         """Wait for the first complete list."""

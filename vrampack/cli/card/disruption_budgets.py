@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
 from vrampack.kube.diagnostic_client import DiagnosticApi
-from vrampack.kube.errors import NoAnswerError
-from vrampack.kube.objects import UNDECODABLE, ListMeta
+from vrampack.kube.list_page import ListPage, decode_page
+from vrampack.kube.list_pager import ListPager
 from vrampack.simulator.resource_kinds import Object
 from vrampack.simulator.selectors import matches_selector
 
-PAGE_SIZE = 500
-MAX_PAGE_BYTES = 32 << 20
-
-
-class _BudgetPage(msgspec.Struct):
-    metadata: ListMeta = ListMeta()
-    items: list[Object] | None = None
+_PAGE = msgspec.json.Decoder(ListPage[Object])
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +33,15 @@ class DisruptionBudget:
 
 async def list_budgets(api: DiagnosticApi, *, timeout_seconds: float) -> list[DisruptionBudget]:
     """All budgets of the cluster. Raises `RefusedError` or `NoAnswerError`."""
-    found: list[DisruptionBudget] = []
-    token = ""
-    while True:
-        query = {"limit": str(PAGE_SIZE)} | ({"continue": token} if token else {})
-        body = await api.read_path(
-            "/apis/policy/v1/poddisruptionbudgets",
-            resource="poddisruptionbudgets",
-            query=query,
-            timeout_seconds=timeout_seconds,
-            max_bytes=MAX_PAGE_BYTES,
-        )
-        try:
-            page = msgspec.json.decode(body, type=_BudgetPage)
-        except UNDECODABLE as error:
-            raise NoAnswerError(f"list poddisruptionbudgets: {error}") from error
-        found += read_budgets(page.items or ())
-        token = page.metadata.continue_
-        if not token:
-            return found
+    fetch = partial(
+        api.read_list_page,
+        "/apis/policy/v1/poddisruptionbudgets",
+        resource="poddisruptionbudgets",
+        timeout_seconds=timeout_seconds,
+    )
+    decode = partial(decode_page, decoder=_PAGE, resource="poddisruptionbudgets")
+    pages = ListPager(fetch, decode, "poddisruptionbudgets").read_pages()
+    return [budget async for page in pages for budget in read_budgets(page.items or ())]
 
 
 def read_budgets(items: Iterable[Object]) -> list[DisruptionBudget]:

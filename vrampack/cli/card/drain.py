@@ -9,14 +9,14 @@ from pathlib import Path
 
 from extender.settings import load_settings
 from vrampack.cli.card.disruption_budgets import DisruptionBudget, list_budgets
-from vrampack.cli.card.drain_plan import DrainedPod, describe_step, plan_drain, read_ownership
+from vrampack.cli.card.drain_plan import DrainedPod, PodOwnership, describe_step, plan_drain, read_ownership
 from vrampack.cli.inspect.text_columns import align_columns, replace_unprintable
 from vrampack.cli.simulate.replay import find_common_unit
-from vrampack.cli.snapshot import build_scope, list_objects
+from vrampack.cli.snapshot import build_scope, read_trimmed_cluster
 from vrampack.kube.diagnostic_client import DiagnosticApi
 from vrampack.kube.errors import NoAnswerError, RefusedError
 from vrampack.simulator.replay.cluster_snapshot import read_cluster_snapshot
-from vrampack.simulator.replay.trimming import trim_cluster
+from vrampack.simulator.resource_kinds import Object
 
 CALL_SECONDS = 30.0
 HEADINGS = ("NAMESPACE", "POD", "CARD", "UNITS", "CONTROLLER", "BUDGET", "ROOM ON")
@@ -43,18 +43,17 @@ async def read_drain_report(
     """List the cluster and plan the drain. Raises `RefusedError`, `NoAnswerError`, `SettingsError` or `ObjectFileError`."""
     settings = load_settings(config)
     scope = build_scope(settings, [settings])
-    nodes, pods = await list_objects(api, "nodes"), await list_objects(api, "pods")
-    namespaces = await list_objects(api, "namespaces") if scope.namespace_label_keys else []
-    trimmed = trim_cluster(nodes, pods, namespaces, scope)
+    owners: dict[tuple[str, str], PodOwnership] = {}
+
+    def note_owner(pod: Object) -> None:
+        if (pod.get("spec") or {}).get("nodeName") == node_name:
+            owners[pod["metadata"].get("namespace", "default"), pod["metadata"]["name"]] = read_ownership(pod)
+
+    trimmed = await read_trimmed_cluster(api, scope, on_pod=note_owner)
     snapshot = read_cluster_snapshot(trimmed.objects, settings.resources.memory)
     if config is None:
         settings = settings.model_copy(update={"unit_mib": find_common_unit(snapshot)})
     budgets, notes = await _read_budgets(api)
-    owners = {
-        (pod["metadata"].get("namespace", "default"), pod["metadata"]["name"]): read_ownership(pod)
-        for pod in pods
-        if (pod.get("spec") or {}).get("nodeName") == node_name
-    }
     planned = plan_drain(snapshot, settings, node_name=node_name, uuids=uuids, owners=owners, budgets=budgets)
     return DrainReport(node_name, tuple(uuids), tuple(cordoned), tuple(planned), (*notes, *trimmed.notes))
 

@@ -5,20 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from vrampack.kube.client import Api
-from vrampack.kube.errors import NoAnswerError
-from vrampack.kube.objects import UNDECODABLE, ListMeta, NodeObject
+from vrampack.kube.list_page import ListPage
+from vrampack.kube.list_pager import list_pages
+from vrampack.kube.objects import NodeObject
 
-PAGE_SIZE = 500
-"""The same as for the extender's own lists."""
+_PAGE = msgspec.json.Decoder(ListPage[NodeObject])
 
 
 class MissingNodeError(Exception):
     """There is no such node."""
-
-
-class _NodePage(msgspec.Struct):
-    metadata: ListMeta
-    items: list[NodeObject] | None = None
 
 
 async def read_nodes(api: Api, name: str | None, *, timeout_seconds: float) -> list[NodeObject]:
@@ -32,15 +27,5 @@ async def read_nodes(api: Api, name: str | None, *, timeout_seconds: float) -> l
 
 
 async def _list_nodes(api: Api) -> list[NodeObject]:
-    found: list[NodeObject] = []
-    token = ""
-    while True:
-        body = await api.list_page("nodes", limit=PAGE_SIZE, token=token)
-        try:
-            page = msgspec.json.decode(body, type=_NodePage)
-        except UNDECODABLE as error:
-            raise NoAnswerError(f"list nodes: {error}") from error
-        found += page.items or ()
-        token = page.metadata.continue_
-        if not token:
-            return sorted(found, key=lambda node: node.metadata.name)
+    found = [node async for page in list_pages(api, "nodes", _PAGE) for node in page.items or ()]
+    return sorted(found, key=lambda node: node.metadata.name)

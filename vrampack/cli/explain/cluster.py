@@ -21,23 +21,17 @@ from vrampack.cards.records import Record
 from vrampack.cards.request import PodRequest
 from vrampack.cards.rules import NO_RULES, PlacementRules, assign_reserved_cards
 from vrampack.cards.units import parse_units
-from vrampack.cli.explain.pod import ExplainedPod, NodeSchedulingFields, PodSchedulingFields
+from vrampack.cli.explain.pod import ExplainedPod, NodeSchedulingFields, PodSchedulingFields, build_explained_pod
 from vrampack.kube.client import Api, Resource
-from vrampack.kube.errors import NoAnswerError, ResourceExpiredError
+from vrampack.kube.errors import ResourceExpiredError
 from vrampack.kube.host_requests import read_allocatable_host
-from vrampack.kube.objects import UNDECODABLE, ListMeta, NodeObject, PodObject, to_node, to_pod
+from vrampack.kube.list_page import ListPage
+from vrampack.kube.list_pager import list_pages
+from vrampack.kube.objects import UNDECODABLE, NodeObject, PodObject, to_node, to_pod
 
 ALL_NAMESPACES = ("",)
-PAGE_SIZE = 500
-"""The same as for the extender's own lists: a page of pods is about 2 MB."""
 
-
-class _ExplainPage(msgspec.Struct):
-    metadata: ListMeta
-    items: list[msgspec.Raw] | None = None
-
-
-_PAGE = msgspec.json.Decoder(_ExplainPage)
+_PAGE = msgspec.json.Decoder(ListPage[msgspec.Raw])
 _NODE = msgspec.json.Decoder(NodeObject)
 _NODE_FIELDS = msgspec.json.Decoder(NodeSchedulingFields)
 _POD = msgspec.json.Decoder(PodObject)
@@ -180,7 +174,7 @@ class _PodCounter:
         if pod.request is not None and not pod.is_finished:
             listed.requests.append(pod.request)
         if is_waiting and scheduling_fields is not None:
-            listed.waiting_pods.append(ExplainedPod(pod, scheduling_fields, obj.metadata.annotations or {}))
+            listed.waiting_pods.append(build_explained_pod(pod, scheduling_fields, obj))
         if pod.holds_memory:
             listed.pods[pod.uid] = pod
             if scheduling_fields is not None:
@@ -208,29 +202,13 @@ async def _list_pods(api: Api, namespaces: Collection[str]) -> AsyncIterator[msg
 
 
 async def list_items(api: Api, resource: Resource, namespace: str = "") -> AsyncIterator[msgspec.Raw]:
-    """Every object of the cluster, or of a namespace, page by page.
+    """Every object of the cluster, or of a namespace, page by page. Do not keep them: each keeps its whole page.
 
     Raises `RefusedError`, `NoAnswerError`, or `ResourceExpiredError` if a page is requested too late.
     """
-    token = ""
-    while True:
-        body = await list_any_page(api, resource, namespace, limit=PAGE_SIZE, token=token)
-        try:
-            page = _PAGE.decode(body)
-        except UNDECODABLE as error:
-            raise NoAnswerError(f"list {resource}: not a list: {error}") from error
+    async for page in list_pages(api, resource, _PAGE, namespace=namespace):
         for item in page.items or ():
             yield item
-        token = page.metadata.continue_
-        if not token:
-            return
-
-
-async def list_any_page(api: Api, resource: Resource, namespace: str, *, limit: int, token: str = "") -> bytes:
-    """One page of a namespace or, if none is named, of the cluster. Raises as `list_items` does."""
-    if namespace:
-        return await api.list_page(resource, namespace=namespace, limit=limit, token=token)
-    return await api.list_page(resource, limit=limit, token=token)
 
 
 def to_listed_node(

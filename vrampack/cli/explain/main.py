@@ -16,7 +16,7 @@ from vrampack.cards.profiles import PlacementSettings
 from vrampack.cli.errors import report_error
 from vrampack.cli.explain.cluster import read_cluster, read_nodes
 from vrampack.cli.explain.explanations import explain_bound_pod, explain_pending_pod, explain_without_cluster
-from vrampack.cli.explain.pod import ExplainedPod, PodSchedulingFields
+from vrampack.cli.explain.pod import ExplainedPod, PodSchedulingFields, build_explained_pod
 from vrampack.cli.explain.schema import Explanation
 from vrampack.cli.explain.text import DEFAULT_MAX_ROWS, render
 from vrampack.cli.kubeconfig import find_kubeconfig
@@ -27,16 +27,14 @@ from vrampack.kube.client import Api
 from vrampack.kube.credentials import load_credentials
 from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError
 from vrampack.kube.host_requests import read_host_request
+from vrampack.kube.list_page import ListPage, decode_page
 from vrampack.kube.objects import UNDECODABLE, NamespaceObject, PodObject, to_pod
 
 CALL_SECONDS = 30.0
 POD_KINDS = ("pod", "pods", "po")
 """Spellings of the kind that kubectl accepts."""
 FORBIDDEN_STATUSES = (401, 403)
-
-
-class _NamespacePage(msgspec.Struct):
-    items: list[NamespaceObject]
+_NAMESPACE_PAGE = msgspec.json.Decoder(ListPage[NamespaceObject])
 
 
 class PodArgumentError(Exception):
@@ -149,7 +147,7 @@ def decode_explained_pod(
     host = read_host_request(pod.spec) if settings.select_policies().reads_hosts else None
     read = to_pod(pod, resource=settings.resources.memory, label_keys=placement.list_label_keys(), host=host)
     read = replace(read, namespace_labels=namespace_labels)
-    return ExplainedPod(placement.resolve_pod(read), scheduling_fields, pod.metadata.annotations or {})
+    return build_explained_pod(placement.resolve_pod(read), scheduling_fields, pod)
 
 
 async def read_namespace_labels(api: Api, placement: PlacementSettings, namespace: str) -> tuple[tuple[str, str], ...]:
@@ -158,11 +156,10 @@ async def read_namespace_labels(api: Api, placement: PlacementSettings, namespac
     if not keys:
         return ()
     body = await api.list_page("namespaces", limit=1, field_selector=f"metadata.name={namespace}")
-    try:
-        (found,) = msgspec.json.decode(body, type=_NamespacePage).items
-    except (*UNDECODABLE, ValueError) as error:
-        raise NoAnswerError(f"list namespaces: {namespace}: {error}") from error
-    labels = found.metadata.labels or {}
+    items = decode_page(body, _NAMESPACE_PAGE, "namespaces").items
+    if not items:
+        raise NoAnswerError(f"list namespaces: there is no {namespace}")
+    labels = items[0].metadata.labels or {}
     return tuple(sorted((key, labels[key]) for key in keys & labels.keys()))
 
 

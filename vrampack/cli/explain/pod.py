@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from vrampack.cards import well_known
 from vrampack.cards.pod import Pod
 from vrampack.cli.explain.schema import PodState
+from vrampack.kube.objects import PodObject
 
 
 class Toleration(msgspec.Struct, frozen=True):
@@ -89,7 +91,8 @@ class ExplainedPod:
 
     pod: Pod
     scheduling_fields: PodSchedulingFields
-    annotations: Mapping[str, str]
+    limits_mib: Mapping[str, str]
+    """What each container may use, as its annotation says."""
 
     @property
     def state(self) -> PodState:
@@ -107,6 +110,14 @@ class ExplainedPod:
     def needs_cluster(self) -> bool:
         """Whether the explanation needs every node."""
         return self.state in ("gated", "pending")
+
+
+def build_explained_pod(pod: Pod, scheduling_fields: PodSchedulingFields, obj: PodObject) -> ExplainedPod:
+    """The pod without what is not read of it: a cluster may have many, and each 256 KiB of annotations."""
+    prefix = well_known.LIMIT_MIB_PREFIX
+    annotations = obj.metadata.annotations or {}
+    limits = {key.removeprefix(prefix): text for key, text in annotations.items() if key.startswith(prefix)}
+    return ExplainedPod(pod, scheduling_fields, limits)
 
 
 class _NodeSpec(msgspec.Struct, frozen=True):

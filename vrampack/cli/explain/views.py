@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from extender.settings import ExtenderConfiguration
-from vrampack.cards import well_known
 from vrampack.cards.holding import build_bound_hold, index_cards
 from vrampack.cards.node import NodeFacts
 from vrampack.cards.records import Record
@@ -101,9 +100,8 @@ def _read_limits(subject: ExplainedPod) -> dict[str, int]:
     """What each container may use according to the record; empty if that is damaged."""
     if not isinstance(subject.pod.record, Record):
         return {}
-    prefix = well_known.LIMIT_MIB_PREFIX
-    found = {key.removeprefix(prefix): text for key, text in subject.annotations.items() if key.startswith(prefix)}
-    return {name: int(text) for name, text in sorted(found.items()) if text.isascii() and text.isdecimal()}
+    texts = sorted(subject.limits_mib.items())
+    return {name: int(text) for name, text in texts if text.isascii() and text.isdecimal()}
 
 
 def build_chosen_placement(node: EvaluatedNode, pod_request: PodRequest) -> PlacementView:

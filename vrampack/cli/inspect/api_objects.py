@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from vrampack.cards import well_known
+from vrampack.cards.list_answer import is_list
 from vrampack.cards.node_annotations import NodeReading, read_node
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import read_record
@@ -44,35 +45,48 @@ class _DecodedMetadata:
     is_terminating: bool
 
 
-@dataclass(frozen=True, slots=True)
-class DecodedPage:
-    """One page of a v1 list. `token` requests the next one; empty at the end."""
-
-    items: list[object]
-    continue_token: str
+def decode_items(body: bytes) -> list[object]:
+    """The objects of a page. Raises `DamagedObjectError` when it is not one."""
+    items = _read_optional_field(_decode_json(body), "items", list, "")
+    return [] if items is None else items
 
 
-def decode_page(body: bytes) -> DecodedPage:
-    """Decode a page. Raises `DamagedObjectError` when it is not a list."""
+def _decode_head(body: bytes) -> Json | None:
+    """What a page has before its items; None if it has anything of it after them."""
+    head = body[: max(0, body.find(b'"items":'))].rstrip()
+    try:
+        page = json.loads(head.removesuffix(b",") + b"}")
+    except (ValueError, RecursionError):
+        return None
+    return page if isinstance(page, dict) and {"kind", "metadata"} <= page.keys() else None
+
+
+def _decode_json(body: bytes) -> Json:
     try:
         value = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise DamagedObjectError(f"not JSON: {error}") from error
-    page = _check_object(value, "the answer")
-    items = _read_optional_field(page, "items", list, "")
-    return DecodedPage(
-        [] if items is None else items, _read_field(_read_part(page, "metadata"), "continue", str, "", "metadata.")
-    )
+    return _check_object(value, "the answer")
 
 
 def read_continue_token(body: bytes) -> str:
-    """The token for the next page. It does not decode the items if they come last, as the API server writes them."""
-    head = body[: max(0, body.find(b'"items":'))].rstrip()
-    try:
-        metadata = _check_object(json.loads(head.removesuffix(b",") + b"}")["metadata"], "metadata")
-    except (ValueError, KeyError, RecursionError):
-        return decode_page(body).continue_token
-    return str(_read_field(metadata, "continue", str, "", "metadata."))
+    """The token for the next page. It does not decode the items if they come last, as the API server writes them.
+
+    Raises `DamagedObjectError` when the page is not a list of the API server.
+    """
+    page = _decode_head(body) or _decode_json(body)
+    metadata = _read_part(page, "metadata")
+    kind, version, token = (
+        str(_read_field(part, key, str, "", path))
+        for part, key, path in (
+            (page, "kind", ""),
+            (metadata, "resourceVersion", "metadata."),
+            (metadata, "continue", "metadata."),
+        )
+    )
+    if not is_list(kind, version):
+        raise DamagedObjectError(f"no list of the API server: kind {kind!r}, version {version!r}")
+    return token
 
 
 def decode_pod(value: object) -> Pod:

@@ -16,7 +16,7 @@ from vrampack.cards.node import Node
 from vrampack.cards.node_annotations import NodeReading
 from vrampack.cards.pod import Pod
 from vrampack.cards.units import DEFAULT_UNIT_MIB
-from vrampack.cli.inspect.api_objects import decode_node, decode_page, decode_pod, describe_object, to_node
+from vrampack.cli.inspect.api_objects import decode_items, decode_node, decode_pod, describe_object, to_node
 from vrampack.cli.inspect.errors import DamagedObjectError, ExpiredListError, ReadError
 
 T = TypeVar("T")
@@ -130,10 +130,10 @@ def _read_list_once(
     unread: list[UnreadObject] = []
     for body in reader.read_pages(resource):
         try:
-            page = decode_page(body)
+            items = decode_items(body)
         except DamagedObjectError as error:
             raise ReadError(f"the list of {resource} cannot be read: {error}") from error
-        for item in page.items:
+        for item in items:
             try:
                 kept = select(read(item))
             except DamagedObjectError as error:

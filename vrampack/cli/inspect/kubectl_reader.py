@@ -23,6 +23,8 @@ from vrampack.cli.inspect.errors import DamagedObjectError, ExpiredListError, Re
 PAGE_SIZE = 2000
 """About 10 MB of pods. Every page starts a kubectl process, and often a login helper that takes a second; a page ten times
 as large would cost the API server and us ten times the memory."""
+MAX_PAGE_BYTES = 64 * 1024 * 1024
+"""A larger page is requested again with half the objects: pods may have 1.5 MB."""
 
 VALUE_FLAGS = {
     "--as": "USER",
@@ -86,20 +88,24 @@ class KubectlReader:
     program: str = ""
 
     def read_pages(self, resource: Resource) -> Iterable[bytes]:
-        token = ""
+        token, limit = "", PAGE_SIZE
         while True:
-            query = {"limit": str(PAGE_SIZE), "fieldSelector": _FIELD_SELECTORS[resource], "continue": token}
+            query = {"limit": str(limit), "fieldSelector": _FIELD_SELECTORS[resource], "continue": token}
             given = urlencode({key: value for key, value in query.items() if value})
-            body = self._get(resource, f"/api/v1/{resource}?{given}")
-            yield body
+            body = self._get(resource, f"/api/v1/{resource}?{given}", MAX_PAGE_BYTES if limit > 1 else -1)
+            if body is None:
+                limit //= 2
+                continue
             try:
                 token = read_continue_token(body)
             except DamagedObjectError as error:
-                raise ReadError(f"kubectl get --raw /api/v1/{resource}: {error}") from error
+                raise ReadError(f"the list of {resource} cannot be read: {error}") from error
+            yield body
             if not token:
                 return
 
-    def _get(self, resource: Resource, path: str) -> bytes:
+    def _get(self, resource: Resource, path: str, max_bytes: int) -> bytes | None:
+        """What kubectl prints; None if that is more than `max_bytes`."""
         program = self.program or os.environ.get("KUBECTL") or "kubectl"
         try:
             process = subprocess.Popen(  # noqa: S603 - the user's own kubectl with the user's own flags
@@ -111,8 +117,14 @@ class KubectlReader:
         with process:
             said = _StderrTee(process.stderr)
             said.start()
-            body: bytes = process.stdout.read() if process.stdout else b""
+            body: bytes = process.stdout.read(max_bytes) if process.stdout else b""
+            is_cut = len(body) == max_bytes
+            if is_cut and process.stdout:
+                process.kill()
+                process.stdout.close()  # a child of a wrapper ends too
             said.join()
+        if is_cut:
+            return None
         if process.returncode:
             raise _to_read_error(resource, said.captured_text())
         return body

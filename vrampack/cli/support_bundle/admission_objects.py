@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -49,7 +50,12 @@ class AdmissionObject(msgspec.Struct, frozen=True, rename="camel", omit_defaults
     webhooks: list[dict[str, Any]] | None = None  # Any: JSON
 
 
-def keep_admission_object(item: Object, resource: str) -> AdmissionObject | None:
+def keep_admission_objects(items: Iterable[Object], resource: str) -> list[AdmissionObject]:
+    """The kept parts of those objects that are ours."""
+    return [own for item in items if (own := _keep_admission_object(item, resource)) is not None]
+
+
+def _keep_admission_object(item: Object, resource: str) -> AdmissionObject | None:
     """The kept parts of an object; None if it is not ours."""
     metadata = item.get("metadata") or {}
     name = str(metadata.get("name", ""))

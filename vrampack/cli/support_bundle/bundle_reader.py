@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from http import HTTPStatus
 from typing import TypeVar
 from urllib.parse import quote
@@ -11,26 +12,22 @@ import msgspec
 
 from vrampack.kube.diagnostic_client import DiagnosticApi
 from vrampack.kube.errors import NoAnswerError, RefusedError
-from vrampack.kube.objects import UNDECODABLE, ListMeta
+from vrampack.kube.list_page import ListPage, decode_page
+from vrampack.kube.list_pager import ListPager
+from vrampack.kube.objects import UNDECODABLE
 from vrampack.simulator.resource_kinds import Object
 
-PAGE_SIZE = 500
 LIST_SECONDS = 30.0
 POD_SECONDS = 10.0
 """Each log of an unreachable node takes this long."""
-MAX_PAGE_BYTES = 64 << 20
 MAX_LISTED_OBJECTS = 200_000
 LOG_LINES = 5000
 LOG_BYTES = 1 << 20
 METRICS_BYTES = 4 << 20
 
-
+_PAGE = msgspec.json.Decoder(ListPage[Object])
 _Decoded = TypeVar("_Decoded")
-
-
-class _ObjectPage(msgspec.Struct):
-    metadata: ListMeta = ListMeta()
-    items: list[Object] | None = None
+_Kept = TypeVar("_Kept")
 
 
 class ConfigMapTexts(msgspec.Struct):
@@ -59,34 +56,40 @@ class BundleReader:
         )
         return _decode(body, ApiServerVersion, "version")
 
-    async def list_path(self, path: str, resource: str) -> list[Object]:
-        """Every object there, but no more than the first `MAX_LISTED_OBJECTS`."""
-        found: list[Object] = []
-        token = ""
-        while True:
-            query = {"limit": str(PAGE_SIZE)} | ({"continue": token} if token else {})
-            body = await self.api.read_path(
-                path, resource=resource, query=query, timeout_seconds=LIST_SECONDS, max_bytes=MAX_PAGE_BYTES
-            )
-            page = _decode(body, _ObjectPage, resource)
-            found += page.items or ()
-            token = page.metadata.continue_
-            if not token or len(found) >= MAX_LISTED_OBJECTS:
-                return found
+    async def read_list(self, path: str, resource: str) -> AsyncIterator[list[Object]]:
+        """The objects there, page by page, but no more than about the first `MAX_LISTED_OBJECTS`."""
+        fetch = partial(self.api.read_list_page, path, resource=resource, timeout_seconds=LIST_SECONDS)
+        decode = partial(decode_page, decoder=_PAGE, resource=resource)
+        count = 0
+        async for page in ListPager(fetch, decode, resource).read_pages():
+            items = page.items or []
+            yield items
+            count += len(items)
+            if count >= MAX_LISTED_OBJECTS:
+                return
 
-    async def list_own(self, resource: str, *, group_path: str = "/api/v1") -> list[Object]:
+    async def list_path(self, path: str, resource: str, keep: Callable[[list[Object]], list[_Kept]]) -> list[_Kept]:
+        """What `keep` leaves of each page."""
+        return [kept async for items in self.read_list(path, resource) for kept in keep(items)]
+
+    async def list_own(
+        self, resource: str, keep: Callable[[list[Object]], list[_Kept]], *, group_path: str = "/api/v1"
+    ) -> list[_Kept]:
         """The objects of the product's namespace."""
-        return await self.list_path(f"{group_path}/namespaces/{quote(self.namespace, safe='')}/{resource}", resource)
+        path = f"{group_path}/namespaces/{quote(self.namespace, safe='')}/{resource}"
+        return await self.list_path(path, resource, keep)
 
-    async def list_newest_version(self, group: str, versions: tuple[str, ...], resource: str) -> list[Object]:
+    async def list_newest_version(
+        self, group: str, versions: tuple[str, ...], resource: str, keep: Callable[[list[Object]], list[_Kept]]
+    ) -> list[_Kept]:
         """List by the first of these versions that the API server has."""
         for version in versions[:-1]:
             try:
-                return await self.list_path(f"/apis/{group}/{version}/{resource}", resource)
+                return await self.list_path(f"/apis/{group}/{version}/{resource}", resource, keep)
             except RefusedError as error:
                 if error.status != HTTPStatus.NOT_FOUND:
                     raise
-        return await self.list_path(f"/apis/{group}/{versions[-1]}/{resource}", resource)
+        return await self.list_path(f"/apis/{group}/{versions[-1]}/{resource}", resource, keep)
 
     async def read_config_map(self, name: str) -> Mapping[str, str]:
         path = f"/api/v1/namespaces/{quote(self.namespace, safe='')}/configmaps/{quote(name, safe='')}"

@@ -17,7 +17,7 @@ from functools import partial
 from extender.settings import ExtenderConfiguration, load_settings
 from vrampack.cli.snapshot import build_scope, format_snapshot
 from vrampack.cli.support_bundle.access_needs import ACCESS_NEEDS, list_attributes
-from vrampack.cli.support_bundle.admission_objects import ADMISSION_KINDS, AdmissionObject, keep_admission_object
+from vrampack.cli.support_bundle.admission_objects import ADMISSION_KINDS, AdmissionObject, keep_admission_objects
 from vrampack.cli.support_bundle.bundle_file import (
     BundledFile,
     PartContent,
@@ -42,7 +42,7 @@ from vrampack.cli.support_bundle.own_configuration import read_own_configuration
 from vrampack.cli.support_bundle.own_pods import choose_pods, collect_logs, collect_metrics
 from vrampack.cli.version import VERSION
 from vrampack.kube.errors import NoAnswerError, RefusedError
-from vrampack.simulator.replay.trimming import SnapshotScope, TrimmedCluster, trim_cluster
+from vrampack.simulator.replay.trimming import ClusterTrimmer, SnapshotScope, TrimmedCluster
 from vrampack.simulator.resource_kinds import Object
 
 MAX_EVENTS = 5000
@@ -60,7 +60,9 @@ class BundleCollector:
     node_names: Collection[str] = ()
     own_pods: list[OwnPod] = field(default_factory=list)
     raw_nodes: list[Object] = field(default_factory=list)
-    raw_pods: list[Object] = field(default_factory=list)
+    has_read_pods: bool = False
+    scheduler_conditions: dict[str, list[Mapping[str, str]]] = field(default_factory=dict)
+    """Why the scheduler did not place a pod, by the pod's uid and name."""
     trimmed: TrimmedCluster = field(default_factory=lambda: TrimmedCluster([], []))
 
     async def collect_all(self) -> None:
@@ -96,7 +98,7 @@ class BundleCollector:
 
     async def _collect_own_pods(self) -> PartContent:
         notes = list[str]()
-        self.own_pods = select_readable(await self.reader.list_own("pods"), keep_own_pod, notes)
+        self.own_pods = await self.reader.list_own("pods", partial(select_readable, keep=keep_own_pod, notes=notes))
         if not self.own_pods:
             notes.append(f"namespace {self.reader.namespace} has no pods; --namespace names another")
         return PartContent((encode_json_lines("own-pods.jsonl", self.own_pods),), tuple(notes))
@@ -104,8 +106,8 @@ class BundleCollector:
     async def _collect_workloads(self) -> PartContent:
         notes, kept = list[str](), list[object]()
         for resource, kind in WORKLOADS.items():
-            listed = await self.reader.list_own(resource, group_path="/apis/apps/v1")
-            kept += select_readable(listed, partial(keep_workload, kind=kind), notes)
+            keep = partial(select_readable, keep=partial(keep_workload, kind=kind), notes=notes)
+            kept += await self.reader.list_own(resource, keep, group_path="/apis/apps/v1")
         return PartContent((encode_json_lines("workloads.jsonl", kept),), tuple(notes))
 
     async def _collect_configuration(self) -> PartContent:
@@ -127,13 +129,14 @@ class BundleCollector:
         notes, kept = list[str](), list[AdmissionObject]()
         for kind in ADMISSION_KINDS:
             try:
-                listed = await self.reader.list_newest_version(
-                    "admissionregistration.k8s.io", kind.versions, kind.plural
+                kept += await self.reader.list_newest_version(
+                    "admissionregistration.k8s.io",
+                    kind.versions,
+                    kind.plural,
+                    partial(keep_admission_objects, resource=kind.plural),
                 )
             except (RefusedError, NoAnswerError) as error:
                 notes.append(f"no {kind.plural}: {error}")
-            else:
-                kept += [own for item in listed if (own := keep_admission_object(item, kind.plural)) is not None]
         return PartContent((encode_json_lines("admission.jsonl", kept),), tuple(notes))
 
     async def _collect_access(self) -> PartContent:
@@ -160,8 +163,11 @@ class BundleCollector:
 
     async def _collect_events(self) -> PartContent:
         notes = list[str]()
-        listed = select_readable(await self.reader.list_path("/api/v1/events", "events"), keep_event, notes)
-        ours = [each for each in listed if self._is_about_us(each)]
+
+        def keep_own_events(items: list[Object]) -> list[BundledEvent]:
+            return [each for each in select_readable(items, keep_event, notes) if self._is_about_us(each)]
+
+        ours = await self.reader.list_path("/api/v1/events", "events", keep_own_events)
         newest = sorted(ours, key=lambda each: each.last_time)[-MAX_EVENTS:]
         if len(ours) > len(newest):
             notes.append(f"{len(ours) - len(newest)} older events are left out")
@@ -175,22 +181,35 @@ class BundleCollector:
 
     async def _collect_nodes(self) -> PartContent:
         notes = list[str]()
-        self.raw_nodes = await self.reader.list_path("/api/v1/nodes", "nodes")
+        self.raw_nodes = await self._list_nodes()
         nodes = select_readable(self.raw_nodes, keep_node, notes)
         return PartContent((encode_json_lines("nodes.jsonl", nodes),), tuple(notes))
 
     async def _collect_snapshot(self) -> PartContent:
-        self.raw_nodes = self.raw_nodes or await self.reader.list_path("/api/v1/nodes", "nodes")
-        self.raw_pods = await self.reader.list_path("/api/v1/pods", "pods")
-        scope, notes, namespaces = self._build_scope(), list[str](), list[Object]()
+        self.raw_nodes = self.raw_nodes or await self._list_nodes()
+        scope, notes = self._build_scope(), list[str]()
+        trimmer = ClusterTrimmer(scope)
+        for node in self.raw_nodes:
+            trimmer.add_node(node)
+        async for pods in self.reader.read_list("/api/v1/pods", "pods"):
+            for pod in pods:
+                trimmer.add_pod(pod)
+                if conditions := keep_scheduler_conditions(pod):
+                    self.scheduler_conditions[_get_uid(pod)] = conditions
+        self.has_read_pods = True
         if scope.namespace_label_keys:
             try:
-                namespaces = await self.reader.list_path("/api/v1/namespaces", "namespaces")
+                async for namespaces in self.reader.read_list("/api/v1/namespaces", "namespaces"):
+                    for namespace in namespaces:
+                        trimmer.add_namespace(namespace)
             except (RefusedError, NoAnswerError) as error:
                 notes.append(f"labels of namespaces are missing: {error}")
-        self.trimmed = trim_cluster(self.raw_nodes, self.raw_pods, namespaces, scope)
+        self.trimmed = trimmer.build_cluster()
         text = format_snapshot(self.trimmed.objects).encode()
         return PartContent((BundledFile("snapshot.json", text),), (*notes, *self.trimmed.notes))
+
+    async def _list_nodes(self) -> list[Object]:
+        return [node async for nodes in self.reader.read_list("/api/v1/nodes", "nodes") for node in nodes]
 
     def _build_scope(self) -> SnapshotScope:
         settings = self._get_settings()
@@ -211,9 +230,9 @@ class BundleCollector:
         return explain_waiting_pods(self._build_lists(), namespaces, self._get_settings())
 
     def _build_lists(self) -> TrimmedLists:
-        if not self.trimmed.objects and not self.raw_pods:
+        if not self.has_read_pods:
             raise NoAnswerError("nodes and pods were not read: see the part snapshot")
-        said = {_get_uid(pod): keep_scheduler_conditions(pod) for pod in self.raw_pods}
+        said = self.scheduler_conditions
         nodes = [each for each in self.trimmed.objects if each["kind"] == "Node"]
         pods = [
             {**each, "status": {**each.get("status", {}), "conditions": said.get(_get_uid(each), [])}}

@@ -8,11 +8,13 @@ from http import HTTPStatus
 
 import msgspec
 
-from vrampack.cli.explain.cluster import ALL_NAMESPACES, list_any_page, list_items
+from vrampack.cli.explain.cluster import ALL_NAMESPACES, list_items
 from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError, RefusedError
+from vrampack.kube.list_page import ListPage, decode_page
 from vrampack.kube.objects import UNDECODABLE, NamespaceObject
 
+_FIRST_POD = msgspec.json.Decoder(ListPage[msgspec.Raw])
 _NAMESPACE = msgspec.json.Decoder(NamespaceObject)
 
 
@@ -40,7 +42,7 @@ async def find_pod_scope(api: Api, wanted: Sequence[str] = ()) -> PodScope:
 
 async def _may_list_pods(api: Api, namespace: str) -> bool:
     try:
-        await list_any_page(api, "pods", namespace, limit=1)
+        decode_page(await api.list_page("pods", namespace=namespace, limit=1), _FIRST_POD, "pods")
     except RefusedError as error:
         if error.status == HTTPStatus.FORBIDDEN:
             return False

@@ -9,9 +9,9 @@ import msgspec
 
 from vrampack.cards import well_known
 from vrampack.cards.pod import Pod
+from vrampack.cards.well_known import RECORD_ANNOTATIONS
 from vrampack.kube.objects import UNDECODABLE, PodObject, to_pod
 from vrampack.simulator.object_files import ObjectFileError
-from vrampack.simulator.replay.trimming import RECORD_ANNOTATIONS
 from vrampack.simulator.resource_kinds import Object
 
 MAX_TIME_DIGITS = 20

@@ -20,19 +20,7 @@ from vrampack.simulator.replay.node_affinity import list_affinity_keys
 from vrampack.simulator.resource_kinds import Object
 
 NODE_ANNOTATIONS = frozenset((well_known.NODE_CARDS, well_known.NODE_OBSERVED, well_known.CORDONED_CARDS))
-RECORD_ANNOTATIONS = frozenset(
-    (
-        well_known.ALLOCATION,
-        well_known.GPUSHARE_ALLOCATION,
-        well_known.GPUSHARE_V3_MEMORY,
-        well_known.GPUSHARE_IDX,
-        well_known.GPUSHARE_POD,
-        well_known.GPUSHARE_DEV,
-        well_known.GPUSHARE_ASSIGNED,
-        well_known.GPUSHARE_ASSUME_TIME,
-    )
-)
-POD_ANNOTATIONS = RECORD_ANNOTATIONS | {well_known.POLICY, well_known.CARD_MODEL, well_known.CARD_UUID}
+POD_ANNOTATIONS = well_known.RECORD_ANNOTATIONS | {well_known.POLICY, well_known.CARD_MODEL, well_known.CARD_UUID}
 POD_LABELS = frozenset((well_known.COUNT_LABEL, well_known.PLACEMENT_LABEL))
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 FINISHED_PHASES = ("Succeeded", "Failed")
@@ -175,28 +163,63 @@ class TrimmedCluster:
     """Notes about what could not be read, and about fields that are dropped although a scheduler reads them."""
 
 
+class ClusterTrimmer:
+    """Trims each object when it is listed, so that no whole list is ever in memory: nodes first, as pods depend on them.
+
+    It keeps nodes with cards, the pods that ask for cards or run on these nodes, and the namespaces whose labels are read.
+    """
+
+    def __init__(self, scope: SnapshotScope) -> None:
+        self._scope = scope
+        self._nodes: dict[str, KeptNode] = {}
+        self._pods: list[Object] = []
+        self._namespaces: list[KeptNamespace] = []
+        self._unfollowed = Counter[str]()
+        self._notes: dict[str, list[str]] = {"nodes": [], "pods": [], "namespaces": []}
+
+    def add_node(self, item: Object) -> None:
+        node = _convert(item, KeptNode, self._notes["nodes"])
+        if node is not None and _has_cards(node, self._scope):
+            self._nodes[node.metadata.name] = node
+
+    def start_pods(self) -> None:
+        """Forget the pods: their list begins again."""
+        self._pods.clear()
+        self._unfollowed.clear()
+        self._notes["pods"].clear()
+
+    def add_pod(self, item: Object) -> None:
+        pod = _convert(item, KeptPod, self._notes["pods"])
+        if pod is not None and _matters(pod, self._nodes, self._scope):
+            self._pods.append(_build_object("Pod", _trim_pod(pod, self._scope)))
+            self._unfollowed[find_unfollowed_field(item)] += _asks(pod, self._scope)
+
+    def add_namespace(self, item: Object) -> None:
+        namespace = _convert(item, KeptNamespace, self._notes["namespaces"])
+        if namespace is not None:
+            self._namespaces.append(_trim_metadata(namespace, self._scope.namespace_label_keys, ()))
+
+    def build_cluster(self) -> TrimmedCluster:
+        keys = {key for pod in self._pods for key in list_affinity_keys(pod["spec"])}
+        objects = [_build_object("Node", _trim_metadata(each, keys, NODE_ANNOTATIONS)) for each in self._nodes.values()]
+        used = {pod["metadata"].get("namespace") for pod in self._pods}
+        objects += [_build_object("Namespace", each) for each in self._namespaces if each.metadata.name in used]
+        notes = [note for each in self._notes.values() for note in each]
+        return TrimmedCluster([*objects, *self._pods], [*notes, *describe_unfollowed(self._unfollowed)])
+
+
 def trim_cluster(
     nodes: Iterable[Object], pods: Iterable[Object], namespaces: Iterable[Object], scope: SnapshotScope
 ) -> TrimmedCluster:
-    """Nodes with cards, the pods that ask for cards or run on these nodes, and the namespaces whose labels are read."""
-    notes: list[str] = []
-    kept_nodes = [node for item in nodes if (node := _convert(item, KeptNode, notes)) and _has_cards(node, scope)]
-    names = {node.metadata.name for node in kept_nodes}
-    trimmed_pods, unfollowed = list[Object](), Counter[str]()
+    """The same from objects in memory."""
+    trimmer = ClusterTrimmer(scope)
+    for item in nodes:
+        trimmer.add_node(item)
     for item in pods:
-        pod = _convert(item, KeptPod, notes)
-        if pod is not None and _matters(pod, names, scope):
-            trimmed_pods.append(_build_object("Pod", _trim_pod(pod, scope)))
-            unfollowed[find_unfollowed_field(item)] += _asks(pod, scope)
-    node_label_keys = {key for pod in trimmed_pods for key in list_affinity_keys(pod["spec"])}
-    objects = [_build_object("Node", _trim_metadata(each, node_label_keys, NODE_ANNOTATIONS)) for each in kept_nodes]
-    if scope.namespace_label_keys:
-        used = {pod["metadata"].get("namespace") for pod in trimmed_pods}
-        for item in namespaces:
-            namespace = _convert(item, KeptNamespace, notes)
-            if namespace is not None and namespace.metadata.name in used:
-                objects.append(_build_object("Namespace", _trim_metadata(namespace, scope.namespace_label_keys, ())))
-    return TrimmedCluster([*objects, *trimmed_pods], [*notes, *describe_unfollowed(unfollowed)])
+        trimmer.add_pod(item)
+    for item in namespaces:
+        trimmer.add_namespace(item)
+    return trimmer.build_cluster()
 
 
 def _convert(item: Object, kind: type[_AnyKept], notes: list[str]) -> _AnyKept | None:
