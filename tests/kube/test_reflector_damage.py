@@ -9,8 +9,8 @@ import pytest
 
 from tests.fakes.upstream import FakeUpstream, http_reply
 from tests.kube.sinks import RecordingSink, run_reflector
-from tests.support.recorded_api_calls import open_api
-from vrampack.kube.client import Api
+from tests.support.recorded_api_calls import RecordedApiCalls, open_api
+from vrampack.kube.client import FOREIGN_CODE, Api
 from vrampack.kube.objects import PodObject
 
 
@@ -180,11 +180,14 @@ PAGES: dict[str, bytes] = {
 
 @pytest.mark.parametrize("body", PAGES.values(), ids=PAGES)
 async def test_a_page_that_is_no_list_is_asked_for_again(setting: DamagedStreamHarness, body: bytes) -> None:
+    calls = RecordedApiCalls()
+    setting.api.add_observer(calls)
     setting.server.replies.append(http_reply(body))
     setting.will_list(a_pod("a"))
     async with run_reflector(setting.api, setting.sink):
         await setting.sink.told_of("a")
     assert setting.sink.told.count("list ends") == 1
+    assert calls.made.count(("list", "pods", FOREIGN_CODE)) == 1
 
 
 async def test_null_items_are_read_as_an_empty_list(setting: DamagedStreamHarness) -> None:

@@ -260,7 +260,7 @@ LEDGERS: Mapping[str, Mutation] = {
         f"{CLIENT}::test_5xx_and_malformed_answers_have_an_unknown_outcome[Api-500]",
     ),
     "no status is an error": Mutation(
-        "vrampack/kube/client.py",
+        "vrampack/kube/answers.py",
         "if not HTTPStatus.OK <= code < HTTPStatus.MULTIPLE_CHOICES:",
         "if False:",
         f"{CLIENT}::test_4xx_is_a_definite_refusal",

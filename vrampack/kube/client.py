@@ -104,6 +104,10 @@ class Api:
         path = _collection_path(resource, namespace)
         return await self._call("GET", path, verb="list", resource=resource, query=query, max_bytes=max_bytes)
 
+    def observe_foreign_page(self, resource: Resource) -> None:
+        """A reader of `list_page` found that its page is not the API server's, which counts as one more call."""
+        self._observe(verb="list", resource=resource, code=FOREIGN_CODE, started=time.monotonic())
+
     async def list_device_classes(self, *, limit: int, token: str, max_bytes: int, timeout_seconds: float) -> bytes:
         """One page of the cluster's device classes, as `list_page`. `RefusedError` with 404: this API server has no such kind."""
         return await self._list_resources(

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from vrampack.cards.list_answer import is_list
-from vrampack.kube.errors import NoAnswerError
+from vrampack.kube.errors import ForeignAnswerError
 from vrampack.kube.objects import UNDECODABLE, ListMeta
 
 MAX_OBJECT_BYTES = 16 * 1024 * 1024
@@ -30,17 +30,17 @@ def build_page_query(limit: int, token: str) -> dict[str, str]:
 
 
 def decode_page(body: bytes, decoder: msgspec.json.Decoder[ListPage[Item]], resource: str) -> ListPage[Item]:
-    """Decode and check a page. Raises `NoAnswerError` when it is not a list of the API server."""
+    """Decode and check a page. Raises `ForeignAnswerError` when it is not a list of the API server."""
     try:
         page = decoder.decode(body)
     except UNDECODABLE as error:
-        raise NoAnswerError(f"list {resource}: not a list: {error}") from error
+        raise ForeignAnswerError(f"list {resource}: not a list: {error}") from error
     check_page(page, resource)
     return page
 
 
 def check_page(page: ListPage[Item], resource: str) -> None:
-    """Raises `NoAnswerError` when it is not a list of the API server."""
+    """Raises `ForeignAnswerError` when it is not a list of the API server."""
     if not is_list(page.kind, page.metadata.resource_version):
         text = f"no list of the API server: kind {page.kind!r}, version {page.metadata.resource_version!r}"
-        raise NoAnswerError(f"list {resource}: {text}")
+        raise ForeignAnswerError(f"list {resource}: {text}")

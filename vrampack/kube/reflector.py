@@ -29,6 +29,7 @@ from vrampack.kube.answers import limit_retry_after
 from vrampack.kube.client import Api, Resource
 from vrampack.kube.errors import (
     BrokenWatchError,
+    ForeignAnswerError,
     NoAnswerError,
     RefusedError,
     ResourceExpiredError,
@@ -238,7 +239,7 @@ class Reflector(Generic[_Object]):
             self._api.list_page, self._resource, field_selector=self._field_selector, namespace=self._namespace
         )
         version = ""
-        async for page in ListPager(fetch, self._decode_page, self._resource).read_pages():
+        async for page in ListPager(fetch, self._read_page, self._resource).read_pages():
             self._sink.on_page(page.items or ())
             version = page.metadata.resource_version
             page.items = None  # not kept while the next one arrives
@@ -247,6 +248,13 @@ class Reflector(Generic[_Object]):
         self._lag.note_list_finished()
         self._sink.on_contact()
         self._sink.on_list_finished()
+
+    def _read_page(self, body: bytes) -> ListPage[_Object]:
+        try:
+            return self._decode_page(body)
+        except ForeignAnswerError:
+            self._api.observe_foreign_page(self._resource)
+            raise
 
     def _decode_page(self, body: bytes) -> ListPage[_Object]:
         try:
