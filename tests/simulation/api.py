@@ -1,31 +1,31 @@
-"""`vrampack.kube.client.Api` of one simulated process: every call waits in the network until a step lets it go on."""
+"""`vrampack.kube.client.Api` of one simulated process, without sockets: every request waits in the network until a step answers it.
+
+Requests and answers are bytes, so that the client's own reading of an answer is part of every run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
-
-import msgspec
+from urllib.parse import unquote
 
 from tests.simulation.loop import SimulatedLoop
-from tests.simulation.network import NetworkCall, SimulatedStream, WatchFeed, encode
-from vrampack.kube.client import Api, Resource
+from tests.simulation.network import NetworkCall, SimulatedReply, SimulatedStream, WatchFeed, encode, encode_status
+from vrampack.kube.client import Api, ignore_call
 from vrampack.kube.errors import NoAnswerError
-from vrampack.kube.objects import PodObject
-from vrampack.simulator.errors import StatusError, expired
+from vrampack.kube.http_client import HttpClient
+from vrampack.simulator.errors import expired
 from vrampack.simulator.object_store import ObjectStore
 from vrampack.simulator.pagination import ContinueToken
 from vrampack.simulator.patches import apply_merge_patch
-from vrampack.simulator.resource_kinds import KINDS_BY_PLURAL, POD
+from vrampack.simulator.resource_kinds import KINDS_BY_PLURAL, POD, Object
 
 PAGE = 3
 """Objects per page: a list of ten pods is a list in four pages, with changes between them."""
-LIST_SECONDS = 30.0
 
 
 class SimulatedApi(Api):
-    """The methods that the extender calls, over the world's store."""
+    """The client over the world's store."""
 
     def __init__(
         self, name: str, store: ObjectStore, loop: SimulatedLoop, network: Network, *, is_shuffled: bool
@@ -34,111 +34,80 @@ class SimulatedApi(Api):
         self._store = store
         self._loop = loop
         self._network = network
-        self.feeds: dict[Resource, WatchFeed] = {
-            "pods": WatchFeed(store, "pods", is_shuffled=is_shuffled),
-            "nodes": WatchFeed(store, "nodes", is_shuffled=is_shuffled),
-        }
-
-    async def list_page(self, resource: Resource, *, limit: int, token: str = "", **_: object) -> bytes:  # noqa: ARG002 - the real one's shape
-        def run() -> bytes:
-            page = self._store.read_page(
-                KINDS_BY_PLURAL[resource], None, limit=PAGE, token=ContinueToken.parse_text(token) if token else None
-            )
-            if not token:
-                self.feeds[resource].begin(page.version)
-            metadata = {
-                "resourceVersion": str(page.version),
-                "continue": page.continue_token.encode_text() if page.continue_token else "",
-            }
-            kind = f"{KINDS_BY_PLURAL[resource].name}List"
-            return encode({"kind": kind, "metadata": metadata, "items": page.items})
-
-        return bytes(await self._ask("list", resource, run, LIST_SECONDS))
-
-    @asynccontextmanager
-    async def watch(
-        self,
-        resource: Resource,
-        resource_version: str,
-        *,
-        server_seconds: int,
-        silence_seconds: float,
-        **_: object,
-    ) -> AsyncIterator[SimulatedStream]:
-        def run() -> SimulatedStream:
-            if int(resource_version) < self._store._compacted:
-                raise expired(f"too old resource version: {resource_version}")
-            self.feeds[resource].resume(int(resource_version))
-            ends_at = self._loop.time() + server_seconds
-            return SimulatedStream(self.name, resource, self._loop, self.feeds[resource], silence_seconds, ends_at)
-
-        stream: SimulatedStream = await self._ask("watch", resource, run, silence_seconds)
-        self._network.streams.append(stream)
-        try:
-            yield stream
-        finally:
-            self._network.streams.remove(stream)
-
-    async def get_pod(self, namespace: str, name: str, *, timeout_seconds: float) -> PodObject | None:
-        def run() -> PodObject | None:
-            try:
-                found = self._store.get(POD, namespace, name)
-            except StatusError as refusal:
-                if refusal.code == 404:
-                    return None
-                raise
-            return msgspec.json.decode(encode(found), type=PodObject)
-
-        found: PodObject | None = await self._ask("get", name, run, timeout_seconds)
-        return found
-
-    async def bind(
-        self,
-        namespace: str,
-        name: str,
-        uid: str,
-        node_name: str,
-        annotations: Mapping[str, str],
-        *,
-        version: str = "",
-        timeout_seconds: float,
-    ) -> None:
-        metadata = {"name": name, "namespace": namespace, "uid": uid, "annotations": dict(annotations)}
-        metadata |= {"resourceVersion": version} if version else {}
-        binding = {"metadata": metadata, "target": {"kind": "Node", "name": node_name}}
-        for observe in self._network.on_bind:
-            observe(self.name, uid, node_name, annotations)
-
-        def run() -> None:
-            self._store.bind(namespace, name, binding)
-
-        await self._ask("bind", f"{name} to {node_name}", run, timeout_seconds)
-
-    async def patch_pod_status(
-        self, namespace: str, name: str, uid: str, annotations: Mapping[str, str], *, timeout_seconds: float
-    ) -> PodObject:
-        patch = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
-
-        def run() -> PodObject:
-            found = self._store.patch(POD, namespace, name, patch, apply_patch=apply_merge_patch, is_status=True)
-            return msgspec.json.decode(encode(found), type=PodObject)
-
-        patched: PodObject = await self._ask("patch", name, run, timeout_seconds)
-        return patched
+        self._observe = ignore_call
+        self._direct = self._aiohttp = None  # type: ignore[assignment]  # `_send` needs neither
+        self.feeds = {resource: WatchFeed(store, resource, is_shuffled=is_shuffled) for resource in ("pods", "nodes")}
 
     async def create_event(self, namespace: str, event: Mapping[str, object], *, timeout_seconds: float) -> None:
         """Events are no part of the simulation: they are always written, at once."""
 
-    async def _ask(self, verb: str, text: str, run: Callable[[], Any], seconds: float) -> Any:  # noqa: ANN401 - one answer per verb
-        call = NetworkCall(self.name, verb, text, run, self._loop.create_future())
+    async def _send(
+        self,
+        client: HttpClient,  # noqa: ARG002 - the real one's shape
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Mapping[str, object] | None,
+        *,
+        silence_seconds: float | None = None,
+        patch: str = "",  # noqa: ARG002 - the real one's shape
+    ) -> SimulatedReply:
+        parts = [unquote(part) for part in path.split("/")[3:]]
+        if method == "GET" and len(parts) == 1:
+            resource = parts[0]
+            if silence_seconds is None:
+                return await self._ask("list", resource, lambda: self._list(resource, query.get("continue", "")))
+            return await self._ask("watch", resource, lambda: self._open_watch(resource, query, silence_seconds))
+        _, namespace, _, name, *rest = parts
+        if method == "GET":
+            return await self._ask(
+                "get", name, lambda: encode(POD.add_type_meta(self._store.get(POD, namespace, name)))
+            )
+        content: Object = dict(body or {})
+        if rest == ["binding"]:
+            node_name: str = content["target"]["name"]
+            for observe in self._network.on_bind:
+                observe(self.name, content["metadata"]["uid"], node_name, content["metadata"].get("annotations", {}))
+            return await self._ask("bind", f"{name} to {node_name}", lambda: self._bind(namespace, name, content))
+        return await self._ask("patch", name, lambda: self._patch_status(namespace, name, content))
+
+    def _list(self, resource: str, token: str) -> bytes:
+        page = self._store.read_page(
+            KINDS_BY_PLURAL[resource], None, limit=PAGE, token=ContinueToken.parse_text(token) if token else None
+        )
+        if not token:
+            self.feeds[resource].begin(page.version)
+        metadata = {
+            "resourceVersion": str(page.version),
+            "continue": page.continue_token.encode_text() if page.continue_token else "",
+        }
+        return encode({"kind": f"{KINDS_BY_PLURAL[resource].name}List", "metadata": metadata, "items": page.items})
+
+    def _open_watch(self, resource: str, query: Mapping[str, str], silence_seconds: float) -> SimulatedStream:
+        version = int(query["resourceVersion"] or self._store.version)
+        if version < self._store._compacted:
+            raise expired(f"too old resource version: {version}")
+        self.feeds[resource].resume(version)
+        return SimulatedStream(self.name, resource, self._loop, self.feeds[resource], silence_seconds)
+
+    def _bind(self, namespace: str, name: str, binding: Object) -> bytes:
+        self._store.bind(namespace, name, binding)
+        for observe in self._network.on_bound:
+            observe(self.name, self._store.get(POD, namespace, name))
+        return encode_status(201, "", "")
+
+    def _patch_status(self, namespace: str, name: str, patch: Object) -> bytes:
+        found = self._store.patch(POD, namespace, name, patch, apply_patch=apply_merge_patch, is_status=True)
+        return encode(POD.add_type_meta(found))
+
+    async def _ask(self, verb: str, text: str, run: Callable[[], Any]) -> SimulatedReply:
+        """`run` is what the API server does; it returns a body, or the stream of a watch."""
+        call = NetworkCall(self.name, verb, text, run, self._loop.create_future(), self._network.streams)
         self._network.calls.append(call)
-        timer = self._loop.call_later(seconds, self._network.time_out, call)
         try:
             return await call.future
         finally:
-            timer.cancel()
-            if call in self._network.calls:
-                self._network.calls.remove(call)
+            self._network.forget(call)
 
 
 class Network:
@@ -151,14 +120,17 @@ class Network:
         self.streams: list[SimulatedStream] = []
         self.on_bind: list[Callable[[str, str, str, Mapping[str, str]], None]] = []
         """Told of every Binding before it is sent: process, uid, node, annotations."""
+        self.on_bound: list[Callable[[str, Object], None]] = []
+        """Told of every Binding that was written: whose it is, and the pod."""
 
-    def time_out(self, call: NetworkCall) -> None:
-        self.give_up(call, "timed out")
+    def forget(self, call: NetworkCall) -> None:
+        """The caller waits no longer. A Binding that got no answer may still be done."""
+        if call in self.calls:
+            self.calls.remove(call)
+            if not call.is_executed and call.verb == "bind":
+                self.late.append(call)
 
     def give_up(self, call: NetworkCall, text: str) -> None:
         """The caller gets no answer; what it asked for may still be done."""
-        if not call.is_executed and call.verb == "bind":
-            self.late.append(call)
-        if call in self.calls:
-            self.calls.remove(call)
+        self.forget(call)
         call.fail(NoAnswerError(text))

@@ -20,9 +20,10 @@ from tests.simulation.api import SimulatedApi
 from vrampack.cards.allocation import Allocation
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record
-from vrampack.kube.errors import NoAnswerError, RefusedError
+from vrampack.kube.errors import NoAnswerError, RefusedError, UnknownPathError
 from vrampack.kube.objects import PodObject, to_pod
 from vrampack.kube.reflector import Reflector
+from vrampack.simulator.resource_kinds import Object
 
 Patch = pytest.MonkeyPatch
 
@@ -50,7 +51,7 @@ def free_a_leaving_pod(patch: Patch) -> None:
     """It has a deletionTimestamp and runs on for its grace period."""
     put = Ledger._put_pod
     patch.setattr(
-        Ledger, "_put_pod", lambda self, pod: self.pod_gone(pod.uid) if pod.is_terminating else put(self, pod)
+        Ledger, "_put_pod", lambda self, pod: self.remove_pod(pod.uid) if pod.is_terminating else put(self, pod)
     )
 
 
@@ -148,12 +149,13 @@ def keep_what_was_looked_up_during_a_list(patch: Patch) -> None:
 
 def bind_by_name_alone(patch: Patch) -> None:
     """Without the uid, a namesake gets the place."""
-    bind = SimulatedApi.bind
+    bind = SimulatedApi._bind
 
-    async def bound(self: SimulatedApi, namespace: str, name: str, _uid: str, *rest: Any, **more: Any) -> None:  # noqa: ANN401 - passed on
-        await bind(self, namespace, name, "", *rest, **more)
+    def bound(self: SimulatedApi, namespace: str, name: str, binding: Object) -> bytes:
+        metadata = {key: value for key, value in binding["metadata"].items() if key not in ("uid", "resourceVersion")}
+        return bind(self, namespace, name, binding | {"metadata": metadata})
 
-    patch.setattr(SimulatedApi, "bind", bound)
+    patch.setattr(SimulatedApi, "_bind", bound)
 
 
 def never_look_up_a_reservation(patch: Patch) -> None:
@@ -164,7 +166,7 @@ def never_look_up_a_reservation(patch: Patch) -> None:
 
     drop = Ledger._drop_reservation
     patch.setattr(BindingFence, "_confirm_reservation", nothing)
-    patch.setattr(Ledger, "_drop_reservation", lambda self, uid: drop(self, uid) if uid in self._pods else set())
+    patch.setattr(Ledger, "_drop_reservation", lambda self, uid: drop(self, uid) if self._pods.get_pod(uid) else set())
 
 
 def take_an_old_event_for_a_fence(patch: Patch) -> None:
@@ -257,6 +259,34 @@ def read_only_our_own_records(patch: Patch) -> None:
     patch.setattr(Ledger, "_put_pod", put_ours)
 
 
+def free_a_written_place_when_the_bind_is_repeated(patch: Patch) -> None:
+    """The repeated Binding is refused with 429 before the watch shows the first."""
+    patch.setattr(Ledger, "mark_written", lambda *_: None)
+
+
+def take_any_404_for_gone(patch: Patch) -> None:
+    """A balancer that finds no server says 404, too."""
+    call = SimulatedApi._get_object
+
+    async def found(self: SimulatedApi, *wanted: Any) -> bytes | None:  # noqa: ANN401 - passed on
+        try:
+            return await call(self, *wanted)
+        except UnknownPathError:
+            return None
+
+    patch.setattr(SimulatedApi, "_get_object", found)
+
+
+def take_any_success_for_a_yes(patch: Patch) -> None:
+    """A proxy's page of HTML comes with 200."""
+    patch.setattr("vrampack.kube.client.is_answer", lambda *_: True)
+
+
+def take_any_object_for_a_list(patch: Patch) -> None:
+    """A list without a version, and without objects, releases all that is held."""
+    patch.setattr("vrampack.kube.reflector.is_list", lambda *_: True)
+
+
 BUGS: Mapping[str, Callable[[Patch], None]] = {
     bug.__name__.replace("_", " "): bug
     for bug in (
@@ -279,6 +309,10 @@ BUGS: Mapping[str, Callable[[Patch], None]] = {
         resume_after_410,
         skip_a_change_after_a_cut,
         read_only_our_own_records,
+        free_a_written_place_when_the_bind_is_repeated,
+        take_any_404_for_gone,
+        take_any_success_for_a_yes,
+        take_any_object_for_a_list,
     )
 }
 """Found by seeds, each in a second. The others of this file need an order of events that seeds meet too rarely:

@@ -51,9 +51,13 @@ class InvariantChecker:
         self._version = 0
         self._heard = 0
         self._posted: set[tuple[int, str, str]] = set()
+        self._placed: dict[str, dict[str, str]] = {}
+        """Of each process since its start: the nodes of the pods that it bound, by uid."""
+        self._ledgers: dict[str, Ledger] = {}
         self._calls: dict[str, list[BindCall]] = {}
         self._faults: list[str] = []
         world.network.on_bind.append(self._posting)
+        world.network.on_bound.append(self._bound)
         world.on_filter.append(self._filtered)
 
     def check_step(self) -> None:
@@ -70,7 +74,26 @@ class InvariantChecker:
             self._truth()
         self._answers()
         for process in self._world.processes.values():
+            self._keeps_places(process)
             self._compare(process)
+
+    def _bound(self, process: str, pod: Object) -> None:
+        uid, notes = pod["metadata"]["uid"], pod["metadata"].get("annotations", {})
+        if process in self._placed and TERMS.allocation in notes and uid not in self._world.spoiled:
+            self._placed[process][uid] = pod["spec"]["nodeName"]
+
+    def _keeps_places(self, process: SimulatedExtender) -> None:
+        """I1: what a process has bound counts until the pod is over, whatever it was answered and whatever it has heard."""
+        if self._ledgers.get(process.name) is not process.ledger:
+            self._ledgers[process.name], self._placed[process.name] = process.ledger, {}
+        placed = self._placed[process.name]
+        for pod in self._world.pods() if placed else ():
+            uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName")
+            if node and placed.get(uid) == node and pod["status"].get("phase") not in ("Succeeded", "Failed"):
+                known = process.ledger.get_pod(uid)
+                is_held = process.ledger.get_reservation(uid, node) or (known is not None and known.node_name == node)
+                if not is_held:
+                    raise BrokenPromiseError("I1", f"{process.name} bound {uid} to {node} and counts it nowhere")
 
     # The API's truth
 

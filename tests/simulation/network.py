@@ -1,7 +1,7 @@
 """What is between an extender and the API server: calls under way, Bindings that land late, watches and their events.
 
 A call does nothing by itself. A step executes it at the store, answers it, loses it, or lets it time out; each of the
-two halves, the write and the reply, may happen without the other.
+two halves, the write and the reply, may happen without the other. A program between the two may answer instead.
 """
 
 from __future__ import annotations
@@ -10,24 +10,61 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
 from tests.simulation.loop import SimulatedLoop
-from vrampack.kube.client import Resource
-from vrampack.kube.errors import (
-    BrokenWatchError,
-    NoAnswerError,
-    RefusedError,
-    ResourceExpiredError,
-    SilentWatchError,
-)
+from vrampack.kube.errors import BrokenWatchError, SilentWatchError
+from vrampack.kube.watch_reader import ByteStream
 from vrampack.simulator.errors import StatusError
 from vrampack.simulator.object_store import ObjectStore, StoreChange
 from vrampack.simulator.resource_kinds import KINDS_BY_PLURAL
 
 encode = msgspec.json.encode
+
+
+def encode_status(code: int, reason: str, message: str) -> bytes:
+    """The API server's answer without an object."""
+    result = "Success" if code < 300 else "Failure"
+    return encode({"kind": "Status", "status": result, "reason": reason, "message": message, "code": code})
+
+
+@dataclass(eq=False)
+class SimulatedReply:
+    """An answer of the API server, or of a program in between, as a `ServerReply`."""
+
+    status: int
+    body: bytes | SimulatedStream
+    streams: list[SimulatedStream] = field(default_factory=list)
+    """The open watches, to which the body belongs while it is read."""
+
+    @property
+    def content(self) -> ByteStream:
+        stream = self.body if isinstance(self.body, SimulatedStream) else ClosedStream(self.body)
+        if isinstance(stream, SimulatedStream):
+            self.streams.append(stream)
+        return stream
+
+    async def read(self) -> bytes:
+        return self.body if isinstance(self.body, bytes) else b""
+
+    def close(self) -> None:
+        if self.body in self.streams:
+            self.streams.remove(self.body)
+
+
+class ClosedStream:
+    """A body that ends, where a watch was wanted."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    def read_nowait(self, n: int = -1) -> bytes:  # noqa: ARG002 - the real one's shape
+        body, self._body = self._body, b""
+        return body
+
+    async def readany(self) -> bytes:
+        return self.read_nowait()
 
 
 @dataclass(eq=False)
@@ -37,11 +74,13 @@ class NetworkCall:
     process: str
     verb: str
     text: str
-    run: Callable[[], Any]  # Any: what the method of the API answers
-    future: asyncio.Future[Any]
+    run: Callable[[], bytes | SimulatedStream]
+    future: asyncio.Future[SimulatedReply]
+    streams: list[SimulatedStream]
     is_executed: bool = False
-    result: Any = None
-    error: Exception | None = None
+    result: SimulatedReply | None = None
+    refusal: str = ""
+    """What the API server said, if that was no."""
 
     def execute(self) -> None:
         """What the API server does. The answer is kept until it is delivered."""
@@ -49,38 +88,33 @@ class NetworkCall:
             return
         self.is_executed = True
         try:
-            self.result = self.run()
+            self.result = SimulatedReply(201 if self.verb == "bind" else 200, self.run(), self.streams)
         except StatusError as refusal:
-            self.error = error_of(refusal)
+            self.refusal = f"{refusal.code} {refusal.reason}: {refusal.message}"
+            self.result = SimulatedReply(refusal.code, encode(refusal.build_status()))
 
     def answer(self) -> None:
         self.execute()
-        self.fail(self.error)
-
-    def fail(self, error: Exception | None) -> None:
-        if self.future.done():
-            return
-        if error is None:
+        if self.result is not None and not self.future.done():
             self.future.set_result(self.result)
-        else:
+
+    def reply(self, code: int, body: bytes) -> None:
+        """Somebody answers so, whether the call was executed or not."""
+        if not self.future.done():
+            self.future.set_result(SimulatedReply(code, body))
+
+    def fail(self, error: Exception) -> None:
+        if not self.future.done():
             self.future.set_exception(error)
 
     def __str__(self) -> str:
         return f"{self.process} {self.verb} {self.text}"
 
 
-def error_of(refusal: StatusError) -> Exception:
-    """As `vrampack.kube.client` reads a status."""
-    kind = ResourceExpiredError if refusal.code == 410 else RefusedError
-    if 400 <= refusal.code < 500:
-        return kind(refusal.code, refusal.reason, refusal.message)
-    return NoAnswerError(f"{refusal.code} {refusal.reason}")
-
-
 class WatchFeed:
     """The changes of one kind that one process has not received yet, since its last list."""
 
-    def __init__(self, store: ObjectStore, resource: Resource, *, is_shuffled: bool) -> None:
+    def __init__(self, store: ObjectStore, resource: str, *, is_shuffled: bool) -> None:
         self._store = store
         self.is_shuffled = is_shuffled
         """Whether objects overtake one another. No server does that; then a watch resumes where this feed is."""
@@ -124,11 +158,10 @@ class SimulatedStream:
     """One open watch, as a `ByteStream`."""
 
     process: str
-    resource: Resource
+    resource: str
     loop: SimulatedLoop
     feed: WatchFeed
     silence_seconds: float
-    ends_at: float
     lines: deque[bytes] = field(default_factory=deque)
     failure: Exception | None = None
     is_ended: bool = False

@@ -10,14 +10,15 @@ from random import Random
 from typing import Literal
 
 from tests.simulation.invariants import InvariantChecker
-from tests.simulation.network import NetworkCall
+from tests.simulation.network import NetworkCall, encode_status
 from tests.simulation.objects import NODES
+from tests.simulation.steps import NOT_FROM_API_SERVER, SERVER_ERROR, THROTTLED
 from tests.simulation.world import SimulationWorld
-from vrampack.kube.errors import NoAnswerError, RefusedError
 from vrampack.simulator.resource_kinds import Object
 
-Health = Literal["well", "no bindings", "no writes", "no answers", "unauthorized"]
-"""What the API server takes: everything, no Binding, no write at all, no call, or no call with these credentials."""
+Health = Literal["well", "no bindings", "no writes", "no answers", "unauthorized", "throttled"]
+"""What the API server takes: everything, no Binding, no write at all, no call, no call with these credentials, or a third of
+the calls, with watches that are late."""
 
 WRITES = {"bind", "patch"}
 LANDS_WITHIN_SECONDS = 20.0
@@ -44,6 +45,8 @@ class OperatedCluster:
         self.world.transcript.clear()
         self.world.on_filter.clear()
         self.world.network.on_bind.clear()
+        self.world.network.on_bound.clear()
+        self.world.network.late.clear()
         self.world.compact()
         self.judge = InvariantChecker(self.world)
 
@@ -96,11 +99,12 @@ class OperatedCluster:
         while True:
             for call in tuple(self.world.network.calls):
                 self._answer(call)
-            for stream in self.world.network.streams:
+            watches = [] if self.health == "throttled" and self.dice.random() < 0.8 else self.world.network.streams
+            for stream in watches:
                 while stream.is_open and stream.feed.pending():
                     stream.send_change(stream.feed.take(0))
             self.world.run_ready()
-            if not self.world.network.calls and not any(each.feed.pending() for each in self.world.network.streams):
+            if not self.world.network.calls and not any(each.feed.pending() for each in watches):
                 return
 
     def _answer(self, call: NetworkCall) -> None:
@@ -108,18 +112,21 @@ class OperatedCluster:
             call.answer()
             return
         if self.health == "unauthorized":
-            call.fail(RefusedError(401, "Unauthorized", "Unauthorized"))
+            call.reply(401, encode_status(401, "Unauthorized", "Unauthorized"))
             return
-        if call.verb != "bind":
-            call.fail(self.dice.choice([NoAnswerError("500"), RefusedError(429, "TooManyRequests", "later")]))
+        if self.health == "throttled" or call.verb != "bind":
+            call.is_executed = True
+            call.reply(*self.dice.choice(THROTTLED if self.health == "throttled" else (SERVER_ERROR, *THROTTLED)))
             return
         if self.dice.random() < 0.5:
             self._lands.append((self.world.seconds + self.dice.random() * LANDS_WITHIN_SECONDS, call))
-        call.fail(NoAnswerError("500"))
+        call.reply(*self.dice.choice((SERVER_ERROR, *NOT_FROM_API_SERVER)))
 
     def _fails(self, call: NetworkCall) -> bool:
         if self.health == "well":
             return False
+        if self.health == "throttled":
+            return call.verb != "watch" and self.dice.random() < 0.67
         if self.health == "no bindings":
             return call.verb == "bind"
         return self.health in ("no answers", "unauthorized") or call.verb in WRITES

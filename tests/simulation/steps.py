@@ -11,16 +11,38 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TypeVar
 
-from tests.simulation.network import NetworkCall, SimulatedStream
+from tests.simulation.network import NetworkCall, SimulatedStream, encode_status
 from tests.simulation.objects import FOREIGN, LEGACY, NODES, published
 from tests.simulation.world import NAMESPACE, Decided, Mode, SimulationWorld
-from vrampack.kube.errors import BrokenWatchError, NoAnswerError, RefusedError, ResourceExpiredError
+from vrampack.kube.errors import BrokenWatchError
 from vrampack.simulator.patches import apply_merge_patch
 from vrampack.simulator.resource_kinds import NODE, POD, Object
 
 MOST_PODS = 12
 WAITS = (0.05, 0.3, 1.0, 1.1, 2.0, 3.1)
 """Seconds: less and more than a back-off, a look-up, a bind's deadline."""
+
+NOT_FROM_API_SERVER = (
+    (503, b"<html><body><h1>503 Service Unavailable</h1>No server is available to handle this request."),
+    (404, b"default backend - 404"),
+    (404, b"{}"),
+    (200, b"<html><title>Sign in</title>"),
+    (200, encode_status(502, "", "the server is gone")),
+    (200, b'{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}'),
+)
+"""What balancers, ingresses and proxies say in the API server's place: none of it tells whether the call was executed."""
+SERVER_ERROR = (500, encode_status(500, "InternalError", "Internal error occurred"))
+THROTTLED = (
+    (429, encode_status(429, "TooManyRequests", "later")),
+    (429, b"Too many requests, please try again later."),
+)
+REFUSALS = (
+    *THROTTLED,
+    (403, encode_status(403, "Forbidden", "denied by a webhook")),
+    (413, encode_status(413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728")),
+    (401, encode_status(401, "Unauthorized", "Unauthorized")),
+)
+THROTTLED_SECONDS = (2.0, 5.0, 12.0)
 
 _T = TypeVar("_T")
 
@@ -228,6 +250,30 @@ def _rebind(world: SimulationWorld, step: Step) -> str | None:
     return f"{process} bind again {_name(pod)} to {node}"
 
 
+def _repeat_bind(world: SimulationWorld, step: Step) -> str | None:
+    """A second scheduler, or one that lost the answer, sends the very same bind."""
+    call = _choose(_list_sent_binds(world), world, step)
+    if call is None:
+        return None
+    world.bind(call.process, call.pod, call.uid, call.node)
+    return f"{call.process} bind once more {call.pod} ({call.uid}) to {call.node}"
+
+
+def _list_sent_binds(world: SimulationWorld) -> list[Decided]:
+    """Those that wait for their answer, and the latest that were answered."""
+    waiting = [Decided(bind.process, bind.pod, bind.uid, bind.node) for bind in world.binds]
+    answered = [line["request"] for line in world.transcript[-4:]]
+    name = next(iter(world.processes))
+    return [*waiting, *(Decided(name, each["PodName"], each["PodUID"], each["Node"]) for each in answered)]
+
+
+def _throttle(world: SimulationWorld, step: Step) -> str | None:
+    """The API server is too busy: it refuses what it can, and the watches are late."""
+    seconds = THROTTLED_SECONDS[step.how % len(THROTTLED_SECONDS)]
+    world.throttled_until = world.seconds + seconds
+    return f"the API server is too busy for {seconds} s"
+
+
 def _hang_up(world: SimulationWorld, step: Step) -> str | None:
     bind = _choose(world.binds, world, step)
     if bind is None:
@@ -243,40 +289,45 @@ def _answer(world: SimulationWorld, step: Step) -> str | None:
     call = _choose(world.network.calls, world, step)
     if call is None:
         return None
-    fate = step.how % 100
+    fate, variant = step.how % 100, step.how // 100
+    if world.seconds < world.throttled_until and not call.is_executed and fate < 90:
+        return _reply_definitely(call, THROTTLED[variant % len(THROTTLED)])
     if fate < 64 or (call.is_executed and fate < 85):
         call.answer()
-        return f"{call}: {call.error or 'done'}"
-    if fate < 76:
-        call.execute()
-        return f"{call}: done, the answer is on its way"
+        return f"{call}: {call.refusal or 'done'}"
     if fate < 83:
         call.execute()
-        world.network.give_up(call, "cut")
-        return f"{call}: done, the answer is lost"
+        return f"{call}: done, the answer is {'on its way' if fate < 76 else _lose_answer(world, call, variant)}"
     if fate < 90:
-        world.network.give_up(call, "cut")
-        return f"{call}: the answer is lost, it may still be done"
-    return _refuse(world, call, fate)
+        return f"{call}: the answer is {_lose_answer(world, call, variant)}, it may still be done"
+    return None if call.is_executed else _refuse(call, fate, variant)
 
 
-def _refuse(world: SimulationWorld, call: NetworkCall, fate: int) -> str | None:
-    """What was executed can no longer be refused. Of a Binding, a conflict may hide a time-out of etcd."""
-    if call.is_executed:
-        return None
-    error: Exception = NoAnswerError("500")
-    if fate >= 98 and call.verb in ("list", "watch"):
-        error = ResourceExpiredError(410, "Expired", "too old")
-    elif fate >= 96 and call.verb == "bind":
-        world.network.late.append(call)
-        error = RefusedError(409, "Conflict", "etcdserver: request timed out")
-        call.fail(error)
-        return f"{call}: {error}, and it may still be done"
-    elif fate >= 93:
-        error = RefusedError(429, "TooManyRequests", "later")
+def _lose_answer(world: SimulationWorld, call: NetworkCall, variant: int) -> str:
+    """The line is cut, or a program in between answers in the API server's place."""
+    if variant < len(NOT_FROM_API_SERVER):
+        call.reply(*NOT_FROM_API_SERVER[variant])
+        return f"replaced by {NOT_FROM_API_SERVER[variant]}"
+    world.network.give_up(call, "cut")
+    return "lost"
+
+
+def _reply_definitely(call: NetworkCall, said: tuple[int, bytes]) -> str:
+    """What was refused so is never done."""
     call.is_executed = True
-    call.fail(error)
-    return f"{call}: {error}"
+    call.reply(*said)
+    return f"{call}: {said[0]} {said[1].decode()}"
+
+
+def _refuse(call: NetworkCall, fate: int, variant: int) -> str:
+    """Of a Binding, a conflict may hide a time-out of etcd."""
+    if fate >= 98 and call.verb in ("list", "watch"):
+        return _reply_definitely(call, (410, encode_status(410, "Expired", "too old")))
+    if fate >= 96 and call.verb == "bind":
+        call.reply(409, encode_status(409, "Conflict", "etcdserver: request timed out"))
+        return f"{call}: 409 Conflict: etcdserver: request timed out, and it may still be done"
+    refusals = REFUSALS if call.verb == "bind" else THROTTLED
+    return _reply_definitely(call, refusals[variant % len(refusals)] if fate >= 93 else SERVER_ERROR)
 
 
 def _land(world: SimulationWorld, step: Step) -> str | None:
@@ -287,7 +338,7 @@ def _land(world: SimulationWorld, step: Step) -> str | None:
     if step.how % 4 == 0:
         return f"{call}: is never done"
     call.execute()
-    return f"{call}: done late ({call.error or 'written'})"
+    return f"{call}: done late ({call.refusal or 'written'})"
 
 
 def _open_streams(world: SimulationWorld) -> list[SimulatedStream]:
@@ -295,6 +346,8 @@ def _open_streams(world: SimulationWorld) -> list[SimulatedStream]:
 
 
 def _deliver(world: SimulationWorld, step: Step) -> str | None:
+    if world.seconds < world.throttled_until:
+        return None
     waiting = [stream for stream in _open_streams(world) if stream.feed.pending()]
     stream = _choose(waiting, world, step)
     if stream is None:
@@ -386,6 +439,8 @@ STEPS: Mapping[str, tuple[float, Callable[[SimulationWorld, Step], str | None]]]
     "filter": (16, _filter),
     "bind": (16, _bind),
     "rebind": (3, _rebind),
+    "repeat bind": (6, _repeat_bind),
+    "throttle": (1.5, _throttle),
     "hang up": (0.7, _hang_up),
     "answer": (40, _answer),
     "land": (4, _land),

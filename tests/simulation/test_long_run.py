@@ -30,7 +30,7 @@ HOURS = float(os.environ.get("VRAMPACK_SIMULATION_HOURS", "0.2"))
 TICK_SECONDS = 1.0
 CHURN_SECONDS = 5.0
 MOST_PODS, MOST_GATED = 14, 20
-OUTAGES: tuple[Health, ...] = ("no bindings", "no writes", "no answers", "unauthorized")
+OUTAGES: tuple[Health, ...] = ("no bindings", "no writes", "no answers", "unauthorized", "throttled")
 QUIET_SECONDS = 90.0
 """At the end of each period: then everything must be in order."""
 FIRST_FULL_HOUR = 6

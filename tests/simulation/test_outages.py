@@ -30,7 +30,7 @@ def around() -> SimulationSettings:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-@pytest.mark.parametrize("health", ["no bindings", "no writes", "no answers"])
+@pytest.mark.parametrize("health", ["no bindings", "no writes", "no answers", "throttled"])
 def test_after_an_outage_every_unit_is_accounted_for(health: Health, seed: int, around: SimulationSettings) -> None:
     """Half of the Bindings that were answered with an error land all the same, up to 20 s later.
 

@@ -65,7 +65,7 @@ def test_every_kind_of_step_happens(around: SimulationSettings) -> None:
     assert missing == set()
 
 
-def test_simulated_answers_include_lost_late_and_refused_ones(around: SimulationSettings) -> None:
+def test_simulated_answers_include_lost_late_refused_and_foreign_ones(around: SimulationSettings) -> None:
     missing = {
         "done, the answer is lost",
         "it may still be done",
@@ -75,6 +75,10 @@ def test_simulated_answers_include_lost_late_and_refused_ones(around: Simulation
         "410 Expired",
         "429",
         "hears again",
+        "the answer is replaced by (503",
+        "the answer is replaced by (200",
+        "403",
+        "bind once more",
     }
     for seed in range(48):
         trace = "\n".join(run_case(a_case(seed), around).trace)

@@ -94,6 +94,8 @@ class SimulationWorld:
     around: SimulationSettings
     is_shuffled: bool = False
     seconds: float = 0.0
+    throttled_until: float = 0.0
+    """Until then the API server refuses calls, and watches are late."""
     made: int = 0
     uids: int = 0
     chosen: str = ""
@@ -153,7 +155,7 @@ class SimulationWorld:
         for bind in [bind for bind in self.binds if bind.process == name]:
             self.note(bind, None)
         self.processes[name].loop.kill()
-        self.network.streams = [stream for stream in self.network.streams if stream.process != name]
+        self.network.streams[:] = [stream for stream in self.network.streams if stream.process != name]
         self.network.calls = [call for call in self.network.calls if call.process != name]
         self.processes[name] = self.start(name)
 
