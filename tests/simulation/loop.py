@@ -53,6 +53,15 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             asyncio._set_running_loop(None)
         self.failures.append(f"{BUSY} rounds without waiting for anything")
 
+    def run_turn(self) -> None:
+        """Only what is ready now, not what becomes ready by it."""
+        asyncio._set_running_loop(self)
+        try:
+            if self._ready or self._is_due():
+                self._run_once()  # type: ignore[attr-defined]  # as above
+        finally:
+            asyncio._set_running_loop(None)
+
     def kill(self) -> None:
         """Nothing of this process continues. Its tasks are unwound only so that Python has nothing to complain about."""
         for task in tuple(self._tasks):

@@ -9,6 +9,7 @@ from extender.components import build_components
 from extender.events import ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration
+from extender.state.host_usage import HostUsage
 from extender.state.ledger import Ledger
 from extender.state.sync import DriftCheck, Freshness, ProblemReporter, ReadinessCheck, build_reflectors
 from tests.simulation.api import Network, SimulatedApi
@@ -32,13 +33,14 @@ class SimulatedExtender:
         settings: ExtenderConfiguration,
         clock: Callable[[], float],
         is_shuffled: bool,
+        hosts: HostUsage | None = None,
     ) -> None:
         self.name = name
         self.loop = loop = SimulatedLoop(clock)
         self.api = api = SimulatedApi(name, store, loop, network, is_shuffled=is_shuffled)
         events = ExtenderEventRecorder(api, metrics, clock=clock, now=clock)
         reporter = ProblemReporter(metrics, events)
-        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=clock)
+        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=clock, placement=settings.build_placement())
         self.freshness = Freshness(clock=clock, now=clock, stale_seconds=settings.deadlines.stale_seconds)
         self.parts = parts = build_components(
             ledger=self.ledger,
@@ -50,10 +52,12 @@ class SimulatedExtender:
             readiness=ReadinessCheck(self.freshness),
             clock=clock,
             now_ns=lambda: 1_790_000_000_000_000_000 + int(clock() * 1e9),
+            hosts=hosts,
         )
         self.engine, self.binder, self.kicker, self.verbs = parts.engine, parts.binder, parts.activator, parts.verbs
         self.recount = DriftCheck(self.ledger)
-        pods, nodes = build_reflectors(api, self.ledger, self.freshness, reporter, metrics, settings)
+        self.reflectors = build_reflectors(api, self.ledger, self.freshness, reporter, metrics, settings, hosts=hosts)
+        pods, nodes = self.reflectors
         work = (
             pods.run(),
             nodes.run(),

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
+from tests.simulation.api import Network
 from tests.simulation.network import NetworkCall, SimulatedStream, encode_status
 from tests.simulation.objects import FOREIGN, LEGACY, NODES, published
 from tests.simulation.world import NAMESPACE, Decided, Mode, SimulationWorld
 from vrampack.kube.errors import BrokenWatchError
+from vrampack.simulator.object_store import ObjectStore
 from vrampack.simulator.patches import apply_merge_patch
 from vrampack.simulator.resource_kinds import NODE, POD, Object
 
@@ -47,6 +49,16 @@ THROTTLED_SECONDS = (2.0, 5.0, 12.0)
 _T = TypeVar("_T")
 
 
+class NetworkedWorld(Protocol):
+    """What the steps of the network act on."""
+
+    store: ObjectStore
+    network: Network
+    seconds: float
+    throttled_until: float
+    chosen: str
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """`pick` chooses the object, `how` the variant. `target` names the object, once a run has shown what was picked."""
@@ -68,7 +80,7 @@ def some_steps(seed: int, mode: Mode, count: int) -> list[Step]:
     return [Step(name, dice.randrange(1000), dice.randrange(1000)) for name in dice.choices(names, weights, k=count)]
 
 
-def _choose(among: Sequence[_T], world: SimulationWorld, step: Step) -> _T | None:
+def _choose(among: Sequence[_T], world: NetworkedWorld, step: Step) -> _T | None:
     """The one that the step means, if it is there; the world notes its name, and which of that name it is."""
     if step.target:
         name, _, place = step.target.partition(" #")
@@ -267,13 +279,6 @@ def _list_sent_binds(world: SimulationWorld) -> list[Decided]:
     return [*waiting, *(Decided(name, each["PodName"], each["PodUID"], each["Node"]) for each in answered)]
 
 
-def _throttle(world: SimulationWorld, step: Step) -> str | None:
-    """The API server is too busy: it refuses what it can, and the watches are late."""
-    seconds = THROTTLED_SECONDS[step.how % len(THROTTLED_SECONDS)]
-    world.throttled_until = world.seconds + seconds
-    return f"the API server is too busy for {seconds} s"
-
-
 def _hang_up(world: SimulationWorld, step: Step) -> str | None:
     bind = _choose(world.binds, world, step)
     if bind is None:
@@ -285,7 +290,7 @@ def _hang_up(world: SimulationWorld, step: Step) -> str | None:
 # The network
 
 
-def _answer(world: SimulationWorld, step: Step) -> str | None:
+def _answer(world: NetworkedWorld, step: Step) -> str | None:
     call = _choose(world.network.calls, world, step)
     if call is None:
         return None
@@ -303,7 +308,7 @@ def _answer(world: SimulationWorld, step: Step) -> str | None:
     return None if call.is_executed else _refuse(call, fate, variant)
 
 
-def _lose_answer(world: SimulationWorld, call: NetworkCall, variant: int) -> str:
+def _lose_answer(world: NetworkedWorld, call: NetworkCall, variant: int) -> str:
     """The line is cut, or a program in between answers in the API server's place."""
     if variant < len(NOT_FROM_API_SERVER):
         call.reply(*NOT_FROM_API_SERVER[variant])
@@ -330,7 +335,7 @@ def _refuse(call: NetworkCall, fate: int, variant: int) -> str:
     return _reply_definitely(call, refusals[variant % len(refusals)] if fate >= 93 else SERVER_ERROR)
 
 
-def _land(world: SimulationWorld, step: Step) -> str | None:
+def _land(world: NetworkedWorld, step: Step) -> str | None:
     call = _choose(world.network.late, world, step)
     if call is None:
         return None
@@ -341,11 +346,11 @@ def _land(world: SimulationWorld, step: Step) -> str | None:
     return f"{call}: done late ({call.refusal or 'written'})"
 
 
-def _open_streams(world: SimulationWorld) -> list[SimulatedStream]:
+def _open_streams(world: NetworkedWorld) -> list[SimulatedStream]:
     return [stream for stream in world.network.streams if stream.is_open]
 
 
-def _deliver(world: SimulationWorld, step: Step) -> str | None:
+def _deliver(world: NetworkedWorld, step: Step) -> str | None:
     if world.seconds < world.throttled_until:
         return None
     waiting = [stream for stream in _open_streams(world) if stream.feed.pending()]
@@ -361,7 +366,7 @@ def _deliver(world: SimulationWorld, step: Step) -> str | None:
     return f"{stream.process} hears {', '.join(told)}"
 
 
-def _tell_again(world: SimulationWorld, step: Step) -> str | None:
+def _tell_again(world: NetworkedWorld, step: Step) -> str | None:
     stream = _choose([stream for stream in _open_streams(world) if stream.feed.last], world, step)
     if stream is None or stream.feed.last is None:
         return None
@@ -369,7 +374,7 @@ def _tell_again(world: SimulationWorld, step: Step) -> str | None:
     return f"{stream.process} hears again of {stream.feed.last.item['metadata']['name']}"
 
 
-def _bookmark(world: SimulationWorld, step: Step) -> str | None:
+def _bookmark(world: NetworkedWorld, step: Step) -> str | None:
     stream = _choose([stream for stream in _open_streams(world) if not stream.feed.pending()], world, step)
     if stream is None:
         return None
@@ -377,7 +382,7 @@ def _bookmark(world: SimulationWorld, step: Step) -> str | None:
     return f"{stream.process} hears a bookmark of {stream.resource}"
 
 
-def _break(world: SimulationWorld, step: Step) -> str | None:
+def _break(world: NetworkedWorld, step: Step) -> str | None:
     """A watch ends: by the server, cut, cut in the middle of a line, or with an error in the stream."""
     stream = _choose(_open_streams(world), world, step)
     if stream is None:
@@ -392,6 +397,13 @@ def _break(world: SimulationWorld, step: Step) -> str | None:
     else:
         stream.fail(BrokenWatchError("cut"))
     return f"{stream.process} watch of {stream.resource}: {kind}"
+
+
+def _throttle(world: NetworkedWorld, step: Step) -> str | None:
+    """The API server is too busy: it refuses what it can, and the watches are late."""
+    seconds = THROTTLED_SECONDS[step.how % len(THROTTLED_SECONDS)]
+    world.throttled_until = world.seconds + seconds
+    return f"the API server is too busy for {seconds} s"
 
 
 # Time, and the end of processes
@@ -424,6 +436,15 @@ def _kill(world: SimulationWorld, step: Step) -> str | None:
     return f"{name} is killed and starts again; what it had sent {'is' if step.how % 2 else 'is never'} done"
 
 
+NETWORK_STEPS: Mapping[str, tuple[float, Callable[[NetworkedWorld, Step], str | None]]] = {
+    "answer": (40, _answer),
+    "land": (4, _land),
+    "deliver": (16, _deliver),
+    "tell again": (1.5, _tell_again),
+    "bookmark": (1, _bookmark),
+    "break": (3, _break),
+    "throttle": (1.5, _throttle),
+}
 STEPS: Mapping[str, tuple[float, Callable[[SimulationWorld, Step], str | None]]] = {
     "create": (9, _create),
     "delete": (5, _delete),
@@ -440,14 +461,8 @@ STEPS: Mapping[str, tuple[float, Callable[[SimulationWorld, Step], str | None]]]
     "bind": (16, _bind),
     "rebind": (3, _rebind),
     "repeat bind": (6, _repeat_bind),
-    "throttle": (1.5, _throttle),
     "hang up": (0.7, _hang_up),
-    "answer": (40, _answer),
-    "land": (4, _land),
-    "deliver": (16, _deliver),
-    "tell again": (1.5, _tell_again),
-    "bookmark": (1, _bookmark),
-    "break": (3, _break),
+    **NETWORK_STEPS,
     "compact": (0.7, _compact),
     "wait": (13, _wait),
     "silence": (0.1, _silence),

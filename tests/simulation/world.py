@@ -265,19 +265,29 @@ class _Still:
 
 
 @contextmanager
-def simulation_world(mode: Mode, around: SimulationSettings, *, is_shuffled: bool = False) -> Iterator[SimulationWorld]:
-    """A world with the reflector's own clock and dice taken away, and without the log."""
+def reflectors_without_chance(clock: Callable[[], float]) -> Iterator[None]:
+    """The reflector's own clock and dice taken away, and the log."""
     still = _Still()
+    still.monotonic = clock
     disabled = logging.root.manager.disable
     with pytest.MonkeyPatch.context() as patch:
         for module in (reflector, retry_backoff):
             patch.setattr(module, "random", still)
             patch.setattr(module, "time", still)
         logging.disable(logging.CRITICAL)
-        world = SimulationWorld(mode, around, is_shuffled)
-        still.monotonic = world.clock
         try:
-            yield world
+            yield
         finally:
-            world.close()
             logging.disable(disabled)
+
+
+@contextmanager
+def simulation_world(mode: Mode, around: SimulationSettings, *, is_shuffled: bool = False) -> Iterator[SimulationWorld]:
+    """A world whose every run is the same, for as long as this lasts."""
+    worlds: list[SimulationWorld] = []
+    with reflectors_without_chance(lambda: worlds[0].seconds if worlds else 0.0):
+        worlds.append(SimulationWorld(mode, around, is_shuffled))
+        try:
+            yield worlds[0]
+        finally:
+            worlds[0].close()

@@ -71,12 +71,12 @@ def loaded_cards(node: Object, pods: Iterable[Object]) -> list[OracleCard]:
         is_live = (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
         is_ours = oracle_request(pod) is not None or has_record(pod)
         if is_live and is_ours and pod["spec"].get("nodeName") == node["metadata"]["name"]:
-            for index, units in _held(pod, node, cards).items():
+            for index, units in count_held_units(pod, node, cards).items():
                 next(card for card in cards if card.index == index).used += units
     return cards
 
 
-def _held(pod: Object, node: Object, cards: list[OracleCard]) -> dict[int, int]:
+def count_held_units(pod: Object, node: Object, cards: list[OracleCard]) -> dict[int, int]:
     """By its record; else as the node's agent observed; else on every card."""
     shares = held_by_record(pod)
     for found in (shares, held_by_observation(pod, node)):

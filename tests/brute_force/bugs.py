@@ -1,0 +1,118 @@
+"""Bugs that the brute force must find: caches that forget what they depend on, and places that are freed too early."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from extender.scheduling.rejection_cache import CachedRejection, RejectionGeneration
+from extender.state.ledger import Ledger
+from extender.state.ledger_changes import LedgerChanges
+from extender.state.nominator import Nominator
+from policies.engine import node_states
+from tests.simulation.bugs import BUGS as SIMULATED_BUGS
+from vrampack.cards import node_summary
+from vrampack.cards.node import NodeFacts
+from vrampack.cards.node_summary import NodeSummary
+from vrampack.cards.pod import Pod
+from vrampack.cards.rules import PlacementRules
+
+Patch = pytest.MonkeyPatch
+
+
+def group_nodes_by_their_set_of_models(patch: Patch) -> None:
+    """Nodes with cards A, B, B and A, A, B of one size are not alike for a request for two of A."""
+    patch.setattr(node_summary, "_selects_some_models", lambda *_: False)
+
+
+def rank_without_reserves(patch: Patch) -> None:
+    """Nodes that differ only in what is reserved share their rank."""
+    ruled_numbers = node_states._get_ruled_numbers
+
+    def without_reserves(summary: NodeSummary) -> tuple[object, ...] | None:
+        cards = tuple([replace(card, reserve=None) for card in summary.node.cards])
+        return ruled_numbers(replace(summary, node=replace(summary.node, cards=cards)))
+
+    patch.setattr(node_states, "_get_ruled_numbers", without_reserves)
+
+
+def answer_from_the_cache_whatever_changed(patch: Patch) -> None:
+    def matches(self: CachedRejection, names: list[str], _: RejectionGeneration) -> bool:
+        return self.names == frozenset(names)
+
+    patch.setattr(CachedRejection, "matches_call", matches)
+
+
+def keep_cards_from_nobody(patch: Patch) -> None:
+    patch.setattr(Nominator, "get_priority_floor", lambda *_: None)
+
+
+def keep_cards_from_equal_pods_only_if_lower(patch: Patch) -> None:
+    """A nominee's cards are free for pods of its own priority."""
+    floor = Nominator.get_priority_floor
+    patch.setattr(
+        Nominator,
+        "get_priority_floor",
+        lambda self, uid: found if (found := floor(self, uid)) != self._get_priority(uid) else None,
+    )
+
+
+def keep_the_cards_of_an_earlier_nomination(patch: Patch) -> None:
+    """The node is not looked at again when its nominees change."""
+    patch.setattr(Ledger, "_update_nomination", lambda self, known, pod: self.nominations.replace_pod(known, pod))
+
+
+def place_pods_on_another_unit(patch: Patch) -> None:
+    def no_problem(_facts: NodeFacts, _unit_mib: int) -> str:
+        return ""
+
+    patch.setattr("vrampack.cards.node._unit_problem", no_problem)
+
+
+def count_no_pod_of_a_terminating_one(patch: Patch) -> None:
+    put = Ledger._put_pod
+
+    def put_staying(self: Ledger, pod: Pod) -> None:
+        if pod.is_terminating:
+            self.remove_pod(pod.uid)
+        else:
+            put(self, pod)
+
+    patch.setattr(Ledger, "_put_pod", put_staying)
+
+
+def share_with_pods_without_the_label(patch: Patch) -> None:
+    find = PlacementRules.find_tenant
+    patch.setattr(PlacementRules, "find_tenant", lambda self, pod: find(self, pod) or None)
+
+
+def leave_nodes_as_they_were_under_the_old_rules(patch: Patch) -> None:
+    """A reload puts its nodes into force, and the engine is told of none."""
+    patch.setattr(LedgerChanges, "record_all_changed", lambda *_: None)
+
+
+BUGS: Mapping[str, Callable[[Patch], None]] = {
+    bug.__name__.replace("_", " "): bug
+    for bug in (
+        group_nodes_by_their_set_of_models,
+        rank_without_reserves,
+        answer_from_the_cache_whatever_changed,
+        keep_cards_from_nobody,
+        keep_cards_from_equal_pods_only_if_lower,
+        keep_the_cards_of_an_earlier_nomination,
+        place_pods_on_another_unit,
+        count_no_pod_of_a_terminating_one,
+        share_with_pods_without_the_label,
+        leave_nodes_as_they_were_under_the_old_rules,
+    )
+} | {
+    name: SIMULATED_BUGS[name]
+    for name in (
+        "free a written place when the bind is repeated",
+        "forget when no answer came",
+        "take any 404 for gone",
+        "take any success for a yes",
+    )
+}
