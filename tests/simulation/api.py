@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import NetworkCall, SimulatedReply, SimulatedStream, WatchFeed, encode, encode_status
-from vrampack.kube.client import Api, ignore_call
+from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError
 from vrampack.kube.http_client import HttpClient
 from vrampack.simulator.errors import expired
@@ -34,7 +34,7 @@ class SimulatedApi(Api):
         self._store = store
         self._loop = loop
         self._network = network
-        self._observe = ignore_call
+        self._observers = []
         self._direct = self._aiohttp = None  # type: ignore[assignment]  # `_send` needs neither
         self.feeds = {resource: WatchFeed(store, resource, is_shuffled=is_shuffled) for resource in ("pods", "nodes")}
 

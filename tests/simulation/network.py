@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -37,6 +37,10 @@ class SimulatedReply:
     body: bytes | SimulatedStream
     streams: list[SimulatedStream] = field(default_factory=list)
     """The open watches, to which the body belongs while it is read."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return {}
 
     @property
     def content(self) -> ByteStream:
