@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,12 +11,11 @@ from extender.scheduling.rejection_cache import CachedRejection, RejectionGenera
 from extender.state.ledger import Ledger
 from extender.state.ledger_changes import LedgerChanges
 from extender.state.nominator import Nominator
-from policies.engine import node_states
 from tests.simulation.bugs import BUGS as SIMULATED_BUGS
-from vrampack.cards import node_summary
+from vrampack.cards import node_summary, ruled_view
 from vrampack.cards.node import NodeFacts
-from vrampack.cards.node_summary import NodeSummary
 from vrampack.cards.pod import Pod
+from vrampack.cards.ruled_view import RuledCards, RuledView, ViewKey
 from vrampack.cards.rules import PlacementRules
 
 Patch = pytest.MonkeyPatch
@@ -27,15 +26,16 @@ def group_nodes_by_their_set_of_models(patch: Patch) -> None:
     patch.setattr(node_summary, "_selects_some_models", lambda *_: False)
 
 
-def rank_without_reserves(patch: Patch) -> None:
-    """Nodes that differ only in what is reserved share their rank."""
-    ruled_numbers = node_states._get_ruled_numbers
+def leave_reserves_out_of_the_key_of_a_view(patch: Patch) -> None:
+    """Pods that may use a reserve, and pods that may not, find the same cards of a node."""
 
-    def without_reserves(summary: NodeSummary) -> tuple[object, ...] | None:
-        cards = tuple([replace(card, reserve=None) for card in summary.node.cards])
-        return ruled_numbers(replace(summary, node=replace(summary.node, cards=cards)))
+    def find_view(self: RuledCards, key: ViewKey) -> RuledView:
+        short: Any = key[:3]
+        if short not in self._views:
+            self._views[short] = ruled_view._build_view(self._node.placeable_cards, key)
+        return self._views[short]
 
-    patch.setattr(node_states, "_get_ruled_numbers", without_reserves)
+    patch.setattr(RuledCards, "find_view", find_view)
 
 
 def answer_from_the_cache_whatever_changed(patch: Patch) -> None:
@@ -97,7 +97,7 @@ BUGS: Mapping[str, Callable[[Patch], None]] = {
     bug.__name__.replace("_", " "): bug
     for bug in (
         group_nodes_by_their_set_of_models,
-        rank_without_reserves,
+        leave_reserves_out_of_the_key_of_a_view,
         answer_from_the_cache_whatever_changed,
         keep_cards_from_nobody,
         keep_cards_from_equal_pods_only_if_lower,

@@ -114,7 +114,7 @@ class BruteForceWorld:
         self.network.on_bind.append(self._check_sent_binding)
         self.network.on_bound.append(self._note_written)
         has_reserves = open_faults.reserve_on_a_unit_mismatch
-        self._may_mismatch = not has_reserves or random.random() < 0.5
+        self._may_mismatch = not has_reserves or random.random() < 0.25
         for node in draw_nodes(random, random.randint(1, MOST_NODES), may_mismatch=self._may_mismatch):
             self.store.restore(NODE, "", node)
         self._namespaces: dict[str, Object] = {name: {"owner": random.choice(("x", "y"))} for name in NAMESPACES}
@@ -136,7 +136,8 @@ class BruteForceWorld:
             is_shuffled=False,
             hosts=self.hosts,
         )
-        self._namespace_sink: NamespaceSink | None = None
+        self._namespace_sinks: list[NamespaceSink] = []
+        """That of the settings in force and, during a reload, that of the next ones."""
         self._step_table = self._list_steps()
         self._answer_all()
         if keys := self._placement.list_namespace_label_keys():
@@ -185,7 +186,7 @@ class BruteForceWorld:
             "change node": (3, self._change_node),
             "node": (1.5, self._add_or_remove_node),
             "foreign": (2, self._bind_as_another),
-            "namespace": (1, self._relabel_namespace),
+            "namespace": (2, self._relabel_namespace),
             "reload": (1.2, self._reload),
             "wait": (6, self._wait),
         }
@@ -252,8 +253,9 @@ class BruteForceWorld:
             return None
         self._made += 1
         pod = draw_pod(self.random, f"p{self._made}")
-        self.store.create(POD, pod["metadata"]["namespace"], pod)
-        return f"{pod['metadata']['name']} {json.dumps(pod)}"
+        made = self.store.create(POD, pod["metadata"]["namespace"], pod)
+        first = f"; asked at once: {self._filter(made)}" if self.random.random() < 0.15 else ""
+        return f"{_name(made)} {json.dumps(pod)}{first}"
 
     def _delete_pod(self) -> str | None:
         """With grace a bound pod is terminating first."""
@@ -342,18 +344,16 @@ class BruteForceWorld:
         return f"{_name(pod)} to {_name(node)} with {notes}"
 
     def _relabel_namespace(self) -> str | None:
-        name = self.random.choice(NAMESPACES)
-        nominees = [pod for pod in self._pods() if (pod.get("status") or {}).get("nominatedNodeName")]
         known = [pod.namespace for pod in self.process.ledger.list_pods() if pod.nominated_node and not pod.node_name]
-        if self.open_faults.namespace_of_a_nominee_changes and name in (
-            *known,
-            *(pod["metadata"]["namespace"] for pod in nominees),
-        ):
+        nominees = [pod for pod in self._pods() if (pod.get("status") or {}).get("nominatedNodeName")]
+        claimed = {*known, *(pod["metadata"]["namespace"] for pod in nominees)}
+        name = self.random.choice(NAMESPACES)
+        if self.open_faults.namespace_of_a_nominee_changes and name in claimed:
             return None
         self._namespaces[name] = {"owner": self.random.choice(("x", "y"))}
-        if self._namespace_sink is not None:
-            self._namespace_sink.on_changed(_namespace_object(name, self._namespaces[name]))
-        return f"{name} {self._namespaces[name]}"
+        for sink in self._namespace_sinks:
+            sink.on_changed(_namespace_object(name, self._namespaces[name]))
+        return f"{name} {self._namespaces[name]}; {self._filter_queue()}"
 
     def _reload(self) -> str:
         """Another file: as `Extender.on_settings_changed` applies it, with other steps in between."""
@@ -385,6 +385,7 @@ class BruteForceWorld:
         if error := task.exception():
             raise WrongAnswerError(f"the reload failed: {error!r}")
         self._rules = self._drafted_rules
+        del self._namespace_sinks[:-1]
         return f"{json.dumps(self._rules)} with {between} in between"
 
     def _step_in_a_reload(self) -> str | None:
@@ -489,7 +490,9 @@ class BruteForceWorld:
         if not is_new:
             return
         pod = self._find_pod(uid) or self._versions[uid, reservation.pod.resource_version]
-        verdict = self._judge.judge_pod(self._hear(), pod, [node])[node]
+        heard = self._hear()  # as it was before this place was taken
+        heard.places = [place for place in heard.places if place.pod["metadata"]["uid"] != uid]
+        verdict = self._judge.judge_pod(heard, pod, [node])[node]
         cards = {each["index"] for each in json.loads(notes["vrampack.dev/allocation"])["cards"]}
         if verdict.reason or not cards <= verdict.fitting or len(cards) != len(verdict.cards):
             raise WrongAnswerError(f"a Binding of {_name(pod)} to {node} takes cards {cards}; right is {verdict}")
@@ -612,7 +615,8 @@ class BruteForceWorld:
 
     def _list_namespaces(self, keys: Iterable[str]) -> NamespaceLabels:
         """A first list of all namespaces, as `NamespaceWatcher` makes it when some selector needs their labels."""
-        self._namespace_sink = sink = NamespaceSink(NamespaceLabels(list(keys)), self.process.ledger, self._metrics)
+        sink = NamespaceSink(NamespaceLabels(list(keys)), self.process.ledger, self._metrics)
+        self._namespace_sinks.append(sink)
         sink.on_list_started("start")
         sink.on_page([_namespace_object(name, labels) for name, labels in self._namespaces.items()])
         sink.on_list_finished()
