@@ -26,7 +26,7 @@ from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.records import Record
 from vrampack.kube.objects import PodObject, to_pod
 
-CLUSTERS = 200
+CLUSTERS = 80
 STEPS = 14
 RULE_TEXTS = {
     reason.value for reason in UnfitReason if reason.name in ("NOT_PERMITTED", "RESERVED", "NOT_SHAREABLE", "POD_LIMIT")
