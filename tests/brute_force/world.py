@@ -464,7 +464,9 @@ class BruteForceWorld:
             return "not heard"
         self.calls["bind"] += 1
         self._asked[uid, node] += 1
-        verdict = self._judge.judge_pod(self._hear(), pod, [node])[node]
+        known = self.process.ledger.get_pod(uid)
+        heard_pod = pod if known is None else self._versions[uid, known.resource_version]
+        verdict = self._judge.judge_pod(self._hear(), heard_pod, [node])[node]
         asked = {"PodName": _name(pod), "PodNamespace": pod["metadata"]["namespace"], "PodUID": uid, "Node": node}
         calls = [*self.network.calls]
         call = BindCall(pod, node, self.process.loop.create_task(self.process.verbs.bind(encode(asked))))
@@ -489,7 +491,7 @@ class BruteForceWorld:
         self._sent[uid, node] = reservation.allocation, notes
         if not is_new:
             return
-        pod = self._find_pod(uid) or self._versions[uid, reservation.pod.resource_version]
+        pod = self._versions[uid, reservation.pod.resource_version]  # its labels may have changed, unheard
         heard = self._hear()  # as it was before this place was taken
         heard.places = [place for place in heard.places if place.pod["metadata"]["uid"] != uid]
         verdict = self._judge.judge_pod(heard, pod, [node])[node]
