@@ -65,10 +65,10 @@ def keep_the_cards_of_an_earlier_nomination(patch: Patch) -> None:
 
 
 def place_pods_on_another_unit(patch: Patch) -> None:
-    def no_problem(_facts: NodeFacts, _unit_mib: int) -> str:
-        return ""
+    def find_problem(facts: NodeFacts, *, unit_mib: int) -> str:
+        return facts.problem
 
-    patch.setattr("vrampack.cards.node._unit_problem", no_problem)
+    patch.setattr("vrampack.cards.node.find_node_problem", find_problem)
 
 
 def count_no_pod_of_a_terminating_one(patch: Patch) -> None:

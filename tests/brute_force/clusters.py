@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from random import Random
 
 from tests.support.manifest_builders import RESOURCE, cards_annotation, published_card, reference_env
@@ -16,24 +15,7 @@ POLICIES = ("binpack", "spread", "node-binpack", "fragmentation", "sum-of-square
 PRIORITIES = tuple(range(-1, 11))
 
 
-@dataclass(frozen=True, slots=True)
-class OpenFaults:
-    """Faults of the product that are known and not mended: what shows one is not drawn while its field is true."""
-
-    node_comes_or_goes_in_a_reload: bool = True
-    """A node that joins is lost, and one that leaves stays."""
-    namespace_of_a_nominee_changes: bool = True
-    """The cards that are kept for it stay as they were."""
-    reserve_on_a_unit_mismatch: bool = True
-    """Cards of a node with another unit count as reserved."""
-    unseen_pod_has_a_priority: bool = True
-    """A pod that the ledger has not seen yet counts as one of priority 0."""
-
-
-OPEN_FAULTS = OpenFaults()
-
-
-def draw_node(random: Random, name: str, *, may_mismatch: bool) -> Object:
+def draw_node(random: Random, name: str) -> Object:
     """One to four cards: equal ones of two models, MIG instances of equal memory, or any; sometimes another plugin's."""
     if random.random() < 0.07:
         count = random.randint(1, 3)
@@ -61,13 +43,13 @@ def draw_node(random: Random, name: str, *, may_mismatch: bool) -> Object:
         )
         for index, (each, model) in enumerate(zip(units, models, strict=True))
     ]
-    unit_mib = 512 if may_mismatch and random.random() < 0.15 else 1024
+    unit_mib = 512 if random.random() < 0.15 else 1024
     injection = random.choices(("exact", "cdi", "nri"), (10, 9, 1))[0]
     notes = {"vrampack.dev/cards": cards_annotation(*cards, unit_mib=unit_mib, injection=injection)}
     return {"metadata": {"name": name, "annotations": notes}}
 
 
-def draw_nodes(random: Random, count: int, *, may_mismatch: bool) -> list[Object]:
+def draw_nodes(random: Random, count: int) -> list[Object]:
     """Nodes `n0`, `n1` ..; half of them have the same cards as one before."""
     nodes: list[Object] = []
     for at in range(count):
@@ -77,7 +59,7 @@ def draw_nodes(random: Random, count: int, *, may_mismatch: bool) -> list[Object
             text = json.dumps(like)
             nodes.append(json.loads(text.replace(like["metadata"]["name"], name)))
         else:
-            nodes.append(draw_node(random, name, may_mismatch=may_mismatch))
+            nodes.append(draw_node(random, name))
     return nodes
 
 
@@ -110,11 +92,9 @@ def draw_pod(random: Random, name: str) -> Object:
     return {"metadata": metadata, "spec": spec}
 
 
-def draw_placement(random: Random, *, has_mismatch: bool) -> tuple[Object, Object]:
+def draw_placement(random: Random) -> tuple[Object, Object]:
     """The rules, and all fields of the configuration that a reload may change, as they are written in the file."""
     rules = draw_rules(random) if random.random() < 0.8 else {"share_with": "anybody"}
-    if has_mismatch:
-        rules.pop("reserve", None)
     for entry in (*rules.get("reserve", ()), *rules.get("models", ())):
         if random.random() < 0.3:
             entry["users"]["namespace_labels"] = {"owner": random.choice(("x", "y"))}
@@ -133,7 +113,7 @@ def draw_placement(random: Random, *, has_mismatch: bool) -> tuple[Object, Objec
     return rules, {"rules": rules, "profiles": profiles, "policy": policy}
 
 
-def change_cards(random: Random, node: Object, *, may_mismatch: bool) -> Object | None:
+def change_cards(random: Random, node: Object) -> Object | None:
     """A patch of a node's cards: health, model or unit change, never their number or size; None for another plugin's."""
     notes = node["metadata"].get("annotations") or {}
     if "vrampack.dev/cards" not in notes:
@@ -146,7 +126,7 @@ def change_cards(random: Random, node: Object, *, may_mismatch: bool) -> Object 
     elif roll < 0.7:
         other = random.choice(published["cards"])
         card["model"], other["model"] = other["model"], card["model"]
-    elif roll < 0.85 and may_mismatch:
+    elif roll < 0.85:
         published["unit_mib"] = 1536 - published["unit_mib"]
     else:
         cordoned = "" if "vrampack.dev/cordoned-cards" in notes else card["uuid"]

@@ -14,7 +14,6 @@ import pytest
 
 from extender.metrics import ExtenderMetrics
 from tests.brute_force.bugs import BUGS
-from tests.brute_force.clusters import OPEN_FAULTS
 from tests.brute_force.world import CALLS_PER_WORLD, WrongAnswerError, run_world
 from vrampack.cards.reasons import UnfitReason
 
@@ -24,7 +23,16 @@ PARTS = 2
 WORLDS_OF_A_TEST_RUN = 10_000 // CALLS_PER_WORLD
 ENOUGH_WORLDS = 40
 """So many show every verb often, and every reason."""
-FOUND_BY = {"take any success for a yes": 11, "take any 404 for gone": 8, "count no pod of a terminating one": 7}
+RARE_REASONS = {UnfitReason.POD_LIMIT.value}
+"""Shown by one world in thirty or so."""
+FOUND_BY = {
+    "take any 404 for gone": 49,
+    "free a written place when the bind is repeated": 38,
+    "share with pods without the label": 21,
+    "keep cards from nobody": 10,
+    "keep cards from equal pods only if lower": 10,
+    "keep the cards of an earlier nomination": 10,
+}
 """The seed to begin with, for bugs that only a late one finds; where it does not any more, all are run."""
 
 
@@ -40,23 +48,23 @@ def test_every_answer_is_that_of_the_judge(metrics: ExtenderMetrics, part: int) 
     reasons: set[str] = set()
     seeds = range(FIRST + part, FIRST + CALLS // CALLS_PER_WORLD, PARTS)
     for seed in seeds:
-        world = run_world(seed, metrics, OPEN_FAULTS)
+        world = run_world(seed, metrics)
         calls += world.calls
         reasons |= world.reasons
     assert calls.total() >= len(seeds) * CALLS_PER_WORLD
     if len(seeds) >= ENOUGH_WORLDS:
         assert min(calls[verb] for verb in ("filter", "prioritize", "bind")) * 12 > calls.total()
-        assert reasons == {reason.value for reason in UnfitReason}
+        assert {reason.value for reason in UnfitReason} - reasons <= RARE_REASONS
 
 
 def test_the_same_seed_gives_the_same_steps(metrics: ExtenderMetrics) -> None:
-    traces = [run_world(1, metrics, OPEN_FAULTS).trace for _ in range(2)]
+    traces = [run_world(1, metrics).trace for _ in range(2)]
     assert traces[0] == traces[1]
 
 
 def run_worlds(seeds: Iterable[int], metrics: ExtenderMetrics) -> None:
     for seed in seeds:
-        run_world(seed, metrics, OPEN_FAULTS)
+        run_world(seed, metrics)
 
 
 @pytest.mark.parametrize("name", BUGS)

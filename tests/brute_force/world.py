@@ -28,7 +28,7 @@ from extender.state.host_usage import HostUsage
 from extender.state.namespaces import NamespaceLabels, NamespaceSink
 from extender.state.placement_change import apply_placement
 from extender.wire.codec import VerbResponse
-from tests.brute_force.clusters import OpenFaults, change_cards, draw_node, draw_nodes, draw_placement, draw_pod
+from tests.brute_force.clusters import change_cards, draw_node, draw_nodes, draw_placement, draw_pod
 from tests.brute_force.judge import HeardCluster, Judge, PendingPlace
 from tests.simulation.api import Network
 from tests.simulation.network import encode
@@ -84,9 +84,8 @@ class BindCall:
 class BruteForceWorld:
     """Drawn from `seed`; see `run_world`."""
 
-    def __init__(self, seed: int, metrics: ExtenderMetrics, open_faults: OpenFaults) -> None:
+    def __init__(self, seed: int, metrics: ExtenderMetrics) -> None:
         self.random = random = Random(seed)
-        self.open_faults = open_faults
         self.seconds = 0.0
         self.throttled_until = 0.0
         self.chosen = ""
@@ -113,9 +112,7 @@ class BruteForceWorld:
         self.network = Network()
         self.network.on_bind.append(self._check_sent_binding)
         self.network.on_bound.append(self._note_written)
-        has_reserves = open_faults.reserve_on_a_unit_mismatch
-        self._may_mismatch = not has_reserves or random.random() < 0.25
-        for node in draw_nodes(random, random.randint(1, MOST_NODES), may_mismatch=self._may_mismatch):
+        for node in draw_nodes(random, random.randint(1, MOST_NODES)):
             self.store.restore(NODE, "", node)
         self._namespaces: dict[str, Object] = {name: {"owner": random.choice(("x", "y"))} for name in NAMESPACES}
         self._rules, given = self._draw_placement()
@@ -290,7 +287,7 @@ class BruteForceWorld:
         if not names:
             return None
         node = self.store.get(NODE, "", self.random.choice(names))
-        patch = change_cards(self.random, node, may_mismatch=self._may_mismatch)
+        patch = change_cards(self.random, node)
         if patch is None:
             return None
         self.store.patch(NODE, "", _name(node), patch, apply_patch=apply_merge_patch, is_status=False)
@@ -308,7 +305,7 @@ class BruteForceWorld:
             node = self._gone.pop(name)
         elif len(names) < MOST_NODES:
             name = f"n{len(names) + len(self._gone)}"
-            node = draw_node(self.random, name, may_mismatch=self._may_mismatch)
+            node = draw_node(self.random, name)
         else:
             return None
         content = {
@@ -343,13 +340,8 @@ class BruteForceWorld:
         self._deliver_all()
         return f"{_name(pod)} to {_name(node)} with {notes}"
 
-    def _relabel_namespace(self) -> str | None:
-        known = [pod.namespace for pod in self.process.ledger.list_pods() if pod.nominated_node and not pod.node_name]
-        nominees = [pod for pod in self._pods() if (pod.get("status") or {}).get("nominatedNodeName")]
-        claimed = {*known, *(pod["metadata"]["namespace"] for pod in nominees)}
+    def _relabel_namespace(self) -> str:
         name = self.random.choice(NAMESPACES)
-        if self.open_faults.namespace_of_a_nominee_changes and name in claimed:
-            return None
         self._namespaces[name] = {"owner": self.random.choice(("x", "y"))}
         for sink in self._namespace_sinks:
             sink.on_changed(_namespace_object(name, self._namespaces[name]))
@@ -389,13 +381,8 @@ class BruteForceWorld:
         return f"{json.dumps(self._rules)} with {between} in between"
 
     def _step_in_a_reload(self) -> str | None:
-        if self.open_faults.node_comes_or_goes_in_a_reload:
-            steps = [self._filter_queue, self._relabel_namespace]
-            watches = [each for each in self.network.streams if each.is_open and each.resource == "pods"]
-        else:
-            steps = [self._filter_queue, self._relabel_namespace, self._add_or_remove_node, self._change_node]
-            watches = [each for each in self.network.streams if each.is_open]
-        for stream in watches:
+        steps = [self._filter_queue, self._relabel_namespace, self._add_or_remove_node, self._change_node]
+        for stream in [each for each in self.network.streams if each.is_open]:
             while stream.feed.pending():
                 stream.send_change(stream.feed.take(0))
         return self.random.choice(steps)()
@@ -410,8 +397,6 @@ class BruteForceWorld:
 
     def _filter(self, pod: Object) -> list[str]:
         """The nodes that pass, after they were compared with the judge's."""
-        if self._is_unheard(pod):
-            return []
         names = self._list_node_names()
         roll = self.random.random()
         if roll < 0.2:
@@ -460,8 +445,6 @@ class BruteForceWorld:
     def _bind(self, pod: Object, node: str) -> str:
         """Call it; what it sends at once, and what it refuses at once, is judged."""
         uid = pod["metadata"]["uid"]
-        if self._is_unheard(pod):
-            return "not heard"
         self.calls["bind"] += 1
         self._asked[uid, node] += 1
         known = self.process.ledger.get_pod(uid)
@@ -576,10 +559,6 @@ class BruteForceWorld:
             namespaces=self._namespaces,
         )
 
-    def _is_unheard(self, pod: Object) -> bool:
-        is_known = self.process.ledger.get_pod(pod["metadata"]["uid"]) is not None
-        return self.open_faults.unseen_pod_has_a_priority and not is_known and bool(pod["spec"].get("priority"))
-
     def _pods(self) -> list[Object]:
         return list(self.store._objects["pods"].values())
 
@@ -612,8 +591,7 @@ class BruteForceWorld:
         return f"{_name(pod)} {json.dumps(patch)}"
 
     def _draw_placement(self) -> tuple[Object, Object]:
-        has_mismatch = self.open_faults.reserve_on_a_unit_mismatch and self._may_mismatch
-        return draw_placement(self.random, has_mismatch=has_mismatch)
+        return draw_placement(self.random)
 
     def _list_namespaces(self, keys: Iterable[str]) -> NamespaceLabels:
         """A first list of all namespaces, as `NamespaceWatcher` makes it when some selector needs their labels."""
@@ -680,21 +658,19 @@ class BruteForceWorld:
 
 
 @contextmanager
-def open_world(seed: int, metrics: ExtenderMetrics, open_faults: OpenFaults) -> Iterator[BruteForceWorld]:
+def open_world(seed: int, metrics: ExtenderMetrics) -> Iterator[BruteForceWorld]:
     worlds: list[BruteForceWorld] = []
     with reflectors_without_chance(lambda: worlds[0].seconds if worlds else 0.0):
-        worlds.append(BruteForceWorld(seed, metrics, open_faults))
+        worlds.append(BruteForceWorld(seed, metrics))
         try:
             yield worlds[0]
         finally:
             worlds[0].close()
 
 
-def run_world(
-    seed: int, metrics: ExtenderMetrics, open_faults: OpenFaults, calls: int = CALLS_PER_WORLD
-) -> BruteForceWorld:
+def run_world(seed: int, metrics: ExtenderMetrics, calls: int = CALLS_PER_WORLD) -> BruteForceWorld:
     """Until so many calls were made. Raises `WrongAnswerError` with the last steps."""
-    with open_world(seed, metrics, open_faults) as world:
+    with open_world(seed, metrics) as world:
         try:
             while world.calls.total() < calls:
                 world.take_step()

@@ -279,12 +279,12 @@ def take_any_404_for_gone(patch: Patch) -> None:
 
 def take_any_success_for_a_yes(patch: Patch) -> None:
     """A proxy's page of HTML comes with 200."""
-    patch.setattr("vrampack.kube.client.is_answer", lambda *_: True)
+    patch.setattr("vrampack.kube.answers.is_answer", lambda *_: True)
 
 
 def take_any_object_for_a_list(patch: Patch) -> None:
     """A list without a version, and without objects, releases all that is held."""
-    patch.setattr("vrampack.kube.reflector.is_list", lambda *_: True)
+    patch.setattr("vrampack.kube.list_page.is_list", lambda *_: True)
 
 
 BUGS: Mapping[str, Callable[[Patch], None]] = {

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import msgspec
 
@@ -42,7 +43,7 @@ class SimulatedReply:
     def headers(self) -> Mapping[str, str]:
         return {}
 
-    @property
+    @cached_property
     def content(self) -> ByteStream:
         stream = self.body if isinstance(self.body, SimulatedStream) else ClosedStream(self.body)
         if isinstance(stream, SimulatedStream):
