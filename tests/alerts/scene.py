@@ -28,6 +28,8 @@ from vrampack.simulator.kubeconfig import write_kubeconfig
 
 Programs = Mapping[str, Path]
 WITHIN_SECONDS = 60
+SERVE = ("-m", "vrampack.cli", "serve")
+"""As arguments of Python."""
 T4 = CardModel("Tesla-T4", 15360)
 """15 units."""
 
@@ -83,7 +85,11 @@ class AlertScene:
 
 @asynccontextmanager
 async def run_scene(
-    folder: Path, programs: Programs, nodes: Mapping[str, Sequence[CardModel]]
+    folder: Path,
+    programs: Programs,
+    nodes: Mapping[str, Sequence[CardModel]],
+    *,
+    program: Sequence[str | Path] = SERVE,
 ) -> AsyncIterator[AlertScene]:
     """A cluster of these nodes, each with an agent's page: those of an agent that was asked for nothing yet."""
     ports = choose_free_ports(2)
@@ -91,7 +97,7 @@ async def run_scene(
     async with (
         run_embedded_cluster(settings) as api,
         FaultProxy(urlsplit(api.url).port or 0) as proxy,
-        run_extender(folder, proxy.url, ports=ports) as extender,
+        run_extender(folder, proxy.url, ports=ports, program=program) as extender,
         run_agent_page() as address,
         run_monitoring(
             folder, programs, [extender.target, *(agent_target(address, name) for name in nodes)]
@@ -104,9 +110,14 @@ async def run_scene(
 
 @asynccontextmanager
 async def run_extender(
-    folder: Path, api_url: str, *, configuration: str = "", ports: list[int] | None = None
+    folder: Path,
+    api_url: str,
+    *,
+    configuration: str = "",
+    ports: list[int] | None = None,
+    program: Sequence[str | Path] = SERVE,
 ) -> AsyncIterator[ExtenderUnderWatch]:
-    """The extender of that API server, ready; killed when the block ends."""
+    """The extender of that API server, ready; killed when the block ends. `program` takes the flags of `vrampack serve`."""
     verbs, health = ports or choose_free_ports(2)
     file = folder / "extender.yaml"
     file.write_text(
@@ -114,7 +125,7 @@ async def run_extender(
         f"listen: {{verbs: '{LOOPBACK}:{verbs}', health: '{LOOPBACK}:{health}'}}\n{configuration}"
     )
     arguments = ("--config", file, "--kubeconfig", write_kubeconfig(folder, api_url), "--ready-after", "0")
-    process = ManagedProcess("extender", (sys.executable, "-m", "vrampack.cli", "serve", *arguments), directory=folder)
+    process = ManagedProcess("extender", (sys.executable, *program, *arguments), directory=folder)
     extender = ExtenderUnderWatch(process, f"http://{LOOPBACK}:{verbs}/gpushare-scheduler", f"{LOOPBACK}:{health}")
     try:
         await extender.start()

@@ -14,12 +14,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from extender.state.denied_calls import DENIED_CALLS
 from tests.alerts.monitoring_stack import run_monitoring
 from tests.alerts.scene import T4, AlertScene, ExtenderUnderWatch, Programs, run_extender, run_scene
 from tests.fakes.proxy import FaultProxy
 from vrampack.cli.demo.objects import build_pod_object
 from vrampack.simulator.apiserver import ApiServer
 
+FAULTY_EXTENDER = Path(__file__).with_name("faulty_extender.py")
 BIND_PAUSE_SECONDS = 0.5
 """The extender tells turns by its own clock: they take at least 20 s."""
 
@@ -108,6 +110,46 @@ async def test_a_configuration_that_is_not_in_force_raises_an_alert(tmp_path: Pa
         replace_file(file, good.encode())
         await monitoring.wait_until_notified("VrampackConfigNotInForce", "resolved")
         assert monitoring.receiver.names == {"VrampackConfigNotInForce"}
+
+
+async def test_an_account_without_rights_raises_an_alert(tmp_path: Path, programs: Programs) -> None:
+    """The API server denies each Binding, and says that the account may make none; then it may again."""
+    async with run_scene(tmp_path, programs, {"gpu-0": (T4,)}) as scene:
+        review = {"kind": "SelfSubjectAccessReview", "metadata": {}, "status": {"allowed": False}}
+        denied = [
+            scene.proxy.when("POST", "/binding$").answer(403),
+            scene.proxy.when("POST", "/selfsubjectaccessreviews$").answer(201, review),
+        ]
+        for number in range(DENIED_CALLS):
+            scene.api.create(build_pod_object(f"denied-{number}", units=1))
+        await scene.monitoring.wait_until_notified("VrampackRightsDenied", "firing")
+        for rule in denied:
+            rule.stop()
+        allowed = review | {"status": {"allowed": True}}
+        scene.proxy.when("POST", "/selfsubjectaccessreviews$").answer(201, allowed)
+        await scene.monitoring.wait_until_notified("VrampackRightsDenied", "resolved")
+        await scene.wait_until_bound("denied-0")
+
+
+async def test_a_fault_of_ours_raises_an_alert(tmp_path: Path, programs: Programs) -> None:
+    """One filter is answered with an error; the next finds the node, and the pod is bound."""
+    async with run_scene(tmp_path, programs, {"faulty": (T4,)}, program=(FAULTY_EXTENDER,)) as scene:
+        scene.api.create(build_pod_object("first", units=8))
+        alert = await scene.monitoring.wait_until_notified("VrampackInternalErrors", "firing")
+        assert alert["labels"]["during"] == "filter"
+        await scene.wait_until_bound("first")
+        await scene.monitoring.wait_until_notified("VrampackInternalErrors", "resolved")
+        assert scene.monitoring.receiver.names == {"VrampackInternalErrors"}
+
+
+async def test_answers_of_another_server_raise_an_alert(tmp_path: Path, programs: Programs) -> None:
+    """A balancer that finds no server answers lists for a while."""
+    async with run_scene(tmp_path, programs, {"gpu-0": (T4,)}) as scene:
+        page = scene.proxy.when("GET", r"/pods\?limit=").answer(200, b"<html>no server</html>")
+        scene.proxy.expire_watches("/pods")
+        await scene.monitoring.wait_until_notified("VrampackForeignAnswers", "firing")
+        page.stop()
+        await scene.monitoring.wait_until_notified("VrampackForeignAnswers", "resolved")
 
 
 async def test_a_certificate_that_expires_soon_raises_an_alert(tmp_path: Path, programs: Programs) -> None:

@@ -100,7 +100,7 @@ def site(wheel: Path, foreign_wheel: Path, tmp_path_factory: pytest.TempPathFact
         (made.started_in / name).mkdir(parents=True)
         (made.started_in / name / "__init__.py").write_text("raise RuntimeError('a package of the folder')\n")
     kubectl = made.environment / "bin/kubectl"
-    kubectl.write_text('#!/bin/sh\necho \'{"metadata":{},"items":[]}\'\n')
+    kubectl.write_text('#!/bin/sh\necho \'{"kind":"List","metadata":{"resourceVersion":"1"},"items":[]}\'\n')
     kubectl.chmod(0o755)
     for path in (foreign_wheel, wheel):
         made.pip("install", "--quiet", "--no-index", "--no-deps", path)
