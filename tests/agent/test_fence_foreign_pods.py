@@ -222,6 +222,11 @@ FORGED: dict[str, tuple[Mapping[str, str | None], str, str]] = {
         "unknown_card",
         "card GPU-9 is no longer on this node",
     ),
+    "a card without a uuid": (
+        {ALLOCATION: an_allocation().replace('"cards": [{"uuid": "GPU-0", ', '"cards": [{')},
+        "unknown_card",
+        "card without a uuid is no longer on this node",
+    ),
     "no container": (
         {ALLOCATION: '{"v":1,"cards":[{"uuid":"GPU-0","index":0,"units":4}],"containers":{}}'},
         "record",

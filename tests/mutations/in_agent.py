@@ -193,7 +193,7 @@ AGENT: Mapping[str, Mutation] = {
         f"{FORGED}[a limit above the share]",
     ),
     "a card may be of another node": Mutation(
-        "vrampack/agent/admission/fence.py", "if strangers:", "if False:", f"{FORGED}[a card that is not here]"
+        "vrampack/agent/admission/fence.py", "if strangers:", "if False:", f"{FORGED}[a card without a uuid]"
     ),
     "only the container that kubelet names is checked": Mutation(
         "vrampack/agent/admission/fence.py",
