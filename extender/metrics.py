@@ -5,11 +5,13 @@ No label names a pod, a card or a uid: the number of series would grow without b
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.registry import Collector
 
 from vrampack.cards.reasons import UnfitReason
-from vrampack.kube.client import label_code
+from vrampack.kube.client import FOREIGN_CODE, label_code
 
 BIND_RESULTS = (
     "ok",
@@ -28,6 +30,16 @@ BIND_RESULTS = (
 )
 PREEMPT_RESULTS = ("ok", "added", "no", "unready", "malformed")
 VERBS = ("filter", "prioritize", "bind", "preempt")
+CALLS_ANSWERED_BY_OTHERS = (
+    ("list", "pods"),
+    ("list", "nodes"),
+    ("watch", "pods"),
+    ("watch", "nodes"),
+    ("get", "pods"),
+    ("create", "pods/binding"),
+    ("patch", "pods/status"),
+)
+"""Verb and resource of the calls that something between us and the API server is most likely to answer."""
 TASKS = ("follower", "mix", "activator", "shadow", "reload")
 """What begins again after a fault."""
 EVICTION_RESULTS = ("evicted", "kept", "budget", "gone", "failed")
@@ -149,6 +161,7 @@ class ExtenderMetrics:
             ["verb", "resource", "code"],
             registry=self.registry,
         )
+        _start_at_zero(self.api_requests, [(*call, label_code(FOREIGN_CODE)) for call in CALLS_ANSWERED_BY_OTHERS])
         self.api_denied = Gauge(
             "vrampack_apiserver_denied",
             "1 while the API server answers calls about pods with 401 or 403 only, and says that the account lacks the right.",
@@ -160,8 +173,7 @@ class ExtenderMetrics:
             ["during"],
             registry=self.registry,
         )
-        for during in (*VERBS, *TASKS):
-            self.internal_errors.labels(during)  # so that the first one is an increase
+        _start_at_zero(self.internal_errors, [(during,) for during in (*VERBS, *TASKS)])
         self.api_seconds = Histogram(
             "vrampack_apiserver_request_duration_seconds",
             "Time of calls to the API server, without watches.",
@@ -246,6 +258,12 @@ class ExtenderMetrics:
         state = CollectorRegistry()
         state.register(ledger)
         return generate_latest(self.registry) + generate_latest(state)
+
+
+def _start_at_zero(counter: Counter, series: Iterable[tuple[str, ...]]) -> None:
+    """So that the first count is an increase: Prometheus sees none in a series that begins with 1."""
+    for labels in series:
+        counter.labels(*labels)
 
 
 def _add_build_info(registry: CollectorRegistry, version: str) -> None:

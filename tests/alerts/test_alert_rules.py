@@ -91,7 +91,7 @@ CASES = {
         },
         silent_at=20,
         fires_at=30,
-        summary="Another server answered 40 calls to the API server in 10 minutes.",
+        summary="Another server answered 38 calls to the API server in 10 minutes.",
     ),
     "VrampackExtenderAway": AlertCase(
         {'vrampack_cache_synced{pod="a"}': "1x20 stale _x59 1x200"},

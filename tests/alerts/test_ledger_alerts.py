@@ -143,12 +143,19 @@ async def test_a_fault_of_ours_raises_an_alert(tmp_path: Path, programs: Program
 
 
 async def test_answers_of_another_server_raise_an_alert(tmp_path: Path, programs: Programs) -> None:
-    """A balancer that finds no server answers lists for a while."""
+    """A balancer that finds no server answers Bindings, and the look-ups of their pods, for a while."""
     async with run_scene(tmp_path, programs, {"gpu-0": (T4,)}) as scene:
-        page = scene.proxy.when("GET", r"/pods\?limit=").answer(200, b"<html>no server</html>")
-        scene.proxy.expire_watches("/pods")
+        answers = [
+            scene.proxy.when(method, path).answer(404, b"default backend - 404")
+            for method, path in (("POST", "/binding$"), ("GET", "/pods/pod-"))
+        ]
+        names = [f"pod-{number}" for number in range(4)]
+        for name in names:
+            scene.api.create(build_pod_object(name, units=1))
         await scene.monitoring.wait_until_notified("VrampackForeignAnswers", "firing")
-        page.stop()
+        for rule in answers:
+            rule.stop()
+        await scene.wait_until_bound(*names)
         await scene.monitoring.wait_until_notified("VrampackForeignAnswers", "resolved")
 
 

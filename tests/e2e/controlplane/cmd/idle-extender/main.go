@@ -52,7 +52,7 @@ func main() {
 	listen := flag.String("listen", "127.0.0.1:12345", "where the verbs are answered")
 	health := flag.String("health-listen", "127.0.0.1:12346", "where /readyz and /metrics are answered")
 	refuse := flag.Bool("refuse", false, "no node passes filter")
-	for _, unread := range []string{"config", "scheduler-config"} {
+	for _, unread := range []string{"config", "scheduler-config", "ready-after"} {
 		flag.String(unread, "", "taken and not read")
 	}
 	flag.Parse()
