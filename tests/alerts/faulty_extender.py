@@ -1,7 +1,8 @@
 """The extender with one fault: it fails the first time that it summarizes a node named `faulty`."""
 
 import sys
-from unittest.mock import patch
+
+import pytest
 
 from policies.engine import cluster_summaries
 from vrampack.cards.node import Node
@@ -19,5 +20,6 @@ def fail_once(node: Node) -> NodeSummary:
 
 
 if __name__ == "__main__":
-    with patch.object(cluster_summaries, "summarize_node", fail_once):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster_summaries, "summarize_node", fail_once)
         sys.exit(main(sys.argv[1:]))
