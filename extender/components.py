@@ -125,6 +125,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
     generations = PodGenerations(engine)
     binder = Binder(
         ledger=ledger,
+        nominator=nominator,
         engine=engine,
         soft_reservations=soft_reservations,
         api=api,

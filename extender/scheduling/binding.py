@@ -29,6 +29,7 @@ from extender.scheduling.binding_fence import CONFIRM_AFTER_SECONDS, BindingFenc
 from extender.scheduling.pod_generations import PodGenerations
 from extender.settings import ExtenderConfiguration
 from extender.state.ledger import Ledger
+from extender.state.nominator import Nominator
 from extender.state.pod_client import PodClient
 from extender.state.soft_reservations import SoftReservations
 from extender.wire.codec import BindingArgs
@@ -79,6 +80,7 @@ class Binder:
         self,
         *,
         ledger: Ledger,
+        nominator: Nominator,
         engine: Engine,
         soft_reservations: SoftReservations,
         api: Api,
@@ -92,6 +94,7 @@ class Binder:
     ) -> None:
         self._generations = generations
         self._ledger = ledger
+        self._nominator = nominator
         self._engine = engine
         self._soft_reservations = soft_reservations
         self._api = api
@@ -214,6 +217,7 @@ class Binder:
             allocation = earlier.allocation
         else:
             pod_request = self._generations.apply_pin(pod.uid, pod_request)
+            self._nominator.note_caller(pod)
             evaluation = self._engine.evaluate_node(node.name, pod_request, pod.uid)
             if isinstance(evaluation, Unfit):
                 self._metrics.bind_conflicts.inc()

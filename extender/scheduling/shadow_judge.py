@@ -15,9 +15,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from extender.metrics import ExtenderMetrics
-from policies.engine.cluster_view import LedgerView
+from extender.state.nominator import Nominator
 from policies.engine.engine import Engine
 from policies.tuning import PolicyTuning, ShadowPolicy
+from vrampack.cards.pod import Pod
 from vrampack.cards.request import PodRequest
 
 REST_FACTOR = 9.0
@@ -30,7 +31,7 @@ QUEUE_LENGTH = 8
 class RankedPod:
     """A decision that was answered."""
 
-    uid: str
+    pod: Pod
     pod_request: PodRequest
     names: Sequence[str]
     best: str
@@ -43,7 +44,7 @@ class ShadowJudge:
 
     def __init__(
         self,
-        ledger: LedgerView,
+        nominator: Nominator,
         engine: Engine,
         metrics: ExtenderMetrics,
         tuning: PolicyTuning,
@@ -51,7 +52,7 @@ class ShadowJudge:
         cpu_clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._ledger = ledger
+        self._nominator = nominator
         self._live_engine = engine
         self._cpu_clock = cpu_clock
         self._sleep = sleep
@@ -74,15 +75,15 @@ class ShadowJudge:
             self._engine = self._live_engine.build_shadow(self._policy.build_tuning())
 
     def note_decision(
-        self, uid: str, pod_request: PodRequest, names: Sequence[str], best: str, avoided: frozenset[str]
+        self, pod: Pod, pod_request: PodRequest, names: Sequence[str], best: str, avoided: frozenset[str]
     ) -> None:
         """`best` was ranked first among these nodes. The reply is written before anything is judged."""
         if self._policy is None:
             return
-        if self._ledger.get_priority_floor(uid) is not None or self._is_resting or self._queue.full():
+        if self._nominator.get_priority_floor(pod.uid) is not None or self._is_resting or self._queue.full():
             self._decisions.labels("skipped").inc()
             return
-        self._queue.put_nowait(RankedPod(uid, pod_request, names, best, self._ledger.generation, avoided))
+        self._queue.put_nowait(RankedPod(pod, pod_request, names, best, self._nominator.generation, avoided))
 
     async def run(self) -> None:
         while True:
@@ -93,19 +94,20 @@ class ShadowJudge:
         if self._policy is None:
             return
         request = replace(decision.pod_request, policy=None, profile=None)
-        preparation = self._engine.prepare_request(request, decision.uid)
+        preparation = self._engine.prepare_request(request, decision.pod.uid)
         is_prepared = False
         while not is_prepared:
             began = self._cpu_clock()
+            self._nominator.note_caller(decision.pod)
             is_prepared = next(preparation, self) is self
             if is_prepared:
                 self._decisions.labels(self._compare_best(decision, request)).inc()
             await self._rest(self._cpu_clock() - began)
 
     def _compare_best(self, decision: RankedPod, request: PodRequest) -> str:
-        if self._ledger.generation != decision.ledger_generation:
+        if self._nominator.generation != decision.ledger_generation:
             return "stale"
-        best = self._engine.rank_nodes(decision.names, request, decision.uid, 1, decision.avoided)
+        best = self._engine.rank_nodes(decision.names, request, decision.pod.uid, 1, decision.avoided)
         return "same" if best == [decision.best] else "other"
 
     async def _rest(self, spent_seconds: float) -> None:

@@ -220,7 +220,7 @@ class Verbs:
         avoided = self._node_backoff.list_avoided_nodes(uid)
         ranked = self._engine.rank_nodes(names, pod_request, uid, count, avoided)
         if ranked:
-            self._shadow_judge.note_decision(uid, pod_request, names, ranked[0], avoided)
+            self._shadow_judge.note_decision(scheduling_request.pod, pod_request, names, ranked[0], avoided)
         reservation = self._ledger.get_pod_reservation(uid)
         if reservation is None or reservation.node_name in avoided or reservation.node_name not in names:
             return ranked

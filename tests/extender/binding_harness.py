@@ -55,11 +55,11 @@ class BindingHarness:
         self.metrics = ExtenderMetrics("test")
         configuration = ExtenderConfiguration(apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration", **settings)
         self.ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: self.seconds)
-        self.engine = Engine(
-            Nominator(self.ledger, PendingPreemptions(self.ledger, clock=lambda: self.seconds)), configuration.policy
-        )
+        nominator = Nominator(self.ledger, PendingPreemptions(self.ledger, clock=lambda: self.seconds))
+        self.engine = Engine(nominator, configuration.policy)
         self.binder = Binder(
             ledger=self.ledger,
+            nominator=nominator,
             pods=PodClient(
                 self.ledger,
                 api,

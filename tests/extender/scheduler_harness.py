@@ -92,16 +92,18 @@ class SchedulerHarness:
         passed: list[str] = self.post_filter(name, units, names=names, spec=spec)["NodeNames"]
         return passed
 
-    def filter_and_prioritize(self, name: str, units: int = 4, *, names: Sequence[str] = ()) -> str:
+    def filter_and_prioritize(
+        self, name: str, units: int = 4, *, names: Sequence[str] = (), spec: Json | None = None
+    ) -> str:
         """The node that prioritize names, after filter."""
-        passed = self.filter_names(name, units, names=names)
-        scores = json.loads(self.parts.verbs.prioritize(self.encode_call(name, units, passed)).body)
+        passed = self.filter_names(name, units, names=names, spec=spec)
+        scores = json.loads(self.parts.verbs.prioritize(self.encode_call(name, units, passed, spec)).body)
         (best,) = [each["Host"] for each in scores if each["Score"] == 10]
         return str(best)
 
-    async def bind(self, name: str, node: str) -> str:
-        """The error of a bind; the API server knows the pod as the ledger does."""
-        body = json.loads(self.encode_call(name))["Pod"]
+    async def bind(self, name: str, node: str, spec: Json | None = None) -> str:
+        """The error of a bind of a pod that the API server has, or has from now on."""
+        body = json.loads(self.encode_call(name, spec=spec))["Pod"]
         self.api.pods.setdefault(("default", name), body)
         call = {"PodName": name, "PodNamespace": "default", "PodUID": name, "Node": node}
         answer: Json = json.loads((await self.parts.verbs.bind(json.dumps(call).encode())).body)

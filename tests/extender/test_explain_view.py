@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from tests.extender.scheduler_harness import SchedulerHarness
 from tests.support.builders import ledger_pod
 from tests.support.in_memory_extender import PREFIX, AsgiReply, InMemoryExtender, call_asgi
 from tests.support.manifest_builders import cards_annotation, published_card
@@ -51,6 +54,20 @@ async def test_a_waiting_pod_is_explained_by_its_name() -> None:
     for name in ("w", "default/w"):
         shown = (await ask(extender, f"pod={name}")).json()
         assert (shown["name"], shown["units"], shown["nodes"][0]["reason"]) == ("w", 16, "larger than any card")
+
+
+def test_all_nodes_are_explained_for_the_pods_own_priority() -> None:
+    """The pod is deleted between two nodes; a card is kept on each for a less important one."""
+    desk = SchedulerHarness({"a": [15], "b": [15]})
+    for node in ("a", "b"):
+        nominee = ledger_pod(f"nominated to {node}", units=15, priority=10)
+        desk.ledger.update_pod(replace(nominee, nominated_node=node))
+    pod = desk.add_pending_pod("w", priority=11)
+    assert pod.request is not None
+    shown = desk.parts.explain_view.describe_nodes(pod, pod.request)
+    first = next(shown)
+    desk.ledger.remove_pod("w")
+    assert [node["reason"] for node in (first, *shown)] == [None, None]
 
 
 async def test_a_request_that_cannot_be_explained_is_refused_with_a_reason() -> None:

@@ -41,10 +41,8 @@ def test_a_nominees_card_is_kept_from_lower_and_equal_priority_only() -> None:
 
 @pytest.mark.parametrize(("priority", "passed"), [(9, []), (10, []), (11, ["a"]), (-1, [])])
 @pytest.mark.parametrize("nominee", [10, -1])
-def test_a_pod_not_yet_in_our_watch_has_the_priority_of_its_call(
-    nominee: int, priority: int, passed: list[str]
-) -> None:
-    """Filter and prioritize then answer as they will once the watch shows it."""
+async def test_a_pod_not_yet_in_our_watch_has_its_own_priority(nominee: int, priority: int, passed: list[str]) -> None:
+    """The verbs then answer as they will once the watch shows it: bind reads the pod, the others have it in their calls."""
     desk = SchedulerHarness({"a": [15]})
     nominate(desk, "urgent", "a", priority=nominee)
     passed = passed if nominee > 0 or priority == -1 else ["a"]
@@ -52,6 +50,8 @@ def test_a_pod_not_yet_in_our_watch_has_the_priority_of_its_call(
     assert desk.filter_names("unseen", spec=spec) == passed
     ranked = json.loads(desk.parts.verbs.prioritize(desk.encode_call("unseen", spec=spec)).body)
     assert [each["Host"] for each in ranked] == passed
+    desk.filter_names("another", spec={"priority": 0})
+    assert (await desk.bind("unseen", "a", spec) == "") == bool(passed)
     desk.add_pending_pod("unseen", priority=priority)
     assert desk.filter_names("unseen") == passed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from extender.scheduling.shadow_judge import REST_FACTOR
 from policies.engine.verdict_tables import NODES_PER_STEP
 from policies.tuning import PolicyTuning
 from tests.extender.scheduler_harness import SchedulerHarness
+from tests.support.builders import ledger_pod
 
 
 class ShadowHarness:
@@ -72,6 +74,16 @@ async def test_a_decision_whose_nodes_changed_is_not_judged() -> None:
     desk.harness.add_bound_pod("other", "n00", 4)
     await desk.judge_all()
     assert [desk.count(each) for each in ("stale", "same", "other")] == [1, 0, 0]
+
+
+async def test_a_pod_not_yet_in_our_watch_is_judged_with_its_own_priority() -> None:
+    """The other node has room for it only because of that; a pod that asks in between changes nothing."""
+    desk = ShadowHarness({"policy": "binpack"})
+    desk.harness.ledger.update_pod(replace(ledger_pod("urgent", units=8, priority=10), nominated_node="n01"))
+    assert desk.harness.filter_and_prioritize("unseen", spec={"priority": 11}) == "n01"
+    desk.harness.filter_names("another")
+    await desk.judge_all()
+    assert [desk.count(each) for each in ("same", "other")] == [1, 0]
 
 
 async def test_the_shadow_judge_rests_nine_times_as_long_as_it_works() -> None:

@@ -130,6 +130,12 @@ BINDINGS: Mapping[str, Mutation] = {
         'version = ""',
         f"{FENCE}::test_a_pod_that_changed_unseen_is_bound_with_one_get_and_one_more_post",
     ),
+    "a pod that the watch has not shown is bound with priority 0": Mutation(
+        "extender/scheduling/binding.py",
+        "self._nominator.note_caller(pod)",
+        "pass",
+        "tests/extender/test_nominator.py::test_a_pod_not_yet_in_our_watch_has_its_own_priority",
+    ),
     "a conflict is always definite": Mutation(
         "extender/scheduling/binding.py",
         "if seen.resource_version != pod.resource_version:",

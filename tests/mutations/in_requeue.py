@@ -15,7 +15,7 @@ WAITING: Mapping[str, Mutation] = {
         "extender/state/nominator.py",
         "if pod is None and self._caller is not None and self._caller.uid == uid:",
         "if False:",
-        f"{NOMINATIONS}::test_a_pod_not_yet_in_our_watch_has_the_priority_of_its_call[10-11-passed2]",
+        f"{NOMINATIONS}::test_a_pod_not_yet_in_our_watch_has_its_own_priority[10-11-passed2]",
     ),
     "a pod of equal priority takes the card of a nominated one": Mutation(
         "extender/state/nominator.py",

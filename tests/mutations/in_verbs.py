@@ -247,7 +247,7 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "a shadow judges what has changed": Mutation(
         "extender/scheduling/shadow_judge.py",
-        "if self._ledger.generation != decision.ledger_generation:",
+        "if self._nominator.generation != decision.ledger_generation:",
         "if False:",
         "tests/extender/test_shadow_judge.py::test_a_decision_whose_nodes_changed_is_not_judged",
     ),
