@@ -118,7 +118,7 @@ class ExtenderMetrics:
         )
         self.stale_bindings = Counter(
             "vrampack_stale_bindings_total",
-            "Bindings refused because the pod had changed since the watch showed it, and sent once more.",
+            "Bindings refused because the pod had changed since the watch showed it, and tried once more.",
             registry=self.registry,
         )
         self.second_extender = Counter(

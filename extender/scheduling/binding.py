@@ -4,8 +4,8 @@ The answer to the POST decides what happens to the reservation:
 
     201                  bound: the place is the pod's until the watch or a GET shows the pod itself elsewhere or gone
     409                  GET: bound by us to this node is success. At another version than the Binding's the pod only
-                         changed meanwhile: send it again for that version. At the same version nothing is known: an
-                         API server answers 409 for errors of its own store too
+                         changed meanwhile: decide again for the pod as it is now, and send that. At the same version
+                         nothing is known: an API server answers 409 for errors of its own store too
     other 4xx, too large a refusal; the place is free again
     5xx, time-out, cut   the watch by now, or a GET: bound by us to this node is success, unbound at another version than
                          the Binding's is a refusal; otherwise the outcome is not known yet: the place stays held, and
@@ -48,8 +48,13 @@ log = logging.getLogger(__name__)
 OUTCOME_UNKNOWN = "bind outcome unknown"
 """How an answer begins when it is not known whether the pod is bound."""
 CONFIRM_INTERVAL_SECONDS = 1.0
-REFUSED_RESULTS = frozenset({"conflict", "pod_gone", "uid_mismatch", "refused", "forbidden", "not_written", "deadline"})
-"""Results that free the place just reserved, unless an earlier Binding may still land there."""
+REFUSED_RESULTS = frozenset(
+    {
+        *("conflict", "pod_gone", "uid_mismatch", "refused", "forbidden", "not_written", "deadline"),
+        *("no_capacity", "node_gone", "malformed"),
+    }
+)
+"""Results that free the pod's place on the node, unless a Binding may still land there."""
 API_FAILURES = frozenset({"api_error", "not_written", "deadline", "unready"})
 """Results that say nothing against the node."""
 
@@ -67,7 +72,7 @@ BOUND_OUTCOME = BindOutcome("ok")
 
 @dataclass(frozen=True, slots=True)
 class StaleBinding:
-    """The Binding was refused because the pod has changed since; nothing was bound."""
+    """The Binding was refused because the pod has changed since; nothing was bound, and it can no longer land."""
 
     pod: Pod
     """The pod as it is now: unbound."""
@@ -157,12 +162,18 @@ class Binder:
             return _resolve_already_bound(pod, args.node)
         if pod.is_terminating or pod.is_finished:
             return BindOutcome("pod_gone", f"pod {pod} is being deleted or has finished; nothing was bound")
-        node = self._ledger.get_node_for_pod(args.node, pod.uid)
-        if node is None:
-            return BindOutcome("node_gone", f"node {args.node} does not exist; nothing was bound")
-        if pod.request is None:
-            return await self._send_binding(pod, args.node, {}, deadline)
-        return await self._bind_memory_pod(pod, pod.request, node, deadline)
+        outcome = await self._bind_once(pod, args.node, deadline)
+        if isinstance(outcome, StaleBinding):
+            self._metrics.stale_bindings.inc()
+            self._ledger.record_binding(pod.uid, args.node, outcome.pod.resource_version)
+            outcome = await self._bind_once(outcome.pod, args.node, deadline)
+        if isinstance(outcome, StaleBinding):
+            outcome = BindOutcome("not_written", f"pod {pod} keeps changing; nothing was bound")
+            self._report_failure(pod, args.node, outcome)
+        held = self._ledger.get_reservation(pod.uid, args.node)
+        if held is not None and not held.is_unconfirmed and outcome.result in REFUSED_RESULTS:
+            self._ledger.forget(pod.uid, args.node)
+        return outcome
 
     async def _prepare_pod(self, args: BindingArgs, deadline: float) -> Pod | BindOutcome:
         """The pod of the call, without a place on any other node; or why it is not bound."""
@@ -190,7 +201,7 @@ class Binder:
         is_here = reservation.node_name == node_name
         if is_here and reservation.is_written and self._ledger.get_age_seconds(reservation) < CONFIRM_AFTER_SECONDS:
             return BOUND_OUTCOME
-        if is_here and not reservation.is_written and node is not None and _has_cards(node, reservation.allocation):
+        if is_here and reservation.may_land_on(pod) and node is not None and _has_cards(node, reservation.allocation):
             return pod
         try:
             seen = await self._fence.fence_reservation(reservation, deadline)
@@ -205,7 +216,30 @@ class Binder:
             else seen
         )
 
-    async def _bind_memory_pod(self, pod: Pod, pod_request: PodRequest, node: Node, deadline: float) -> BindOutcome:
+    async def _bind_once(self, pod: Pod, node_name: str, deadline: float) -> BindOutcome | StaleBinding:
+        """Decide for the pod in this state, and send one Binding."""
+        node = self._ledger.get_node_for_pod(node_name, pod.uid)
+        if node is None:
+            return BindOutcome("node_gone", f"node {node_name} does not exist; nothing was bound")
+        if pod.request is None:
+            return await self._post_binding(pod, node_name, {}, deadline)
+        pod_request = self._generations.apply_pin(pod.uid, pod.request)
+        allocation = self._reserve_cards(pod, pod_request, node)
+        if isinstance(allocation, BindOutcome):
+            return allocation
+        self._soft_reservations.release_pod(pod.uid)  # reserved now: it must not count twice
+        started = self._clock()
+        record = self._build_record(allocation, pod_request, node)
+        outcome = await self._post_binding(pod, node_name, record, deadline)
+        if isinstance(outcome, BindOutcome) and outcome.error:
+            self._report_failure(pod, node_name, outcome)
+        elif isinstance(outcome, BindOutcome):
+            policy = self._engine.choose_policy(pod_request).name
+            self._report_success(pod, node_name, allocation, policy=policy, started=started)
+        return outcome
+
+    def _reserve_cards(self, pod: Pod, pod_request: PodRequest, node: Node) -> Allocation | BindOutcome:
+        """The pod's cards, reserved, or why it gets none. It keeps its cards while a Binding with them may still land."""
         if node.needs_references and not pod_request.has_references:
             return BindOutcome(
                 "malformed",
@@ -213,47 +247,21 @@ class Binder:
                 f"from its annotations, and node {node.name} gives them none",
             )
         earlier = self._ledger.get_reservation(pod.uid, node.name)
-        if earlier is not None:
-            allocation = earlier.allocation
-        else:
-            pod_request = self._generations.apply_pin(pod.uid, pod_request)
-            self._nominator.note_caller(pod)
-            evaluation = self._engine.evaluate_node(node.name, pod_request, pod.uid)
-            if isinstance(evaluation, Unfit):
-                self._metrics.bind_conflicts.inc()
-                why = pod_request.problem or f"node {node.name}: {evaluation.reason.value}"
-                return BindOutcome("no_capacity", f"{why}; nothing was bound")
-            allocation = allocate_cards(node, evaluation.cards, pod_request, reserve_mib=self._settings.reserve_mib)
-        started = self._clock()
-        record = self._build_record(allocation, pod_request, node)
-        if earlier is None:
-            self._ledger.assume(pod, node.name, allocation)
-        self._soft_reservations.release_pod(pod.uid)  # reserved now: it must not count twice
-        outcome = await self._send_binding(pod, node.name, record, deadline)
-        held = self._ledger.get_reservation(pod.uid, node.name)
-        if held is not None and not held.is_unconfirmed and outcome.result in REFUSED_RESULTS:
-            self._ledger.forget(pod.uid, node.name)
-        self._report_outcome(
-            pod, node.name, allocation, outcome, policy=self._engine.choose_policy(pod_request).name, started=started
-        )
-        return outcome
+        if earlier is not None and earlier.is_unconfirmed:
+            return earlier.allocation
+        self._nominator.note_caller(pod)
+        evaluation = self._engine.evaluate_node(node.name, pod_request, pod.uid)
+        if isinstance(evaluation, Unfit):
+            self._metrics.bind_conflicts.inc()
+            why = pod_request.problem or f"node {node.name}: {evaluation.reason.value}"
+            return BindOutcome("no_capacity", f"{why}; nothing was bound")
+        allocation = allocate_cards(node, evaluation.cards, pod_request, reserve_mib=self._settings.reserve_mib)
+        self._ledger.assume(pod, node.name, allocation)
+        return allocation
 
     def _build_record(self, allocation: Allocation, pod_request: PodRequest, node: Node) -> dict[str, str]:
         record = write_record(allocation, pod_request, node, now_ns=self._now_ns())
         return record | write_fraction_annotations(allocation) if self._settings.nvidia_fractions else record
-
-    async def _send_binding(
-        self, pod: Pod, node_name: str, annotations: dict[str, str], deadline: float
-    ) -> BindOutcome:
-        """Send the POST, and a second one if the pod had merely changed since the watch showed it."""
-        outcome = await self._post_binding(pod, node_name, annotations, deadline)
-        if isinstance(outcome, StaleBinding):
-            self._metrics.stale_bindings.inc()
-            if self._ledger.get_reservation(pod.uid, node_name) is not None:
-                outcome = await self._post_binding(outcome.pod, node_name, annotations, deadline)
-        if isinstance(outcome, StaleBinding):
-            return BindOutcome("not_written", f"pod {pod} keeps changing; nothing was bound")
-        return outcome
 
     async def _post_binding(
         self, pod: Pod, node_name: str, annotations: dict[str, str], deadline: float
@@ -294,6 +302,9 @@ class Binder:
             return BindOutcome("api_error", f"{OUTCOME_UNKNOWN}: pod {pod}: {refusal}; then {error}")
         if seen is None:
             return BindOutcome("uid_mismatch", f"pod {pod} with uid {pod.uid} is gone; nothing was bound")
+        shown = self._ledger.get_pod(pod.uid)
+        if shown is not None and shown.node_name:
+            seen = shown  # the watch overtook the answer
         if seen.node_name:
             return self._resolve_seen_bound(seen, node_name)
         if seen.is_terminating or seen.is_gated or pod.request is None:
@@ -345,19 +356,17 @@ class Binder:
             return BindOutcome("uid_mismatch", text)
         return seen
 
-    def _report_outcome(
-        self, pod: Pod, node_name: str, allocation: Allocation, outcome: BindOutcome, *, policy: str, started: float
-    ) -> None:
+    def _report_success(self, pod: Pod, node_name: str, allocation: Allocation, *, policy: str, started: float) -> None:
         cards = ",".join(map(str, allocation.card_indices))
         units = sum(card.units for card in allocation.cards)
         ms = (self._clock() - started) * 1000
-        if outcome.error:
-            log.warning("bind failed pod=%s node=%s result=%s error=%s", pod, node_name, outcome.result, outcome.error)
-            self._events.record_pod_event(pod, EventReason.BIND_FAILED, outcome.error)
-            return
         log.info("bound pod=%s node=%s card=%s units=%d policy=%s ms=%.1f", pod, node_name, cards, units, policy, ms)
         text = f"{units} units on card {cards} of node {node_name}"
         self._events.record_pod_event(pod, EventReason.ASSIGNED, text, is_warning=False)
+
+    def _report_failure(self, pod: Pod, node_name: str, outcome: BindOutcome) -> None:
+        log.warning("bind failed pod=%s node=%s result=%s error=%s", pod, node_name, outcome.result, outcome.error)
+        self._events.record_pod_event(pod, EventReason.BIND_FAILED, outcome.error)
 
 
 def _has_cards(node: Node, allocation: Allocation) -> bool:

@@ -207,6 +207,17 @@ async def test_a_refused_retry_keeps_the_place_of_the_first_try(harness: Binding
     assert harness.used() == 4
 
 
+async def test_a_retry_for_a_pod_that_changed_meanwhile_decides_again(harness: BindingHarness) -> None:
+    """The watch has never shown the pod, so no event has fenced the first Binding."""
+    pod = harness.add_pod("a")
+    harness.ledger.remove_pod(pod.uid)
+    harness.proxy.when("POST", BINDING).answer(500, times=1)
+    assert (await harness.bind(pod)).startswith("bind outcome unknown")
+    harness.server.patch("pods", "a", {"metadata": {"annotations": {"vrampack.dev/card-model": "other"}}})
+    assert await harness.bind(pod) == "node n: card model not allowed; nothing was bound"
+    assert harness.used() == 0
+
+
 async def test_a_retry_after_the_units_changed_writes_a_share_of_the_new_units(harness: BindingHarness) -> None:
     """The share of the first try is of a card of 15 units; the node's agent would refuse the pod."""
     pod = harness.add_pod("a")

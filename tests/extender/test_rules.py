@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -181,6 +181,29 @@ async def test_a_waiting_pod_is_bound_by_the_current_rules() -> None:
     assert "card has as many pods as a rule allows" in await harness.bind("new", "n")
     await apply_placement(harness.ledger, NO_SETTINGS)
     assert await harness.bind("new", "n") == ""
+
+
+@pytest.mark.parametrize(
+    ("cards", "error", "used"),
+    [
+        ([16], "node n: card may not be shared with its pods; nothing was bound", [4]),
+        ([16, 16], "", [4, 4]),
+    ],
+    ids=["the only card is another team's", "another card is free"],
+)
+async def test_a_pod_relabelled_before_its_binding_is_bound_by_its_new_label(
+    cards: Sequence[int], error: str, used: Sequence[int]
+) -> None:
+    """The Binding for the pod as the watch showed it is refused; by its earlier label the pod would go beside `held`."""
+    harness = SchedulerHarness({"n": cards}, rules=RuleSettings(share_with="same-label:team"))
+    put_bound_pod(harness, "held", "x")
+    harness.ledger.update_pod(replace(ledger_pod("new"), rule_labels=(("team", "x"),), resource_version="1"))
+    pod = json.loads(harness.encode_call("new"))["Pod"]
+    pod["metadata"] |= {"labels": {"team": "y"}, "resourceVersion": "2"}
+    harness.api.pods["default", "new"] = pod
+    assert await harness.bind("new", "n") == error
+    assert [card.used_units for node in harness.ledger.list_nodes() for card in node.cards] == used
+    assert bool(harness.ledger.list_reservations()) == (not error)
 
 
 async def test_changes_during_a_rule_change_follow_the_new_rules() -> None:

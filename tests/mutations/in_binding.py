@@ -114,9 +114,15 @@ BINDINGS: Mapping[str, Mutation] = {
     ),
     "a second try writes a record of cards that are gone": Mutation(
         "extender/scheduling/binding.py",
-        "if is_here and not reservation.is_written and node is not None and _has_cards(node, reservation.allocation):",
-        "if is_here and not reservation.is_written and node is not None:",
+        "if is_here and reservation.may_land_on(pod) and node is not None and _has_cards(node, reservation.allocation):",
+        "if is_here and reservation.may_land_on(pod) and node is not None:",
         f"{FENCE}::test_a_retry_after_the_cards_were_replaced_takes_a_new_card",
+    ),
+    "a second try keeps the cards of a Binding for another version of the pod": Mutation(
+        "extender/scheduling/binding.py",
+        "if is_here and reservation.may_land_on(pod) and node is not None and _has_cards(node, reservation.allocation):",
+        "if is_here and not reservation.is_written and node is not None and _has_cards(node, reservation.allocation):",
+        f"{FENCE}::test_a_retry_for_a_pod_that_changed_meanwhile_decides_again",
     ),
     "a second try writes a share of units that the card no longer has": Mutation(
         "extender/scheduling/binding.py",
@@ -129,6 +135,12 @@ BINDINGS: Mapping[str, Mutation] = {
         'version = pod.resource_version if pod.request is not None else ""',
         'version = ""',
         f"{FENCE}::test_a_pod_that_changed_unseen_is_bound_with_one_get_and_one_more_post",
+    ),
+    "a pod that was relabelled keeps its cards": Mutation(
+        "extender/scheduling/binding.py",
+        "if earlier is not None and earlier.is_unconfirmed:",
+        "if earlier is not None:",
+        "tests/extender/test_rules.py::test_a_pod_relabelled_before_its_binding_is_bound_by_its_new_label",
     ),
     "a pod that the watch has not shown is bound with priority 0": Mutation(
         "extender/scheduling/binding.py",

@@ -61,15 +61,17 @@ def count_the_reservation_and_the_record(patch: Patch) -> None:
 
 def confirm_by_the_reply(patch: Patch) -> None:
     """The reservation ends with the reply, the record counts from the watch on: in between, nothing does."""
-    send = Binder._send_binding
+    post = Binder._post_binding
 
-    async def confirmed(self: Binder, pod: Pod, node_name: str, record: dict[str, str], deadline: float) -> BindOutcome:
-        outcome = await send(self, pod, node_name, record, deadline)
+    async def confirmed(
+        self: Binder, pod: Pod, node_name: str, record: dict[str, str], deadline: float
+    ) -> BindOutcome | StaleBinding:
+        outcome = await post(self, pod, node_name, record, deadline)
         if outcome is BOUND_OUTCOME:
             self._ledger.release_place(pod.uid, node_name)
         return outcome
 
-    patch.setattr(Binder, "_send_binding", confirmed)
+    patch.setattr(Binder, "_post_binding", confirmed)
 
 
 def confirm_by_the_uid_alone(patch: Patch) -> None:
@@ -101,20 +103,22 @@ def take_silence_for_a_yes(patch: Patch) -> None:
 def reserve_after_the_reply(patch: Patch) -> None:
     """Two binds at once decide on the same free card."""
     waiting: dict[int, list[tuple[Pod, str, Allocation]]] = {}
-    assume, send = Ledger.assume, Binder._send_binding
+    assume, post = Ledger.assume, Binder._post_binding
 
     def later(self: Ledger, pod: Pod, node_name: str, allocation: Allocation) -> None:
         waiting.setdefault(id(self), []).append((pod, node_name, allocation))
 
-    async def sent(self: Binder, pod: Pod, node_name: str, record: dict[str, str], deadline: float) -> BindOutcome:
+    async def posted(
+        self: Binder, pod: Pod, node_name: str, record: dict[str, str], deadline: float
+    ) -> BindOutcome | StaleBinding:
         mine = waiting.pop(id(self._ledger), [])
-        outcome = await send(self, pod, node_name, record, deadline)
+        outcome = await post(self, pod, node_name, record, deadline)
         for each in mine:
             assume(self._ledger, *each)
         return outcome
 
     patch.setattr(Ledger, "assume", later)
-    patch.setattr(Binder, "_send_binding", sent)
+    patch.setattr(Binder, "_post_binding", posted)
 
 
 def believe_an_older_event(patch: Patch) -> None:
