@@ -20,11 +20,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from http import HTTPStatus
 
 from extender.events import EventReason, ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
+from extender.scheduling.bind_outcome import (
+    BOUND_OUTCOME,
+    OUTCOME_UNKNOWN,
+    BindOutcome,
+    StaleBinding,
+    name_refusal,
+    resolve_already_bound,
+)
 from extender.scheduling.binding_fence import CONFIRM_AFTER_SECONDS, BindingFence
 from extender.scheduling.pod_generations import PodGenerations
 from extender.settings import ExtenderConfiguration
@@ -38,44 +45,14 @@ from vrampack.cards.allocation import Allocation, allocate_cards
 from vrampack.cards.fit import Unfit
 from vrampack.cards.node import Node
 from vrampack.cards.pod import Pod
-from vrampack.cards.records import Record, write_fraction_annotations, write_record
+from vrampack.cards.records import write_fraction_annotations, write_record
 from vrampack.cards.request import PodRequest
 from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError, RefusedError
 
 log = logging.getLogger(__name__)
 
-OUTCOME_UNKNOWN = "bind outcome unknown"
-"""How an answer begins when it is not known whether the pod is bound."""
 CONFIRM_INTERVAL_SECONDS = 1.0
-REFUSED_RESULTS = frozenset(
-    {
-        *("conflict", "pod_gone", "uid_mismatch", "refused", "forbidden", "not_written", "deadline"),
-        *("no_capacity", "node_gone", "malformed"),
-    }
-)
-"""Results that free the pod's place on the node, unless a Binding may still land there."""
-API_FAILURES = frozenset({"api_error", "not_written", "deadline", "unready"})
-"""Results that say nothing against the node."""
-
-
-@dataclass(frozen=True, slots=True)
-class BindOutcome:
-    """How a bind ended: one of `metrics.BIND_RESULTS`, and the text for the scheduler, empty when bound."""
-
-    result: str
-    error: str = ""
-
-
-BOUND_OUTCOME = BindOutcome("ok")
-
-
-@dataclass(frozen=True, slots=True)
-class StaleBinding:
-    """The Binding was refused because the pod has changed since; nothing was bound, and it can no longer land."""
-
-    pod: Pod
-    """The pod as it is now: unbound."""
 
 
 class Binder:
@@ -159,7 +136,7 @@ class Binder:
         if isinstance(pod, BindOutcome):
             return pod
         if pod.node_name:
-            return _resolve_already_bound(pod, args.node)
+            return resolve_already_bound(pod, args.node)
         if pod.is_terminating or pod.is_finished:
             return BindOutcome("pod_gone", f"pod {pod} is being deleted or has finished; nothing was bound")
         outcome = await self._bind_once(pod, args.node, deadline)
@@ -171,7 +148,7 @@ class Binder:
             outcome = BindOutcome("not_written", f"pod {pod} keeps changing; nothing was bound")
             self._report_failure(pod, args.node, outcome)
         held = self._ledger.get_reservation(pod.uid, args.node)
-        if held is not None and not held.is_unconfirmed and outcome.result in REFUSED_RESULTS:
+        if outcome.error and held is not None and not held.is_unconfirmed:
             self._ledger.forget(pod.uid, args.node)
         return outcome
 
@@ -284,7 +261,7 @@ class Binder:
             if held is not None and held.is_unconfirmed:
                 text = f"{OUTCOME_UNKNOWN}: pod {pod}: {error}; an earlier Binding may still land, its place is kept"
                 return BindOutcome("api_error", text)
-            return BindOutcome(_name_refusal(error), f"pod {pod}: {error}; nothing was bound")
+            return BindOutcome(name_refusal(error), f"pod {pod}: {error}; nothing was bound")
         except NoAnswerError as error:
             return await self._resolve_no_answer(pod, node_name, error, deadline)
         self._ledger.mark_written(pod.uid, node_name)
@@ -321,7 +298,7 @@ class Binder:
         self._ledger.mark_unconfirmed(pod.uid, node_name)
         shown = self._ledger.get_pod(pod.uid)
         if shown is not None and shown.node_name:
-            return _resolve_already_bound(shown, node_name)
+            return resolve_already_bound(shown, node_name)
         try:
             seen = await self._pods.get_known_pod(pod, deadline)
         except (NoAnswerError, RefusedError) as error:
@@ -337,7 +314,7 @@ class Binder:
 
     def _resolve_seen_bound(self, pod: Pod, node_name: str) -> BindOutcome:
         """The outcome for a pod shown as bound. One that is bound elsewhere loses its place here."""
-        outcome = _resolve_already_bound(pod, node_name)
+        outcome = resolve_already_bound(pod, node_name)
         if outcome.error:
             self._ledger.release_place(pod.uid, node_name)
         return outcome
@@ -377,24 +354,3 @@ def _has_cards(node: Node, allocation: Allocation) -> bool:
         (share.units == units if share.whole else share.units <= units) and share.card_units in (None, units)
         for share, units in shares
     )
-
-
-def _name_refusal(error: RefusedError) -> str:
-    match error.status:
-        case HTTPStatus.NOT_FOUND:
-            return "pod_gone"
-        case HTTPStatus.UNAUTHORIZED | HTTPStatus.TOO_MANY_REQUESTS:
-            return "not_written"
-        case HTTPStatus.FORBIDDEN:
-            return "forbidden"
-        case _:
-            return "refused"
-
-
-def _resolve_already_bound(pod: Pod, node_name: str) -> BindOutcome:
-    """Success if we bound the pod to this node, which is what the call asked for; otherwise a conflict."""
-    is_by_us = pod.request is None or (isinstance(pod.record, Record) and pod.record.is_ours)
-    if pod.node_name == node_name and is_by_us:
-        return BOUND_OUTCOME
-    by = "" if is_by_us else " by another program"
-    return BindOutcome("conflict", f"pod {pod} is already bound to node {pod.node_name}{by}; nothing was bound")

@@ -12,7 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from extender.metrics import ExtenderMetrics
-from extender.scheduling.binding import API_FAILURES, Binder
+from extender.scheduling.bind_outcome import API_FAILURES
+from extender.scheduling.binding import Binder
 from extender.scheduling.node_backoff import NodeBackoff
 from extender.scheduling.pod_generations import PodGenerations
 from extender.scheduling.rejection_cache import CachedRejection, RejectionCache, RejectionGeneration

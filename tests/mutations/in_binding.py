@@ -30,7 +30,7 @@ BINDINGS: Mapping[str, Mutation] = {
     ),
     "a definite no keeps the place": Mutation(
         "extender/scheduling/binding.py",
-        "if held is not None and not held.is_unconfirmed and outcome.result in REFUSED_RESULTS:",
+        "if outcome.error and held is not None and not held.is_unconfirmed:",
         "if False:",
         f"{BINDING}::test_a_refused_binding_gives_its_place_back",
     ),
@@ -53,19 +53,19 @@ BINDINGS: Mapping[str, Mutation] = {
         f"{FENCE}::test_a_pod_that_changed_unseen_is_bound_with_one_get_and_one_more_post",
     ),
     "bound to any node is bound to this one": Mutation(
-        "extender/scheduling/binding.py",
+        "extender/scheduling/bind_outcome.py",
         "if pod.node_name == node_name and is_by_us:",
         "if is_by_us:",
         f"{BINDING}::test_a_conflict_over_another_node_is_refused_and_holds_nothing_here",
     ),
     "a bind that is asked for twice is a no": Mutation(
-        "extender/scheduling/binding.py",
+        "extender/scheduling/bind_outcome.py",
         "if pod.node_name == node_name and is_by_us:",
         "if False:",
         f"{BINDING}::test_a_second_bind_of_a_bound_pod_sends_nothing",
     ),
     "bound by anybody is bound with our record": Mutation(
-        "extender/scheduling/binding.py",
+        "extender/scheduling/bind_outcome.py",
         "is_by_us = pod.request is None or (isinstance(pod.record, Record) and pod.record.is_ours)",
         "is_by_us = True",
         f"{BINDING}::test_a_bind_fails_for_a_pod_bound_to_this_node_by_another_scheduler",

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from extender.scheduling.binding import BOUND_OUTCOME, Binder, BindOutcome, StaleBinding
+from extender.scheduling.bind_outcome import BOUND_OUTCOME, BindOutcome, StaleBinding
+from extender.scheduling.binding import Binder
 from extender.scheduling.binding_fence import BindingFence
 from extender.state.ledger import Ledger
 from extender.state.pod_client import PodClient
