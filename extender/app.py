@@ -203,21 +203,10 @@ class Extender:
         self._stopping.set()
 
     async def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
-        """Apply every field of `RELOADABLE_FIELDS`."""
-        placement = settings.build_placement()
-        keys = placement.list_namespace_label_keys()
+        keys = settings.build_placement().list_namespace_label_keys()
         namespaces = await self._namespaces.watch_labels(keys, timeout_seconds=NAMESPACES_LIST_SECONDS)
-        await apply_placement(self._ledger, placement, namespaces)
+        await self._components.apply_settings(settings, namespaces, self._reflectors)
         self._namespaces.end_unused(keys)
-        self._components.engine.set_tuning(settings.select_policies())
-        self._components.shadow_judge.set_tuning(settings.policy)
-        self._components.generations.begin_generation()
-        self._components.mix_learner.on_policy_changed()
-        if self._hosts.set_kept(is_kept=settings.select_policies().reads_hosts):
-            self._components.args.forget_pods()
-            for reflector in self._reflectors:
-                reflector.request_list()
-        self._ledger.apply_policy_change()
 
     def _build_verbs_server(self) -> DeadlineServer:
         prefix = self._settings.listen.url_prefix

@@ -28,14 +28,18 @@ from extender.settings import ExtenderConfiguration
 from extender.state.host_usage import HostUsage
 from extender.state.ledger import Ledger
 from extender.state.ledger_problems import LedgerProblem
+from extender.state.namespaces import NamespaceLabels
 from extender.state.nominator import Nominator
 from extender.state.pending_preemptions import PendingPreemptions
+from extender.state.placement_change import apply_placement
 from extender.state.pod_client import PodClient
 from extender.state.soft_reservations import SoftReservations
 from extender.state.sync import ProblemReporter, ReadinessCheck
 from extender.wire.args import ArgsReader
 from policies.engine.engine import Engine
 from vrampack.kube.client import Api
+from vrampack.kube.objects import NodeObject, PodObject
+from vrampack.kube.reflector import Reflector
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +48,8 @@ log = logging.getLogger(__name__)
 class Components:
     """See `build_components`."""
 
+    ledger: Ledger
+    hosts: HostUsage
     engine: Engine
     args: ArgsReader
     soft_reservations: SoftReservations
@@ -59,6 +65,24 @@ class Components:
     explain_view: ExplainView
     generations: PodGenerations
     cache_rebuild: CacheRebuild
+
+    async def apply_settings(
+        self,
+        settings: ExtenderConfiguration,
+        namespaces: NamespaceLabels,
+        reflectors: tuple[Reflector[PodObject], Reflector[NodeObject]],
+    ) -> None:
+        """Apply every field of `RELOADABLE_FIELDS`. `namespaces` has the labels that the settings ask for."""
+        await apply_placement(self.ledger, settings.build_placement(), namespaces)
+        self.engine.set_tuning(settings.select_policies())
+        self.shadow_judge.set_tuning(settings.policy)
+        self.generations.begin_generation()
+        self.mix_learner.on_policy_changed()
+        if self.hosts.set_kept(is_kept=settings.select_policies().reads_hosts):
+            self.args.forget_pods()
+            for reflector in reflectors:
+                reflector.request_list()
+        self.ledger.apply_policy_change()
 
 
 class LedgerReactions:
@@ -185,6 +209,8 @@ def build_components(  # noqa: PLR0913 - what the parts share
     )
     on_fault = cache_rebuild.on_fault
     return Components(
+        ledger=ledger,
+        hosts=hosts,
         engine=engine,
         args=args,
         soft_reservations=soft_reservations,

@@ -27,7 +27,7 @@ from vrampack.kube.events import EventRecorder
 log = logging.getLogger(__name__)
 
 RELOADABLE_FIELDS = PLACEMENT_FIELDS
-"""Fields that take effect while running; `Extender.on_settings_changed` applies each of them."""
+"""Fields that take effect while running; `Components.apply_settings` applies each of them."""
 POLL_SECONDS = 2.0
 """People who edit the file wait for it; kubelet brings a changed ConfigMap within a minute or two anyway."""
 

@@ -348,7 +348,7 @@ class BruteForceWorld:
         return f"{name} {self._namespaces[name]}; {self._filter_queue()}"
 
     def _reload(self) -> str:
-        """Another file: as `Extender.on_settings_changed` applies it, with other steps in between."""
+        """Another file is applied, with other steps in between."""
         self._drafted_rules, given = self._draw_placement()
         fields = {"apiVersion": "vrampack.dev/v1", "kind": "ExtenderConfiguration"}
         settings = ExtenderConfiguration.model_validate(fields | given)
@@ -357,16 +357,7 @@ class BruteForceWorld:
 
         async def apply() -> None:
             labels = self._list_namespaces(self._placement.list_namespace_label_keys())
-            await apply_placement(process.ledger, self._placement, labels)
-            process.engine.set_tuning(settings.select_policies())
-            process.parts.shadow_judge.set_tuning(settings.policy)
-            process.parts.generations.begin_generation()
-            process.parts.mix_learner.on_policy_changed()
-            if self.hosts.set_kept(is_kept=settings.select_policies().reads_hosts):
-                process.parts.args.forget_pods()
-                for reflector in process.reflectors:
-                    reflector.request_list()
-            process.ledger.apply_policy_change()
+            await process.parts.apply_settings(settings, labels, process.reflectors)
 
         task = process.loop.create_task(apply())
         between = []
@@ -541,7 +532,7 @@ class BruteForceWorld:
 
     def _hear(self) -> HeardCluster:
         ledger = self.process.ledger
-        is_new = ledger.placement is self._placement
+        is_new = ledger.placement == self._placement
         places = [
             PendingPlace(
                 self._versions[each.pod.uid, each.pod.resource_version],

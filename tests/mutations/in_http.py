@@ -135,8 +135,8 @@ DOORS: Mapping[str, Mutation] = {
         "tests/extender/test_server.py::test_a_fault_of_the_application_is_logged_once",
     ),
     "a policy that was read while running is not used": Mutation(
-        "extender/app.py",
-        "self._components.engine.set_tuning(settings.select_policies())",
+        "extender/components.py",
+        "self.engine.set_tuning(settings.select_policies())",
         "pass",
         f"{RELOAD}::test_the_service_ranks_by_the_new_policy_and_signals_new_room",
     ),
@@ -153,8 +153,8 @@ DOORS: Mapping[str, Mutation] = {
         f"{RELOAD}::test_settings_that_could_not_be_applied_are_tried_again",
     ),
     "who was refused is not asked again under another policy": Mutation(
-        "extender/app.py",
-        "self._ledger.apply_policy_change()",
+        "extender/components.py",
+        "self.ledger.apply_policy_change()",
         "pass",
         f"{RELOAD}::test_the_service_ranks_by_the_new_policy_and_signals_new_room",
     ),
