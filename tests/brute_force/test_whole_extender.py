@@ -14,7 +14,8 @@ import pytest
 
 from extender.metrics import ExtenderMetrics
 from tests.brute_force.bugs import BUGS
-from tests.brute_force.world import CALLS_PER_WORLD, WrongAnswerError, run_world
+from tests.brute_force.run import CALLS_PER_WORLD, run_world
+from tests.brute_force.world import WrongAnswerError
 from vrampack.cards.reasons import UnfitReason
 
 CALLS = int(os.environ.get("VRAMPACK_BRUTE_FORCE_CALLS", "10000"))
