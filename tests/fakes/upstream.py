@@ -2,10 +2,12 @@
 
 import asyncio
 import ssl
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Self
 
-from tests.fakes.http1 import HEAD_LIMIT, chunk, read_head, request_pieces
+from tests.fakes.connections import serve_connections
+from tests.fakes.http1 import chunk, read_head, request_pieces
 
 
 def http_reply(body: bytes = b"{}", status: int = 200, *fields: str) -> bytes:
@@ -26,45 +28,29 @@ class FakeUpstream:
     watches: dict[str, asyncio.StreamWriter] = field(default_factory=dict)
     """The latest watch of each path, for a test that writes without waiting for a turn of the loop."""
     port: int = 0
-    _server: asyncio.Server | None = None
-    _serving: set[asyncio.Task[None]] = field(default_factory=set)
+    _connections: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, ssl=self.tls, limit=HEAD_LIMIT)
-        self.port = self._server.sockets[0].getsockname()[1]
+        connections = serve_connections(self._serve, port=self.port, tls=self.tls)
+        self.port = await self._connections.enter_async_context(connections)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._server:
-            self._server.close()
-        for task in self._serving:
-            task.cancel()
-        if self._serving:
-            await asyncio.wait(self._serving)
-
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
-        self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
+        await self._connections.aclose()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while head := await read_head(reader):
-                pieces = [piece async for piece in request_pieces(reader, head)]
-                self.requests.append(head.raw + b"".join(pieces))
-                if "watch=true" in head.start[1]:
-                    self.watches[head.start[1].partition("?")[0]] = writer
-                    await self._stream(writer)
-                else:
-                    reply = self.replies.pop(0) if self.replies else http_reply()
-                    writer.write(reply)
-                    if b"Content-Length" not in reply and b"chunked" not in reply:
-                        break
-        except OSError:
-            pass
-        finally:
-            writer.close()
+        self.connections += 1
+        while head := await read_head(reader):
+            pieces = [piece async for piece in request_pieces(reader, head)]
+            self.requests.append(head.raw + b"".join(pieces))
+            if "watch=true" in head.start[1]:
+                self.watches[head.start[1].partition("?")[0]] = writer
+                await self._stream(writer)
+            else:
+                reply = self.replies.pop(0) if self.replies else http_reply()
+                writer.write(reply)
+                if b"Content-Length" not in reply and b"chunked" not in reply:
+                    break
 
     async def _stream(self, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")

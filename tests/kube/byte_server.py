@@ -6,10 +6,12 @@ import asyncio
 import socket
 import struct
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Self
 
+from tests.fakes.connections import serve_connections
 from tests.fakes.http1 import read_head, request_pieces
 
 WITHIN_SECONDS = 5.0
@@ -45,25 +47,18 @@ class ByteServer:
     most_open: int = 0
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     port: int = 0
-    _server: asyncio.Server | None = None
-    _serving: set[asyncio.Task[None]] = field(default_factory=set)
+    _connections: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self.port = await self._connections.enter_async_context(serve_connections(self._serve, port=self.port))
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._server:
-            self._server.close()
-        for task in self._serving:
-            task.cancel()
-        if self._serving:
-            await asyncio.wait(self._serving)
+        await self._connections.aclose()
 
     async def asked(self, times: int) -> None:
         """Wait until that many requests have arrived."""
@@ -80,11 +75,6 @@ class ByteServer:
         except TimeoutError as error:
             raise AssertionError(f"{len(self.open)} connections are open, the requests: {self.requests}") from error
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
-        self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
-
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
         self.open.add(writer)
@@ -98,8 +88,6 @@ class ByteServer:
                 await _write(writer, reply)
                 if reply.then is not AfterReply.KEEP:
                     break
-        except OSError:
-            pass  # the client has left
         finally:
             writer.close()
             self.open.discard(writer)

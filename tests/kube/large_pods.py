@@ -6,10 +6,12 @@ import asyncio
 import json
 import zlib
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
+from tests.fakes.connections import serve_connections
 from tests.fakes.http1 import chunk, read_head
 
 POD_BYTES = 1_300_000
@@ -27,52 +29,35 @@ class LargePodServer:
     """As the API server compresses lists for clients that allow it."""
     limits: list[int] = field(default_factory=list)
     """Of the pages that were requested, in order."""
-    listed: asyncio.Condition = field(default_factory=asyncio.Condition)
     url: str = ""
     _expired: asyncio.Event = field(default_factory=asyncio.Event)
-    _server: asyncio.Server | None = None
-    _serving: set[asyncio.Task[None]] = field(default_factory=set)
+    _connections: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        port = await self._connections.enter_async_context(serve_connections(self._serve))
+        self.url = f"http://127.0.0.1:{port}"
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._server:
-            self._server.close()
-        for task in self._serving:
-            task.cancel()
-        if self._serving:
-            await asyncio.wait(self._serving)
+        await self._connections.aclose()
 
     def expire_watches(self) -> None:
         """Answer every watch, from now on, that its version has expired."""
         self._expired.set()
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
-        self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
-
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while head := await read_head(reader):
-                target = urlsplit(head.start[1])
-                query = {key: values[0] for key, values in parse_qs(target.query).items()}
-                if "watch" in query:
-                    await self._expired.wait()
-                    await _write_reply(writer, iter([b'{"type":"ERROR","object":{"kind":"Status","code":410}}\n']))
-                elif target.path.endswith("/pods"):
-                    self.limits.append(int(query["limit"]))
-                    pieces = self._list_pods(self.limits[-1], int(query.get("continue", "0")))
-                    await _write_reply(writer, pieces, is_compressed=self.is_compressed)
-                else:
-                    await _write_reply(writer, iter([_begin_list("NodeList", ""), b"]}"]))
-        except OSError:
-            pass  # the client hung up
-        finally:
-            writer.close()
+        while head := await read_head(reader):
+            target = urlsplit(head.start[1])
+            query = {key: values[0] for key, values in parse_qs(target.query).items()}
+            if "watch" in query:
+                await self._expired.wait()
+                await _write_reply(writer, iter([b'{"type":"ERROR","object":{"kind":"Status","code":410}}\n']))
+            elif target.path.endswith("/pods"):
+                self.limits.append(int(query["limit"]))
+                pieces = self._list_pods(self.limits[-1], int(query.get("continue", "0")))
+                await _write_reply(writer, pieces, is_compressed=self.is_compressed)
+            else:
+                await _write_reply(writer, iter([_begin_list("NodeList", ""), b"]}"]))
 
     def _list_pods(self, limit: int, start: int) -> Iterator[bytes]:
         end = min(start + limit, self.pods)
