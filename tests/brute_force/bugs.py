@@ -7,14 +7,18 @@ from typing import Any
 
 import pytest
 
+from extender.scheduling.bind_outcome import BindOutcome
+from extender.scheduling.binding import Binder
 from extender.scheduling.rejection_cache import CachedRejection, RejectionGeneration
 from extender.state.ledger import Ledger
 from extender.state.ledger_changes import LedgerChanges
 from extender.state.nominator import Nominator
 from tests.simulation.bugs import BUGS as SIMULATED_BUGS
 from vrampack.cards import node_summary, ruled_view
-from vrampack.cards.node import NodeFacts
+from vrampack.cards.allocation import Allocation
+from vrampack.cards.node import Node, NodeFacts
 from vrampack.cards.pod import Pod
+from vrampack.cards.request import PodRequest
 from vrampack.cards.ruled_view import RuledCards, RuledView, ViewKey
 from vrampack.cards.rules import PlacementRules
 
@@ -93,6 +97,17 @@ def leave_nodes_as_they_were_under_the_old_rules(patch: Patch) -> None:
     patch.setattr(LedgerChanges, "record_all_changed", lambda *_: None)
 
 
+def bind_a_pod_that_changed_by_its_earlier_labels(patch: Patch) -> None:
+    """The Binding was refused because the pod has another version, and is sent again with the cards that it named."""
+    reserve = Binder._reserve_cards
+
+    def reserve_once(self: Binder, pod: Pod, pod_request: PodRequest, node: Node) -> Allocation | BindOutcome:
+        earlier = self._ledger.get_reservation(pod.uid, node.name)
+        return reserve(self, pod, pod_request, node) if earlier is None else earlier.allocation
+
+    patch.setattr(Binder, "_reserve_cards", reserve_once)
+
+
 BUGS: Mapping[str, Callable[[Patch], None]] = {
     bug.__name__.replace("_", " "): bug
     for bug in (
@@ -106,6 +121,7 @@ BUGS: Mapping[str, Callable[[Patch], None]] = {
         count_no_pod_of_a_terminating_one,
         share_with_pods_without_the_label,
         leave_nodes_as_they_were_under_the_old_rules,
+        bind_a_pod_that_changed_by_its_earlier_labels,
     )
 } | {
     name: SIMULATED_BUGS[name]

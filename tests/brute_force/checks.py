@@ -37,6 +37,21 @@ class BindCall:
     task: asyncio.Task[VerbResponse]
 
 
+@dataclass(frozen=True, slots=True)
+class SentBinding:
+    """The latest Binding of a pod to a node."""
+
+    version: str
+    """The version of the pod that it names."""
+    allocation: Allocation
+    notes: Mapping[str, str]
+    """Its annotations."""
+
+    def has_decision_of(self, later: SentBinding) -> bool:
+        """Whether a later one was sent without another decision."""
+        return self.version == later.version and self.allocation is later.allocation
+
+
 class JudgedVerbs:
     """The verbs of one world, beside what they should do."""
 
@@ -51,8 +66,8 @@ class JudgedVerbs:
         """How often bind was called, by uid and node."""
         self.binds: list[BindCall] = []
         """Those that wait for their answer."""
-        self._sent: dict[tuple[str, str], tuple[Allocation, Mapping[str, str]]] = {}
-        """By uid and node: the allocation that the Binding was decided with, and its annotations."""
+        self._sent: dict[tuple[str, str], SentBinding] = {}
+        """By uid and node."""
         self._written: dict[str, str] = {}
         """The node of every pod that the extender bound, by uid."""
         world.network.on_bind.append(self._check_sent_binding)
@@ -129,11 +144,11 @@ class JudgedVerbs:
     def list_possible_holders(self, node: str) -> list[Object]:
         """Who holds something there, or still may."""
         holders = {pod["metadata"]["uid"]: pod for pod in self._world.list_live_pods(node)}
-        for (uid, name), (_, notes) in self._sent.items():
+        for (uid, name), sent in self._sent.items():
             pod = self._world.find_pod(uid)
             if name == node and pod is not None and uid not in holders:
                 metadata = pod["metadata"]
-                written = {**(metadata.get("annotations") or {}), **notes}
+                written = {**(metadata.get("annotations") or {}), **sent.notes}
                 holders[uid] = {**pod, "metadata": {**metadata, "annotations": written}, "pending": True}
         return list(holders.values())
 
@@ -154,16 +169,15 @@ class JudgedVerbs:
                     raise WrongAnswerError(f"{name} card {card.index} holds {card.used}, the ledger counts {held}")
 
     def _check_sent_binding(self, _process: str, uid: str, node: str, notes: Mapping[str, str]) -> None:
-        """The cards of a new Binding fit; one that is sent again keeps its cards."""
+        """The cards of a Binding fit the pod in the version that it names; one that is sent again for it keeps its cards."""
         reservation = self._ledger.get_reservation(uid, node)
         if reservation is None:
             raise WrongAnswerError(f"a Binding of {uid} to {node} is sent without a place")
+        pod = self._world.versions[uid, reservation.binding_version]
         known = self._sent.get((uid, node))
-        is_new = known is None or known[0] is not reservation.allocation
-        self._sent[uid, node] = reservation.allocation, notes
-        if not is_new:
+        self._sent[uid, node] = sent = SentBinding(reservation.binding_version, reservation.allocation, notes)
+        if known is not None and known.has_decision_of(sent):
             return
-        pod = self._world.versions[uid, reservation.pod.resource_version]  # its labels may have changed, unheard
         heard = self._hear()  # as it was before this place was taken
         heard.places = [place for place in heard.places if place.pod["metadata"]["uid"] != uid]
         verdict = self.judge.judge_pod(heard, pod, [node])[node]
@@ -219,7 +233,7 @@ class JudgedVerbs:
             PendingPlace(
                 self._world.versions[each.pod.uid, each.pod.resource_version],
                 each.node_name,
-                self._sent[each.pod.uid, each.node_name][1],
+                self._sent[each.pod.uid, each.node_name].notes,
             )
             for each in self._ledger.list_reservations()
             if (each.pod.uid, each.node_name) in self._sent

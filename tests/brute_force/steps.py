@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from extender.settings import ExtenderConfiguration
 from tests.brute_force.checks import JudgedVerbs
-from tests.brute_force.clusters import change_cards, draw_node, draw_placement, draw_pod
+from tests.brute_force.clusters import MODELS, change_cards, draw_node, draw_placement, draw_pod
 from tests.brute_force.world import (
     MOST_NODES,
     BruteForceWorld,
@@ -58,7 +58,7 @@ class DrawnSteps:
             "create": (12, self._create_pod),
             "delete": (4, self._delete_pod),
             "finish": (2, self._finish_pod),
-            "relabel": (1, self._relabel_pod),
+            "relabel": (4, self._relabel_pod),
             "nominate": (5, self._nominate_pod),
             "change node": (3, self._change_node),
             "node": (1.5, self._add_or_remove_node),
@@ -84,8 +84,9 @@ class DrawnSteps:
         pod = self._world.choose_pod(
             lambda pod: not pod["spec"].get("nodeName") and "deletionTimestamp" not in pod["metadata"]
         )
-        if pod is None:
-            return None
+        return None if pod is None else self._schedule(pod)
+
+    def _schedule(self, pod: Object) -> str:
         passed = self._verbs.filter(pod)
         if not passed:
             return f"{get_name(pod)}: no node"
@@ -133,7 +134,7 @@ class DrawnSteps:
         self._made += 1
         pod = draw_pod(self._random, f"p{self._made}")
         made = self._store.create(POD, pod["metadata"]["namespace"], pod)
-        first = f"; asked at once: {self._verbs.filter(made)}" if self._random.random() < 0.15 else ""
+        first = f"; at once {self._schedule(made)}" if self._random.random() < 0.25 else ""
         return f"{get_name(made)} {json.dumps(pod)}{first}"
 
     def _delete_pod(self) -> str | None:
@@ -150,10 +151,16 @@ class DrawnSteps:
         return None if pod is None else self._world.patch_pod(pod, {"status": {"phase": "Succeeded"}}, is_status=True)
 
     def _relabel_pod(self) -> str | None:
-        pod = self._world.choose_pod(lambda _: True)
+        """Often one whose Binding is on its way: it is for another version then."""
+        binding = {call.pod["metadata"]["uid"] for call in self._verbs.binds}
+        is_binding = self._random.random() < 0.7
+        pod = self._world.choose_pod(lambda pod: not is_binding or pod["metadata"]["uid"] in binding)
         if pod is None:
             return None
-        return self._world.patch_pod(pod, {"metadata": {"labels": {"team": self._random.choice(("x", "y", None))}}})
+        team, tier = self._random.choice(("x", "y", None)), self._random.choice(("gold", "tin", None))
+        model = self._random.choice((*MODELS, None, None))
+        notes = {"vrampack.dev/card-model": model}
+        return self._world.patch_pod(pod, {"metadata": {"labels": {"team": team, "tier": tier}, "annotations": notes}})
 
     def _nominate_pod(self) -> str | None:
         """Others were evicted for it; sometimes it is nominated elsewhere, or nowhere."""
