@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from policies.adjusted_policy import adjust_policy
+from policies.open_cards import pick_cards
 from policies.outlook import NO_OUTLOOK, Outlook
-from policies.policy import Policy, ScoredCards, ScoreTerm
+from policies.policy import NodeView, Policy, ScoredCards, ScoreTerm
 from policies.registry import POLICIES
 from vrampack.cards.fit import Unfit, find_fitting_cards
-from vrampack.cards.node import Node
+from vrampack.cards.node import Card, Node
 from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import CardRequest
+from vrampack.cards.shape import Shape, open_card
 from vrampack.cards.tuned_policy import TunedPolicy
 
 Evaluation = ScoredCards | Unfit
@@ -25,23 +27,32 @@ def evaluate_node(
 
 
 def evaluate_under_policy(node: Node | None, request: CardRequest, policy: Policy, outlook: Outlook) -> Evaluation:
-    """The same for a policy that need not be registered."""
+    """The same for a policy that need not be registered. It gets only cards that fit, so it cannot choose another."""
     if node is None:
         return Unfit(UnfitReason.NOT_SEEN)
     fitting = find_fitting_cards(node, request)
     if isinstance(fitting, Unfit):
         return fitting
-    return policy.choose_cards(node, fitting, request, outlook)
+    (rating,) = policy.rate([_view_node(node, fitting, request, outlook)], request, outlook)
+    return ScoredCards(rating.score, pick_cards(fitting, rating.cards))
 
 
 def list_score_terms(
     policy: TunedPolicy, node: Node, scored: ScoredCards, request: CardRequest, outlook: Outlook = NO_OUTLOOK
 ) -> tuple[ScoreTerm, ...]:
     """The terms of the policy's verdict on this node, for people who ask why; their sum is the score."""
-    return adjust_policy(POLICIES[policy.name], policy).list_terms(node, scored.cards, request, outlook)
+    fitting = find_fitting_cards(node, request)
+    view = _view_node(node, scored.cards if isinstance(fitting, Unfit) else fitting, request, outlook)
+    return adjust_policy(POLICIES[policy.name], policy).list_terms(view, scored.cards, request, outlook)
 
 
 def sort_by_score(evaluations: Mapping[str, Evaluation]) -> list[str]:
     """The names that fit, best first, in a total order: the node name breaks ties."""
     fitting = [(-scored.score, name) for name, scored in evaluations.items() if isinstance(scored, ScoredCards)]
     return [name for _, name in sorted(fitting)]
+
+
+def _view_node(node: Node, fitting: tuple[Card, ...], request: CardRequest, outlook: Outlook) -> NodeView:
+    shape = Shape(node)
+    host = outlook.hosts.get(node.name)
+    return NodeView(shape, shape.list_open_cards(request), tuple(sorted(map(open_card, fitting))), host)

@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import exp, floor
 
 from policies.mix.fragments import ALL_HOSTS, FragmentTables
-from policies.open_cards import OpenCard, list_open_cards, list_open_cards_of_node, open_card, pick_cards
 from policies.outlook import Outlook
-from policies.policy import ScoredCards, ScoreTerm
-from vrampack.cards.node import Card, Node
-from vrampack.cards.node_summary import NodeSummary
+from policies.policy import NodeView, Rating, ScoreTerm
+from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
+from vrampack.cards.shape import OpenCard, open_card
 
 LOOKS_AHEAD = True
 READS_HOSTS = True
@@ -24,44 +23,28 @@ COUNTS_LEFTOVERS = False
 WEIGHTS = None
 
 
-def choose_cards(node: Node, fitting: tuple[Card, ...], request: CardRequest, outlook: Outlook) -> ScoredCards:
+def rate(views: Iterable[NodeView], request: CardRequest, outlook: Outlook) -> Iterator[Rating]:
     """The cards that grow the fragment least; between nodes, the sigmoid of the amount by which it shrinks."""
-    open_cards = list_open_cards_of_node(node, request)
-    score, chosen = _rate_node(node.name, open_cards, sorted(map(open_card, fitting)), request, outlook)
-    return ScoredCards(score, pick_cards(fitting, chosen))
+    return (_rate_node(view, view.fitting, request, outlook) for view in views)
 
 
-def list_terms(node: Node, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook) -> tuple[ScoreTerm, ...]:
+def list_terms(
+    view: NodeView, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook
+) -> tuple[ScoreTerm, ...]:
     """A single term: the sigmoid of the amount by which the fragment shrinks."""
-    open_cards = list_open_cards_of_node(node, request)
-    score, _ = _rate_node(node.name, open_cards, sorted(map(open_card, chosen)), request, outlook)
-    return (ScoreTerm("sigmoid of what the node's fragment shrinks by, times 100", score),)
+    rating = _rate_node(view, sorted(map(open_card, chosen)), request, outlook)
+    return (ScoreTerm("sigmoid of what the node's fragment shrinks by, times 100", rating.score),)
 
 
-def score_nodes(
-    summaries: Iterable[tuple[str, NodeSummary]], request: CardRequest, outlook: Outlook
-) -> Iterator[tuple[str, float]]:
-    """The scores of `choose_cards`, from the summaries of nodes that fit."""
-    for name, summary in summaries:
-        open_cards = list_open_cards(summary, request)
-        fitting = [card for card in open_cards if card.has_room_for(request)]
-        yield name, _rate_node(name, open_cards, fitting, request, outlook)[0]
-
-
-bound_scores = score_nodes
-
-
-def _rate_node(
-    name: str, open_cards: Sequence[OpenCard], fitting: Sequence[OpenCard], request: CardRequest, outlook: Outlook
-) -> tuple[float, list[OpenCard]]:
+def _rate_node(view: NodeView, fitting: Sequence[OpenCard], request: CardRequest, outlook: Outlook) -> Rating:
     """The score, and the cards taken one by one, each time the best."""
-    tables, host = outlook.forecast.fragments, outlook.hosts.get(name)
+    tables = outlook.forecast.fragments
     cpu_before = cpu_after = ALL_HOSTS
-    if host is not None:
-        cpu_before = host.cpu_milli
+    if view.host is not None:
+        cpu_before = view.host.cpu_milli
         cpu_after = cpu_before - (outlook.request_host.cpu_milli if outlook.request_host else 0)
     free: defaultdict[str, list[int]] = defaultdict(list)
-    for card in open_cards:
+    for card in view.cards:
         free[card.model].append(card.free_units)
     before = sum(tables.measure_node(model, units, cpu_before) for model, units in free.items())
     left, chosen = list(fitting), []
@@ -71,7 +54,7 @@ def _rate_node(
         left.remove(card)
         chosen.append(card)
     after = sum(tables.measure_node(model, units, cpu_after) for model, units in free.items())
-    return floor(100.0 / (1.0 + exp(after - before))), chosen
+    return Rating(floor(100.0 / (1.0 + exp(after - before))), tuple(chosen))
 
 
 def _find_best_card(

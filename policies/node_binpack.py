@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from policies.open_cards import settle_equal_cards
+from policies.open_cards import take_tightest
 from policies.outlook import Outlook
-from policies.policy import ScoredCards, ScoreTerm
-from vrampack.cards.node import Card, Node
-from vrampack.cards.node_summary import NodeSummary, find_tightest_units
+from policies.policy import NodeView, Rating, ScoreTerm
+from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
 
 LOOKS_AHEAD = False
@@ -17,31 +16,20 @@ COUNTS_LEFTOVERS = False
 WEIGHTS = None
 
 
-def choose_cards(node: Node, fitting: tuple[Card, ...], request: CardRequest, _outlook: Outlook) -> ScoredCards:
+def rate(views: Iterable[NodeView], request: CardRequest, _outlook: Outlook) -> Iterator[Rating]:
     """The tightest cards; between nodes, the one with the largest share of its memory in use after placing."""
-    tightest = tuple(sorted(fitting, key=lambda card: (card.free_units, card.index))[: request.count])
-    added = sum(card.units if request.whole else request.units for card in tightest)
-    return ScoredCards((node.used_units + added) / node.total_units, settle_equal_cards(fitting, tightest))
+    for view in views:
+        tightest = take_tightest(view.fitting, request)
+        added = sum([card.get_taken_units(request) for card in tightest])
+        yield Rating((view.shape.used_units + added) / view.shape.total_units, tightest)
 
 
-def list_terms(node: Node, chosen: tuple[Card, ...], request: CardRequest, _outlook: Outlook) -> tuple[ScoreTerm, ...]:
+def list_terms(
+    view: NodeView, chosen: tuple[Card, ...], request: CardRequest, _outlook: Outlook
+) -> tuple[ScoreTerm, ...]:
     """The share in use, and the share that the request adds."""
+    used, total = view.shape.used_units, view.shape.total_units
     added = sum(card.units if request.whole else request.units for card in chosen)
-    return (
-        ScoreTerm("share of the node in use", node.used_units / node.total_units),
-        ScoreTerm("share of it that is asked for", added / node.total_units),
+    return ScoreTerm("share of the node in use", used / total), ScoreTerm(
+        "share of it that is asked for", added / total
     )
-
-
-def score_nodes(
-    summaries: Iterable[tuple[str, NodeSummary]],
-    request: CardRequest,
-    _outlook: Outlook,
-) -> Iterator[tuple[str, float]]:
-    """The scores of `choose_cards`, from the summaries of nodes that fit."""
-    for name, node in summaries:
-        added = sum(find_tightest_units(node, request)) if request.whole else request.units * request.count
-        yield name, (node.used_units + added) / node.total_units
-
-
-bound_scores = score_nodes

@@ -1,63 +1,28 @@
-"""The usable cards of a node for policies that look ahead: the same from a node and from its summary."""
+"""Chooses among cards as policies see them, and finds a node's own cards for those chosen."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from heapq import nsmallest
 
-from vrampack.cards.node import Card, Node
-from vrampack.cards.node_summary import NodeSummary
+from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
-from vrampack.cards.ruled_view import list_permitted_cards
+from vrampack.cards.shape import OpenCard, open_card
 
 
-class OpenCard(NamedTuple):
-    """One usable card of an allowed model. Policies cannot tell equal cards apart."""
-
-    model: str
-    units: int
-    used_units: int
-
-    @property
-    def free_units(self) -> int:
-        return max(0, self.units - self.used_units)
-
-    def get_taken_units(self, request: CardRequest) -> int:
-        """Units that the request would hold on this card; it must fit."""
-        return self.units if request.whole else request.units
-
-    def has_room_for(self, request: CardRequest) -> bool:
-        if request.whole:
-            return not self.used_units and self.units >= request.units
-        return self.units - self.used_units >= request.units
+def take_tightest(fitting: Sequence[OpenCard], request: CardRequest) -> tuple[OpenCard, ...]:
+    """The cards on which the least is free, as many as the request asks for."""
+    return take_least(fitting, request, _get_free_units)
 
 
-def open_card(card: Card) -> OpenCard:
-    return OpenCard(card.model, card.units, card.used_units)
-
-
-def list_open_cards_of_node(node: Node, request: CardRequest) -> list[OpenCard]:
-    """The cards in a stable order, so that floating-point sums over them are reproducible."""
-    return sorted(open_card(card) for card in list_permitted_cards(node, request) if card.is_usable)
-
-
-def list_open_cards(summary: NodeSummary, request: CardRequest) -> list[OpenCard]:
-    """The same from the node's summary for the allowed models."""
-    if summary.by_model is None:
-        (model,) = summary.models
-        return sorted([OpenCard(model, units, used) for units, used in summary.usable_cards])
-    return sorted(
-        OpenCard(model, units, used)
-        for model, part in summary.by_model.items()
-        if request.models is None or model in request.models
-        for units, used in part.usable_cards
-    )
-
-
-def settle_equal_cards(fitting: Sequence[Card], chosen: tuple[Card, ...]) -> tuple[Card, ...]:
-    """The chosen cards, or equal ones on a single NUMA node."""
-    return chosen if len(chosen) == 1 else pick_cards(fitting, [open_card(card) for card in chosen])
+def take_least(
+    fitting: Sequence[OpenCard], request: CardRequest, get_cost: Callable[[OpenCard], float]
+) -> tuple[OpenCard, ...]:
+    """The cards of the least cost, as many as the request asks for; of equal costs, the first."""
+    if request.count == 1:
+        return (min(fitting, key=get_cost),)
+    return tuple(nsmallest(request.count, fitting, key=get_cost))
 
 
 def pick_cards(fitting: Sequence[Card], chosen: Sequence[OpenCard]) -> tuple[Card, ...]:
@@ -72,6 +37,10 @@ def pick_cards(fitting: Sequence[Card], chosen: Sequence[OpenCard]) -> tuple[Car
         left.remove(card)
         picked.append(card)
     return tuple(picked)
+
+
+def _get_free_units(card: OpenCard) -> int:
+    return card.units - card.used_units
 
 
 def _find_best_numa(fitting: Sequence[Card], chosen: Sequence[OpenCard]) -> int | None:

@@ -1,21 +1,42 @@
-"""What a policy is: a module of pure functions that score nodes and choose cards. `registry.py` lists every policy."""
+"""What a policy is: a module with one pure function that rates nodes. `registry.py` lists every policy."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from policies.outlook import Outlook
 from policies.weights import PolicyWeights
-from vrampack.cards.node import Card, Node
-from vrampack.cards.node_summary import NodeSummary
+from vrampack.cards.host_room import HostResources
+from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
+from vrampack.cards.shape import OpenCard, Shape
+
+
+class NodeView(NamedTuple):
+    """What a policy sees of a node that fits. Nodes that look the same get the same score, and their names break ties."""
+
+    shape: Shape
+    """All of the node, for its sums."""
+    cards: tuple[OpenCard, ...]
+    """The usable cards that the request's models and rules allow, sorted."""
+    fitting: tuple[OpenCard, ...]
+    """Those that the request may take, at least as many as it asks for."""
+    host: HostResources | None = None
+    """What the host has left, rounded down; None if unknown."""
+
+
+class Rating(NamedTuple):
+    """How good a node is, higher is better, and which of its fitting cards to take."""
+
+    score: float
+    cards: tuple[OpenCard, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredCards:
-    """How good a node is and which of its cards to take. Higher is better; the node name breaks ties."""
+    """A rating of a certain node, with the node's own cards."""
 
     score: float
     cards: tuple[Card, ...]
@@ -30,49 +51,43 @@ class ScoreTerm:
 
 
 class Policy(Protocol):
-    """The functions of a policy's module."""
+    """The contents of a policy's module.
+
+    It may also have `bound_scores`, with the arguments of `rate`: upper bounds of the scores that are much cheaper to
+    compute, so that only nodes that may be best are rated.
+    """
 
     LOOKS_AHEAD: bool
-    """Whether it reads the outlook. If no policy does, the outlook is not computed."""
+    """Whether it reads the forecast. If no policy does, none is computed."""
     READS_HOSTS: bool
     """Whether it reads what hosts have left. If no policy does, CPU and memory are not counted."""
     COUNTS_LEFTOVERS: bool
-    """Whether it also reads `Outlook.leftovers`: its scores are recomputed whenever these are."""
+    """Whether it reads `Outlook.leftovers`: its scores are recomputed whenever these are."""
 
     @property
     def WEIGHTS(self) -> type[PolicyWeights] | None:  # noqa: N802 - a constant of a module
         """The type of `Outlook.weights`, if a configuration changes them; None: the policy has no weights."""
         ...
 
-    def choose_cards(
-        self, node: Node, fitting: tuple[Card, ...], request: CardRequest, outlook: Outlook, /
-    ) -> ScoredCards:
-        """Score a node that fits and choose among `fitting`, the cards that `vrampack.cards.fit` allows, by index.
-
-        The caller has those cards already, and a policy that gets them cannot choose one that does not fit.
-        """
-        ...
-
-    def score_nodes(
-        self, summaries: Iterable[tuple[str, NodeSummary]], request: CardRequest, outlook: Outlook, /
-    ) -> Iterator[tuple[str, float]]:
-        """The scores of `choose_cards` alone, by name, for a plain request on nodes that fit.
-
-        Ranking thousands of nodes needs no cards, and no call for each node. A property test holds both to the same scores.
-        """
+    def rate(self, views: Iterable[NodeView], request: CardRequest, outlook: Outlook, /) -> Iterator[Rating]:
+        """The rating of each node, in order. What the request and the outlook decide alone is computed once for all."""
         ...
 
     def list_terms(
-        self, node: Node, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook, /
+        self, view: NodeView, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook, /
     ) -> tuple[ScoreTerm, ...]:
-        """The terms that add up to the node's score, once `choose_cards` has chosen these cards."""
+        """The terms that add up to the node's score, once these cards are chosen."""
         ...
 
-    def bound_scores(
-        self, summaries: Iterable[tuple[str, NodeSummary]], request: CardRequest, outlook: Outlook, /
-    ) -> Iterator[tuple[str, float]]:
-        """Upper bounds of the scores that are cheaper to compute, so that only nodes that may be best are scored.
 
-        `score_nodes` itself if nothing is much cheaper.
-        """
-        ...
+def build_view(shape: Shape, request: CardRequest, host: HostResources | None = None) -> NodeView | None:
+    """The view of a shape for a request that names no cards; None if it does not fit."""
+    units = request.units
+    if not shape.free or shape.free[-1] < units or not shape.takes_requests_like(request):
+        return None
+    cards = shape.list_open_cards(request)
+    if request.whole:
+        fitting = tuple([card for card in cards if not card.used_units and card.units >= units])
+    else:
+        fitting = tuple([card for card in cards if card.units - card.used_units >= units])
+    return NodeView(shape, cards, fitting, host) if len(fitting) >= request.count else None

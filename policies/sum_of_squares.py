@@ -6,14 +6,14 @@ forecast. Csirik, Johnson, Kenyon, Orlin, Shor and Weber, "On the Sum-of-Squares
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
-from policies.open_cards import OpenCard, list_open_cards, open_card, pick_cards
+from policies.open_cards import take_least
 from policies.outlook import Outlook
-from policies.policy import ScoredCards, ScoreTerm
-from vrampack.cards.node import Card, Node
-from vrampack.cards.node_summary import NodeSummary
+from policies.policy import NodeView, Rating, ScoreTerm
+from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
+from vrampack.cards.shape import OpenCard, open_card
 
 LOOKS_AHEAD = True
 READS_HOSTS = False
@@ -21,37 +21,20 @@ COUNTS_LEFTOVERS = True
 WEIGHTS = None
 
 
-def choose_cards(_node: Node, fitting: tuple[Card, ...], request: CardRequest, outlook: Outlook) -> ScoredCards:
+def rate(views: Iterable[NodeView], request: CardRequest, outlook: Outlook) -> Iterator[Rating]:
     """The cards for which the sum of squares grows least; the same between nodes, and then by what stays free."""
-    score, chosen = _rate_cards(sorted(map(open_card, fitting)), request, outlook.leftovers)
-    return ScoredCards(score, pick_cards(fitting, chosen))
+    for view in views:
+        costs = {card: _measure_growth(card, request, outlook.leftovers) for card in set(view.fitting)}
+        chosen = take_least(view.fitting, request, costs.__getitem__)
+        yield Rating(-sum([costs[card] for card in chosen]), chosen)
 
 
-def list_terms(_node: Node, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook) -> tuple[ScoreTerm, ...]:
+def list_terms(
+    _view: NodeView, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook
+) -> tuple[ScoreTerm, ...]:
     """One term for each card."""
     growths = [(card.index, _measure_growth(open_card(card), request, outlook.leftovers)) for card in chosen]
     return tuple(ScoreTerm(f"growth of the squares by card {index}", -growth) for index, growth in growths)
-
-
-def score_nodes(
-    summaries: Iterable[tuple[str, NodeSummary]], request: CardRequest, outlook: Outlook
-) -> Iterator[tuple[str, float]]:
-    """The scores of `choose_cards`, from the summaries of nodes that fit."""
-    for name, summary in summaries:
-        fitting = [card for card in list_open_cards(summary, request) if card.has_room_for(request)]
-        yield name, _rate_cards(fitting, request, outlook.leftovers)[0]
-
-
-bound_scores = score_nodes
-
-
-def _rate_cards(
-    fitting: Sequence[OpenCard], request: CardRequest, leftovers: Mapping[tuple[int, int], int]
-) -> tuple[float, list[OpenCard]]:
-    """The score, and the cards to take."""
-    costs = {card: _measure_growth(card, request, leftovers) for card in set(fitting)}
-    chosen = sorted(fitting, key=lambda card: (costs[card], card))[: request.count]
-    return -sum([costs[card] for card in chosen]), chosen
 
 
 def _measure_growth(card: OpenCard, request: CardRequest, leftovers: Mapping[tuple[int, int], int]) -> float:

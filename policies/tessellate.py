@@ -15,18 +15,17 @@ the fuller node, then the fuller host.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from math import floor, inf
+from math import floor
 
 from pydantic import Field
 
-from policies.open_cards import OpenCard, list_open_cards, open_card, pick_cards
 from policies.outlook import Outlook
-from policies.policy import ScoredCards, ScoreTerm
+from policies.policy import NodeView, Rating, ScoreTerm
 from policies.weights import PolicyWeights
 from vrampack.cards.host_room import HostResources
-from vrampack.cards.node import Card, Node
-from vrampack.cards.node_summary import NodeSummary
+from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
+from vrampack.cards.shape import OpenCard, open_card
 
 
 class TessellateWeights(PolicyWeights):
@@ -75,64 +74,35 @@ HALF_HOST_CPU_MILLI = 64_000.0
 """Free cards and free CPU at which the tie-breaks of node and host reach half of their range."""
 
 
-def choose_cards(node: Node, fitting: tuple[Card, ...], request: CardRequest, outlook: Outlook) -> ScoredCards:
+def rate(views: Iterable[NodeView], request: CardRequest, outlook: Outlook) -> Iterator[Rating]:
     """The cheapest cards; between nodes, the one with the least cost."""
-    rating = _Rating(request, outlook)
-    chosen = rating.choose_cards([open_card(card) for card in fitting])
-    score = rating.score_node(node.name, node.total_units - node.used_units, chosen)
-    return ScoredCards(score, pick_cards(fitting, [card for _, card in chosen]))
+    prices = _Prices(request, outlook)
+    return (prices.rate_node(view) for view in views)
 
 
-def list_terms(node: Node, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook) -> tuple[ScoreTerm, ...]:
+def list_terms(
+    view: NodeView, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook
+) -> tuple[ScoreTerm, ...]:
     """The costs in steps, without those that are 0, and the tie-break within a step."""
-    rating = _Rating(request, outlook)
-    return rating.list_terms(node.name, node.total_units - node.used_units, [open_card(card) for card in chosen])
+    return _Prices(request, outlook).list_terms(view, tuple(map(open_card, chosen)))
 
 
-def score_nodes(
-    summaries: Iterable[tuple[str, NodeSummary]], request: CardRequest, outlook: Outlook
-) -> Iterator[tuple[str, float]]:
-    """The scores of `choose_cards`, from the summaries of nodes that fit."""
-    rating = _Rating(request, outlook)
-    for name, summary in summaries:
-        if request.count == 1 and summary.by_model is None:
-            chosen = [rating.choose_card(summary)]
-        elif request.count:
-            chosen = rating.choose_cards(
-                [card for card in list_open_cards(summary, request) if card.has_room_for(request)]
-            )
-        else:
-            chosen = []
-        yield name, rating.score_node(name, summary.total_units - summary.used_units, chosen)
-
-
-def bound_scores(
-    summaries: Iterable[tuple[str, NodeSummary]], request: CardRequest, outlook: Outlook
-) -> Iterator[tuple[str, float]]:
+def bound_scores(views: Iterable[NodeView], request: CardRequest, outlook: Outlook) -> Iterator[float]:
     """Bounds by the best card and the node. A host can only raise a score if its cards starve already and the request takes some."""
+    prices = _Prices(request, outlook)
     if request.count != 1 or request.whole:
-        yield from score_nodes(summaries, request, outlook)
+        yield from (prices.rate_node(view).score for view in views)
         return
-    rating = _Rating(request, outlook)
-    by_model: dict[str, _CardBounds] = {}
+    bounds = _CardBounds(prices)
     half_node_units = outlook.forecast.mean_card_units * HALF_NODE_CARDS
-    for name, summary in summaries:
-        if summary.by_model is not None:
-            yield from score_nodes([(name, summary)], request, outlook)
-            continue
-        (model,) = summary.models
-        bounds = by_model.get(model)
-        if bounds is None:
-            bounds = by_model[model] = _CardBounds(rating, model)
-        left = max(0.0, summary.total_units - summary.used_units - request.units) / half_node_units
-        bound = max(map(bounds.__getitem__, summary.usable_cards)) - NODE_TIE * left / (1.0 + left)
-        yield name, bound + rating.bound_host(name, summary.total_units - summary.used_units)
+    for view in views:
+        free_units = view.shape.total_units - view.shape.used_units
+        left = max(0.0, free_units - request.units) / half_node_units
+        bound = max(map(bounds.__getitem__, view.fitting)) - NODE_TIE * left / (1.0 + left)
+        yield bound + prices.bound_host(view.host, free_units)
 
 
-CostedCard = tuple[float, OpenCard]
-
-
-class _Rating:
+class _Prices:
     """The numbers of one request that are the same for every node, computed once, as every change is rated for many requests."""
 
     def __init__(self, request: CardRequest, outlook: Outlook) -> None:
@@ -141,7 +111,6 @@ class _Rating:
         self._mean = forecast.mean_card_units
         self._piece_values = forecast.piece_values
         self._pressure = forecast.pressure if request.models is None else {}
-        self._rooms = outlook.hosts
         self._per_card = forecast.host_per_card
         self._cpu_milli, self._memory_mib = outlook.request_host or NO_HOST_RESOURCES
         prices = OWN_PRICES
@@ -149,29 +118,21 @@ class _Rating:
             prices = outlook.weights.list_prices()
         self._opening, self._leftover_share, self._pressure_price, self._starvation = prices
 
-    def choose_card(self, summary: NodeSummary) -> CostedCard:
-        """The cheapest card of a summary with one model, for a request for one card, which must fit."""
-        (model,) = summary.models
-        wanted, is_whole = self._request.units, self._request.whole
-        cost, units, used = min(
-            [
-                (self._cost_card(model, units, used), units, used)
-                for units, used in set(summary.usable_cards)
-                if units - used >= wanted and not (used and is_whole)
-            ]
-        )
-        return cost, OpenCard(model, units, used)
+    def rate_node(self, view: NodeView) -> Rating:
+        """The score if the request takes the cheapest cards."""
+        costs = {card: self._cost_card(card) for card in view.fitting}
+        count = self._request.count
+        chosen: tuple[OpenCard, ...]
+        if count == 1:
+            chosen = (min(zip(costs.values(), costs, strict=True))[1],)
+        else:
+            chosen = tuple(sorted(view.fitting, key=lambda card: (costs[card], card))[:count])
+        return Rating(self._score_node(view, [(costs[card], card) for card in chosen]), chosen)
 
-    def choose_cards(self, fitting: Sequence[OpenCard]) -> list[CostedCard]:
-        """The cheapest of these cards."""
-        costs = {card: self._cost_card(*card) for card in fitting}
-        if self._request.count == 1:
-            return [min(zip(costs.values(), costs, strict=True))]
-        return sorted([(costs[card], card) for card in fitting])[: self._request.count]
-
-    def score_node(self, name: str, free_units: int, chosen: Sequence[CostedCard]) -> float:
-        """The score of a node if the request takes these cards."""
+    def _score_node(self, view: NodeView, chosen: Sequence[tuple[float, OpenCard]]) -> float:
+        """The score of a node if the request takes these cards, each with its cost."""
         request, mean = self._request, self._mean
+        free_units = view.shape.total_units - view.shape.used_units
         cost = left = taken_units = 0.0
         for card_cost, (_, units, used) in chosen:
             taken = units if request.whole else request.units
@@ -179,46 +140,45 @@ class _Rating:
             taken_units += taken
             left += (units - used - taken) / units
         node_left = max(0.0, free_units - taken_units) / mean / HALF_NODE_CARDS
-        tie = CARD_TIE * left / max(1, len(chosen)) + NODE_TIE * node_left / (1.0 + node_left)
-        host = self._rooms.get(name)
-        if host is not None:
-            host_cost, host_tie = self._rate_host(host, free_units / mean, taken_units / mean)
+        tie = CARD_TIE * left / len(chosen) + NODE_TIE * node_left / (1.0 + node_left)
+        if view.host is not None:
+            host_cost, host_tie = self._rate_host(view.host, free_units / mean, taken_units / mean)
             cost += host_cost
             tie += host_tie
         return floor(-cost / STEP + 1e-9) - tie
 
-    def list_terms(self, name: str, free_units: int, chosen: Sequence[OpenCard]) -> tuple[ScoreTerm, ...]:
-        """The terms that add up to `score_node`."""
-        request, mean, host = self._request, self._mean, self._rooms.get(name)
+    def list_terms(self, view: NodeView, chosen: Sequence[OpenCard]) -> tuple[ScoreTerm, ...]:
+        """The terms that add up to the score."""
+        request, mean, host = self._request, self._mean, view.host
+        free_units = view.shape.total_units - view.shape.used_units
         costs = dict.fromkeys(("memory left unusable", "opening another card", "model that other pods need"), 0.0)
         taken_units = 0
-        for model, units, used in chosen:
-            taken = units if request.whole else request.units
+        for card in chosen:
+            model, units, used = card
+            taken = card.get_taken_units(request)
             opening = self._opening if not used and taken < units else 0.0
             pressure = self._pressure_price * self._pressure.get(model, 0.0) * taken / mean
-            parts = (self._cost_card(model, units, used) - opening - pressure, opening, pressure)
+            parts = (self._cost_card(card) - opening - pressure, opening, pressure)
             costs = {what: cost + part for (what, cost), part in zip(costs.items(), parts, strict=True)}
             taken_units += taken
         if host is not None:
             costs["CPU and memory of the host"] = self._rate_host(host, free_units / mean, taken_units / mean)[0]
         terms = [ScoreTerm(what, -cost / STEP) for what, cost in costs.items() if cost]
-        score = self.score_node(name, free_units, [(self._cost_card(*card), card) for card in chosen])
+        score = self._score_node(view, [(self._cost_card(card), card) for card in chosen])
         return (
             *terms,
             ScoreTerm("tie-breaks and rounding", score - sum(each.value for each in terms)),
         )
 
-    def bound_card(self, model: str, units: int, used: int) -> float:
-        """The best score of a node on which the request takes this card, without the node's tie-break; it need not fit."""
-        taken = self._request.units
-        if units - used < taken:
-            return -inf
-        cost = self._cost_card(model, units, used)
+    def bound_card(self, card: OpenCard) -> float:
+        """The best score of a node on which the request takes this card, without the node's tie-break."""
+        (_, units, used), taken = card, self._request.units
+        cost = self._cost_card(card)
         return floor(-cost / STEP + 1e-6) - CARD_TIE * (units - used - taken) / units + 1e-9
 
-    def bound_host(self, name: str, free_units: int) -> float:
+    def bound_host(self, host: HostResources | None, free_units: int) -> float:
         """The most that the host of a node with `free_units` free adds to its score."""
-        host, per_card = self._rooms.get(name), self._per_card
+        per_card = self._per_card
         if host is None or per_card is None:
             return 0.0
         needed = HOST_SHARE * free_units / self._mean
@@ -226,8 +186,8 @@ class _Rating:
             return 0.0
         return self._starvation * self._request.units / self._mean / STEP + 1.0
 
-    def _cost_card(self, model: str, units: int, used: int) -> float:
-        request, mean = self._request, self._mean
+    def _cost_card(self, card: OpenCard) -> float:
+        request, mean, (model, units, used) = self._request, self._mean, card
         free, taken = max(0, units - used), units if request.whole else request.units
         values = self._piece_values.get(units)
         lost = taken if values is None else units * values.value_cut(free, taken)
@@ -255,16 +215,15 @@ class _Rating:
         return cost, HOST_TIE * host_left / (1.0 + host_left)
 
 
-class _CardBounds(dict[tuple[int, int], float]):
-    """Bounds by units and used units of a card of one model, computed when first needed, as many nodes have such cards."""
+class _CardBounds(dict[OpenCard, float]):
+    """Bounds by card, computed when first needed, as many nodes have such cards."""
 
-    def __init__(self, rating: _Rating, model: str) -> None:
+    def __init__(self, prices: _Prices) -> None:
         super().__init__()
-        self._rating = rating
-        self._model = model
+        self._prices = prices
 
-    def __missing__(self, card: tuple[int, int]) -> float:
-        bound = self[card] = self._rating.bound_card(self._model, *card)
+    def __missing__(self, card: OpenCard) -> float:
+        bound = self[card] = self._prices.bound_card(card)
         return bound
 
 

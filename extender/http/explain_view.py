@@ -75,8 +75,7 @@ class ExplainView:
     def describe_nodes(self, pod: Pod, pod_request: PodRequest) -> Iterator[Json]:
         """Every node that has cards or a problem, in the order of names."""
         policy = self._engine.choose_policy(pod_request)
-        self._nominator.note_caller(pod)
-        outlook = self._engine.follow_outlook(pod_request, pod.uid)
+        outlook = self._engine.follow_outlook(pod_request)
         for name in sorted(self._ledger.list_node_names()):
             self._nominator.note_caller(pod)  # other calls may have come between two nodes
             node = self._nominator.get_node_for_pod(name, pod.uid)

@@ -62,9 +62,8 @@ class RankingPreparation(CallPreparation):
 
     @property
     def _may_take_long(self) -> bool:
-        """Whether some request may take long to answer: under rules, under a bound, or when nodes vary."""
-        engine = self._engine
-        return self._ledger.in_force.has_rules or engine.has_bounds or engine.ranks_many_states
+        """Whether some request may take long to answer: under rules, or when nodes vary."""
+        return self._ledger.in_force.has_rules or self._engine.ranks_many_states
 
     def _find_unprepared_request(self, body: bytes) -> tuple[PodRequest, str] | None:
         """The pod's request under the rules and profiles in force, and its uid; None if its verdicts exist already."""

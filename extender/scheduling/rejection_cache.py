@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from extender.scheduling.segmented_cache import SegmentedCache
 from policies.engine.engine import VerdictKey
-from policies.engine.segmented_cache import SegmentedCache
 
 MAX_CACHED_BYTES = 24 * 1024 * 1024
 """16 rejections by 8,000 nodes: few shapes fit nowhere at the same time."""

@@ -35,7 +35,7 @@ from extender.wire.codec import (
     read_binding_args,
 )
 from policies.engine.engine import Engine
-from policies.engine.verdict_table import FilterOutcome
+from policies.engine.filter_outcome import FilterOutcome
 from policies.policy import ScoredCards
 from policies.trial_placement import Placement
 from vrampack.cards.reasons import UnfitReason

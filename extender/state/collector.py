@@ -14,12 +14,12 @@ from extender.state.ledger import Ledger
 from extender.state.node_series import NodeSeries
 from extender.state.reservations import Reservation
 from extender.state.sync import DriftCheck, Freshness
-from policies.engine.cluster_summaries import ClusterSummaries
+from policies.engine.cluster_shapes import ClusterShapes
 from policies.engine.engine import Engine
+from policies.engine.fit_index import FitIndexes
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.node import Node
 from vrampack.cards.pod import Pod
-from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import CardRequest
 
 MAX_EVALUATED_SHAPES = 64
@@ -45,7 +45,7 @@ class LedgerSnapshot:
     """Seconds of the ledger's clock."""
     overdue_seconds: float = 0.0
     """The longest time that a rejected pod has had a place without being activated."""
-    summaries: ClusterSummaries = field(default_factory=ClusterSummaries)
+    cluster: ClusterShapes = field(default_factory=ClusterShapes)
     """Of these nodes or of earlier states of them: a private copy, which its reader brings up to date."""
 
 
@@ -88,7 +88,7 @@ class SnapshotTaker:
             is_synced=not self._freshness.find_unready_reason(),
             now=self._clock(),
             overdue_seconds=self._measure_overdue_seconds(),
-            summaries=self._engine.copy_summaries(),
+            cluster=self._engine.copy_cluster(),
         )
 
 
@@ -103,7 +103,7 @@ class LedgerCollector(Collector):
         nodes = [node for node in snapshot.nodes if node.cards]
         oldest = max((snapshot.now - each.made_at for each in snapshot.reservations), default=0.0)
         over = sum(card.is_overcommitted for node in nodes for card in node.cards)
-        yield _count_pending_pods(nodes, snapshot.pods, snapshot.summaries)
+        yield _count_pending_pods(nodes, snapshot.pods, snapshot.cluster)
         yield GaugeMetricFamily(
             "vrampack_reservations", "Places whose Binding the watch has not shown yet.", len(snapshot.reservations)
         )
@@ -136,12 +136,12 @@ class LedgerCollector(Collector):
         yield activity
 
 
-def _count_pending_pods(nodes: list[Node], pods: Iterable[Pod], summaries: ClusterSummaries) -> Metric:
+def _count_pending_pods(nodes: list[Node], pods: Iterable[Pod], cluster: ClusterShapes) -> Metric:
     """Why pods wait: `fits` means that it is the scheduler's turn, `fragmented` that some node's total is enough."""
     counts = {"fits": 0, "fragmented": 0, "full": 0, "never": 0, "other": 0}
     asked = Counter(pod.request.card_request for pod in pods if pod.request is not None)
     if asked:
-        for reason, count in _PendingReasons(nodes, summaries).count_pods(asked):
+        for reason, count in _PendingReasons(nodes, cluster).count_pods(asked):
             counts[reason] += count
     pending = GaugeMetricFamily(
         "vrampack_pending_pods",
@@ -159,26 +159,27 @@ def _is_pending(pod: Pod) -> bool:
 
 
 class _PendingReasons:
-    """Finds the reason for a request in summaries of all nodes, at the same cost for every request."""
+    """Finds the reason for a request by the fit classes of all nodes, at the same cost for every request."""
 
-    def __init__(self, nodes: Collection[Node], summaries: ClusterSummaries) -> None:
-        self._summaries = summaries
-        summaries.replace_nodes(nodes)
+    def __init__(self, nodes: Collection[Node], cluster: ClusterShapes) -> None:
+        self._cluster = cluster
+        cluster.replace_nodes(nodes)
+        self._fits = FitIndexes(cluster)
         self._most_free_units = max((node.free_units for node in nodes), default=0)
 
     def count_pods(self, asked: Mapping[CardRequest, int]) -> Iterable[tuple[str, int]]:
         """Pairs of a reason and a number of pods; a reason may come several times."""
         shapes: Counter[CardRequest] = Counter()
         for request, count in asked.items():
-            shapes[self._summaries.hardware.narrow_request(request)] += count
+            shapes[self._cluster.hardware.narrow_request(request)] += count
         for position, (shape, count) in enumerate(shapes.most_common()):
             yield self._find_reason(shape) if position < MAX_EVALUATED_SHAPES else "other", count
 
     def _find_reason(self, request: CardRequest) -> str:
-        reasons = {reason for reason, _ in self._summaries.index.group_by_obstacle(request)}
-        for name in self._summaries.hardware.list_nodes_with(request.uuids or ()):
-            node = self._summaries.get_node(name)
-            fitting = Unfit(UnfitReason.NOT_SEEN) if node is None else find_fitting_cards(node, request)
+        classes = set(self._fits.get_classes(request).values())
+        reasons = {each.find_obstacle(request.units) for each in classes}
+        for name in self._cluster.hardware.list_nodes_with(request.uuids or ()):
+            fitting = find_fitting_cards(self._cluster.nodes[name], request)
             reasons.add(fitting.reason if isinstance(fitting, Unfit) else None)
         if None in reasons:
             return "fits"

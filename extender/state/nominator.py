@@ -21,7 +21,7 @@ from sys import maxsize
 
 from extender.state.ledger import Ledger
 from extender.state.pending_preemptions import PendingPreemptions
-from policies.engine.cluster_view import PriorityFloor
+from policies.engine.ledger_view import PriorityFloor
 from policies.engine.stale_nodes import StaleNodes
 from policies.evaluate import evaluate_node
 from policies.policy import ScoredCards

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from policies.trial_placement import hold_on_node
 from vrampack.cards.node import Node
-from vrampack.cards.node_summary import NodeSummary, summarize_node
 from vrampack.cards.request import CardRequest
+from vrampack.cards.shape import Shape, Shapes
 
 ReservedCards = tuple[Collection[int], CardRequest]
 """Cards of a node by index, and the request for which they are reserved."""
@@ -23,13 +23,14 @@ class ReservedNode:
     source: Node
     reserved: Sequence[ReservedCards]
     node: Node
-    summary: NodeSummary
+    shape: Shape
 
 
 class ReservedNodes:
     """Reserved nodes by name. Callers pass the same reservations object until the reservations change."""
 
-    def __init__(self) -> None:
+    def __init__(self, shapes: Shapes) -> None:
+        self._shapes = shapes
         self._nodes: dict[str, ReservedNode] = {}
 
     def get_reserved_node(self, node: Node, reserved: Sequence[ReservedCards]) -> ReservedNode:
@@ -40,7 +41,7 @@ class ReservedNodes:
         filled = node
         for indices, request in reserved:
             filled = hold_on_node(filled, indices, request)
-        self._nodes[node.name] = built = ReservedNode(node, reserved, filled, summarize_node(filled))
+        self._nodes[node.name] = built = ReservedNode(node, reserved, filled, self._shapes.find_shape(filled))
         return built
 
     def drop_unreserved_nodes(self, reserved_by_node: Mapping[str, object]) -> None:

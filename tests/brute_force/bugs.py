@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import pytest
 
@@ -14,32 +13,36 @@ from extender.state.ledger import Ledger
 from extender.state.ledger_changes import LedgerChanges
 from extender.state.nominator import Nominator
 from tests.simulation.bugs import BUGS as SIMULATED_BUGS
-from vrampack.cards import node_summary, ruled_view
+from vrampack.cards import shape
 from vrampack.cards.allocation import Allocation
 from vrampack.cards.node import Node, NodeFacts
 from vrampack.cards.pod import Pod
-from vrampack.cards.request import PodRequest
-from vrampack.cards.ruled_view import RuledCards, RuledView, ViewKey
+from vrampack.cards.request import CardRequest, PodRequest
 from vrampack.cards.rules import PlacementRules
+from vrampack.cards.shape import FitClass, FitClasses, RequestKind, Shape
 
 Patch = pytest.MonkeyPatch
 
 
 def group_nodes_by_their_set_of_models(patch: Patch) -> None:
     """Nodes with cards A, B, B and A, A, B of one size are not alike for a request for two of A."""
-    patch.setattr(node_summary, "_selects_some_models", lambda *_: False)
+    measure = FitClasses._measure_class
+
+    def measure_once(self: FitClasses, like: Shape) -> FitClass:
+        return self._by_hardware.setdefault(like.hardware, measure(self, like))
+
+    patch.setattr(FitClasses, "_measure_class", measure_once)
 
 
-def leave_reserves_out_of_the_key_of_a_view(patch: Patch) -> None:
-    """Pods that may use a reserve, and pods that may not, find the same cards of a node."""
+def leave_reserves_out_of_the_kind_of_a_request(patch: Patch) -> None:
+    """Pods that may use a reserve, and pods that may not, find the same cards."""
+    get_kind = shape.get_request_kind
 
-    def find_view(self: RuledCards, key: ViewKey) -> RuledView:
-        short: Any = key[:3]
-        if short not in self._views:
-            self._views[short] = ruled_view._build_view(self._node.placeable_cards, key)
-        return self._views[short]
+    def get_short_kind(request: CardRequest) -> RequestKind:
+        kind = get_kind(request)
+        return kind if kind.rules is None else kind._replace(rules=kind.rules._replace(reserves=frozenset()))
 
-    patch.setattr(RuledCards, "find_view", find_view)
+    patch.setattr("policies.engine.fit_index.get_request_kind", get_short_kind)
 
 
 def answer_from_the_cache_whatever_changed(patch: Patch) -> None:
@@ -112,7 +115,7 @@ BUGS: Mapping[str, Callable[[Patch], None]] = {
     bug.__name__.replace("_", " "): bug
     for bug in (
         group_nodes_by_their_set_of_models,
-        leave_reserves_out_of_the_key_of_a_view,
+        leave_reserves_out_of_the_kind_of_a_request,
         answer_from_the_cache_whatever_changed,
         keep_cards_from_nobody,
         keep_cards_from_equal_pods_only_if_lower,

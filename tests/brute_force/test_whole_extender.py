@@ -31,7 +31,7 @@ FOUND_BY = {
     "free a written place when the bind is repeated": 28,
     "answer from the cache whatever changed": 22,
     "keep cards from equal pods only if lower": 21,
-    "leave reserves out of the key of a view": 13,
+    "leave reserves out of the kind of a request": 13,
     "take any success for a yes": 10,
     "keep cards from nobody": 9,
     "keep the cards of an earlier nomination": 9,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import combinations
-from typing import get_args
 
 import pytest
 from hypothesis import example, given, settings
@@ -14,13 +13,7 @@ from tests.support.builders import UNIT_MIB, snapshot_node
 from tests.support.strategies import node_strategy, request_strategy
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.node import Card, Node, NodeFacts, build_node
-from vrampack.cards.node_summary import (
-    EquivalenceClass,
-    find_equivalence_class,
-    get_request_kind,
-    summarize_node,
-)
-from vrampack.cards.reasons import RequestForm, UnfitReason, list_checks
+from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import CardRequest, RequestRules
 
 PATIENT = settings(deadline=None)
@@ -52,20 +45,6 @@ LATER = [
 def test_unfit_reasons_have_fixed_texts_in_a_fixed_order() -> None:
     assert [reason.value for reason in UnfitReason] == NEVER + LATER
     assert [reason.value for reason in UnfitReason if reason.is_unresolvable] == NEVER
-
-
-@pytest.mark.parametrize("form", get_args(RequestForm))
-def test_equivalence_class_numbers_are_the_check_rows_in_reverse_order(form: RequestForm) -> None:
-    """Of every form of request: a class compares its numbers from the first on, and they only grow."""
-    numbers = [check.class_number for _, check in list_checks(form) if check.class_number is not None]
-    assert tuple(reversed(numbers)) == EquivalenceClass._fields
-
-
-@PATIENT
-@given(node_strategy(), request_strategy())
-def test_the_numbers_of_an_equivalence_class_ascend(node: Node, request_: CardRequest) -> None:
-    numbers = find_equivalence_class(summarize_node(node), get_request_kind(request_))
-    assert list(numbers) == sorted(numbers)
 
 
 EXACT, CDI, LEGACY = snapshot_node(), snapshot_node(injection="cdi"), snapshot_node(legacy=True)

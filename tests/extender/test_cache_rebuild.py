@@ -14,17 +14,18 @@ from extender.scheduling import cache_rebuild
 from extender.scheduling.cache_rebuild import MAX_PAUSE_SECONDS, MIN_PAUSE_SECONDS, CacheRebuild
 from extender.state import nominator
 from extender.wire.codec import VerbResponse
-from policies.engine import cluster_summaries, node_states, node_summary_index
+from policies.engine import hardware_index, node_states
 from tests.extender.scheduler_harness import SchedulerHarness
 from tests.support.builders import node_facts
+from vrampack.cards import shape
 
 NAMES = [f"n{at}" for at in range(6)]
 SIZES = (1, 4, 6, 15)
 SEAMS = [
-    (cluster_summaries, "summarize_node", 6),
-    (node_summary_index, "get_node_traits", 8),
-    (node_summary_index, "find_equivalence_class", 8),
-    (node_states, "build_state_key", 6),
+    (shape, "Shape", 6),
+    (hardware_index, "_get_hardware", 12),
+    (shape, "FitClass", 2),
+    (node_states, "NodeState", 4),
     (node_states, "insort", 6),
     (nominator, "evaluate_node", 2),
 ]

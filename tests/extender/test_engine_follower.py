@@ -79,7 +79,7 @@ async def test_changes_are_followed_ahead_only_when_there_are_many() -> None:
             desk.add_bound_pod(f"on-{count}-{at}", NAMES[at if count > 1 else -1], 1)
         for _ in range(20):
             await asyncio.sleep(0)
-        assert (desk.parts.engine.copy_summaries().get_node(NAMES[0]) is desk.ledger.get_node(NAMES[0])) == is_followed
+        assert (desk.parts.engine.copy_cluster().nodes.get(NAMES[0]) is desk.ledger.get_node(NAMES[0])) == is_followed
     runner.cancel()
     await asyncio.wait([runner])
 

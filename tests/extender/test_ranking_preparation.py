@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from extender.wire.codec import VerbResponse
+from policies.engine.engine import NODES_PER_STEP
 from policies.engine.node_rankings import MANY_STATES
-from policies.engine.verdict_tables import NODES_PER_STEP
 from tests.extender.scheduler_harness import SchedulerHarness
 from tests.support.builders import ledger_pod
 from tests.support.call_counter import count_calls

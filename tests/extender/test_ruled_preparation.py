@@ -13,8 +13,7 @@ from extender.state.nominator import Nominator
 from extender.state.pending_preemptions import PendingPreemptions
 from extender.state.placement_change import apply_placement
 from extender.wire.codec import VerbResponse
-from policies.engine.engine import MAX_FLOOR_VIEWS, Engine
-from policies.engine.verdict_tables import NODES_PER_STEP
+from policies.engine.engine import MAX_FLOORS, NODES_PER_STEP, Engine
 from policies.tuning import PolicyTuning
 from tests.extender.scheduler_harness import SchedulerHarness
 from tests.support.builders import ledger_pod, node_facts
@@ -110,19 +109,21 @@ def change_node(desk: SchedulerHarness, chance: random.Random, name: str, pod: s
             put_pod(desk, pod, name, chance.choice("abc"))
 
 
-def test_a_view_that_is_dropped_meanwhile_leaves_nothing_behind() -> None:
-    """Nominated pods of more priorities than have a view: tables of a dropped view count changes by its own log."""
+def test_more_floors_than_are_kept_may_be_prepared() -> None:
     names = [f"n{at:02}" for at in range(NODES_PER_STEP + 20)]
     desk = SchedulerHarness({name: [16] for name in names}, rules=RULES)
-    for priority in range(1, 2 * MAX_FLOOR_VIEWS):
-        nominee = ledger_pod(f"nominee-{priority}", units=4, priority=priority)
-        desk.ledger.update_pod(replace(nominee, nominated_node=names[priority], resource_version="2"))
+    for priority in range(1, MAX_FLOORS + 3):
+        nominee = ledger_pod(f"nominee-{priority}", units=16, priority=priority)
+        nominated = replace(nominee, nominated_node=names[priority % len(names)], resource_version="2")
+        desk.ledger.update_pod(nominated)
         desk.ledger.update_pod(ledger_pod(f"asks-{priority}", units=4, priority=priority))
     engine, request = desk.parts.engine, read_request(desk, "default")
-    engine.filter_nodes(names, request, "asks-1")
     preparation = engine.prepare_request(read_request(desk, "other"), "asks-1")
     next(preparation)
-    for priority in range(2, 2 * MAX_FLOOR_VIEWS):
+    for priority in range(2, MAX_FLOORS + 3):
         engine.filter_nodes(names, request, f"asks-{priority}")
-    assert list(preparation) == []
-    assert not engine.is_prepared(read_request(desk, "other"), "asks-1")
+    assert list(preparation)
+    plain = Engine(Nominator(desk.ledger, PendingPreemptions(desk.ledger, clock=desk.clock)), PolicyTuning())
+    for priority in (1, MAX_FLOORS + 2):
+        uid = f"asks-{priority}"
+        assert engine.filter_nodes(names, request, uid) == plain.filter_nodes(names, request, uid)

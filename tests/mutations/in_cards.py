@@ -47,7 +47,7 @@ CARDS: Mapping[str, Mutation] = {
     ),
     "one card is enough for who asks for two": Mutation(
         "vrampack/cards/fit.py",
-        "if len(cards) < (1 if needs_one_card else count):",
+        "if len(cards) < (1 if check.needs_one_card else count):",
         "if not cards:",
         f"{REFUSED}[one of two cards full]",
     ),
@@ -82,10 +82,10 @@ CARDS: Mapping[str, Mutation] = {
         "tests/cards/test_card_obstacles.py::test_every_card_has_its_own_reason_and_what_is_missing[reserved for others]",
     ),
     "a class of nodes with unhealthy cards is refused as full": Mutation(
-        "vrampack/cards/node_summary.py",
-        "for obstacle, number in zip(obstacles, self[1:], strict=False):",
-        "for obstacle, number in zip(obstacles[1:], self[1:], strict=False):",
-        "tests/policies/test_node_summary_index.py::test_an_equivalence_class_gives_the_reason_that_the_cards_give",
+        "vrampack/cards/shape.py",
+        "while at and numbers[at - 1] < units:",
+        "while at > 1 and numbers[at - 2] < units:",
+        "tests/policies/test_fit_index.py::test_a_fit_class_gives_the_reason_that_the_cards_give",
     ),
     "a pod that admission did not wire is sent where it would see no card": Mutation(
         "vrampack/cards/node.py",
@@ -101,7 +101,7 @@ CARDS: Mapping[str, Mutation] = {
     ),
     "containers get cards in an unknown way": Mutation(
         "vrampack/cards/reasons.py",
-        "if node.injection is None:",
+        "if not is_open:",
         "if False:",
         f"{REFUSED}[an injection that this version does not know]",
     ),

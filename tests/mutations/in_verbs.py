@@ -18,15 +18,15 @@ PREEMPTION = "tests/extender/test_preemption.py"
 
 VERBS: Mapping[str, Mutation] = {
     "binpack takes the emptiest card": Mutation(
-        "policies/binpack.py",
-        "tightest = tuple(sorted(fitting, key=lambda card: (card.free_units, card.index))[: request.count])",
-        "tightest = tuple(sorted(fitting, key=lambda card: (-card.free_units, card.index))[: request.count])",
+        "policies/open_cards.py",
+        "return card.units - card.used_units",
+        "return card.used_units - card.units",
         f"{POLICIES}::test_each_policy_chooses_its_cards_within_a_node[binpack: the fuller card]",
     ),
     "binpack takes the node with the emptiest card": Mutation(
         "policies/binpack.py",
-        "return ScoredCards(-sum(card.free_units for card in tightest), settle_equal_cards(fitting, tightest))",
-        "return ScoredCards(sum(card.free_units for card in tightest), settle_equal_cards(fitting, tightest))",
+        "yield Rating(-sum([card.units - card.used_units for card in tightest]), tightest)",
+        "yield Rating(sum([card.units - card.used_units for card in tightest]), tightest)",
         f"{POLICIES}::test_nodes_are_ranked[binpack: least left on the card]",
     ),
     "spread looks at units, not at shares": Mutation(
@@ -42,9 +42,9 @@ VERBS: Mapping[str, Mutation] = {
         f"{POLICIES}::test_equal_nodes_are_ordered_by_name",
     ),
     "of equal nodes the last by name is the best": Mutation(
-        "policies/engine/verdict_table.py",
-        "best += ((score, name) for name in nsmallest(count - len(best), buckets[score].keys() & candidates))",
-        "best += ((score, name) for name in sorted(buckets[score].keys() & candidates)[: -count - 1 : -1])",
+        "policies/engine/node_ranking.py",
+        "return nsmallest(count, firsts)",
+        "return sorted(firsts)[: -count - 1 : -1]",
         f"{RECORDED}::test_prioritize_agrees_with_the_oracle",
     ),
     "a pod has any policy it wishes": Mutation(
@@ -54,45 +54,45 @@ VERBS: Mapping[str, Mutation] = {
         f"{ENGINE}::test_a_pods_policy_is_used_if_allowed[nothing is allowed]",
     ),
     "what fits is answered in the order of names": Mutation(
-        "policies/engine/verdict_table.py",
+        "policies/engine/filter_outcome.py",
         "return FilterOutcome(passed, unschedulable, unresolvable)",
         "return FilterOutcome(sorted(passed), unschedulable, unresolvable)",
         f"{ENGINE}::test_names_that_fit_are_answered_in_the_order_asked",
     ),
     "an unknown node is left out of the answer": Mutation(
-        "policies/engine/verdict_table.py",
-        "unschedulable |= {name: _UNKNOWN_NODE for name in passed if name not in self._fitting}",
-        "pass",
+        "policies/engine/filter_outcome.py",
+        "NOT_SEEN = FitClass((UnfitReason.NOT_SEEN,), (-1,))",
+        "NOT_SEEN = FitClass((UnfitReason.NOT_SEEN,), (maxsize,))",
         f"{ENGINE}::test_a_node_that_was_removed_and_added_is_evaluated_again",
     ),
     "two profiles of one policy share a ranking": Mutation(
         "policies/engine/engine.py",
-        "return TableKey(request, self.choose_policy(pod_request), floor)",
-        "return TableKey(request, TunedPolicy(self.choose_policy(pod_request).name), floor)",
+        "return RankingKey(request, name, outlook.request_host)",
+        "return RankingKey(request, TunedPolicy(name.name), outlook.request_host)",
         f"{ADJUSTED}::test_two_profiles_of_one_policy_rank_each_by_its_own_weights",
     ),
     "a card past its bound loses nothing by it": Mutation(
         "policies/adjusted_policy.py",
-        "return ScoredCards(scored.score - OVER_BOUND, scored.cards)",
-        "return scored",
+        "yield rating if near is not None else rating._replace(score=rating.score - OVER_BOUND)",
+        "yield rating",
         f"{ADJUSTED}::test_cards_past_the_bound_rank_last_in_the_order_of_the_policy",
     ),
     "a tenant finds on its own nodes what a new tenant finds": Mutation(
-        "policies/engine/verdict_tables.py",
-        "return table, view.index.list_nodes_with_tenant(request)",
-        "return table, ()",
+        "policies/engine/fit_index.py",
+        "indexes.append(self._find_part(_Part(kind, self._cluster), request.rules.tenant))",
+        "pass",
         "tests/extender/test_rules.py::test_a_relabelled_pod_belongs_to_another_tenant",
     ),
-    "a table is good for ever": Mutation(
-        "policies/engine/verdict_tables.py",
-        "self._update_verdict(table, name, key, view)",
-        "pass",
+    "a class is good for ever": Mutation(
+        "policies/engine/fit_index.py",
+        "self.classes[name] = self._fit_classes.find_class(shape)",
+        "self.classes.setdefault(name, self._fit_classes.find_class(shape))",
         f"{ENGINE}::test_a_changed_node_is_evaluated_again",
     ),
     "what one pod finds is not even told to that pod": Mutation(
         "policies/engine/engine.py",
-        "return table.with_verdicts({name: self._find_pod_verdict(name, pod_request, uid) for name in special})",
-        "return table",
+        "special[name] = _find_obstacle(self._ledger.get_node_for_pod(name, uid), request)",
+        "pass",
         f"{ENGINE}::test_an_answer_with_a_reservation_is_not_shared",
     ),
     "full and never are told the wrong way round": Mutation(
@@ -161,11 +161,11 @@ VERBS: Mapping[str, Mutation] = {
         "if False:",
         f"{NOES}::test_a_node_is_no_longer_unresolvable_once_its_reason_is_resolvable",
     ),
-    "an earlier view's tables are believed": Mutation(
-        "policies/engine/engine.py",
-        "self._tables.drop_floor(floor)  # tables of an earlier view, which counted other changes",
+    "cards kept for nominated pods are free for all": Mutation(
+        "policies/engine/fit_index.py",
+        "indexes.append(self._find_part(_Part(kind, kept)))",
         "pass",
-        f"{ENGINE}::test_a_rebuilt_view_does_not_use_the_tables_of_the_earlier_one",
+        f"{ENGINE}::test_pods_with_the_same_floor_see_the_same_cards_kept",
     ),
     "cards that no node has make a request of its own": Mutation(
         "policies/engine/hardware_index.py",
@@ -181,8 +181,8 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "a node on which the pod failed is named first": Mutation(
         "policies/engine/engine.py",
-        "ranked.append((2 if name in avoided else tier, score, name))",
-        "ranked.append((-1 if name in avoided else tier, score, name))",
+        "ranked.append((2 if name in avoided else tier, -score, name))",
+        "ranked.append((-1 if name in avoided else tier, -score, name))",
         f"{DECIDING}::test_a_node_chosen_but_not_bound_comes_last_for_that_pod",
     ),
     "a node on which the pod failed once is avoided for ever": Mutation(
@@ -234,15 +234,15 @@ VERBS: Mapping[str, Mutation] = {
         f"{PREEMPTION}::test_request_and_priority_come_from_the_api_server",
     ),
     "a verdict worked out in steps is not kept": Mutation(
-        "policies/engine/verdict_tables.py",
-        "self._update_verdicts(table, names[start : start + NODES_PER_STEP], key, view)",
-        "pass",
+        "policies/engine/following.py",
+        "self._put_node(name)",
+        "self._put_node(name) if limit > 100 else None",
         "tests/extender/test_ruled_preparation.py::test_changes_between_two_steps_are_noticed",
     ),
     "a state says nothing of what rules know": Mutation(
-        "policies/engine/node_states.py",
-        "return _get_numbers(summary), summary.models, summary.is_open, summary.needs_references, parts, ruled, host",
-        "return _get_numbers(summary), summary.models, summary.is_open, summary.needs_references, parts, host",
+        "vrampack/cards/shape.py",
+        "return card.model, card.units, card.used_units, card.healthy and not card.cordoned, marks",
+        "return card.model, card.units, card.used_units, card.healthy and not card.cordoned, ()",
         "tests/policies/test_node_rankings.py::test_nodes_that_differ_only_under_rules_are_in_different_states[tenants]",
     ),
     "a shadow judges what has changed": Mutation(

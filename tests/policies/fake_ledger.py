@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from policies.engine.cluster_view import PriorityFloor
+from policies.engine.ledger_view import PriorityFloor
 from vrampack.cards.node import Node
 
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.engine.engine import MAX_FLOOR_VIEWS, Engine
+from policies.engine.engine import MAX_FLOORS, Engine
 from policies.engine.host_rooms import HostRooms
+from policies.engine.node_rankings import MAX_RANKINGS
+from policies.engine.reserved_nodes import MIN_NODES_KEPT
 from policies.engine.soft_reservations import NoSoftReservations
-from policies.engine.verdict_table import MIN_RANKS_KEPT
-from policies.engine.verdict_tables import MAX_CACHED_VERDICTS
-from policies.evaluate import Evaluation, evaluate_node, evaluate_under_policy, sort_by_score
+from policies.evaluate import Evaluation, evaluate_node, sort_by_score
 from policies.outlook import Outlook
-from policies.policy import Policy, ScoredCards
+from policies.policy import ScoredCards
 from policies.registry import POLICIES
 from policies.tuning import PolicyName, PolicyTuning
 from tests.policies.fake_ledger import FakeLedger
@@ -24,7 +24,7 @@ from tests.policies.known_forecast import FORECAST, FREE_ROOM
 from tests.policies.tuned_policies import TUNED_POLICIES
 from tests.support.builders import pod_request, snapshot_node
 from tests.support.strategies import node_strategy, request_strategy
-from vrampack.cards.fit import Unfit
+from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Card, Node, NodeFacts, build_node
 from vrampack.cards.reasons import UnfitReason
@@ -115,12 +115,11 @@ def test_a_change_is_followed_once() -> None:
         assert ledger.asked == [before]
 
 
-def test_a_rebuilt_view_does_not_use_the_tables_of_the_earlier_one() -> None:
-    """Each view counts the changes of its own summaries."""
+def test_more_floors_than_are_kept_are_still_answered() -> None:
     free, full = snapshot_node("a"), snapshot_node("a", used=(16, 16))
     ledger = FakeLedger([free])
     engine = Engine(ledger, EVERY)
-    ledger.floors = {f"p{floor}": floor for floor in range(MAX_FLOOR_VIEWS + 1)}
+    ledger.floors = {f"p{floor}": floor for floor in range(MAX_FLOORS + 1)}
     for node in (free, full, free):
         ledger.put(replace(node))
         list_reasons(engine, ["a"], uid="p0")
@@ -150,10 +149,9 @@ def test_deleted_nodes_do_not_pile_up() -> None:
         assert engine.rank_nodes([f"n{number}"], pod_request(4), "p", 3) == [f"n{number}"]
         ledger.take(f"n{number}")
     list_reasons(engine, ["n0"])
-    (table,) = engine._tables.kept.list_values()
-    summaries = engine._base_view.summaries
-    assert (len(summaries), len(summaries.index), len(summaries.hardware._hardware)) == (1, 1, 1)
-    assert (len(table), len(table._get_buckets())) == (1, 1)
+    cluster, (index,) = engine._cluster, engine._fits.list_indexes(pod_request().card_request, None)
+    assert (len(cluster.nodes), len(cluster.shapes), len(cluster.hardware._hardware)) == (1, 1, 1)
+    assert (len(index.classes), len(engine._seen.states)) == (1, 1)
 
 
 class OneReservation(NoSoftReservations):
@@ -166,15 +164,14 @@ class OneReservation(NoSoftReservations):
         return {self.node_name: [((0,), CardRequest(4))]}
 
 
-def test_ranks_kept_for_ended_reservations_do_not_pile_up() -> None:
-    """Each keeps an old state of a node alive: 165 MB with 64 shapes on 5,000 nodes."""
-    names = [f"n{number}" for number in range(3 * MIN_RANKS_KEPT)]
+def test_nodes_with_ended_reservations_do_not_pile_up() -> None:
+    """Each keeps an old state of a node alive."""
+    names = [f"n{number}" for number in range(3 * MIN_NODES_KEPT)]
     reservations = OneReservation()
     engine = Engine(FakeLedger(map(snapshot_node, names)), EVERY, reservations)
     for reservations.node_name in names:
         assert engine.rank_nodes(names, pod_request(), "p", 1) == [reservations.node_name]  # 12 free, not 16
-    (table,) = engine._tables.kept.list_values()
-    assert len(table.reserved_ranks) <= MIN_RANKS_KEPT + 3
+    assert len(engine._reserved_nodes._nodes) <= MIN_NODES_KEPT + 3
 
 
 def test_each_request_shape_and_policy_has_its_own_answer() -> None:
@@ -212,26 +209,15 @@ def test_an_answer_with_a_reservation_is_not_shared() -> None:
     assert list_reasons(engine, names, uid="mine") == {"full": "no card with enough free memory", "open": ""}
 
 
-def test_more_request_shapes_than_the_cache_holds_are_still_answered() -> None:
-    """And no cache grows beyond its bound: pods may ask for anything."""
-    names = [f"n{number}" for number in range(1000)]
+def test_no_cache_grows_with_what_pods_ask_for() -> None:
+    names = [f"n{number}" for number in range(100)]
     engine = Engine(FakeLedger([snapshot_node(name, units=(600,)) for name in names]), EVERY)
-    for _ in range(2):
-        for units in range(1, 500):
-            assert engine.filter_nodes(names[:1], pod_request(units), "p").passed == names[:1]
-    assert engine._tables.kept.size <= MAX_CACHED_VERDICTS
-    assert len(engine._tables.kept) < 499
-
-
-def test_common_requests_outlive_unique_ones_in_the_cache() -> None:
-    ledger = FakeLedger([snapshot_node(f"n{number}", units=(600,)) for number in range(1000)])
-    engine = Engine(ledger, EVERY)
-    for _ in range(2):
-        list_reasons(engine, ["n0"], pod_request(4))
-    popular = {id(table) for table in engine._tables.kept.list_values()}
-    for units in range(5, 500):
-        list_reasons(engine, ["n0"], pod_request(units))
-    assert popular < {id(table) for table in engine._tables.kept.list_values()}
+    for units in range(1, 500):
+        assert engine.filter_nodes(names[:1], pod_request(units), "p").passed == names[:1]
+        assert engine.rank_nodes(names, pod_request(units), "p", 1) == names[:1]
+        engine.filter_nodes(names[:1], pod_request(annotations={"vrampack.dev/card-model": f"B{units}"}), "p")
+    assert len(engine._rankings._rankings) == MAX_RANKINGS
+    assert len(engine._fits._indexes) == 2
 
 
 NOBODYS: dict[str, dict[str, str]] = {
@@ -246,22 +232,18 @@ NOBODYS: dict[str, dict[str, str]] = {
 @pytest.mark.parametrize("annotations", NOBODYS.values(), ids=NOBODYS)
 def test_indistinguishable_requests_share_an_answer(annotations: dict[str, str]) -> None:
     engine = Engine(FakeLedger([snapshot_node(models=("A", "A"))]), EVERY)
-    answers = [
-        list_reasons(
-            engine, ["n"], pod_request(annotations={key: text.format(at) for key, text in annotations.items()})
-        )
-        for at in range(20)
-    ]
+    asked = [pod_request(annotations={key: text.format(at) for key, text in annotations.items()}) for at in range(20)]
+    answers = [list_reasons(engine, ["n"], each) for each in asked]
     assert all(answer == answers[0] for answer in answers)
-    assert len(engine._tables.kept) == 1
+    assert len({engine.find_verdict_key(each, "p") for each in asked}) == 1
 
 
 @pytest.mark.parametrize("ask", [lambda at: pod_request(17 + at), lambda at: pod_request(5 * at, count=at)])
 def test_sizes_larger_than_any_card_share_an_answer(ask: Callable[[int], PodRequest]) -> None:
     engine = Engine(FakeLedger([snapshot_node()]), EVERY)
     for at in range(3, 30):
-        list_reasons(engine, ["n"], ask(at))
-    assert len(engine._tables.kept) == 1
+        engine.rank_nodes(["n"], ask(at), "p", 1)
+    assert len(engine._rankings._rankings) == 1
 
 
 def test_a_request_for_given_cards_evaluates_only_their_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,19 +255,16 @@ def test_a_request_for_given_cards_evaluates_only_their_nodes(monkeypatch: pytes
     engine = Engine(ledger, EVERY)
     visits: list[str] = []
 
-    def count_visits(node: Node | None, request: CardRequest, policy: Policy, outlook: Outlook) -> Evaluation:
-        visits.append(node.name if node is not None else "")
-        return evaluate_under_policy(node, request, policy, outlook)
+    def count_visits(node: Node, request: CardRequest) -> tuple[Card, ...] | Unfit:
+        visits.append(node.name)
+        return find_fitting_cards(node, request)
 
-    monkeypatch.setattr("policies.engine.verdict_tables.evaluate_under_policy", count_visits)
+    monkeypatch.setattr("policies.engine.engine.find_fitting_cards", count_visits)
     asked = pod_request(annotations={"vrampack.dev/card-uuid": "GPU-n3,GPU-n7,GPU-none"})
     assert engine.filter_nodes(names, asked, "p").passed == ["n3", "n7"]
     assert sorted(visits) == ["n3", "n7"]
-    ledger.put(replace(ledger.nodes["n4"]), replace(ledger.nodes["n7"]))
-    assert engine.filter_nodes(names, asked, "p").passed == ["n3", "n7"]
-    assert sorted(visits) == ["n3", "n7", "n7"]
     assert not engine.filter_nodes(names, pod_request(labels={"aliyun.com/gpu-count": "x"}), "p").passed
-    assert len(visits) == 3
+    assert len(visits) == 2
 
 
 def test_pods_with_the_same_floor_see_the_same_cards_kept() -> None:
@@ -297,7 +276,6 @@ def test_pods_with_the_same_floor_see_the_same_cards_kept() -> None:
         want = {"a": "" if uid == "high" else "no card with enough free memory", "b": ""}
         assert list_reasons(engine, ["a", "b"], uid=uid) == want
         assert engine.rank_nodes(["a", "b"], pod_request(), uid, 2) == [name for name in "ab" if not want[name]]
-    assert len(engine._tables.kept) == 2
 
 
 WISHES: dict[str, tuple[PolicyTuning, str, PolicyName]] = {

@@ -12,32 +12,23 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 COPIED = ("vrampack", "extender", "policies", "tests", "pyproject.toml")
 MODULE = '''
-"""The cards of the lowest index, on the node with the fewest units in use."""
+"""The first cards, on the node with the fewest units in use."""
 
-from policies.open_cards import settle_equal_cards
-from policies.policy import ScoredCards, ScoreTerm
+from policies.policy import Rating, ScoreTerm
 
 LOOKS_AHEAD = READS_HOSTS = COUNTS_LEFTOVERS = False
 WEIGHTS = None
 
 
-def choose_cards(node, fitting, request, outlook):
-    first = tuple(sorted(fitting, key=lambda card: card.index)[: request.count])
-    return ScoredCards(-float(node.used_units), settle_equal_cards(fitting, first))
+def rate(views, request, outlook):
+    for view in views:
+        yield Rating(-float(view.shape.used_units), view.fitting[: request.count])
 
 
-def list_terms(node, chosen, request, outlook):
-    return (ScoreTerm("units in use on the node", -float(node.used_units)),)
-
-
-def score_nodes(summaries, request, outlook):
-    for name, summary in summaries:
-        yield name, -float(summary.used_units)
-
-
-bound_scores = score_nodes
+def list_terms(view, chosen, request, outlook):
+    return (ScoreTerm("units in use on the node", -float(view.shape.used_units)),)
 '''
-ROW = '    "lowest-index": lowest_index,\n'
+ROW = '    "least-used": least_used,\n'
 TESTS = ("tests/policies/test_registry.py", "tests/policies/test_policies.py")
 
 
@@ -59,20 +50,20 @@ def test_a_policy_is_added_by_one_file_and_one_row(tmp_path: Path) -> None:
             shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "e2e", "node"))
         else:
             shutil.copy(ROOT / name, tmp_path)
-    (tmp_path / "policies" / "lowest_index.py").write_text(MODULE.lstrip())
+    (tmp_path / "policies" / "least_used.py").write_text(MODULE.lstrip())
     registry = tmp_path / "policies" / "registry.py"
     registry.write_text(
         registry.read_text()
-        .replace("import binpack, fragmentation,", "import binpack, fragmentation, lowest_index,")
+        .replace("import binpack, fragmentation,", "import binpack, fragmentation, least_used,")
         .replace('    "tessellate": tessellate,\n', '    "tessellate": tessellate,\n' + ROW)
     )
     (tmp_path / "policy.yaml").write_text(
-        "apiVersion: vrampack.dev/v1\nkind: PlacementPolicy\npolicy: {default: lowest-index}\n"
+        "apiVersion: vrampack.dev/v1\nkind: PlacementPolicy\npolicy: {default: least-used}\n"
     )
 
     shown = run_in(tmp_path, "vrampack.cli", "policy", "show", "--policy", "policy.yaml")
-    assert "default: lowest-index" in shown.stdout, shown.stderr
+    assert "default: least-used" in shown.stdout, shown.stderr
     schema = json.loads(run_in(tmp_path, "vrampack.cli", "config", "schema", "policy").stdout)
-    assert "lowest-index" in json.dumps(schema)
+    assert "least-used" in json.dumps(schema)
     tests = run_in(tmp_path, "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *TESTS)
     assert tests.returncode == 0, tests.stdout[-3000:]

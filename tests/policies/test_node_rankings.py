@@ -1,4 +1,4 @@
-"""Rankings of policies that look ahead: a state is scored once, and a new forecast costs no call anything."""
+"""Rankings: a state is scored once, and a new forecast costs no call anything."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ from policies.evaluate import evaluate_node, sort_by_score
 from policies.mix.forecast import build_forecast
 from policies.mix.request_mix import MixedRequest, RequestMix
 from policies.outlook import Outlook
-from policies.policy import ScoredCards, ScoreTerm
+from policies.policy import NodeView, Rating
 from policies.tuning import PolicyTuning
 from tests.policies.fake_ledger import FakeLedger
 from tests.support.builders import pod_request, snapshot_node
 from tests.support.call_counter import count_calls
 from vrampack.cards.host_room import HostResources
-from vrampack.cards.node import Card, Node
-from vrampack.cards.node_summary import NodeSummary
+from vrampack.cards.node import Node
 from vrampack.cards.request import CardRequest, RequestRules
 from vrampack.cards.tuned_policy import TunedPolicy
 
@@ -42,29 +41,17 @@ class CountingPolicy:
     def __init__(self) -> None:
         self.scored = self.bounded = 0
 
-    def choose_cards(
-        self, node: Node, fitting: tuple[Card, ...], request: CardRequest, outlook: Outlook
-    ) -> ScoredCards:
-        return tessellate.choose_cards(node, fitting, request, outlook)
-
-    def list_terms(
-        self, node: Node, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook
-    ) -> tuple[ScoreTerm, ...]:
-        return tessellate.list_terms(node, chosen, request, outlook)
-
-    def score_nodes(
-        self, summaries: Iterable[tuple[str, NodeSummary]], request: CardRequest, outlook: Outlook
-    ) -> Iterator[tuple[str, float]]:
-        for scored in tessellate.score_nodes(summaries, request, outlook):
+    def rate(self, views: Iterable[NodeView], request: CardRequest, outlook: Outlook) -> Iterator[Rating]:
+        for rating in tessellate.rate(views, request, outlook):
             self.scored += 1
-            yield scored
+            yield rating
 
-    def bound_scores(
-        self, summaries: Iterable[tuple[str, NodeSummary]], request: CardRequest, outlook: Outlook
-    ) -> Iterator[tuple[str, float]]:
-        for bounded in tessellate.bound_scores(summaries, request, outlook):
+    def bound_scores(self, views: Iterable[NodeView], request: CardRequest, outlook: Outlook) -> Iterator[float]:
+        for bound in tessellate.bound_scores(views, request, outlook):
             self.bounded += 1
-            yield bounded
+            yield bound
+
+    list_terms = staticmethod(tessellate.list_terms)
 
 
 class RankedCluster:
@@ -91,7 +78,7 @@ def test_equal_nodes_are_scored_once_and_a_changed_node_alone_again() -> None:
 
 
 def test_nodes_are_grouped_in_slices_ahead_of_the_first_call() -> None:
-    """500 nodes are summarized and then grouped, 200 at a time."""
+    """500 nodes get their shapes and are then grouped, 200 at a time."""
     cluster = RankedCluster(*(snapshot_node(f"n{at}") for at in range(500)))
     slices = 1
     while cluster.engine.follow_slice((), 200):

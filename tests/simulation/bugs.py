@@ -16,7 +16,7 @@ from extender.state.pod_client import PodClient
 from extender.state.relist_baseline import RelistBaseline
 from extender.state.reservations import Reservation
 from extender.state.sync import Freshness, PodSink
-from policies.engine.cluster_view import ClusterView
+from policies.engine.cluster_shapes import ClusterShapes
 from tests.simulation.api import SimulatedApi
 from vrampack.cards.allocation import Allocation
 from vrampack.cards.pod import Pod
@@ -218,15 +218,12 @@ def take_any_conflict_for_a_no(patch: Patch) -> None:
 
 def draw_an_outline_once(patch: Patch) -> None:
     """The engine's answers are good until the node changes."""
-    follow = ClusterView.follow_ledger
-
-    def follow_new_nodes(self: ClusterView) -> None:
-        drawn = {name: self.index.get_summary(name) for name in self.index}
-        follow(self)
-        for name in list(self.index):
-            self.index.put_summary(name, drawn.get(name) or self.index.get_summary(name))
-
-    patch.setattr(ClusterView, "follow_ledger", follow_new_nodes)
+    put = ClusterShapes.put_node
+    patch.setattr(
+        ClusterShapes,
+        "put_node",
+        lambda self, name, node: None if name in self.nodes and node else put(self, name, node),
+    )
 
 
 def trust_a_silent_api_server(patch: Patch) -> None:

@@ -5,21 +5,11 @@ Both verdicts here, a node's and a card's, walk the table of `vrampack.cards.rea
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import get_args
 
 from vrampack.cards.node import Card, Node
-from vrampack.cards.reasons import (
-    CardSelector,
-    CheckOccasion,
-    RequestForm,
-    UnfitReason,
-    find_node_occasion,
-    get_request_form,
-    is_plain_request,
-    list_checks,
-)
+from vrampack.cards.reasons import UnfitReason, find_occasion, get_checks, get_request_form, is_plain_request
 from vrampack.cards.request import CardRequest
 
 
@@ -63,37 +53,12 @@ def count_missing_units(card: Card, request: CardRequest) -> int:
     return max(0, card.used_units + request.units - card.units)
 
 
-_Check = tuple[UnfitReason, CardSelector, bool]
-"""A row for the loop: the reason, the selector of the cards that pass, and whether one of them is enough."""
-
-
-def _list_checks(
-    form: RequestForm, occasion: CheckOccasion | None, *, is_plain: bool, is_ruled: bool
-) -> tuple[_Check, ...]:
-    occasions: list[CheckOccasion | None] = [occasion]
-    if not is_plain:
-        occasions.append("request not plain")
-    if is_ruled:
-        occasions.append("under rules")
-    return tuple((reason, check.select_cards, check.needs_one_card) for reason, check in list_checks(form, occasions))
-
-
-_CHECKS: Mapping[tuple[RequestForm, bool, bool, CheckOccasion | None], tuple[_Check, ...]] = {
-    (form, is_plain, is_ruled, occasion): _list_checks(form, occasion, is_plain=is_plain, is_ruled=is_ruled)
-    for form in get_args(RequestForm)
-    for is_plain in (True, False)
-    for is_ruled in (True, False)
-    for occasion in (None, *get_args(CheckOccasion))
-}
-"""The rows that can fail, by the form of the request, the node's obstacle, and whether it is plain and under rules."""
-
-
 def _check_cards(node: Node, cards: Sequence[Card], request: CardRequest, count: int) -> Sequence[Card] | UnfitReason:
     """The cards that pass every check, or the first reason at which fewer than `count` are left."""
-    form, occasion = get_request_form(request, count), find_node_occasion(node, request)
-    checks = _CHECKS[form, is_plain_request(request), request.rules is not None, occasion]
-    for reason, select_cards, needs_one_card in checks:
-        cards = select_cards(cards, request)
-        if len(cards) < (1 if needs_one_card else count):
+    occasion = find_occasion(request, is_open=node.injection is not None, needs_references=node.needs_references)
+    is_plain, is_ruled = is_plain_request(request), request.rules is not None
+    for reason, check in get_checks(get_request_form(request, count), occasion, is_plain=is_plain, is_ruled=is_ruled):
+        cards = check.select_cards(cards, request)
+        if len(cards) < (1 if check.needs_one_card else count):
             return reason
     return cards

@@ -1,38 +1,25 @@
 """The one table of reasons for which a request does not fit, in the order in which they are checked.
 
 A row is a member of `UnfitReason`: the text, and what must hold. The first row that does not hold is the verdict: of a
-node and of a card (`vrampack.cards.fit`), and of an equivalence class (`vrampack.cards.node_summary`).
+node and of a card (`vrampack.cards.fit`), and of a fit class (`vrampack.cards.shape`).
 `docs/reasons.md` lists the texts; a test compares.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, Protocol, Self, get_args
 
-from vrampack.cards.node import Card, Node
+from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
 
 RequestForm = Literal["one card", "several cards", "whole cards"]
 """What a request wants from a node: each form has its own text for a lack of room."""
 
-ClassNumber = Literal[
-    "free_units",
-    "free_units_if_usable",
-    "uncrowded_units",
-    "shareable_units",
-    "wired_units",
-    "unreserved_units",
-    "permitted_units",
-    "allowed_card_units",
-    "card_units",
-    "largest_card_units",
-    "open_units",
-    "any_units",
-]
-"""The name of a number of `vrampack.cards.node_summary.EquivalenceClass`."""
+ComparedUnits = Literal["units", "free_units"]
+"""Which units of a card, as `Card` names them, a check compares with those of a request."""
 
 
 class CardSelector(Protocol):
@@ -50,8 +37,8 @@ class FitCheck:
     """What must hold for a node: enough of the cards that passed every row above pass this one as well."""
 
     select_cards: CardSelector
-    class_number: ClassNumber | None
-    """The number of a class that bounds the units of a request that passes; None: only the request decides."""
+    compares: ComparedUnits | None = None
+    """Selects the cards of which these are at least the request's units; None: what the request asks of a card decides."""
     needs_one_card: bool = False
     """Whether one card is enough; otherwise as many must pass as the request asks for."""
     only_for: RequestForm | None = None
@@ -135,59 +122,59 @@ class UnfitReason(Enum):
 
     NO_MEMORY = (
         "no shareable GPU memory",
-        FitCheck(_select_with_memory, "any_units", needs_one_card=True, is_unresolvable=True),
+        FitCheck(_select_with_memory, needs_one_card=True, is_unresolvable=True),
     )
     UNKNOWN_INJECTION = (
         "injection mode not known",
-        FitCheck(_select_none, "open_units", only_when="injection not known", is_unresolvable=True),
+        FitCheck(_select_none, only_when="injection not known", is_unresolvable=True),
     )
     TOO_LARGE = (
         "larger than any card",
-        FitCheck(_select_large_enough, "largest_card_units", needs_one_card=True, is_unresolvable=True),
+        FitCheck(_select_large_enough, "units", needs_one_card=True, is_unresolvable=True),
     )
-    TOO_FEW_CARDS = "too few cards", FitCheck(_select_all, "card_units", is_unresolvable=True)
+    TOO_FEW_CARDS = "too few cards", FitCheck(_select_all, is_unresolvable=True)
     MODEL = (
         "card model not allowed",
-        FitCheck(_select_of_model, "allowed_card_units", only_when="request not plain", is_unresolvable=True),
+        FitCheck(_select_of_model, only_when="request not plain", is_unresolvable=True),
     )
     UUID = (
         "card uuid not here",
-        FitCheck(_select_by_uuid, None, only_when="request not plain", is_unresolvable=True),
+        FitCheck(_select_by_uuid, only_when="request not plain", is_unresolvable=True),
     )
     NOT_VALID = (
         "request not valid",
-        FitCheck(_select_if_valid, None, only_when="request not plain", is_unresolvable=True),
+        FitCheck(_select_if_valid, only_when="request not plain", is_unresolvable=True),
     )
     NOT_PERMITTED = (
         "card model not allowed by a rule",
-        FitCheck(_select_permitted, "permitted_units", only_when="under rules", is_unresolvable=True),
+        FitCheck(_select_permitted, only_when="under rules", is_unresolvable=True),
     )
     RESERVED = (
         "card reserved by a rule",
-        FitCheck(_select_unreserved, "unreserved_units", only_when="under rules", is_unresolvable=True),
+        FitCheck(_select_unreserved, only_when="under rules", is_unresolvable=True),
     )
     NO_REFERENCES = (
         "created before the admission policy",
-        FitCheck(_select_none, "wired_units", only_when="references missing", is_unresolvable=True),
+        FitCheck(_select_none, only_when="references missing", is_unresolvable=True),
     )
     NO_ROOM = (
         "no card with enough free memory",
-        FitCheck(_select_with_free_units, "free_units_if_usable", only_for="one card"),
+        FitCheck(_select_with_free_units, "free_units", only_for="one card"),
     )
     NOT_ENOUGH_ROOM = (
         "not enough cards with free memory",
-        FitCheck(_select_with_free_units, "free_units_if_usable", only_for="several cards"),
+        FitCheck(_select_with_free_units, "free_units", only_for="several cards"),
     )
-    NO_EMPTY_CARD = "no empty card", FitCheck(_select_empty, "free_units_if_usable", only_for="whole cards")
+    NO_EMPTY_CARD = "no empty card", FitCheck(_select_empty, only_for="whole cards")
     NOT_SHAREABLE = (
         "card may not be shared with its pods",
-        FitCheck(_select_shareable, "shareable_units", only_when="under rules"),
+        FitCheck(_select_shareable, only_when="under rules"),
     )
     POD_LIMIT = (
         "card has as many pods as a rule allows",
-        FitCheck(_select_uncrowded, "uncrowded_units", only_when="under rules"),
+        FitCheck(_select_uncrowded, only_when="under rules"),
     )
-    UNHEALTHY = "card unhealthy or cordoned", FitCheck(_select_usable, "free_units")
+    UNHEALTHY = "card unhealthy or cordoned", FitCheck(_select_usable)
     NOT_SEEN = "node not seen yet"
     """The verdict on a node that the ledger does not have; it has no check."""
 
@@ -219,21 +206,38 @@ def is_plain_request(request: CardRequest) -> bool:
     return request.models is None and request.uuids is None and request.is_valid
 
 
-def find_node_occasion(node: Node, request: CardRequest) -> CheckOccasion | None:
-    """What keeps the request from all cards of the node, whatever they are; None if nothing does."""
-    if node.injection is None:
+def find_occasion(request: CardRequest, *, is_open: bool, needs_references: bool) -> CheckOccasion | None:
+    """What keeps the request from all cards of a node, whatever they are; None if nothing does.
+
+    `is_open`: whether this version knows how containers get cards there.
+    """
+    if not is_open:
         return "injection not known"
-    return "references missing" if node.needs_references and not request.has_references else None
+    return "references missing" if needs_references and not request.has_references else None
 
 
-def list_checks(
-    form: RequestForm, occasions: Collection[CheckOccasion | None] = get_args(CheckOccasion)
-) -> list[tuple[UnfitReason, FitCheck]]:
-    """The rows of the table that hold for requests of this form on these occasions, in order."""
-    return [
+def _list_checks(
+    form: RequestForm, occasion: CheckOccasion | None, *, is_plain: bool, is_ruled: bool
+) -> tuple[tuple[UnfitReason, FitCheck], ...]:
+    occasions = {None, occasion, None if is_plain else "request not plain", "under rules" if is_ruled else None}
+    return tuple(
         (reason, reason.check)
         for reason in UnfitReason
-        if reason.check is not None
-        and reason.check.only_for in (None, form)
-        and (reason.check.only_when is None or reason.check.only_when in occasions)
-    ]
+        if reason.check is not None and reason.check.only_for in (None, form) and reason.check.only_when in occasions
+    )
+
+
+_CHECKS: Mapping[tuple[RequestForm, CheckOccasion | None, bool, bool], tuple[tuple[UnfitReason, FitCheck], ...]] = {
+    (form, occasion, is_plain, is_ruled): _list_checks(form, occasion, is_plain=is_plain, is_ruled=is_ruled)
+    for form in get_args(RequestForm)
+    for occasion in (None, *get_args(CheckOccasion))
+    for is_plain in (True, False)
+    for is_ruled in (True, False)
+}
+
+
+def get_checks(
+    form: RequestForm, occasion: CheckOccasion | None, *, is_plain: bool, is_ruled: bool
+) -> tuple[tuple[UnfitReason, FitCheck], ...]:
+    """The rows of the table that can fail, in order."""
+    return _CHECKS[form, occasion, is_plain, is_ruled]

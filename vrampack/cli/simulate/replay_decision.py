@@ -36,7 +36,7 @@ def explain_decision(cluster: ReplayedCluster, item: Object, pod: Pod) -> Explan
         encoded = msgspec.json.encode(node)
         node_fields = msgspec.json.decode(encoded, type=NodeSchedulingFields)
         listed.nodes[name] = to_listed_node(msgspec.json.decode(encoded, type=NodeObject), node_fields, settings)
-    outlook = cluster.engine.follow_outlook(request, pod.uid)
+    outlook = cluster.engine.follow_outlook(request)
     seen = ExplainedCluster(listed, settings.unit_mib, settings.rules.build_rules())
     fields = msgspec.json.decode(msgspec.json.encode(item), type=PodSchedulingFields)
     explanation = explain_pending_pod(ExplainedPod(pod, fields, {}), settings, request, seen, outlook)

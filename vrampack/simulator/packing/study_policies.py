@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import floor
 
-from policies.open_cards import OpenCard, list_open_cards, list_open_cards_of_node, open_card, pick_cards
+from policies.open_cards import take_tightest
 from policies.outlook import Outlook
-from policies.policy import Policy, ScoredCards, ScoreTerm
+from policies.policy import NodeView, Policy, Rating, ScoreTerm
 from vrampack.cards.host_room import HostResources
-from vrampack.cards.node import Card, Node
-from vrampack.cards.node_summary import NodeSummary
+from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
+from vrampack.cards.shape import OpenCard, open_card
 
 MAX_CPU_MILLI = 128_000
 MAX_CARDS = 8
@@ -36,46 +36,21 @@ class StudyPolicy:
     def __init__(self, rate_node: RateNode) -> None:
         self._rate_node = rate_node
 
-    def choose_cards(
-        self, node: Node, fitting: tuple[Card, ...], request: CardRequest, outlook: Outlook
-    ) -> ScoredCards:
+    def rate(self, views: Iterable[NodeView], request: CardRequest, outlook: Outlook) -> Iterator[Rating]:
         """The tightest cards."""
-        chosen = _choose_tightest(map(open_card, fitting), request)
-        score = self._rate(node.name, list_open_cards_of_node(node, request), chosen, request, outlook)
-        return ScoredCards(score, pick_cards(fitting, chosen))
+        for view in views:
+            chosen = take_tightest(view.fitting, request)
+            yield Rating(self._rate(view, chosen, request, outlook), chosen)
 
     def list_terms(
-        self, node: Node, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook
+        self, view: NodeView, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook
     ) -> tuple[ScoreTerm, ...]:
         """A single term for the whole formula."""
-        cards = list_open_cards_of_node(node, request)
-        return (ScoreTerm("rating", self._rate(node.name, cards, [*map(open_card, chosen)], request, outlook)),)
+        return (ScoreTerm("rating", self._rate(view, [*map(open_card, chosen)], request, outlook)),)
 
-    def score_nodes(
-        self, summaries: Iterable[tuple[str, NodeSummary]], request: CardRequest, outlook: Outlook
-    ) -> Iterator[tuple[str, float]]:
-        """The scores of `choose_cards`, from the summaries of nodes that fit."""
-        for name, summary in summaries:
-            cards = list_open_cards(summary, request)
-            chosen = _choose_tightest((card for card in cards if card.has_room_for(request)), request)
-            yield name, self._rate(name, cards, chosen, request, outlook)
-
-    bound_scores = score_nodes
-
-    def _rate(
-        self,
-        name: str,
-        cards: Sequence[OpenCard],
-        chosen: Sequence[OpenCard],
-        request: CardRequest,
-        outlook: Outlook,
-    ) -> float:
-        cpu_milli = outlook.hosts.get(name, NO_ROOM).cpu_milli
-        return self._rate_node(cards, chosen, request, cpu_milli, (outlook.request_host or NO_ROOM).cpu_milli)
-
-
-def _choose_tightest(fitting: Iterable[OpenCard], request: CardRequest) -> list[OpenCard]:
-    return sorted(fitting, key=lambda card: (card.free_units, card))[: request.count]
+    def _rate(self, view: NodeView, chosen: Sequence[OpenCard], request: CardRequest, outlook: Outlook) -> float:
+        cpu_milli = (view.host or NO_ROOM).cpu_milli
+        return self._rate_node(view.cards, chosen, request, cpu_milli, (outlook.request_host or NO_ROOM).cpu_milli)
 
 
 def _rate_best_fit(

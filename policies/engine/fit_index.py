@@ -1,0 +1,104 @@
+"""The fit class of every node for one kind of request: a new size of request is answered class by class.
+
+Nothing is kept for a request and a node. What a tenant's own pods leave it, and what is kept for nominated pods, concerns
+few nodes: these have an index of their own, whose classes replace those of the index of all nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from cachetools import LRUCache
+
+from policies.engine.cluster_shapes import ClusterShapes, ShapesByName
+from policies.engine.following import ChangeReader, NodeFollower
+from vrampack.cards.request import CardRequest
+from vrampack.cards.shape import FitClass, FitClasses, RequestKind, get_request_kind
+
+MAX_INDEXES = 8
+"""How many kinds of request have an index of all nodes, at 0.1 KB a node."""
+MAX_PART_INDEXES = 256
+"""How many tenants and floors have an index of their few nodes."""
+MIN_CLASSES = 64
+"""At least this many classes stay known, however few nodes there are."""
+
+
+class FitIndex(NodeFollower):
+    """Over shapes that change; with a tenant, over those of nodes that have pods of this tenant."""
+
+    def __init__(self, source: ShapesByName, kind: RequestKind, tenant: bytes | None = None) -> None:
+        super().__init__()
+        self.classes: dict[str, FitClass] = {}
+        self._source = source
+        self._tenant = tenant
+        self._changes = ChangeReader(source.changes)
+        self._fit_classes = FitClasses(kind)
+
+    def _note_changes(self) -> None:
+        changed = self._changes.read_changes()
+        if changed is None:
+            changed = [*self.classes, *self._list_covered_names()]
+        if changed:
+            self._stale_nodes |= dict.fromkeys(changed)
+            if len(self._fit_classes) > 2 * len(self.classes) + MIN_CLASSES:
+                self._fit_classes.keep_only(set(self.classes.values()))
+
+    def _list_covered_names(self) -> Collection[str]:
+        if self._tenant is not None and isinstance(self._source, ClusterShapes):
+            return self._source.names_by_tenant.get(self._tenant, ())
+        return self._source.shapes
+
+    def _put_node(self, name: str) -> None:
+        shape = self._source.shapes.get(name)
+        if shape is None or (self._tenant is not None and self._tenant not in shape.tenants):
+            self.classes.pop(name, None)
+        else:
+            self.classes[name] = self._fit_classes.find_class(shape)
+
+
+class _Part(NamedTuple):
+    """Identifies an index of few nodes."""
+
+    kind: RequestKind
+    source: ShapesByName
+
+
+class FitIndexes:
+    """The indexes of the kinds in use, over one cluster."""
+
+    def __init__(self, cluster: ClusterShapes) -> None:
+        self._cluster = cluster
+        self._indexes: LRUCache[RequestKind, FitIndex] = LRUCache(MAX_INDEXES)
+        self._parts: LRUCache[_Part, FitIndex] = LRUCache(MAX_PART_INDEXES)
+
+    def get_classes(self, request: CardRequest, kept: ShapesByName | None = None) -> Mapping[str, FitClass]:
+        """The classes of all nodes now, for requests of this kind that name no cards; `kept`: the shapes of some nodes."""
+        indexes = self.list_indexes(request, kept)
+        for index in indexes:
+            index.follow()
+        classes = indexes[0].classes
+        for part in indexes[1:]:
+            if part.classes:
+                classes = classes | part.classes
+        return classes
+
+    def list_indexes(self, request: CardRequest, kept: ShapesByName | None) -> list[FitIndex]:
+        """Those that decide about the request, each more exact than the one before on the nodes that it has."""
+        kind = get_request_kind(request)
+        shared_kind = kind.for_new_tenant
+        index = self._indexes.get(shared_kind)
+        if index is None:
+            index = self._indexes[shared_kind] = FitIndex(self._cluster, shared_kind)
+        indexes = [index]
+        if request.rules is not None and request.rules.tenant in self._cluster.names_by_tenant:
+            indexes.append(self._find_part(_Part(kind, self._cluster), request.rules.tenant))
+        if kept is not None:
+            indexes.append(self._find_part(_Part(kind, kept)))
+        return indexes
+
+    def _find_part(self, part: _Part, tenant: bytes | None = None) -> FitIndex:
+        index = self._parts.get(part)
+        if index is None:
+            index = self._parts[part] = FitIndex(part.source, part.kind, tenant)
+        return index

@@ -1,0 +1,294 @@
+"""What verdicts and policies can see of a node: its cards, sorted and without their names. Nodes that are alike share one shape.
+
+Each new request needs a verdict on thousands of nodes, which have a few dozen fit classes between them: the numbers that
+decide whether requests of one kind fit. They are measured by the same table of checks (`vrampack.cards.reasons`) by which
+`vrampack.cards.fit` selects cards; a property test holds the two to the same answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from sys import maxsize
+from typing import NamedTuple, TypeAlias
+from weakref import WeakValueDictionary
+
+from vrampack.cards.node import Card, Node
+from vrampack.cards.reasons import UnfitReason, find_occasion, get_checks, get_request_form, is_plain_request
+from vrampack.cards.request import CardRequest, RequestRules
+from vrampack.cards.rules import LONER
+
+CardKey: TypeAlias = tuple[str, int, int, bool, tuple[object, ...]]
+"""All that can be told apart of a card: model, units, used units, whether it is usable, what rules know of it."""
+ShapeKey: TypeAlias = tuple[object, ...]
+Units: TypeAlias = tuple[int, ...]
+"""Of one card each, ascending."""
+
+
+class OpenCard(NamedTuple):
+    """One usable card that a request's models and rules allow. Policies cannot tell equal cards apart."""
+
+    model: str
+    units: int
+    used_units: int
+
+    @property
+    def free_units(self) -> int:
+        return max(0, self.units - self.used_units)
+
+    def get_taken_units(self, request: CardRequest) -> int:
+        """Units that the request would hold on this card; it must fit."""
+        return self.units if request.whole else request.units
+
+    def has_room_for(self, request: CardRequest) -> bool:
+        if request.whole:
+            return not self.used_units and self.units >= request.units
+        return self.units - self.used_units >= request.units
+
+
+def open_card(card: Card) -> OpenCard:
+    return OpenCard(card.model, card.units, card.used_units)
+
+
+class Shape:
+    """Compared by identity: `Shapes` builds one for all nodes that are alike. Its cards are those of any such node."""
+
+    __slots__ = (
+        "__weakref__",
+        "card_units",
+        "cards",
+        "empty",
+        "empty_if_usable",
+        "free",
+        "free_if_usable",
+        "hardware",
+        "is_open",
+        "needs_references",
+        "open_cards",
+        "tenants",
+        "total_units",
+        "used_units",
+    )
+
+    def __init__(self, node: Node) -> None:
+        self.cards: tuple[Card, ...] = tuple(sorted(node.placeable_cards, key=_get_card_key))
+        self.is_open = node.injection is not None
+        """Whether this version knows how containers get cards there."""
+        self.needs_references = node.needs_references
+        sized = [card for card in self.cards if card.units]
+        self.card_units: Units = tuple(sorted([card.units for card in sized]))
+        self.hardware = Hardware(frozenset([card.model for card in sized]))
+        self.tenants: frozenset[bytes] = frozenset().union(*[card.tenants for card in self.cards])
+        usable = [card for card in sized if card.is_usable]
+        self.free, self.empty = _list_free_units(usable)
+        """Free units of usable cards, and the units of those that are empty."""
+        self.free_if_usable, self.empty_if_usable = (
+            (self.free, self.empty) if len(usable) == len(sized) else _list_free_units(sized)
+        )
+        """The same if every card were usable."""
+        self.open_cards: tuple[OpenCard, ...] = tuple(map(open_card, usable))
+        """The cards that are open to a request that names no models, where no rules are; sorted."""
+        self.used_units = sum([card.used_units for card in self.cards])
+        self.total_units = sum(self.card_units)
+
+    @property
+    def hardware_key(self) -> ShapeKey:
+        return self.card_units, self.hardware.models, self.is_open, self.needs_references
+
+    def list_open_cards(self, request: CardRequest) -> tuple[OpenCard, ...]:
+        """The usable cards that the request's models and rules allow, sorted."""
+        if request.models is None and request.rules is None:
+            return self.open_cards
+        return tuple(map(open_card, select_open_cards(self.cards, request)))
+
+    def takes_requests_like(self, request: CardRequest) -> bool:
+        """Whether only its cards decide about such a request."""
+        return request.is_valid and self.is_open and (request.has_references or not self.needs_references)
+
+
+class Hardware:
+    """The part of a shape that stays the same while pods come and go. Compared by identity, like a shape."""
+
+    __slots__ = ("__weakref__", "models")
+
+    def __init__(self, models: frozenset[str]) -> None:
+        self.models = models
+
+
+class Shapes:
+    """All shapes in use, each built once."""
+
+    def __init__(self) -> None:
+        self._shapes: WeakValueDictionary[ShapeKey, Shape] = WeakValueDictionary()
+        self._hardware: WeakValueDictionary[ShapeKey, Hardware] = WeakValueDictionary()
+
+    def find_shape(self, node: Node) -> Shape:
+        key = (node.injection is not None, node.needs_references, *sorted(map(_get_card_key, node.placeable_cards)))
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = Shape(node)
+            shape.hardware = self._hardware.setdefault(shape.hardware_key, shape.hardware)
+        return shape
+
+
+def select_open_cards(cards: Sequence[Card], request: CardRequest) -> Sequence[Card]:
+    """The usable cards that the request's models and rules allow, whether they have room or not."""
+    checks = get_checks("one card", None, is_plain=request.models is None, is_ruled=request.rules is not None)
+    for reason, check in checks:
+        if check.compares is None and reason not in (UnfitReason.UUID, UnfitReason.NOT_VALID):
+            cards = check.select_cards(cards, request)
+    return cards
+
+
+class RequestKind(NamedTuple):
+    """The part of a request that decides with which numbers of a node it is compared: all but its units and its cards."""
+
+    card_count: int
+    whole: bool
+    has_references: bool
+    is_valid: bool
+    names_cards: bool
+    """On nodes that have none of the cards, which cards it names makes no difference."""
+    models: frozenset[str] | None
+    rules: RequestRules | None
+
+    @property
+    def for_new_tenant(self) -> RequestKind:
+        """The same for a tenant without pods: nodes without pods of the tenant cannot tell the two apart."""
+        rules = self.rules
+        if rules is None or not rules.tenant:
+            return self
+        return self._replace(rules=rules._replace(tenant=LONER))
+
+
+def get_request_kind(request: CardRequest) -> RequestKind:
+    return RequestKind(
+        request.count,
+        request.whole,
+        request.has_references,
+        request.is_valid,
+        request.uuids is not None,
+        request.models,
+        request.rules,
+    )
+
+
+class FitClass:
+    """Decides whether requests of one kind fit, on all shapes that have the same numbers. Compared by identity."""
+
+    __slots__ = ("most_units", "numbers", "reasons")
+
+    def __init__(self, reasons: tuple[UnfitReason, ...], numbers: tuple[int, ...]) -> None:
+        self.reasons = reasons
+        """Of the checks, in order."""
+        self.numbers = numbers
+        """The most units that a request may ask for and still pass each check, -1 if none passes; they descend."""
+        self.most_units = numbers[-1]
+
+    def find_obstacle(self, units: int) -> UnfitReason | None:
+        """Why a request for so many units does not fit, None when it does: the answer of `vrampack.cards.fit`."""
+        return None if self.most_units >= units else self.get_obstacle(units)
+
+    def get_obstacle(self, units: int) -> UnfitReason:
+        """The same for a request that does not fit."""
+        # From the end, as most nodes that do not fit are full.
+        numbers, at = self.numbers, len(self.numbers) - 1
+        while at and numbers[at - 1] < units:
+            at -= 1
+        return self.reasons[at]
+
+
+class FitClasses:
+    """The fit class of each shape for requests of one kind."""
+
+    def __init__(self, kind: RequestKind) -> None:
+        self._kind = kind
+        self._probe = CardRequest(
+            units=0,
+            count=kind.card_count,
+            whole=kind.whole,
+            models=kind.models,
+            uuids=frozenset() if kind.names_cards else None,
+            is_valid=kind.is_valid,
+            has_references=kind.has_references,
+            rules=kind.rules,
+        )
+        self._by_hardware: dict[Hardware, FitClass] = {}
+        """A class that shapes of this hardware have or had, unless models or rules decide about single cards."""
+        self._variants: dict[Hardware, dict[tuple[int, int], FitClass]] = {}
+        """The classes of this hardware by their last two numbers, which differ while pods come and go."""
+        self._measured: dict[tuple[int, ...], FitClass] = {}
+
+    def __len__(self) -> int:
+        return len(self._measured) + sum(map(len, self._variants.values()))
+
+    def keep_only(self, used: set[FitClass]) -> None:
+        """Forget all other classes."""
+        self._measured = {each.numbers: each for each in used}
+        self._by_hardware.clear()
+        self._variants.clear()
+
+    def find_class(self, shape: Shape) -> FitClass:
+        """Measured card by card only if models or rules decide about single cards, or the hardware is new."""
+        hardware = shape.hardware
+        variants = self._variants.get(hardware)
+        if variants is None:
+            return self._by_hardware.get(hardware) or self._find_new_class(shape)
+        count = self._kind.card_count
+        free, usable = (shape.empty_if_usable, shape.empty) if self._kind.whole else (shape.free_if_usable, shape.free)
+        numbers = free[-count] if len(free) >= count else -1, usable[-count] if len(usable) >= count else -1
+        found = variants.get(numbers)
+        if found is None:
+            like = self._by_hardware[hardware]
+            found = variants[numbers] = FitClass(like.reasons, (*like.numbers[:-2], *numbers))
+        return found
+
+    def _find_new_class(self, shape: Shape) -> FitClass:
+        hardware, models = shape.hardware, self._kind.models
+        measured = self._measure_class(shape)
+        if self._kind.rules is None and (
+            models is None or models >= hardware.models or models.isdisjoint(hardware.models)
+        ):
+            self._by_hardware[hardware] = measured
+            if measured.numbers[-3] >= 0:
+                self._variants[hardware] = {(measured.numbers[-2], measured.numbers[-1]): measured}
+        return measured
+
+    def _measure_class(self, shape: Shape) -> FitClass:
+        probe, count = self._probe, self._kind.card_count
+        checks = get_checks(
+            get_request_form(probe, count),
+            find_occasion(probe, is_open=shape.is_open, needs_references=shape.needs_references),
+            is_plain=is_plain_request(probe),
+            is_ruled=probe.rules is not None,
+        )
+        cards: Sequence[Card] = shape.cards
+        compared, numbers = None, []
+        for _, check in checks:
+            if check.compares is None:
+                cards = check.select_cards(cards, probe)
+            compared = check.compares or compared
+            needed = 1 if check.needs_one_card else count
+            if len(cards) < needed:
+                numbers.append(-1)
+            else:
+                numbers.append(maxsize if compared is None else sorted(map(attrgetter(compared), cards))[-needed])
+        found = self._measured.get(tuple(numbers))
+        if found is None:
+            found = self._measured[tuple(numbers)] = FitClass(tuple(reason for reason, _ in checks), tuple(numbers))
+        return found
+
+
+def _get_card_key(card: Card) -> CardKey:
+    marks: tuple[object, ...] = ()
+    if card.free_pods is not None or card.reserve is not None or card.tenants:
+        free_pods = -1 if card.free_pods is None else card.free_pods
+        marks = (free_pods, -1 if card.reserve is None else card.reserve, *sorted(card.tenants))
+    return card.model, card.units, card.used_units, card.healthy and not card.cordoned, marks
+
+
+def _list_free_units(cards: Sequence[Card]) -> tuple[Units, Units]:
+    """Free units of each card, and the units of the empty cards."""
+    free = [card.units - card.used_units if card.used_units < card.units else 0 for card in cards]
+    empty = [card.units for card in cards if not card.used_units]
+    return tuple(sorted(free)), tuple(sorted(empty))
