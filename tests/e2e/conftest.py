@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import ssl
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -145,9 +144,7 @@ def _fronts() -> list[FaultProxyThread]:
 
 
 def _before_the_api(cluster: ControlPlane) -> FaultProxyThread:
-    shown = cluster.authority.issue_pair(f"proxy-{secrets.token_hex(4)}")
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    tls.load_cert_chain(shown.certificate, shown.key)
+    tls = cluster.authority.build_server_tls(f"proxy-{secrets.token_hex(4)}")
     return FaultProxyThread(cluster.api_port, upstream_tls=cluster.tls, tls=tls)
 
 

@@ -102,9 +102,7 @@ async def test_requests_are_counted_by_method_and_pattern() -> None:
 
 async def test_tls_on_both_sides(tmp_path: Path) -> None:
     authority = CertificateAuthority(tmp_path / "pki")
-    pair = authority.issue_pair("server")
-    ours = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    ours.load_cert_chain(pair.certificate, pair.key)
+    ours = authority.build_server_tls()
     trust = ssl.create_default_context(cafile=authority.ca_file)
     async with FakeUpstream(tls=ours) as upstream, FaultProxy(upstream.port, tls=ours, upstream_tls=trust) as proxy:
         assert proxy.url == f"https://127.0.0.1:{proxy.port}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import ssl
 from pathlib import Path
 
 from tests.fakes.proxy_thread import FaultProxyThread
@@ -12,9 +11,7 @@ from tests.support.certificates import CertificateAuthority
 
 def test_a_connection_without_a_handshake_is_closed_with_the_proxy(tmp_path: Path) -> None:
     """As of a program that was killed: left open, it would be found by the garbage collection of a later test."""
-    pair = CertificateAuthority(tmp_path / "pki").issue_pair("server")
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    tls.load_cert_chain(pair.certificate, pair.key)
+    tls = CertificateAuthority(tmp_path / "pki").build_server_tls()
     with socket.socket() as caller:
         with FaultProxyThread(1, tls=tls) as proxy:
             caller.connect(("127.0.0.1", proxy.port))

@@ -7,6 +7,7 @@ that merely please the API server's own clients would hide what our Python clien
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,6 +62,13 @@ class CertificateAuthority:
         subject = f"/O={organization}/CN={name}" if organization else f"/CN={name}"
         signer = ("-CA", str(self._pair.certificate), "-CAkey", str(self._pair.key))
         return self._make(name.replace(":", "-"), subject, "-extensions", "leaf", *signer)
+
+    def build_server_tls(self, name: str = "server") -> ssl.SSLContext:
+        """A new certificate, and the TLS of a server that shows it."""
+        pair = self.issue_pair(name)
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(pair.certificate, pair.key)
+        return tls
 
     def _make(self, stem: str, subject: str, *options: str) -> KeyPair:
         pair = KeyPair(self._folder / f"{stem}.crt", self._folder / f"{stem}.key")
