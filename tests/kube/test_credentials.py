@@ -22,7 +22,7 @@ from vrampack.kube.errors import RefusedError
 from vrampack.kube.objects import PodObject
 
 WITHIN_SECONDS = 20.0
-CALLS_OF_A_RUN = 300
+CALLS_OF_A_RUN = 3000
 """More calls than fit into the time in which the plugin has begun to run, if it was started."""
 UNAUTHORIZED = http_reply(b'{"kind":"Status","code":401,"reason":"Unauthorized"}', 401)
 

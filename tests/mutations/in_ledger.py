@@ -12,7 +12,9 @@ RELOADS = "tests/extender/test_placement_change.py"
 ROOM = "tests/extender/test_ledger_capacity.py"
 SYNC = "tests/extender/test_sync.py"
 CLIENT = "tests/kube/test_client.py"
-DIRECT = "tests/kube/test_direct_client.py"
+CONNECTION = "tests/kube/test_http_client.py"
+POOL = "tests/kube/test_http_pool.py"
+PROXY = "tests/kube/test_http_proxy.py"
 STALL = "tests/extender/test_stalled_loop.py"
 CREDENTIALS = "tests/kube/test_credentials.py"
 RELIST = "tests/kube/test_reflector_relist.py"
@@ -225,7 +227,7 @@ LEDGERS: Mapping[str, Mutation] = {
     ),
     "a 401 is no reason to look for another token": Mutation(
         "vrampack/kube/client.py",
-        "if authorization and response.status == HTTPStatus.UNAUTHORIZED:",
+        "if authorization and reply.status == HTTPStatus.UNAUTHORIZED:",
         "if False:",
         f"{CREDENTIALS}::test_a_401_rereads_the_token_file_once",
     ),
@@ -245,7 +247,7 @@ LEDGERS: Mapping[str, Mutation] = {
         "vrampack/kube/client.py",
         'if error.subject != f"{resource}/{name}":',
         "if False:",
-        f"{CLIENT}::test_a_pod_is_gone_only_if_the_api_server_says_so_of_this_pod[Api]",
+        f"{CLIENT}::test_a_pod_is_gone_only_if_the_api_server_says_so_of_this_pod",
     ),
     "410 is any refusal": Mutation(
         "vrampack/kube/answers.py",
@@ -257,7 +259,7 @@ LEDGERS: Mapping[str, Mutation] = {
         "vrampack/kube/answers.py",
         "if is_too_large or HTTPStatus.BAD_REQUEST <= code < HTTPStatus.INTERNAL_SERVER_ERROR:",
         "if 400 <= code:",
-        f"{CLIENT}::test_5xx_and_malformed_answers_have_an_unknown_outcome[Api-500]",
+        f"{CLIENT}::test_5xx_and_malformed_answers_have_an_unknown_outcome[500]",
     ),
     "no status is an error": Mutation(
         "vrampack/kube/answers.py",
@@ -269,31 +271,49 @@ LEDGERS: Mapping[str, Mutation] = {
         "vrampack/kube/http_connection.py",
         "self._transport.write(request)",
         "self._transport.write(request + request)",
-        f"{DIRECT}::test_a_binding_is_sent_once_and_answered[a length-at once-Api]",
+        f"{CONNECTION}::test_a_binding_is_sent_once_and_answered[a length-at once]",
     ),
     "an answer that was cut is an answer": Mutation(
         "vrampack/kube/http_connection.py",
         "if reply.status and not self._is_framed and error is None:",
         "if reply.status:",
-        f"{DIRECT}::test_a_binding_is_sent_once_and_answered[cut in the body-at once-Api]",
+        f"{CONNECTION}::test_a_binding_is_sent_once_and_answered[cut in the body-at once]",
     ),
     "an answer without a request is taken for the next": Mutation(
         "vrampack/kube/http_connection.py",
         "if self._reply is None or self._reply.is_complete:",
         "if False:",
-        f"{DIRECT}::test_some_answers_close_the_connection[the server says more-Api]",
+        f"{POOL}::test_some_answers_close_the_connection[the server says more]",
     ),
     "a connection is kept although an answer may still arrive": Mutation(
         "vrampack/kube/http_connection.py",
         "if not (reply.is_complete and self._is_kept_alive):",
         "if False:",
-        f"{DIRECT}::test_an_abandoned_binding_frees_its_place_and_closes_its_connection[timed out-Api]",
+        f"{POOL}::test_an_abandoned_binding_frees_its_place_and_closes_its_connection[timed out]",
     ),
-    "Bindings bypass the proxy": Mutation(
-        "vrampack/kube/client.py",
-        "if configuration.proxy:",
+    "a Binding on a closed idle connection is sent once more": Mutation(
+        "vrampack/kube/http_client.py",
+        "if not is_get:",
         "if False:",
-        f"{DIRECT}::test_bindings_go_through_the_configured_proxy",
+        f"{POOL}::test_only_a_get_on_a_closed_idle_connection_is_sent_once_more[a Binding]",
+    ),
+    "a GET whose answer was cut is sent once more": Mutation(
+        "vrampack/kube/http_connection.py",
+        "kind = ClosedIdleConnectionError if self._is_reused and not self._is_answered else ConnectionError",
+        "kind = ClosedIdleConnectionError if self._is_reused else ConnectionError",
+        f"{POOL}::test_only_a_get_on_a_closed_idle_connection_is_sent_once_more[a GET, closed within the answer]",
+    ),
+    "the proxy is bypassed": Mutation(
+        "vrampack/kube/http_route.py",
+        "if not configuration.proxy:",
+        "if True:",
+        f"{PROXY}::test_requests_to_an_http_server_are_sent_to_the_proxy",
+    ),
+    "a tunnel that was refused is used": Mutation(
+        "vrampack/kube/http_connection.py",
+        "if not HTTPStatus.OK <= reply.status < HTTPStatus.MULTIPLE_CHOICES:",
+        "if False:",
+        f"{PROXY}::test_a_tunnel_that_does_not_open_counts_as_unanswered[credentials missing]",
     ),
     "a Binding is for any pod of that name": Mutation(
         "vrampack/kube/client.py",

@@ -13,7 +13,6 @@ from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import NetworkCall, SimulatedReply, SimulatedStream, WatchFeed, encode, encode_status
 from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError
-from vrampack.kube.http_client import HttpClient
 from vrampack.simulator.errors import expired
 from vrampack.simulator.object_store import ObjectStore
 from vrampack.simulator.pagination import ContinueToken
@@ -35,7 +34,6 @@ class SimulatedApi(Api):
         self._loop = loop
         self._network = network
         self._observers = []
-        self._direct = self._aiohttp = None  # type: ignore[assignment]  # `_send` needs neither
         self.feeds = {resource: WatchFeed(store, resource, is_shuffled=is_shuffled) for resource in ("pods", "nodes")}
 
     async def create_event(self, namespace: str, event: Mapping[str, object], *, timeout_seconds: float) -> None:
@@ -43,7 +41,6 @@ class SimulatedApi(Api):
 
     async def _send(
         self,
-        client: HttpClient,  # noqa: ARG002 - the real one's shape
         method: str,
         path: str,
         query: Mapping[str, str],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -16,6 +16,7 @@ import msgspec
 
 from tests.simulation.loop import SimulatedLoop
 from vrampack.kube.errors import BrokenWatchError, SilentWatchError
+from vrampack.kube.http_connection import StreamedReply
 from vrampack.kube.watch_reader import ByteStream
 from vrampack.simulator.errors import StatusError
 from vrampack.simulator.object_store import ObjectStore, StoreChange
@@ -31,17 +32,15 @@ def encode_status(code: int, reason: str, message: str) -> bytes:
 
 
 @dataclass(eq=False)
-class SimulatedReply:
-    """An answer of the API server, or of a program in between, as a `ServerReply`."""
+class SimulatedReply(StreamedReply):
+    """An answer of the API server, or of a program in between."""
 
     status: int
     body: bytes | SimulatedStream
     streams: list[SimulatedStream] = field(default_factory=list)
     """The open watches, to which the body belongs while it is read."""
 
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return {}
+    retry_after: str = ""
 
     @cached_property
     def content(self) -> ByteStream:
@@ -50,8 +49,8 @@ class SimulatedReply:
             self.streams.append(stream)
         return stream
 
-    async def read(self) -> bytes:
-        return self.body if isinstance(self.body, bytes) else b""
+    async def read_body(self, max_bytes: int) -> bytes:
+        return self.body[:max_bytes] if isinstance(self.body, bytes) else b""
 
     def close(self) -> None:
         if self.body in self.streams:

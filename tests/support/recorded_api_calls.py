@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from vrampack.kube.aio_client import Configuration
-from vrampack.kube.client import Api, CallObserver
+from vrampack.kube.client import Api
 from vrampack.kube.credentials import Credentials
 
 
@@ -22,22 +22,14 @@ class RecordedApiCalls:
         self.made.append((verb, resource, code))
 
 
-class AiohttpApi(Api):
-    """Sends everything through aiohttp, as behind a proxy. Tests compare `DirectClient` with it."""
-
-    def __init__(self, credentials: Credentials, *, observe: CallObserver) -> None:
-        super().__init__(credentials, observe=observe)
-        self._direct = self._aiohttp
-
-
 @asynccontextmanager
 async def open_api(
-    url: str, calls: RecordedApiCalls | None = None, *, kind: type[Api] = Api, tls_authority: Path | None = None
+    url: str, calls: RecordedApiCalls | None = None, *, tls_authority: Path | None = None, proxy: str | None = None
 ) -> AsyncIterator[Api]:
     """A client without credentials."""
-    configuration = Configuration(host=url)
+    configuration = Configuration(host=url, proxy=proxy)
     configuration.ssl_ca_cert = str(tls_authority) if tls_authority else None
-    api = kind(Credentials(configuration), observe=calls or RecordedApiCalls())
+    api = Api(Credentials(configuration), observe=calls or RecordedApiCalls())
     try:
         yield api
     finally:

@@ -47,7 +47,8 @@ class ScriptedCluster:
             return web.json_response(_build_refusal(403, "Forbidden"), status=403)
         if request.path.endswith("/subjectaccessreviews"):
             asked = (await request.json())["spec"]["resourceAttributes"]
-            return web.json_response({"status": {"allowed": asked["resource"] not in self._denied}}, status=201)
+            status = {"allowed": asked["resource"] not in self._denied}
+            return web.json_response({"kind": "SubjectAccessReview", "status": status}, status=201)
         if request.method == "PATCH":
             self.patches.append(json.loads(await request.read()))
         answer = self.answers.get(request.path)

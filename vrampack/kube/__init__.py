@@ -1,6 +1,6 @@
 """The only access to the API server: list, watch, get, bind, events. Raw bytes in, values of `cards` out.
 
-It uses the official client for credentials, TLS and most calls, but not its models: decoding whole objects costs
-a hundred times as much as decoding the fields that we read. Every status is checked here, because the raw calls check none.
-Bindings and watches have connections of their own, `direct_client.py`. Read `client.py` first, then `reflector.py`.
+It uses the official client to load credentials. Its models are not used: decoding whole objects costs a hundred times as much as
+decoding the fields that we read. Connections are `http_client.py`'s; every status is checked in `client.py`. Read `client.py`
+first, then `reflector.py`.
 """

@@ -9,6 +9,7 @@ overload protection says in plain text, and which no server says after it has do
 from __future__ import annotations
 
 from http import HTTPStatus
+from typing import TypeVar
 
 import msgspec
 
@@ -27,6 +28,8 @@ QUOTED_BYTES = 200
 """Of a reply that is no answer."""
 MAX_RETRY_AFTER_SECONDS = 30
 """No reply makes us wait longer than our own longest pause: a ledger that hears nothing for 120 s counts as stale."""
+
+Answer = TypeVar("Answer", bound=msgspec.Struct)
 
 
 class _Metadata(msgspec.Struct):
@@ -70,6 +73,14 @@ def check_answer(call: str, code: int, body: bytes, wanted: tuple[str, str] | No
         raise build_answer_error(code, body, retry_after=retry_after)
     if wanted is not None and not is_answer(body, *wanted):
         raise ForeignAnswerError(f"{call}: {code}, but no {' '.join(wanted).rstrip()} of the API server")
+
+
+def decode_answer(body: bytes, kind: type[Answer], call: str) -> Answer:
+    """Raises `NoAnswerError` for a body that is not an object of this kind."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except UNDECODABLE as error:
+        raise NoAnswerError(f"{call}: {error}") from error
 
 
 def is_answer(body: bytes, kind: str, name: str) -> bool:

@@ -6,11 +6,9 @@ import base64
 from collections.abc import Mapping
 from urllib.parse import quote
 
-import msgspec
-
-from vrampack.kube.client import STRATEGIC_MERGE_PATCH, Api
-from vrampack.kube.errors import NoAnswerError
-from vrampack.kube.objects import UNDECODABLE, SecretObject
+from vrampack.kube.answers import decode_answer
+from vrampack.kube.client import STRATEGIC_MERGE_PATCH, Api, build_path
+from vrampack.kube.objects import SecretObject
 
 TLS_SECRET = "kubernetes.io/tls"  # noqa: S105 - a type of Secret
 
@@ -20,14 +18,10 @@ class CertificateApi(Api):
 
     async def get_secret(self, namespace: str, name: str, *, timeout_seconds: float) -> SecretObject | None:
         """One Secret; None when there is none."""
-        path = _secrets_path(namespace) + f"/{quote(name, safe='')}"
-        body = await self._get_object(path, "secrets", "Secret", name, timeout_seconds)
-        if body is None:
-            return None
-        try:
-            return msgspec.json.decode(body, type=SecretObject)
-        except UNDECODABLE as error:
-            raise NoAnswerError(f"get secret {namespace}/{name}: {error}") from error
+        body = await self._get_object(
+            build_path("secrets", namespace, name), "secrets", "Secret", name, timeout_seconds
+        )
+        return None if body is None else decode_answer(body, SecretObject, f"get secret {namespace}/{name}")
 
     async def write_secret(
         self, namespace: str, name: str, data: Mapping[str, bytes], *, version: str, timeout_seconds: float
@@ -36,10 +30,9 @@ class CertificateApi(Api):
         metadata = {"name": name, "namespace": namespace} | ({"resourceVersion": version} if version else {})
         encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
         body = {"apiVersion": "v1", "kind": "Secret", "type": TLS_SECRET, "metadata": metadata, "data": encoded}
-        path = _secrets_path(namespace) + (f"/{quote(name, safe='')}" if version else "")
-        method, verb = ("PUT", "update") if version else ("POST", "create")
-        wanted = ("Secret", name)
-        await self._call(method, path, verb=verb, resource="secrets", wanted=wanted, body=body, seconds=timeout_seconds)
+        path = build_path("secrets", namespace, name if version else "")
+        method = "PUT" if version else "POST"
+        await self._call(method, path, "secrets", wanted=("Secret", name), body=body, seconds=timeout_seconds)
 
     async def patch_webhook_ca_bundle(
         self, configuration: str, webhook: str, bundle: bytes, *, timeout_seconds: float
@@ -49,17 +42,7 @@ class CertificateApi(Api):
         resource = "mutatingwebhookconfigurations"
         path = f"/apis/admissionregistration.k8s.io/v1/{resource}/{quote(configuration, safe='')}"
         body = {"webhooks": [trusted]}
+        wanted = ("MutatingWebhookConfiguration", configuration)
         await self._call(
-            "PATCH",
-            path,
-            verb="patch",
-            resource=resource,
-            wanted=("MutatingWebhookConfiguration", configuration),
-            body=body,
-            seconds=timeout_seconds,
-            patch=STRATEGIC_MERGE_PATCH,
+            "PATCH", path, resource, wanted=wanted, body=body, seconds=timeout_seconds, patch=STRATEGIC_MERGE_PATCH
         )
-
-
-def _secrets_path(namespace: str) -> str:
-    return f"/api/v1/namespaces/{quote(namespace, safe='')}/secrets"

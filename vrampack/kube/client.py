@@ -11,13 +11,10 @@ from http import HTTPStatus
 from typing import Literal, Protocol
 from urllib.parse import quote, urlencode
 
-import aiohttp
 import msgspec
 
-from vrampack.kube.aio_client import Configuration
-from vrampack.kube.answers import build_answer_error, check_answer
+from vrampack.kube.answers import build_answer_error, check_answer, decode_answer
 from vrampack.kube.credentials import Credentials
-from vrampack.kube.direct_client import DirectClient
 from vrampack.kube.errors import (
     BrokenWatchError,
     ForeignAnswerError,
@@ -27,10 +24,10 @@ from vrampack.kube.errors import (
     UnknownPathError,
     UnreachableError,
 )
-from vrampack.kube.http_client import RETRY_AFTER, AiohttpClient, HttpClient, ServerReply
-from vrampack.kube.http_connection import SilentServerError
+from vrampack.kube.http_client import HttpClient
+from vrampack.kube.http_connection import SilentServerError, StreamedReply
 from vrampack.kube.list_page import MAX_OBJECT_BYTES, ListPage, build_page_query, decode_page
-from vrampack.kube.objects import UNDECODABLE, NodeObject, PodObject, ResourceSliceObject
+from vrampack.kube.objects import NodeObject, PodObject, ResourceSliceObject
 from vrampack.kube.watch_reader import ByteStream
 
 Resource = Literal["pods", "nodes", "namespaces", "leases"]
@@ -42,7 +39,7 @@ SUCCESS = ("Status", "")
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 """Merges lists by name or type, so that one condition or webhook of several can be changed."""
 
-
+_VERBS = {"GET": "list", "POST": "create", "PUT": "update", "PATCH": "patch"}
 _SLICES = msgspec.json.Decoder(ListPage[ResourceSliceObject])
 FOREIGN_CODE = -1
 """In place of the HTTP status of an answer that is not the API server's."""
@@ -69,11 +66,8 @@ class Api:
     def __init__(
         self, credentials: Credentials, *, observe: CallObserver = ignore_call, user_agent: str = "vrampack"
     ) -> None:
-        configuration = credentials.configuration
         self._token = credentials.token
-        self._aiohttp = AiohttpClient(configuration)
-        self._direct = _choose_direct_client(configuration, self._aiohttp)
-        """For what is sent most often: Bindings and watches."""
+        self._client = HttpClient(credentials.configuration)
         self._user_agent = user_agent
         self._observers = [observe]
 
@@ -83,8 +77,7 @@ class Api:
 
     async def close(self) -> None:
         await self._token.close()
-        await self._direct.close()
-        await self._aiohttp.close()
+        await self._client.close()
 
     async def list_page(
         self,
@@ -101,8 +94,7 @@ class Api:
         The API server reads it from its store, never from a stale cache. `ListPager` reads a whole list.
         """
         query = build_page_query(limit, token) | _build_selector_query(field_selector)
-        path = _collection_path(resource, namespace)
-        return await self._call("GET", path, verb="list", resource=resource, query=query, max_bytes=max_bytes)
+        return await self._call("GET", build_path(resource, namespace), resource, query=query, max_bytes=max_bytes)
 
     def observe_foreign_page(self, resource: Resource) -> None:
         """A reader of `list_page` found that its page is not the API server's, which counts as one more call."""
@@ -145,28 +137,24 @@ class Api:
             "resourceVersion": resource_version,
             "timeoutSeconds": str(server_seconds),
         } | _build_selector_query(field_selector)
-        path = _collection_path(resource, namespace)
+        path = build_path(resource, namespace)
         started = time.monotonic()
         code = 0
         try:
-            response = await self._send(self._direct, "GET", path, query, None, silence_seconds=silence_seconds)
-            try:
-                code = response.status
+            reply = await self._send("GET", path, query, None, silence_seconds=silence_seconds)
+            with closing(reply):
+                code = reply.status
                 if code != HTTPStatus.OK:
-                    raise build_answer_error(
-                        code, await _read_body(response), retry_after=response.headers.get(RETRY_AFTER, "")
-                    )
-                yield response.content
-            finally:
-                response.close()
-        except (aiohttp.SocketTimeoutError, SilentServerError) as error:
+                    body = await reply.read_body(MAX_OBJECT_BYTES)
+                    raise build_answer_error(code, body, retry_after=reply.retry_after)
+                yield reply.content
+        except SilentServerError as error:
             raise SilentWatchError(f"watch {resource}: nothing received for {silence_seconds:g} s") from error
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except OSError as error:
             text = f"watch {resource}: {_describe_error(error)}"
             if code == HTTPStatus.OK:
                 raise BrokenWatchError(text) from error
-            is_refused = isinstance(error, OSError) and error.errno == errno.ECONNREFUSED
-            raise (UnreachableError if is_refused else NoAnswerError)(text) from error
+            raise (UnreachableError if error.errno == errno.ECONNREFUSED else NoAnswerError)(text) from error
         except ForeignAnswerError:
             code = FOREIGN_CODE
             raise
@@ -176,37 +164,24 @@ class Api:
     async def get_pod(self, namespace: str, name: str, *, timeout_seconds: float) -> PodObject | None:
         """One pod as the API server has it now; None when there is none."""
         body = await self.get_pod_bytes(namespace, name, timeout_seconds=timeout_seconds)
-        if body is None:
-            return None
-        try:
-            return msgspec.json.decode(body, type=PodObject)
-        except UNDECODABLE as error:
-            raise NoAnswerError(f"get pod {namespace}/{name}: {error}") from error
+        return None if body is None else decode_answer(body, PodObject, f"get pod {namespace}/{name}")
 
     async def get_pod_bytes(self, namespace: str, name: str, *, timeout_seconds: float) -> bytes | None:
         """The same pod undecoded, for callers that need more of it than `PodObject` has."""
-        return await self._get_object(_pod_path(namespace, name), "pods", "Pod", name, timeout_seconds)
+        return await self._get_object(build_path("pods", namespace, name), "pods", "Pod", name, timeout_seconds)
 
     async def get_node(self, name: str, *, timeout_seconds: float) -> NodeObject | None:
         """One node as the API server has it now; None when there is none."""
-        body = await self._get_object(_node_path(name), "nodes", "Node", name, timeout_seconds)
-        if body is None:
-            return None
-        try:
-            return msgspec.json.decode(body, type=NodeObject)
-        except UNDECODABLE as error:
-            raise NoAnswerError(f"get node {name}: {error}") from error
+        body = await self._get_object(build_path("nodes", name=name), "nodes", "Node", name, timeout_seconds)
+        return None if body is None else decode_answer(body, NodeObject, f"get node {name}")
 
     async def patch_node(self, name: str, body: Mapping[str, object], *, timeout_seconds: float) -> None:
         """Merge `body` into the node; with a `metadata.resourceVersion` in it, a node that changed since gives a 409.
 
         Raises `RefusedError` when nothing was written, `NoAnswerError` when that is not known.
         """
-        path = _node_path(name)
-        wanted = ("Node", name)
-        await self._call(
-            "PATCH", path, verb="patch", resource="nodes", wanted=wanted, body=body, seconds=timeout_seconds
-        )
+        path = build_path("nodes", name=name)
+        await self._call("PATCH", path, "nodes", wanted=("Node", name), body=body, seconds=timeout_seconds)
 
     async def patch_node_condition(self, name: str, condition: Mapping[str, object], *, timeout_seconds: float) -> None:
         """Set the condition of the node with this `type`; the others stay.
@@ -215,9 +190,8 @@ class Api:
         """
         await self._call(
             "PATCH",
-            _node_path(name) + "/status",
-            verb="patch",
-            resource="nodes/status",
+            build_path("nodes", name=name) + "/status",
+            "nodes/status",
             wanted=("Node", name),
             body={"status": {"conditions": [condition]}},
             seconds=timeout_seconds,
@@ -252,17 +226,8 @@ class Api:
             "metadata": metadata,
             "target": {"apiVersion": "v1", "kind": "Node", "name": node_name},
         }
-        path = _pod_path(namespace, name) + "/binding"
-        await self._call(
-            "POST",
-            path,
-            verb="create",
-            resource="pods/binding",
-            wanted=SUCCESS,
-            body=binding,
-            seconds=timeout_seconds,
-            client=self._direct,
-        )
+        path = build_path("pods", namespace, name) + "/binding"
+        await self._call("POST", path, "pods/binding", wanted=SUCCESS, body=binding, seconds=timeout_seconds)
 
     async def patch_pod_status(
         self, namespace: str, name: str, uid: str, annotations: Mapping[str, str], *, timeout_seconds: float
@@ -273,20 +238,10 @@ class Api:
         `NoAnswerError` when that is not known.
         """
         body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
-        path = _pod_path(namespace, name) + "/status"
-        answer = await self._call(
-            "PATCH",
-            path,
-            verb="patch",
-            resource="pods/status",
-            wanted=("Pod", name),
-            body=body,
-            seconds=timeout_seconds,
-        )
-        try:
-            return msgspec.json.decode(answer, type=PodObject)
-        except UNDECODABLE as error:
-            raise NoAnswerError(f"patch pod {namespace}/{name}: {error}") from error
+        path = build_path("pods", namespace, name) + "/status"
+        wanted = ("Pod", name)
+        answer = await self._call("PATCH", path, "pods/status", wanted=wanted, body=body, seconds=timeout_seconds)
+        return decode_answer(answer, PodObject, f"patch pod {namespace}/{name}")
 
     async def evict(self, namespace: str, name: str, uid: str, *, timeout_seconds: float) -> None:
         """Request the eviction of the pod with this uid; 429 when a disruption budget does not allow it now.
@@ -300,23 +255,12 @@ class Api:
             "metadata": {"name": name, "namespace": namespace},
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
-        path = _pod_path(namespace, name) + "/eviction"
-        await self._call(
-            "POST",
-            path,
-            verb="create",
-            resource="pods/eviction",
-            wanted=SUCCESS,
-            body=eviction,
-            seconds=timeout_seconds,
-        )
+        path = build_path("pods", namespace, name) + "/eviction"
+        await self._call("POST", path, "pods/eviction", wanted=SUCCESS, body=eviction, seconds=timeout_seconds)
 
     async def create_event(self, namespace: str, event: Mapping[str, object], *, timeout_seconds: float) -> None:
-        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
-        wanted = ("Event", "")
-        await self._call(
-            "POST", path, verb="create", resource="events", wanted=wanted, body=event, seconds=timeout_seconds
-        )
+        path = build_path("events", namespace)
+        await self._call("POST", path, "events", wanted=("Event", ""), body=event, seconds=timeout_seconds)
 
     async def create_review(
         self, group: str, kind: str, resource: str, spec: Mapping[str, object], *, timeout_seconds: float
@@ -324,10 +268,7 @@ class Api:
         """Create a review, which the API server does not store; returns the object with its status, undecoded."""
         body = {"apiVersion": f"{group}/v1", "kind": kind, "spec": spec}
         path = f"/apis/{group}/v1/{resource}"
-        wanted = (kind, "")
-        return await self._call(
-            "POST", path, verb="create", resource=resource, wanted=wanted, body=body, seconds=timeout_seconds
-        )
+        return await self._call("POST", path, resource, wanted=(kind, ""), body=body, seconds=timeout_seconds)
 
     async def write_lease(
         self, namespace: str, name: str, body: Mapping[str, object], *, timeout_seconds: float
@@ -336,18 +277,14 @@ class Api:
 
         Raises `RefusedError` when nothing was written, `NoAnswerError` when that is not known.
         """
-        path, wanted = _collection_path("leases", namespace), ("Lease", name)
+        path, wanted = build_path("leases", namespace, name), ("Lease", name)
         try:
-            own = f"{path}/{quote(name, safe='')}"
-            await self._call(
-                "PATCH", own, verb="patch", resource="leases", wanted=wanted, body=body, seconds=timeout_seconds
-            )
+            await self._call("PATCH", path, "leases", wanted=wanted, body=body, seconds=timeout_seconds)
         except RefusedError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
-            await self._call(
-                "POST", path, verb="create", resource="leases", wanted=wanted, body=body, seconds=timeout_seconds
-            )
+            path = build_path("leases", namespace)
+            await self._call("POST", path, "leases", wanted=wanted, body=body, seconds=timeout_seconds)
 
     def _observe(self, *, verb: str, resource: str, code: int, started: float) -> None:
         seconds = time.monotonic() - started
@@ -364,18 +301,14 @@ class Api:
         """A list of objects of dynamic resource allocation (DRA)."""
         path = f"/apis/resource.k8s.io/v1/{resource}"
         try:
-            return await self._call(
-                "GET", path, verb="list", resource=resource, query=query, seconds=timeout_seconds, max_bytes=max_bytes
-            )
+            return await self._call("GET", path, resource, query=query, seconds=timeout_seconds, max_bytes=max_bytes)
         except UnknownPathError as error:
             raise RefusedError(HTTPStatus.NOT_FOUND, "", str(error)) from error
 
     async def _get_object(self, path: str, resource: str, kind: str, name: str, timeout_seconds: float) -> bytes | None:
         """One object as the API server has it now; None when the API server says that this very object is not there."""
         try:
-            return await self._call(
-                "GET", path, verb="get", resource=resource, wanted=(kind, name), seconds=timeout_seconds
-            )
+            return await self._call("GET", path, resource, verb="get", wanted=(kind, name), seconds=timeout_seconds)
         except RefusedError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
@@ -387,29 +320,30 @@ class Api:
         self,
         method: str,
         path: str,
-        *,
-        verb: str,
         resource: str,
+        *,
+        verb: str = "",
         wanted: tuple[str, str] | None = None,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, object] | None = None,
         seconds: float = DEFAULT_TIMEOUT_SECONDS,
         patch: str = MERGE_PATCH,
         max_bytes: int = MAX_OBJECT_BYTES,
-        client: HttpClient | None = None,
     ) -> bytes:
-        """The body of the answer, which must be an object of the `wanted` kind and name; None for a list, which its reader checks."""
+        """The body of the answer, which must be an object of the `wanted` kind and name; None for a list, which its reader checks.
+
+        `verb` is the API server's word for the call where the method does not tell it.
+        """
+        verb = verb or _VERBS[method]
         started = time.monotonic()
         code = 0
         try:
             async with asyncio.timeout(seconds):
-                response = await self._send(client or self._aiohttp, method, path, query or {}, body, patch=patch)
-                with closing(response):
-                    code = response.status
-                    retry_after = response.headers.get(RETRY_AFTER, "")
-                    answer = await _read_body(response, max_bytes)
-            check_answer(f"{verb} {resource}", code, answer, wanted, retry_after=retry_after)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                with closing(await self._send(method, path, query or {}, body, patch=patch)) as reply:
+                    code = reply.status
+                    answer = await reply.read_body(max_bytes)
+            check_answer(f"{verb} {resource}", code, answer, wanted, retry_after=reply.retry_after)
+        except OSError as error:
             code = 0
             raise NoAnswerError(f"{verb} {resource}: {_describe_error(error)}") from error
         except ForeignAnswerError:
@@ -419,9 +353,8 @@ class Api:
             self._observe(verb=verb, resource=resource, code=code, started=started)
         return answer
 
-    async def _send(  # noqa: PLR0913 - an HTTP call
+    async def _send(
         self,
-        client: HttpClient,
         method: str,
         path: str,
         query: Mapping[str, str],
@@ -429,52 +362,27 @@ class Api:
         *,
         silence_seconds: float | None = None,
         patch: str = MERGE_PATCH,
-    ) -> ServerReply:
+    ) -> StreamedReply:
         headers = {"Accept": "application/json", "User-Agent": self._user_agent} | self._build_headers(method, path)
         if authorization := self._token.get_authorization():
             headers["Authorization"] = authorization
         headers["Content-Type"] = patch if method == "PATCH" else "application/json"
         target = path + (f"?{urlencode(query)}" if query else "")
-        response = await client.request(method, target, headers, body, silence_seconds=silence_seconds)
-        if authorization and response.status == HTTPStatus.UNAUTHORIZED:
+        reply = await self._client.request(method, target, headers, body, silence_seconds=silence_seconds)
+        if authorization and reply.status == HTTPStatus.UNAUTHORIZED:
             self._token.note_unauthorized(authorization)
-        return response
+        return reply
 
 
-def _choose_direct_client(configuration: Configuration, otherwise: AiohttpClient) -> HttpClient:
-    """`otherwise` behind a proxy, and for an invalid address, which it reports at each call."""
-    if configuration.proxy:
-        return otherwise
-    try:
-        return DirectClient(configuration, otherwise.tls)
-    except ValueError:
-        return otherwise
-
-
-async def _read_body(response: ServerReply, max_bytes: int = MAX_OBJECT_BYTES) -> bytes:
-    """The body, but no more than `max_bytes` of it."""
-    pieces, size = list[bytes](), 0
-    while size < max_bytes and (piece := await response.content.readany()):
-        pieces.append(piece[: max_bytes - size])
-        size += len(pieces[-1])
-    return b"".join(pieces)
+def build_path(resource: str, namespace: str = "", name: str = "") -> str:
+    """The path of an object, or of all objects of a namespace or of the cluster."""
+    group = "/apis/coordination.k8s.io/v1" if resource == "leases" else "/api/v1"
+    scope = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    return f"{group}{scope}/{resource}" + (f"/{quote(name, safe='')}" if name else "")
 
 
 def _build_selector_query(field_selector: str) -> dict[str, str]:
     return {"fieldSelector": field_selector} if field_selector else {}
-
-
-def _collection_path(resource: Resource, namespace: str) -> str:
-    group = "/apis/coordination.k8s.io/v1" if resource == "leases" else "/api/v1"
-    return f"{group}/namespaces/{quote(namespace, safe='')}/{resource}" if namespace else f"{group}/{resource}"
-
-
-def _pod_path(namespace: str, name: str) -> str:
-    return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
-
-
-def _node_path(name: str) -> str:
-    return f"/api/v1/nodes/{quote(name, safe='')}"
 
 
 def _describe_error(error: BaseException) -> str:

@@ -264,11 +264,10 @@ async def _load_kubeconfig(kubeconfig: Path, context: str | None) -> _LoadedKube
 
 
 def _apply_proxy(configuration: Configuration) -> Configuration:
-    """Read the proxy from the environment once: the session would read it, and ~/.netrc, for every call, at 0.3 ms each."""
+    """Without a `proxy-url`, the proxy that the environment names."""
     host = urlsplit(configuration.host)
     if configuration.proxy is None and not proxy_bypass(host.hostname or ""):
         configuration.proxy = getproxies().get(host.scheme)
-    configuration.client_session_kwargs = {"trust_env": False}
     return configuration
 
 

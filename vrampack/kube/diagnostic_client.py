@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
-from vrampack.kube.client import Api
-from vrampack.kube.errors import NoAnswerError
+from vrampack.kube.client import DEFAULT_TIMEOUT_SECONDS, Api
 from vrampack.kube.list_page import build_page_query
-from vrampack.kube.objects import UNDECODABLE, AccessReview
+from vrampack.kube.reviews import review_access
 
 
 class DiagnosticApi(Api):
@@ -29,7 +26,7 @@ class DiagnosticApi(Api):
         Errors call it `resource`. Raises `RefusedError` or `NoAnswerError`.
         """
         return await self._call(
-            "GET", path, verb="get", resource=resource, query=query, seconds=timeout_seconds, max_bytes=max_bytes
+            "GET", path, resource, verb="get", query=query, seconds=timeout_seconds, max_bytes=max_bytes
         )
 
     async def read_list_page(
@@ -49,15 +46,5 @@ class DiagnosticApi(Api):
 
         Raises `RefusedError` or `NoAnswerError`.
         """
-        resource = "subjectaccessreviews"
-        body = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": {"user": user, "groups": list(groups), "resourceAttributes": dict(attributes)},
-        }
-        path = f"/apis/authorization.k8s.io/v1/{resource}"
-        answer = await self._call("POST", path, verb="create", resource=resource, body=body)
-        try:
-            return msgspec.json.decode(answer, type=AccessReview).status.allowed
-        except UNDECODABLE as error:
-            raise NoAnswerError(f"create {resource}: {error}") from error
+        spec = {"user": user, "groups": list(groups), "resourceAttributes": dict(attributes)}
+        return await review_access(self, "SubjectAccessReview", spec, timeout_seconds=DEFAULT_TIMEOUT_SECONDS)

@@ -14,13 +14,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import Literal
-from urllib.parse import quote
 
 import msgspec
 
-from vrampack.kube.client import MERGE_PATCH, Api, CallObserver
+from vrampack.kube.client import MERGE_PATCH, Api, CallObserver, build_path
 from vrampack.kube.credentials import Credentials
-from vrampack.kube.http_client import HttpClient, ServerReply
+from vrampack.kube.http_connection import StreamedReply
 from vrampack.kube.list_page import ListPage, decode_page
 
 log = logging.getLogger(__name__)
@@ -68,15 +67,14 @@ class NodeApi(Api):
         """
         if not self._reads.is_node:
             return await super().get_pod_bytes(namespace, name, timeout_seconds=timeout_seconds)
-        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
+        path = build_path("pods", namespace)
         query = {"fieldSelector": f"metadata.name={name},spec.nodeName={self._reads.node}"}
-        body = await self._call("GET", path, verb="list", resource="pods", query=query, seconds=timeout_seconds)
+        body = await self._call("GET", path, "pods", query=query, seconds=timeout_seconds)
         items = decode_page(body, _POD_PAGE, "pods").items
         return bytes(items[0]) if items else None
 
-    async def _send(  # noqa: PLR0913 - an HTTP call
+    async def _send(
         self,
-        client: HttpClient,
         method: str,
         path: str,
         query: Mapping[str, str],
@@ -84,15 +82,15 @@ class NodeApi(Api):
         *,
         silence_seconds: float | None = None,
         patch: str = MERGE_PATCH,
-    ) -> ServerReply:
+    ) -> StreamedReply:
         was_node = self._reads.is_node
-        send = partial(super()._send, client, method, path, query, body, silence_seconds=silence_seconds, patch=patch)
-        response = await send()
-        is_refused_read = response.status == HTTPStatus.FORBIDDEN and _is_read(method, path)
+        send = partial(super()._send, method, path, query, body, silence_seconds=silence_seconds, patch=patch)
+        reply = await send()
+        is_refused_read = reply.status == HTTPStatus.FORBIDDEN and _is_read(method, path)
         if is_refused_read and self._reads.turn_after_refusal(was_node=was_node):
-            response.close()
-            response = await send()
-        return response
+            reply.close()
+            reply = await send()
+        return reply
 
     def _build_headers(self, method: str, path: str) -> dict[str, str]:
         is_as_node = self._reads.is_node and _is_read(method, path)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from vrampack.kube.answers import decode_answer
 from vrampack.kube.client import Api
-from vrampack.kube.errors import NoAnswerError
-from vrampack.kube.objects import UNDECODABLE, AccessReview
+from vrampack.kube.objects import AccessReview
 
 
 class ReviewedUser(msgspec.Struct, frozen=True):
@@ -41,10 +41,7 @@ async def may_token_read_page(api: Api, token: str, path: str, *, timeout_second
     answer = await api.create_review(
         "authentication.k8s.io", "TokenReview", "tokenreviews", {"token": token}, timeout_seconds=timeout_seconds
     )
-    try:
-        status = msgspec.json.decode(answer, type=TokenReviewAnswer).status
-    except UNDECODABLE as error:
-        raise NoAnswerError(f"create tokenreviews: {error}") from error
+    status = decode_answer(answer, TokenReviewAnswer, "create tokenreviews").status
     if not status.is_authenticated:
         return None
     user = status.user
@@ -55,7 +52,7 @@ async def may_token_read_page(api: Api, token: str, path: str, *, timeout_second
         "extra": user.extra,
         "nonResourceAttributes": {"path": path, "verb": "get"},
     }
-    return await _review_access(api, "SubjectAccessReview", spec, timeout_seconds)
+    return await review_access(api, "SubjectAccessReview", spec, timeout_seconds=timeout_seconds)
 
 
 async def may_i(api: Api, verb: str, resource: str, *, timeout_seconds: float) -> bool:
@@ -65,13 +62,12 @@ async def may_i(api: Api, verb: str, resource: str, *, timeout_seconds: float) -
     """
     resource, _, subresource = resource.partition("/")
     attributes = {"verb": verb, "resource": resource, "subresource": subresource}
-    return await _review_access(api, "SelfSubjectAccessReview", {"resourceAttributes": attributes}, timeout_seconds)
+    spec = {"resourceAttributes": attributes}
+    return await review_access(api, "SelfSubjectAccessReview", spec, timeout_seconds=timeout_seconds)
 
 
-async def _review_access(api: Api, kind: str, spec: Mapping[str, object], timeout_seconds: float) -> bool:
+async def review_access(api: Api, kind: str, spec: Mapping[str, object], *, timeout_seconds: float) -> bool:
+    """Whether the account of this review, `SubjectAccessReview` or `SelfSubjectAccessReview`, is allowed what it names."""
     resource = f"{kind.lower()}s"
     answer = await api.create_review("authorization.k8s.io", kind, resource, spec, timeout_seconds=timeout_seconds)
-    try:
-        return msgspec.json.decode(answer, type=AccessReview).status.allowed
-    except UNDECODABLE as error:
-        raise NoAnswerError(f"create {resource}: {error}") from error
+    return decode_answer(answer, AccessReview, f"create {resource}").status.allowed

@@ -12,7 +12,7 @@ from vrampack.kube.watch_lag import WAIT_SECONDS, WatchLag
 
 
 class ByteStream(Protocol):
-    """The body of an answer, as it arrives. `aiohttp.StreamReader` is one."""
+    """The body of an answer, as it arrives: `http_connection.StreamedReply`."""
 
     def read_nowait(self, n: int = -1) -> bytes:
         """Everything that has come; empty if that is nothing."""
