@@ -16,6 +16,7 @@ from vrampack.agent.host import agent
 from vrampack.agent.limits.errors import ImpossibleBackEndError
 from vrampack.agent.nvml.nvml_driver import NvmlDriver
 from vrampack.agent.settings import AgentConfiguration, load_settings
+from vrampack.cli.cluster_command import add_service_flags
 from vrampack.cli.errors import report_error
 from vrampack.cli.logging_setup import LOG_FORMATS, start_logging
 from vrampack.cli.version import VERSION
@@ -87,14 +88,7 @@ def build_parser() -> argparse.ArgumentParser:
         default=os.environ.get("NODE_NAME", ""),
         help="this node's name in the API server (default: $NODE_NAME; standalone: the host's name)",
     )
-    made.add_argument(
-        "--kubeconfig",
-        type=Path,
-        metavar="FILE",
-        default=os.environ.get("KUBECONFIG") or None,
-        help="used instead of the pod's service account (default: $KUBECONFIG)",
-    )
-    made.add_argument("--context", metavar="NAME", help="a context of the kubeconfig (default: its current one)")
+    add_service_flags(made)
     made.add_argument("--health-listen", metavar="HOST:PORT", help="health and metrics (0.0.0.0:12347)")
     made.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     made.add_argument(

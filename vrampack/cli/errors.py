@@ -1,8 +1,16 @@
-"""How a command reports an error: every line on stderr, prefixed with the program's name."""
+"""The errors that end a command, and how it reports one: every line on stderr, prefixed with the program's name."""
 
 from __future__ import annotations
 
 import sys
+
+
+class MisuseError(Exception):
+    """The arguments contradict each other or name nothing that could exist."""
+
+
+class MissingObjectError(Exception):
+    """The cluster does not have the object that the arguments name, or has it in a form that cannot be read."""
 
 
 def report_error(text: str, exit_code: int) -> int:

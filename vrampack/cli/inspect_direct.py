@@ -12,18 +12,16 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import msgspec
 
+from vrampack.cli.cluster_command import add_cluster_flags, connect_api
 from vrampack.cli.inspect.cluster import ListReader, Resource
 from vrampack.cli.inspect.errors import ExpiredListError, ReadError
 from vrampack.cli.inspect.main import ClusterSource, run
-from vrampack.cli.kubeconfig import find_kubeconfig
 from vrampack.cli.version import VERSION
 from vrampack.kube import errors as kube_errors
 from vrampack.kube.client import Api
-from vrampack.kube.credentials import load_credentials
 from vrampack.kube.errors import CredentialsError
 from vrampack.kube.list_page import ListPage, decode_page
 from vrampack.kube.list_pager import ListPager
@@ -34,17 +32,7 @@ _PAGE = msgspec.json.Decoder(ListPage[msgspec.Raw])
 def main(arguments: Sequence[str] | None = None) -> int:
     """`vrampack inspect` with these arguments; returns the exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    return run(given, prog="vrampack inspect", version=VERSION, source=ClusterSource(add_flags, open_reader))
-
-
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--kubeconfig",
-        type=Path,
-        metavar="FILE",
-        help="the kubeconfig (default: $KUBECONFIG, ~/.kube/config or this pod's account)",
-    )
-    parser.add_argument("--context", metavar="NAME", help="a context of the kubeconfig (default: its current one)")
+    return run(given, prog="vrampack inspect", version=VERSION, source=ClusterSource(add_cluster_flags, open_reader))
 
 
 @contextmanager
@@ -52,7 +40,7 @@ def open_reader(options: argparse.Namespace) -> Iterator[ListReader]:
     """An `ApiServerReader` of the API server that the options name. Raises `ReadError`."""
     with asyncio.Runner() as runner:
         try:
-            api = runner.run(_connect(find_kubeconfig(options.kubeconfig), options.context))
+            api = runner.run(connect_api(Api, options, "inspect"))
         except CredentialsError as error:
             raise ReadError(str(error)) from error
         try:
@@ -91,8 +79,3 @@ def _keep_body(body: bytes, resource: str) -> ListPage[bytes]:
 
 async def _get_next(pages: AsyncIterator[ListPage[bytes]]) -> ListPage[bytes] | None:
     return await anext(pages, None)
-
-
-async def _connect(kubeconfig: Path | None, context: str | None) -> Api:
-    credentials = await load_credentials(kubeconfig, context)
-    return Api(credentials, user_agent=f"vrampack-inspect/{VERSION}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from extender.config_reloader import ConfigurationSource
 from extender.policy_file import find_policy_file
 from extender.settings import load_settings
 from vrampack.cards.pod import Pod
+from vrampack.cli.cluster_command import add_service_flags
 from vrampack.cli.errors import report_error
 from vrampack.cli.version import VERSION
 from vrampack.config.errors import SettingsError
@@ -77,14 +77,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="no cluster: the Node and Pod objects of this YAML or JSON file, as `kubectl get -o yaml` writes them",
     )
-    made.add_argument(
-        "--kubeconfig",
-        type=Path,
-        metavar="FILE",
-        default=os.environ.get("KUBECONFIG") or None,
-        help="used instead of the pod's service account (default: $KUBECONFIG)",
-    )
-    made.add_argument("--context", metavar="NAME", help="a context of the kubeconfig (default: its current one)")
+    add_service_flags(made)
     made.add_argument("--listen", metavar="HOST:PORT", help="verbs, inspect and health (127.0.0.1:12345)")
     made.add_argument("--health-listen", metavar="HOST:PORT", help="health and metrics only (127.0.0.1:12346)")
     made.add_argument("--url-prefix", metavar="PATH", help="path of the verbs (/gpushare-scheduler)")

@@ -12,16 +12,12 @@ from pathlib import Path
 import msgspec
 
 from extender.settings import ExtenderConfiguration, load_settings
-from vrampack.cli.errors import report_error
+from vrampack.cli.cluster_command import add_cluster_flags, open_api, run_cluster_command
 from vrampack.cli.explain.cluster import list_items
-from vrampack.cli.kubeconfig import find_kubeconfig
 from vrampack.cli.named_policy import load_named_policy
 from vrampack.cli.output import write_output
-from vrampack.cli.version import VERSION
-from vrampack.config.errors import SettingsError
 from vrampack.kube.client import Api, Resource
-from vrampack.kube.credentials import load_credentials
-from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError, ResourceExpiredError
+from vrampack.kube.errors import NoAnswerError, ResourceExpiredError
 from vrampack.kube.objects import UNDECODABLE
 from vrampack.simulator.replay.anonymity import rename_objects
 from vrampack.simulator.replay.trimming import ClusterTrimmer, SnapshotScope, TrimmedCluster
@@ -31,24 +27,10 @@ from vrampack.simulator.resource_kinds import Object
 def main(arguments: Sequence[str]) -> int:
     """Take one snapshot; returns the exit code: 0 written, 1 not readable or not writable, 2 misuse."""
     options = build_parser().parse_args(arguments)
-    try:
-        base = load_settings(options.config)
-        policies = [load_named_policy(text, base).settings for text in options.policy or ()]
-        taken = asyncio.run(_take_snapshot(options, build_scope(base, [base, *policies])))
-        objects = rename_objects(taken.objects) if options.anonymous else taken.objects
-        _write_snapshot(options.output, format_snapshot(objects))
-    except SettingsError as error:
-        return report_error(str(error), 2)
-    except NoAnswerError as error:
-        return report_error(f"no answer from the API server: {error}", 1)
-    except RefusedError as error:
-        return report_error(
-            f"{error}; a snapshot needs list of nodes, pods and, for rules by their labels, namespaces", 1
-        )
-    except (CredentialsError, OSError) as error:
-        return report_error(str(error), 1)
-    sys.stderr.write("".join(f"vrampack: {line}\n" for line in taken.notes))
-    return 0
+    return run_cluster_command(
+        lambda: _run(options),
+        needed_rights="a snapshot needs list of nodes, pods and, for rules by their labels, namespaces",
+    )
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -70,13 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="NAME|FILE",
         help="also keep the labels that its rules and profiles name; may be given several times",
     )
-    made.add_argument(
-        "--kubeconfig",
-        type=Path,
-        metavar="FILE",
-        help="the kubeconfig (default: $KUBECONFIG, ~/.kube/config or this pod's account)",
-    )
-    made.add_argument("--context", metavar="NAME", help="a context of the kubeconfig (default: its current one)")
+    add_cluster_flags(made)
     return made
 
 
@@ -97,13 +73,18 @@ def build_scope(base: ExtenderConfiguration, all_settings: Sequence[ExtenderConf
     )
 
 
+def _run(options: argparse.Namespace) -> None:
+    base = load_settings(options.config)
+    policies = [load_named_policy(text, base).settings for text in options.policy or ()]
+    taken = asyncio.run(_take_snapshot(options, build_scope(base, [base, *policies])))
+    objects = rename_objects(taken.objects) if options.anonymous else taken.objects
+    _write_snapshot(options.output, format_snapshot(objects))
+    sys.stderr.write("".join(f"vrampack: {line}\n" for line in taken.notes))
+
+
 async def _take_snapshot(options: argparse.Namespace, scope: SnapshotScope) -> TrimmedCluster:
-    credentials = await load_credentials(find_kubeconfig(options.kubeconfig), options.context)
-    api = Api(credentials, user_agent=f"vrampack-snapshot/{VERSION}")
-    try:
+    async with open_api(Api, options, "snapshot") as api:
         return await read_trimmed_cluster(api, scope)
-    finally:
-        await api.close()
 
 
 async def read_trimmed_cluster(

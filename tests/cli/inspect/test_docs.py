@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from vrampack.cli import inspect_direct
+from vrampack.cli.cluster_command import add_cluster_flags
 from vrampack.cli.inspect.main import KUBECTL_SOURCE, ClusterSource, build_parser
 
 ROOT = Path(__file__).parent.parent.parent.parent
 GOLDEN = Path(__file__).parent / "golden"
 SECTION = (ROOT / "docs" / "cli.md").read_text().partition("## vrampack inspect and kubectl inspect cgpu\n")[2]
 SECTION = re.split(r"^## ", SECTION, flags=re.MULTILINE)[0]
-SOURCES = {"kubectl": KUBECTL_SOURCE, "vrampack": ClusterSource(inspect_direct.add_flags, inspect_direct.open_reader)}
+SOURCES = {"kubectl": KUBECTL_SOURCE, "vrampack": ClusterSource(add_cluster_flags, inspect_direct.open_reader)}
 
 
 def flags_of(source: ClusterSource) -> set[str]:

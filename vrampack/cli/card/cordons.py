@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 from vrampack.cards import well_known
 from vrampack.cards.node import CardFacts
+from vrampack.cli.errors import MissingObjectError
 from vrampack.kube.objects import NodeObject
 
 MAX_INDEX_DIGITS = 4
 """A longer number is taken for the beginning of a uuid."""
 
 
-class UnknownCardError(Exception):
+class UnknownCardError(MissingObjectError):
     """The name matches no card, or several."""
 
 

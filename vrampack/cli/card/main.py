@@ -25,24 +25,20 @@ from vrampack.cli.card.cordons import (
 )
 from vrampack.cli.card.drain import format_drain_json, format_drain_text, read_drain_report
 from vrampack.cli.card.heals import find_healable_uuid, plan_heal
-from vrampack.cli.card.nodes import MissingNodeError, read_nodes
+from vrampack.cli.card.nodes import read_nodes
 from vrampack.cli.card.table import format_json, format_table
-from vrampack.cli.errors import report_error
-from vrampack.cli.kubeconfig import find_kubeconfig
+from vrampack.cli.cluster_command import add_cluster_flags, open_api, run_cluster_command
+from vrampack.cli.errors import MissingObjectError
 from vrampack.cli.output import write_output
-from vrampack.cli.version import VERSION
-from vrampack.config.errors import SettingsError
 from vrampack.kube.client import Api
-from vrampack.kube.credentials import load_credentials
 from vrampack.kube.diagnostic_client import DiagnosticApi
-from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError
+from vrampack.kube.errors import RefusedError
 from vrampack.kube.objects import NodeObject, to_node
 from vrampack.simulator.object_files import ObjectFileError
 
 CALL_SECONDS = 30.0
 MAX_ATTEMPTS = 5
 """A node changes every few seconds when its agent or kubelet writes; five conflicts in a row are no coincidence."""
-FORBIDDEN_STATUSES = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -55,23 +51,10 @@ def main(arguments: Sequence[str]) -> int:
         made.error(f"{options.action} needs a node and a card")
     if options.action == "list" and options.card:
         made.error("list takes at most one node")
-    try:
-        said = asyncio.run(_run(options))
-    except SettingsError as error:
-        return report_error(str(error), 2)
-    except RefusedError as error:
-        hint = (
-            "; card needs get and list of nodes, patch to cordon and heal, and list of pods to drain"
-            if error.status in FORBIDDEN_STATUSES
-            else ""
-        )
-        return report_error(f"{error}{hint}", 1)
-    except NoAnswerError as error:
-        return report_error(f"no answer from the API server: {error}", 1)
-    except (CredentialsError, MissingNodeError, UnknownCardError, ObjectFileError, OSError) as error:
-        return report_error(str(error), 1)
-    write_output(said)
-    return 0
+    return run_cluster_command(
+        lambda: write_output(asyncio.run(_run(options))),
+        needed_rights="card needs get and list of nodes, patch to cordon and heal, and list of pods to drain",
+    )
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -100,20 +83,12 @@ def build_parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--dry-run", action="store_true", help="`drain` without cordoning")
     made.add_argument("--config", type=Path, metavar="FILE", help="the extender's ExtenderConfiguration, for `drain`")
-    made.add_argument(
-        "--kubeconfig",
-        type=Path,
-        metavar="FILE",
-        help="the kubeconfig (default: $KUBECONFIG, ~/.kube/config or the pod's service account)",
-    )
-    made.add_argument("--context", metavar="NAME", help="a context of the kubeconfig (default: its current one)")
+    add_cluster_flags(made)
     return made
 
 
 async def _run(options: argparse.Namespace) -> str:
-    credentials = await load_credentials(find_kubeconfig(options.kubeconfig), options.context)
-    api = DiagnosticApi(credentials, user_agent=f"vrampack-card/{VERSION}")
-    try:
+    async with open_api(DiagnosticApi, options, "card") as api:
         if options.action == "list":
             nodes = await read_nodes(api, options.node, timeout_seconds=CALL_SECONDS)
             return _format_cards(
@@ -124,8 +99,6 @@ async def _run(options: argparse.Namespace) -> str:
         if options.action == "heal":
             return await _heal(api, options.node, options.card, is_forced=options.force)
         return await _change_cordon(api, options.node, options.card, options.action, is_forced=options.force)
-    finally:
-        await api.close()
 
 
 async def _drain(api: DiagnosticApi, options: argparse.Namespace) -> str:
@@ -141,7 +114,10 @@ async def _drain(api: DiagnosticApi, options: argparse.Namespace) -> str:
         (await _change_cordon(api, options.node, uuid, "cordon", is_forced=False)).rstrip("\n")
         for uuid in ([] if options.dry_run else uuids)
     ]
-    report = await read_drain_report(api, options.node, uuids, cordoned, options.config)
+    try:
+        report = await read_drain_report(api, options.node, uuids, cordoned, options.config)
+    except ObjectFileError as error:
+        raise MissingObjectError(str(error)) from error
     return format_drain_json(report) if options.output == "json" else format_drain_text(report)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from vrampack.cli.errors import MissingObjectError
 from vrampack.kube.client import Api
 from vrampack.kube.list_page import ListPage
 from vrampack.kube.list_pager import list_pages
@@ -12,17 +13,13 @@ from vrampack.kube.objects import NodeObject
 _PAGE = msgspec.json.Decoder(ListPage[NodeObject])
 
 
-class MissingNodeError(Exception):
-    """There is no such node."""
-
-
 async def read_nodes(api: Api, name: str | None, *, timeout_seconds: float) -> list[NodeObject]:
-    """The named node or, without a name, all, sorted. Raises `MissingNodeError`, `RefusedError` or `NoAnswerError`."""
+    """The named node or, without a name, all, sorted. Raises `MissingObjectError`, `RefusedError` or `NoAnswerError`."""
     if name is None:
         return await _list_nodes(api)
     node = await api.get_node(name, timeout_seconds=timeout_seconds)
     if node is None:
-        raise MissingNodeError(f"there is no node {name}")
+        raise MissingObjectError(f"there is no node {name}")
     return [node]
 
 

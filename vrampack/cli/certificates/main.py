@@ -13,14 +13,12 @@ import argparse
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from vrampack.cli.certificates.key_pairs import ServingCertificate, read_expiry, renew_if_due
+from vrampack.cli.cluster_command import add_cluster_flags, open_api
 from vrampack.cli.errors import report_error
-from vrampack.cli.kubeconfig import find_kubeconfig
 from vrampack.cli.output import write_output
 from vrampack.kube.certificate_api import CertificateApi
-from vrampack.kube.credentials import load_credentials
 from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError
 
 SECRET_NAME = "vrampack-admission"  # noqa: S105 - the name of a Secret
@@ -64,23 +62,13 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="how long a certificate is valid; it is renewed when a third of that is left (90)",
     )
-    made.add_argument(
-        "--kubeconfig",
-        type=Path,
-        metavar="FILE",
-        help="the kubeconfig (default: $KUBECONFIG, ~/.kube/config or this pod's account)",
-    )
-    made.add_argument("--context", metavar="NAME", help="a context of the kubeconfig (default: its current one)")
+    add_cluster_flags(made)
     return made
 
 
 async def _renew(options: argparse.Namespace) -> str:
-    credentials = await load_credentials(find_kubeconfig(options.kubeconfig), options.context)
-    api = CertificateApi(credentials, user_agent="vrampack-certificates")
-    try:
+    async with open_api(CertificateApi, options, "certificates") as api:
         return await renew_certificate(api, options.namespace, timedelta(days=options.days), datetime.now(UTC))
-    finally:
-        await api.close()
 
 
 async def renew_certificate(api: CertificateApi, namespace: str, lifetime: timedelta, now: datetime) -> str:

@@ -13,19 +13,16 @@ import yaml
 
 from extender.settings import ExtenderConfiguration, load_settings
 from vrampack.cards.profiles import PlacementSettings
-from vrampack.cli.errors import report_error
+from vrampack.cli.cluster_command import add_cluster_flags, open_api, run_cluster_command
+from vrampack.cli.errors import MissingObjectError, MisuseError
 from vrampack.cli.explain.cluster import read_cluster, read_nodes
 from vrampack.cli.explain.explanations import explain_bound_pod, explain_pending_pod, explain_without_cluster
 from vrampack.cli.explain.pod import ExplainedPod, PodSchedulingFields, build_explained_pod
 from vrampack.cli.explain.schema import Explanation
 from vrampack.cli.explain.text import DEFAULT_MAX_ROWS, render
-from vrampack.cli.kubeconfig import find_kubeconfig
 from vrampack.cli.output import write_output
-from vrampack.cli.version import VERSION
-from vrampack.config.errors import SettingsError
 from vrampack.kube.client import Api
-from vrampack.kube.credentials import load_credentials
-from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError
+from vrampack.kube.errors import NoAnswerError
 from vrampack.kube.host_requests import read_host_request
 from vrampack.kube.list_page import ListPage, decode_page
 from vrampack.kube.objects import UNDECODABLE, NamespaceObject, PodObject, to_pod
@@ -33,40 +30,20 @@ from vrampack.kube.objects import UNDECODABLE, NamespaceObject, PodObject, to_po
 CALL_SECONDS = 30.0
 POD_KINDS = ("pod", "pods", "po")
 """Spellings of the kind that kubectl accepts."""
-FORBIDDEN_STATUSES = (401, 403)
 _NAMESPACE_PAGE = msgspec.json.Decoder(ListPage[NamespaceObject])
 
 
-class PodArgumentError(Exception):
-    """The argument does not name a pod."""
-
-
-class MissingPodError(Exception):
+class MissingPodError(MissingObjectError):
     """There is no such pod."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Explain one pod; returns the exit code: 0 explained, 1 missing or not readable, 2 misuse."""
     options = build_parser().parse_args(arguments)
-    try:
-        namespace, name = parse_pod_name(options.pod, options.namespace)
-        settings = load_settings(options.config)
-        explanation = asyncio.run(_explain(options, settings, namespace, name))
-    except (PodArgumentError, SettingsError) as error:
-        return report_error(str(error), 2)
-    except RefusedError as error:
-        hint = (
-            "; explain needs get and list of pods and list of nodes (and of namespaces, where rules name their labels)"
-            if error.status in FORBIDDEN_STATUSES
-            else ""
-        )
-        return report_error(f"{error}{hint}", 1)
-    except NoAnswerError as error:
-        return report_error(f"no answer from the API server: {error}", 1)
-    except (CredentialsError, MissingPodError, OSError) as error:
-        return report_error(str(error), 1)
-    write_output(_format_explanation(explanation, options.output, is_all=options.all))
-    return 0
+    return run_cluster_command(
+        lambda: _run(options),
+        needed_rights="explain needs get and list of pods and list of nodes (and of namespaces, where rules name their labels)",
+    )
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -86,25 +63,22 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="the extender's ExtenderConfiguration, if it has one"
     )
-    parser.add_argument(
-        "--kubeconfig",
-        type=Path,
-        metavar="FILE",
-        help="the kubeconfig (default: $KUBECONFIG, ~/.kube/config or the pod's service account)",
-    )
-    parser.add_argument("--context", metavar="NAME", help="a context of the kubeconfig (default: its current one)")
+    add_cluster_flags(parser)
     return parser
+
+
+def _run(options: argparse.Namespace) -> None:
+    namespace, name = parse_pod_name(options.pod, options.namespace)
+    settings = load_settings(options.config)
+    explanation = asyncio.run(_explain(options, settings, namespace, name))
+    write_output(_format_explanation(explanation, options.output, is_all=options.all))
 
 
 async def _explain(
     options: argparse.Namespace, settings: ExtenderConfiguration, namespace: str, name: str
 ) -> Explanation:
-    credentials = await load_credentials(find_kubeconfig(options.kubeconfig), options.context)
-    api = Api(credentials, user_agent=f"vrampack-explain/{VERSION}")
-    try:
+    async with open_api(Api, options, "explain") as api:
         return await explain_pod(api, settings, namespace, name)
-    finally:
-        await api.close()
 
 
 async def explain_pod(api: Api, settings: ExtenderConfiguration, namespace: str, name: str) -> Explanation:
@@ -171,12 +145,12 @@ def _parse_kind(text: str) -> str:
 
 
 def parse_pod_name(text: str, namespace: str | None) -> tuple[str, str]:
-    """Namespace and name. Raises `PodArgumentError`."""
+    """Namespace and name. Raises `MisuseError`."""
     before, slash, name = text.rpartition("/")
     if not name or "/" in before or (slash and not before):
-        raise PodArgumentError(f"{text!r} is not a pod; give NAME or NAMESPACE/NAME")
+        raise MisuseError(f"{text!r} is not a pod; give NAME or NAMESPACE/NAME")
     if before and namespace and before != namespace:
-        raise PodArgumentError(f"{text!r} is not in namespace {namespace}; give one of the two")
+        raise MisuseError(f"{text!r} is not in namespace {namespace}; give one of the two")
     return before or namespace or "default", name
 
 

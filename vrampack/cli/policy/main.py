@@ -15,46 +15,25 @@ from extender.policy_file import PLACEMENT_FIELDS, find_policy_file
 from extender.settings import ExtenderConfiguration, load_settings
 from vrampack.cards.pod import Pod
 from vrampack.cards.request import CardRequest, PodRequest
-from vrampack.cli.errors import report_error
+from vrampack.cli.cluster_command import add_cluster_flags, open_api, run_cluster_command
 from vrampack.cli.explain.cluster import read_cluster
 from vrampack.cli.explain.explanations import explain_pending_pod
 from vrampack.cli.explain.main import (
-    MissingPodError,
-    PodArgumentError,
     explain_pod,
     parse_pod_name,
     read_namespace_labels,
 )
 from vrampack.cli.explain.pod import ExplainedPod, PodSchedulingFields
 from vrampack.cli.explain.schema import Explanation
-from vrampack.cli.kubeconfig import find_kubeconfig
 from vrampack.cli.output import write_output
 from vrampack.cli.policy.ranking import render_ranking
-from vrampack.cli.version import VERSION
-from vrampack.config.errors import SettingsError
 from vrampack.kube.client import Api
-from vrampack.kube.credentials import load_credentials
-from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the action; returns the exit code: 0 done, 1 missing or not readable, 2 misuse."""
     options = build_parser().parse_args(arguments)
-    try:
-        policy_file = None if options.policy is None else find_policy_file(options.policy)
-        settings = load_settings(options.config, {}, policy_file)
-        if options.action == "show":
-            write_output(format_policy(settings))
-            return 0
-        explanation = asyncio.run(_explain(options, settings))
-    except (PodArgumentError, SettingsError) as error:
-        return report_error(str(error), 2)
-    except NoAnswerError as error:
-        return report_error(f"no answer from the API server: {error}", 1)
-    except (CredentialsError, MissingPodError, OSError, RefusedError) as error:
-        return report_error(str(error), 1)
-    write_output(_format_explanation(explanation, options.output))
-    return 0
+    return run_cluster_command(lambda: _run(options))
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -83,10 +62,7 @@ def build_parser() -> argparse.ArgumentParser:
         "-n", "--namespace", metavar="NAME", help="the namespace of the pod or request (default: `default`)"
     )
     explain.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
-    explain.add_argument(
-        "--kubeconfig", type=Path, metavar="FILE", help="the kubeconfig (default: $KUBECONFIG or ~/.kube/config)"
-    )
-    explain.add_argument("--context", metavar="NAME", help="a context of the kubeconfig (default: its current one)")
+    add_cluster_flags(explain)
     return parser
 
 
@@ -110,16 +86,21 @@ async def explain_request(
     return explain_pending_pod(subject, settings, settled, cluster)
 
 
+def _run(options: argparse.Namespace) -> None:
+    policy_file = None if options.policy is None else find_policy_file(options.policy)
+    settings = load_settings(options.config, {}, policy_file)
+    if options.action == "show":
+        write_output(format_policy(settings))
+    else:
+        write_output(_format_explanation(asyncio.run(_explain(options, settings)), options.output))
+
+
 async def _explain(options: argparse.Namespace, settings: ExtenderConfiguration) -> Explanation:
-    credentials = await load_credentials(find_kubeconfig(options.kubeconfig), options.context)
-    api = Api(credentials, user_agent=f"vrampack-policy/{VERSION}")
-    try:
+    async with open_api(Api, options, "policy") as api:
         if options.pod is not None:
             return await explain_pod(api, settings, *parse_pod_name(options.pod, options.namespace))
         request = CardRequest(options.request, options.count, whole=options.whole)
         return await explain_request(api, settings, options.namespace or "default", request)
-    finally:
-        await api.close()
 
 
 def _parse_number(text: str) -> int:

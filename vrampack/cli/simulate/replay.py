@@ -16,8 +16,8 @@ import msgspec
 from extender.settings import ExtenderConfiguration, load_settings
 from vrampack.cards.node_annotations import read_node
 from vrampack.cards.units import DEFAULT_UNIT_MIB
-from vrampack.cli.errors import report_error
-from vrampack.cli.explain.main import PodArgumentError, parse_pod_name
+from vrampack.cli.errors import MisuseError, report_error
+from vrampack.cli.explain.main import parse_pod_name
 from vrampack.cli.explain.schema import Explanation
 from vrampack.cli.inspect.text_columns import align_columns, replace_unprintable
 from vrampack.cli.named_policy import NamedPolicy, load_named_policy
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
     options = build_parser().parse_args(arguments)
     try:
         rows = _replay_policies(options)
-    except (ArrivalFileError, NodeChangeError, PodArgumentError, SettingsError) as error:
+    except (ArrivalFileError, NodeChangeError, MisuseError, SettingsError) as error:
         return report_error(str(error), 2)
     except ObjectFileError as error:
         return report_error(str(error), 1)
@@ -87,7 +87,7 @@ def _replay_policies(options: argparse.Namespace) -> list[ReplayedPolicy]:
     watched = None if options.explain is None else parse_pod_name(options.explain, None)
     plan = _build_plan(options, snapshot, base)
     if watched is not None and watched not in {_get_pod_name(each.pod) for each in plan.arrivals}:
-        raise PodArgumentError(f"--explain: pod {'/'.join(watched)} is not among those that are placed")
+        raise MisuseError(f"--explain: pod {'/'.join(watched)} is not among those that are placed")
     notes = describe_unfollowed(Counter(find_unfollowed_field(each.pod) for each in plan.arrivals))
     notes += [note for policy in policies for note in find_missing_labels(policy, snapshot)]
     sys.stderr.write("".join(f"vrampack: {note}\n" for note in notes))

@@ -10,17 +10,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from extender.settings import load_settings
-from vrampack.cli.errors import report_error
-from vrampack.cli.kubeconfig import find_kubeconfig
+from vrampack.cli.cluster_command import add_cluster_flags, open_api, run_cluster_command
 from vrampack.cli.output import write_output
 from vrampack.cli.support_bundle.bundle_file import SupportBundle
 from vrampack.cli.support_bundle.bundle_reader import BundleReader
 from vrampack.cli.support_bundle.collection import BundleCollector
-from vrampack.cli.version import VERSION
-from vrampack.config.errors import SettingsError
-from vrampack.kube.credentials import load_credentials
 from vrampack.kube.diagnostic_client import DiagnosticApi
-from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError
+from vrampack.kube.errors import RefusedError
 
 OWN_NAMESPACE = "vrampack-system"
 
@@ -28,21 +24,7 @@ OWN_NAMESPACE = "vrampack-system"
 def main(arguments: Sequence[str]) -> int:
     """Write one bundle; returns the exit code: 0 written, even if parts are missing, 1 nothing written, 2 misuse."""
     options = build_parser().parse_args(arguments)
-    created = datetime.now(UTC)
-    path = options.output or Path(f"vrampack-support-{created:%Y%m%dT%H%M%SZ}.tar.gz")
-    bundle = SupportBundle(created)
-    try:
-        asyncio.run(_collect(options, bundle))
-        bundle.write_archive(path)
-    except SettingsError as error:
-        return report_error(str(error), 2)
-    except NoAnswerError as error:
-        return report_error(f"no answer from the API server: {error}", 1)
-    except (CredentialsError, OSError) as error:
-        return report_error(str(error), 1)
-    sys.stderr.write("".join(f"vrampack: {line}\n" for line in _describe_gaps(bundle)))
-    write_output(f"{path}: {bundle.file_count} files, {_format_size(path.stat().st_size)}\n")
-    return 0
+    return run_cluster_command(lambda: _run(options))
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -70,26 +52,26 @@ def build_parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--config", type=Path, metavar="FILE", help="the extender's configuration (default: the one in the cluster)"
     )
-    made.add_argument(
-        "--kubeconfig",
-        type=Path,
-        metavar="FILE",
-        help="the kubeconfig (default: $KUBECONFIG, ~/.kube/config or this pod's account)",
-    )
-    made.add_argument("--context", metavar="NAME", help="a context of the kubeconfig (default: its current one)")
+    add_cluster_flags(made)
     return made
+
+
+def _run(options: argparse.Namespace) -> None:
+    created = datetime.now(UTC)
+    path = options.output or Path(f"vrampack-support-{created:%Y%m%dT%H%M%SZ}.tar.gz")
+    bundle = SupportBundle(created)
+    asyncio.run(_collect(options, bundle))
+    bundle.write_archive(path)
+    sys.stderr.write("".join(f"vrampack: {line}\n" for line in _describe_gaps(bundle)))
+    write_output(f"{path}: {bundle.file_count} files, {_format_size(path.stat().st_size)}\n")
 
 
 async def _collect(options: argparse.Namespace, bundle: SupportBundle) -> None:
     settings = load_settings(options.config) if options.config else None
-    credentials = await load_credentials(find_kubeconfig(options.kubeconfig), options.context)
-    api = DiagnosticApi(credentials, user_agent=f"vrampack-support-bundle/{VERSION}")
-    try:
+    async with open_api(DiagnosticApi, options, "support-bundle") as api:
         reader = BundleReader(api, options.namespace)
         await _require_answer(reader)
         await BundleCollector(reader, bundle, settings, frozenset(options.node or ())).collect_all()
-    finally:
-        await api.close()
 
 
 async def _require_answer(reader: BundleReader) -> None:

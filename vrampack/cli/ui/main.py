@@ -14,8 +14,7 @@ from pathlib import Path
 
 from extender.http.server import build_server, open_listener
 from extender.settings import ExtenderConfiguration, load_settings
-from vrampack.cli.errors import report_error
-from vrampack.cli.kubeconfig import find_kubeconfig
+from vrampack.cli.cluster_command import add_cluster_flags, find_kubeconfig, run_cluster_command
 from vrampack.cli.output import write_output
 from vrampack.cli.ui.access import AccessGate, GuardedApp
 from vrampack.cli.ui.app import UiSources, build_ui_app
@@ -24,11 +23,9 @@ from vrampack.cli.ui.cluster_reader import ClusterReader
 from vrampack.cli.ui.pages import PageRenderer
 from vrampack.cli.ui.replay_job import ReplayJob
 from vrampack.cli.version import VERSION
-from vrampack.config.errors import SettingsError
 from vrampack.http.open_connections import ConnectionLimits
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import load_credentials
-from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError
 
 MAX_PORT = 65535
 RECEIVE_SECONDS = 10.0
@@ -40,20 +37,10 @@ def main(arguments: Sequence[str]) -> int:
     """Serve the pages until Ctrl-C or SIGTERM; returns the exit code: 0 stopped, 1 unreadable or port in use, 2 misuse."""
     options = build_parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="vrampack: %(message)s")
-    try:
-        settings = load_settings(options.config)
-        if options.report is not None:
-            options.report.open("rb").close()
-        asyncio.run(_serve(options, settings))
-    except SettingsError as error:
-        return report_error(str(error), 2)
-    except RefusedError as error:
-        return report_error(f"{error}; the pages need list of nodes, and of pods where these are to be shown", 1)
-    except NoAnswerError as error:
-        return report_error(f"no answer from the API server: {error}", 1)
-    except (CredentialsError, OSError) as error:
-        return report_error(str(error), 1)
-    return 0
+    return run_cluster_command(
+        lambda: _run(options),
+        needed_rights="the pages need list of nodes, and of pods where these are to be shown",
+    )
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -82,14 +69,15 @@ def build_parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--report", type=Path, metavar="FILE", help="also show this file of `vrampack simulate --report`")
     made.add_argument("--config", type=Path, metavar="FILE", help="the extender's ExtenderConfiguration, if it has one")
-    made.add_argument(
-        "--kubeconfig",
-        type=Path,
-        metavar="FILE",
-        help="the kubeconfig (default: $KUBECONFIG, ~/.kube/config or this pod's account)",
-    )
-    made.add_argument("--context", metavar="NAME", help="a context of the kubeconfig (default: its current one)")
+    add_cluster_flags(made)
     return made
+
+
+def _run(options: argparse.Namespace) -> None:
+    settings = load_settings(options.config)
+    if options.report is not None:
+        options.report.open("rb").close()
+    asyncio.run(_serve(options, settings))
 
 
 async def _serve(options: argparse.Namespace, settings: ExtenderConfiguration) -> None:
