@@ -5,12 +5,11 @@ No label names a pod, a card or a uid: the number of series would grow without b
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.registry import Collector
 
 from vrampack.cards.reasons import UnfitReason
+from vrampack.http.metric_registry import MetricRegistry
 from vrampack.kube.client import FOREIGN_CODE, label_code
 
 BIND_RESULTS = (
@@ -45,25 +44,21 @@ TASKS = ("follower", "mix", "activator", "shadow", "reload")
 EVICTION_RESULTS = ("evicted", "kept", "budget", "gone", "failed")
 ACTIVATION_RESULTS = ("bound", "refused", "expired", "gone", "failed")
 CONFIG_REASONS = ("rejected", "restart")
-_BUCKETS = tuple(0.0005 * 2**power for power in range(14))
-"""0.5 ms doubling to 4 s."""
 
 
 class CertificateMetrics:
     """For the TLS listeners of one process; the other listeners have no series."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.expiry = Gauge(
+    def __init__(self, registry: MetricRegistry) -> None:
+        self.expiry = registry.add_gauge(
             "vrampack_certificate_expiry_seconds",
             "When the listener's certificate expires, in Unix seconds.",
             ["listener"],
-            registry=registry,
         )
-        self.reload_failures = Counter(
+        self.reload_failures = registry.add_counter(
             "vrampack_certificate_reload_failures_total",
             "Changes of the listener's TLS files that could not be used; the previous files stay in force.",
             ["listener"],
-            registry=registry,
         )
 
 
@@ -71,16 +66,14 @@ class AdmissionMetrics:
     """The registry of one admission webhook."""
 
     def __init__(self, version: str) -> None:
-        self.registry = CollectorRegistry()
-        self.request_seconds = Histogram(
+        self.registry = registry = MetricRegistry()
+        self.request_seconds = registry.add_histogram(
             "vrampack_admission_request_duration_seconds",
             "Time of a call of the admission webhook, by result: changed, unchanged, refused, malformed, error.",
             ["result"],
-            buckets=_BUCKETS,
-            registry=self.registry,
         )
-        self.certificates = CertificateMetrics(self.registry)
-        _add_build_info(self.registry, version)
+        self.certificates = CertificateMetrics(registry)
+        _add_build_info(registry, version)
 
     def render_page(self) -> bytes:
         """The text of /metrics."""
@@ -91,161 +84,125 @@ class ExtenderMetrics:
     """The registry of one extender."""
 
     def __init__(self, version: str) -> None:
-        self.registry = CollectorRegistry()
-        self.request_seconds = Histogram(
+        self.registry = registry = MetricRegistry()
+        self.request_seconds = registry.add_histogram(
             "vrampack_extender_request_duration_seconds",
             "Time from a verb's last byte received to its answer, by result: ok, no (nothing fits), error.",
             ["verb", "result"],
-            buckets=_BUCKETS,
-            registry=self.registry,
         )
-        self.requests_in_flight = Gauge(
-            "vrampack_extender_requests_in_flight", "Verb calls being answered now.", ["verb"], registry=self.registry
+        self.requests_in_flight = registry.add_gauge(
+            "vrampack_extender_requests_in_flight", "Verb calls being answered now.", ["verb"], series=VERBS
         )
-        self.rejected_nodes = Counter(
+        self.rejected_nodes = registry.add_counter(
             "vrampack_extender_rejected_nodes_total",
             "Nodes refused by filter, by reason.",
             ["reason"],
-            registry=self.registry,
+            series=[each.value for each in UnfitReason],
         )
-        self.binds = Counter(
-            "vrampack_bind_total", "Bind calls answered, by result.", ["result"], registry=self.registry
+        self.binds = registry.add_counter(
+            "vrampack_bind_total", "Bind calls answered, by result.", ["result"], series=BIND_RESULTS
         )
-        self.bind_conflicts = Counter(
-            "vrampack_bind_conflicts_total",
-            "Binds refused because the place that filter found had been taken.",
-            registry=self.registry,
+        self.bind_conflicts = registry.add_counter(
+            "vrampack_bind_conflicts_total", "Binds refused because the place that filter found had been taken."
         )
-        self.stale_bindings = Counter(
+        self.stale_bindings = registry.add_counter(
             "vrampack_stale_bindings_total",
             "Bindings refused because the pod had changed since the watch showed it, and tried once more.",
-            registry=self.registry,
         )
-        self.second_extender = Counter(
+        self.second_extender = registry.add_counter(
             "vrampack_second_extender_total",
             "Times that this extender and another one bound pods in turns, four turns within 45 s; must be 0.",
-            registry=self.registry,
         )
-        self.preemptions = Counter(
+        self.preemptions = registry.add_counter(
             "vrampack_preempt_total",
             "Preempt calls answered, by result: ok (victims as proposed), added (more of them), no (no node), or an error.",
             ["result"],
-            registry=self.registry,
+            series=PREEMPT_RESULTS,
         )
-        self.activations = Counter(
+        self.activations = registry.add_counter(
             "vrampack_pod_activations_total",
             "Waiting pods activated because room for them appeared, by outcome.",
             ["result"],
-            registry=self.registry,
+            series=ACTIVATION_RESULTS,
         )
-        self.evictions = Counter(
+        self.evictions = registry.add_counter(
             "vrampack_evictions_total",
             "Pods that the agents of their nodes refuse, by outcome of evicting them: evicted, kept (no controller), budget, gone, failed.",
             ["result"],
-            registry=self.registry,
+            series=EVICTION_RESULTS,
         )
-        self.bound_after_flush = Counter(
+        self.bound_after_flush = registry.add_counter(
             "vrampack_bound_after_flush_total",
             "Rejected pods that pass filter more than 290 s after there was room for them, without an activation; must be 0.",
-            registry=self.registry,
         )
-        self.annotation_violations = Counter(
+        self.annotation_violations = registry.add_counter(
             "vrampack_annotation_violations_total",
             "Annotations that could not be read or contradict each other, and objects that could not be decoded, by kind.",
             ["kind"],
-            registry=self.registry,
         )
-        self.api_requests = Counter(
+        self.api_requests = registry.add_counter(
             "vrampack_apiserver_requests_total",
             "Calls to the API server; code 0 means no answer, foreign that another server answered.",
             ["verb", "resource", "code"],
-            registry=self.registry,
+            series=[(*call, label_code(FOREIGN_CODE)) for call in CALLS_ANSWERED_BY_OTHERS],
         )
-        _start_at_zero(self.api_requests, [(*call, label_code(FOREIGN_CODE)) for call in CALLS_ANSWERED_BY_OTHERS])
-        self.api_denied = Gauge(
+        self.api_denied = registry.add_gauge(
             "vrampack_apiserver_denied",
             "1 while the API server answers calls about pods with 401 or 403 only, and says that the account lacks the right.",
-            registry=self.registry,
         )
-        self.internal_errors = Counter(
+        self.internal_errors = registry.add_counter(
             "vrampack_internal_errors_total",
             "Faults of vrampack in a verb or a task, after which its caches are built again from the ledger.",
             ["during"],
-            registry=self.registry,
+            series=(*VERBS, *TASKS),
         )
-        _start_at_zero(self.internal_errors, [(during,) for during in (*VERBS, *TASKS)])
-        self.api_seconds = Histogram(
+        self.api_seconds = registry.add_histogram(
             "vrampack_apiserver_request_duration_seconds",
             "Time of calls to the API server, without watches.",
             ["verb", "resource"],
-            buckets=_BUCKETS,
-            registry=self.registry,
         )
-        self.credential_failures = Counter(
+        self.credential_failures = registry.add_counter(
             "vrampack_credential_failures_total",
             "Failures to read the token for the API server again; the last one stays in use.",
-            registry=self.registry,
         )
-        self.relists = Counter(
-            "vrampack_relists_total", "Full lists begun, by cause.", ["resource", "reason"], registry=self.registry
+        self.relists = registry.add_counter(
+            "vrampack_relists_total", "Full lists begun, by cause.", ["resource", "reason"]
         )
-        self.events_dropped = Counter(
-            "vrampack_events_dropped_total",
-            "Events not written, by cause: repeated, rate, failed.",
-            ["cause"],
-            registry=self.registry,
+        self.events_dropped = registry.add_counter(
+            "vrampack_events_dropped_total", "Events not written, by cause: repeated, rate, failed.", ["cause"]
         )
-        self.scheduler_config_findings = Gauge(
+        self.scheduler_config_findings = registry.add_gauge(
             "vrampack_scheduler_config_findings",
             "Faults found in the scheduler's configuration at the start; -1 when it was not checked.",
-            registry=self.registry,
         )
-        self.device_class_conflicts = Gauge(
+        self.device_class_conflicts = registry.add_gauge(
             "vrampack_device_class_conflicts",
             "Device classes that claim the extender's resource; must be 0, and is -1 until that is known.",
-            registry=self.registry,
         )
-        for gauge in (self.scheduler_config_findings, self.device_class_conflicts):
-            gauge.set(-1)
-        self.shadow_decisions = Counter(
+        self.scheduler_config_findings.set(-1)
+        self.device_class_conflicts.set(-1)
+        self.shadow_decisions = registry.add_counter(
             "vrampack_shadow_decisions_total",
             "Decisions shown to the shadow policy, by result: same or other node, stale (the ledger changed first), skipped.",
             ["result"],
-            registry=self.registry,
         )
-        self.config_generation = Gauge(
+        self.config_generation = registry.add_gauge(
             "vrampack_config_generation",
             "1 at the start, one more for each change of the configuration file that took effect.",
-            registry=self.registry,
         )
         self.config_generation.set(1)
-        self.config_reload_failures = Counter(
+        self.config_reload_failures = registry.add_counter(
             "vrampack_config_reload_failures_total",
             "Changes of the configuration file that could not be used; the previous configuration stays in force.",
-            registry=self.registry,
         )
-        self.config_not_in_force = Gauge(
+        self.config_not_in_force = registry.add_gauge(
             "vrampack_config_not_in_force",
             "1 while the configuration file says something that is not in force: rejected (it is tried again), restart (needs one).",
             ["reason"],
-            registry=self.registry,
+            series=CONFIG_REASONS,
         )
-        self.certificates = CertificateMetrics(self.registry)
-        _add_build_info(self.registry, version)
-        for verb in VERBS:
-            self.requests_in_flight.labels(verb)
-        for reason in UnfitReason:
-            self.rejected_nodes.labels(reason.value)
-        for result in ACTIVATION_RESULTS:
-            self.activations.labels(result)
-        for result in EVICTION_RESULTS:
-            self.evictions.labels(result)
-        for result in BIND_RESULTS:
-            self.binds.labels(result)
-        for config_reason in CONFIG_REASONS:
-            self.config_not_in_force.labels(config_reason)
-        for result in PREEMPT_RESULTS:
-            self.preemptions.labels(result)
+        self.certificates = CertificateMetrics(registry)
+        _add_build_info(registry, version)
 
     def observe_call(self, *, verb: str, resource: str, code: int, seconds: float) -> None:
         """A finished call to the API server; a `vrampack.kube.client.CallObserver`."""
@@ -260,11 +217,5 @@ class ExtenderMetrics:
         return generate_latest(self.registry) + generate_latest(state)
 
 
-def _start_at_zero(counter: Counter, series: Iterable[tuple[str, ...]]) -> None:
-    """So that the first count is an increase: Prometheus sees none in a series that begins with 1."""
-    for labels in series:
-        counter.labels(*labels)
-
-
-def _add_build_info(registry: CollectorRegistry, version: str) -> None:
-    Gauge("vrampack_build_info", "1, labelled with the version.", ["version"], registry=registry).labels(version).set(1)
+def _add_build_info(registry: MetricRegistry, version: str) -> None:
+    registry.add_gauge("vrampack_build_info", "1, labelled with the version.", ["version"]).labels(version).set(1)

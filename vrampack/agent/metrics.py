@@ -6,20 +6,19 @@ Labels join with dcgm-exporter's: `UUID` and `gpu` name the card, `namespace`, `
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from vrampack.cards.node import CardFacts
+from vrampack.http.metric_registry import MetricRegistry
 from vrampack.kube.client import label_code
 
-_BUCKETS = tuple(0.0005 * 2**power for power in range(14))
-"""0.5 ms doubling to 4 s."""
 _START_BUCKETS = tuple(0.0005 * 2 ** (power / 2) for power in range(28))
 """Two for each of those: slow starts keep pods waiting, so their durations need finer buckets."""
 _MIB = 1024 * 1024
@@ -89,120 +88,104 @@ class AgentMetrics:
 
     def __init__(self, version: str, *, node: str) -> None:
         self._node = node
-        self.registry = CollectorRegistry()
-        self.allocate_seconds = self._histogram(
+        self.registry = registry = MetricRegistry()
+        self.allocate_seconds = registry.add_histogram(
             "vrampack_agent_allocate_duration_seconds", "Time of one Allocate, from kubelet's call to the answer."
         )
-        self.start_seconds = self._histogram(
+        self.start_seconds = registry.add_histogram(
             "vrampack_agent_start_duration_seconds",
             "Time of one PreStartContainer, whatever its result.",
-            _START_BUCKETS,
+            buckets=_START_BUCKETS,
         )
-        self._start_waits = Counter(
+        self._start_waits = registry.add_counter(
             "vrampack_agent_start_wait_seconds_total",
             "Time that PreStartContainer calls spent waiting for kubelet, the API server or the runtime.",
             ["on"],
-            registry=self.registry,
         )
-        self.allocate_errors = self._counter(
+        self.allocate_errors = registry.add_counter(
             "vrampack_agent_allocate_errors_total", "Allocate calls for devices that this node does not have."
         )
-        self.starts = Counter(
+        self.starts = registry.add_counter(
             "vrampack_agent_starts_total",
             "Containers that were about to start: ok, older (of a previous plugin), or the reason of the refusal.",
             ["result"],
-            registry=self.registry,
         )
-        self.id_card_mismatch = self._counter(
+        self.id_card_mismatch = registry.add_counter(
             "vrampack_agent_id_card_mismatch_total",
             "Containers whose device ids name another card than they have; their environment is right.",
         )
-        self.spec_reads = Counter(
+        self.spec_reads = registry.add_counter(
             "vrampack_agent_cdi_specs_total",
             "CDI specs written before a start: read, timeout, unwatched, or refused (no runtime here reads any).",
             ["result"],
-            registry=self.registry,
         )
-        self.spec_read_seconds = self._histogram(
+        self.spec_read_seconds = registry.add_histogram(
             "vrampack_agent_cdi_read_duration_seconds",
             "Time from writing the specs of a start until the runtime has read them.",
-            _START_BUCKETS,
+            buckets=_START_BUCKETS,
         )
-        self._injection = Gauge(
+        self._injection = registry.add_gauge(
             "vrampack_agent_injection_info",
             "Always 1; the label says how new containers get their cards on this node.",
             ["mode"],
-            registry=self.registry,
         )
-        self._read_identity = Gauge(
+        self._read_identity = registry.add_gauge(
             "vrampack_agent_read_identity_info",
             "Always 1; the label says which identity reads pods and nodes: the node, or the agents' account.",
             ["identity"],
-            registry=self.registry,
         )
-        self.registrations = self._counter(
+        self.registrations = registry.add_counter(
             "vrampack_agent_registrations_total", "Registrations with kubelet: one per start of either."
         )
-        self.streams_closed = self._counter(
+        self.streams_closed = registry.add_counter(
             "vrampack_agent_streams_closed_total",
             "Streams that kubelet closed although it kept running; each led to another registration.",
         )
-        self.unfenced_starts = self._counter(
+        self.unfenced_starts = registry.add_counter(
             "vrampack_agent_unfenced_starts_total",
             "Pods that were started while the agent was not registered, found and counted afterwards.",
         )
-        self.unguarded_containers = Gauge(
+        self.unguarded_containers = registry.add_gauge(
             "vrampack_agent_unguarded_containers",
             "Containers that run with a limit that the hook was never asked to put in force.",
-            registry=self.registry,
         )
-        self.xid_errors = Counter(
+        self.xid_errors = registry.add_counter(
             "vrampack_agent_xid_errors_total",
             "Errors that the driver reported, by card and XID number.",
             ["UUID", "xid"],
-            registry=self.registry,
         )
-        self.driver_errors = self._counter(
+        self.driver_errors = registry.add_counter(
             "vrampack_agent_driver_errors_total", "Checks of the cards that the driver did not answer, or not in time."
         )
-        self.node_writes = self._counter(
+        self.node_writes = registry.add_counter(
             "vrampack_agent_node_writes_total", "Writes of this node's object: one per change."
         )
-        self.condition_writes = self._counter(
+        self.condition_writes = registry.add_counter(
             "vrampack_agent_condition_writes_total",
             "Writes of this node's condition VrampackCardsHealthy: one per change.",
         )
-        self._unhealthy_card_pods = Gauge(
-            "vrampack_agent_unhealthy_card_pods",
-            "Pods that hold units of a card which is unhealthy.",
-            CARD_LABELS,
-            registry=self.registry,
+        self._unhealthy_card_pods = registry.add_gauge(
+            "vrampack_agent_unhealthy_card_pods", "Pods that hold units of a card which is unhealthy.", CARD_LABELS
         )
-        self.usage_lease_writes = Counter(
+        self.usage_lease_writes = registry.add_counter(
             "vrampack_agent_usage_lease_writes_total",
             "Writes of the Lease with the measured use of the cards: ok or failed; at most one a minute.",
             ["result"],
-            registry=self.registry,
         )
-        self.events_dropped = Counter(
-            "vrampack_agent_events_dropped_total",
-            "Events that were not written: repeated, rate or failed.",
-            ["cause"],
-            registry=self.registry,
+        self.events_dropped = registry.add_counter(
+            "vrampack_agent_events_dropped_total", "Events that were not written: repeated, rate or failed.", ["cause"]
         )
-        self.api_requests = Counter(
+        self.api_requests = registry.add_counter(
             "vrampack_agent_apiserver_requests_total",
             "Finished calls to the API server; code 0 is no answer, foreign an answer of another server.",
             ["verb", "resource", "code"],
-            registry=self.registry,
         )
-        self.credential_failures = self._counter(
+        self.credential_failures = registry.add_counter(
             "vrampack_agent_credential_failures_total",
             "Failures to read the token for the API server again; the last one stays in use.",
         )
-        Gauge(
-            "vrampack_agent_build_info", "Always 1; the version is the label.", ["version"], registry=self.registry
-        ).labels(version).set(1)
+        build = registry.add_gauge("vrampack_agent_build_info", "Always 1; the version is the label.", ["version"])
+        build.labels(version).set(1)
 
     def register_snapshot(self, take_snapshot: Callable[[], AgentSnapshot]) -> None:
         """Let each page show what `take_snapshot` returns at that moment."""
@@ -225,7 +208,7 @@ class AgentMetrics:
         """Set how many pods are on each card that is unhealthy now."""
         self._unhealthy_card_pods.clear()
         for card, count in counts.items():
-            self._unhealthy_card_pods.labels(self._node, card.uuid or "", str(card.index)).set(count)
+            self._unhealthy_card_pods.labels(*_label_card(self._node, card)).set(count)
 
     def count_dropped_event(self, cause: str) -> None:
         self.events_dropped.labels(cause).inc()
@@ -241,12 +224,6 @@ class AgentMetrics:
             yield
         finally:
             self._start_waits.labels(on).inc(time.monotonic() - started)
-
-    def _counter(self, name: str, text: str) -> Counter:
-        return Counter(name, text, registry=self.registry)
-
-    def _histogram(self, name: str, text: str, buckets: Sequence[float] = _BUCKETS) -> Histogram:
-        return Histogram(name, text, buckets=buckets, registry=self.registry)
 
 
 class _SnapshotCollector(Collector):
@@ -264,7 +241,7 @@ class _SnapshotCollector(Collector):
 
 
 def _build_families(snapshot: AgentSnapshot, node: str) -> Iterable[Metric]:
-    yield from _card_families(snapshot, node)
+    yield from _card_families(snapshot.cards, node)
     yield from _container_families(snapshot, node)
     enforcement = GaugeMetricFamily(
         "vrampack_agent_enforcement_info",
@@ -274,12 +251,11 @@ def _build_families(snapshot: AgentSnapshot, node: str) -> Iterable[Metric]:
     if snapshot.enforcement:
         enforcement.add_metric([snapshot.enforcement], 1)
     yield enforcement
-    unheld = GaugeMetricFamily(
+    yield GaugeMetricFamily(
         "vrampack_agent_limits_unheld",
         "1 when no back end enforces limits here although the settings leave the choice to the agent.",
+        int(snapshot.is_unenforced),
     )
-    unheld.add_metric([], int(snapshot.is_unenforced))
-    yield unheld
     answers = CounterMetricFamily(
         "vrampack_agent_hook_answers",
         "Containers that the runtime's createRuntime hook asked about: ok or refused.",
@@ -288,53 +264,56 @@ def _build_families(snapshot: AgentSnapshot, node: str) -> Iterable[Metric]:
     for result, count in zip(("ok", "refused"), snapshot.hook_answer_counts, strict=True):
         answers.add_metric([result], count)
     yield answers
-    offered = GaugeMetricFamily(
-        "vrampack_agent_offered", "1 when this node's cards are offered, 0 when something keeps them back."
+    yield GaugeMetricFamily(
+        "vrampack_agent_offered",
+        "1 when this node's cards are offered, 0 when something keeps them back.",
+        0 if snapshot.problem else 1,
     )
-    offered.add_metric([], 0 if snapshot.problem else 1)
-    yield offered
-    lingering = GaugeMetricFamily(
+    yield GaugeMetricFamily(
         "vrampack_agent_lingering_pods",
         "Pods that hold cards although the API server no longer has them: their cgroup still exists on the node.",
+        snapshot.lingering_pods,
     )
-    lingering.add_metric([], snapshot.lingering_pods)
-    yield lingering
+
+
+_CONTAINER_SERIES: tuple[tuple[str, str, Callable[[ContainerSample], float | None]], ...] = (
+    (
+        "vrampack_agent_container_memory_used_bytes",
+        "GPU memory that a container uses on a card.",
+        lambda each: each.used_bytes,
+    ),
+    (
+        "vrampack_agent_container_memory_limit_bytes",
+        "GPU memory that a container may use on a card.",
+        lambda each: each.limit_bytes,
+    ),
+    (
+        "vrampack_agent_container_memory_peak_bytes",
+        "The most that a container used on a card: as counted (kmod, preload), or the highest of the measurements.",
+        lambda each: each.peak_bytes,
+    ),
+    (
+        "vrampack_agent_container_refused_allocations_total",
+        "Allocations beyond the limit that a container was refused on a card; only with kmod and preload.",
+        lambda each: each.refused,
+    ),
+    (
+        "vrampack_agent_container_sm_utilization_ratio",
+        "How busy a container keeps a card's multiprocessors, 0 to 1, as the driver sampled it; not of MIG instances.",
+        lambda each: None if each.sm_percent is None else each.sm_percent / 100,
+    ),
+)
+"""Name, help text and value of each series of a container; None: it has no such series now."""
 
 
 def _container_families(snapshot: AgentSnapshot, node: str) -> Iterable[Metric]:
-    used = GaugeMetricFamily(
-        "vrampack_agent_container_memory_used_bytes",
-        "GPU memory that a container uses on a card.",
-        labels=CONTAINER_LABELS,
-    )
-    limit = GaugeMetricFamily(
-        "vrampack_agent_container_memory_limit_bytes",
-        "GPU memory that a container may use on a card.",
-        labels=CONTAINER_LABELS,
-    )
-    peak = GaugeMetricFamily(
-        "vrampack_agent_container_memory_peak_bytes",
-        "The most that a container used on a card: as counted (kmod, preload), or the highest of the measurements.",
-        labels=CONTAINER_LABELS,
-    )
-    refused = CounterMetricFamily(
-        "vrampack_agent_container_refused_allocations",
-        "Allocations beyond the limit that a container was refused on a card; only with kmod and preload.",
-        labels=CONTAINER_LABELS,
-    )
-    busy = GaugeMetricFamily(
-        "vrampack_agent_container_sm_utilization_ratio",
-        "How busy a container keeps a card's multiprocessors, 0 to 1, as the driver sampled it; not of MIG instances.",
-        labels=CONTAINER_LABELS,
-    )
-    families: tuple[GaugeMetricFamily | CounterMetricFamily, ...] = (used, limit, peak, refused, busy)
-    for each in snapshot.containers:
-        labels = [node, each.uuid, str(each.gpu), each.namespace, each.pod, each.container]
-        ratio = None if each.sm_percent is None else each.sm_percent / 100
-        values = (each.used_bytes, each.limit_bytes, each.peak_bytes, each.refused, ratio)
-        for family, value in zip(families, values, strict=True):
-            if value is not None:
-                family.add_metric(labels, value)
+    for name, text, read_value in _CONTAINER_SERIES:
+        kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+        family = kind(name, text, labels=CONTAINER_LABELS)
+        for each in snapshot.containers:
+            if (value := read_value(each)) is not None:
+                family.add_metric([node, each.uuid, str(each.gpu), each.namespace, each.pod, each.container], value)
+        yield family
     processes = GaugeMetricFamily(
         "vrampack_agent_container_processes",
         "Processes of a container that ask the agent before they allocate (preload), or hold memory (kmod).",
@@ -342,39 +321,48 @@ def _container_families(snapshot: AgentSnapshot, node: str) -> Iterable[Metric]:
     )
     for group in snapshot.processes:
         processes.add_metric([node, group.namespace, group.pod, group.container], group.processes)
-    yield from (*families, processes)
+    yield processes
 
 
-def _card_families(snapshot: AgentSnapshot, node: str) -> Iterable[Metric]:
+_CARD_SERIES: tuple[tuple[str, str, Callable[[CardSample], float | None]], ...] = (
+    ("vrampack_agent_card_memory_bytes", "Total memory of a card.", lambda each: each.card.memory_mib * _MIB),
+    (
+        "vrampack_agent_card_memory_used_bytes",
+        "Memory in use on a card, by any process.",
+        lambda each: each.used_bytes,
+    ),
+    ("vrampack_agent_card_units", "Units that a card has.", lambda each: each.card.units),
+    (
+        "vrampack_agent_card_held_units",
+        "Units of a card held by pods that may start.",
+        lambda each: each.held_units,
+    ),
+    ("vrampack_agent_card_healthy", "1 for a healthy card, else 0.", lambda each: int(each.card.healthy)),
+    (
+        "vrampack_agent_card_sm_utilization_ratio",
+        "How busy processes keep a card's multiprocessors, 0 to 1, as the driver sampled it; not of MIG instances.",
+        lambda each: None if each.sm_percent is None else each.sm_percent / 100,
+    ),
+)
+"""The same for each series of a card."""
+
+
+def _card_families(cards: Iterable[CardSample], node: str) -> Iterable[Metric]:
     info = GaugeMetricFamily(
         "vrampack_agent_card_info",
         "Always 1; model and parent are labels.",
         labels=[*CARD_LABELS, "model", "mig_parent"],
     )
-    total = GaugeMetricFamily("vrampack_agent_card_memory_bytes", "Total memory of a card.", labels=CARD_LABELS)
-    used = GaugeMetricFamily(
-        "vrampack_agent_card_memory_used_bytes", "Memory in use on a card, by any process.", labels=CARD_LABELS
-    )
-    units = GaugeMetricFamily("vrampack_agent_card_units", "Units that a card has.", labels=CARD_LABELS)
-    held = GaugeMetricFamily(
-        "vrampack_agent_card_held_units", "Units of a card held by pods that may start.", labels=CARD_LABELS
-    )
-    healthy = GaugeMetricFamily("vrampack_agent_card_healthy", "1 for a healthy card, else 0.", labels=CARD_LABELS)
-    busy = GaugeMetricFamily(
-        "vrampack_agent_card_sm_utilization_ratio",
-        "How busy processes keep a card's multiprocessors, 0 to 1, as the driver sampled it; not of MIG instances.",
-        labels=CARD_LABELS,
-    )
-    for each in snapshot.cards:
-        card = each.card
-        labels = [node, card.uuid or "", str(card.index)]
-        info.add_metric([*labels, card.model, card.mig_parent or ""], 1)
-        total.add_metric(labels, card.memory_mib * _MIB)
-        units.add_metric(labels, card.units)
-        held.add_metric(labels, each.held_units)
-        healthy.add_metric(labels, int(card.healthy))
-        if each.used_bytes is not None:
-            used.add_metric(labels, each.used_bytes)
-        if each.sm_percent is not None:
-            busy.add_metric(labels, each.sm_percent / 100)
-    yield from (info, total, used, units, held, healthy, busy)
+    for each in cards:
+        info.add_metric([*_label_card(node, each.card), each.card.model, each.card.mig_parent or ""], 1)
+    yield info
+    for name, text, read_value in _CARD_SERIES:
+        family = GaugeMetricFamily(name, text, labels=CARD_LABELS)
+        for each in cards:
+            if (value := read_value(each)) is not None:
+                family.add_metric(_label_card(node, each.card), value)
+        yield family
+
+
+def _label_card(node: str, card: CardFacts) -> list[str]:
+    return [node, card.uuid or "", str(card.index)]
