@@ -17,6 +17,7 @@ from typing import Literal
 import msgspec
 
 from extender.metrics import ExtenderMetrics
+from vrampack.backoff import Backoff
 from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError, RefusedError
 from vrampack.kube.list_page import ListPage, decode_page
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_SECONDS = 300.0
 RETRY_SECONDS = 10.0
-"""The pause after the first failure; each further failure doubles it, up to the usual interval."""
+"""The pause after the first failure; further failures double it, up to the usual interval."""
 PAGE_TIMEOUT_SECONDS = 10.0
 CHECK_TIMEOUT_SECONDS = 60.0
 """For all pages together: a list that does not end is abandoned."""
@@ -49,6 +50,7 @@ class DeviceClassCheck:
         self._metrics = metrics
         self._resource = resource
         self._every_seconds = every_seconds
+        self._backoff = Backoff(RETRY_SECONDS, every_seconds)
         self._known: frozenset[str] = frozenset()
         self._reported: Literal["", "forbidden", "failed"] = ""
         self._failures = 0
@@ -124,4 +126,4 @@ class DeviceClassCheck:
     def _get_pause_seconds(self) -> float:
         if not self._failures:
             return self._every_seconds
-        return min(self._every_seconds, RETRY_SECONDS * 2.0 ** min(self._failures - 1, 10))
+        return self._backoff.compute_seconds(self._failures)

@@ -24,6 +24,7 @@ from extender.metrics import ExtenderMetrics
 from extender.state.ledger import Ledger
 from extender.state.reported_refusals import ReportedRefusal, ReportedRefusals
 from extender.state.sync import ReadinessCheck
+from vrampack.backoff import Backoff
 from vrampack.cards.pod import Pod
 from vrampack.cards.refused_pods import REASONS_TO_EVICT_RUNNING
 from vrampack.kube.client import Api
@@ -41,8 +42,8 @@ NODE_INTERVAL_SECONDS = 5.0
 """Between two evictions from one node, so that a node with a lying agent empties slowly, and visibly."""
 PODS_PER_ROUND = 5
 """For all nodes together, so that a rollout of agents that refuse everything does not empty a whole cluster at once."""
-RETRY_SECONDS = (10.0, 300.0)
-"""First and longest pause before the next try, doubled each time: a disruption budget may not allow it for hours."""
+BACKOFF = Backoff(first_seconds=10.0, longest_seconds=300.0)
+"""Before the next try: a disruption budget may not allow it for hours."""
 TOO_MANY_REQUESTS = 429
 GONE_STATUSES = (404, 409)
 """The pod is gone, or another one has its name. Some conflicts pass, so it is checked once more, late."""
@@ -119,7 +120,7 @@ class RefusedPodEvictor:
         return None if pod.is_terminating or pod.is_finished else pod
 
     async def _consider_eviction(self, refusal: ReportedRefusal, pod: Pod, attempt: _Attempt) -> None:
-        attempt.next_at = self._clock() + RETRY_SECONDS[0]
+        attempt.next_at = self._clock() + BACKOFF.first_seconds
         try:
             seen = await self._fetch_pod(pod)
             if seen is None or seen.metadata.uid != pod.uid or seen.spec.node_name != refusal.node_name:
@@ -164,13 +165,11 @@ class RefusedPodEvictor:
         status = error.status if isinstance(error, RefusedError) else 0
         result = "gone" if status in GONE_STATUSES else "budget" if status == TOO_MANY_REQUESTS else "failed"
         self._metrics.evictions.labels(result).inc()
-        first, longest = RETRY_SECONDS
         if result == "gone":
-            attempt.next_at = self._clock() + longest
+            attempt.next_at = self._clock() + BACKOFF.longest_seconds
             return
-        pause = min(longest, first * 2.0 ** min(attempt.failures, 10))
-        attempt.next_at = self._clock() + extend_pause(pause, error)
         attempt.failures += 1
+        attempt.next_at = self._clock() + extend_pause(BACKOFF.compute_seconds(attempt.failures), error)
         if attempt.failures == 1:
             log.warning("pod not evicted cause=%s pod=%s uid=%s error=%s", refusal.reason, pod, pod.uid, error)
         if attempt.is_told or (result == "failed" and attempt.failures < FAILURES_BEFORE_EVENT):

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from vrampack.backoff import Backoff
 from vrampack.cards.pod import Pod
 
-INITIAL_BACKOFF_SECONDS = 5.0
-MAX_BACKOFF_SECONDS = 300.0
+BACKOFF = Backoff(first_seconds=5.0, longest_seconds=300.0)
 MAX_UNSCHEDULABLE_PODS = 65_536
 """Beyond that the oldest rejection is forgotten: calls of filter with made-up pods must not fill the memory."""
 UNKNOWN_POD_SECONDS = 300.0
@@ -44,8 +44,8 @@ class Rejection:
     def back_off_node(self, node_name: str, now: float) -> None:
         """It was activated for this node and not bound there."""
         self.avoided_nodes = self.avoided_nodes | {node_name} if now < self.backs_off_until else frozenset({node_name})
-        self.backs_off_until = now + min(INITIAL_BACKOFF_SECONDS * 2.0 ** min(self.failures, 6), MAX_BACKOFF_SECONDS)
         self.failures += 1
+        self.backs_off_until = now + BACKOFF.compute_seconds(self.failures)
 
 
 class UnschedulablePods:

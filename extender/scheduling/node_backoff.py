@@ -16,9 +16,10 @@ from math import inf
 
 from cachetools import LRUCache
 
-INITIAL_BACKOFF_SECONDS = 30.0
+from vrampack.backoff import Backoff
+
+BACKOFF = Backoff(first_seconds=30.0, longest_seconds=300.0)
 """The scheduler's own backoff ends at 10 s: three further attempts go elsewhere."""
-MAX_BACKOFF_SECONDS = 300.0
 MAX_PODS = 65_536
 """How many pods are remembered: calls of filter with made-up pods must not fill the memory."""
 
@@ -31,7 +32,7 @@ class _NodeBackoffEntry:
     @property
     def forgotten_at(self) -> float:
         """When its failures no longer count."""
-        return self.until + MAX_BACKOFF_SECONDS
+        return self.until + BACKOFF.longest_seconds
 
 
 @dataclass(slots=True)
@@ -58,9 +59,8 @@ class NodeBackoff:
         if backoff is None or not backoff.target_node:
             return
         avoided = backoff.avoided_nodes.setdefault(backoff.target_node, _NodeBackoffEntry())
-        seconds = min(INITIAL_BACKOFF_SECONDS * 2.0 ** min(avoided.failures, 6), MAX_BACKOFF_SECONDS)
-        avoided.until = self._clock() + seconds
         avoided.failures += 1
+        avoided.until = self._clock() + BACKOFF.compute_seconds(avoided.failures)
         backoff.target_node = ""
 
     def record_target(self, uid: str, node_name: str) -> None:

@@ -14,6 +14,7 @@ from tests.fakes.kubelet.pods import KubeletPod
 from vrampack.agent.admission import unguarded_starts
 from vrampack.agent.limits import enforcement_starter
 from vrampack.agent.nvml.errors import DriverError
+from vrampack.backoff import Backoff
 from vrampack.cards.well_known import NODE_REFUSED
 
 
@@ -56,7 +57,7 @@ async def test_a_blocked_hook_socket_keeps_the_node_unready_until_freed(
 ) -> None:
     """The reason is shown meanwhile; the back end that runs already is not started twice."""
     install_hook(tmp_path, monkeypatch)
-    monkeypatch.setattr(enforcement_starter, "RETRY_SECONDS", (0.01, 0.02))
+    monkeypatch.setattr(enforcement_starter, "BACKOFF", Backoff(0.01, 0.02))
     async with agent_harness(starts=False, enforcement="native") as world:
         (world.hook_socket / "obstacle").mkdir(parents=True)
         await world.launch_agent()

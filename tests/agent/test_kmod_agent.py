@@ -21,6 +21,7 @@ from tests.fakes.kubelet.scripted_plugin import MEMORY
 from tests.support.simulated_kmod import MIB
 from vrampack.agent.limits import enforcement
 from vrampack.agent.status.schema import LimitedProcess, ModuleStatus
+from vrampack.backoff import Backoff
 
 UID = "1d3a9a10-0000-4000-8000-000000000001"
 LIMIT_MIB = 4301  # 16130 * 4 / 15
@@ -126,7 +127,7 @@ async def test_a_deleted_pod_is_removed_from_the_module() -> None:
 
 
 async def test_a_node_without_the_module_offers_nothing_until_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vrampack.agent.limits.enforcement_starter.RETRY_SECONDS", (LOOK_SECONDS, LOOK_SECONDS))
+    monkeypatch.setattr("vrampack.agent.limits.enforcement_starter.BACKOFF", Backoff(LOOK_SECONDS, LOOK_SECONDS))
     async with agent_harness(starts=False, enforcement="kmod") as world:
         world.driver.version = "580.95.05"
         await world.launch_agent()

@@ -16,6 +16,7 @@ from tests.fakes.exchanges import Exchange
 from tests.fakes.proxy import FaultProxy
 from vrampack.agent.cluster import own_node
 from vrampack.agent.cluster.own_node import OwnNode
+from vrampack.backoff import Backoff
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import load_credentials
 from vrampack.kube.objects import LocalNodeObject
@@ -130,7 +131,7 @@ async def test_stale_watch_event_is_not_taken_for_a_change(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("status", [409, 429, 500, 503, 403])
 async def test_a_refused_write_is_tried_again(tmp_path: Path, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_node, "RETRY_SECONDS", (0.01, 0.02))
+    monkeypatch.setattr(own_node, "BACKOFF", Backoff(0.01, 0.02))
     async with open_own_node(tmp_path) as desk:
         desk.proxy.when("PATCH", r"/nodes/").answer(status, times=3)
         desk.own.set_desired({CARDS: "a"})
@@ -141,7 +142,7 @@ async def test_a_refused_write_is_tried_again(tmp_path: Path, status: int, monke
 
 async def test_lost_reply_does_not_cause_a_second_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The write happened; the watch shows it, and nothing is left to write."""
-    monkeypatch.setattr(own_node, "RETRY_SECONDS", (0.2, 0.2))
+    monkeypatch.setattr(own_node, "BACKOFF", Backoff(0.2, 0.2))
     async with open_own_node(tmp_path) as desk:
         desk.proxy.when("PATCH", r"/nodes/").cut_after_write(times=1)
         desk.own.set_desired({CARDS: "a"})

@@ -23,6 +23,7 @@ from tests.support.preload_clients import MIB, PreloadClientProcess
 from vrampack.agent.limits.cgroups import CgroupOwner
 from vrampack.agent.limits.preload.wire import LibraryAnswer, LibraryVerdict, MessageKind
 from vrampack.agent.status.schema import LimitsStatus
+from vrampack.backoff import Backoff
 
 LIMIT_MIB = 4301  # 16130 * 4 / 15
 LABELS = {"node": NODE, "UUID": "GPU-0", "gpu": "0", "namespace": "default", "pod": "p", "container": "main"}
@@ -237,7 +238,7 @@ async def test_a_node_whose_folder_cannot_be_written_offers_nothing() -> None:
 async def test_a_blocked_library_socket_keeps_the_node_unready_until_freed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("vrampack.agent.limits.enforcement_starter.RETRY_SECONDS", (0.01, 0.02))
+    monkeypatch.setattr("vrampack.agent.limits.enforcement_starter.BACKOFF", Backoff(0.01, 0.02))
     async with agent_harness(starts=False, enforcement="preload") as world:
         world.add_library()
         obstacle = world.preload.folder / "agent.sock"

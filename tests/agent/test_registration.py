@@ -14,6 +14,7 @@ import pytest
 from tests.agent.agent_harness import AgentHarness, agent_harness
 from tests.fakes.kubelet.scripted_plugin import MEMORY, ScriptedPlugin
 from vrampack.agent.device_plugin import conflicting_plugins, registration
+from vrampack.backoff import Backoff
 
 SLOTS = 15  # floor(16130 / 1024)
 
@@ -92,7 +93,7 @@ async def test_late_return_of_kubelet_is_detected_within_two_seconds() -> None:
 
 
 async def test_refused_registration_is_retried_with_longer_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registration, "BACKOFF_SECONDS", (0.01, 0.05))
+    monkeypatch.setattr(registration, "BACKOFF", Backoff(0.02, 0.05))
     async with agent_harness(starts=False) as world:
         world.kubelet.doors.register.refuse("no room", times=3)
         await world.start_agent()
@@ -104,7 +105,7 @@ async def test_refused_registration_is_retried_with_longer_pauses(monkeypatch: p
 
 async def test_without_room_for_its_socket_the_agent_is_not_ready_and_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """A path that is too long fails as a full file system does: gRPC says only that it could not bind."""
-    monkeypatch.setattr(registration, "BACKOFF_SECONDS", (0.01, 0.05))
+    monkeypatch.setattr(registration, "BACKOFF", Backoff(0.02, 0.05))
     async with agent_harness(starts=False) as world:
         with monkeypatch.context() as patch:
             patch.setattr("vrampack.agent.device_plugin.registration.secrets.token_hex", lambda _: "x" * 100)
@@ -120,7 +121,7 @@ async def test_without_room_for_its_socket_the_agent_is_not_ready_and_retries(mo
 
 async def test_hanging_registration_is_abandoned_and_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration, "REGISTER_SECONDS", 0.3)
-    monkeypatch.setattr(registration, "BACKOFF_SECONDS", (0.01, 0.05))
+    monkeypatch.setattr(registration, "BACKOFF", Backoff(0.02, 0.05))
     async with agent_harness(starts=False) as world:
         world.kubelet.doors.register.hold()
         await world.launch_agent()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.scheduling.node_backoff import INITIAL_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS, MAX_PODS, NodeBackoff
+from extender.scheduling.node_backoff import BACKOFF, MAX_PODS, NodeBackoff
 from extender.settings import DecidingVerb
 from tests.extender.scheduler_harness import SchedulerHarness
 from vrampack.kube.errors import NoAnswerError, RefusedError
@@ -91,7 +91,7 @@ def test_a_failed_node_recovers_its_rank_after_a_while() -> None:
     assert desk.filter_names("p") == ["a"]
     assert desk.filter_names("p") == ["b"]
     desk.parts.soft_reservations.release_pod("p")
-    desk.seconds += 2 * INITIAL_BACKOFF_SECONDS
+    desk.seconds += 2 * BACKOFF.first_seconds
     assert desk.filter_names("p") == ["a"]
 
 
@@ -122,7 +122,7 @@ def test_a_node_that_failed_long_ago_is_forgotten() -> None:
         attempts.back_off_target("p")
         attempts.list_avoided_nodes("p")
         seconds += 10
-    assert len(attempts._pods["p"].avoided_nodes) <= 1 + (INITIAL_BACKOFF_SECONDS + MAX_BACKOFF_SECONDS) / 10
+    assert len(attempts._pods["p"].avoided_nodes) <= 1 + (BACKOFF.first_seconds + BACKOFF.longest_seconds) / 10
 
 
 async def test_a_failed_bind_counts_against_the_node_it_was_called_for() -> None:

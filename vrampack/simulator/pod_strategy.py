@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vrampack.simulator import errors
+from vrampack.simulator.owned_pods import is_finished
 from vrampack.simulator.resource_kinds import POD, Object
 
 DEFAULT_GRACE_SECONDS = 30
@@ -95,7 +96,7 @@ def add_disruption_condition(pod: Object, *, timestamp: str) -> Object:
 
 def resolve_grace_seconds(pod: Object, requested_seconds: int | None) -> int:
     """How long the pod may still run after a delete: 0 if no kubelet has to stop it."""
-    if not pod["spec"].get("nodeName") or pod["status"].get("phase") in ("Succeeded", "Failed"):
+    if not pod["spec"].get("nodeName") or is_finished(pod):
         return 0
     grace = (
         requested_seconds

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from vrampack.simulator.human_duration import format_age
+from vrampack.simulator.owned_pods import is_finished
 from vrampack.simulator.resource_kinds import Object
 from vrampack.simulator.selectors import format_selector
 
@@ -62,7 +63,7 @@ def format_pod_status(pod: Object, _: datetime) -> str:
     if "deletionTimestamp" in pod["metadata"]:
         if status.get("reason") == "NodeLost":
             return "Unknown"
-        if status.get("phase") not in ("Succeeded", "Failed"):
+        if not is_finished(pod):
             return "Terminating"
     return str(reason)
 

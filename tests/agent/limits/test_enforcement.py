@@ -22,6 +22,7 @@ from vrampack.agent.limits.enforcement import Enforcement
 from vrampack.agent.limits.errors import ImpossibleBackEndError, LimitError
 from vrampack.agent.limits.hook_server import HookQuestion, HookServer
 from vrampack.agent.limits.node_context import NodeContext
+from vrampack.backoff import Backoff
 
 POD = LimitTarget(UID, "ml", "app-0")
 OLDER = replace(READY, driver_version=OLD_DRIVER)
@@ -244,7 +245,7 @@ async def test_a_failed_start_is_retried_without_restarting_what_runs(
     node: LimitNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One after the other: the back end, the hook's socket, what an earlier agent left."""
-    monkeypatch.setattr(enforcement_starter, "RETRY_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(enforcement_starter, "BACKOFF", Backoff(0.0, 0.0))
     back_end, leftover, problems = FakeBackEnd(fails=True), FakeBackEnd(fails=True), list[str]()
     limits = Enforcement(
         "fake", node.context, rows=[FakeRow("fake", back_end), FakeRow("older", FakeBackEnd(), leftover)]

@@ -34,9 +34,10 @@ from vrampack.agent.limits.node_context import NodeContext
 from vrampack.agent.metrics import AgentMetrics
 from vrampack.agent.settings import AgentConfiguration
 from vrampack.cards import well_known
+from vrampack.cards.env_injection import VISIBLE_DEVICES_VARIABLE
 from vrampack.kube.objects import NodeSystemInfo
 
-NO_CARD_ENV: Final = {"NVIDIA_VISIBLE_DEVICES": "void"}
+NO_CARD_ENV: Final = {VISIBLE_DEVICES_VARIABLE: "void"}
 """Makes NVIDIA's runtime add no card and no driver files. The pod's own environment overrides it."""
 FOLDER_SECONDS = 5.0
 """How often to check that the spec folder is still the node's: while it is not, no container with a card starts."""

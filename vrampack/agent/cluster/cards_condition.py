@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from vrampack.agent.cluster.own_node import OwnNode
+from vrampack.backoff import Backoff
 from vrampack.cards.node import CardFacts
 from vrampack.cards.well_known import CARDS_CONDITION
 from vrampack.kube.client import Api
@@ -25,8 +26,8 @@ log = logging.getLogger(__name__)
 WRITE_TIMEOUT_SECONDS = 10.0
 REVIEW_SECONDS = 60.0
 """By then the watch has shown the last write. The condition is compared with the watch again, in case the Node was replaced."""
-RETRY_SECONDS = (1.0, 300.0)
-"""First and longest pause after a failed write: an admission policy of an older release may refuse it for ever."""
+BACKOFF = Backoff(first_seconds=1.0, longest_seconds=300.0)
+"""After failed writes: an admission policy of an older release may refuse them for ever."""
 MAX_MESSAGE_LENGTH = 1000
 """The admission policy allows 1024."""
 
@@ -80,17 +81,17 @@ class CardsCondition:
     async def run(self) -> None:
         """Write each change, until cancelled."""
         await self._own_node.wait_for_sync()
-        pause = RETRY_SECONDS[0]
+        failures = 0
         while True:
             await self._wait_for_change()
             if self._wanted is None or self._wanted == (self._written or self._read_current()):
                 continue
             error = await self._write(self._wanted)
             if error is None:
-                pause = RETRY_SECONDS[0]
+                failures = 0
                 continue
-            await asyncio.sleep(extend_pause(pause, error))
-            pause = min(2 * pause, RETRY_SECONDS[1])
+            failures += 1
+            await asyncio.sleep(extend_pause(BACKOFF.compute_seconds(failures), error))
             self._changed.set()
 
     async def _wait_for_change(self) -> None:

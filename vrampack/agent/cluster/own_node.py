@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from vrampack.backoff import Backoff
 from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError, RefusedError
 from vrampack.kube.objects import LocalNodeObject, NodeCondition, NodeSystemInfo
@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 WRITE_TIMEOUT_SECONDS = 10.0
 ECHO_TIMEOUT_SECONDS = 10.0
 """How long the watch may take to show a write before the Node is compared again."""
-RETRY_SECONDS = (1.0, 30.0)
-"""First and longest pause after a failed write; jitter cuts it to as little as half, as there are many nodes."""
+BACKOFF = Backoff(first_seconds=1.0, longest_seconds=30.0)
+"""After failed writes."""
 MetadataEntries = Mapping[tuple[str, str], str | None]
 """Values by field of `metadata` (`annotations` or `labels`) and key; None: the key must be absent."""
 
@@ -108,7 +108,7 @@ class OwnNode:
         except (RefusedError, NoAnswerError) as error:
             log.warning("node not patched node=%s keys=%s error=%s", self._name, _format_keys(differing), error)
             self._failures += 1
-            await asyncio.sleep(extend_pause(self._backoff_seconds(), error))
+            await asyncio.sleep(extend_pause(BACKOFF.draw_seconds(self._failures), error))
             self._wake.set()
             return
         self._failures = 0
@@ -116,10 +116,6 @@ class OwnNode:
         self._sent = differing
         log.info("node patched node=%s keys=%s", self._name, _format_keys(differing))
         self._wake.set()
-
-    def _backoff_seconds(self) -> float:
-        first, longest = RETRY_SECONDS
-        return min(longest, first * 2.0 ** min(self._failures - 1, 10)) * random.uniform(0.5, 1)  # noqa: S311 - no secret
 
     def _list_differences(self) -> dict[tuple[str, str], str | None]:
         if self._current is None:

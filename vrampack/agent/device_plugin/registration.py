@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -31,6 +30,7 @@ from vrampack.agent.kubelet.errors import KubeletError
 from vrampack.agent.kubelet.generated.deviceplugin_pb2 import RegisterRequest
 from vrampack.agent.kubelet.generated.deviceplugin_pb2_grpc import RegistrationStub, add_DevicePluginServicer_to_server
 from vrampack.agent.metrics import AgentMetrics
+from vrampack.backoff import Backoff
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ POLL_SECONDS = 0.5
 """How often kubelet's socket is checked: we promise to register again within 2 s."""
 REGISTER_SECONDS = 15.0
 """Before it answers, kubelet dials back for up to 10 s."""
-BACKOFF_SECONDS = (0.25, 5.0)
+BACKOFF = Backoff(first_seconds=0.5, longest_seconds=5.0)
 NO_STREAM_SECONDS = 1.0
 """Register again when there is no ListAndWatch stream for this long although kubelet answers: it closed the stream, as it does
 when an older registration of the resource ends, even another plugin's."""
@@ -140,9 +140,7 @@ class KubeletRegistration:
 
     async def _back_off(self) -> None:
         """Back off, until a new kubelet is there: failures of the last one do not count against it."""
-        first, longest = BACKOFF_SECONDS
-        seconds = min(longest, first * 2.0 ** min(self._failures, 10)) * random.uniform(0.5, 1)  # noqa: S311 - no secret
-        ends_at, refused = time.monotonic() + seconds, self._find_kubelet_socket()
+        ends_at, refused = time.monotonic() + BACKOFF.draw_seconds(self._failures), self._find_kubelet_socket()
         while time.monotonic() < ends_at:
             await asyncio.sleep(POLL_SECONDS)
             if self._find_kubelet_socket() != refused:

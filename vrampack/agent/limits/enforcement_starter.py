@@ -7,7 +7,6 @@ socket's place), without a restart of the agent. A part that already runs is not
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable
 
 from vrampack.agent.limits.detection import RUNTIME_SPECS, NodeCapabilities
@@ -15,9 +14,10 @@ from vrampack.agent.limits.enforcement import Enforcement
 from vrampack.agent.limits.errors import ImpossibleBackEndError
 from vrampack.agent.limits.hook_server import HookServer
 from vrampack.agent.limits.node_context import NodeContext
+from vrampack.backoff import Backoff
 
-RETRY_SECONDS = (1.0, 10.0)
-"""The first and the longest wait; each doubles the last. Each attempt reads the node's CDI files again."""
+BACKOFF = Backoff(first_seconds=1.0, longest_seconds=10.0)
+"""Each attempt reads the node's CDI files again."""
 
 
 class EnforcementStarter:
@@ -51,11 +51,9 @@ class EnforcementStarter:
 
     async def run(self) -> None:
         """Retry until it has succeeded."""
-        first, longest = RETRY_SECONDS
         while not self._is_complete():
-            doubled = first * 2.0 ** min(self._failures, 10)
             self._failures += 1
-            await asyncio.sleep(min(longest, doubled) * random.uniform(0.5, 1))  # noqa: S311 - spreads load
+            await asyncio.sleep(BACKOFF.draw_seconds(self._failures))
             await self.start_enforcement()
 
     async def _start(self) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from vrampack.cards import well_known
+from vrampack.cards.env_injection import VISIBLE_DEVICES_VARIABLE
 from vrampack.cards.list_answer import is_list
 from vrampack.cards.node_annotations import NodeReading, read_node
 from vrampack.cards.pod import Pod
@@ -187,14 +188,14 @@ def _has_reference(container: Json, name: str) -> bool:
     """
     env = container.get("env")
     if not isinstance(env, list) or not any(
-        isinstance(each, dict) and each.get("name") == _VISIBLE_DEVICES for each in env
+        isinstance(each, dict) and each.get("name") == VISIBLE_DEVICES_VARIABLE for each in env
     ):
         return False  # damaged or not, it has no such entry; true for most containers
     try:
         paths = [_decode_env(_check_object(entry, "env")) for entry in env]
     except DamagedObjectError:
         return False
-    path = next((path for variable, path in reversed(paths) if variable == _VISIBLE_DEVICES), None)
+    path = next((path for variable, path in reversed(paths) if variable == VISIBLE_DEVICES_VARIABLE), None)
     return path == f"metadata.annotations['{well_known.VISIBLE_DEVICES_PREFIX}{name}']"
 
 
@@ -259,6 +260,5 @@ def _refuse_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a number")
 
 
-_VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 _NOT_REQUESTED = object()
 _TYPE_NAMES: Mapping[type, str] = {str: "a text", int: "a whole number", dict: "an object", list: "a list"}

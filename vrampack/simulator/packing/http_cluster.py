@@ -22,6 +22,7 @@ from extender.metrics import ExtenderMetrics
 from extender.settings import DeadlineSettings, ExtenderConfiguration, ListenSettings
 from policies.tuning import PolicyTuning
 from vrampack.cards import well_known
+from vrampack.cards.env_injection import VISIBLE_DEVICES_VARIABLE
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.tuned_policy import TunedPolicy
 from vrampack.kube.client import Api
@@ -198,7 +199,7 @@ def build_pod_object(name: str, pod: SimulatedPod) -> Object:
         resources["requests"] |= amount
         resources["limits"] = amount
         path = f"metadata.annotations['{well_known.VISIBLE_DEVICES_PREFIX}{CONTAINER}']"
-        container["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": path}}}]
+        container["env"] = [{"name": VISIBLE_DEVICES_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": path}}}]
         if pod.cards.count > 1:
             metadata["labels"] = {well_known.COUNT_LABEL: str(pod.cards.count)}
         if pod.cards.models:

@@ -9,6 +9,7 @@ from math import ceil, isfinite
 from pathlib import Path
 
 from vrampack.cards import well_known
+from vrampack.cards.env_injection import VISIBLE_DEVICES_VARIABLE
 from vrampack.simulator.resource_kinds import Object
 
 COLUMNS = ("pod", "arrival", "lifetime", "gpu_mem_gib")
@@ -75,7 +76,7 @@ def _build_pod(name: str, units: int, resource: str) -> Object:
     container = {
         "name": "main",
         "resources": {"limits": {resource: str(units)}},
-        "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": path}}}],
+        "env": [{"name": VISIBLE_DEVICES_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": path}}}],
     }
     metadata = {"namespace": NAMESPACE, "name": name, "uid": f"{NAMESPACE}/{name}"}
     return {"kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}

@@ -14,14 +14,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from vrampack.backoff import Backoff
 from vrampack.simulator.resource_kinds import Object
 
-INITIAL_BACKOFF_SECONDS = 1.0
-MAX_BACKOFF_SECONDS = 10.0
+BACKOFF = Backoff(first_seconds=1.0, longest_seconds=10.0)
 UNSCHEDULABLE_SECONDS = 300.0
-"""All three are kube-scheduler's defaults."""
-MAX_DOUBLINGS = 4
-"""1, 2, 4, 8, and 16 exceeds the longest."""
+"""Both are kube-scheduler's defaults."""
 
 
 @dataclass(slots=True, eq=False)
@@ -107,17 +105,12 @@ class SchedulingQueue:
 
     def _requeue(self, entry: QueuedPod, now: float, *, failures: int) -> None:
         entry.sequence = self._next_sequence()
-        entry.backoff_until = now + _compute_backoff_seconds(failures)
+        entry.backoff_until = now + BACKOFF.compute_seconds(failures)
         self._waiting[entry.uid] = entry
 
     def _next_sequence(self) -> int:
         self._last_sequence += 1
         return self._last_sequence
-
-
-def _compute_backoff_seconds(failures: int) -> float:
-    doublings = min(failures - 1, MAX_DOUBLINGS)  # failures are counted as long as the pod waits
-    return min(INITIAL_BACKOFF_SECONDS * 2.0**doublings, MAX_BACKOFF_SECONDS)
 
 
 def _activate(entry: QueuedPod) -> None:

@@ -12,12 +12,11 @@ from collections.abc import Collection
 
 from vrampack.simulator.errors import StatusError
 from vrampack.simulator.object_store import ObjectStore, StoreChange
+from vrampack.simulator.owned_pods import is_finished
 from vrampack.simulator.resource_kinds import NODE, POD, Object, ResourceKind
 from vrampack.simulator.scheduling.cache import SchedulerCache
 from vrampack.simulator.scheduling.pod_reporter import PodReporter
 from vrampack.simulator.scheduling.scheduling_queue import SchedulingQueue
-
-FINISHED_PHASES = ("Succeeded", "Failed")
 
 
 class StoreFollower:
@@ -62,7 +61,7 @@ class StoreFollower:
             and "deletionTimestamp" not in pod["metadata"]
             and pod["spec"].get("schedulerName", "default-scheduler") in self._scheduler_names
             and not pod["spec"].get("schedulingGates")
-            and pod["status"].get("phase") not in FINISHED_PHASES
+            and not is_finished(pod)
         )
 
     def _read_changes(self, kind: ResourceKind) -> list[StoreChange]:
@@ -104,7 +103,7 @@ class StoreFollower:
     def _set_pod(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
         self._pods[uid] = pod
-        if pod["status"].get("phase") in FINISHED_PHASES:
+        if is_finished(pod):
             self._remove_from_cache(uid)
         elif pod["spec"].get("nodeName"):
             self._queue.remove_pod(uid)
