@@ -51,18 +51,6 @@ CARDS: Mapping[str, Mutation] = {
         "if not cards:",
         f"{REFUSED}[one of two cards full]",
     ),
-    "any model of card will do": Mutation(
-        "vrampack/cards/reasons.py",
-        "return cards if request.models is None else [card for card in cards if card.model in request.models]",
-        "return cards",
-        f"{REFUSED}[another model]",
-    ),
-    "any card will do for who names its uuid": Mutation(
-        "vrampack/cards/reasons.py",
-        "return cards if request.uuids is None else [card for card in cards if card.uuid in request.uuids]",
-        "return cards",
-        f"{REFUSED}[another uuid]",
-    ),
     "a request that cannot be read is placed": Mutation(
         "vrampack/cards/reasons.py",
         "return cards if request.is_valid else ()",
@@ -80,24 +68,6 @@ CARDS: Mapping[str, Mutation] = {
         "return [card for card in cards if card.reserve is None or card.reserve in reserves]",
         "return cards",
         "tests/cards/test_card_obstacles.py::test_every_card_has_its_own_reason_and_what_is_missing[reserved for others]",
-    ),
-    "a class of nodes with unhealthy cards is refused as full": Mutation(
-        "vrampack/cards/shape.py",
-        "while at and numbers[at - 1] < units:",
-        "while at > 1 and numbers[at - 2] < units:",
-        "tests/policies/test_fit_index.py::test_a_fit_class_gives_the_reason_that_the_cards_give",
-    ),
-    "a pod that admission did not wire is sent where it would see no card": Mutation(
-        "vrampack/cards/node.py",
-        'return self.injection == "exact" and not self.legacy',
-        "return False",
-        f"{REFUSED}[not wired, and the node goes by the annotations]",
-    ),
-    "a pod that admission did not wire is sent nowhere": Mutation(
-        "vrampack/cards/node.py",
-        'return self.injection == "exact" and not self.legacy',
-        'return self.injection == "exact"',
-        f"{FITS}[not wired, on a legacy node]",
     ),
     "containers get cards in an unknown way": Mutation(
         "vrampack/cards/reasons.py",

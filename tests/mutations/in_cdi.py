@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from tests.mutations.breaks import Mutation
 
 PUBLISHER = "tests/agent/cdi/test_spec_publisher.py"
-PROBE = "tests/agent/cdi/test_runtime_probe.py"
 EDITS = "tests/agent/cdi/test_edits_source.py"
 WHOLE = "tests/agent/cdi/test_injection.py"
-CHOICE = "tests/agent/cdi/test_injection_choice.py"
 
 CDI: Mapping[str, Mutation] = {
     "the spec of a card that is gone stays": Mutation(
@@ -67,65 +65,11 @@ CDI: Mapping[str, Mutation] = {
         "for name in ():",
         f"{PUBLISHER}::test_spec_is_deleted_with_its_pod",
     ),
-    "a late spec of NVIDIA's takes a node out of its mode": Mutation(
-        "vrampack/agent/cdi/injection_choice.py",
-        "self.mode = mode",
-        "pass",
-        f"{CHOICE}::test_node_in_cdi_mode_waits_for_specs_that_appear_late",
-    ),
-    "a pod that has ended is given a spec": Mutation(
-        "vrampack/agent/cdi/spec_publisher.py",
-        "if any(each.pod_uid in self._ended_pods for each in specs):",
-        "if not specs:",
-        f"{PUBLISHER}::test_no_spec_is_written_for_a_pod_that_has_ended",
-    ),
-    "one check that fails takes all cards away": Mutation(
-        "vrampack/agent/cdi/injection_choice.py",
-        "if not self._is_premature(result, began_at):",
-        "if True:",
-        f"{CHOICE}::test_a_stalled_runtime_takes_no_card_away",
-    ),
-    "a runtime that is away counts as one that reads no specs": Mutation(
-        "vrampack/agent/cdi/injection_choice.py",
-        "if not result.is_answer:",
-        "if False:",
-        f"{CHOICE}::test_a_runtime_that_is_away_changes_neither_the_mode_nor_the_offer",
-    ),
-    "a runtime in a pod is asked": Mutation(
-        "vrampack/agent/cdi/runtime_probe.py",
-        "if is_it and not self._is_in_pod(int(folder.name)):",
-        "if is_it:",
-        f"{PROBE}::test_process_named_containerd_in_a_pod_is_not_the_nodes_runtime",
-    ),
     "a card gets the numbers of another boot": Mutation(
         "vrampack/agent/cdi/edits_source.py",
         "found = renumber_nodes(found, _read_majors(self._paths.proc))",
         "pass",
         f"{EDITS}::test_device_numbers_from_before_a_reboot_are_not_used",
-    ),
-    "an agent stays whose spec folder is no more": Mutation(
-        "vrampack/agent/admission/injection.py",
-        'if self.mode == "cdi" and self._folder.is_removed():',
-        "if not self.mode:",
-        f"{WHOLE}::test_an_agent_exits_when_its_spec_folder_was_removed",
-    ),
-    "a spec goes by the news of the container before": Mutation(
-        "vrampack/agent/cdi/spec_publisher.py",
-        "if age >= LIFETIME_SECONDS or is_gone or (is_created and age >= MIN_SECONDS):",
-        "if age >= LIFETIME_SECONDS or is_gone or is_created:",
-        f"{PUBLISHER}::test_an_update_about_the_previous_container_deletes_no_spec",
-    ),
-    "one reader of two is enough": Mutation(
-        "vrampack/agent/cdi/runtime_probe.py",
-        "if all(outcomes):",
-        "if any(outcomes):",
-        f"{PROBE}::test_both_runtimes_with_the_same_name_must_read_the_probe",
-    ),
-    "a folder younger than the runtime stays unseen": Mutation(
-        "vrampack/agent/cdi/runtime_probe.py",
-        "wake_readers(self._folders)",
-        "pass",
-        f"{PROBE}::test_folder_newer_than_the_runtime_is_read_if_the_runtime_watches_another",
     ),
     "a device is taken by its name alone": Mutation(
         "vrampack/agent/cdi/card_edits.py",
@@ -144,17 +88,5 @@ CDI: Mapping[str, Mutation] = {
         'if entry.name.endswith((".json", ".yaml")) and not is_spec_of_ours(entry.name):',
         'if entry.name.endswith((".json", ".yaml")):',
         f"{EDITS}::test_our_own_specs_are_not_read",
-    ),
-    "every node hands cards over by CDI": Mutation(
-        "vrampack/agent/admission/injection.py",
-        'if self.mode == "cdi":',
-        "if True:",
-        f"{CHOICE}::test_exact_is_chosen_when_the_runtime_cannot_use_cdi",
-    ),
-    "a container that restarts has no spec": Mutation(
-        "vrampack/agent/admission/prestart.py",
-        "injected = select_injected(entries, pod.pod.uid)",
-        "injected = select_injected(entries, pod.pod.uid) if admitted is None else []",
-        f"{WHOLE}::test_a_restarted_agent_keeps_known_specs_and_deletes_leftovers",
     ),
 }

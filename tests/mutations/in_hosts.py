@@ -20,12 +20,6 @@ HOSTS: Mapping[str, Mutation] = {
         "if True:",
         f"{TENANTS}::test_card_memory_is_granted_up_to_its_size",
     ),
-    "what ended on a host is held for ever": Mutation(
-        "vrampack/agent/host/containers.py",
-        "gone = tuple(each for each in self.list_containers() if not self._is_alive(each))",
-        "gone: tuple[HostContainer, ...] = ()",
-        f"{TENANTS}::test_memory_of_an_ended_container_is_given_again",
-    ),
     "what lies too deep to be looked at has ended": Mutation(
         "vrampack/agent/limits/cgroups.py",
         "return error.errno == errno.ENAMETOOLONG",

@@ -74,23 +74,11 @@ DOORS: Mapping[str, Mutation] = {
         "if False:",
         "tests/extender/test_wire.py::test_a_name_that_would_change_a_path_is_refused",
     ),
-    "a fault in filter is an HTTP error, and its text is lost": Mutation(
-        "extender/http/timed_verbs.py",
-        'return VerbResponse(encode_json(FilterResult(error=text)), "error")',
-        'return VerbResponse(encode_json(FilterResult(error=text)), "error", HTTPStatus.INTERNAL_SERVER_ERROR)',
-        f"{DOOR}::test_a_fault_is_answered_in_the_form_of_its_verb[filter]",
-    ),
     "a fault in bind is a success": Mutation(
         "extender/http/timed_verbs.py",
         'return VerbResponse(encode_json(BindingResult(f"bind outcome unknown: {text}")), "error")',
         'return VerbResponse(encode_json(BindingResult("")), "error")',
         f"{DOOR}::test_a_fault_is_answered_in_the_form_of_its_verb[bind]",
-    ),
-    "a filter that is not ready is an HTTP error": Mutation(
-        "extender/scheduling/verbs.py",
-        'return VerbResponse(encode_json(FilterResult(error=text)), "error")',
-        'return VerbResponse(encode_json(FilterResult(error=text)), "error", 503)',
-        f"{ROUTES}::test_verbs_report_that_the_lists_are_incomplete",
     ),
     "a bind is done before the lists are complete": Mutation(
         "extender/scheduling/verbs.py",
@@ -115,48 +103,6 @@ DOORS: Mapping[str, Mutation] = {
         "if self.read_paused and not self.write_paused and not self._protocol.pipeline:",
         "if self.read_paused:",
         "tests/extender/test_back_pressure.py::test_a_caller_that_reads_no_answers_is_not_read_any_further",
-    ),
-    "all that is read is parsed in one turn": Mutation(
-        "extender/http/paced_protocol.py",
-        "size = self._count_awaited_bytes() or PIECE_BYTES",
-        "size = len(self._unparsed)",
-        "tests/extender/test_back_pressure.py::test_queued_requests_are_bounded",
-    ),
-    "a label named like a field makes a pod be read again each time": Mutation(
-        "extender/wire/args.py",
-        "self._cache[digest] = scheduling_request",
-        "pass",
-        "tests/extender/test_wire_cost.py::test_a_pod_seen_before_is_not_read_again_whatever_its_spelling",
-    ),
-    "a listener's lines of every start are logged": Mutation(
-        "extender/http/server.py",
-        "log_level=max(logging.WARNING, logging.getLogger().level),",
-        "log_level=logging.INFO,",
-        "tests/extender/test_server.py::test_a_fault_of_the_application_is_logged_once",
-    ),
-    "a policy that was read while running is not used": Mutation(
-        "extender/components.py",
-        "self.engine.set_tuning(settings.select_policies())",
-        "pass",
-        f"{RELOAD}::test_the_service_ranks_by_the_new_policy_and_signals_new_room",
-    ),
-    "a reload that failed is not tried again": Mutation(
-        "extender/file_watcher.py",
-        "return self._failures > 0 and self._checks_left <= 0",
-        "return False",
-        f"{RELOAD}::test_settings_that_could_not_be_applied_are_tried_again",
-    ),
-    "a configuration that is not in force is not shown": Mutation(
-        "extender/config_reloader.py",
-        'self._set_not_in_force("rejected", is_so=True)',
-        "pass",
-        f"{RELOAD}::test_settings_that_could_not_be_applied_are_tried_again",
-    ),
-    "who was refused is not asked again under another policy": Mutation(
-        "extender/components.py",
-        "self.ledger.apply_policy_change()",
-        "pass",
-        f"{RELOAD}::test_the_service_ranks_by_the_new_policy_and_signals_new_room",
     ),
     "the extender may read all that can be claimed": Mutation(
         "manifests/rendered/kubeadm.yaml",

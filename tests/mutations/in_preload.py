@@ -10,7 +10,6 @@ ROOM = "vrampack/agent/limits/preload"
 TESTS = "tests/agent/limits/preload"
 SERVER = f"{TESTS}/test_server.py"
 RESTART = f"{TESTS}/test_restart.py"
-FLOOD = f"{TESTS}/test_flood.py"
 LEAVING = f"{TESTS}/test_process_exit.py"
 JOURNAL = f"{TESTS}/test_journal.py"
 
@@ -39,71 +38,11 @@ PRELOAD: Mapping[str, Mutation] = {
         "if False:",
         f"{LEAVING}::test_memory_of_an_exiting_process_is_granted_only_after_its_exit",
     ),
-    "who could have it in a moment is refused at once": Mutation(
-        f"{ROOM}/server.py",
-        "is_hopeful = self._exiting_counts[connection.owner] > 0 and not self._was_past_deadline(connection)",
-        "is_hopeful = False",
-        f"{LEAVING}::test_memory_of_an_exiting_process_is_granted_only_after_its_exit",
-    ),
     "garbage gives back what its process holds": Mutation(
         f"{ROOM}/server.py",
         "return self._disconnect(connection)",
         "return self._on_disconnect(connection)",
         f"{SERVER}::test_a_process_whose_connection_was_closed_keeps_its_charge_until_it_ends",
-    ),
-    "a process that asks too fast does not wait": Mutation(
-        f"{ROOM}/rate_limit.py",
-        "return max(0.0, -bucket.tokens / self._per_second)",
-        "return 0.0",
-        f"{SERVER}::test_a_process_that_asks_too_often_waits_without_delaying_others",
-    ),
-    "one pod may have every connection": Mutation(
-        f"{ROOM}/server.py",
-        "if peer is None or self._is_full_for(peer.process, pod):",
-        "if peer is None:",
-        f"{SERVER}::test_a_pod_cannot_take_all_connections",
-    ),
-    "a turn lasts until all that is ready was answered": Mutation(
-        f"{ROOM}/server.py",
-        "while len(turn) < MESSAGE_BATCH and (found := self._queue.pop()) is not None:",
-        "while (found := self._queue.pop()) is not None:",
-        f"{FLOOD}::test_forty_flooding_containers_leave_turns_small_and_each_pod_its_own",
-    ),
-    "who has more processes is served more": Mutation(
-        f"{ROOM}/server.py",
-        "self._queue.push(pod, item)",
-        "self._queue.push(NODE, item)",
-        f"{FLOOD}::test_forty_flooding_containers_leave_turns_small_and_each_pod_its_own",
-    ),
-    "only each pod alone has a rate": Mutation(
-        f"{ROOM}/server.py",
-        "await asyncio.sleep(self._node_rate.take_tokens(NODE, 0))",
-        "await asyncio.sleep(0)",
-        f"{FLOOD}::test_all_pods_together_are_held_to_the_rate_of_the_node",
-    ),
-    "a question that waits is tried again outside its pod's rate": Mutation(
-        f"{ROOM}/server.py",
-        "self._queue.push(_get_pod(connection.owner), connection)",
-        "self._queue.push(NODE, connection)",
-        f"{FLOOD}::test_questions_that_wait_take_their_turns_like_others",
-    ),
-    "few pods fill the node for all": Mutation(
-        f"{ROOM}/server.py",
-        "return count >= limits.max_processes or (is_node_full and count >= limits.guaranteed_processes)",
-        "return count >= limits.max_processes or is_node_full",
-        f"{FLOOD}::test_a_pod_finds_room_on_a_node_that_others_have_filled",
-    ),
-    "processes that are watched are not counted": Mutation(
-        f"{ROOM}/server.py",
-        "self._process_counts[_get_pod(owner)] += 1",
-        "self._process_counts[_get_pod(owner)] += 0",
-        f"{FLOOD}::test_a_disconnected_process_still_takes_a_place_of_its_pod",
-    ),
-    "unread answers pile up in the agent's memory": Mutation(
-        f"{ROOM}/server.py",
-        "connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, ANSWER_BUFFER_BYTES)",
-        "connected.setblocking(False)",
-        f"{FLOOD}::test_answers_that_are_not_read_do_not_fill_the_agent_s_memory",
     ),
     "two agents write one file": Mutation(
         f"{ROOM}/journal.py",
@@ -133,12 +72,6 @@ PRELOAD: Mapping[str, Mutation] = {
         "vrampack/agent/admission/pod_workload.py",
         "return watched if known[2] else admitted",
         "return watched",
-        "tests/agent/test_pod_workload.py::test_only_limit_changes_of_an_admitted_pod_are_followed",
-    ),
-    "a limit is never changed while its pod runs": Mutation(
-        "vrampack/agent/admission/pod_workload.py",
-        "return watched if known[2] else admitted",
-        "return admitted",
         "tests/agent/test_pod_workload.py::test_only_limit_changes_of_an_admitted_pod_are_followed",
     ),
 }

@@ -24,7 +24,6 @@ from tests.mutations.in_kmod import KMOD
 from tests.mutations.in_ledger import LEDGERS
 from tests.mutations.in_preload import PRELOAD
 from tests.mutations.in_requeue import WAITING
-from tests.mutations.in_usage import USAGE
 from tests.mutations.in_verbs import VERBS
 from tests.mutations.product_copy import ROOT, ProductCopy, open_product_copy
 
@@ -40,7 +39,6 @@ ROWS_BY_AREA: Mapping[str, Mapping[str, Mutation]] = {
     "preload": PRELOAD,
     "kmod": KMOD,
     "hosts": HOSTS,
-    "usage": USAGE,
 }
 BREAKS = join_mutations(*ROWS_BY_AREA.values())
 
