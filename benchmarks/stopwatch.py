@@ -21,8 +21,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import extender.http.server
-from extender.http.server import DeadlineProtocol
+import extender.http.protocol
+from extender.http.protocol import VerbProtocol
 from vrampack.cli.main import main
 
 
@@ -59,7 +59,7 @@ class _TimedTransport:
         self._connection.record_write(writing, time.perf_counter_ns(), self._inner.get_write_buffer_size())
 
 
-class StopwatchProtocol(DeadlineProtocol):
+class StopwatchProtocol(VerbProtocol):
     """A connection that records when verbs arrive and when their answers leave."""
 
     timings: list[VerbTiming]
@@ -97,7 +97,7 @@ def run_service(arguments: list[str]) -> int:
         timings: list[VerbTiming] = []  # noqa: RUF012 - of this one service
 
     # The service uses the class that it finds there when it starts to listen.
-    setattr(extender.http.server, "DeadlineProtocol", RecordingProtocol)  # noqa: B010 - not the type that it was
+    setattr(extender.http.protocol, "VerbProtocol", RecordingProtocol)  # noqa: B010 - not the type that it was
     code = main(command)
     Path(file).write_text(json.dumps([asdict(verb) for verb in RecordingProtocol.timings]))
     return code

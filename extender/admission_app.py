@@ -21,10 +21,12 @@ from extender.admission_settings import AdmissionWebhookConfiguration
 from extender.http.admission_routes import build_admission_app, build_admission_health_app
 from extender.http.admission_webhook import AdmissionReviewer
 from extender.http.cert_watcher import CertWatcher
-from extender.http.paced_protocol import PacedProtocol
-from extender.http.server import CALLED_BY_PROBES, DeadlineServer, build_server, open_listener
+from extender.http.server import CALLED_BY_PROBES, build_server
+from extender.http.uvicorn_protocol import DeadlineServer
 from extender.metrics import AdmissionMetrics
 from vrampack.cards.env_injection import InjectionNames
+from vrampack.config.addresses import parse_address
+from vrampack.http.listener import open_listener
 from vrampack.http.open_connections import ConnectionLimits
 
 log = logging.getLogger(__name__)
@@ -71,23 +73,20 @@ class AdmissionWebhook:
             tls=self._cert_watcher.context,
             receive_seconds=self._settings.deadlines.receive_seconds,
             limits=CALLED_BY_API_SERVERS,
-            protocol=PacedProtocol,
         )
 
     def _build_health_server(self) -> DeadlineServer:
         app = build_admission_health_app(self._metrics, self._version, lambda: not self._stopping.is_set())
         receive_seconds = self._settings.deadlines.receive_seconds
-        return build_server(
-            app, tls=None, receive_seconds=receive_seconds, limits=CALLED_BY_PROBES, protocol=PacedProtocol
-        )
+        return build_server(app, tls=None, receive_seconds=receive_seconds, limits=CALLED_BY_PROBES)
 
 
 async def run_admission_webhook(settings: AdmissionWebhookConfiguration, version: str) -> None:
     """Run the webhook until SIGTERM or SIGINT. Raises `SettingsError` (unusable TLS files) or `OSError` (a port in use) at the start."""
     webhook = AdmissionWebhook(settings, version)
-    listeners = {"admission": open_listener(settings.listen.admission)}
+    listeners = {"admission": open_listener(*parse_address(settings.listen.admission))}
     if settings.listen.health:
-        listeners["health"] = open_listener(settings.listen.health)
+        listeners["health"] = open_listener(*parse_address(settings.listen.health))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, webhook.stop)

@@ -34,10 +34,10 @@ from extender.events import ExtenderEventRecorder
 from extender.eviction.refused_pod_evictor import RefusedPodEvictor
 from extender.garbage_collection import STARTING_THRESHOLDS, collect_garbage, freeze_objects
 from extender.http.cert_watcher import CertWatcher
-from extender.http.paced_protocol import PacedProtocol
 from extender.http.protocol import build_protocol
 from extender.http.routes import RouteDependencies, build_health_app, build_verbs_app
-from extender.http.server import CALLED_BY_PROBES, CALLED_BY_SCHEDULERS, DeadlineServer, build_server, open_listener
+from extender.http.server import CALLED_BY_PROBES, CALLED_BY_SCHEDULERS, build_server
+from extender.http.uvicorn_protocol import DeadlineServer
 from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration
 from extender.state.binding_writers import BindingWriters
@@ -59,7 +59,9 @@ from extender.state.sync import (
 )
 from extender.state.usage_leases import UsageLeases
 from vrampack.cards.pod import Pod
+from vrampack.config.addresses import parse_address
 from vrampack.config.errors import SettingsError
+from vrampack.http.listener import open_listener
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import load_credentials
 from vrampack.kube.objects import LeaseObject
@@ -185,9 +187,7 @@ class Extender:
         receive_seconds = self._settings.deadlines.receive_seconds
         if "health" in listeners:
             app = build_health_app(self._service)
-            server = build_server(
-                app, tls=None, receive_seconds=receive_seconds, limits=CALLED_BY_PROBES, protocol=PacedProtocol
-            )
+            server = build_server(app, tls=None, receive_seconds=receive_seconds, limits=CALLED_BY_PROBES)
             servers.append((server, listeners["health"]))
         async with asyncio.TaskGroup() as group:
             background = [group.create_task(task) for task in self._build_background_tasks()]
@@ -306,9 +306,9 @@ async def run_extender(options: ExtenderOptions) -> None:
     credentials = await load_credentials(
         options.kubeconfig, options.context, on_failure=metrics.credential_failures.inc
     )
-    listeners = {"verbs": open_listener(settings.listen.verbs)}
+    listeners = {"verbs": open_listener(*parse_address(settings.listen.verbs))}
     if settings.listen.health:
-        listeners["health"] = open_listener(settings.listen.health)
+        listeners["health"] = open_listener(*parse_address(settings.listen.health))
     api = Api(credentials, observe=metrics.observe_call, user_agent=f"vrampack-extender/{options.version}")
     try:
         extender = Extender(options, api, metrics)

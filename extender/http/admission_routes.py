@@ -18,6 +18,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from extender.http.admission_webhook import AdmissionReviewer
+from extender.http.request_body import TooLargeBodyError, read_chunks
 from extender.metrics import AdmissionMetrics
 
 log = logging.getLogger(__name__)
@@ -29,10 +30,6 @@ SMALL_BODY_BYTES = 128 * 1024
 MAX_LARGE_BODIES_BYTES = 3 * MAX_BODY_BYTES
 """For all larger bodies that are arriving, together."""
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-
-class TooLargeBodyError(Exception):
-    """A body over the cap."""
 
 
 class TooManyBodiesError(Exception):
@@ -52,13 +49,9 @@ class BodyReader:
 
         Raises `TooLargeBodyError`, `TooManyBodiesError`, or `ClientDisconnect` when the caller hangs up.
         """
-        if int(request.headers.get("content-length", 0)) > MAX_BODY_BYTES:
-            raise TooLargeBodyError
         body, held = bytearray(), 0
         try:
-            async for chunk in request.stream():
-                if len(body) + len(chunk) > MAX_BODY_BYTES:
-                    raise TooLargeBodyError
+            async for chunk in read_chunks(request, MAX_BODY_BYTES):
                 if len(body) + len(chunk) > SMALL_BODY_BYTES:
                     if self._held_bytes + len(chunk) > MAX_LARGE_BODIES_BYTES:
                         raise TooManyBodiesError

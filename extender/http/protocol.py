@@ -9,14 +9,11 @@ that arrive together, only the first is answered in that turn of the loop.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Mapping
+from functools import partial
 from typing import ClassVar
 
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
-
 from extender.http.body_budget import BodyBudget
-from extender.http.paced_protocol import PacedProtocol
 from extender.http.timed_verbs import (
     MAX_BODY_BYTES,
     MAX_HELD_BYTES,
@@ -25,6 +22,7 @@ from extender.http.timed_verbs import (
     AsyncVerb,
     SyncVerb,
 )
+from extender.http.uvicorn_protocol import PacedProtocol, PendingCycle
 from extender.wire.codec import GENERATION_HEADER, VerbResponse
 
 _GENERATION_LINE = GENERATION_HEADER.encode() + b": %d\r\n"
@@ -35,7 +33,6 @@ _STATUS_LINES = {
     500: b"HTTP/1.1 500 Internal Server Error\r\n",
     503: b"HTTP/1.1 503 Service Unavailable\r\n",
 }
-_UNUSUAL_HEADERS = frozenset({b"expect", b"upgrade"})
 
 
 class VerbProtocol(PacedProtocol):
@@ -58,7 +55,7 @@ class VerbProtocol(PacedProtocol):
 
     def on_headers_complete(self) -> None:
         verb = self.verbs.get(self.url)
-        length = None if verb is None or self._has_answered else self._find_plain_length()
+        length = None if verb is None or self._has_answered else self.find_plain_length(MAX_BODY_BYTES)
         if verb is None or length is None:
             super().on_headers_complete()
             return
@@ -94,8 +91,7 @@ class VerbProtocol(PacedProtocol):
             super().on_message_complete()
             return
         self._verb = None
-        self._is_receiving = False
-        self._cancel_deadline()
+        self.end_arrival()
         if self.transport.is_closing():
             return
         body, self._body_parts = b"".join(self._body_parts), []
@@ -107,17 +103,14 @@ class VerbProtocol(PacedProtocol):
             self._write_response(answer)
             self._finish_response()
             return
-        self.cycle = PendingCycle()  # type: ignore[assignment]  # a request behind it is queued, as behind any other
-        task = self.loop.create_task(self._await_answer(answer, self.cycle))
-        task.add_done_callback(self.tasks.discard)
-        self.tasks.add(task)
+        self.answer_later(partial(self._await_answer, answer))
 
     def on_response_complete(self) -> None:
         self.body_budget.uncharge_body(self)
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if not isinstance(self.cycle, PendingCycle) or self.cycle.response_complete:
+        if not self.is_deciding:
             self.body_budget.uncharge_body(self)
         super().connection_lost(exc)
 
@@ -132,7 +125,7 @@ class VerbProtocol(PacedProtocol):
         self._closes_after_response |= is_answering
         return is_answering
 
-    async def _await_answer(self, answer: Awaitable[VerbResponse], cycle: RequestResponseCycle) -> None:
+    async def _await_answer(self, answer: Awaitable[VerbResponse], cycle: PendingCycle) -> None:
         """Send the answer when it is known. The caller may be gone by then; the verb is finished all the same."""
         response = await answer
         cycle.response_complete = True
@@ -148,59 +141,17 @@ class VerbProtocol(PacedProtocol):
         self._write_response(answer)
 
     def _finish_response(self) -> None:
-        if self._closes_after_response:
-            self.server_state.total_requests += 1
-            self.transport.close()
-        else:
-            self.on_response_complete()
+        self.finish_answer(is_last=self._closes_after_response)
 
     def _count_awaited_bytes(self) -> int:
         return max(0, self._announced_bytes - self._size) if self._verb is not None else 0
 
-    def _find_plain_length(self) -> int | None:
-        """The length that a usual call announces, 0 if it announces none; None for an unusual request."""
-        length = 0
-        for name, value in self.headers:
-            if name in _UNUSUAL_HEADERS:
-                return None
-            if name == b"content-length":
-                length = int(value)
-        limit = self.limit_concurrency
-        is_plain = (
-            self.parser.get_method() == b"POST"
-            and self.parser.get_http_version() == "1.1"
-            and self.parser.should_keep_alive()
-            and length <= MAX_BODY_BYTES
-            and self._is_first_in_pipeline()
-            and (limit is None or len(self.connections) < limit)
-        )
-        return length if is_plain else None
-
-    def _is_first_in_pipeline(self) -> bool:
-        """Whether no earlier request on this connection waits for its answer."""
-        earlier: RequestResponseCycle | None = self.cycle
-        return earlier is None or earlier.response_complete
-
     def _write_response(self, answer: VerbResponse) -> None:
-        """Write the answer at once, with one system call and without copying the body."""
-        self._has_answered = True
         lines = [_STATUS_LINES[answer.status]]
-        lines += [b"%b: %b\r\n" % header for header in self.server_state.default_headers]
         if answer.generation:
             lines.append(_GENERATION_LINE % answer.generation)
         lines.append(b"content-length: %d\r\ncontent-type: application/json\r\n\r\n" % len(answer.body))
-        self.transport.writelines((b"".join(lines), answer.body))
-
-
-class PendingCycle:
-    """A placeholder for the request that uvicorn thinks it serves, while one of our verbs is decided."""
-
-    response_complete = False
-    disconnected = False
-    keep_alive = True
-
-    def __init__(self) -> None:
-        self.message_event = asyncio.Event()
+        self.write_answer(lines, answer.body)
 
 
 def build_protocol(verbs: Mapping[str, SyncVerb | AsyncVerb]) -> type[VerbProtocol]:

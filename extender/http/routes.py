@@ -18,6 +18,7 @@ from starlette.requests import ClientDisconnect
 
 from extender.http.explain_view import ExplainView, UnknownSubjectError
 from extender.http.placements_view import PlacementsView
+from extender.http.request_body import TooLargeBodyError, read_chunks
 from extender.http.timed_verbs import MAX_BODY_BYTES, NOT_POST, TOO_LARGE, AsyncVerb, SyncVerb, TimedVerbs
 from extender.metrics import ExtenderMetrics
 from extender.scheduling.pod_generations import PodGenerations
@@ -116,27 +117,14 @@ def _verb_routes(verbs: TimedVerbs) -> APIRouter:
 
 async def _answer_verb(verb: SyncVerb | AsyncVerb, request: Request) -> Response:
     try:
-        body = await _read_body(request)
+        body = b"".join([chunk async for chunk in read_chunks(request, MAX_BODY_BYTES)])
+    except TooLargeBodyError:
+        return _to_http_response(TOO_LARGE)
     except ClientDisconnect:
         log.debug("caller hung up verb=%s", verb.name)
         return Response(status_code=HTTPStatus.BAD_REQUEST)  # sent to a closed connection
-    if body is None:
-        return _to_http_response(TOO_LARGE)
     answer = verb.answer_call(body)
     return _to_http_response(answer if isinstance(answer, VerbResponse) else await answer)
-
-
-async def _read_body(request: Request) -> bytes | None:
-    """The whole body; None when it is too large, or announced as too large."""
-    if int(request.headers.get("content-length", 0)) > MAX_BODY_BYTES:
-        return None
-    chunks, size = [], 0
-    async for chunk in request.stream():
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > MAX_BODY_BYTES:
-            return None
-    return b"".join(chunks)
 
 
 def _to_http_response(answer: VerbResponse, headers: dict[str, str] | None = None) -> Response:

@@ -15,11 +15,11 @@ from contextlib import asynccontextmanager
 import pytest_asyncio
 
 from extender.app import Extender, ExtenderOptions
-from extender.http.server import open_listener
 from extender.metrics import ExtenderMetrics
 from extender.settings import DeadlineSettings, ExtenderConfiguration
 from tests.fakes.proxy import FaultProxy
 from tests.support.manifest_builders import RESOURCE, cards_annotation, pod_manifest, published_card
+from vrampack.http.listener import open_listener
 from vrampack.kube.aio_client import Configuration
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import Credentials
@@ -75,7 +75,7 @@ class LateWatchHarness:
 
 @pytest_asyncio.fixture
 async def town() -> AsyncIterator[LateWatchHarness]:
-    sockets = {"verbs": open_listener("127.0.0.1:0")}
+    sockets = {"verbs": open_listener("127.0.0.1", 0)}
     async with FaultProxy(sockets["verbs"].getsockname()[1]) as front:
         url = f"{front.url}{SETTINGS.listen.url_prefix}"
         async with (

@@ -16,7 +16,7 @@ import uvloop
 from fastapi import FastAPI
 
 from extender.http.protocol import build_protocol
-from extender.http.server import build_server, open_listener
+from extender.http.server import build_server
 from extender.http.timed_verbs import MAX_BODY_BYTES, MAX_HELD_BYTES, AsyncCall, AsyncVerb, SyncVerb
 from extender.metrics import ExtenderMetrics
 from extender.wire.codec import VerbResponse
@@ -32,6 +32,7 @@ from tests.support.verb_listener import (
     read_whole_reply,
     run_listener,
 )
+from vrampack.http.listener import open_listener
 
 BODY = recorded_requests.read_recording("filter.ncc-true.scheduler-1.36.3.json")
 FILTER = build_request(f"{PREFIX}/filter", BODY)
@@ -191,7 +192,7 @@ async def _stop_amid_a_request(arrived: list[bytes]) -> bytes:
             super().on_headers_complete()
             begun.set()
 
-    listener = open_listener("127.0.0.1:0")
+    listener = open_listener("127.0.0.1", 0)
     server = build_server(FastAPI(), tls=None, receive_seconds=5, protocol=Noted)
     async with asyncio.TaskGroup() as group:
         group.create_task(server.serve(sockets=[listener]))
@@ -222,7 +223,7 @@ async def _stop_amid_a_decision() -> bytes:
         await may_end.wait()
         return VerbResponse(b'{"decided":1}')
 
-    listener = open_listener("127.0.0.1:0")
+    listener = open_listener("127.0.0.1", 0)
     server = build_server(
         FastAPI(), tls=None, receive_seconds=5, protocol=build_protocol({f"{PREFIX}/filter": waiting_verb(deliberate)})
     )

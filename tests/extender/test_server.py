@@ -14,11 +14,12 @@ from contextlib import ExitStack
 import pytest
 from fastapi import FastAPI
 
-from extender.http.server import MAX_HEAD_BYTES, open_listener
 from extender.http.timed_verbs import MAX_BODY_BYTES, TOO_LARGE
+from extender.http.uvicorn_protocol import MAX_HEAD_BYTES, PacedProtocol
 from tests.support import recorded_requests
 from tests.support.in_memory_extender import PREFIX, InMemoryExtender
 from tests.support.verb_listener import Address, build_request, is_cut, open_connection, read_reply, run_listener
+from vrampack.http.listener import open_listener
 
 DEADLINE_SECONDS = 0.3
 FILTER = build_request(f"{PREFIX}/filter", recorded_requests.read_recording("filter.ncc-true.scheduler-1.36.3.json"))
@@ -31,7 +32,7 @@ SLOW_LORISES = 100
 def address(request: pytest.FixtureRequest) -> Iterator[Address]:
     """The recorded cluster behind a listener with a short deadline."""
     extender = InMemoryExtender(recorded_requests.recorded_nodes(), recorded_requests.recorded_pods())
-    protocol = extender.protocol if request.param == "by the protocol" else None
+    protocol = extender.protocol if request.param == "by the protocol" else PacedProtocol
     with run_listener(extender.app, receive_seconds=DEADLINE_SECONDS, protocol=protocol) as at:
         yield at
 
@@ -194,4 +195,4 @@ def test_a_port_in_use_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
-            open_listener(f"127.0.0.1:{port}")
+            open_listener("127.0.0.1", port)

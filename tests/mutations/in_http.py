@@ -99,7 +99,7 @@ DOORS: Mapping[str, Mutation] = {
         "tests/extender/test_body_budget.py::test_the_body_arriving_for_the_longest_time_is_refused_to_make_room",
     ),
     "a caller that takes no answer is read all the same": Mutation(
-        "extender/http/paced_protocol.py",
+        "extender/http/uvicorn_protocol.py",
         "if self.read_paused and not self.write_paused and not self._protocol.pipeline:",
         "if self.read_paused:",
         "tests/extender/test_back_pressure.py::test_a_caller_that_reads_no_answers_is_not_read_any_further",

@@ -12,7 +12,9 @@ from contextlib import contextmanager
 import uvloop
 from starlette.types import ASGIApp
 
-from extender.http.server import CALLED_BY_SCHEDULERS, DeadlineProtocol, build_server, open_listener
+from extender.http.server import CALLED_BY_SCHEDULERS, build_server
+from extender.http.uvicorn_protocol import PacedProtocol
+from vrampack.http.listener import open_listener
 from vrampack.http.open_connections import ConnectionLimits
 
 Address = tuple[str, int]
@@ -28,11 +30,11 @@ def run_listener(
     *,
     receive_seconds: float,
     tls: ssl.SSLContext | None = None,
-    protocol: type[DeadlineProtocol] | None = None,
+    protocol: type[PacedProtocol] = PacedProtocol,
     limits: ConnectionLimits = CALLED_BY_SCHEDULERS,
 ) -> Iterator[Address]:
     """Serve `app` on a free port of loopback until the block ends."""
-    listener = open_listener("127.0.0.1:0")
+    listener = open_listener("127.0.0.1", 0)
     address: Address = listener.getsockname()
     server = build_server(app, tls=tls, receive_seconds=receive_seconds, protocol=protocol, limits=limits)
 

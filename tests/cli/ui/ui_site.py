@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from extender.http.server import build_server, open_listener
+from extender.http.server import build_server
 from extender.settings import load_settings
 from vrampack.cli.ui.access import AccessGate, GuardedApp
 from vrampack.cli.ui.app import UiSources, build_ui_app
@@ -20,6 +20,7 @@ from vrampack.cli.ui.cluster_reader import ClusterReader
 from vrampack.cli.ui.main import CALLED_BY_A_BROWSER
 from vrampack.cli.ui.pages import PageRenderer
 from vrampack.cli.ui.replay_job import ReplayJob
+from vrampack.http.listener import open_listener
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import load_credentials
 from vrampack.simulator.apiserver import ApiServer
@@ -96,7 +97,7 @@ async def run_ui(
         job = ReplayJob(["--kubeconfig", str(kubeconfig)], [])
         stack.push_async_callback(job.close)
         sources = UiSources(reader, job, PageRenderer(settings.unit_mib, "prod-eu (10.0.0.1:6443)"), report_file)
-        listener = open_listener("127.0.0.1:0")
+        listener = open_listener("127.0.0.1", 0)
         gate = AccessGate(listener.getsockname()[1])
         app = GuardedApp(build_ui_app(sources), gate)
         server = build_server(app, tls=None, receive_seconds=10, limits=CALLED_BY_A_BROWSER)

@@ -35,6 +35,7 @@ from vrampack.agent.status.certificate import ServerCertificate
 from vrampack.agent.status.metrics_access import MetricsAccess
 from vrampack.agent.status.schema import LimitsStatus
 from vrampack.config.addresses import parse_address
+from vrampack.http.listener import open_listener
 
 log = logging.getLogger(__name__)
 
@@ -71,10 +72,10 @@ async def serve_status(
     with ExitStack() as sockets:
         servers = []
         if own.address:
-            listener = sockets.enter_context(_open_listener(own.address))
+            listener = sockets.enter_context(open_listener(*parse_address(own.address), backlog=_BACKLOG))
             servers.append(BoundedServer(listener, _Router(metrics), get_tls_context=_load_certificate(own.tls)))
         if settings.listen.health:
-            listener = sockets.enter_context(_open_listener(settings.listen.health))
+            listener = sockets.enter_context(open_listener(*parse_address(settings.listen.health), backlog=_BACKLOG))
             servers.append(BoundedServer(listener, _Router(health if own.address else health | metrics)))
         if status_socket := sockets.enter_context(_open_status_socket(settings.listen.status_socket)):
             limits: dict[str, AnswerRequest] = {LIMITS_PATH: _LimitsPage(pages.build_limits_status)}
@@ -135,20 +136,6 @@ class _LimitsPage:
 def _load_certificate(files: MetricsTlsSettings) -> GetTlsContext | None:
     """None: without TLS."""
     return None if files.cert_file is None else ServerCertificate(files, clock=time.monotonic).get_context
-
-
-def _open_listener(address: str) -> socket.socket:
-    host, port = parse_address(address)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(_BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from error
-    return listener
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from extender.http.server import build_server, open_listener
+from extender.http.server import build_server
 from extender.settings import ExtenderConfiguration, load_settings
 from vrampack.cli.cluster_command import add_cluster_flags, find_kubeconfig, run_cluster_command
 from vrampack.cli.output import write_output
@@ -23,6 +23,7 @@ from vrampack.cli.ui.cluster_reader import ClusterReader
 from vrampack.cli.ui.pages import PageRenderer
 from vrampack.cli.ui.replay_job import ReplayJob
 from vrampack.cli.version import VERSION
+from vrampack.http.listener import open_listener
 from vrampack.http.open_connections import ConnectionLimits
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import load_credentials
@@ -81,7 +82,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 async def _serve(options: argparse.Namespace, settings: ExtenderConfiguration) -> None:
-    with closing(open_listener(f"127.0.0.1:{options.port}")) as listener:
+    with closing(open_listener("127.0.0.1", options.port)) as listener:
         kubeconfig = find_kubeconfig(options.kubeconfig)
         credentials = await load_credentials(kubeconfig, options.context)
         api = Api(credentials, user_agent=f"vrampack-ui/{VERSION}")

@@ -17,7 +17,6 @@ from random import Random
 from typing import TypeVar
 
 from extender.app import Extender, ExtenderOptions
-from extender.http.server import open_listener
 from extender.metrics import ExtenderMetrics
 from extender.settings import DeadlineSettings, ExtenderConfiguration, ListenSettings
 from policies.tuning import PolicyTuning
@@ -25,6 +24,8 @@ from vrampack.cards import well_known
 from vrampack.cards.env_injection import VISIBLE_DEVICES_VARIABLE
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.tuned_policy import TunedPolicy
+from vrampack.config.addresses import parse_address
+from vrampack.http.listener import open_listener
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import load_credentials
 from vrampack.simulator.apiserver import ApiServer
@@ -87,7 +88,7 @@ class HttpCluster:
         )
         api = Api(await load_credentials(write_kubeconfig(folder, self._api.url), None), user_agent="vrampack-simulate")
         self._stack.push_async_callback(api.close)
-        listener = open_listener(settings.listen.verbs)
+        listener = open_listener(*parse_address(settings.listen.verbs))
         self._extender = Extender(ExtenderOptions(settings, "simulated"), api, ExtenderMetrics("simulated"))
         self._serving = asyncio.create_task(self._extender.run({"verbs": listener}))
         client = ExtenderClient(
