@@ -137,7 +137,6 @@ void call_free_after(struct core *core, struct core_call *call, long result);
 enum core_verdict call_dup_before(struct core *core, struct core_call *call);
 void call_dup_after(struct core *core, struct core_file *file, struct core_call *call, long result);
 
-enum core_verdict call_control_before(struct core *core, struct core_call *call);
 void call_report_after(struct core *core, struct core_file *file, struct core_call *call, long result);
 void call_heap_report_after(struct core *core, struct core_file *file, struct core_call *call, long result);
 

@@ -44,60 +44,6 @@ static uint64_t smaller(uint64_t one, uint64_t other)
 	return one < other ? one : other;
 }
 
-bool core_watches_control(uint32_t command)
-{
-	switch (command) {
-	case COMMAND_REPORT_INLINE:
-	case COMMAND_REPORT_LIST:
-	case COMMAND_ID:
-	case COMMAND_ID_LONG:
-	case COMMAND_EXPORT:
-	case COMMAND_IMPORT:
-	case COMMAND_EXPORTS:
-	case COMMAND_IMPORTS:
-		return true;
-	default:
-		return false;
-	}
-}
-
-enum core_verdict call_control_before(struct core *core, struct core_call *call)
-{
-	const struct core_layout *layout = core->layout;
-	const unsigned char *control = call->copy;
-
-	if (call->size != layout->control_bytes || !copy_struct(core, call, call->size))
-		return call_pass(call);
-	call->command = load32(control + layout->control_command);
-	if (!core_watches_control(call->command))
-		return call_clients_before(core, call);
-	call->status = layout->control_status;
-	call->client = load32(control + layout->control_client);
-	call->handle = load32(control + layout->control_handle);
-	call->parameters = load64(control + layout->control_parameters);
-	switch (call->command) {
-	case COMMAND_EXPORT:
-	case COMMAND_IMPORT:
-	case COMMAND_EXPORTS:
-	case COMMAND_IMPORTS:
-		return call_transfer_before(core, call);
-	case COMMAND_REPORT_INLINE:
-		if (load32(control + layout->control_parameters_size) != layout->report_inline_bytes)
-			return call_pass(call);
-		call->kind = CALL_REPORT;
-		break;
-	case COMMAND_REPORT_LIST:
-		if (load32(control + layout->control_parameters_size) != layout->report_list_bytes)
-			return call_pass(call);
-		call->kind = CALL_REPORT;
-		break;
-	default:
-		call->kind = CALL_ID;
-		break;
-	}
-	return CORE_FORWARD;
-}
-
 static bool read_usage(struct core *core, struct core_file *file, uint32_t handle, struct core_call *call,
 		       struct view *view)
 {

@@ -64,7 +64,7 @@ static int open_control(struct inode *inode, struct file *file)
 {
 	int index = inflight_enter();
 	const struct cdev *of = READ_ONCE(device);
-	struct budget *budget = of ? owners_current_budget() : NULL;
+	struct budget *budget = of ? budgets_get_current() : NULL;
 	const struct file_operations *table = own;
 	bool is_held = try_module_get(THIS_MODULE);
 	int error;

@@ -12,9 +12,6 @@
 
 #include <linux/types.h>
 
-#define CONTROL_MAJOR 195
-#define CONTROL_MINOR 255
-
 /*
  * Both under the commands' lock. The node is looked up in the initial mount namespace. -ENODEV: there is no such
  * node, it is not the driver's, or this module is being unloaded; -EBUSY: another module has replaced the table;

@@ -143,7 +143,7 @@ static int set_owner(struct budget *budget, const struct owner *owner)
 		owners_release(owner);
 		return 0;
 	}
-	entry = owners_insert(owner, budget);
+	entry = owners_insert(owner, budget, budget->is_deny);
 	if (IS_ERR(entry))
 		return PTR_ERR(entry);
 	budget->owner = entry;
@@ -205,6 +205,18 @@ void budgets_drop_hold(struct budget *budget)
 	budget->hold_count--;
 	mutex_unlock(&budget->lock);
 	budgets_put(budget);
+}
+
+struct budget *budgets_get_current(void)
+{
+	struct budget *budget;
+
+	rcu_read_lock();
+	budget = owners_find_current();
+	if (budget && !refcount_inc_not_zero(&budget->references))
+		budget = NULL;
+	rcu_read_unlock();
+	return budget;
 }
 
 void budgets_get(struct budget *budget)

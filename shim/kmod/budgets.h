@@ -53,7 +53,7 @@ struct budget {
 	u32 pidns_number;
 	u32 weight;
 	bool is_removed;
-	bool is_deny; /* made by `deny`; also read without the lock */
+	bool is_deny; /* made by `deny`; read without the lock */
 	struct list_head processes;
 	u32 process_count, file_count, hold_count;
 	struct card_budget card_budgets[CORE_CARDS];
@@ -99,11 +99,8 @@ int budgets_change(struct budget *budget, struct budget_request *request);
  */
 void budgets_remove(struct budget *budget);
 
-/* Takes a reference to a budget found under RCU; false: it is about to be freed. */
-static inline bool budgets_try_get(struct budget *budget)
-{
-	return refcount_inc_not_zero(&budget->references);
-}
+/* The current task's budget, with a reference; NULL: the task is not managed. */
+struct budget *budgets_get_current(void);
 
 /*
  * Something other than its files holds a charge of its core: that takes a reference, and keeps the core as it is

@@ -140,7 +140,7 @@ static u32 dup_held(struct budget *budget, void *device, u32 client, u32 memory,
  */
 static noinline u32 dup_for_managed(void *device, u32 client, u32 memory, u32 *handle, void *info)
 {
-	struct budget *budget = owners_current_budget();
+	struct budget *budget = budgets_get_current();
 	u32 status;
 
 	if (budget) {

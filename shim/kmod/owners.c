@@ -12,14 +12,13 @@
 #include <linux/spinlock.h>
 #include <linux/user_namespace.h>
 
-#include "budgets.h"
-
 #define BITS 8 /* a card has room for 25 budgets, a node for 32 cards */
 
 struct owner_entry {
 	struct hlist_node node;
 	struct owner key;
 	struct budget *budget;
+	bool is_deny;
 	struct rcu_head rcu;
 };
 
@@ -92,7 +91,7 @@ struct budget *owners_find_budget(const struct owner *owner)
 	return holder;
 }
 
-struct owner_entry *owners_insert(const struct owner *owner, struct budget *budget)
+struct owner_entry *owners_insert(const struct owner *owner, struct budget *budget, bool is_deny)
 {
 	struct owner_entry *entry = kzalloc(sizeof(*entry), GFP_KERNEL);
 	bool is_taken;
@@ -101,6 +100,7 @@ struct owner_entry *owners_insert(const struct owner *owner, struct budget *budg
 		return ERR_PTR(-ENOMEM);
 	entry->key = *owner;
 	entry->budget = budget;
+	entry->is_deny = is_deny;
 	spin_lock(&entries_lock);
 	is_taken = find(owner);
 	if (!is_taken)
@@ -130,8 +130,7 @@ const struct owner *owners_key(const struct owner_entry *entry)
 	return &entry->key;
 }
 
-/* Under RCU. */
-static struct budget *find_current(void)
+struct budget *owners_find_current(void)
 {
 	struct owner_entry *entry = NULL;
 	struct pid_namespace *pidns;
@@ -144,21 +143,9 @@ static struct budget *find_current(void)
 	if (!entry)
 		return NULL;
 	/* The node's own programs are never added: `deny` spares tasks that could lift any limit anyway. */
-	if (entry->budget->is_deny && ns_capable_noaudit(&init_user_ns, CAP_SYS_ADMIN))
+	if (entry->is_deny && ns_capable_noaudit(&init_user_ns, CAP_SYS_ADMIN))
 		return NULL;
 	return entry->budget;
-}
-
-struct budget *owners_current_budget(void)
-{
-	struct budget *budget;
-
-	rcu_read_lock();
-	budget = find_current();
-	if (budget && !budgets_try_get(budget))
-		budget = NULL;
-	rcu_read_unlock();
-	return budget;
 }
 
 bool owners_manage_current(void)
@@ -166,7 +153,7 @@ bool owners_manage_current(void)
 	bool is_managed;
 
 	rcu_read_lock();
-	is_managed = find_current();
+	is_managed = owners_find_current();
 	rcu_read_unlock();
 	return is_managed;
 }

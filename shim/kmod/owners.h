@@ -29,14 +29,14 @@ bool owners_include_current(const struct owner *owner);
 struct budget *owners_find_budget(const struct owner *owner);
 /*
  * From now on tasks of `owner` belong to the budget, which takes over the reference on the namespace. -EEXIST: they
- * belong to another.
+ * belong to another. `is_deny`: `deny` made the budget.
  */
-struct owner_entry *owners_insert(const struct owner *owner, struct budget *budget);
+struct owner_entry *owners_insert(const struct owner *owner, struct budget *budget, bool is_deny);
 void owners_remove(struct owner_entry *entry);
 const struct owner *owners_key(const struct owner_entry *entry);
 
-/* The current task's budget, with a reference; NULL: it is not managed. */
-struct budget *owners_current_budget(void);
+/* The current task's budget, under RCU: it may be about to be freed. NULL: the task is not managed. */
+struct budget *owners_find_current(void);
 bool owners_manage_current(void);
 
 #endif

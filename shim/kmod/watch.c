@@ -15,7 +15,6 @@
 #include <linux/user_namespace.h>
 
 #include "../core/layouts.h"
-#include "attach.h"
 #include "files.h"
 #include "owners.h"
 #include "passage.h"

@@ -9,6 +9,10 @@
 
 #include <linux/types.h>
 
+/* The control node; the cards are the other minors of that major. */
+#define CONTROL_MAJOR 195
+#define CONTROL_MINOR 255
+
 struct file;
 
 /* Watches this function of the driver's from now on, if not yet watched. Between inflight_enter and inflight_leave. */
