@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from vrampack.agent.admission.errors import RefusedStartError
 from vrampack.agent.cdi.card_edits import CardEdits, has_limit_hook
 from vrampack.agent.cdi.device_names import CARD_KIND, parse_qualified_name
+from vrampack.agent.cdi.edits_source import EditsSource
 from vrampack.agent.cdi.errors import CdiError
 from vrampack.agent.cdi.spec_document import (
     CdiDevice,
@@ -25,7 +25,7 @@ from vrampack.agent.cdi.spec_document import (
     choose_version,
     merge_edits,
 )
-from vrampack.agent.cdi.spec_publisher import SpecOfContainer
+from vrampack.agent.cdi.spec_publisher import SpecOfContainer, SpecPublisher
 from vrampack.agent.cluster.local_pod import LocalPod
 from vrampack.agent.kubelet.podresources import CheckpointAllocation
 from vrampack.agent.nvml.driver import Gpu
@@ -39,25 +39,13 @@ DRIVER_CAPABILITIES_VARIABLE = "NVIDIA_DRIVER_CAPABILITIES"
 MOUNT_OPTIONS = ("ro", "nosuid", "nodev", "rbind", "rprivate")
 
 
-class SpecSink(Protocol):
-    """See `cdi/spec_publisher.py`."""
-
-    async def publish_specs(self, specs: Sequence[SpecOfContainer]) -> None: ...
-
-
-class EditsFinder(Protocol):
-    """See `cdi/edits_source.py`."""
-
-    async def find_edits(self, gpu: Gpu) -> CardEdits: ...
-
-
 class CardInjection:
     """What `PreStartContainer` does for containers that get their card by CDI."""
 
     def __init__(  # noqa: PLR0913 - what a spec is made of, each named
         self,
-        publisher: SpecSink,
-        edits: EditsFinder,
+        publisher: SpecPublisher,
+        edits: EditsSource,
         *,
         get_gpus: Callable[[], Mapping[str, Gpu]],
         list_mounts: Callable[[], Mapping[str, str]],

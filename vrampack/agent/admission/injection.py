@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from vrampack.agent.admission.card_injection import CardInjection, list_device_names
 from vrampack.agent.admission.errors import RefusedStartError
@@ -24,6 +24,8 @@ from vrampack.agent.cdi.runtime_probe import RuntimeProbe, parse_runtime
 from vrampack.agent.cdi.spec_folder import SpecFolder
 from vrampack.agent.cdi.spec_publisher import SpecPublisher
 from vrampack.agent.cluster.local_pod import LocalPod
+from vrampack.agent.cluster.own_node import OwnNode
+from vrampack.agent.cluster.pod_cache import PodCache
 from vrampack.agent.inventory.known_cards import CardPresence
 from vrampack.agent.kubelet.generated import deviceplugin_pb2 as api
 from vrampack.agent.kubelet.podresources import CheckpointAllocation
@@ -47,20 +49,6 @@ FAULT_REVIEW_SECONDS = 5.0
 """The same for a node whose mode is `cdi`, while it offers no cards or a start failed."""
 
 
-class PodFinder(Protocol):
-    """The pods of this node, see `cluster/pod_cache.py`."""
-
-    def find_pod(self, uid: str) -> LocalPod | None: ...
-
-
-class InjectionNode(Protocol):
-    """The Node object, see `cluster/own_node.py`."""
-
-    system: NodeSystemInfo
-
-    def get_current(self, field: str, key: str) -> str | None: ...
-
-
 class Injection:
     """One node's."""
 
@@ -69,7 +57,7 @@ class Injection:
         settings: AgentConfiguration,
         context: NodeContext,
         enforcement: Enforcement,
-        pods: PodFinder,
+        pods: PodCache,
         metrics: AgentMetrics,
     ) -> None:
         self._context = context
@@ -78,7 +66,7 @@ class Injection:
         self._metrics = metrics
         self._hook = settings.cdi.hook
         self._watch = ReadWatch()
-        self._node: InjectionNode | None = None
+        self._node: OwnNode | None = None
         self._has_doubts = asyncio.Event()
         folder = self._folder = SpecFolder(settings.cdi.folder, self._watch)
         self._publisher = SpecPublisher(
@@ -132,7 +120,7 @@ class Injection:
     async def wait_until_chosen(self) -> None:
         await self._choice.wait_until_decided()
 
-    async def choose_mode(self, node: InjectionNode) -> None:
+    async def choose_mode(self, node: OwnNode) -> None:
         """The first choice, on a node that has cards."""
         self._node = node
         if node.get_current("labels", well_known.INJECTION) == "cdi":

@@ -15,10 +15,9 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from vrampack.agent.admission.fence import Fence
-from vrampack.agent.limits.cgroups import has_processes
+from vrampack.agent.limits.cgroups import CgroupTree, has_processes
 
 log = logging.getLogger(__name__)
 
@@ -28,13 +27,6 @@ EMPTY_SECONDS = 60.0
 """A cgroup without a process counts as gone after this. Not at once: kubelet may be about to create a container in it."""
 OVERDUE_SECONDS = 60.0
 """A pod that lingers longer is reported. kubelet removes a cgroup within seconds of the last process."""
-
-
-class PodCgroups(Protocol):
-    """The node's tree, see `limits/cgroups.py`."""
-
-    def find_pod_cgroup(self, uid: str) -> Path | None: ...
-    def has_pods_folder(self) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -57,7 +49,7 @@ class LingeringPods:
     """The lingering pods of one node. `run` runs until cancelled."""
 
     def __init__(
-        self, fence: Fence, cgroups: PodCgroups, *, on_overdue: Callable[[str], None], clock: Callable[[], float]
+        self, fence: Fence, cgroups: CgroupTree, *, on_overdue: Callable[[str], None], clock: Callable[[], float]
     ) -> None:
         """`on_overdue` is called once, with a text, for each pod that lingers too long."""
         self._fence = fence

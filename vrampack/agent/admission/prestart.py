@@ -14,20 +14,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from vrampack.agent.admission.errors import RefusedStartError
 from vrampack.agent.admission.fence import REJECTION_REASONS, AdmittedStart, ContainerStart, Fence
-from vrampack.agent.admission.injection import select_injected
+from vrampack.agent.admission.injection import Injection, select_injected
 from vrampack.agent.admission.lingering_pods import LingeringPods
 from vrampack.agent.admission.pod_workload import PodWorkload
 from vrampack.agent.admission.rejected_pods import RejectedPods
 from vrampack.agent.cluster.local_pod import LocalPod
+from vrampack.agent.cluster.pod_cache import PodCache
 from vrampack.agent.inventory.advertisement import Advertisement
+from vrampack.agent.inventory.discovery import Discovery
 from vrampack.agent.kubelet.errors import KubeletError
-from vrampack.agent.kubelet.podresources import CheckpointAllocation, DeviceAllocation
+from vrampack.agent.kubelet.podresources import CheckpointAllocation, DeviceAllocation, PodResourcesClient
 from vrampack.agent.limits.contract import LimitTarget, Scope
 from vrampack.agent.limits.enforcement import Enforcement
 from vrampack.agent.limits.errors import LimitError
@@ -47,41 +48,14 @@ RELEASE_WAIT_SECONDS = 5.0
 """Part of the 30 s that kubelet waits: a pod that has ended is gone from the node by then, unless something hangs."""
 
 
-class AllocationSource(Protocol):
-    """kubelet's device allocations, see `kubelet/podresources.py`."""
-
-    async def list_allocations(self) -> tuple[DeviceAllocation, ...]: ...
-    async def read_checkpoint(self) -> tuple[CheckpointAllocation, ...]: ...
-
-
-class PodSource(Protocol):
-    """The API server's pods, see `cluster/pod_cache.py`."""
-
-    def find_pod(self, uid: str) -> LocalPod | None: ...
-    def find_named_pod(self, namespace: str, name: str) -> LocalPod | None: ...
-    async def fetch_pod(self, namespace: str, name: str) -> LocalPod | None: ...
-
-
-class CardLists(Protocol):
-    """The driver's lists of cards, see `inventory/discovery.py`."""
-
-    async def wait_until_known(self, uuids: Collection[str], seconds: float) -> None: ...
-
-
-class CardInjector(Protocol):
-    """Gives containers their cards by CDI, see `admission/injection.py`."""
-
-    async def inject_cards(self, pod: LocalPod, entries: Iterable[CheckpointAllocation]) -> None: ...
-
-
 class PreStart:
     """What `PreStartContainer` does."""
 
     def __init__(  # noqa: PLR0913 - what it needs, each named
         self,
         fence: Fence,
-        allocations: AllocationSource,
-        pods: PodSource,
+        allocations: PodResourcesClient,
+        pods: PodCache,
         workload: PodWorkload,
         enforcement: Enforcement,
         rejected_pods: RejectedPods,
@@ -89,8 +63,8 @@ class PreStart:
         lingering_pods: LingeringPods,
         metrics: AgentMetrics,
         advertisement: Advertisement,
-        card_lists: CardLists,
-        injector: CardInjector,
+        card_lists: Discovery,
+        injector: Injection,
     ) -> None:
         for result in ("ok", "older", *REJECTION_REASONS):
             metrics.starts.labels(result)  # starts at 0, so that the first refusal of a reason shows as an increase
