@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Protocol
@@ -35,22 +35,12 @@ TOO_MANY_BYTES = VerbResponse(
     HTTPStatus.SERVICE_UNAVAILABLE,
 )
 NOT_POST = VerbResponse(encode_json({"error": "call a verb by POST"}), "error", HTTPStatus.METHOD_NOT_ALLOWED)
-
-
-class SyncCall(Protocol):
-    """`Verbs.filter` and `Verbs.prioritize`."""
-
-    def __call__(self, body: bytes, /) -> VerbResponse:
-        """The answer to a call with this body, at once."""
-        ...
-
-
-class AsyncCall(Protocol):
-    """`Verbs.bind` and `Preemption.preempt`."""
-
-    def __call__(self, body: bytes, /) -> Awaitable[VerbResponse]:
-        """The answer to a call with this body, when it is known."""
-        ...
+SyncCall = Callable[[bytes], VerbResponse]
+"""`Verbs.filter` or `Verbs.prioritize`: the answer to a call with this body, at once."""
+AsyncCall = Callable[[bytes], Awaitable[VerbResponse]]
+"""`Verbs.bind` or `Preemption.preempt`: the answer when it is known."""
+FaultListener = Callable[[str], None]
+"""`CacheRebuild.on_fault`: told during what an exception that nothing expected was handled and logged."""
 
 
 class Preparation(Protocol):
@@ -62,14 +52,6 @@ class Preparation(Protocol):
 
     async def prepare_call(self, body: bytes) -> None:
         """Do the slow parts in several turns of the loop. The call itself reports what is wrong with it."""
-
-
-class FaultListener(Protocol):
-    """`CacheRebuild.on_fault`."""
-
-    def __call__(self, during: str, /) -> None:
-        """An exception that nothing expected was handled and logged."""
-        ...
 
 
 class SyncVerb:
