@@ -37,8 +37,8 @@ OPENED_BRANCH = "535"
 AGENT = "tests.shim.preload.real_agent"
 SHIPPED_LIBRARY = "/lib/libvrampack.so"
 HOPPER = ("device=0x2330", "boot0=0x180000a1", "boot42=0x180a1000", "poke=0x200bc,0xff", "gsp=1")
-REGISTRY = "NVreg_RegistryDwords=RmDisableCotCmd=0x15;RMDisableScrubOnFree=1"
-"""No chain of trust with the GSP, and no channels that would have to scrub memory."""
+REGISTRY = "NVreg_RegistryDwords=RmDisableCotCmd=0x15;RMDisableScrubOnFree=1;RmRcWatchdog=0"
+"""No chain of trust with the GSP; no channels that would have to scrub memory, or tell whether the card still computes."""
 LIMIT_MIB = 4301
 """Of the founding scenario; the opened card has 81920."""
 SMI, STRACE = "/bin/nvidia-smi", "/bin/strace"

@@ -7,13 +7,13 @@ import re
 
 import pytest
 
-from tests.driver.real_driver import LIMIT_MIB, OPENED_BRANCH, RealDriver, read_smi
+from tests.driver.opened_card import ENV, limited, on_node, read_lost_mib
+from tests.driver.real_driver import LIMIT_MIB, RealDriver, read_smi
 from tests.fakes.driver.driver import MIB
-from tests.shim.kmod.world import CONTROL, BudgetPlace
+from tests.shim.kmod.world import CONTROL
 from tests.support.limit_cases import CASES, REFUSED, LimitCase
 from tests.support.polling import wait_until
 
-ENV = {"RM_BRANCH": OPENED_BRANCH}
 APP_MIB = 3193
 TOTAL_MIB = 81920
 REQUESTS = int(os.environ.get("VRAMPACK_DRIVER_REQUESTS", "1500"))
@@ -22,24 +22,6 @@ EXCHANGES = 100
 SEED = 7
 SWAP_RESULT = re.compile(r"(\d+) of (\d+) won, (\d+) refused, (\d+) given\n")
 SWAP_KINDS = ("size", "heap", "class", "wrapped", "status", "free")
-
-
-def limited(card: RealDriver, name: str, mib: int = LIMIT_MIB) -> BudgetPlace:
-    """A container whose programs make their calls in the shapes of this driver; our module is loaded."""
-    card.load_shim()
-    return card.world.limited(name, {0: mib}).inside(env=ENV)
-
-
-def on_node(card: RealDriver) -> BudgetPlace:
-    return card.world.host().inside(env=ENV)
-
-
-def read_lost_mib(card: RealDriver) -> int:
-    """What all clients hold of the card, as a client without a limit sees it."""
-    ended = on_node(card).run("app", "--free")
-    figures = re.fullmatch(r"free (\d+) MiB of (\d+) MiB\n", ended.out)
-    assert figures, ended
-    return int(figures[2]) - int(figures[1])
 
 
 @pytest.mark.parametrize("case", [each for each in CASES if each.program != "nvidia-smi"], ids=str)

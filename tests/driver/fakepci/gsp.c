@@ -4,7 +4,8 @@
  * messages out of one queue and answers in another, from gsp_replies.c where there is an answer, else with what was asked.
  *
  * With it the driver opens /dev/nvidia0: bus.c with device=0x2330 boot0=0x180000a1 boot42=0x180a1000 poke=0x200bc,0xff,
- * nvidia.ko with NVreg_RegistryDwords=RmDisableCotCmd=0x15;RMDisableScrubOnFree=1 and its firmware.
+ * nvidia.ko with NVreg_RegistryDwords=RmDisableCotCmd=0x15;RMDisableScrubOnFree=1;RmRcWatchdog=0 and
+ * its firmware.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
  * What the GSP says of the card and its parts, in the structures of driver 535.261.03. All values are invented: they are the
- * fewest with which the driver opens the card and hands out its memory.
+ * fewest with which the driver opens the card, hands out its memory and makes channels, on which nothing runs.
  */
 #include <linux/io.h>
 #include <linux/kernel.h>
@@ -15,6 +15,10 @@
 static uint gib = 80;
 module_param(gib, uint, 0444);
 MODULE_PARM_DESC(gib, "Of memory that the card says it has (initially 80)");
+
+static uint controls_with_clients;
+module_param(controls_with_clients, uint, 0444);
+MODULE_PARM_DESC(controls_with_clients, "How many controls that name clients have reached the card, to be read");
 
 /* Offsets in the reply to GET_GSP_STATIC_INFO. */
 enum { ID_AT = 28, REGIONS_AT = 840, BRANDING_AT = 1616, LENGTH_AT = 1752, BUS_WIDTH_AT = 1764, NAME_AT = 1820, IS_TESLA_AT = 2083 };
@@ -38,9 +42,21 @@ enum {
 	FAULTS = 0x20800a59,
 	POWER = 0x20802609,
 	SEGMENT = 0x2080017e,
+	GRAPHICS = 0x20800a2a,
+	CONTEXT_BUFFERS = 0x20800a32,
+
+	/* What the driver hands on with the clients that a program named: */
+	DISABLE_CHANNELS = 0x2080110b,
+	ZCULL_MODE = 0x20801205,
+	ZCULL_BIND = 0x20801208,
+	PM_BIND = 0x20801209,
+	PREEMPTION_BIND = 0x20801211,
 };
 
-enum { DOORBELL = 129, ENGINE_CE0 = 0x793ceb00, VECTORS = 128, MEMORY_OF_CARD = 2 };
+/* In the list of facts about a graphics engine: how many subcontexts a channel group may have. */
+enum { FACTS = 53, SUBCONTEXTS = 0x2c, LEGACY_SUBCONTEXTS = 0x2d, ENGINE_SUBCONTEXTS = 0x2e };
+
+enum { DOORBELL = 129, ENGINE_CE0 = 0x793ceb00, ENGINE_GR0 = 0xd334df00, VECTORS = 128, MEMORY_OF_CARD = 2 };
 
 static void put32(u8 *at, u32 value)
 {
@@ -135,17 +151,42 @@ static void list_bars(u8 *info)
 	}
 }
 
-/* The engines that channels are of: one copy engine. */
+/* The engines that channels are of: one copy engine, and graphics, without which the driver makes no channel group at all. */
 static void list_engines(u8 *info)
 {
 	static const struct {
 		u32 facts[16];
 		u32 host[2], fault[2], hosts;
 		char name[16];
-	} copy = { { ENGINE_CE0, 1, 9, 0, 15, 4, ~0U, 2, 15, 19, 0, 0x104000, 1, 0, 0x108000 }, { 0 }, { 32 }, 1, "CE0" };
+	} engines[] = {
+		{ { ENGINE_CE0, 1, 9, 0, 15, 4, ~0U, 2, 15, 19, 0, 0x104000, 1, 0, 0x108000 }, { 0 }, { 32 }, 1, "CE0" },
+		{ { ENGINE_GR0, 0, 1, 1, 64, 1, ~0U, 6, 82, 0, 0, 0x114000, 1, 0, 0x118000 }, { 1 }, { 33 }, 1, "GR0" },
+	};
 
-	put32(info + 4, 1);
-	memcpy(info + 12, &copy, sizeof(copy));
+	put32(info + 4, ARRAY_SIZE(engines));
+	memcpy(info + 12, engines, sizeof(engines));
+}
+
+static void describe_graphics(u8 *info)
+{
+	static const u32 facts[FACTS] = { [SUBCONTEXTS] = 64, [LEGACY_SUBCONTEXTS] = 2, [ENGINE_SUBCONTEXTS] = 64 };
+	u32 i;
+
+	for (i = 0; i < FACTS; i++) {
+		put32(info + 8 * i, i);
+		put32(info + 8 * i + 4, facts[i]);
+	}
+}
+
+/* Size and alignment of each. */
+static void describe_context_buffers(u8 *info, u32 size)
+{
+	u32 i;
+
+	for (i = 0; i + 8 <= size; i += 8) {
+		put32(info + i, SZ_64K);
+		put32(info + i + 4, SZ_4K);
+	}
 }
 
 static void describe_memory(u8 *info)
@@ -211,6 +252,19 @@ u32 gsp_reply(u32 command, u8 *parameters, u32 size)
 		break;
 	case ENGINES:
 		list_engines(parameters);
+		break;
+	case GRAPHICS:
+		describe_graphics(parameters);
+		break;
+	case CONTEXT_BUFFERS:
+		describe_context_buffers(parameters, size);
+		break;
+	case DISABLE_CHANNELS:
+	case ZCULL_MODE:
+	case ZCULL_BIND:
+	case PM_BIND:
+	case PREEMPTION_BIND:
+		controls_with_clients++;
 		break;
 	}
 	return 0;

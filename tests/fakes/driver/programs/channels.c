@@ -5,6 +5,7 @@
  *      bare COUNT              the same by channels without a group, for each of which the driver makes one
  *      lend                    makes a channel, says its client and handle, and stops it
  *      stop CLIENT CHANNEL     stops that
+ *      name CLIENT COMMAND SIZE AT     sends a control with SIZE bytes of parameters that name that client at AT
  *
  * `made`, `freed`, `lent`: it waits for a line there, and ends after the last.
  */
@@ -14,7 +15,7 @@
 
 #include "rm.h"
 
-enum { MISUSE = 2, GROUP = 0xA06C, CHANNEL = 0xC56F, USERD_PLACE = 8, USERD_BYTES = 64 << 10, MOST = 4096 };
+enum { MISUSE = 2, GROUP = 0xA06C, USERD_BYTES = 64 << 10, MOST = 4096, MOST_BYTES = 256 };
 enum { DISABLE_CHANNELS = 0x2080110B, LIST = 64 };
 
 struct nv_group { uint32_t error, error_ecc, va_space, engine; uint8_t is_plugin; };
@@ -47,17 +48,17 @@ static void wait_for_line(const char *after)
 
 static uint32_t make_group(const struct rm *rm, uint32_t *object)
 {
-	struct nv_group params = { .engine = 1 };
+	struct nv_group params = { .engine = NV_GRAPHICS };
 
 	return rm_alloc(rm, rm->device, GROUP, &params, sizeof(params), object);
 }
 
 static uint32_t make_channel(const struct rm *rm, uint32_t parent, uint32_t *object)
 {
-	uint32_t params[90] = { 0 };
+	uint32_t userd;
 
-	must(rm_take(rm, USERD_BYTES, &params[USERD_PLACE]) == 0, "USERD");
-	return rm_alloc(rm, parent, CHANNEL, params, sizeof(params), object);
+	must(rm_take(rm, USERD_BYTES, &userd) == 0, "USERD");
+	return rm_make_channel(rm, parent, userd, object);
 }
 
 static uint32_t make_bare(const struct rm *rm, uint32_t *object)
@@ -111,6 +112,22 @@ static void stop_foreign(uint32_t client, uint32_t channel)
 	printf("stopped: 0x%x\n", stop(&rm, client, channel));
 }
 
+static void name_client(uint32_t client, uint32_t command, uint32_t size, size_t at)
+{
+	unsigned char params[MOST_BYTES] = { 0 };
+	struct rm rm = rm_plain();
+
+	must(size <= sizeof(params) && at + sizeof(client) <= size, "SIZE and AT");
+	rm_start(&rm);
+	memcpy(params + at, &client, sizeof(client));
+	printf("named: 0x%x\n", rm_control(&rm, rm.subdevice, command, params, size));
+}
+
+static uint32_t number(const char *word)
+{
+	return (uint32_t)strtoul(word, NULL, 0);
+}
+
 int main(int count, char **words)
 {
 	const char *name = count > 1 ? words[1] : "";
@@ -123,7 +140,9 @@ int main(int count, char **words)
 	} else if (strcmp(name, "lend") == 0) {
 		lend();
 	} else if (strcmp(name, "stop") == 0 && count == 4) {
-		stop_foreign((uint32_t)strtoul(words[2], NULL, 10), (uint32_t)strtoul(words[3], NULL, 10));
+		stop_foreign(number(words[2]), number(words[3]));
+	} else if (strcmp(name, "name") == 0 && count == 6) {
+		name_client(number(words[2]), number(words[3]), number(words[4]), number(words[5]));
 	} else {
 		return MISUSE;
 	}

@@ -27,7 +27,6 @@
 #include "rm.h"
 
 enum { MISUSE = 2, MANY = 4, FILES = 4096, RM_OBJECT = 1, ROUND_BYTES = 2 << 20 };
-enum { CHANNEL = 0xC56F, USERD_PLACE = 8 };
 enum { EXPORT = 0x3D05, IMPORT = 0x3D06, EXPORT_MANY = 0x3D0B };
 enum { DMABUF = 217, DMABUF_BYTES = 2608, DMABUF_OLD_BYTES = 2600, DMABUF_BRANCH = 570 };
 
@@ -121,12 +120,12 @@ static uint32_t keep_many(const struct rm *rm, uint64_t bytes)
 
 static uint32_t keep_by_channel(const struct rm *rm, uint64_t bytes)
 {
-	uint32_t params[64] = { 0 }, channel = 0, status = rm_take(rm, bytes, &params[USERD_PLACE]);
+	uint32_t userd, channel = 0, status = rm_take(rm, bytes, &userd);
 
 	if (status)
 		return status;
-	must(rm_alloc(rm, rm->device, CHANNEL, params, sizeof(params), &channel) == 0, "channel");
-	must(rm_free(rm, params[USERD_PLACE]) == 0, "free");
+	must(rm_make_channel(rm, rm->device, userd, &channel) == 0, "channel");
+	must(rm_free(rm, userd) == 0, "free");
 	return 0;
 }
 

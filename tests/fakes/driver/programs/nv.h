@@ -12,7 +12,7 @@ enum nv_escape {
 	NV_CARD_INFO = 200, NV_REGISTER_FD = 201, NV_XFER = 211,
 };
 
-enum nv_class { NV_CLIENT = 0x41, NV_DEVICE = 0x80, NV_SUBDEVICE = 0x2080, NV_VIDEO_MEMORY = 0x40 };
+enum nv_class { NV_CLIENT = 0x41, NV_DEVICE = 0x80, NV_SUBDEVICE = 0x2080, NV_VIDEO_MEMORY = 0x40, NV_CHANNEL = 0xC86F };
 
 enum nv_command {
 	NV_GPU_ID_INFO_V2 = 0x205, NV_FB_INFO = 0x20801301, NV_FB_INFO_V2 = 0x20801303,
@@ -24,6 +24,9 @@ enum nv_index { NV_TOTAL_RAM = 0x08, NV_HEAP_SIZE = 0x09, NV_RESERVED = 0x15, NV
 enum { NV_OWNER = 0x56524d50 };
 
 enum { NV_NO_MEMORY = 0x51, NV_CARDS = 32, NV_UVM_INITIALIZE = 0x30000001, NV_UVM_MM_INITIALIZE = 75 };
+
+/* Of channels and their groups: the engine. */
+enum { NV_GRAPHICS = 1 };
 
 /* attr: page size in bits 24:23 */
 enum { NV_ATTR_4K = 1 << 23, NV_ATTR_64K = 2 << 23, NV_ATTR_2M = 3 << 23 };
@@ -101,6 +104,14 @@ struct nv_device {
 	uint32_t va_mode;
 };
 
+struct nv_channel {	/* 360 bytes in 535; later branches have more behind */
+	uint32_t error, buffer;
+	uint64_t entries_at;
+	uint32_t entries, flags, share, va_space, userd[8];
+	uint64_t userd_at[8];
+	uint32_t engine, rest[57];
+};
+
 struct nv_id_info { uint32_t gpu_id, flags, instance, subdevice, sli, board, gpu_instance; int32_t numa; };
 struct nv_gid { uint32_t index, flags, length; uint8_t data[256]; };
 struct nv_fb_entry { uint32_t index, kib; };
@@ -112,6 +123,7 @@ struct nv_uvm_mm_initialize { int32_t file; uint32_t status; };
 _Static_assert(sizeof(struct nv_alloc_535) == 32 && sizeof(struct nv_alloc_long_535) == 48, "RM_ALLOC");
 _Static_assert(sizeof(struct nv_memory_params) == 128 && sizeof(struct nv_heap) == 184, "memory");
 _Static_assert(sizeof(struct nv_heap_surface) == 184, "memory by the size of a surface");
+_Static_assert(sizeof(struct nv_channel) == 360, "a channel");
 _Static_assert(sizeof(struct nv_share) == 24 && sizeof(struct nv_dup) == 28, "sharing");
 _Static_assert(sizeof(struct nv_alloc_memory) == 56, "RM_ALLOC_MEMORY");
 _Static_assert(sizeof(struct nv_card) == 72 && sizeof(struct nv_device) == 56, "cards");

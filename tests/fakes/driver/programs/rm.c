@@ -148,6 +148,13 @@ uint32_t rm_take(const struct rm *rm, uint64_t bytes, uint32_t *object)
 	return rm_alloc(rm, rm->device, NV_VIDEO_MEMORY, &params, size, object);
 }
 
+uint32_t rm_make_channel(const struct rm *rm, uint32_t parent, uint32_t userd, uint32_t *object)
+{
+	struct nv_channel params = { .entries_at = 2 << 20, .entries = 64, .userd = { userd }, .engine = NV_GRAPHICS };
+
+	return rm_alloc(rm, parent, NV_CHANNEL, &params, sizeof(params), object);
+}
+
 uint32_t rm_alloc_memory(const struct rm *rm, uint32_t class_number)
 {
 	struct nv_alloc_memory at = { .root = rm->client, .parent = rm->device, .class_number = class_number, .limit = 4095 };

@@ -39,6 +39,9 @@ uint32_t rm_dup(const struct rm *rm, uint32_t from_client, uint32_t from, uint32
 uint32_t rm_share(const struct rm *rm, uint32_t object);
 uint32_t rm_take(const struct rm *rm, uint64_t bytes, uint32_t *object);
 
+/* A channel of Hopper's below a device or a channel group, with its USERD in that memory. */
+uint32_t rm_make_channel(const struct rm *rm, uint32_t parent, uint32_t userd, uint32_t *object);
+
 /* Says what cudaMalloc would. True: it was given. */
 bool rm_take_aloud(const struct rm *rm, uint64_t mib, uint32_t *object);
 
