@@ -31,8 +31,13 @@ CYCLES = int(os.environ.get("VRAMPACK_DRIVER_CYCLES", "10"))
 """On each driver and kernel. The long form has 100."""
 STRESS_SECONDS = 600
 WINDOW = "RM_ALLOC_MEMORY window (0x40)                  "
-WINDOWS = {"535": ["Invalid argument"], "550": ["Invalid argument", "Input/output error"]}
-"""How the driver itself refuses a window on the card here; 550 also on a card's file that it opened without waiting."""
+CONTROL_FILE = (
+    ("control FIFO_DISABLE_CHANNELS, another client  ", "ok, status 0x56", "0x1b"),
+    (WINDOW, "Invalid argument, status 0x0", "0x56"),
+)
+UNOPENED_CARD = ((WINDOW, "Input/output error, status 0x0", "0x56"),)
+REFUSALS = {"535": CONTROL_FILE, "550": CONTROL_FILE + UNOPENED_CARD}
+"""What a limited program may not do: a call, the driver's own answer here, and the module's. 550 opens a card's file without waiting."""
 MANAGED = [
     "-mmap of 2 MiB                                  ok, status 0x0",
     "-  wrote a page of managed memory",
@@ -41,8 +46,8 @@ MANAGED = [
 
 
 def expected_differences(branch: str) -> list[str]:
-    """A limited program gets no window on the card and no managed memory."""
-    refusals = ((f"-{WINDOW}{error}, status 0x0", f"+{WINDOW}ok, status 0x56") for error in WINDOWS[branch])
+    """A limited program names no other container's clients, and gets no window on the card and no managed memory."""
+    refusals = ((f"-{call}{answer}", f"+{call}ok, status {status}") for call, answer, status in REFUSALS[branch])
     return [*(line for each in refusals for line in each), *MANAGED]
 
 

@@ -21,7 +21,8 @@
 
 #define NV(number, type) _IOC(_IOC_READ | _IOC_WRITE, 'F', number, sizeof(type))
 
-enum { DEVICE = 0xcaf00001, SUBDEVICE = 0xcaf00002, EVENT = 0xcaf00010, UVM_ADDRESS_SHIFT = 40, MANAGED_BYTES = 2 << 20 };
+enum { DEVICE = 0xcaf00001, SUBDEVICE = 0xcaf00002, EVENT = 0xcaf00010, NOT_OURS = 0xc1d0ffff };
+enum { UVM_ADDRESS_SHIFT = 40, MANAGED_BYTES = 2 << 20 };
 
 struct version { uint32_t command, reply; char text[64]; };
 struct card {
@@ -36,6 +37,7 @@ struct card {
 };
 struct alloc { uint32_t root, parent, object, class_number; uint64_t parameters; uint32_t size, status; };
 struct control { uint32_t client, object, command, flags; uint64_t parameters; uint32_t size, status; };
+struct channel_list { uint32_t is_disabled, count, flags[2]; uint64_t event; uint32_t clients[64], channels[64]; };
 struct release { uint32_t root, parent, object, status; };
 struct dup { uint32_t client, parent, object, client_from, object_from, flags, status; };
 struct memory {
@@ -70,6 +72,14 @@ static void control(int fd, const char *what, uint32_t client, uint32_t command,
 	int result = ioctl(fd, NV(0x2a, call), &call);
 
 	print_answer(what, result, call.status);
+}
+
+/* Of a client, which has no channels: the driver itself does not look at the list. */
+static void disable_channels(int fd, const char *what, uint32_t client, uint32_t named)
+{
+	struct channel_list list = { .is_disabled = 1, .count = 1, .clients = { named }, .channels = { DEVICE } };
+
+	control(fd, what, client, 0x2080110b, &list, sizeof(list));
 }
 
 static void release(int fd, const char *what, uint32_t root, uint32_t object)
@@ -124,6 +134,8 @@ static void try_client(int fd, const char *where)
 	alloc(fd, "alloc NV01_ROOT_CLIENT", (struct alloc){ .class_number = 0x41 }, &second);
 	control(fd, "control GET_BUILD_VERSION", root, 0x101, build, sizeof(build));
 	control(fd, "control SYSTEM_GET_FEATURES", root, 0x1f0, &features, sizeof(features));
+	disable_channels(fd, "control FIFO_DISABLE_CHANNELS, our client", root, second);
+	disable_channels(fd, "control FIFO_DISABLE_CHANNELS, another client", root, NOT_OURS);
 	alloc(fd, "alloc of an event without parent (0x79)",
 	      (struct alloc){ root, root, EVENT, 0x79, (uintptr_t)parameters, 32, 0 }, NULL);
 	alloc_memory(fd, "RM_ALLOC_MEMORY system (0x3e)", (struct memory){ root, root, 0xcaf00011, 0x3e, .limit = 0xffff });
