@@ -47,7 +47,7 @@ from vrampack.kube.objects import (
     Status,
     WatchEvent,
 )
-from vrampack.kube.retry_backoff import RetryBackoff, extend_pause
+from vrampack.kube.retry_backoff import LONGEST_SECONDS, RetryBackoff, extend_pause
 from vrampack.kube.watch_lag import WatchLag
 from vrampack.kube.watch_reader import WatchReader
 
@@ -187,8 +187,8 @@ class Reflector(Generic[_Object]):
         if error is None or self._is_good_until(error):
             is_short = time.monotonic() - self._watch_started < SHORT_WATCH_SECONDS
             return SHORT_WATCH_PAUSE_SECONDS if is_short else 0.0
-        pause = self._backoff.next_seconds()
-        return min(pause, RECONNECT_SECONDS) if isinstance(error, UnreachableError) else extend_pause(pause, error)
+        longest = RECONNECT_SECONDS if isinstance(error, UnreachableError) else LONGEST_SECONDS
+        return extend_pause(self._backoff.next_seconds(longest), error)
 
     async def _wait_for_turn(self, *, is_relist: bool) -> None:
         """Wait before the first try of a list that all nodes may need now; the back-off spreads the others."""

@@ -29,12 +29,12 @@ class RetryBackoff:
         """Failures in a row, with less than `RESET_SECONDS` between two."""
         self._asked_at = 0.0
 
-    def next_seconds(self) -> float:
-        """Count one more failure. Returns how long to wait after it."""
+    def next_seconds(self, longest: float = LONGEST_SECONDS) -> float:
+        """Count one more failure. Returns how long to wait after it, at most `longest`."""
         now = time.monotonic()
         if now - self._asked_at > RESET_SECONDS:
             self.failures = 0
         self._asked_at = now
         doubled = FIRST_SECONDS * 2.0 ** min(self.failures, 10)
         self.failures += 1
-        return min(LONGEST_SECONDS, doubled) * random.uniform(0.5, 1)  # noqa: S311 - spreads load
+        return min(longest, doubled) * random.uniform(0.5, 1)  # noqa: S311 - spreads load
