@@ -83,7 +83,7 @@ class Policy(Protocol):
 def build_view(shape: Shape, request: CardRequest, host: HostResources | None = None) -> NodeView | None:
     """The view of a shape for a request that names no cards; None if it does not fit."""
     units = request.units
-    if not shape.free or shape.free[-1] < units or not shape.takes_requests_like(request):
+    if not shape.free or shape.free[-1] < units or not request.is_valid or shape.find_occasion(request) is not None:
         return None
     cards = shape.list_open_cards(request)
     if request.whole:

@@ -16,6 +16,7 @@ from policies.evaluate import evaluate_node, list_score_terms
 from policies.outlook import Outlook
 from policies.policy import ScoredCards
 from vrampack.cards.fit import count_missing_units, find_card_obstacle
+from vrampack.cards.inspection import build_instances_json
 from vrampack.cards.node import Card, Node
 from vrampack.cards.pod import Pod
 from vrampack.cards.request import CardRequest, PodRequest
@@ -110,4 +111,5 @@ def _describe_card(node: Node, card: Card, request: CardRequest) -> Json:
         "totalUnits": card.units,
         "reason": None if reason is None else reason.value,
         "missingUnits": None if is_hopeless else count_missing_units(card, request),
+        **build_instances_json(card),
     }

@@ -42,8 +42,8 @@ def find_added_victims(
     Only bound pods of a lower `priority` are taken: a place that is only reserved may never become a pod there.
     """
     staying = [hold for hold in holds if hold.state != "terminating" and hold.pod.uid not in leaving_uids]
-    if request.rules is not None:
-        return _find_victims_under_rules(node, staying, request, priority, rules)
+    if request.rules is not None or node.counts_instances:
+        return _find_victims_by_fit(node, staying, request, priority, rules)
     missing = _count_missing_units(node, staying, request)
     if len(missing) < request.count:
         return None
@@ -58,10 +58,10 @@ def find_added_victims(
     return None if victims is None else sorted(victims, key=_get_importance)
 
 
-def _find_victims_under_rules(
+def _find_victims_by_fit(
     node: Node, staying: Sequence[Hold], request: CardRequest, priority: int, rules: PlacementRules
 ) -> list[Hold] | None:
-    """Victims of which none can be spared. Rules say who may share a card, so free units do not decide: it checks the fit."""
+    """Victims of which none can be spared. Where rules or instances count, free units do not decide: it checks the fit."""
 
     def is_fitting(holds: Iterable[Hold]) -> bool:
         return not isinstance(find_fitting_cards(refill_node(node, holds, rules=rules), request), Unfit)

@@ -201,7 +201,8 @@ class Engine:
 
     def is_prepared(self, pod_request: PodRequest, uid: str) -> bool:
         """Whether a verb finds classes and scores for this request, except for a few nodes, or can compute them at once."""
-        if pod_request.card_request.rules is None and not self.ranks_many_states:
+        is_slow = pod_request.card_request.rules is not None or self._cluster.hardware.counts_instances
+        if not is_slow and not self.ranks_many_states:
             return True
         self._base.follow()
         request = self._narrow(pod_request.card_request)

@@ -40,9 +40,14 @@ class HardwareIndex:
         """How many cards there are by model and units."""
         self._card_counts: Counter[int] = Counter()
         """How many nodes have this many cards."""
+        self._most_instances: dict[str, int] = {}
+        """The most instances of a card, by node, where containers have some of their own."""
+        self._instance_counts: Counter[int] = Counter()
+        """How many nodes have a card with so many."""
 
     def put_node(self, name: str, node: Node | None) -> None:
         """Replace what is known of the node; None removes it."""
+        self._put_instances(name, 0 if node is None else _find_most_instances(node))
         hardware = () if node is None else tuple(map(_get_hardware, node.placeable_cards))
         known = self._hardware.get(name, ())
         if hardware == known:
@@ -59,6 +64,7 @@ class HardwareIndex:
         self._hardware = dict(other._hardware)
         self._names_by_uuid = dict(other._names_by_uuid)
         self._cards = other._cards.copy()
+        self._most_instances, self._instance_counts = dict(other._most_instances), other._instance_counts.copy()
         self._models, self._largest_units, self._card_counts = (
             other._models.copy(),
             other._largest_units.copy(),
@@ -70,15 +76,20 @@ class HardwareIndex:
         models, uuids = request.models, request.uuids
         units = min(request.units, max(self._largest_units, default=0) + 1)
         count = min(request.count, max(self._card_counts, default=0) + 1)
+        instances = min(request.instances, max(self._instance_counts, default=0) + 1)
         if request.is_valid:
             if models is not None:
                 models = None if models >= self._models.keys() else _select_known(models, self._models)
             if uuids is not None:
                 uuids = _select_known(uuids, self._names_by_uuid)
-            if (units, count, models, uuids) == (request.units, request.count, request.models, request.uuids):
-                return request
-            return replace(request, units=units, count=count, models=models, uuids=uuids)
+            narrowed = replace(request, units=units, count=count, models=models, uuids=uuids, instances=instances)
+            return request if narrowed == request else narrowed
         return CardRequest(units, count, is_valid=False)
+
+    @property
+    def counts_instances(self) -> bool:
+        """Whether containers have instances of their own on some node."""
+        return bool(self._most_instances)
 
     def build_mixed_request(self, pod_request: PodRequest, hosts: HostRooms) -> MixedRequest:
         """The request that the pod counts as in a mix."""
@@ -98,6 +109,18 @@ class HardwareIndex:
         """Whether the node has any of these cards."""
         return any(uuid in uuids for uuid, _, _ in self._hardware.get(name, ()))
 
+    def _put_instances(self, name: str, most: int) -> None:
+        known = self._most_instances.get(name, 0)
+        if most == known:
+            return
+        for each, by in ((known, -1), (most, 1)):
+            if each:
+                _add(self._instance_counts, each, by)
+        if most:
+            self._most_instances[name] = most
+        else:
+            del self._most_instances[name]
+
     def _count(self, name: str, hardware: tuple[CardHardware, ...], by: int) -> None:
         if not hardware:
             return
@@ -112,6 +135,13 @@ class HardwareIndex:
                     self._names_by_uuid[uuid] = tuple(names)
         _add(self._largest_units, max(units for _, _, units in hardware), by)
         _add(self._card_counts, len(hardware), by)
+
+
+def _find_most_instances(node: Node) -> int:
+    if not node.counts_instances:
+        return 0
+    rooms = [card.instances for card in node.placeable_cards]
+    return max([room.most for room in rooms if room is not None and room.are_per_container], default=0)
 
 
 def _select_known(wishes: frozenset[str], known: Collection[str]) -> frozenset[str]:

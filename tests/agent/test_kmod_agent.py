@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +24,7 @@ from tests.support.simulated_kmod import MIB
 from vrampack.agent.limits import enforcement
 from vrampack.agent.status.schema import LimitedProcess, ModuleStatus
 from vrampack.backoff import Backoff
+from vrampack.cards.request import REQUEST_WORDS
 
 UID = "1d3a9a10-0000-4000-8000-000000000001"
 LIMIT_MIB = 4301  # 16130 * 4 / 15
@@ -71,6 +74,41 @@ async def test_pod_is_registered_before_it_starts_and_its_usage_is_shown() -> No
         (shown,) = page.containers
         assert (shown.pod, shown.container, shown.limit_bytes) == ("p", "main", LIMIT_MIB * MIB)
         assert shown.processes == (LimitedProcess(812, 3193 * MIB, 0),)
+
+
+def read_instances(world: AgentHarness) -> tuple[list[int | None], bool]:
+    """The published instances of each card, and whether containers have some of their own."""
+    published = json.loads(world.read_annotation() or "{}")
+    return [card.get("instances") for card in published.get("cards", ())], published.get("hook", False)
+
+
+async def test_the_node_publishes_how_many_limits_its_cards_can_hold() -> None:
+    async with a_node() as world:
+        await world.wait_until(lambda: read_instances(world) == ([25], False))
+        world.module.most[0] = 20
+        await world.wait_until(lambda: read_instances(world) == ([20], False))
+        assert json.loads(world.read_annotation() or "{}")["serves"] == sorted(REQUEST_WORDS)
+
+
+async def test_the_next_agent_publishes_them_from_the_start() -> None:
+    """Nothing is written: meanwhile the extender would place more pods than it can limit."""
+    async with a_node() as world:
+        await world.wait_until(lambda: read_instances(world) == ([25], False))
+        await world.kill_agent()
+        await world.start_agent()
+        await running(world)
+        assert read_instances(world) == ([25], False)
+        assert world.read_metric("vrampack_agent_node_writes_total") == 0
+
+
+async def test_a_runtime_with_the_hook_takes_instances_for_containers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = tmp_path / "containerd.json"
+    spec.write_text(json.dumps({"hooks": {"createRuntime": [{"path": "/opt/vrampack/bin/vrampack-hook"}]}}))
+    monkeypatch.setattr("vrampack.agent.limits.kmod.row.RUNTIME_SPECS", (spec,))
+    async with a_node() as world:
+        await world.wait_until(lambda: read_instances(world) == ([25], True))
 
 
 async def test_a_changed_record_is_pushed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from random import Random
 
 from tests.support.manifest_builders import RESOURCE, cards_annotation, published_card, reference_env
 from tests.support.ruled_clusters import NAMESPACES, draw_rules
+from tests.wire.oracle_annotations import FIRST_WORDS
 from vrampack.simulator.resource_kinds import Object
 
 MODELS = ("A", "B")
@@ -45,8 +46,24 @@ def draw_node(random: Random, name: str) -> Object:
     ]
     unit_mib = 512 if random.random() < 0.15 else 1024
     injection = random.choices(("exact", "cdi", "nri"), (10, 9, 1))[0]
-    notes = {"vrampack.dev/cards": cards_annotation(*cards, unit_mib=unit_mib, injection=injection)}
+    agent = draw_agent(Random(f"{name} {models} {units}"), cards)
+    notes = {"vrampack.dev/cards": cards_annotation(*cards, unit_mib=unit_mib, injection=injection, **agent)}
     return {"metadata": {"name": name, "annotations": notes}}
+
+
+def draw_agent(random: Random, cards: list[Object]) -> Object:
+    """What the agent says of itself; some can hold only so many limits on a card. `random` is the node's own."""
+    said: Object = {}
+    if random.random() < 0.4:
+        said["serves"] = random.choice(
+            (["memory"], ["memory", "several-cards"], [*FIRST_WORDS, "later"], [*FIRST_WORDS])
+        )
+    if random.random() < 0.3:
+        said["hook"] = random.random() < 0.5
+        most = random.choice((1, 2, 3, 4))
+        for card in cards:
+            card["instances"] = most
+    return said
 
 
 def draw_nodes(random: Random, count: int) -> list[Object]:
@@ -87,8 +104,13 @@ def draw_pod(random: Random, name: str) -> Object:
     container["resources"] = {"limits": {RESOURCE: str(units)}}
     if random.random() < 0.95:
         container["env"] = [reference_env("main")]
+    containers = [container]
+    if units > count and Random(f"{name} {units}").random() < 0.3:
+        side = {**container, "name": "side", "resources": {"limits": {RESOURCE: str(count)}}}
+        container["resources"] = {"limits": {RESOURCE: str(units - count)}}
+        containers.append(side | ({"env": [reference_env("side")]} if "env" in container else {}))
     metadata = {"name": name, "namespace": random.choice(NAMESPACES), "labels": labels, "annotations": notes}
-    spec = {"schedulerName": "vrampack", "containers": [container], "priority": random.choice((0, *PRIORITIES))}
+    spec = {"schedulerName": "vrampack", "containers": containers, "priority": random.choice((0, *PRIORITIES))}
     return {"metadata": metadata, "spec": spec}
 
 
@@ -121,7 +143,9 @@ def change_cards(random: Random, node: Object) -> Object | None:
     published = json.loads(notes["vrampack.dev/cards"])
     card = random.choice(published["cards"])
     roll = random.random()
-    if roll < 0.4:
+    if roll < 0.1 and "serves" in published:
+        published["serves"] = [*FIRST_WORDS]  # the agent was upgraded
+    elif roll < 0.4:
         card["healthy"] = not card["healthy"]
     elif roll < 0.7:
         other = random.choice(published["cards"])

@@ -7,14 +7,14 @@ for nominated pods. Only what depends on a single object is remembered, by the o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeVar
 
 from tests.support.ruled_clusters import matches
 from tests.wire.oracle import count_held_units
-from tests.wire.oracle_annotations import KNOWN_INJECTIONS, OracleCard, cards_of, injection_of
+from tests.wire.oracle_annotations import KNOWN_INJECTIONS, OracleCard, agent_of, cards_of, injection_of
 from tests.wire.oracle_asks import Object, OracleRequest, oracle_request
 
 _T = TypeVar("_T")
@@ -52,9 +52,13 @@ class JudgedCard:
     model: str
     is_usable: bool
     reserve: int | None
+    gpu: str
+    instances: int | None
     used: int = 0
     pods: int = 0
     tenants: set[str] = field(default_factory=set)
+    limits: int = 0
+    """Instances of its GPU that pods take."""
 
     @property
     def free(self) -> int:
@@ -117,9 +121,7 @@ class Judge:
         )
         for nominee, indices, units in self._list_kept(heard, name, reserves, holders):
             if _uid(nominee) != uid and _read_priority(nominee) >= priority:
-                for card in cards:
-                    if card.index in indices:
-                        card.hold(units or card.units, _find_tenant(heard.rules, nominee))
+                self._keep_cards(heard, node, cards, nominee, indices, units)
         return self._judge_cards(heard, pod, node, cards)
 
     def _list_kept(
@@ -149,10 +151,34 @@ class Judge:
                 continue
             units = 0 if request.whole else request.units
             kept.append((nominee, verdict.cards, units))
-            for card in cards:
-                if card.index in verdict.cards:
-                    card.hold(units or card.units, _find_tenant(heard.rules, nominee))
+            self._keep_cards(heard, heard.nodes[name], cards, nominee, verdict.cards, units)
         return kept
+
+    def _keep_cards(
+        self,
+        heard: HeardCluster,
+        node: Object,
+        cards: Sequence[JudgedCard],
+        nominee: Object,
+        indices: Collection[int],
+        units: int,
+    ) -> None:
+        self._hold_cards(
+            heard, node, cards, nominee, {card.index: units or card.units for card in cards if card.index in indices}
+        )
+
+    def _hold_cards(
+        self, heard: HeardCluster, node: Object, cards: Sequence[JudgedCard], pod: Object, held: Mapping[int, int]
+    ) -> None:
+        """A pod takes instances of each GPU once, on however many of its MIG instances it is."""
+        tenant, request = _find_tenant(heard.rules, pod), self._read_request(pod)
+        taken = request.instances if request is not None and self._read_agent(node)[1] else 1
+        gpus = {card.gpu for card in cards if held.get(card.index)}
+        for card in cards:
+            if card.index in held:
+                card.hold(held[card.index], tenant)
+            if card.gpu in gpus:
+                card.limits += taken
 
     def _fill_cards(
         self,
@@ -164,14 +190,19 @@ class Judge:
         name = node["metadata"]["name"]
         cards = {
             card.index: JudgedCard(
-                card.index, card.uuid, card.units, card.model, card.is_usable, reserves.get((name, card.index))
+                card.index,
+                card.uuid,
+                card.units,
+                card.model,
+                card.is_usable,
+                reserves.get((name, card.index)),
+                card.gpu or str(card.index),
+                card.instances,
             )
             for card in self._read_cards(node)
         }
         for pod in holders:
-            tenant = _find_tenant(heard.rules, pod)
-            for index, units in self._read_held(pod, node).items():
-                cards[index].hold(units, tenant)
+            self._hold_cards(heard, node, [*cards.values()], pod, self._read_held(pod, node))
         return [*cards.values()]
 
     def _judge_cards(self, heard: HeardCluster, pod: Object, node: Object, cards: Sequence[JudgedCard]) -> Verdict:
@@ -184,6 +215,10 @@ class Judge:
             return Verdict("no shareable GPU memory", is_never=True)
         if injection not in KNOWN_INJECTIONS:
             return Verdict("injection mode not known", is_never=True)
+        serves, has_hook = self._read_agent(node)
+        if not request.words <= serves:
+            return Verdict("agent too old for this request", is_never=True)
+        needed = request.instances if has_hook else 1
         left = [card for card in cards if card.units >= max(1, units)]
         if not left:
             return Verdict("larger than any card", is_never=True)
@@ -200,6 +235,11 @@ class Judge:
                 lambda card: card.used == 0 if request.whole else card.free >= units,
             ),
             *_list_sharing_stages(heard, pod),
+            (
+                "card has as many containers as its node can limit",
+                False,
+                lambda card: card.instances is None or card.instances - card.limits >= needed,
+            ),
             ("card unhealthy or cordoned", False, lambda card: card.is_usable),
         ]
         for text, is_never, passes in stages:
@@ -232,6 +272,9 @@ class Judge:
 
     def _read_injection(self, node: Object) -> str:
         return self._remember(("injection", *_identify(node)), lambda: injection_of(node))
+
+    def _read_agent(self, node: Object) -> tuple[set[str], bool]:
+        return self._remember(("agent", *_identify(node)), lambda: agent_of(node))
 
     def _read_held(self, pod: Object, node: Object) -> dict[int, int]:
         def read() -> dict[int, int]:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from random import Random
-from typing import Any
 
 from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration
@@ -196,8 +195,7 @@ def is_finished(pod: Object) -> bool:
 
 def read_units(pod: Object) -> int:
     """All that it asks."""
-    limits: Mapping[str, Any] = pod["spec"]["containers"][0]["resources"]["limits"]
-    return int(limits["aliyun.com/gpu-mem"])
+    return sum(int(each["resources"]["limits"]["aliyun.com/gpu-mem"]) for each in pod["spec"]["containers"])
 
 
 def build_namespace(name: str, labels: Object) -> NamespaceObject:

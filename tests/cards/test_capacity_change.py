@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.support.builders import snapshot_node
 from vrampack.cards.capacity_change import has_changed_cards, has_gained_capacity
 from vrampack.cards.fit import Unfit, find_fitting_cards
-from vrampack.cards.node import Node
-from vrampack.cards.request import CardRequest
+from vrampack.cards.node import CardInstances, Node
+from vrampack.cards.request import REQUEST_WORDS, CardRequest
 
 FULL = snapshot_node(units=(16, 16), used=(16, 16))
 BROKEN = replace(snapshot_node(), problem="its unit is another")
@@ -26,6 +26,12 @@ def a_ruled_node(
     node = snapshot_node(units=(16,), used=(used,))
     (card,) = node.cards
     return replace(node, cards=(replace(card, tenants=frozenset(tenants), free_pods=free_pods, reserve=reserve),))
+
+
+def a_counted_node(taken: int | None, *, are_per_container: bool = False) -> Node:
+    """One card, of whose 25 instances so many are taken; None: it has any number."""
+    room = None if taken is None else CardInstances("GPU-0", 25, taken, are_per_container=are_per_container)
+    return snapshot_node(units=(16,), instances=(room,))
 
 
 CASES = {
@@ -59,6 +65,13 @@ CASES = {
     "a pod more is let in": (a_ruled_node(4, free_pods=0), a_ruled_node(4, free_pods=1), True),
     "and any number": (a_ruled_node(4, free_pods=0), a_ruled_node(4), True),
     "a pod less": (a_ruled_node(4, free_pods=1), a_ruled_node(4, free_pods=0), False),
+    "a pod left an instance": (a_counted_node(25), a_counted_node(24), True),
+    "a pod took an instance": (a_counted_node(24), a_counted_node(25), False),
+    "instances are not counted any more": (a_counted_node(25), a_counted_node(None), True),
+    "instances are counted now": (a_counted_node(None), a_counted_node(0), False),
+    "containers take none any more": (a_counted_node(24, are_per_container=True), a_counted_node(24), True),
+    "the agent understands more": (snapshot_node(serves=frozenset({"memory"})), snapshot_node(), True),
+    "it understands less": (snapshot_node(), snapshot_node(serves=frozenset({"memory"})), False),
     "a problem is over": (BROKEN, snapshot_node(), True),
     "a problem came up": (snapshot_node(used=(4, 4)), BROKEN, False),
 }
@@ -77,6 +90,14 @@ NODES = st.builds(
     models=st.tuples(*[st.sampled_from("AB")] * 3),
     injection=st.sampled_from(["exact", "cdi", None]),
     legacy=st.booleans(),
+    serves=st.sampled_from([REQUEST_WORDS, REQUEST_WORDS, frozenset({"memory"})]),
+    instances=st.lists(
+        st.none()
+        | st.builds(
+            CardInstances, st.just("g"), st.just(4), st.sampled_from([0, 2, 4]), are_per_container=st.booleans()
+        ),
+        max_size=3,
+    ),
 )
 REQUESTS = st.builds(
     CardRequest,
@@ -85,6 +106,7 @@ REQUESTS = st.builds(
     whole=st.booleans(),
     models=st.sampled_from([None, frozenset({"A"}), frozenset({"A", "B"})]),
     has_references=st.booleans(),
+    instances=st.sampled_from([1, 3]),
 )
 
 

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from tests.support.builders import UNIT_MIB, snapshot_node
 from tests.support.strategies import node_strategy, request_strategy
 from vrampack.cards.fit import Unfit, find_fitting_cards
-from vrampack.cards.node import Card, Node, NodeFacts, build_node
+from vrampack.cards.node import Card, CardInstances, Node, NodeFacts, build_node
 from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import CardRequest, RequestRules
 
@@ -22,6 +22,7 @@ PATIENT = settings(deadline=None)
 NEVER = [
     "no shareable GPU memory",
     "injection mode not known",
+    "agent too old for this request",
     "larger than any card",
     "too few cards",
     "card model not allowed",
@@ -37,6 +38,7 @@ LATER = [
     "no empty card",
     "card may not be shared with its pods",
     "card has as many pods as a rule allows",
+    "card has as many containers as its node can limit",
     "card unhealthy or cordoned",
     "node not seen yet",
 ]
@@ -52,8 +54,34 @@ UNKNOWN = snapshot_node(injection=None)
 UNWIRED = CardRequest(4, has_references=False)
 OTHER_UNIT = build_node(NodeFacts("n", unit_mib=256), snapshot_node(units=(16,)).cards, unit_mib=UNIT_MIB)
 
+SERVES_ONE = snapshot_node(serves=frozenset({"memory"}))
+FULL = CardInstances("GPU-0", 25, 25)
+TWO_LEFT = CardInstances("GPU-0", 25, 23, are_per_container=True)
+
 REFUSALS: dict[str, tuple[Node, CardRequest, str]] = {
     "no cards": (snapshot_node(units=()), CardRequest(4), "no shareable GPU memory"),
+    "an agent that knows no requests for several cards": (
+        SERVES_ONE,
+        CardRequest(4, count=2),
+        "agent too old for this request",
+    ),
+    "an agent that knows no whole cards": (SERVES_ONE, CardRequest(4, whole=True), "agent too old for this request"),
+    "an agent that knows nothing": (
+        snapshot_node(serves=frozenset()),
+        CardRequest(4),
+        "agent too old for this request",
+    ),
+    "no instance left": (
+        snapshot_node(units=(16,), instances=(FULL,)),
+        CardRequest(4),
+        "card has as many containers as its node can limit",
+    ),
+    # two of three that its pod and two containers take
+    "too few instances left": (
+        snapshot_node(units=(16,), instances=(TWO_LEFT,)),
+        CardRequest(4, instances=3),
+        "card has as many containers as its node can limit",
+    ),
     "cards of no units": (snapshot_node(units=(0, 0)), CardRequest(4), "no shareable GPU memory"),
     "another unit": (OTHER_UNIT, CardRequest(4), "no shareable GPU memory"),
     # 17 > 16
@@ -150,6 +178,21 @@ FIRST: dict[str, tuple[Node, CardRequest, str]] = {
         CardRequest(4, has_references=False),
         "created before the admission policy",
     ),
+    "the injection before the agent's age": (
+        snapshot_node(injection=None, serves=frozenset()),
+        CardRequest(4),
+        "injection mode not known",
+    ),
+    "the agent's age before too large": (
+        snapshot_node(serves=frozenset()),
+        CardRequest(17),
+        "agent too old for this request",
+    ),
+    "instances before health": (
+        snapshot_node(units=(16,), unhealthy=(0,), instances=(FULL,)),
+        CardRequest(4),
+        "card has as many containers as its node can limit",
+    ),
     "too large before too few": (snapshot_node(units=(8,)), CardRequest(9, count=2), "larger than any card"),
     "too few before the model": (
         snapshot_node(models=("A", "A")),
@@ -207,6 +250,13 @@ FITS = {
         CardRequest(4, whole=True),
         [1],
     ),
+    "one for which its agent is not too old": (SERVES_ONE, CardRequest(4), [0, 1]),
+    "as many instances as it takes": (snapshot_node(instances=(FULL, TWO_LEFT)), CardRequest(4, instances=2), [1]),
+    "one instance for the pod where no hook runs": (
+        snapshot_node(units=(16,), instances=(CardInstances("GPU-0", 25, 24),)),
+        CardRequest(4, instances=3),
+        [0],
+    ),
     "not wired, and the plugin gives the card": (CDI, UNWIRED, [0, 1]),
     "not wired, on a legacy node": (LEGACY, UNWIRED, [0, 1]),
     "mixed cards": (snapshot_node(units=(15, 80, 0), used=(12, 78, 0)), CardRequest(3), [0]),
@@ -231,7 +281,20 @@ def would_do(card: Card, request: CardRequest) -> bool:
         and room
         and card.units - card.used_units >= request.units
         and keeps_the_rules(card, request.rules)
+        and has_instances(card, request)
     )
+
+
+def has_instances(card: Card, request: CardRequest) -> bool:
+    """By the words of docs/records.md."""
+    room = card.instances
+    return room is None or room.most - room.used >= (request.instances if room.are_per_container else 1)
+
+
+def list_words(request: CardRequest) -> set[str]:
+    """By the words of docs/records.md."""
+    words = {"several-cards": request.count > 1, "whole-cards": request.whole}
+    return {"memory"} | {word for word, is_needed in words.items() if is_needed}
 
 
 def keeps_the_rules(card: Card, rules: RequestRules | None) -> bool:
@@ -251,7 +314,8 @@ def keeps_the_rules(card: Card, rules: RequestRules | None) -> bool:
 def some_set_does(node: Node, cards: Iterable[Card], request: CardRequest) -> bool:
     """Brute force: some set of so many distinct cards each of which would do."""
     is_wired = request.has_references or node.injection == "cdi" or node.legacy
-    if not (request.is_valid and is_wired) or node.injection is None or node.problem:
+    is_served = node.unserved_words.isdisjoint(list_words(request))
+    if not (request.is_valid and is_wired and is_served) or node.injection is None or node.problem:
         return False
     return any(all(would_do(card, request) for card in each) for each in combinations(cards, request.count))
 
@@ -273,7 +337,7 @@ def test_a_rejection_is_unresolvable_only_if_the_empty_healthy_node_does_not_fit
 ) -> None:
     fitting = find_fitting_cards(node, request_)
     ideal = [
-        replace(card, used_units=0, healthy=True, cordoned=False, free_pods=None, tenants=frozenset())
+        replace(card, used_units=0, healthy=True, cordoned=False, free_pods=None, tenants=frozenset(), instances=None)
         for card in node.cards
     ]
     is_never = isinstance(fitting, Unfit) and fitting.reason.is_unresolvable

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tests.support.builders import UNIT_MIB, card_facts
 from vrampack.cards.node import CardFacts, NodeFacts, Share, build_node
-from vrampack.cards.node_annotations import NodeReading, read_node
+from vrampack.cards.node_annotations import NodeReading, read_node, write_cards
+from vrampack.cards.request import REQUEST_WORDS, UNLISTED_WORDS
 
 PATIENT = settings(deadline=None)
 """A busy machine is no bug."""
@@ -63,6 +64,28 @@ def test_the_agents_annotation_becomes_the_nodes_facts() -> None:
     )
 
 
+def test_what_the_agent_understands_and_can_limit_is_read() -> None:
+    """Words that this version does not know are a later agent's."""
+    text = cards_text(a_card(instances=25), serves=["whole-cards", "memory", "later"], hook=True)
+    facts = read({CARDS: text}).facts
+    assert facts.serves == {"memory", "whole-cards"}
+    assert (facts.has_hook, facts.cards[0].instances) == (True, 25)
+    assert build_node(facts, (), unit_mib=UNIT_MIB).unserved_words == {"several-cards"}
+
+
+def test_an_agent_that_lists_no_words_understands_those_of_its_time() -> None:
+    facts = read({CARDS: cards_text()}).facts
+    assert (facts.serves, facts.has_hook, facts.cards[0].instances) == (UNLISTED_WORDS, False, None)
+    assert build_node(facts, (), unit_mib=UNIT_MIB).unserved_words == REQUEST_WORDS - UNLISTED_WORDS
+
+
+def test_what_an_agent_publishes_is_read_back() -> None:
+    cards = (CardFacts(0, 15, 16130, "GPU-a", instances=25), CardFacts(1, 15, 16130, "GPU-b"))
+    text = write_cards(cards, unit_mib=1024, injection="cdi", serves={"memory"}, has_hook=True)
+    want = NodeFacts("n", cards, unit_mib=1024, injection="cdi", serves=frozenset({"memory"}), has_hook=True)
+    assert read({CARDS: text}).facts == want
+
+
 def test_omitted_fields_have_defaults() -> None:
     text = json.dumps({"v": 1, "unit_mib": 1024, "cards": [{"uuid": "GPU-a", "index": 0, "memory_mib": 1, "units": 0}]})
     assert read({CARDS: text}).facts == NodeFacts("n", (CardFacts(0, 0, 1, "GPU-a"),), unit_mib=1024)
@@ -96,6 +119,11 @@ DAMAGED: dict[str, tuple[str, str]] = {
     "a unit of 0": (cards_text(unit_mib=0), "unit_mib: 0 is not"),
     "a unit of text": (cards_text(unit_mib="1024"), "unit_mib: 1024 is not"),
     "another form of device": (cards_text(devices=["uuid"]), "devices: \"['uuid']\" is none of uuid, cdi"),
+    "words of text": (cards_text(serves="memory"), "serves: not a list of at most 256 words"),
+    "words of numbers": (cards_text(serves=[1]), "serves: not a list of at most 256 words"),
+    "too many words": (cards_text(serves=["memory"] * 257), "serves: not a list of at most 256 words"),
+    "a hook of text": (cards_text(hook="yes"), "hook: neither true nor false"),
+    "instances of text": (cards_text(a_card(instances="25")), "cards[0].instances: 25 is not"),
     "another unit beside an unknown injection": (cards_text(unit_mib=0, injection="nri"), "unit_mib: 0 is not"),
     "a card of text": (cards_text(a_card(), "GPU-b"), "cards[1]: not an object"),
     "no uuid": (cards_text(a_card(uuid=None)), "cards[0].uuid: not a uuid"),

@@ -229,7 +229,23 @@ def test_a_pod_of_too_many_containers_is_refused_and_those_before_are_counted() 
     assert len(asked.containers) == 256
     # one less is served, beside any number that ask for nothing
     silent = [ContainerSpec(f"web{at}", "main", 254 + at) for at in range(1000)]
-    assert ask([*container_specs([1] * 254, [1] * 2), *silent]).card_request == CardRequest(254)
+    assert ask([*container_specs([1] * 254, [1] * 2), *silent]).card_request == CardRequest(254, instances=257)
+
+
+INSTANCES = {
+    "one container": ([4], [], 1),
+    # itself, and each of its containers
+    "two containers": ([4, 3], [], 3),
+    "an init container that asks is one, too": ([4], [2], 3),
+    "a container that asks for nothing is none": ([4, 0], [0], 1),
+}
+
+
+@pytest.mark.parametrize(("main", "init", "want"), INSTANCES.values(), ids=INSTANCES)
+def test_a_pod_takes_an_instance_and_one_for_each_of_several_containers(
+    main: list[object], init: list[object], want: int
+) -> None:
+    assert ask(container_specs(main, init)).card_request.instances == want
 
 
 def test_the_largest_amount_is_served() -> None:

@@ -15,7 +15,7 @@ from extender.preemption.victims import find_added_victims, get_victim_order
 from tests.support.builders import ledger_pod, pod_request, snapshot_node
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.holding import Hold, HoldState
-from vrampack.cards.node import Node
+from vrampack.cards.node import CardInstances, Node
 from vrampack.cards.request import CardRequest
 
 PREEMPTOR = 100
@@ -37,6 +37,14 @@ def found(
     """On two cards of 16 units."""
     added = find_added_victims(node or snapshot_node(), holds, request=request, priority=PREEMPTOR, leaving_uids=going)
     return None if added is None else [hold.pod.uid for hold in added]
+
+
+def test_victims_free_instances_too() -> None:
+    """Half of the memory is free, and none of 3 instances."""
+    node = snapshot_node(units=(16,), instances=(CardInstances("GPU-0", 3),))
+    holds = [a_hold("a", 5, {0: 3}), a_hold("b", 4, {0: 3}), a_hold("c", 3, {0: 2})]
+    assert found(holds, wants(4), node=node) == ["c"]
+    assert found(holds[1:], wants(4), node=node) == []
 
 
 FULL = [a_hold("a", 1, {0: 8}), a_hold("b", 2, {0: 8}), a_hold("c", 3, {1: 8}), a_hold("d", 4, {1: 8})]

@@ -34,7 +34,7 @@ BODY = {
     "Nodes": None,
     "NodeNames": ["n2", "n1"],
 }
-WANTED = CardRequest(units=3, count=2, models=frozenset({"T4"}), has_references=False)  # (4 + 2) / 2 cards
+WANTED = CardRequest(units=3, count=2, models=frozenset({"T4"}), has_references=False, instances=3)  # (4 + 2) / 2 cards
 FIELDS = (
     *("Pod", "NodeNames", "Nodes", "metadata", "uid", "namespace", "labels", "annotations", "spec", "containers"),
     *("initContainers", "restartPolicy", "resources", "limits", "requests", "status", "name"),

@@ -75,6 +75,18 @@ CARDS: Mapping[str, Mutation] = {
         "if False:",
         f"{REFUSED}[an injection that this version does not know]",
     ),
+    "an agent gets requests that it does not understand": Mutation(
+        "vrampack/cards/reasons.py",
+        "if node.unserved_words and not node.unserved_words.isdisjoint(request.words):",
+        "if False:",
+        f"{REFUSED}[an agent that knows nothing]",
+    ),
+    "a pod takes an instance that the back end does not have": Mutation(
+        "vrampack/cards/node.py",
+        "return self.free >= self.count_taken(instances)",
+        "return True",
+        "tests/cards/test_card_instances.py::test_the_26th_pod_fits_no_card_of_25_instances_until_one_leaves",
+    ),
     "an over-committed card has negative room": Mutation(
         "vrampack/cards/node.py",
         "return max(0, self.units - self.used_units)",

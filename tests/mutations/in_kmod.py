@@ -40,6 +40,12 @@ KMOD: Mapping[str, Mutation] = {
         "if not listed[name].files and self._workload.is_gone(uid):",
         f"{TESTS}::test_budgets_added_by_hand_are_left_alone",
     ),
+    "instances that people made are given to pods": Mutation(
+        BACK_END,
+        'made = [each for each in listed if not _OWNER_UID.fullmatch(each.name.partition(".")[0])]',
+        "made = []",
+        f"{TESTS}::test_instances_that_people_made_are_not_for_pods",
+    ),
     "a module that holds no limit lets containers start": Mutation(
         BACK_END,
         "problem = find_module_problem(self._client.read_state(), self._context.cards.driver_version)",

@@ -25,7 +25,7 @@ from tests.policies.fake_ledger import FakeLedger
 from tests.support.builders import pod_request, snapshot_node
 from tests.support.call_counter import count_calls
 from vrampack.cards.host_room import HostResources
-from vrampack.cards.node import Node
+from vrampack.cards.node import CardInstances, Node
 from vrampack.cards.request import CardRequest, RequestRules
 from vrampack.cards.tuned_policy import TunedPolicy
 
@@ -93,6 +93,22 @@ MARKS: dict[str, tuple[dict[str, Any], RequestRules]] = {
     "pods that it takes": ({"free_pods": 0}, RequestRules()),
     "reserve": ({"reserve": 1}, RequestRules(reserves=frozenset({0}))),
 }
+
+
+def test_nodes_that_differ_in_free_instances_are_in_different_states() -> None:
+    """On both as much is used; `a` is first by its name."""
+    rooms = (
+        CardInstances("GPU-0", 25, 24, are_per_container=True),
+        CardInstances("GPU-0", 25, 20, are_per_container=True),
+    )
+    nodes = [
+        snapshot_node(name, units=(16,), used=(4,), instances=(room,)) for name, room in zip("ab", rooms, strict=True)
+    ]
+    engine = Engine(FakeLedger(nodes), PolicyTuning(default="tessellate"))
+    asked = pod_request(4)
+    assert engine.rank_nodes("ab", asked, "p", 2) == ["a", "b"]
+    of_two = replace(asked, card_request=replace(asked.card_request, instances=3))
+    assert engine.rank_nodes("ab", of_two, "p", 2) == ["b"]
 
 
 @pytest.mark.parametrize(("mark", "rules"), MARKS.values(), ids=MARKS)

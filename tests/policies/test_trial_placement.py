@@ -14,7 +14,7 @@ from policies.tuning import PolicyName
 from tests.support.builders import snapshot_node
 from tests.support.strategies import node_strategy, request_strategy
 from vrampack.cards.fit import Unfit, find_fitting_cards
-from vrampack.cards.node import Node
+from vrampack.cards.node import CardInstances, Node
 from vrampack.cards.request import CardRequest
 from vrampack.cards.tuned_policy import TunedPolicy
 
@@ -51,6 +51,16 @@ def test_several_cards_are_taken_together() -> None:
     assert place_request(trial, CardRequest(8, count=2)) == ("n", (0, 1))
     assert place_request(trial, CardRequest(8, count=2)) is None
     assert place_request(trial, CardRequest(8)) == ("n", (0,))
+
+
+def test_placed_pods_take_instances_of_their_gpu() -> None:
+    """Of 5 on two MIG instances of one GPU, the first request takes 3; only one that takes no more than 2 fits beside it."""
+    room = CardInstances("GPU-p", 5, are_per_container=True)
+    trial = TrialCluster([snapshot_node(instances=(room, room))])
+    assert place_request(trial, CardRequest(4, instances=3)) == ("n", (0,))
+    assert place_request(trial, CardRequest(4, instances=3)) is None
+    assert place_request(trial, CardRequest(4, instances=2)) == ("n", (0,))
+    assert place_request(trial, CardRequest(4)) is None
 
 
 def test_only_named_nodes_are_looked_at() -> None:

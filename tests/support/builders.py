@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from vrampack.cards.allocation import Allocation, allocate_cards
-from vrampack.cards.node import Card, CardFacts, DeviceNaming, InjectionMode, Node, NodeFacts, build_node
+from vrampack.cards.node import (
+    Card,
+    CardFacts,
+    CardInstances,
+    DeviceNaming,
+    InjectionMode,
+    Node,
+    NodeFacts,
+    build_node,
+)
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record, UnreadableRecord, read_record, write_record
-from vrampack.cards.request import ContainerSpec, PodRequest, read_pod_request
+from vrampack.cards.request import UNLISTED_WORDS, ContainerSpec, PodRequest, RequestWord, read_pod_request
 
 UNIT_MIB = 1024
 
@@ -44,6 +53,8 @@ def snapshot_node(
     devices: DeviceNaming = "uuid",
     injection: InjectionMode | None = "exact",
     legacy: bool = False,
+    serves: frozenset[RequestWord] = UNLISTED_WORDS,
+    instances: Sequence[CardInstances | None] = (),
 ) -> Node:
     """A node of which so much is used, card by card; a unit of memory per unit unless `memory_mib` says more."""
     sick, parked = set(unhealthy), set(cordoned)
@@ -57,10 +68,18 @@ def snapshot_node(
             healthy=index not in sick,
             cordoned=index in parked,
             used_units=used[index] if index < len(used) else 0,
+            instances=instances[index] if index < len(instances) else None,
         )
         for index, each in enumerate(units)
     )
-    facts = NodeFacts(name, unit_mib=None if legacy else UNIT_MIB, injection=injection, devices=devices, legacy=legacy)
+    facts = NodeFacts(
+        name,
+        unit_mib=None if legacy else UNIT_MIB,
+        injection=injection,
+        devices=devices,
+        serves=serves,
+        legacy=legacy,
+    )
     return build_node(facts, cards, unit_mib=UNIT_MIB)
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from tests.support.builders import UNIT_MIB
-from vrampack.cards.node import Card, InjectionMode, Node, NodeFacts, build_node
-from vrampack.cards.request import CardRequest, RequestRules
+from vrampack.cards.node import Card, CardInstances, InjectionMode, Node, NodeFacts, build_node
+from vrampack.cards.request import REQUEST_WORDS, CardRequest, RequestRules
 
 MODELS = ("A", "B", "C")
 MODEL_WISHES = (None, None, frozenset({"A"}), frozenset({"A", "B"}), frozenset({"D"}), frozenset({"C", "D"}))
@@ -31,7 +31,10 @@ INJECTIONS: tuple[InjectionMode | None, ...] = ("exact", "exact", "exact", "cdi"
 
 @st.composite
 def node_strategy(draw: st.DrawFn, *, name: str = "n") -> Node:
-    """Up to five mixed cards, some full or over, some sick or cordoned; all ways in which containers get cards; rarely a node with a problem."""
+    """Up to five mixed cards, some full or over, some sick or cordoned; all ways in which containers get cards; agents of all ages.
+
+    Rarely a node with a problem.
+    """
     cards = tuple(
         Card(
             index=index,
@@ -49,11 +52,25 @@ def node_strategy(draw: st.DrawFn, *, name: str = "n") -> Node:
     )
     if draw(st.booleans()):
         cards = tuple(_rule_card(draw, card) for card in cards)
+    if draw(st.integers(0, 2)) == 0:
+        cards = tuple(_count_instances(draw, card) for card in cards)
     problem = "its annotation is damaged" if draw(st.integers(0, 14)) == 0 else ""
     injection: InjectionMode | None = draw(st.sampled_from(INJECTIONS))
     legacy = draw(st.integers(0, 4)) == 0
-    facts = NodeFacts(name, unit_mib=UNIT_MIB, problem=problem, injection=injection, legacy=legacy)
+    serves = (
+        frozenset(draw(st.sets(st.sampled_from(sorted(REQUEST_WORDS)))))
+        if draw(st.integers(0, 4)) == 0
+        else REQUEST_WORDS
+    )
+    facts = NodeFacts(name, unit_mib=UNIT_MIB, problem=problem, injection=injection, serves=serves, legacy=legacy)
     return build_node(facts, cards, unit_mib=UNIT_MIB)
+
+
+def _count_instances(draw: st.DrawFn, card: Card) -> Card:
+    """With what a back end has of it: none, some, or enough for any request."""
+    used = draw(st.sampled_from((0, 1, 3, 4)))
+    room = CardInstances(card.uuid, draw(st.sampled_from((3, 4, 8))), used, are_per_container=draw(st.booleans()))
+    return replace(card, instances=draw(st.sampled_from((room, room, None))))
 
 
 def _rule_card(draw: st.DrawFn, card: Card) -> Card:
@@ -77,4 +94,5 @@ def request_strategy(draw: st.DrawFn, *, under_rules: bool = True) -> CardReques
         is_valid=is_valid,
         has_references=draw(st.integers(0, 4)) > 0,
         rules=draw(st.sampled_from(RULES)) if under_rules else None,
+        instances=draw(st.sampled_from((1, 1, 3, 4))),
     )

@@ -18,6 +18,8 @@ RECORDS = (
 )
 """The four generations, in the order in which the first that is there wins."""
 KNOWN_INJECTIONS = ("exact", "cdi")
+FIRST_WORDS = ("memory", "several-cards", "whole-cards")
+"""What an agent understands that does not say."""
 Shares = list[tuple[str | None, int | None, int]]
 """Uuid, index, units."""
 
@@ -36,6 +38,8 @@ class OracleCard:
     model: str = ""
     is_usable: bool = True
     used: int = 0
+    gpu: str = ""
+    instances: int | None = None
 
 
 def cards_of(node: Object) -> list[OracleCard]:
@@ -65,6 +69,13 @@ def injection_of(node: Object) -> str:
         return str(_document(notes["vrampack.dev/cards"]).get("injection", "exact"))
     except Malformed:
         return "exact"
+
+
+def agent_of(node: Object) -> tuple[set[str], bool]:
+    """The words of requests that the agent understands, and whether the hook runs there."""
+    text = (node["metadata"].get("annotations") or {}).get("vrampack.dev/cards")
+    published = {} if text is None else _document(text)
+    return set(published.get("serves", FIRST_WORDS)), published.get("hook", False)
 
 
 def has_record(pod: Object) -> bool:
@@ -123,7 +134,16 @@ def _card(value: object, cordoned: set[str]) -> OracleCard:
     _need(isinstance(uuid, str) and bool(uuid) and isinstance(model, str) and isinstance(healthy, bool))
     index, units = _whole(card.get("index"), 0, MAX_INDEX), _whole(card.get("units"), 0, MAX_UNITS)
     _whole(card.get("memory_mib"), 0, 2**30)
-    return OracleCard(index, str(uuid), units, model, healthy and uuid not in cordoned)
+    most = card.get("instances")
+    return OracleCard(
+        index,
+        str(uuid),
+        units,
+        model,
+        healthy and uuid not in cordoned,
+        gpu=str(card.get("mig_parent") or uuid),
+        instances=None if most is None else _whole(most, 0, 2**20),
+    )
 
 
 def _shares(value: object) -> Shares:

@@ -30,6 +30,14 @@ class OracleRequest:
     is_valid: bool
     is_wired: bool
     """Whether every asking container reads its cards from its annotation."""
+    instances: int
+    """How many of each card it takes where the hook runs: one for itself, and one for each of several containers that ask."""
+
+    @property
+    def words(self) -> set[str]:
+        """What an agent must understand, by docs/records.md."""
+        needed = {"several-cards": self.count > 1, "whole-cards": self.whole and self.is_valid}
+        return {"memory"} | {word for word, is_needed in needed.items() if is_needed}
 
 
 def oracle_request(pod: Object) -> OracleRequest | None:
@@ -54,6 +62,7 @@ def oracle_request(pod: Object) -> OracleRequest | None:
         uuids=uuids,
         is_valid=is_valid,
         is_wired=_is_wired(pod),
+        instances=1 if len(own) < 2 else 1 + len(own),
     )
 
 

@@ -230,6 +230,7 @@ class Agent:
             self._own_node,
             self._advertisement,
             self._injection,
+            self._enforcement,
             verdicts,
             CardsCondition(api, options.node, self._own_node, on_write=metrics.condition_writes.inc),
             events=self._events,
@@ -352,9 +353,11 @@ class Agent:
     def _publish_enforcement(self, problem: str) -> None:
         self._advertisement.block("enforcement", problem)
         self._own_node.set_desired({("labels", well_known.ENFORCEMENT): self._enforcement.mode or None})
+        self._card_publisher.write_cards(self._advertisement.current)
 
     def _set_limits_problem(self, problem: str) -> None:
         self._advertisement.block("limits", f"limits cannot be enforced: {problem}" if problem else "")
+        self._card_publisher.write_cards(self._advertisement.current)
 
     def _publish_injection(self) -> None:
         """Show the mode of new containers in the log, an event and the Node; a problem keeps all cards from new pods."""

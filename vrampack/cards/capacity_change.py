@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vrampack.cards.node import Card, Node
+from vrampack.cards.node import Card, CardInstances, Node
 
 
 def has_gained_capacity(before: Node | None, after: Node) -> bool:
@@ -15,6 +15,8 @@ def has_gained_capacity(before: Node | None, after: Node) -> bool:
     if before is None or before.problem or before.injection is None:
         return any(_usable_free_units(card) for card in after.cards)
     if before.needs_references and not after.needs_references:
+        return any(_usable_free_units(card) for card in after.cards)
+    if not before.unserved_words <= after.unserved_words:
         return any(_usable_free_units(card) for card in after.cards)
     taken_over = set(map(id, before.cards)).intersection(map(id, after.cards))  # unchanged cards
     changed = [card for card in after.cards if id(card) not in taken_over]
@@ -30,6 +32,7 @@ def has_changed_cards(before: Node | None, after: Node | None) -> bool:
         before.problem != after.problem
         or before.injection != after.injection
         or before.legacy != after.legacy
+        or before.unserved_words != after.unserved_words
         or [(*_identity(card), card.reserve) for card in before.cards]
         != [(*_identity(card), card.reserve) for card in after.cards]
     )
@@ -41,7 +44,13 @@ def _has_card_gained(before: Card | None, after: Card) -> bool:
         return bool(free)
     takes_more_pods = before.free_pods is not None and (after.free_pods is None or after.free_pods > before.free_pods)
     is_less_ruled = before.reserve != after.reserve or takes_more_pods or not before.tenants <= after.tenants
-    return bool(free) and is_less_ruled
+    return bool(free) and (is_less_ruled or _has_gained_instances(before.instances, after.instances))
+
+
+def _has_gained_instances(before: CardInstances | None, after: CardInstances | None) -> bool:
+    if before is None or after is None:
+        return before is not None
+    return after.free > before.free or (before.are_per_container and not after.are_per_container)
 
 
 def _identity(card: Card) -> tuple[int, str | None, str, int]:

@@ -55,9 +55,19 @@ def count_missing_units(card: Card, request: CardRequest) -> int:
 
 def _check_cards(node: Node, cards: Sequence[Card], request: CardRequest, count: int) -> Sequence[Card] | UnfitReason:
     """The cards that pass every check, or the first reason at which fewer than `count` are left."""
-    occasion = find_occasion(request, is_open=node.injection is not None, needs_references=node.needs_references)
-    is_plain, is_ruled = is_plain_request(request), request.rules is not None
-    for reason, check in get_checks(get_request_form(request, count), occasion, is_plain=is_plain, is_ruled=is_ruled):
+    checks = get_checks(
+        get_request_form(request, count),
+        find_occasion(
+            request,
+            is_open=node.injection is not None,
+            unserved_words=node.unserved_words,
+            needs_references=node.needs_references,
+        ),
+        is_plain=is_plain_request(request),
+        is_ruled=request.rules is not None,
+        counts_instances=node.counts_instances,
+    )
+    for reason, check in checks:
         cards = check.select_cards(cards, request)
         if len(cards) < (1 if check.needs_one_card else count):
             return reason

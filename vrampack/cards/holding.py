@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from vrampack.cards.node import Card, CardFacts, Node, NodeFacts, Share, build_node
+from vrampack.cards.node import Card, CardFacts, CardInstances, Node, NodeFacts, Share, build_node
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record, UnreadableRecord
 from vrampack.cards.rules import NO_RULES, PlacementRules
@@ -106,8 +106,8 @@ def build_node_from_holds(
 ) -> Node:
     """The node with everything that is held on it. `reserves` is the reserve of each card that has one, by card index.
 
-    `known_cards` are cards built earlier from the same facts: a card that no rule concerns and that holds as much as then
-    stays the same object.
+    `known_cards` are cards built earlier from the same facts: a card that no rule concerns, that counts no instances and that
+    holds as much as then stays the same object.
     """
     holds = list(holds)
     used: defaultdict[int, int] = defaultdict(int)
@@ -118,7 +118,7 @@ def build_node_from_holds(
         cards = tuple(
             [
                 known
-                if known.used_units == used[card.index] and not known.is_ruled
+                if known.used_units == used[card.index] and not known.is_ruled and known.instances is None
                 else _build_card(card, facts, used[card.index])
                 for card, known in zip(facts.cards, known_cards, strict=True)
             ]
@@ -127,7 +127,7 @@ def build_node_from_holds(
         cards = tuple([_build_card(card, facts, used[card.index]) for card in facts.cards])
     if rules.counts_pods or reserves:
         cards = apply_rules_to_cards(cards, holds, rules=rules, reserves=reserves)
-    return build_node(facts, cards, unit_mib=unit_mib)
+    return build_node(facts, count_instances_on_cards(cards, holds), unit_mib=unit_mib)
 
 
 def refill_node(node: Node, holds: Iterable[Hold], *, rules: PlacementRules) -> Node:
@@ -143,7 +143,7 @@ def refill_node(node: Node, holds: Iterable[Hold], *, rules: PlacementRules) -> 
         rules=rules,
         reserves={card.index: card.reserve for card in node.cards if card.reserve is not None},
     )
-    return replace(node, cards=cards)
+    return replace(node, cards=count_instances_on_cards(cards, holds))
 
 
 def apply_rules_to_cards(
@@ -171,6 +171,25 @@ def apply_rules_to_cards(
     )
 
 
+def count_instances_on_cards(cards: tuple[Card, ...], holds: Iterable[Hold]) -> tuple[Card, ...]:
+    """The cards, with the instances that the pods on them take; those of a GPU are taken on all of its MIG instances."""
+    gpu_by_index = {card.index: card.instances.gpu for card in cards if card.instances is not None}
+    if not gpu_by_index:
+        return cards
+    pods: defaultdict[str | None, list[int]] = defaultdict(list)
+    for hold in holds:
+        request = hold.pod.request
+        instances = 1 if request is None else request.card_request.instances
+        for gpu in {gpu_by_index[index] for index, units in hold.units.items() if units and index in gpu_by_index}:
+            pods[gpu].append(instances)
+    return tuple([card if card.instances is None else _take_instances(card, card.instances, pods) for card in cards])
+
+
+def _take_instances(card: Card, room: CardInstances, pods: Mapping[str | None, Iterable[int]]) -> Card:
+    taken = sum(map(room.count_taken, pods.get(room.gpu, ())))
+    return card if taken == room.used else replace(card, instances=replace(room, used=taken))
+
+
 def _build_card(card: CardFacts, facts: NodeFacts, used_units: int) -> Card:
     return Card(
         index=card.index,
@@ -183,6 +202,9 @@ def _build_card(card: CardFacts, facts: NodeFacts, used_units: int) -> Card:
         used_units=used_units,
         numa=card.numa,
         reason=card.reason,
+        instances=None
+        if card.instances is None
+        else CardInstances(card.gpu, card.instances, are_per_container=facts.has_hook),
     )
 
 

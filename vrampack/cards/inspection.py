@@ -78,7 +78,14 @@ def _build_card_json(card: Card, holds: Sequence[Hold]) -> dict[str, object]:
         **({"reason": card.reason} if card.reason else {}),
         "cordoned": card.cordoned,
         "overcommitted": card.is_overcommitted,
+        **build_instances_json(card),
     }
+
+
+def build_instances_json(card: Card) -> dict[str, object]:
+    """How many limits its back end can hold on it, and how many more; empty if it can hold any number."""
+    room = card.instances
+    return {} if room is None else {"instances": room.most, "freeInstances": room.free}
 
 
 def _build_usage_json(card: Card, usage: Mapping[str, CardUsage] | None) -> dict[str, object]:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from vrampack.cards.request import REQUEST_WORDS, UNLISTED_WORDS, RequestWord
+
 InjectionMode = Literal["exact", "cdi"]
 """`exact`: the pod's environment, set by admission, names its cards. `cdi`: the agent gives a container its cards at its start."""
 DeviceNaming = Literal["uuid", "cdi"]
@@ -48,6 +50,13 @@ class CardFacts:
     """Why it is unhealthy, for people; empty if its agent does not say."""
     verdict: CardVerdict | None = None
     """The lasting cause; None for a healthy card, and for one that heals by itself."""
+    instances: int | None = None
+    """How many limits its node's back end can hold on it at a time; None: any number. MIG instances of a GPU share them."""
+
+    @property
+    def gpu(self) -> str | None:
+        """The uuid of its GPU."""
+        return self.mig_parent or self.uuid
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +88,10 @@ class NodeFacts:
     injection: InjectionMode | None = "exact"
     """None: a mode that this version does not know. Its cards are counted, and nothing new is placed on them."""
     devices: DeviceNaming = "uuid"
+    serves: frozenset[RequestWord] = UNLISTED_WORDS
+    """What its agent understands of a request."""
+    has_hook: bool = False
+    """Whether the createRuntime hook runs there, so that each container of several that ask takes an instance of its own."""
     legacy: bool = False
     """Whether the cards are derived from `allocatable`, on the assumption that they are equal."""
     cordoned: frozenset[str] = frozenset()
@@ -86,6 +99,29 @@ class NodeFacts:
     """What pods without a readable record hold, according to the node's agent, by pod uid."""
     problem: str = ""
     address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CardInstances:
+    """The instances of a card's GPU: how many limits its back end can hold there, and how many pods take."""
+
+    gpu: str | None
+    most: int
+    used: int = 0
+    are_per_container: bool = False
+    """Whether containers have some of their own; otherwise each pod takes one."""
+
+    @property
+    def free(self) -> int:
+        return max(0, self.most - self.used)
+
+    def count_taken(self, instances: int) -> int:
+        """How many a request takes here that takes so many where containers have some of their own."""
+        return instances if self.are_per_container else 1
+
+    def has_room_for(self, instances: int) -> bool:
+        """Whether such a request finds as many free."""
+        return self.free >= self.count_taken(instances)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +145,8 @@ class Card:
     numa: int | None = None
     reason: str = ""
     """Why it is unhealthy, if its agent says so."""
+    instances: CardInstances | None = None
+    """None: its back end can hold any number of limits."""
 
     @property
     def is_ruled(self) -> bool:
@@ -149,6 +187,10 @@ class Node:
     """Free units of all usable cards."""
     total_units: int
     used_units: int
+    unserved_words: frozenset[RequestWord] = frozenset()
+    """What its agent does not understand of requests."""
+    counts_instances: bool = False
+    """Whether the back end can hold only so many limits on some card."""
 
     @property
     def placeable_cards(self) -> tuple[Card, ...]:
@@ -177,6 +219,8 @@ def build_node(facts: NodeFacts, cards: tuple[Card, ...], *, unit_mib: int) -> N
         free_units=sum(free),
         total_units=sum([card.units for card in cards]),
         used_units=sum([card.used_units for card in cards]),
+        unserved_words=REQUEST_WORDS - facts.serves,
+        counts_instances=any(card.instances for card in cards),
     )
 
 

@@ -7,7 +7,7 @@ reported beside the facts (observed), and no other node is affected.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import cast, get_args
 
@@ -22,6 +22,7 @@ from vrampack.cards.card_verdicts import (
 )
 from vrampack.cards.node import CardFacts, DeviceNaming, InjectionMode, NodeFacts, Share
 from vrampack.cards.records import MAX_INDEX, RecordError, load_json, read_int, read_shares
+from vrampack.cards.request import REQUEST_WORDS, UNLISTED_WORDS, RequestWord
 from vrampack.cards.units import MAX_UNITS, parse_units
 
 MAX_CARDS = 256
@@ -29,6 +30,9 @@ MAX_CARDS = 256
 RESERVED_NAMES = frozenset({"all", "none", "void"})
 """Texts that a container runtime does not read as the name of one card. Neither is a number, which it reads as an index."""
 MAX_MEMORY_MIB = 2**30
+MAX_WORDS = 256
+"""Of requests, in `serves`: a longer list is damaged."""
+MAX_INSTANCES = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +73,14 @@ def read_node(  # noqa: PLR0913 - the six parts of a Node object that count here
     return NodeReading(replace(facts, cordoned=cordoned, observed=observed, address=address), problems)
 
 
-def write_cards(
+def write_cards(  # noqa: PLR0913 - the parts of the annotation
     cards: Iterable[CardFacts],
     *,
     unit_mib: int,
     injection: InjectionMode = "exact",
     devices: DeviceNaming = "uuid",
+    serves: Collection[RequestWord] = UNLISTED_WORDS,
+    has_hook: bool = False,
     absent: Iterable[StoredVerdict] = (),
 ) -> str:
     """The value of `vrampack.dev/cards`; equal cards give equal texts. `absent`: verdicts on cards that are not listed."""
@@ -90,12 +96,18 @@ def write_cards(
             "mig_parent": card.mig_parent,
             **({"reason": read_reason(card.reason)} if card.reason else {}),
             **({"verdict": build_verdict_object(card.verdict)} if card.verdict else {}),
+            **({} if card.instances is None else {"instances": card.instances}),
         }
         for card in sorted(cards, key=lambda card: card.index)
     ]
     kept = [build_absent_object(stored) for stored in sort_stored(absent)]
-    value = {"v": 1, "unit_mib": unit_mib, "injection": injection, "devices": devices, "cards": listed}
-    return _dump(value | ({"absent": kept} if kept else {}))
+    agent = {
+        "injection": injection,
+        "devices": devices,
+        "serves": sorted(serves),
+        **({"hook": True} if has_hook else {}),
+    }
+    return _dump({"v": 1, "unit_mib": unit_mib, **agent, "cards": listed, **({"absent": kept} if kept else {})})
 
 
 def write_observed(pods: Mapping[str, Iterable[Share]]) -> str:
@@ -128,8 +140,25 @@ def _read_cards(name: str, text: str) -> NodeFacts:
         unit_mib=read_int(value.get("unit_mib"), "unit_mib", low=1, high=MAX_MEMORY_MIB),
         injection=injection if injection in get_args(InjectionMode) else None,
         devices=cast("DeviceNaming", _one_of(value, "devices", get_args(DeviceNaming))),
+        serves=_read_words(value.get("serves")),
+        has_hook=_read_flag(value.get("hook", False), "hook"),
         problem="" if injection in get_args(InjectionMode) else _explain_unknown_injection(injection),
     )
+
+
+def _read_words(value: object) -> frozenset[RequestWord]:
+    """The words that this version knows; a later agent may have more."""
+    if value is None:
+        return UNLISTED_WORDS
+    if not isinstance(value, list) or len(value) > MAX_WORDS or not all(isinstance(word, str) for word in value):
+        raise RecordError(f"serves: not a list of at most {MAX_WORDS} words")
+    return REQUEST_WORDS & {*value}
+
+
+def _read_flag(value: object, path: str) -> bool:
+    if not isinstance(value, bool):
+        raise RecordError(f"{path}: neither true nor false")
+    return value
 
 
 def _explain_unknown_injection(injection: object) -> str:
@@ -149,21 +178,19 @@ def _read_card(value: object, path: str) -> CardFacts:
         raise RecordError(
             f"{path}.uuid: {uuid[:60]!r} is not a uuid: NVIDIA's runtime would take it for other cards or for none"
         )
-    healthy = value.get("healthy", True)
-    if not isinstance(healthy, bool):
-        raise RecordError(f"{path}.healthy: neither true nor false")
-    numa = value.get("numa")
+    numa, instances = value.get("numa"), value.get("instances")
     return CardFacts(
         index=read_int(value.get("index"), f"{path}.index", low=0, high=MAX_INDEX),
         units=read_int(value.get("units"), f"{path}.units", low=0, high=MAX_UNITS),
         memory_mib=read_int(value.get("memory_mib"), f"{path}.memory_mib", low=0, high=MAX_MEMORY_MIB),
         uuid=uuid,
         model=_text(value.get("model"), f"{path}.model"),
-        healthy=healthy,
+        healthy=_read_flag(value.get("healthy", True), f"{path}.healthy"),
         numa=None if numa is None else read_int(numa, f"{path}.numa", low=-1, high=MAX_INDEX),
         mig_parent=_text(value.get("mig_parent"), f"{path}.mig_parent") or None,
         reason=read_reason(value.get("reason")),
         verdict=read_verdict(value.get("verdict")),
+        instances=None if instances is None else read_int(instances, f"{path}.instances", low=0, high=MAX_INSTANCES),
     )
 
 

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Literal, Protocol, Self, get_args
 
 from vrampack.cards.node import Card
-from vrampack.cards.request import CardRequest
+from vrampack.cards.request import CardRequest, RequestWord
 
 RequestForm = Literal["one card", "several cards", "whole cards"]
 """What a request wants from a node: each form has its own text for a lack of room."""
@@ -28,7 +28,14 @@ class CardSelector(Protocol):
     def __call__(self, cards: Sequence[Card], request: CardRequest, /) -> Sequence[Card]: ...
 
 
-CheckOccasion = Literal["request not plain", "injection not known", "references missing", "under rules"]
+CheckOccasion = Literal[
+    "request not plain",
+    "injection not known",
+    "words not served",
+    "references missing",
+    "under rules",
+    "instances counted",
+]
 """When a row is checked that is not always checked: otherwise it could not fail."""
 
 
@@ -117,6 +124,10 @@ def _select_uncrowded(cards: Sequence[Card], _request: CardRequest) -> Sequence[
     return [card for card in cards if card.free_pods is None or card.free_pods > 0]
 
 
+def _select_with_instances(cards: Sequence[Card], request: CardRequest) -> Sequence[Card]:
+    return [card for card in cards if card.instances is None or card.instances.has_room_for(request.instances)]
+
+
 class UnfitReason(Enum):
     """The table. The scheduler groups equal texts in the pod's event, so they carry no names and no numbers."""
 
@@ -127,6 +138,10 @@ class UnfitReason(Enum):
     UNKNOWN_INJECTION = (
         "injection mode not known",
         FitCheck(_select_none, only_when="injection not known", is_unresolvable=True),
+    )
+    AGENT_TOO_OLD = (
+        "agent too old for this request",
+        FitCheck(_select_none, only_when="words not served", is_unresolvable=True),
     )
     TOO_LARGE = (
         "larger than any card",
@@ -174,6 +189,10 @@ class UnfitReason(Enum):
         "card has as many pods as a rule allows",
         FitCheck(_select_uncrowded, only_when="under rules"),
     )
+    INSTANCE_LIMIT = (
+        "card has as many containers as its node can limit",
+        FitCheck(_select_with_instances, only_when="instances counted"),
+    )
     UNHEALTHY = "card unhealthy or cordoned", FitCheck(_select_usable)
     NOT_SEEN = "node not seen yet"
     """The verdict on a node that the ledger does not have; it has no check."""
@@ -206,20 +225,30 @@ def is_plain_request(request: CardRequest) -> bool:
     return request.models is None and request.uuids is None and request.is_valid
 
 
-def find_occasion(request: CardRequest, *, is_open: bool, needs_references: bool) -> CheckOccasion | None:
-    """What keeps the request from all cards of a node, whatever they are; None if nothing does.
+def find_occasion(
+    request: CardRequest, *, is_open: bool, unserved_words: frozenset[RequestWord], needs_references: bool
+) -> CheckOccasion | None:
+    """What keeps the request from all cards of a node, whatever they are, in the order of the table; None if nothing does.
 
     `is_open`: whether this version knows how containers get cards there.
     """
     if not is_open:
         return "injection not known"
+    if unserved_words and not unserved_words.isdisjoint(request.words):
+        return "words not served"
     return "references missing" if needs_references and not request.has_references else None
 
 
 def _list_checks(
-    form: RequestForm, occasion: CheckOccasion | None, *, is_plain: bool, is_ruled: bool
+    form: RequestForm, occasion: CheckOccasion | None, *, is_plain: bool, is_ruled: bool, counts_instances: bool
 ) -> tuple[tuple[UnfitReason, FitCheck], ...]:
-    occasions = {None, occasion, None if is_plain else "request not plain", "under rules" if is_ruled else None}
+    occasions: set[CheckOccasion | None] = {None, occasion}
+    if not is_plain:
+        occasions.add("request not plain")
+    if is_ruled:
+        occasions.add("under rules")
+    if counts_instances:
+        occasions.add("instances counted")
     return tuple(
         (reason, reason.check)
         for reason in UnfitReason
@@ -227,17 +256,20 @@ def _list_checks(
     )
 
 
-_CHECKS: Mapping[tuple[RequestForm, CheckOccasion | None, bool, bool], tuple[tuple[UnfitReason, FitCheck], ...]] = {
-    (form, occasion, is_plain, is_ruled): _list_checks(form, occasion, is_plain=is_plain, is_ruled=is_ruled)
+_CHECKS: Mapping[tuple[RequestForm, CheckOccasion | None, bool, bool, bool], tuple[tuple[UnfitReason, FitCheck], ...]] = {
+    (form, occasion, is_plain, is_ruled, counts_instances): _list_checks(
+        form, occasion, is_plain=is_plain, is_ruled=is_ruled, counts_instances=counts_instances
+    )
     for form in get_args(RequestForm)
     for occasion in (None, *get_args(CheckOccasion))
     for is_plain in (True, False)
     for is_ruled in (True, False)
+    for counts_instances in (True, False)
 }
 
 
 def get_checks(
-    form: RequestForm, occasion: CheckOccasion | None, *, is_plain: bool, is_ruled: bool
+    form: RequestForm, occasion: CheckOccasion | None, *, is_plain: bool, is_ruled: bool, counts_instances: bool
 ) -> tuple[tuple[UnfitReason, FitCheck], ...]:
     """The rows of the table that can fail, in order."""
-    return _CHECKS[form, occasion, is_plain, is_ruled]
+    return _CHECKS[form, occasion, is_plain, is_ruled, counts_instances]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from vrampack.cards import well_known
 from vrampack.cards.host_room import HostResources
@@ -19,6 +19,15 @@ from vrampack.cards.tuned_policy import TunedPolicy
 from vrampack.cards.units import MAX_UNITS, parse_units
 
 ContainerKind = Literal["main", "init", "sidecar"]
+RequestWord = Literal["memory", "several-cards", "whole-cards"]
+"""What the agent of a pod's node has to understand of its request, as `serves` in `vrampack.dev/cards` names it.
+
+A kind of request that older agents would refuse, or limit wrongly, gets a word of its own here and in `CardRequest.words`.
+"""
+REQUEST_WORDS: frozenset[RequestWord] = frozenset(get_args(RequestWord))
+"""All of this version: what its agent publishes."""
+UNLISTED_WORDS: frozenset[RequestWord] = frozenset({"memory", "several-cards", "whole-cards"})
+"""What an agent understands that publishes no words. It stays as it is when words are added."""
 MAX_REQUESTING_CONTAINERS = 256
 """For one pod, init containers and `gpu-mem: 0` included. More than a pod can need, and few enough to read each of them."""
 MAX_COUNT_DIGITS = 4
@@ -78,6 +87,22 @@ class CardRequest:
     """Whether admission wired every requesting container to its annotation."""
     rules: RequestRules | None = None
     """None if the cluster has no rules. `PlacementRules.constrain_request` sets it."""
+    instances: int = 1
+    """How many instances of each card it takes where containers have some of their own: see `count_instances`."""
+
+    @property
+    def words(self) -> frozenset[RequestWord]:
+        """What its node's agent has to understand. A request that is not valid gets no further than that."""
+        return _WORDS[self.count > 1, self.whole and self.is_valid]
+
+
+_WORDS: Mapping[tuple[bool, bool], frozenset[RequestWord]] = {
+    (False, False): frozenset({"memory"}),
+    (True, False): frozenset({"memory", "several-cards"}),
+    (False, True): frozenset({"memory", "whole-cards"}),
+    (True, True): frozenset({"memory", "several-cards", "whole-cards"}),
+}
+"""By whether the request is for several cards, and whether for whole ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +174,7 @@ def read_pod_request(
         uuids=None if problem else uuids,
         is_valid=not problem,
         has_references=all(spec.has_reference for spec in containers if (spec.kind, spec.index) in requesting),
+        instances=1 if problem else count_instances(len(container_requests)),
     )
     policy = annotations.get(well_known.POLICY, "")
     wish = policy if 0 < len(policy) <= MAX_POLICY_LENGTH else None
@@ -176,6 +202,14 @@ def sum_container_units(containers: Sequence[ContainerRequest]) -> int:
         elif container.kind == "init":
             peak = max(peak, container.units + sidecars)
     return max(running + sidecars, peak)
+
+
+def count_instances(asking_containers: int) -> int:
+    """How many instances of a card a pod takes where the createRuntime hook asks for each of its containers.
+
+    One for the pod, and one for each container that asks, init containers included; a single one is held as its pod.
+    """
+    return 1 + asking_containers if asking_containers > 1 else 1
 
 
 def _read_container_requests(containers: Sequence[ContainerSpec], resource: str) -> tuple[list[ContainerRequest], str]:

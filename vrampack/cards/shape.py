@@ -14,12 +14,19 @@ from typing import NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
 from vrampack.cards.node import Card, Node
-from vrampack.cards.reasons import UnfitReason, find_occasion, get_checks, get_request_form, is_plain_request
+from vrampack.cards.reasons import (
+    CheckOccasion,
+    UnfitReason,
+    find_occasion,
+    get_checks,
+    get_request_form,
+    is_plain_request,
+)
 from vrampack.cards.request import CardRequest, RequestRules
 from vrampack.cards.rules import LONER
 
 CardKey: TypeAlias = tuple[str, int, int, bool, tuple[object, ...]]
-"""All that can be told apart of a card: model, units, used units, whether it is usable, what rules know of it."""
+"""All that can be told apart of a card: model, units, used units, whether it is usable, and what rules and limits ask for."""
 ShapeKey: TypeAlias = tuple[object, ...]
 Units: TypeAlias = tuple[int, ...]
 """Of one card each, ascending."""
@@ -63,10 +70,12 @@ class Shape:
         "free_if_usable",
         "hardware",
         "is_open",
+        "least_free_instances",
         "needs_references",
         "open_cards",
         "tenants",
         "total_units",
+        "unserved_words",
         "used_units",
     )
 
@@ -74,11 +83,15 @@ class Shape:
         self.cards: tuple[Card, ...] = tuple(sorted(node.placeable_cards, key=_get_card_key))
         self.is_open = node.injection is not None
         """Whether this version knows how containers get cards there."""
+        self.unserved_words = node.unserved_words
         self.needs_references = node.needs_references
         sized = [card for card in self.cards if card.units]
         self.card_units: Units = tuple(sorted([card.units for card in sized]))
         self.hardware = Hardware(frozenset([card.model for card in sized]))
         self.tenants: frozenset[bytes] = frozenset().union(*[card.tenants for card in self.cards])
+        rooms = [card.instances for card in sized if card.instances is not None]
+        self.least_free_instances = min([room.free for room in rooms], default=maxsize)
+        """A request that takes no more instances of a card finds them on every card."""
         usable = [card for card in sized if card.is_usable]
         self.free, self.empty = _list_free_units(usable)
         """Free units of usable cards, and the units of those that are empty."""
@@ -93,17 +106,23 @@ class Shape:
 
     @property
     def hardware_key(self) -> ShapeKey:
-        return self.card_units, self.hardware.models, self.is_open, self.needs_references
+        return self.card_units, self.hardware.models, self.is_open, self.unserved_words, self.needs_references
 
     def list_open_cards(self, request: CardRequest) -> tuple[OpenCard, ...]:
-        """The usable cards that the request's models and rules allow, sorted."""
-        if request.models is None and request.rules is None:
+        """The usable cards that the request's models, rules and instances allow, sorted."""
+        has_instances = request.instances <= self.least_free_instances
+        if request.models is None and request.rules is None and has_instances:
             return self.open_cards
         return tuple(map(open_card, select_open_cards(self.cards, request)))
 
-    def takes_requests_like(self, request: CardRequest) -> bool:
-        """Whether only its cards decide about such a request."""
-        return request.is_valid and self.is_open and (request.has_references or not self.needs_references)
+    def find_occasion(self, request: CardRequest) -> CheckOccasion | None:
+        """What keeps the request from all cards of such a node."""
+        return find_occasion(
+            request,
+            is_open=self.is_open,
+            unserved_words=self.unserved_words,
+            needs_references=self.needs_references,
+        )
 
 
 class Hardware:
@@ -123,7 +142,8 @@ class Shapes:
         self._hardware: WeakValueDictionary[ShapeKey, Hardware] = WeakValueDictionary()
 
     def find_shape(self, node: Node) -> Shape:
-        key = (node.injection is not None, node.needs_references, *sorted(map(_get_card_key, node.placeable_cards)))
+        agent = node.injection is not None, node.unserved_words, node.needs_references
+        key = (*agent, *sorted(map(_get_card_key, node.placeable_cards)))
         shape = self._shapes.get(key)
         if shape is None:
             shape = self._shapes[key] = Shape(node)
@@ -132,8 +152,10 @@ class Shapes:
 
 
 def select_open_cards(cards: Sequence[Card], request: CardRequest) -> Sequence[Card]:
-    """The usable cards that the request's models and rules allow, whether they have room or not."""
-    checks = get_checks("one card", None, is_plain=request.models is None, is_ruled=request.rules is not None)
+    """The usable cards that the request's models, rules and instances allow, whether they have memory free or not."""
+    checks = get_checks(
+        "one card", None, is_plain=request.models is None, is_ruled=request.rules is not None, counts_instances=True
+    )
     for reason, check in checks:
         if check.compares is None and reason not in (UnfitReason.UUID, UnfitReason.NOT_VALID):
             cards = check.select_cards(cards, request)
@@ -151,6 +173,7 @@ class RequestKind(NamedTuple):
     """On nodes that have none of the cards, which cards it names makes no difference."""
     models: frozenset[str] | None
     rules: RequestRules | None
+    instances: int
 
     @property
     def for_new_tenant(self) -> RequestKind:
@@ -170,6 +193,7 @@ def get_request_kind(request: CardRequest) -> RequestKind:
         request.uuids is not None,
         request.models,
         request.rules,
+        request.instances,
     )
 
 
@@ -212,24 +236,27 @@ class FitClasses:
             is_valid=kind.is_valid,
             has_references=kind.has_references,
             rules=kind.rules,
+            instances=kind.instances,
         )
         self._by_hardware: dict[Hardware, FitClass] = {}
         """A class that shapes of this hardware have or had, unless models or rules decide about single cards."""
         self._variants: dict[Hardware, dict[tuple[int, int], FitClass]] = {}
         """The classes of this hardware by their last two numbers, which differ while pods come and go."""
-        self._measured: dict[tuple[int, ...], FitClass] = {}
+        self._measured: dict[tuple[object, ...], FitClass] = {}
 
     def __len__(self) -> int:
         return len(self._measured) + sum(map(len, self._variants.values()))
 
     def keep_only(self, used: set[FitClass]) -> None:
         """Forget all other classes."""
-        self._measured = {each.numbers: each for each in used}
+        self._measured = {(each.reasons, *each.numbers): each for each in used}
         self._by_hardware.clear()
         self._variants.clear()
 
     def find_class(self, shape: Shape) -> FitClass:
-        """Measured card by card only if models or rules decide about single cards, or the hardware is new."""
+        """Measured card by card only if models, rules or instances decide about single cards, or the hardware is new."""
+        if shape.least_free_instances < self._kind.instances:
+            return self._measure_class(shape, counts_instances=True)
         hardware = shape.hardware
         variants = self._variants.get(hardware)
         if variants is None:
@@ -245,7 +272,7 @@ class FitClasses:
 
     def _find_new_class(self, shape: Shape) -> FitClass:
         hardware, models = shape.hardware, self._kind.models
-        measured = self._measure_class(shape)
+        measured = self._measure_class(shape, counts_instances=False)
         if self._kind.rules is None and (
             models is None or models >= hardware.models or models.isdisjoint(hardware.models)
         ):
@@ -254,13 +281,14 @@ class FitClasses:
                 self._variants[hardware] = {(measured.numbers[-2], measured.numbers[-1]): measured}
         return measured
 
-    def _measure_class(self, shape: Shape) -> FitClass:
+    def _measure_class(self, shape: Shape, *, counts_instances: bool) -> FitClass:
         probe, count = self._probe, self._kind.card_count
         checks = get_checks(
             get_request_form(probe, count),
-            find_occasion(probe, is_open=shape.is_open, needs_references=shape.needs_references),
+            shape.find_occasion(probe),
             is_plain=is_plain_request(probe),
             is_ruled=probe.rules is not None,
+            counts_instances=counts_instances,
         )
         cards: Sequence[Card] = shape.cards
         compared, numbers = None, []
@@ -273,17 +301,23 @@ class FitClasses:
                 numbers.append(-1)
             else:
                 numbers.append(maxsize if compared is None else sorted(map(attrgetter(compared), cards))[-needed])
-        found = self._measured.get(tuple(numbers))
+        reasons = tuple(reason for reason, _ in checks)
+        found = self._measured.get((reasons, *numbers))
         if found is None:
-            found = self._measured[tuple(numbers)] = FitClass(tuple(reason for reason, _ in checks), tuple(numbers))
+            found = self._measured[reasons, *numbers] = FitClass(reasons, tuple(numbers))
         return found
 
 
 def _get_card_key(card: Card) -> CardKey:
     marks: tuple[object, ...] = ()
-    if card.free_pods is not None or card.reserve is not None or card.tenants:
-        free_pods = -1 if card.free_pods is None else card.free_pods
-        marks = (free_pods, -1 if card.reserve is None else card.reserve, *sorted(card.tenants))
+    if card.free_pods is not None or card.reserve is not None or card.tenants or card.instances is not None:
+        room = card.instances
+        marks = (
+            -1 if card.free_pods is None else card.free_pods,
+            -1 if card.reserve is None else card.reserve,
+            (-1, False) if room is None else (room.free, room.are_per_container),
+            *sorted(card.tenants),
+        )
     return card.model, card.units, card.used_units, card.healthy and not card.cordoned, marks
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from random import Random
 
 import msgspec
@@ -12,12 +13,14 @@ from extender.rule_settings import RuleSettings
 from policies.registry import POLICIES
 from policies.tuning import PolicyTuning
 from tests.extender.scheduler_harness import SchedulerHarness
-from tests.support.builders import UNIT_MIB, card_facts, ledger_pod, pod_request
+from tests.support.builders import UNIT_MIB, card_facts, container_specs, ledger_pod, pod_request
 from tests.support.manifest_builders import RESOURCE
 from tests.support.ruled_clusters import Object, draw_node, draw_pod, draw_rules
 from vrampack.cards.node import NodeFacts, Share
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record
+from vrampack.cards.request import PodRequest, read_pod_request
+from vrampack.cards.rules import NO_RULES
 from vrampack.cli.explain.cluster import ClusterListing, ExplainedCluster, ListedNode
 from vrampack.cli.explain.evaluation import ClusterEvaluation, describe_card_reason, evaluate_cluster
 from vrampack.cli.explain.next_step import suggest_for_refused
@@ -135,6 +138,44 @@ WORDS: dict[str, tuple[Object, str, int | None, str]] = {
         "the extender's rules.models lets this pod use B: add such a node, or change the rule",
     ),
 }
+
+
+def explain_to(asked: PodRequest, facts: NodeFacts, *held: Pod) -> tuple[str, int | None, str]:
+    """Of the only card of the node: why not, and what to free; and the next step."""
+    listing = ClusterListing(
+        {"n": ListedNode(facts, NodeSchedulingFields(), {}, None, UNLIMITED)}, {pod.uid: pod for pod in held}
+    )
+    cluster = ExplainedCluster(listing, UNIT_MIB, NO_RULES)
+    evaluation = evaluate_cluster(cluster, PolicyTuning(), asked, PodSchedulingFields())
+    (node,) = evaluation.nodes
+    (card,) = node.cards
+    step = suggest_for_refused(evaluation.nodes, asked, RESOURCE)
+    return describe_card_reason(node, card, asked.card_request), card.missing_units, step
+
+
+def test_a_card_whose_back_end_is_full_is_named() -> None:
+    """Of 4 instances, pods of 2, 3 and 5 units take one each; a pod of two containers needs 3, so two pods must go."""
+    cards = tuple(replace(card, instances=4) for card in card_facts(16))
+    held = [
+        ledger_pod(f"p{units}", node="n", units=units, record=Record("vrampack", (Share(units, "GPU-0", 0),)))
+        for units in (5, 2, 3)
+    ]
+    asked = read_pod_request(container_specs([1, 1]), {}, {})
+    assert asked is not None
+    assert explain_to(asked, NodeFacts("n", cards, has_hook=True, unit_mib=UNIT_MIB), *held) == (
+        "has too few free instances (1 of the 3 that the pod takes)",
+        5,
+        "free 5 units on n GPU0 (pods there: default/p2 2, default/p3 3, default/p5 5), or add a card",
+    )
+
+
+def test_an_agent_that_is_too_old_is_named() -> None:
+    facts = NodeFacts("n", card_facts(16), serves=frozenset({"memory"}), unit_mib=UNIT_MIB)
+    assert explain_to(pod_request(4, whole=True), facts) == (
+        "agent too old for this request",
+        None,
+        "upgrade the agents that do not understand such requests: n (whole-cards)",
+    )
 
 
 @pytest.mark.parametrize(("rules", "why", "missing", "step"), WORDS.values(), ids=WORDS)

@@ -164,6 +164,18 @@ CLUSTERS: dict[str, GoldenCluster] = {
             a_pod("b", "m", 9, record=ours(("MIG-2", 2, 9))),
         ],
     ),
+    # Of 2 instances on card 0 both are taken, on card 1 one. 3+2+4=9 of 45: 20 %. The other node counts none.
+    "instances": GoldenCluster(
+        [
+            a_node("k", [a_card("k", index, 15, instances=2) for index in range(2)], ip="10.0.0.7"),
+            a_node("n", [a_card("n", 0, 15)]),
+        ],
+        [
+            a_pod("a", "k", 3, record=ours(("GPU-k-0", 0, 3))),
+            a_pod("b", "k", 2, record=ours(("GPU-k-0", 0, 2))),
+            a_pod("c", "k", 4, record=ours(("GPU-k-1", 1, 4))),
+        ],
+    ),
     # 8 on each of two cards, and 6 beside it on the second: 8+8+6=22 of 45, 48.8 %.
     "several-cards": GoldenCluster(
         [a_node("n", [a_card("n", index, 15) for index in range(3)], ip="10.0.0.4")],

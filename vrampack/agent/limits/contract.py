@@ -141,6 +141,16 @@ class BackEnd(LimitApplier):
         return False
 
     @property
+    def card_instances(self) -> Mapping[str, int]:
+        """How many limits it can hold on a card at a time, by uuid; without the cards on which it can hold any number."""
+        return {}
+
+    @property
+    def limits_containers_apart(self) -> bool:
+        """Whether the createRuntime hook gives each of several containers of a pod an instance of its own."""
+        return False
+
+    @property
     def hook_mount(self) -> str:
         """The folder that the hook has to mount into a container; empty for none."""
         return ""

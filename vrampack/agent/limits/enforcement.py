@@ -148,6 +148,16 @@ class Enforcement:
         """Whether limits are put in force only by the hook that NVIDIA's spec of a card names."""
         return self._back_end is not None and self._back_end.needs_toolkit
 
+    @property
+    def card_instances(self) -> Mapping[str, int]:
+        """How many limits the back end can hold on a card, by uuid; without the cards on which it can hold any number."""
+        return self._back_end.card_instances if self._back_end is not None else {}
+
+    @property
+    def limits_containers_apart(self) -> bool:
+        """Whether each of several containers of a pod takes an instance of its own."""
+        return self._back_end is not None and self._back_end.limits_containers_apart
+
     def list_mounts(self) -> Mapping[str, str]:
         """What kubelet mounts into every container: path on the node by path in the container."""
         return self._back_end.list_mounts() if self._back_end is not None else {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
 from vrampack.agent.admission.injection import Injection
 from vrampack.agent.cluster.cards_condition import CardsCondition
@@ -16,10 +17,12 @@ from vrampack.agent.events import AgentEventReason
 from vrampack.agent.inventory.advertisement import Advertised, Advertisement
 from vrampack.agent.inventory.device_naming import choose_device_naming, find_cdi_problem
 from vrampack.agent.inventory.verdict_book import VerdictBook
+from vrampack.agent.limits.enforcement import Enforcement
 from vrampack.agent.settings import AgentConfiguration
 from vrampack.cards import well_known
 from vrampack.cards.card_verdicts import CardHeal, read_heals, read_stored_verdicts
-from vrampack.cards.node_annotations import write_cards
+from vrampack.cards.node_annotations import read_node, write_cards
+from vrampack.cards.request import REQUEST_WORDS
 from vrampack.kube.events import EventRecorder
 
 log = logging.getLogger(__name__)
@@ -33,6 +36,7 @@ class CardPublisher:
         own_node: OwnNode,
         advertisement: Advertisement,
         injection: Injection,
+        enforcement: Enforcement,
         verdicts: VerdictBook,
         condition: CardsCondition,
         *,
@@ -43,6 +47,7 @@ class CardPublisher:
         self._own_node = own_node
         self._advertisement = advertisement
         self._injection = injection
+        self._enforcement = enforcement
         self._verdicts = verdicts
         self._condition = condition
         self._events = events
@@ -82,12 +87,27 @@ class CardPublisher:
             self.write_cards(self._advertisement.current)
 
     def write_cards(self, advertised: Advertised) -> None:
+        instances, has_hook = self._find_instances()
         text = write_cards(
-            advertised.published_cards,
+            [replace(card, instances=instances.get(card.uuid or "")) for card in advertised.published_cards],
             unit_mib=self._settings.unit_mib,
             injection=self._injection.mode,
             devices=choose_device_naming(self._settings.devices, advertised.cards),
+            serves=REQUEST_WORDS,
+            has_hook=has_hook,
             absent=self._verdicts.absent,
         )
         self._own_node.set_desired({("annotations", well_known.NODE_CARDS): text})
         self._condition.set_cards(advertised.cards)
+
+    def _find_instances(self) -> tuple[Mapping[str, int], bool]:
+        """The instances of each card that has a number, and whether containers have some of their own.
+
+        Until a back end runs, as the previous agent published them: without them the extender would place pods past their number.
+        """
+        if self._enforcement.has_started:
+            return self._enforcement.card_instances, self._enforcement.limits_containers_apart
+        text = self._own_node.get_current("annotations", well_known.NODE_CARDS)
+        annotations = {} if text is None else {well_known.NODE_CARDS: text}
+        facts = read_node(self._node, annotations, {}, unit_mib=self._settings.unit_mib).facts
+        return {card.uuid or "": card.instances for card in facts.cards if card.instances is not None}, facts.has_hook

@@ -120,6 +120,7 @@ def describe_card_reason(node: EvaluatedNode, card: EvaluatedCard, request: Card
         UnfitReason.RESERVED: "reserved by a rule",
         UnfitReason.NOT_SHAREABLE: "may not be shared with its pods",
         UnfitReason.POD_LIMIT: "has as many pods as a rule allows",
+        UnfitReason.INSTANCE_LIMIT: _describe_instances(card.card, request),
         UnfitReason.NO_ROOM: "not enough free memory",
         UnfitReason.NO_EMPTY_CARD: "not empty",
     }
@@ -133,6 +134,13 @@ def describe_card_reason(node: EvaluatedNode, card: EvaluatedCard, request: Card
     if card.reason is None:
         parts.append("fits" if node.reason is None else f"has room, but {request.count} such cards are asked for")
     return "; ".join([*parts, *node.obstacles])
+
+
+def _describe_instances(card: Card, request: CardRequest) -> str:
+    room = card.instances
+    if room is None:
+        return ""
+    return f"has too few free instances ({room.free} of the {room.count_taken(request.instances)} that the pod takes)"
 
 
 def list_card_faults(card: Card) -> list[str]:
@@ -177,14 +185,22 @@ def _evaluate_card(node: Node, card: Card, request: CardRequest, holds: Sequence
 
 
 def _count_missing_units(node: Node, card: Card, request: CardRequest, holds: Sequence[Hold]) -> int:
-    """Units to free on the card: for room and, if a rule asks for it, of all pods or of one."""
+    """Units to free on the card: for room and, if a rule or the back end asks for it, of all pods or of some."""
     missing = count_missing_units(card, request)
     ruled = find_card_obstacle(node, replace(card, used_units=0), request)
     if ruled is UnfitReason.NOT_SHAREABLE:
         return card.used_units
     if ruled is UnfitReason.POD_LIMIT:
-        return max(missing, min((units for hold in holds if (units := hold.units.get(card.index))), default=0))
+        return max(missing, _sum_smallest(card, holds, 1))
+    if ruled is UnfitReason.INSTANCE_LIMIT and card.instances is not None:
+        pods = card.instances.count_taken(request.instances) - card.instances.free  # each frees one or more
+        return max(missing, _sum_smallest(card, holds, pods))
     return missing
+
+
+def _sum_smallest(card: Card, holds: Sequence[Hold], pods: int) -> int:
+    """Units of so many pods on the card, those that hold least."""
+    return sum(sorted(units for hold in holds if (units := hold.units.get(card.index)))[:pods])
 
 
 def _find_unoffered_units(counted: NodeWithHolds, request: CardRequest) -> tuple[str, ...]:

@@ -67,6 +67,13 @@ def _suggest_for_too_few_cards(nodes: Sequence[EvaluatedNode], pod_request: PodR
     return f"{step}ask for fewer or smaller cards, or add such a node"
 
 
+def _suggest_for_old_agent(nodes: Sequence[EvaluatedNode], pod_request: PodRequest, _resource: str) -> str:
+    words = pod_request.card_request.words
+    unserved = {node.name: sorted(node.node.unserved_words & words) for node in nodes}
+    there = join_items([f"{name} ({', '.join(each)})" for name, each in sorted(unserved.items()) if each])
+    return f"upgrade the agents that do not understand such requests: {there}"
+
+
 def _suggest_for_model(nodes: Sequence[EvaluatedNode], pod_request: PodRequest, _resource: str) -> str:
     request = pod_request.card_request
     models = Counter(
@@ -138,6 +145,7 @@ def _find_nearest(
 _STEPS: Mapping[UnfitReason, Callable[[Sequence[EvaluatedNode], PodRequest, str], str]] = {
     UnfitReason.NO_MEMORY: _suggest_for_no_memory,
     UnfitReason.UNKNOWN_INJECTION: _suggest_for_no_memory,
+    UnfitReason.AGENT_TOO_OLD: _suggest_for_old_agent,
     UnfitReason.TOO_LARGE: _suggest_for_too_large,
     UnfitReason.TOO_FEW_CARDS: _suggest_for_too_few_cards,
     UnfitReason.MODEL: _suggest_for_model,

@@ -46,6 +46,9 @@ class CardView(Struct, frozen=True, rename="camel"):
     ]
     why: str
     pods: tuple[HolderView, ...]
+    free_instances: Annotated[
+        int | None, Meta(description="How many more limits its back end can hold on it; null if any number.")
+    ] = None
 
 
 class ScoreTermView(Struct, frozen=True, rename="camel"):

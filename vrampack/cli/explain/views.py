@@ -81,6 +81,7 @@ def _build_card_view(node: EvaluatedNode, card: EvaluatedCard, pod_request: PodR
         reason=card.reason.value if card.reason else None,
         why=describe_card_reason(node, card, pod_request.card_request),
         pods=card.pods,
+        free_instances=card.card.instances.free if card.card.instances is not None else None,
     )
 
 

@@ -16,7 +16,9 @@ SUMMARY_RULE_EXTRA = 20
 DETAILS_RULE_EXTRA = 10
 """How many dashes a rule is longer than the row, or rows, it is measured by; tabs and newlines count as one character."""
 
-WIDE_HEADINGS = ("NODE", "CARD", "MODEL", "UUID", "MEMORY(MiB)", "USED/TOTAL", "STATE", "PODS")
+WIDE_HEADINGS = ("NODE", "CARD", "MODEL", "UUID", "MEMORY(MiB)", "USED/TOTAL", "LIMITS", "STATE", "PODS")
+INSTANCES_COLUMN = 6
+"""Left out where back ends can hold any number of limits."""
 
 
 def format_summary(cluster: InspectedCluster) -> str:
@@ -47,8 +49,14 @@ def format_wide(cluster: InspectedCluster) -> str:
     """One line per card, to find a model, a uuid or a card with a problem."""
     if not cluster.nodes:
         return NO_MEMORY_TEXT + _format_problems(cluster)
-    rows = [row for view in cluster.nodes for row in _build_wide_rows(view)]
-    return align_columns([WIDE_HEADINGS, *rows], right_columns=(1, 4, 5)) + _format_problems(cluster)
+    rows = [[*WIDE_HEADINGS], *(row for view in cluster.nodes for row in _build_wide_rows(view))]
+    right_columns = {1, 4, 5}
+    if any(view.node.counts_instances for view in cluster.nodes):
+        right_columns.add(INSTANCES_COLUMN)
+    else:
+        for row in rows:
+            del row[INSTANCES_COLUMN]
+    return align_columns(rows, right_columns=right_columns) + _format_problems(cluster)
 
 
 def list_problems(cluster: InspectedCluster) -> list[str]:
@@ -97,9 +105,11 @@ def _build_wide_rows(view: InspectedNode) -> list[list[str]]:
     rows = [_build_wide_row(view, card) for card in view.node.cards]
     if view.unplaced:
         pods = ",".join(str(hold.pod) for hold in view.unplaced)
-        rows.append([view.node.name, "?", "-", "-", "-", f"{view.unplaced_units}/-", f"unplaced{PROBLEM_MARK}", pods])
+        rows.append(
+            [view.node.name, "?", "-", "-", "-", f"{view.unplaced_units}/-", "-", f"unplaced{PROBLEM_MARK}", pods]
+        )
     if not rows:
-        rows.append([view.node.name, "-", "-", "-", "-", "-", f"problem{PROBLEM_MARK}", "-"])
+        rows.append([view.node.name, *["-"] * 6, f"problem{PROBLEM_MARK}", "-"])
     return rows
 
 
@@ -109,7 +119,9 @@ def _build_wide_row(view: InspectedNode, card: Card) -> list[str]:
     pods = ",".join(str(hold.pod) for hold in view.holds if not hold.unplaced_reason and card.index in hold.units)
     used = f"{count_units_on_card(card.index, view.holds)}/{card.units}"
     named = [card.model or "-", card.uuid or "-", str(card.memory_mib)]
-    return [view.node.name, str(card.index), *named, used, state + PROBLEM_MARK * bool(states), pods or "-"]
+    room = card.instances
+    limits = "-" if room is None else f"{room.used}/{room.most}"
+    return [view.node.name, str(card.index), *named, used, limits, state + PROBLEM_MARK * bool(states), pods or "-"]
 
 
 def _list_node_problems(view: InspectedNode) -> list[str]:

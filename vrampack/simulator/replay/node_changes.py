@@ -129,4 +129,11 @@ def _read_facts(node: Object, flag: str) -> NodeFacts:
 
 
 def _write_cards(facts: NodeFacts, cards: Iterable[CardFacts]) -> str:
-    return write_cards(cards, unit_mib=facts.unit_mib or 0, injection=facts.injection or "exact", devices=facts.devices)
+    return write_cards(
+        cards,
+        unit_mib=facts.unit_mib or 0,
+        injection=facts.injection or "exact",
+        devices=facts.devices,
+        serves=facts.serves,
+        has_hook=facts.has_hook,
+    )

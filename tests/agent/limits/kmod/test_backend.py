@@ -14,7 +14,9 @@ from tests.support.simulated_kmod import MIB, write_process
 from vrampack.agent.limits.accounting import ProcessUsage, UsageTotals
 from vrampack.agent.limits.contract import AppliedState, LimitTarget, Scope
 from vrampack.agent.limits.errors import LimitError
+from vrampack.agent.limits.kmod.proc_client import CgroupId
 from vrampack.agent.limits.workload import DesiredLimit
+from vrampack.cards.request import count_instances
 
 
 @pytest.fixture
@@ -96,6 +98,37 @@ async def test_a_module_that_enforces_no_limit_is_reported_and_refuses_starts(
     with pytest.raises(LimitError, match=why):
         await node.starts()
     assert node.module.limits() == before  # running containers are left alone
+
+
+@pytest.mark.parametrize("containers", [("main",), ("main", "side")], ids=len)
+async def test_a_pod_takes_as_many_instances_as_the_extender_counts(
+    node: KmodNode, containers: tuple[str, ...]
+) -> None:
+    node.pod(*containers)
+    await node.starts(mib=4301 * len(containers))
+    before = node.back_end.limits_containers_apart, len(node.module.instances)
+    for name in containers:
+        await node.starts(name)
+    assert (before, node.back_end.limits_containers_apart) == ((False, 1), True)
+    assert len(node.module.instances) == count_instances(len(containers))
+
+
+async def test_instances_that_people_made_are_not_for_pods(node: KmodNode) -> None:
+    await node.back_end.reconcile()
+    assert node.back_end.card_instances == {"GPU-a": 25, "GPU-b": 25}
+    node.module.open_nodes.add_budget("by-hand", CgroupId(7), {0: MIB})
+    node.pod("main")
+    await node.starts()
+    await node.back_end.reconcile()
+    assert node.back_end.card_instances == {"GPU-a": 24, "GPU-b": 25}
+
+
+async def test_a_card_that_comes_later_gets_as_many_instances(node: KmodNode) -> None:
+    await node.back_end.reconcile()
+    node.gpus["GPU-c"] = scripted_gpu(2)
+    assert await node.back_end.reconcile() == ""
+    assert node.module.most == {0: 25, 1: 25, 2: 25}
+    assert node.back_end.card_instances["GPU-c"] == 25
 
 
 async def test_cards_are_added_with_the_highest_instance_limit(node: KmodNode) -> None:

@@ -19,7 +19,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 SURVIVES = "restarts and upgrades of the agent; after a reload of the module the agent tells it every limit again"
 DEFAULT_BUDGETS, MAX_BUDGETS = 16, 25
-"""Instances of one card: the module's default, and its maximum. A pod counts as one, with several containers as more."""
+"""Instances of one card: the module's default, and its maximum. How many a pod takes: `cards.request.count_instances`."""
 Result = TypeVar("Result")
 _OWNER_UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}")
 """A pod's uid or the key of a host's container; people gave other names, which are left alone."""
@@ -61,6 +61,8 @@ class ModuleSnapshot:
 
     module_state: ModuleState | None = None
     budgets: tuple[tuple[KmodBudget, DesiredLimit], ...] = ()
+    instances: Mapping[int, int] = field(default_factory=dict)
+    """How many a card has for pods, by minor."""
 
 
 class KmodBackEnd(BackEnd):
@@ -68,7 +70,9 @@ class KmodBackEnd(BackEnd):
 
     traits = Traits(Scope.CONTAINER, "from the first process on, by the kernel module", SURVIVES)
 
-    def __init__(self, client: KmodClient, context: NodeContext) -> None:
+    def __init__(self, client: KmodClient, context: NodeContext, *, has_hook: bool = False) -> None:
+        """`has_hook`: whether the runtime is configured to call the createRuntime hook."""
+        self._has_hook = has_hook
         self._client = client
         self._context = context
         self._cgroups = context.cgroups
@@ -90,6 +94,16 @@ class KmodBackEnd(BackEnd):
         """As the last `reconcile` saw it."""
         return self._snapshot.module_state
 
+    @property
+    def card_instances(self) -> Mapping[str, int]:
+        """As the last `reconcile` saw the module."""
+        known = self._snapshot.instances
+        return {uuid: known.get(minor, MAX_BUDGETS) for uuid, minor in self._context.get_minors().items()}
+
+    @property
+    def limits_containers_apart(self) -> bool:
+        return self._has_hook or not self._is_unified
+
     async def reconcile(self) -> str:
         """Compare the module with the desired limits, and correct what differs."""
         return await self._run_alone(self._reconcile)
@@ -99,6 +113,7 @@ class KmodBackEnd(BackEnd):
             return Applied(AppliedState.DEFERRED, "in force at container start, by the createRuntime hook")
         if not limits:
             return Applied(AppliedState.DEFERRED, "it has no limit")
+        self._has_hook |= scope is Scope.CONTAINER
         return await self._run_alone(partial(self._apply, scope, target, limits))
 
     async def release(self, target: LimitTarget) -> None:
@@ -177,6 +192,15 @@ class KmodBackEnd(BackEnd):
             if self._client.read_max_budgets(minor) == DEFAULT_BUDGETS:
                 self._client.set_max_budgets(minor, MAX_BUDGETS)
 
+    def _count_instances(self) -> dict[int, int]:
+        """How many of each card are for pods: those that people made count towards its maximum, too."""
+        listed = [each for each in self._client.list_budgets() if not each.is_deny and not each.is_removed]
+        made = [each for each in listed if not _OWNER_UID.fullmatch(each.name.partition(".")[0])]
+        return {
+            minor: max(0, self._client.read_max_budgets(minor) - sum(minor in each.cards for each in made))
+            for minor in sorted({*self._minor_by_uuid.values()})
+        }
+
     def _reconcile(self, desired: Mapping[str, DesiredLimit]) -> str:
         try:
             state = self._client.read_state()
@@ -185,6 +209,7 @@ class KmodBackEnd(BackEnd):
                 return find_module_problem(None, "")
             problem = find_module_problem(state, self._context.cards.driver_version)
             self._apply_desired(desired, may_add=not problem)
+            instances = self._snapshot.instances if problem else self._count_instances()
             problem = problem or self._reconcile_unknown()
             before = {budget.name: desired for budget, desired in self._snapshot.budgets}
             self._snapshot = ModuleSnapshot(
@@ -194,6 +219,7 @@ class KmodBackEnd(BackEnd):
                     for each in self._client.list_budgets()
                     if not each.is_deny
                 ),
+                instances,
             )
         except ModuleError as error:
             return str(error)
@@ -202,7 +228,8 @@ class KmodBackEnd(BackEnd):
     def _apply_desired(self, desired: Mapping[str, DesiredLimit], *, may_add: bool) -> None:
         listed = {each.name: each for each in self._client.list_budgets() if not each.is_removed and not each.is_deny}
         uids = {name.partition(".")[0] for name in listed}
-        if may_add and (self._snapshot.module_state is None or (desired and not listed)):
+        has_new_cards = not self._snapshot.instances.keys() >= {*self._minor_by_uuid.values()}
+        if may_add and (has_new_cards or (desired and not listed)):
             self._reserve_budgets()
         for name, each in desired.items():
             if name in listed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vrampack.agent.limits.back_end_row import BackEndRow
 from vrampack.agent.limits.cgroups import CGROUP_V2
 from vrampack.agent.limits.confidential_computing import find_confidential_problem
-from vrampack.agent.limits.detection import NodeCapabilities
+from vrampack.agent.limits.detection import RUNTIME_SPECS, NodeCapabilities
 from vrampack.agent.limits.driver_branches import find_branch_problem
 from vrampack.agent.limits.kmod.backend import KmodBackEnd
 from vrampack.agent.limits.kmod.preflight import find_preflight_problem
@@ -34,4 +34,6 @@ class KmodRow(BackEndRow):
         return "; ".join(filter(None, missing))
 
     def build(self, capabilities: NodeCapabilities, context: NodeContext) -> KmodBackEnd:  # noqa: ARG002
-        return KmodBackEnd(self._client, context)
+        # Without what the agent's own specs carry: they name the hook only where limits need it.
+        has_hook = context.detect_capabilities(runtime_specs=RUNTIME_SPECS).has_hook
+        return KmodBackEnd(self._client, context, has_hook=has_hook)
