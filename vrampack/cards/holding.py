@@ -22,6 +22,8 @@ from vrampack.cards.units import find_card_units, scale_units
 HoldState = Literal["reserved", "unconfirmed", "bound", "terminating"]
 CardsByName: TypeAlias = dict[str | int | None, CardFacts]
 NO_RESERVES: Mapping[int, int] = {}
+TakenInstances: TypeAlias = Mapping[str | None, Sequence[int]]
+"""What the pods on a GPU take where containers have instances of their own, by the GPU's uuid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,20 +116,21 @@ def build_node_from_holds(
     for hold in holds:
         for index, units in hold.units.items():
             used[index] += units
+    taken = _list_taken_instances({card.index: card.gpu for card in facts.cards if card.instances is not None}, holds)
     if known_cards:
         cards = tuple(
             [
                 known
                 if known.used_units == used[card.index] and not known.is_ruled and known.instances is None
-                else _build_card(card, facts, used[card.index])
+                else _build_card(card, facts, used[card.index], taken)
                 for card, known in zip(facts.cards, known_cards, strict=True)
             ]
         )
     else:
-        cards = tuple([_build_card(card, facts, used[card.index]) for card in facts.cards])
+        cards = tuple([_build_card(card, facts, used[card.index], taken) for card in facts.cards])
     if rules.counts_pods or reserves:
         cards = apply_rules_to_cards(cards, holds, rules=rules, reserves=reserves)
-    return build_node(facts, count_instances_on_cards(cards, holds), unit_mib=unit_mib)
+    return build_node(facts, cards, unit_mib=unit_mib)
 
 
 def refill_node(node: Node, holds: Iterable[Hold], *, rules: PlacementRules) -> Node:
@@ -137,13 +140,23 @@ def refill_node(node: Node, holds: Iterable[Hold], *, rules: PlacementRules) -> 
     for hold in holds:
         for index, units in hold.units.items():
             used[index] += units
+    taken = _list_taken_instances(
+        {card.index: card.instances.gpu for card in node.cards if card.instances is not None}, holds
+    )
     cards = apply_rules_to_cards(
-        [replace(card, used_units=used[card.index]) for card in node.cards],
+        [
+            replace(
+                card,
+                used_units=used[card.index],
+                instances=None if card.instances is None else card.instances.take(taken.get(card.instances.gpu, ())),
+            )
+            for card in node.cards
+        ],
         holds,
         rules=rules,
         reserves={card.index: card.reserve for card in node.cards if card.reserve is not None},
     )
-    return replace(node, cards=count_instances_on_cards(cards, holds))
+    return replace(node, cards=cards)
 
 
 def apply_rules_to_cards(
@@ -171,26 +184,18 @@ def apply_rules_to_cards(
     )
 
 
-def count_instances_on_cards(cards: tuple[Card, ...], holds: Iterable[Hold]) -> tuple[Card, ...]:
-    """The cards, with the instances that the pods on them take; those of a GPU are taken on all of its MIG instances."""
-    gpu_by_index = {card.index: card.instances.gpu for card in cards if card.instances is not None}
-    if not gpu_by_index:
-        return cards
-    pods: defaultdict[str | None, list[int]] = defaultdict(list)
-    for hold in holds:
+def _list_taken_instances(gpu_by_index: Mapping[int, str | None], holds: Iterable[Hold]) -> TakenInstances:
+    """A pod takes those of a GPU once, on however many of its MIG instances it is."""
+    taken: defaultdict[str | None, list[int]] = defaultdict(list)
+    for hold in holds if gpu_by_index else ():
         request = hold.pod.request
         instances = 1 if request is None else request.card_request.instances
         for gpu in {gpu_by_index[index] for index, units in hold.units.items() if units and index in gpu_by_index}:
-            pods[gpu].append(instances)
-    return tuple([card if card.instances is None else _take_instances(card, card.instances, pods) for card in cards])
+            taken[gpu].append(instances)
+    return taken
 
 
-def _take_instances(card: Card, room: CardInstances, pods: Mapping[str | None, Iterable[int]]) -> Card:
-    taken = sum(map(room.count_taken, pods.get(room.gpu, ())))
-    return card if taken == room.used else replace(card, instances=replace(room, used=taken))
-
-
-def _build_card(card: CardFacts, facts: NodeFacts, used_units: int) -> Card:
+def _build_card(card: CardFacts, facts: NodeFacts, used_units: int, taken: TakenInstances) -> Card:
     return Card(
         index=card.index,
         units=card.units,
@@ -204,7 +209,7 @@ def _build_card(card: CardFacts, facts: NodeFacts, used_units: int) -> Card:
         reason=card.reason,
         instances=None
         if card.instances is None
-        else CardInstances(card.gpu, card.instances, are_per_container=facts.has_hook),
+        else CardInstances(card.gpu, card.instances, are_per_container=facts.has_hook).take(taken.get(card.gpu, ())),
     )
 
 

@@ -5,8 +5,9 @@ A `NodeFacts` is what the API server says about a node; a `Node` adds what pods 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Literal
 
 from vrampack.cards.request import REQUEST_WORDS, UNLISTED_WORDS, RequestWord
@@ -115,6 +116,11 @@ class CardInstances:
     def free(self) -> int:
         return max(0, self.most - self.used)
 
+    def take(self, pods: Iterable[int]) -> CardInstances:
+        """The same while pods are there that take so many each, where containers have some of their own."""
+        used = sum(map(self.count_taken, pods))
+        return self if used == self.used else CardInstances(self.gpu, self.most, used, self.are_per_container)
+
     def count_taken(self, instances: int) -> int:
         """How many a request takes here that takes so many where containers have some of their own."""
         return instances if self.are_per_container else 1
@@ -203,6 +209,9 @@ class Node:
         return self.injection == "exact" and not self.legacy
 
 
+_get_instances = attrgetter("instances")
+
+
 def build_node(facts: NodeFacts, cards: tuple[Card, ...], *, unit_mib: int) -> Node:
     """The node of `facts` with these cards; its sums are computed here, once per change."""
     free = [max(0, card.units - card.used_units) for card in cards if card.healthy and not card.cordoned]
@@ -220,7 +229,7 @@ def build_node(facts: NodeFacts, cards: tuple[Card, ...], *, unit_mib: int) -> N
         total_units=sum([card.units for card in cards]),
         used_units=sum([card.used_units for card in cards]),
         unserved_words=REQUEST_WORDS - facts.serves,
-        counts_instances=any(card.instances for card in cards),
+        counts_instances=any(map(_get_instances, cards)),
     )
 
 

@@ -93,11 +93,14 @@ class CardRequest:
     @property
     def words(self) -> frozenset[RequestWord]:
         """What its node's agent has to understand. A request that is not valid gets no further than that."""
+        if self.count == 1 and not self.whole:
+            return _MEMORY
         return _WORDS[self.count > 1, self.whole and self.is_valid]
 
 
+_MEMORY: frozenset[RequestWord] = frozenset({"memory"})
 _WORDS: Mapping[tuple[bool, bool], frozenset[RequestWord]] = {
-    (False, False): frozenset({"memory"}),
+    (False, False): _MEMORY,
     (True, False): frozenset({"memory", "several-cards"}),
     (False, True): frozenset({"memory", "whole-cards"}),
     (True, True): frozenset({"memory", "several-cards", "whole-cards"}),
