@@ -28,8 +28,8 @@ def group_nodes_by_their_set_of_models(patch: Patch) -> None:
     """Nodes with cards A, B, B and A, A, B of one size are not alike for a request for two of A."""
     measure = FitClasses._measure_class
 
-    def measure_once(self: FitClasses, like: Shape) -> FitClass:
-        return self._by_hardware.setdefault(like.hardware, measure(self, like))
+    def measure_once(self: FitClasses, like: Shape, *, counts_instances: bool) -> FitClass:
+        return self._by_hardware.setdefault(like.hardware, measure(self, like, counts_instances=counts_instances))
 
     patch.setattr(FitClasses, "_measure_class", measure_once)
 

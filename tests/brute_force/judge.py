@@ -246,7 +246,7 @@ class Judge:
             left = [card for card in left if passes(card)]
             if len(left) < count:
                 return Verdict(text, is_never=is_never)
-        tightest = sorted(left, key=lambda card: (card.free, card.index))[:count]
+        tightest = sorted(left, key=lambda card: (card.free, card.model, card.units, card.index))[:count]
         return Verdict(cards=tuple(card.index for card in tightest), fitting=frozenset([card.index for card in left]))
 
     def _assign_reserves(self, heard: HeardCluster) -> dict[tuple[str, int], int]:

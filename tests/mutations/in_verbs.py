@@ -77,6 +77,12 @@ VERBS: Mapping[str, Mutation] = {
         "pod = proposed_pod",
         f"{PREEMPTION}::test_request_and_priority_come_from_the_api_server",
     ),
+    "a shape says nothing of instances": Mutation(
+        "vrampack/cards/shape.py",
+        "(-1, False) if room is None else (room.free, room.are_per_container),",
+        "(-1, False),",
+        "tests/policies/test_node_rankings.py::test_nodes_that_differ_in_free_instances_are_in_different_states",
+    ),
     "a pod of a namespace that is not seen is let past": Mutation(
         "extender/state/namespaces.py",
         "if not self._reads_namespaces or namespace in self._namespaces:",

@@ -256,7 +256,9 @@ def _list_checks(
     )
 
 
-_CHECKS: Mapping[tuple[RequestForm, CheckOccasion | None, bool, bool, bool], tuple[tuple[UnfitReason, FitCheck], ...]] = {
+_CHECKS: Mapping[
+    tuple[RequestForm, CheckOccasion | None, bool, bool, bool], tuple[tuple[UnfitReason, FitCheck], ...]
+] = {
     (form, occasion, is_plain, is_ruled, counts_instances): _list_checks(
         form, occasion, is_plain=is_plain, is_ruled=is_ruled, counts_instances=counts_instances
     )
