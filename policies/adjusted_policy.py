@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from policies.outlook import Outlook
-from policies.policy import NodeView, Policy, Rating, ScoreTerm
+from policies.policy import FittingView, Policy, Rating, ScoreTerm
 from policies.weights import PolicyWeights
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
@@ -22,7 +22,7 @@ OVER_BOUND = 1e9
 """Subtracted from such a node's score: more than any score, but small enough that scores a millionth apart stay distinct."""
 OVER_BOUND_TERM = "fuller than the profile's bound"
 
-BoundScores = Callable[[Iterable[NodeView], CardRequest, Outlook], Iterator[float]]
+BoundScores = Callable[[Iterable[FittingView], CardRequest, Outlook], Iterator[float]]
 
 
 def adjust_policy(policy: Policy, tuned: TunedPolicy) -> Policy:
@@ -49,7 +49,7 @@ class AdjustedPolicy:
         bound_scores: BoundScores | None = getattr(policy, "bound_scores", None)
         self.bound_scores = None if bound_scores is None else partial(self._bound_scores, bound_scores)
 
-    def rate(self, views: Iterable[NodeView], request: CardRequest, outlook: Outlook) -> Iterator[Rating]:
+    def rate(self, views: Iterable[FittingView], request: CardRequest, outlook: Outlook) -> Iterator[Rating]:
         views, outlook = list(views), self._adjust_outlook(outlook)
         within = [self._hide_cards(view, request) for view in views]
         ratings = self._policy.rate([near or view for near, view in zip(within, views, strict=True)], request, outlook)
@@ -57,14 +57,14 @@ class AdjustedPolicy:
             yield rating if near is not None else rating._replace(score=rating.score - OVER_BOUND)
 
     def list_terms(
-        self, view: NodeView, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook
+        self, view: FittingView, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook
     ) -> tuple[ScoreTerm, ...]:
         near, outlook = self._hide_cards(view, request), self._adjust_outlook(outlook)
         terms = self._policy.list_terms(near or view, chosen, request, outlook)
         return terms if near is not None else (ScoreTerm(OVER_BOUND_TERM, -OVER_BOUND), *terms)
 
     def _bound_scores(
-        self, bound_scores: BoundScores, views: Iterable[NodeView], request: CardRequest, outlook: Outlook
+        self, bound_scores: BoundScores, views: Iterable[FittingView], request: CardRequest, outlook: Outlook
     ) -> Iterator[float]:
         views = list(views)
         within = [self._hide_cards(view, request) for view in views]
@@ -75,7 +75,7 @@ class AdjustedPolicy:
     def _adjust_outlook(self, outlook: Outlook) -> Outlook:
         return outlook if self._weights is None else outlook._replace(weights=self._weights)
 
-    def _hide_cards(self, view: NodeView, request: CardRequest) -> NodeView | None:
+    def _hide_cards(self, view: FittingView, request: CardRequest) -> FittingView | None:
         """The view without the cards that would exceed the bound; None if too few are left."""
         percent, units = self._percent, request.units
         if percent is None or request.whole:

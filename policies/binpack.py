@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from policies.open_cards import take_tightest
 from policies.outlook import Outlook
-from policies.policy import NodeView, Rating, ScoreTerm
+from policies.policy import FittingView, Rating, ScoreTerm
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
 
@@ -19,7 +19,7 @@ COUNTS_LEFTOVERS = False
 WEIGHTS = None
 
 
-def rate(views: Iterable[NodeView], request: CardRequest, _outlook: Outlook) -> Iterator[Rating]:
+def rate(views: Iterable[FittingView], request: CardRequest, _outlook: Outlook) -> Iterator[Rating]:
     """The tightest cards; between nodes, the one that leaves the fewest units free on the cards taken."""
     for view in views:
         tightest = take_tightest(view.fitting, request)
@@ -27,7 +27,7 @@ def rate(views: Iterable[NodeView], request: CardRequest, _outlook: Outlook) -> 
 
 
 def list_terms(
-    _view: NodeView, chosen: tuple[Card, ...], _request: CardRequest, _outlook: Outlook
+    _view: FittingView, chosen: tuple[Card, ...], _request: CardRequest, _outlook: Outlook
 ) -> tuple[ScoreTerm, ...]:
     """One term for each card."""
     return tuple(ScoreTerm(f"free on card {card.index}", -card.free_units) for card in chosen)

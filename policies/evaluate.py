@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from policies.adjusted_policy import adjust_policy
 from policies.open_cards import pick_cards
 from policies.outlook import NO_OUTLOOK, Outlook
-from policies.policy import NodeView, Policy, ScoredCards, ScoreTerm
+from policies.policy import FittingView, Policy, ScoredCards, ScoreTerm
 from policies.registry import POLICIES
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.node import Card, Node
@@ -52,7 +52,7 @@ def sort_by_score(evaluations: Mapping[str, Evaluation]) -> list[str]:
     return [name for _, name in sorted(fitting)]
 
 
-def _view_node(node: Node, fitting: tuple[Card, ...], request: CardRequest, outlook: Outlook) -> NodeView:
+def _view_node(node: Node, fitting: tuple[Card, ...], request: CardRequest, outlook: Outlook) -> FittingView:
     shape = Shape(node)
     host = outlook.hosts.get(node.name)
-    return NodeView(shape, shape.list_open_cards(request), tuple(sorted(map(open_card, fitting))), host)
+    return FittingView(shape, shape.list_open_cards(request), tuple(sorted(map(open_card, fitting))), host)

@@ -12,7 +12,7 @@ from math import exp, floor
 
 from policies.mix.fragments import ALL_HOSTS, FragmentTables
 from policies.outlook import Outlook
-from policies.policy import NodeView, Rating, ScoreTerm
+from policies.policy import FittingView, Rating, ScoreTerm
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
 from vrampack.cards.shape import OpenCard, open_card
@@ -23,20 +23,20 @@ COUNTS_LEFTOVERS = False
 WEIGHTS = None
 
 
-def rate(views: Iterable[NodeView], request: CardRequest, outlook: Outlook) -> Iterator[Rating]:
+def rate(views: Iterable[FittingView], request: CardRequest, outlook: Outlook) -> Iterator[Rating]:
     """The cards that grow the fragment least; between nodes, the sigmoid of the amount by which it shrinks."""
     return (_rate_node(view, view.fitting, request, outlook) for view in views)
 
 
 def list_terms(
-    view: NodeView, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook
+    view: FittingView, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook
 ) -> tuple[ScoreTerm, ...]:
     """A single term: the sigmoid of the amount by which the fragment shrinks."""
     rating = _rate_node(view, sorted(map(open_card, chosen)), request, outlook)
     return (ScoreTerm("sigmoid of what the node's fragment shrinks by, times 100", rating.score),)
 
 
-def _rate_node(view: NodeView, fitting: Sequence[OpenCard], request: CardRequest, outlook: Outlook) -> Rating:
+def _rate_node(view: FittingView, fitting: Sequence[OpenCard], request: CardRequest, outlook: Outlook) -> Rating:
     """The score, and the cards taken one by one, each time the best."""
     tables = outlook.forecast.fragments
     cpu_before = cpu_after = ALL_HOSTS

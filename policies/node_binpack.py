@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from policies.open_cards import take_tightest
 from policies.outlook import Outlook
-from policies.policy import NodeView, Rating, ScoreTerm
+from policies.policy import FittingView, Rating, ScoreTerm
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
 
@@ -16,7 +16,7 @@ COUNTS_LEFTOVERS = False
 WEIGHTS = None
 
 
-def rate(views: Iterable[NodeView], request: CardRequest, _outlook: Outlook) -> Iterator[Rating]:
+def rate(views: Iterable[FittingView], request: CardRequest, _outlook: Outlook) -> Iterator[Rating]:
     """The tightest cards; between nodes, the one with the largest share of its memory in use after placing."""
     for view in views:
         tightest = take_tightest(view.fitting, request)
@@ -25,7 +25,7 @@ def rate(views: Iterable[NodeView], request: CardRequest, _outlook: Outlook) -> 
 
 
 def list_terms(
-    view: NodeView, chosen: tuple[Card, ...], request: CardRequest, _outlook: Outlook
+    view: FittingView, chosen: tuple[Card, ...], request: CardRequest, _outlook: Outlook
 ) -> tuple[ScoreTerm, ...]:
     """The share in use, and the share that the request adds."""
     used, total = view.shape.used_units, view.shape.total_units

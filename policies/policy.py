@@ -14,7 +14,7 @@ from vrampack.cards.request import CardRequest
 from vrampack.cards.shape import OpenCard, Shape
 
 
-class NodeView(NamedTuple):
+class FittingView(NamedTuple):
     """What a policy sees of a node that fits. Nodes that look the same get the same score, and their names break ties."""
 
     shape: Shape
@@ -69,18 +69,18 @@ class Policy(Protocol):
         """The type of `Outlook.weights`, if a configuration changes them; None: the policy has no weights."""
         ...
 
-    def rate(self, views: Iterable[NodeView], request: CardRequest, outlook: Outlook, /) -> Iterator[Rating]:
+    def rate(self, views: Iterable[FittingView], request: CardRequest, outlook: Outlook, /) -> Iterator[Rating]:
         """The rating of each node, in order. What the request and the outlook decide alone is computed once for all."""
         ...
 
     def list_terms(
-        self, view: NodeView, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook, /
+        self, view: FittingView, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook, /
     ) -> tuple[ScoreTerm, ...]:
         """The terms that add up to the node's score, once these cards are chosen."""
         ...
 
 
-def build_view(shape: Shape, request: CardRequest, host: HostResources | None = None) -> NodeView | None:
+def build_view(shape: Shape, request: CardRequest, host: HostResources | None = None) -> FittingView | None:
     """The view of a shape for a request that names no cards; None if it does not fit."""
     units = request.units
     if not shape.free or shape.free[-1] < units or not request.is_valid or shape.find_occasion(request) is not None:
@@ -90,4 +90,4 @@ def build_view(shape: Shape, request: CardRequest, host: HostResources | None = 
         fitting = tuple([card for card in cards if not card.used_units and card.units >= units])
     else:
         fitting = tuple([card for card in cards if card.units - card.used_units >= units])
-    return NodeView(shape, cards, fitting, host) if len(fitting) >= request.count else None
+    return FittingView(shape, cards, fitting, host) if len(fitting) >= request.count else None

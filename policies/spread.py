@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from policies.open_cards import take_least
 from policies.outlook import Outlook
-from policies.policy import NodeView, Rating, ScoreTerm
+from policies.policy import FittingView, Rating, ScoreTerm
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
 from vrampack.cards.shape import OpenCard
@@ -17,7 +17,7 @@ COUNTS_LEFTOVERS = False
 WEIGHTS = None
 
 
-def rate(views: Iterable[NodeView], request: CardRequest, _outlook: Outlook) -> Iterator[Rating]:
+def rate(views: Iterable[FittingView], request: CardRequest, _outlook: Outlook) -> Iterator[Rating]:
     """The cards with the smallest share in use after placing; between nodes, the smallest such share.
 
     Shares, not free units: by free units an 80-unit card would take the first five pods of a mixed node.
@@ -28,7 +28,7 @@ def rate(views: Iterable[NodeView], request: CardRequest, _outlook: Outlook) -> 
 
 
 def list_terms(
-    _view: NodeView, chosen: tuple[Card, ...], request: CardRequest, _outlook: Outlook
+    _view: FittingView, chosen: tuple[Card, ...], request: CardRequest, _outlook: Outlook
 ) -> tuple[ScoreTerm, ...]:
     """A single term: the fullest of the cards decides."""
     fullest = max(chosen, key=lambda card: _get_used_share(card, request))

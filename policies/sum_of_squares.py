@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from policies.open_cards import take_least
 from policies.outlook import Outlook
-from policies.policy import NodeView, Rating, ScoreTerm
+from policies.policy import FittingView, Rating, ScoreTerm
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
 from vrampack.cards.shape import OpenCard, open_card
@@ -21,7 +21,7 @@ COUNTS_LEFTOVERS = True
 WEIGHTS = None
 
 
-def rate(views: Iterable[NodeView], request: CardRequest, outlook: Outlook) -> Iterator[Rating]:
+def rate(views: Iterable[FittingView], request: CardRequest, outlook: Outlook) -> Iterator[Rating]:
     """The cards for which the sum of squares grows least; the same between nodes, and then by what stays free."""
     for view in views:
         costs = {card: _measure_growth(card, request, outlook.leftovers) for card in set(view.fitting)}
@@ -30,7 +30,7 @@ def rate(views: Iterable[NodeView], request: CardRequest, outlook: Outlook) -> I
 
 
 def list_terms(
-    _view: NodeView, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook
+    _view: FittingView, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook
 ) -> tuple[ScoreTerm, ...]:
     """One term for each card."""
     growths = [(card.index, _measure_growth(open_card(card), request, outlook.leftovers)) for card in chosen]

@@ -20,7 +20,7 @@ from math import floor
 from pydantic import Field
 
 from policies.outlook import Outlook
-from policies.policy import NodeView, Rating, ScoreTerm
+from policies.policy import FittingView, Rating, ScoreTerm
 from policies.weights import PolicyWeights
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Card
@@ -74,20 +74,20 @@ HALF_HOST_CPU_MILLI = 64_000.0
 """Free cards and free CPU at which the tie-breaks of node and host reach half of their range."""
 
 
-def rate(views: Iterable[NodeView], request: CardRequest, outlook: Outlook) -> Iterator[Rating]:
+def rate(views: Iterable[FittingView], request: CardRequest, outlook: Outlook) -> Iterator[Rating]:
     """The cheapest cards; between nodes, the one with the least cost."""
     prices = _Prices(request, outlook)
     return (prices.rate_node(view) for view in views)
 
 
 def list_terms(
-    view: NodeView, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook
+    view: FittingView, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook
 ) -> tuple[ScoreTerm, ...]:
     """The costs in steps, without those that are 0, and the tie-break within a step."""
     return _Prices(request, outlook).list_terms(view, tuple(map(open_card, chosen)))
 
 
-def bound_scores(views: Iterable[NodeView], request: CardRequest, outlook: Outlook) -> Iterator[float]:
+def bound_scores(views: Iterable[FittingView], request: CardRequest, outlook: Outlook) -> Iterator[float]:
     """Bounds by the best card and the node. A host can only raise a score if its cards starve already and the request takes some."""
     prices = _Prices(request, outlook)
     if request.count != 1 or request.whole:
@@ -118,7 +118,7 @@ class _Prices:
             prices = outlook.weights.list_prices()
         self._opening, self._leftover_share, self._pressure_price, self._starvation = prices
 
-    def rate_node(self, view: NodeView) -> Rating:
+    def rate_node(self, view: FittingView) -> Rating:
         """The score if the request takes the cheapest cards."""
         costs = {card: self._cost_card(card) for card in view.fitting}
         count = self._request.count
@@ -129,7 +129,7 @@ class _Prices:
             chosen = tuple(sorted(view.fitting, key=lambda card: (costs[card], card))[:count])
         return Rating(self._score_node(view, [(costs[card], card) for card in chosen]), chosen)
 
-    def _score_node(self, view: NodeView, chosen: Sequence[tuple[float, OpenCard]]) -> float:
+    def _score_node(self, view: FittingView, chosen: Sequence[tuple[float, OpenCard]]) -> float:
         """The score of a node if the request takes these cards, each with its cost."""
         request, mean = self._request, self._mean
         free_units = view.shape.total_units - view.shape.used_units
@@ -140,14 +140,14 @@ class _Prices:
             taken_units += taken
             left += (units - used - taken) / units
         node_left = max(0.0, free_units - taken_units) / mean / HALF_NODE_CARDS
-        tie = CARD_TIE * left / len(chosen) + NODE_TIE * node_left / (1.0 + node_left)
+        tie = CARD_TIE * left / max(1, len(chosen)) + NODE_TIE * node_left / (1.0 + node_left)
         if view.host is not None:
             host_cost, host_tie = self._rate_host(view.host, free_units / mean, taken_units / mean)
             cost += host_cost
             tie += host_tie
         return floor(-cost / STEP + 1e-9) - tie
 
-    def list_terms(self, view: NodeView, chosen: Sequence[OpenCard]) -> tuple[ScoreTerm, ...]:
+    def list_terms(self, view: FittingView, chosen: Sequence[OpenCard]) -> tuple[ScoreTerm, ...]:
         """The terms that add up to the score."""
         request, mean, host = self._request, self._mean, view.host
         free_units = view.shape.total_units - view.shape.used_units

@@ -8,7 +8,7 @@ from sys import maxsize
 
 from policies.engine.node_states import NodeState, NodeStates, StateKey
 from policies.outlook import Outlook
-from policies.policy import NodeView, Policy, build_view
+from policies.policy import FittingView, Policy, build_view
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.request import CardRequest
 from vrampack.cards.shape import Shape
@@ -106,7 +106,7 @@ class NodeRanking:
         self._bounded += [(-bound, state.number, state) for (state, _), bound in zip(views, bounds, strict=True)]
         heapify(self._bounded)
 
-    def _put_scores(self, views: Sequence[tuple[NodeState, NodeView]]) -> None:
+    def _put_scores(self, views: Sequence[tuple[NodeState, FittingView]]) -> None:
         if not views:
             return
         ratings = self._policy.rate([view for _, view in views], self._request, self.outlook)

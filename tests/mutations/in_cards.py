@@ -77,7 +77,7 @@ CARDS: Mapping[str, Mutation] = {
     ),
     "an agent gets requests that it does not understand": Mutation(
         "vrampack/cards/reasons.py",
-        "if node.unserved_words and not node.unserved_words.isdisjoint(request.words):",
+        "if unserved_words and not unserved_words.isdisjoint(request.words):",
         "if False:",
         f"{REFUSED}[an agent that knows nothing]",
     ),

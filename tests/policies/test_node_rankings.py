@@ -19,7 +19,7 @@ from policies.evaluate import evaluate_node, sort_by_score
 from policies.mix.forecast import build_forecast
 from policies.mix.request_mix import MixedRequest, RequestMix
 from policies.outlook import Outlook
-from policies.policy import NodeView, Rating
+from policies.policy import FittingView, Rating
 from policies.tuning import PolicyTuning
 from tests.policies.fake_ledger import FakeLedger
 from tests.support.builders import pod_request, snapshot_node
@@ -41,12 +41,12 @@ class CountingPolicy:
     def __init__(self) -> None:
         self.scored = self.bounded = 0
 
-    def rate(self, views: Iterable[NodeView], request: CardRequest, outlook: Outlook) -> Iterator[Rating]:
+    def rate(self, views: Iterable[FittingView], request: CardRequest, outlook: Outlook) -> Iterator[Rating]:
         for rating in tessellate.rate(views, request, outlook):
             self.scored += 1
             yield rating
 
-    def bound_scores(self, views: Iterable[NodeView], request: CardRequest, outlook: Outlook) -> Iterator[float]:
+    def bound_scores(self, views: Iterable[FittingView], request: CardRequest, outlook: Outlook) -> Iterator[float]:
         for bound in tessellate.bound_scores(views, request, outlook):
             self.bounded += 1
             yield bound

@@ -148,7 +148,9 @@ def refill_node(node: Node, holds: Iterable[Hold], *, rules: PlacementRules) -> 
             replace(
                 card,
                 used_units=used[card.index],
-                instances=None if card.instances is None else card.instances.take(taken.get(card.instances.gpu, ())),
+                instances=None
+                if card.instances is None
+                else card.instances.take_instances(taken.get(card.instances.gpu, ())),
             )
             for card in node.cards
         ],
@@ -209,7 +211,9 @@ def _build_card(card: CardFacts, facts: NodeFacts, used_units: int, taken: Taken
         reason=card.reason,
         instances=None
         if card.instances is None
-        else CardInstances(card.gpu, card.instances, are_per_container=facts.has_hook).take(taken.get(card.gpu, ())),
+        else CardInstances(card.gpu, card.instances, are_per_container=facts.has_hook).take_instances(
+            taken.get(card.gpu, ())
+        ),
     )
 
 

@@ -116,7 +116,7 @@ class CardInstances:
     def free(self) -> int:
         return max(0, self.most - self.used)
 
-    def take(self, pods: Iterable[int]) -> CardInstances:
+    def take_instances(self, pods: Iterable[int]) -> CardInstances:
         """The same while pods are there that take so many each, where containers have some of their own."""
         used = sum(map(self.count_taken, pods))
         return self if used == self.used else CardInstances(self.gpu, self.most, used, self.are_per_container)

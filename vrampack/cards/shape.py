@@ -227,6 +227,8 @@ class FitClasses:
 
     def __init__(self, kind: RequestKind) -> None:
         self._kind = kind
+        self._count = max(1, kind.card_count)
+        """Simulated pods may ask for no card: a node with cards takes them."""
         self._probe = CardRequest(
             units=0,
             count=kind.card_count,
@@ -261,7 +263,7 @@ class FitClasses:
         variants = self._variants.get(hardware)
         if variants is None:
             return self._by_hardware.get(hardware) or self._find_new_class(shape)
-        count = self._kind.card_count
+        count = self._count
         free, usable = (shape.empty_if_usable, shape.empty) if self._kind.whole else (shape.free_if_usable, shape.free)
         numbers = free[-count] if len(free) >= count else -1, usable[-count] if len(usable) >= count else -1
         found = variants.get(numbers)
@@ -282,7 +284,7 @@ class FitClasses:
         return measured
 
     def _measure_class(self, shape: Shape, *, counts_instances: bool) -> FitClass:
-        probe, count = self._probe, self._kind.card_count
+        probe, count = self._probe, self._count
         checks = get_checks(
             get_request_form(probe, count),
             shape.find_occasion(probe),

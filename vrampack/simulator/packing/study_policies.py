@@ -11,7 +11,7 @@ from math import floor
 
 from policies.open_cards import take_tightest
 from policies.outlook import Outlook
-from policies.policy import NodeView, Policy, Rating, ScoreTerm
+from policies.policy import FittingView, Policy, Rating, ScoreTerm
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
@@ -36,19 +36,19 @@ class StudyPolicy:
     def __init__(self, rate_node: RateNode) -> None:
         self._rate_node = rate_node
 
-    def rate(self, views: Iterable[NodeView], request: CardRequest, outlook: Outlook) -> Iterator[Rating]:
+    def rate(self, views: Iterable[FittingView], request: CardRequest, outlook: Outlook) -> Iterator[Rating]:
         """The tightest cards."""
         for view in views:
             chosen = take_tightest(view.fitting, request)
             yield Rating(self._rate(view, chosen, request, outlook), chosen)
 
     def list_terms(
-        self, view: NodeView, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook
+        self, view: FittingView, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook
     ) -> tuple[ScoreTerm, ...]:
         """A single term for the whole formula."""
         return (ScoreTerm("rating", self._rate(view, [*map(open_card, chosen)], request, outlook)),)
 
-    def _rate(self, view: NodeView, chosen: Sequence[OpenCard], request: CardRequest, outlook: Outlook) -> float:
+    def _rate(self, view: FittingView, chosen: Sequence[OpenCard], request: CardRequest, outlook: Outlook) -> float:
         cpu_milli = (view.host or NO_ROOM).cpu_milli
         return self._rate_node(view.cards, chosen, request, cpu_milli, (outlook.request_host or NO_ROOM).cpu_milli)
 
