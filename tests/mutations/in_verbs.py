@@ -99,6 +99,6 @@ VERBS: Mapping[str, Mutation] = {
         "extender/scheduling/cache_rebuild.py",
         "cache.forget_all()",
         "pass",
-        "tests/extender/test_cache_rebuild.py::test_no_fault_in_a_cache_outlives_its_call[find_equivalence_class]",
+        "tests/extender/test_cache_rebuild.py::test_no_fault_in_a_cache_outlives_its_call[FitClass]",
     ),
 }
