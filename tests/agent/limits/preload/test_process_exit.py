@@ -69,7 +69,7 @@ async def test_a_request_that_fits_beside_an_exiting_process_does_not_wait(node:
 
 
 async def test_waiting_for_an_exiting_process_has_a_timeout(node: PreloadNode, ending: set[int]) -> None:
-    node.pace = RateLimits(name_timeout_seconds=1.0)
+    node.pace = RateLimits(name_timeout_seconds=0.2)
     async with node.run_back_end() as back_end, node.start_client() as first, node.start_client() as second:
         await holds(first, node, 4000)
         await holds(second, node, 1)

@@ -399,12 +399,13 @@ class PreloadServer:
         """Answer the question, or let its connection wait until it can be answered."""
         if not isinstance(answer, Unresolved):
             connection.deadline = None
-        elif self._is_past_deadline(connection):
+        elif self._is_past_deadline(connection) and answer is not Unresolved.MEMORY_RETURNING:
             log.warning(
                 "allocation refused pid=%s owner=%s reason=%s", connection.process.pid, connection.owner, answer.value
             )
             answer = LibraryAnswer(LibraryVerdict.NO, question.sequence)
         else:
+            # Past the deadline it is decided once more, as if no memory were coming back: that answer has the numbers.
             seconds = EXIT_POLL_SECONDS if answer is Unresolved.MEMORY_RETURNING else NAME_POLL_SECONDS
             connection.question = question
             connection.retry = self._loop.call_later(seconds, self._retry_question, connection)
