@@ -165,7 +165,7 @@ class Ledger:
 
     def list_nodes_changed_since(self, generation: int) -> list[str] | None:
         """The nodes that changed, came or went after that generation; None when it is too old to tell: assume all."""
-        return self._changes.nodes.list_changed_since(generation)
+        return self._changes.nodes.list_nodes_changed_since(generation)
 
     def list_nominees(self, name: str) -> list[Pod]:
         """The unbound pods that are nominated to this node and have no reservation there."""

@@ -17,12 +17,11 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from sys import maxsize
 
 from extender.state.ledger import Ledger
 from extender.state.pending_preemptions import PendingPreemptions
+from policies.engine.following import NodeFollower
 from policies.engine.ledger_view import PriorityFloor
-from policies.engine.stale_nodes import StaleNodes
 from policies.evaluate import evaluate_node
 from policies.policy import ScoredCards
 from policies.trial_placement import Placement, hold_on_node
@@ -59,10 +58,11 @@ class KeptCards:
     """The node with the first placements held, by their number."""
 
 
-class Nominator:
-    """A `LedgerView` for the engine."""
+class Nominator(NodeFollower):
+    """A `LedgerView` for the engine. A node is stale when it, its nominees or their victims changed."""
 
     def __init__(self, ledger: Ledger, pending_preemptions: PendingPreemptions) -> None:
+        super().__init__()
         self._ledger = ledger
         self._pending_preemptions = pending_preemptions
         self._preemptors: Mapping[str, list[Pod]] = {}
@@ -73,7 +73,6 @@ class Nominator:
         """The priorities of all nominees, ascending."""
         self._generation = 0
         """The generation of the ledger up to which `_kept` is right, except for `_stale_nodes`."""
-        self._stale_nodes = StaleNodes()
         self._caller: Pod | None = None
 
     def note_caller(self, pod: Pod) -> None:
@@ -82,7 +81,7 @@ class Nominator:
 
     @property
     def generation(self) -> int:
-        self._follow_changes()
+        self.follow()
         return self._ledger.generation
 
     def list_nodes_changed_since(self, generation: int) -> list[str] | None:
@@ -92,17 +91,17 @@ class Nominator:
         return self._ledger.list_node_names()
 
     def list_nodes_with_kept_cards(self) -> Collection[str]:
-        self._follow_changes()
+        self.follow()
         return self._kept.keys()
 
     def get_priority_floor(self, uid: str) -> PriorityFloor:
         """The least priority of the nominees whose kept cards the pod must leave; None: no card is kept from it."""
-        self._follow_changes()
+        self.follow()
         position = bisect_left(self._floors, self._get_priority(uid))
         return self._floors[position] if position < len(self._floors) else None
 
     def get_kept_generation(self, floor: PriorityFloor) -> int:
-        self._follow_changes()
+        self.follow()
         return 0 if floor is None else self._kept_generation
 
     def get_node(self, name: str, floor: PriorityFloor = None) -> Node | None:
@@ -110,7 +109,7 @@ class Nominator:
         node = self._ledger.get_node(name)
         if node is None or floor is None:
             return node
-        self._follow_changes()
+        self.follow()
         kept = self._kept.get(name)
         if kept is None:
             return node
@@ -126,7 +125,7 @@ class Nominator:
 
     def list_pod_specific_nodes(self, uid: str) -> list[str]:
         """The nodes that look different to this pod than to other pods of its floor."""
-        self._follow_changes()
+        self.follow()
         reservation, pod = self._ledger.get_pod_reservation(uid), self._ledger.get_pod(uid)
         names = [] if reservation is None else [reservation.node_name]
         if pod is not None and pod.nominated_node in self._kept:
@@ -141,7 +140,7 @@ class Nominator:
 
     def list_placements(self) -> Iterator[NominatedPlacement]:
         """All kept cards, by node."""
-        self._follow_changes()
+        self.follow()
         for name in sorted(self._kept):
             yield from self._kept[name].placements
 
@@ -182,32 +181,15 @@ class Nominator:
 
     def list_floors(self) -> list[int]:
         """The priorities of all nominees, ascending."""
-        self._follow_changes()
+        self.follow()
         return self._floors
-
-    def follow_slice(self, limit: int) -> bool:
-        """Recompute the kept cards of at most `limit` stale nodes; true when more are left.
-
-        A node is stale when it, its nominees or their victims changed.
-        """
-        preemptors = self._pending_preemptions.list_pods_by_node()
-        for name in self._pending_preemptions.take_changed_nodes():
-            self._ledger.mark_node_changed(name)
-        self._preemptors = preemptors
-        if self._generation != self._ledger.generation:
-            self._list_stale_nodes(preemptors)
-        if not self._stale_nodes:
-            return False
-        for name in self._stale_nodes.take_slice(limit):
-            self._find_kept_cards(name)
-        return bool(self._stale_nodes)
 
     def forget_all(self) -> None:
         """Recompute the kept cards of all nodes at the next call."""
         self._kept.clear()
         self._kept_generation += 1
         self._floors, self._generation = [], 0
-        self._stale_nodes = StaleNodes()
+        self._stale_nodes.clear()
 
     async def catch_up(self) -> None:
         """Recompute the kept cards of all stale nodes, slice by slice, so that other tasks run in between."""
@@ -216,8 +198,13 @@ class Nominator:
             has_more = self.follow_slice(NODES_PER_SLICE)
             await asyncio.sleep(0)
 
-    def _follow_changes(self) -> None:
-        self.follow_slice(maxsize)
+    def _note_changes(self) -> None:
+        preemptors = self._pending_preemptions.list_pods_by_node()
+        for name in self._pending_preemptions.take_changed_nodes():
+            self._ledger.mark_node_changed(name)
+        self._preemptors = preemptors
+        if self._generation != self._ledger.generation:
+            self._list_stale_nodes(preemptors)
 
     def _list_stale_nodes(self, preemptors: Mapping[str, list[Pod]]) -> None:
         nominated = self._ledger.nominations.list_nodes()
@@ -238,7 +225,7 @@ class Nominator:
         )
         self._generation = self._ledger.generation
 
-    def _find_kept_cards(self, name: str) -> None:
+    def _put_node(self, name: str) -> None:
         before = self._kept.pop(name, None)
         placements = self._find_placements(name)
         is_same = placements == (before.placements if before is not None else [])
@@ -253,7 +240,7 @@ class Nominator:
     def _list_placements_against(
         self, name: str, uid: str, priority: int | None = None
     ) -> Collection[NominatedPlacement]:
-        self._follow_changes()
+        self.follow()
         kept = self._kept.get(name)
         if kept is None:
             return ()

@@ -31,7 +31,7 @@ class NodeChangeLog:
         self._changed.pop(name, None)  # so that it moves to the end
         self._changed[name] = self.generation
 
-    def list_changed_since(self, generation: int) -> list[str] | None:
+    def list_nodes_changed_since(self, generation: int) -> list[str] | None:
         """The nodes that changed, came or went after that generation; None when it is too old to tell: assume all."""
         if generation < self._forgotten_generation:
             return None

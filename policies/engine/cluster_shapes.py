@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from policies.engine.change_log import NodeChangeLog
-from policies.engine.following import NodeFollower
+from policies.engine.following import LogFollower
 from policies.engine.hardware_index import HardwareIndex
 from policies.engine.ledger_view import LedgerView
 from vrampack.cards.node import Node
@@ -82,56 +82,36 @@ class ClusterShapes(ShapesByName):
             self.names_by_tenant.setdefault(tenant, {})[name] = None
 
 
-class LedgerFollower(NodeFollower):
+class LedgerFollower(LogFollower):
     """Feeds the nodes of a ledger into `cluster`."""
 
     def __init__(self, ledger: LedgerView) -> None:
-        super().__init__()
+        super().__init__(ledger)
         self.cluster = ClusterShapes()
         self._ledger = ledger
-        self._generation = 0
 
-    def _note_changes(self) -> None:
-        generation = self._ledger.generation
-        if generation != self._generation:
-            changed = self._ledger.list_nodes_changed_since(self._generation)
-            if changed is None:
-                changed = [*self.cluster.nodes, *self._ledger.list_node_names()]
-            self._stale_nodes |= dict.fromkeys(changed)
-            self._generation = generation
+    def _list_all_names(self) -> Iterable[str]:
+        return *self.cluster.nodes, *self._ledger.list_node_names()
 
     def _put_node(self, name: str) -> None:
         self.cluster.put_node(name, self._ledger.get_node(name, None))
 
 
-class FloorFollower(NodeFollower):
-    """Follows the nodes with cards that are kept from pods of one floor."""
+class FloorFollower(LogFollower):
+    """Follows the nodes with cards that are kept from pods of one floor, after `cluster` has followed them."""
 
-    def __init__(self, ledger: LedgerView, floor: int, base: LedgerFollower) -> None:
-        super().__init__()
+    def __init__(self, ledger: LedgerView, floor: int, cluster: ClusterShapes) -> None:
+        super().__init__(ledger)
         self.kept = ShapesByName()
         self._ledger = ledger
         self._floor = floor
-        self._base = base
-        self._generation: int | None = None
+        self._cluster = cluster
 
-    def follow_slice(self, limit: int) -> bool:
-        """The nodes of the other pods first."""
-        return self._base.follow_slice(limit) or super().follow_slice(limit)
-
-    def _note_changes(self) -> None:
-        generation = self._ledger.generation
-        if generation != self._generation:
-            since = self._generation
-            changed = None if since is None else self._ledger.list_nodes_changed_since(since)
-            if changed is None:
-                changed = [*self.kept.shapes, *self._ledger.list_nodes_with_kept_cards()]
-            self._stale_nodes |= dict.fromkeys(changed)
-            self._generation = generation
+    def _list_all_names(self) -> Iterable[str]:
+        return *self.kept.shapes, *self._ledger.list_nodes_with_kept_cards()
 
     def _put_node(self, name: str) -> None:
         node = self._ledger.get_node(name, self._floor)
-        is_as_others_find_it = node is None or node is self._base.cluster.nodes.get(name)
-        self.kept.put_shape(
-            name, None if node is None or is_as_others_find_it else self._base.cluster.known_shapes.find_shape(node)
-        )
+        if node is self._cluster.nodes.get(name):
+            node = None  # all pods find it alike
+        self.kept.put_shape(name, None if node is None else self._cluster.known_shapes.find_shape(node))

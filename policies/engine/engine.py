@@ -287,7 +287,7 @@ class Engine:
     def _get_floor(self, floor: int) -> FloorFollower:
         follower = self._floors.get(floor)
         if follower is None:
-            follower = self._floors[floor] = FloorFollower(self._ledger, floor, self._base)
+            follower = self._floors[floor] = FloorFollower(self._ledger, floor, self._cluster)
         return follower
 
     def _find_kept(self, floor: PriorityFloor) -> ShapesByName | None:

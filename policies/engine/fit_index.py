@@ -6,13 +6,13 @@ few nodes: these have an index of their own, whose classes replace those of the 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from cachetools import LRUCache
 
 from policies.engine.cluster_shapes import ClusterShapes, ShapesByName
-from policies.engine.following import ChangeReader, NodeFollower
+from policies.engine.following import LogFollower
 from vrampack.cards.request import CardRequest
 from vrampack.cards.shape import FitClass, FitClasses, RequestKind, get_request_kind
 
@@ -24,30 +24,25 @@ MIN_CLASSES = 64
 """At least this many classes stay known, however few nodes there are."""
 
 
-class FitIndex(NodeFollower):
+class FitIndex(LogFollower):
     """Over shapes that change; with a tenant, over those of nodes that have pods of this tenant."""
 
     def __init__(self, source: ShapesByName, kind: RequestKind, tenant: bytes | None = None) -> None:
-        super().__init__()
+        super().__init__(source.changes)
         self.classes: dict[str, FitClass] = {}
         self._source = source
         self._tenant = tenant
-        self._changes = ChangeReader(source.changes)
         self._fit_classes = FitClasses(kind)
 
     def _note_changes(self) -> None:
-        changed = self._changes.read_changes()
-        if changed is None:
-            changed = [*self.classes, *self._list_covered_names()]
-        if changed:
-            self._stale_nodes |= dict.fromkeys(changed)
-            if len(self._fit_classes) > 2 * len(self.classes) + MIN_CLASSES:
-                self._fit_classes.keep_only(set(self.classes.values()))
+        super()._note_changes()
+        if self._stale_nodes and len(self._fit_classes) > 2 * len(self.classes) + MIN_CLASSES:
+            self._fit_classes.keep_only(set(self.classes.values()))
 
-    def _list_covered_names(self) -> Collection[str]:
+    def _list_all_names(self) -> Iterable[str]:
         if self._tenant is not None and isinstance(self._source, ClusterShapes):
-            return self._source.names_by_tenant.get(self._tenant, ())
-        return self._source.shapes
+            return *self.classes, *self._source.names_by_tenant.get(self._tenant, ())
+        return *self.classes, *self._source.shapes
 
     def _put_node(self, name: str) -> None:
         shape = self._source.shapes.get(name)

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from itertools import islice
 from sys import maxsize
+from typing import Protocol
 
-from policies.engine.change_log import NodeChangeLog
-from policies.engine.stale_nodes import StaleNodes
+
+class ChangeLog(Protocol):
+    """Which nodes changed since when."""
+
+    @property
+    def generation(self) -> int:
+        """Rises with every change to any node."""
+        ...
+
+    def list_nodes_changed_since(self, generation: int) -> Collection[str] | None:
+        """The nodes that changed, came or went after that generation. None: no longer known, assume all nodes."""
+        ...
 
 
 class NodeFollower(ABC):
     """Something that is derived from nodes, one by one."""
 
     def __init__(self) -> None:
-        self._stale_nodes = StaleNodes()
-        """Nodes that are known to have changed, and whose change has not been applied."""
+        self._stale_nodes: dict[str, None] = {}
+        """Nodes that are known to have changed, and whose change has not been applied, in the order of the changes."""
 
     def follow(self) -> None:
         """Apply all changes."""
@@ -26,8 +38,9 @@ class NodeFollower(ABC):
         self._note_changes()
         if not self._stale_nodes:
             return False
-        for name in self._stale_nodes.take_slice(limit):
+        for name in list(islice(self._stale_nodes, limit)):
             self._put_node(name)
+            del self._stale_nodes[name]
         return bool(self._stale_nodes)
 
     def has_more_changes_than(self, limit: int) -> bool:
@@ -43,17 +56,21 @@ class NodeFollower(ABC):
         """Apply the node's present state: it is new, another, gone, or as before."""
 
 
-class ChangeReader:
-    """Reads a log of changes from where it stopped."""
+class LogFollower(NodeFollower):
+    """Follows the nodes that change logs name, each log from where it stopped reading."""
 
-    def __init__(self, log: NodeChangeLog) -> None:
-        self._log = log
-        self._generation = -1
+    def __init__(self, *logs: ChangeLog) -> None:
+        super().__init__()
+        self._generations = dict.fromkeys(logs, -1)
 
-    def read_changes(self) -> Collection[str] | None:
-        """The nodes that changed since the last time; None: any may have."""
-        if self._log.generation == self._generation:
-            return ()
-        changed = self._log.list_changed_since(self._generation)
-        self._generation = self._log.generation
-        return changed
+    @abstractmethod
+    def _list_all_names(self) -> Iterable[str]:
+        """The nodes that it has or should have: what is followed when a log no longer knows its changes."""
+
+    def _note_changes(self) -> None:
+        for log, known in self._generations.items():
+            generation = log.generation
+            if generation != known:
+                changed = log.list_nodes_changed_since(known)
+                self._stale_nodes |= dict.fromkeys(self._list_all_names() if changed is None else changed)
+                self._generations[log] = generation

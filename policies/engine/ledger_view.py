@@ -5,23 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Protocol
 
+from policies.engine.following import ChangeLog
 from vrampack.cards.node import Node
 
 PriorityFloor = int | None
 """Cards that are kept for nominated pods of at least this priority count as used; None: no card is kept from these pods."""
 
 
-class LedgerView(Protocol):
-    """The nodes, and the cards that are kept on them for nominated pods."""
-
-    @property
-    def generation(self) -> int:
-        """Rises with every change to any node, or to what is kept on it."""
-        ...
-
-    def list_nodes_changed_since(self, generation: int) -> Collection[str] | None:
-        """The nodes that changed, came or went after that generation. None: no longer known, assume all nodes."""
-        ...
+class LedgerView(ChangeLog, Protocol):
+    """The nodes, and the cards that are kept on them for nominated pods. What is kept on a node changes it, too."""
 
     def list_node_names(self) -> Collection[str]: ...
 

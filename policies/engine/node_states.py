@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from policies.engine.cluster_shapes import ShapesByName
-from policies.engine.following import ChangeReader, NodeFollower
+from policies.engine.following import LogFollower
 from policies.engine.host_rooms import HostRooms
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.shape import Shape
@@ -34,15 +34,13 @@ class NodeState:
         """In order."""
 
 
-class NodeStates(NodeFollower):
+class NodeStates(LogFollower):
     """Follows the shapes of nodes and the rooms of hosts."""
 
     def __init__(self, source: ShapesByName, hosts: HostRooms) -> None:
-        super().__init__()
+        super().__init__(source.changes, hosts.changes)
         self._shapes = source.shapes
         self._rooms = hosts.rooms
-        self._shape_changes = ChangeReader(source.changes)
-        self._host_changes = ChangeReader(hosts.changes)
         self._states: dict[StateKey, NodeState] = {}
         self._by_name: dict[str, NodeState] = {}
         self._by_number: dict[int, NodeState] = {}
@@ -78,13 +76,8 @@ class NodeStates(NodeFollower):
                     leftovers[units, units - used] += len(state.names)
         return leftovers
 
-    def _note_changes(self) -> None:
-        for reader in (self._shape_changes, self._host_changes):
-            changed = reader.read_changes()
-            if changed is None:
-                changed = {*self._shapes, *self._by_name}
-            if changed:
-                self._stale_nodes |= dict.fromkeys(changed)
+    def _list_all_names(self) -> Iterable[str]:
+        return *self._shapes, *self._by_name
 
     def _put_node(self, name: str) -> None:
         shape, host, before = self._shapes.get(name), self._rooms.get(name), self._by_name.get(name)

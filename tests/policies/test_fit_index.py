@@ -121,9 +121,9 @@ def test_nodes_that_are_alike_share_a_shape_and_no_change_is_noticed() -> None:
     assert cluster.shapes["a"] is cluster.shapes["b"]
     first = cluster.changes.generation
     cluster.put_node("a", snapshot_node("a"))
-    assert cluster.changes.list_changed_since(first) == []
+    assert cluster.changes.list_nodes_changed_since(first) == []
     cluster.put_node("a", snapshot_node("a", used=(4, 0)))
-    assert cluster.changes.list_changed_since(first) == ["a"]
+    assert cluster.changes.list_nodes_changed_since(first) == ["a"]
 
 
 def test_classes_of_earlier_states_do_not_pile_up() -> None:
