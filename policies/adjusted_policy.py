@@ -7,11 +7,21 @@ policy sees all cards, and the node ranks after all nodes that have enough
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from policies.outlook import Outlook
-from policies.policy import FittingView, Policy, Rating, ScoreTerm
+from policies.policy import (
+    Bound,
+    BoundScores,
+    FittingView,
+    Policy,
+    Rating,
+    ScoreTerm,
+    UnratedNode,
+    ViewNode,
+    find_bound_scores,
+)
 from policies.weights import PolicyWeights
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
@@ -21,8 +31,6 @@ from vrampack.cards.tuned_policy import TunedPolicy
 OVER_BOUND = 1e9
 """Subtracted from such a node's score: more than any score, but small enough that scores a millionth apart stay distinct."""
 OVER_BOUND_TERM = "fuller than the profile's bound"
-
-BoundScores = Callable[[Iterable[FittingView], CardRequest, Outlook], Iterator[float]]
 
 
 def adjust_policy(policy: Policy, tuned: TunedPolicy) -> Policy:
@@ -46,7 +54,7 @@ class AdjustedPolicy:
         self._policy = policy
         self._weights = weights
         self._percent = card_use_percent
-        bound_scores: BoundScores | None = getattr(policy, "bound_scores", None)
+        bound_scores = find_bound_scores(policy)
         self.bound_scores = None if bound_scores is None else partial(self._bound_scores, bound_scores)
 
     def rate(self, views: Iterable[FittingView], request: CardRequest, outlook: Outlook) -> Iterator[Rating]:
@@ -64,13 +72,30 @@ class AdjustedPolicy:
         return terms if near is not None else (ScoreTerm(OVER_BOUND_TERM, -OVER_BOUND), *terms)
 
     def _bound_scores(
-        self, bound_scores: BoundScores, views: Iterable[FittingView], request: CardRequest, outlook: Outlook
-    ) -> Iterator[float]:
-        views = list(views)
-        within = [self._hide_cards(view, request) for view in views]
-        seen = [near or view for near, view in zip(within, views, strict=True)]
-        for near, bound in zip(within, bound_scores(seen, request, self._adjust_outlook(outlook)), strict=True):
-            yield bound if near is not None else bound - OVER_BOUND
+        self,
+        bound_scores: BoundScores,
+        nodes: Iterable[UnratedNode],
+        view_node: ViewNode,
+        request: CardRequest,
+        outlook: Outlook,
+    ) -> Iterator[Bound]:
+        """The policy's bounds: none of its scores is higher for fewer cards."""
+        outlook = self._adjust_outlook(outlook)
+        if self._percent is None:
+            yield from bound_scores(nodes, view_node, request, outlook)
+            return
+        over_bound: set[UnratedNode] = set()
+
+        def view_within(node: UnratedNode) -> FittingView | None:
+            view = view_node(node)
+            near = None if view is None else self._hide_cards(view, request)
+            if near is None:
+                over_bound.add(node)
+            return near or view
+
+        nodes = list(nodes)
+        for node, bound in zip(nodes, bound_scores(nodes, view_within, request, outlook), strict=True):
+            yield None if bound is None else (bound[0] - OVER_BOUND if node in over_bound else bound[0], False)
 
     def _adjust_outlook(self, outlook: Outlook) -> Outlook:
         return outlook if self._weights is None else outlook._replace(weights=self._weights)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from policies.outlook import Outlook
 from policies.weights import PolicyWeights
@@ -51,11 +51,7 @@ class ScoreTerm:
 
 
 class Policy(Protocol):
-    """The contents of a policy's module.
-
-    It may also have `bound_scores`, with the arguments of `rate`: upper bounds of the scores that are much cheaper to
-    compute, so that only nodes that may be best are rated.
-    """
+    """The contents of a policy's module; it may also have `bound_scores`, a `BoundScores`."""
 
     LOOKS_AHEAD: bool
     """Whether it reads the forecast. If no policy does, none is computed."""
@@ -78,6 +74,31 @@ class Policy(Protocol):
     ) -> tuple[ScoreTerm, ...]:
         """The terms that add up to the node's score, once these cards are chosen."""
         ...
+
+
+class UnratedNode(Protocol):
+    """A node that the request may fit."""
+
+    @property
+    def shape(self) -> Shape: ...
+
+    @property
+    def host(self) -> HostResources | None: ...
+
+
+ViewNode: TypeAlias = Callable[[UnratedNode], FittingView | None]
+"""Builds the view of such a node; None if the request does not fit."""
+Bound: TypeAlias = tuple[float, bool] | None
+"""An upper bound of a score, and whether it is the score; None if the request does not fit."""
+BoundScores: TypeAlias = Callable[[Iterable[UnratedNode], ViewNode, CardRequest, Outlook], Iterator[Bound]]
+"""Bounds that are much cheaper than scores, so that only nodes that may be best are rated. The cheapest are computed from a
+shape's sorted numbers, without a view. Not for requests for no card."""
+
+
+def find_bound_scores(policy: Policy) -> BoundScores | None:
+    """The bounds of the policy, if it has any."""
+    bound_scores: BoundScores | None = getattr(policy, "bound_scores", None)
+    return bound_scores
 
 
 def build_view(shape: Shape, request: CardRequest, host: HostResources | None = None) -> FittingView | None:

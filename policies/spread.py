@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 
 from policies.open_cards import take_least
 from policies.outlook import Outlook
-from policies.policy import FittingView, Rating, ScoreTerm
+from policies.policy import Bound, FittingView, Rating, ScoreTerm, UnratedNode, ViewNode
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
-from vrampack.cards.shape import OpenCard
+from vrampack.cards.shape import OpenCard, Shape
 
 LOOKS_AHEAD = False
 READS_HOSTS = False
@@ -24,7 +24,16 @@ def rate(views: Iterable[FittingView], request: CardRequest, _outlook: Outlook) 
     """
     for view in views:
         emptiest = take_least(view.fitting, request, lambda card: _get_used_share(card, request))
-        yield Rating(-_get_used_share(emptiest[-1], request), emptiest)
+        yield Rating(-_get_used_share(emptiest[-1], request) if emptiest else 0.0, emptiest)
+
+
+def bound_scores(
+    nodes: Iterable[UnratedNode], _view_node: ViewNode, request: CardRequest, _outlook: Outlook
+) -> Iterator[Bound]:
+    """The scores if all cards were open to the request."""
+    for node in nodes:
+        share = _find_used_share(node.shape, request)
+        yield None if share is None else (-share, node.shape.is_open_to(request))
 
 
 def list_terms(
@@ -33,6 +42,20 @@ def list_terms(
     """A single term: the fullest of the cards decides."""
     fullest = max(chosen, key=lambda card: _get_used_share(card, request))
     return (ScoreTerm(f"share of card {fullest.index} in use after placing", -_get_used_share(fullest, request)),)
+
+
+def _find_used_share(shape: Shape, request: CardRequest) -> float | None:
+    """The largest share in use after placing; None if there are too few cards."""
+    free, sizes, count = shape.empty if request.whole else shape.free, shape.card_units, request.count
+    if len(free) < count or free[-count] < request.units:
+        return None
+    if request.whole:
+        return 1.0
+    if sizes[0] == sizes[-1]:
+        return (sizes[0] - free[-count] + request.units) / sizes[0]
+    return sorted([_get_used_share(card, request) for card in shape.open_cards if card.has_room_for(request)])[
+        count - 1
+    ]
 
 
 def _get_used_share(card: Card | OpenCard, request: CardRequest) -> float:

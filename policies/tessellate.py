@@ -15,12 +15,13 @@ the fuller node, then the fuller host.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from math import floor
 
 from pydantic import Field
 
 from policies.outlook import Outlook
-from policies.policy import FittingView, Rating, ScoreTerm
+from policies.policy import Bound, FittingView, Rating, ScoreTerm, UnratedNode, ViewNode
 from policies.weights import PolicyWeights
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Card
@@ -87,19 +88,23 @@ def list_terms(
     return _Prices(request, outlook).list_terms(view, tuple(map(open_card, chosen)))
 
 
-def bound_scores(views: Iterable[FittingView], request: CardRequest, outlook: Outlook) -> Iterator[float]:
+def bound_scores(
+    nodes: Iterable[UnratedNode], view_node: ViewNode, request: CardRequest, outlook: Outlook
+) -> Iterator[Bound]:
     """Bounds by the best card and the node. A host can only raise a score if its cards starve already and the request takes some."""
     prices = _Prices(request, outlook)
-    if request.count != 1 or request.whole:
-        yield from (prices.rate_node(view).score for view in views)
-        return
-    bounds = _CardBounds(prices)
+    bound_card = cache(prices.bound_card)  # many nodes have such cards
     half_node_units = outlook.forecast.mean_card_units * HALF_NODE_CARDS
-    for view in views:
-        free_units = view.shape.total_units - view.shape.used_units
-        left = max(0.0, free_units - request.units) / half_node_units
-        bound = max(map(bounds.__getitem__, view.fitting)) - NODE_TIE * left / (1.0 + left)
-        yield bound + prices.bound_host(view.host, free_units)
+    for view in map(view_node, nodes):
+        if view is None:
+            yield None
+        elif request.count != 1 or request.whole:
+            yield prices.rate_node(view).score, True
+        else:
+            free_units = view.shape.total_units - view.shape.used_units
+            left = max(0.0, free_units - request.units) / half_node_units
+            bound = max(map(bound_card, view.fitting)) - NODE_TIE * left / (1.0 + left)
+            yield bound + prices.bound_host(view.host, free_units), False
 
 
 class _Prices:
@@ -213,18 +218,6 @@ class _Prices:
             )
         host_left = cpu_after / HALF_HOST_CPU_MILLI
         return cost, HOST_TIE * host_left / (1.0 + host_left)
-
-
-class _CardBounds(dict[OpenCard, float]):
-    """Bounds by card, computed when first needed, as many nodes have such cards."""
-
-    def __init__(self, prices: _Prices) -> None:
-        super().__init__()
-        self._prices = prices
-
-    def __missing__(self, card: OpenCard) -> float:
-        bound = self[card] = self._prices.bound_card(card)
-        return bound
 
 
 def _count_starved_cards(free_cards: float, cpu_milli: int, memory_mib: int, per_card: HostResources) -> float:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Sequence
-from heapq import heapify, heappop, heappush, nsmallest
-from sys import maxsize
+from heapq import heappop, heappush, nsmallest
 
 from policies.engine.node_states import NodeState, NodeStates, StateKey
 from policies.outlook import Outlook
-from policies.policy import FittingView, Policy, build_view
+from policies.policy import FittingView, Policy, UnratedNode, build_view, find_bound_scores
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.request import CardRequest
 from vrampack.cards.shape import Shape
@@ -28,9 +27,12 @@ class NodeRanking:
         self.states = states
         self._request = request
         self._policy = policy
-        self._bound_scores = getattr(policy, "bound_scores", None)
+        self._bound_scores = find_bound_scores(policy) if request.count else None
         self._last_number = 0
-        """Buckets of the states that have been scored."""
+        self._new_states: list[NodeState] = []
+        """States up to `_last_number` that have neither a score nor a bound."""
+        self._has_best = True
+        """Whether no state with a bound can be as good as the best scored one, as far as states came in large numbers."""
         self._buckets: dict[float, list[NodeState]] = {}
         self._worst_scores: list[float] = []
         """The negated scores of the buckets: a heap whose first is the best."""
@@ -38,25 +40,18 @@ class NodeRanking:
         """Unscored states with the negated upper bounds of their scores: a heap, too."""
         self._single_scores: dict[StateKey, float | None] = {}
 
-    def follow_states(self) -> None:
-        """Score the new states."""
-        self.follow_slice(maxsize)
-
     def follow_slice(self, limit: int) -> bool:
-        """The same for at most `limit` states; true when more are left."""
-        if self.states.last_number == self._last_number:
-            return False
-        new_states = self.states.list_states_since(self._last_number)
-        has_more = len(new_states) > limit
-        if has_more:
-            del new_states[limit:]
-        self._last_number = new_states[-1].number if has_more else self.states.last_number
-        self._score_states(new_states)
-        return has_more
+        """Score at most `limit` new states, or a few of those that may be the best; true when more are left."""
+        self._note_states()
+        if self._new_states:
+            self._score_new_states(limit)
+            return bool(self._new_states) or not self._has_best
+        return not self._has_best and self._score_best_states()
 
     def has_more_states_than(self, limit: int) -> bool:
-        """Whether more than `limit` states are new."""
-        return len(self.states.list_states_since(self._last_number)) > limit
+        """Whether more than `limit` states are new, or those that may be the best have yet to be found among many."""
+        self._note_states()
+        return len(self._new_states) > limit or not self._has_best
 
     def score_shape(self, shape: Shape, host: HostResources | None) -> float | None:
         """The score of a node of this shape, which need not be in any state; None if the request does not fit."""
@@ -78,8 +73,11 @@ class NodeRanking:
         """The best `count` of the candidates that fit, with scores, best first; equal scores sorted by name. `hidden` are left out."""
         best: list[tuple[float, str]] = []
         passed: list[float] = []
+        self._note_states()
+        self._score_new_states(len(self._new_states))
         while len(best) < count:
-            self._score_best_states()
+            while self._score_best_states():
+                pass
             if not self._worst_scores:
                 break
             score = -self._worst_scores[0]
@@ -96,34 +94,55 @@ class NodeRanking:
             heappush(self._worst_scores, negative)
         return best
 
-    def _score_states(self, new_states: Iterable[NodeState]) -> None:
-        request = self._request
-        views = [(state, view) for state in new_states if (view := build_view(state.shape, request, state.host))]
-        if len(views) < MIN_BOUNDED_STATES or self._bound_scores is None:
-            self._put_scores(views)
-            return
-        bounds = self._bound_scores([view for _, view in views], request, self.outlook)
-        self._bounded += [(-bound, state.number, state) for (state, _), bound in zip(views, bounds, strict=True)]
-        heapify(self._bounded)
+    def _note_states(self) -> None:
+        if self.states.last_number != self._last_number:
+            self._new_states += self.states.list_states_since(self._last_number)
+            self._last_number = self.states.last_number
 
-    def _put_scores(self, views: Sequence[tuple[NodeState, FittingView]]) -> None:
+    def _score_new_states(self, limit: int) -> None:
+        """Score at most `limit` of them, or put bounds on them if there are many."""
+        states = self._new_states[:limit]
+        if len(self._new_states) < MIN_BOUNDED_STATES or self._bound_scores is None:
+            self._score_states(states)
+        else:
+            bounds = self._bound_scores(states, self._view_node, self._request, self.outlook)
+            for state, bound in zip(states, bounds, strict=True):
+                if bound is None:
+                    continue
+                score, is_score = bound
+                if is_score:
+                    self._put_score(state, score)
+                else:
+                    heappush(self._bounded, (-score, state.number, state))
+                    self._has_best = False
+        del self._new_states[:limit]
+
+    def _view_node(self, node: UnratedNode) -> FittingView | None:
+        return build_view(node.shape, self._request, node.host)
+
+    def _score_states(self, states: Iterable[NodeState]) -> None:
+        views = [(state, view) for state in states if state.names and (view := self._view_node(state))]
         if not views:
             return
         ratings = self._policy.rate([view for _, view in views], self._request, self.outlook)
         for (state, _), (score, _) in zip(views, ratings, strict=True):
-            bucket = self._buckets.get(score)
-            if bucket is None:
-                heappush(self._worst_scores, -score)
-                self._buckets[score] = [state]
-            else:
-                bucket.append(state)
+            self._put_score(state, score)
 
-    def _score_best_states(self) -> None:
-        """Score states until no unscored one can be as good as the best scored one."""
-        while self._bounded and (not self._worst_scores or self._bounded[0][0] <= self._worst_scores[0]):
-            best = [heappop(self._bounded)[2] for _ in range(min(STATES_AT_A_TIME, len(self._bounded)))]
-            views = [(state, build_view(state.shape, self._request, state.host)) for state in best if state.names]
-            self._put_scores([(state, view) for state, view in views if view is not None])
+    def _put_score(self, state: NodeState, score: float) -> None:
+        bucket = self._buckets.get(score)
+        if bucket is None:
+            heappush(self._worst_scores, -score)
+            self._buckets[score] = [state]
+        else:
+            bucket.append(state)
+
+    def _score_best_states(self) -> bool:
+        """Score some of the states that may be as good as the best scored one; false if there are none."""
+        bounded, scores = self._bounded, self._worst_scores
+        self._has_best = not bounded or (bool(scores) and bounded[0][0] > scores[0])
+        if not self._has_best:
+            self._score_states([heappop(bounded)[2] for _ in range(min(STATES_AT_A_TIME, len(bounded)))])
+        return not self._has_best
 
 
 def _list_first_names(

@@ -104,9 +104,7 @@ class NodeRankings:
     def get_ranking(self, key: RankingKey) -> NodeRanking:
         """The ranking of this request, as the nodes and the hosts are now."""
         self.seen.states.follow()
-        ranking = self._find_ranking(key)
-        ranking.follow_states()
-        return ranking
+        return self._find_ranking(key)
 
     def _find_ranking(self, key: RankingKey) -> NodeRanking:
         """The ranking, with states that have followed the nodes but may not be scored yet."""

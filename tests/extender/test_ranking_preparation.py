@@ -31,7 +31,7 @@ async def build_varied_cluster(nodes: int) -> SchedulerHarness:
 
 
 async def test_each_preparation_step_scores_few_states_and_the_verb_scores_none() -> None:
-    """For two cards no bound is known, so that each state is scored."""
+    """For two cards tessellate has no bound that is cheaper than a score."""
     desk, request = await build_varied_cluster(2 * MANY_STATES), PodRequest(CardRequest(3, count=2), ())
     engine = desk.parts.engine
     assert not engine.is_prepared(request, "new")

@@ -13,7 +13,7 @@ from policies.engine.cluster_shapes import ClusterShapes
 from policies.engine.fit_index import MIN_CLASSES, FitIndexes
 from policies.evaluate import evaluate_node
 from policies.outlook import Outlook
-from policies.policy import ScoredCards, build_view
+from policies.policy import ScoredCards, build_view, find_bound_scores
 from policies.registry import POLICIES
 from tests.policies.known_forecast import FORECAST, FREE_ROOM
 from tests.policies.tuned_policies import TUNED_POLICIES
@@ -55,9 +55,11 @@ def test_a_shapes_score_equals_the_nodes_and_is_within_its_bound(
         policy = adjust_policy(POLICIES[tuned.name], tuned)
         (rating,) = policy.rate([view], request, outlook)
         assert (rating.score, sorted(rating.cards)) == (evaluation.score, sorted(map(open_card, evaluation.cards)))
-        bound_scores = getattr(policy, "bound_scores", None)
+        bound_scores = find_bound_scores(policy)
         if bound_scores is not None:
-            assert next(bound_scores([view], request, outlook)) >= evaluation.score
+            bound = next(bound_scores([view], lambda _: view, request, outlook))
+            assert bound is not None
+            assert bound[0] == evaluation.score if bound[1] else bound[0] >= evaluation.score
         terms = policy.list_terms(view, evaluation.cards, request, outlook)
         assert sum(term.value for term in terms) == pytest.approx(evaluation.score, abs=1e-6)
 

@@ -19,15 +19,18 @@ from policies.evaluate import evaluate_node, sort_by_score
 from policies.mix.forecast import build_forecast
 from policies.mix.request_mix import MixedRequest, RequestMix
 from policies.outlook import Outlook
-from policies.policy import FittingView, Rating
-from policies.tuning import PolicyTuning
+from policies.policy import Bound, FittingView, Rating, UnratedNode, ViewNode
+from policies.tuning import PolicyTuning, RankingBounds
 from tests.policies.fake_ledger import FakeLedger
 from tests.support.builders import pod_request, snapshot_node
 from tests.support.call_counter import count_calls
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import CardInstances, Node
-from vrampack.cards.request import CardRequest, RequestRules
+from vrampack.cards.request import CardRequest, PodRequest, RequestRules
 from vrampack.cards.tuned_policy import TunedPolicy
+
+CALLS_PER_NODE = 17
+"""Of Python's functions and C's, for a request of a new size; more than 20 if each node needs a view."""
 
 
 class CountingPolicy:
@@ -46,8 +49,10 @@ class CountingPolicy:
             self.scored += 1
             yield rating
 
-    def bound_scores(self, views: Iterable[FittingView], request: CardRequest, outlook: Outlook) -> Iterator[float]:
-        for bound in tessellate.bound_scores(views, request, outlook):
+    def bound_scores(
+        self, nodes: Iterable[UnratedNode], view_node: ViewNode, request: CardRequest, outlook: Outlook
+    ) -> Iterator[Bound]:
+        for bound in tessellate.bound_scores(nodes, view_node, request, outlook):
             self.bounded += 1
             yield bound
 
@@ -166,8 +171,33 @@ def test_only_states_that_may_be_best_are_scored_among_many() -> None:
     assert cluster.policy.bounded == 400
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_many_states_are_ranked_as_if_evaluated_one_by_one(seed: int) -> None:
+@pytest.mark.parametrize("policy", ["binpack", "node-binpack", "spread"])
+@pytest.mark.parametrize("whole", [False, True])
+def test_sorted_numbers_rank_nodes_that_all_differ(policy: str, *, whole: bool) -> None:
+    """No view is built of any of them, as all their cards are open to the request."""
+    nodes = [snapshot_node(f"n{at:03}", units=(80_000,) * 8, used=(0, *[at] * 7)) for at in range(400)]
+    engine = Engine(FakeLedger(nodes), PolicyTuning(default=policy))
+    names = [node.name for node in nodes]
+    engine.rank_nodes(names, pod_request(1), "p", 1)
+    asked = PodRequest(CardRequest(9_000, whole=whole), ())
+    assert count_calls(engine.rank_nodes, names, asked, "p", 1) < CALLS_PER_NODE * len(nodes)
+
+
+REQUESTS = [
+    *[CardRequest(units) for units in (2, 5, 9)],
+    CardRequest(3, count=2),
+    CardRequest(4, whole=True),
+    CardRequest(4, models=frozenset("A")),
+    CardRequest(16, count=2, whole=True, models=frozenset("A")),
+]
+RANKED = [
+    *[TunedPolicy("tessellate", (), percent) for percent in (None, None, None, 60)],
+    *[TunedPolicy(name, (), percent) for name in ("binpack", "node-binpack", "spread") for percent in (None, 60)],
+]
+
+
+@pytest.mark.parametrize(("seed", "policy"), list(enumerate(RANKED)))
+def test_many_states_are_ranked_as_if_evaluated_one_by_one(seed: int, policy: TunedPolicy) -> None:
     """Most of them are never scored, and the order of the others is that of a plain evaluation, to the last one asked for."""
     chance = Random(seed)
     nodes = [
@@ -182,17 +212,18 @@ def test_many_states_are_ranked_as_if_evaluated_one_by_one(seed: int) -> None:
     hosts = HostRooms()
     for node in nodes[:: chance.choice([1, 2])]:
         hosts.put_room(node.name, HostResources(chance.randrange(0, 16_000), 99_999))
-    engine = Engine(FakeLedger(nodes), PolicyTuning(default="tessellate"), hosts=hosts)
+    tuning = PolicyTuning(default=policy.name, bounds=RankingBounds(card_use_percent=policy.card_use_percent))
+    engine = Engine(FakeLedger(nodes), tuning, hosts=hosts)
     mixed = [
         MixedRequest(CardRequest(units, models=chance.choice([None, frozenset("A")])), HostResources(units * 400, 1))
         for units in (3, 5, 7, 16)
     ]
     cards = {("A", 16): 300, ("B", 16): 300, ("A", 24): 50, ("B", 24): 50}
     engine.set_forecast(build_forecast(RequestMix({each: chance.random() for each in mixed}), cards))
-    for units in (2, 5, 9):
-        asked = replace(pod_request(units), host=HostResources(2000, 1))
-        outlook = engine.get_outlook(TunedPolicy("tessellate"), asked.host)
-        plain = sort_by_score(
-            {node.name: evaluate_node(node, asked.card_request, TunedPolicy("tessellate"), outlook) for node in nodes}
-        )
+    for request in REQUESTS:
+        asked = PodRequest(request, (), host=HostResources(2000, 1))
+        outlook = engine.get_outlook(policy, asked.host)
+        plain = sort_by_score({node.name: evaluate_node(node, request, policy, outlook) for node in nodes})
+        if seed % 2:
+            list(engine.prepare_request(asked, "p"))
         assert engine.rank_nodes([node.name for node in nodes], asked, "p", 20) == plain[:20]
