@@ -7,10 +7,10 @@ policy sees all cards, and the node ranks after all nodes that have enough
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
-from policies.outlook import Outlook
+from policies.outlook import Outlook, PolicyWeights
 from policies.policy import (
     Bound,
     BoundScores,
@@ -22,7 +22,6 @@ from policies.policy import (
     ViewNode,
     find_bound_scores,
 )
-from policies.weights import PolicyWeights
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
 from vrampack.cards.shape import OpenCard
@@ -35,22 +34,30 @@ OVER_BOUND_TERM = "fuller than the profile's bound"
 
 def adjust_policy(policy: Policy, tuned: TunedPolicy) -> Policy:
     """The policy with these numbers; the policy itself if none differs from its own."""
-    weights = (
-        None if policy.WEIGHTS is None or not tuned.weights else policy.WEIGHTS.model_validate(dict(tuned.weights))
-    )
+    model = policy.TRAITS.weights
+    weights = None if model is None or not tuned.weights else model.model_validate(dict(tuned.weights))
     if weights is None and tuned.card_use_percent is None:
         return policy
     return AdjustedPolicy(policy, weights, tuned.card_use_percent)
+
+
+class AdjustedPolicies(dict[TunedPolicy, Policy]):
+    """Policies by name and numbers. A look-up adds a missing one; only configurations name new ones, so it stays small."""
+
+    def __init__(self, policies: Mapping[str, Policy]) -> None:
+        super().__init__()
+        self._policies = policies
+
+    def __missing__(self, tuned: TunedPolicy) -> Policy:
+        policy = self[tuned] = adjust_policy(self._policies[tuned.name], tuned)
+        return policy
 
 
 class AdjustedPolicy:
     """Has what the policy's module has. A bound refuses no card, and ignores requests for whole cards."""
 
     def __init__(self, policy: Policy, weights: PolicyWeights | None, card_use_percent: int | None) -> None:
-        self.LOOKS_AHEAD = policy.LOOKS_AHEAD
-        self.READS_HOSTS = policy.READS_HOSTS
-        self.COUNTS_LEFTOVERS = policy.COUNTS_LEFTOVERS
-        self.WEIGHTS = policy.WEIGHTS
+        self.TRAITS = policy.TRAITS
         self._policy = policy
         self._weights = weights
         self._percent = card_use_percent

@@ -12,15 +12,12 @@ from math import exp, floor
 
 from policies.mix.fragments import ALL_HOSTS, FragmentTables
 from policies.outlook import Outlook
-from policies.policy import FittingView, Rating, ScoreTerm
+from policies.policy import FittingView, PolicyTraits, Rating, ScoreTerm
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
 from vrampack.cards.shape import OpenCard, open_card
 
-LOOKS_AHEAD = True
-READS_HOSTS = True
-COUNTS_LEFTOVERS = False
-WEIGHTS = None
+TRAITS = PolicyTraits(looks_ahead=True, reads_hosts=True)
 
 
 def rate(views: Iterable[FittingView], request: CardRequest, outlook: Outlook) -> Iterator[Rating]:

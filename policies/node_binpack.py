@@ -6,14 +6,11 @@ from collections.abc import Iterable, Iterator
 
 from policies.open_cards import take_tightest, take_tightest_units
 from policies.outlook import Outlook
-from policies.policy import Bound, FittingView, Rating, ScoreTerm, UnratedNode, ViewNode
+from policies.policy import Bound, FittingView, PolicyTraits, Rating, ScoreTerm, UnratedNode, ViewNode
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
 
-LOOKS_AHEAD = False
-READS_HOSTS = False
-COUNTS_LEFTOVERS = False
-WEIGHTS = None
+TRAITS = PolicyTraits()
 
 
 def rate(views: Iterable[FittingView], request: CardRequest, _outlook: Outlook) -> Iterator[Rating]:

@@ -6,10 +6,19 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from pydantic import BaseModel, ConfigDict
+
 from policies.mix.forecast import Forecast
 from policies.mix.request_mix import RequestMix
-from policies.weights import PolicyWeights
 from vrampack.cards.host_room import HostResources
+
+
+class PolicyWeights(BaseModel):
+    """The base of the models of weights: numbers that operators may change, each with a bound and a sentence. This base has none."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 class Outlook(NamedTuple):

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
-from policies.outlook import Outlook
-from policies.weights import PolicyWeights
+from policies.outlook import Outlook, PolicyWeights
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
@@ -50,20 +49,23 @@ class ScoreTerm:
     value: float
 
 
+class PolicyTraits(NamedTuple):
+    """What a policy reads besides cards, and what a configuration can change of it."""
+
+    looks_ahead: bool = False
+    """Whether it reads the forecast. If no policy does, none is computed."""
+    reads_hosts: bool = False
+    """Whether it reads what hosts have left. If no policy does, CPU and memory are not counted."""
+    counts_leftovers: bool = False
+    """Whether it reads `Outlook.leftovers`: its scores are recomputed whenever these are. Only one that looks ahead does."""
+    weights: type[PolicyWeights] | None = None
+    """The type of `Outlook.weights`, if a configuration changes them; None: the policy has no weights."""
+
+
 class Policy(Protocol):
     """The contents of a policy's module; it may also have `bound_scores`, a `BoundScores`."""
 
-    LOOKS_AHEAD: bool
-    """Whether it reads the forecast. If no policy does, none is computed."""
-    READS_HOSTS: bool
-    """Whether it reads what hosts have left. If no policy does, CPU and memory are not counted."""
-    COUNTS_LEFTOVERS: bool
-    """Whether it reads `Outlook.leftovers`: its scores are recomputed whenever these are."""
-
-    @property
-    def WEIGHTS(self) -> type[PolicyWeights] | None:  # noqa: N802 - a constant of a module
-        """The type of `Outlook.weights`, if a configuration changes them; None: the policy has no weights."""
-        ...
+    TRAITS: PolicyTraits
 
     def rate(self, views: Iterable[FittingView], request: CardRequest, outlook: Outlook, /) -> Iterator[Rating]:
         """The rating of each node, in order. What the request and the outlook decide alone is computed once for all."""

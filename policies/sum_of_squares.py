@@ -10,15 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from policies.open_cards import take_least
 from policies.outlook import Outlook
-from policies.policy import FittingView, Rating, ScoreTerm
+from policies.policy import FittingView, PolicyTraits, Rating, ScoreTerm
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
 from vrampack.cards.shape import OpenCard, open_card
 
-LOOKS_AHEAD = True
-READS_HOSTS = False
-COUNTS_LEFTOVERS = True
-WEIGHTS = None
+TRAITS = PolicyTraits(looks_ahead=True, counts_leftovers=True)
 
 
 def rate(views: Iterable[FittingView], request: CardRequest, outlook: Outlook) -> Iterator[Rating]:

@@ -20,9 +20,8 @@ from math import floor
 
 from pydantic import Field
 
-from policies.outlook import Outlook
-from policies.policy import Bound, FittingView, Rating, ScoreTerm, UnratedNode, ViewNode
-from policies.weights import PolicyWeights
+from policies.outlook import Outlook, PolicyWeights
+from policies.policy import Bound, FittingView, PolicyTraits, Rating, ScoreTerm, UnratedNode, ViewNode
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
@@ -53,10 +52,7 @@ class TessellateWeights(PolicyWeights):
         return self.opening, self.leftover_share, self.pressure, self.starvation
 
 
-LOOKS_AHEAD = True
-READS_HOSTS = True
-COUNTS_LEFTOVERS = False
-WEIGHTS = TessellateWeights
+TRAITS = PolicyTraits(looks_ahead=True, reads_hosts=True, weights=TessellateWeights)
 
 OWN_PRICES = TessellateWeights().list_prices()
 WASTE = 8.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from policies.evaluate import evaluate_node
 from policies.outlook import NO_OUTLOOK, Outlook
 from policies.policy import ScoredCards
-from vrampack.cards.node import Card, CardInstances, Node
+from vrampack.cards.node import Card, Node
 from vrampack.cards.request import CardRequest
 from vrampack.cards.tuned_policy import TunedPolicy
 
@@ -58,9 +58,11 @@ class TrialCluster:
 
 def hold_on_node(node: Node, indices: Collection[int], request: CardRequest) -> Node:
     """The node with the request on these cards as well; unknown indices are ignored."""
-    cards = tuple(_hold_on_card(card, request) if card.index in indices else card for card in node.cards)
-    if node.counts_instances:
-        cards = _take_instances(cards, indices, request)
+    gpus = {card.instances.gpu for card in node.cards if card.instances is not None and card.index in indices}
+    cards = tuple(
+        _take_instances(_hold_on_card(card, request) if card.index in indices else card, gpus, request)
+        for card in node.cards
+    )
     free = [card.free_units for card in cards if card.is_usable]
     return replace(
         node,
@@ -71,29 +73,19 @@ def hold_on_node(node: Node, indices: Collection[int], request: CardRequest) -> 
     )
 
 
-def _take_instances(cards: tuple[Card, ...], indices: Collection[int], request: CardRequest) -> tuple[Card, ...]:
-    """The cards, with as many instances taken of the GPUs of these cards as the request takes."""
-    gpus = {card.instances.gpu for card in cards if card.instances is not None and card.index in indices}
-    return tuple(
-        card
-        if card.instances is None or card.instances.gpu not in gpus
-        else _take_on_card(card, card.instances, request)
-        for card in cards
-    )
-
-
-def _take_on_card(card: Card, room: CardInstances, request: CardRequest) -> Card:
+def _take_instances(card: Card, gpus: Collection[str | None], request: CardRequest) -> Card:
+    """The card with as many instances taken as the request takes of each of these GPUs."""
+    room = card.instances
+    if room is None or room.gpu not in gpus:
+        return card
     return replace(card, instances=replace(room, used=room.used + room.count_taken(request.instances)))
 
 
 def _hold_on_card(card: Card, request: CardRequest) -> Card:
-    units = card.units if request.whole else request.units
     tenant = None if request.rules is None else request.rules.tenant
-    if card.free_pods is None and tenant is None:
-        return replace(card, used_units=card.used_units + units)
     return replace(
         card,
-        used_units=card.used_units + units,
+        used_units=card.used_units + (card.units if request.whole else request.units),
         free_pods=None if card.free_pods is None else max(0, card.free_pods - 1),
         tenants=card.tenants if tenant is None else card.tenants | {tenant},
     )

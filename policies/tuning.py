@@ -19,12 +19,12 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from policies.outlook import PolicyWeights
 from policies.registry import POLICIES
-from policies.weights import PolicyWeights
 from vrampack.cards.request import ProfileChoice
 from vrampack.cards.tuned_policy import TunedPolicy
 
-WEIGHT_MODELS = {name: policy.WEIGHTS for name, policy in POLICIES.items() if policy.WEIGHTS is not None}
+WEIGHT_MODELS = {name: policy.TRAITS.weights for name, policy in POLICIES.items() if policy.TRAITS.weights is not None}
 """The weight models of the policies that have weights."""
 NO_WEIGHTS = PolicyWeights()
 
@@ -166,4 +166,4 @@ class PolicySelection:
     @property
     def reads_hosts(self) -> bool:
         """Whether any of them reads what hosts have left."""
-        return any(POLICIES[policy.name].READS_HOSTS for policy in self.list_policies())
+        return any(POLICIES[policy.name].TRAITS.reads_hosts for policy in self.list_policies())

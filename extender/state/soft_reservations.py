@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from policies.engine.reserved_nodes import ReservedCards
+from policies.engine.soft_reservations import ReservedCards
 from policies.trial_placement import Placement
 from vrampack.cards.request import CardRequest
 

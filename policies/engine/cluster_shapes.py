@@ -70,7 +70,7 @@ class ClusterShapes(ShapesByName):
         copy = ClusterShapes()
         copy.nodes, copy.shapes = dict(self.nodes), dict(self.shapes)
         copy.names_by_tenant = {tenant: dict(names) for tenant, names in self.names_by_tenant.items()}
-        copy.hardware.copy_from(self.hardware)
+        copy.hardware = self.hardware.copy()
         return copy
 
     def _put_tenants(self, name: str, before: Shape | None, after: Shape | None) -> None:

@@ -18,16 +18,16 @@ from typing import NamedTuple, Protocol
 
 from cachetools import LRUCache
 
-from policies.engine.adjusted_policies import AdjustedPolicies
+from policies.adjusted_policy import AdjustedPolicies
 from policies.engine.cluster_shapes import ClusterShapes, FloorFollower, LedgerFollower, ShapesByName
 from policies.engine.filter_outcome import FilterOutcome, filter_names
 from policies.engine.fit_index import FitIndexes
+from policies.engine.following import NodeFollower
 from policies.engine.host_rooms import HostRooms
 from policies.engine.ledger_view import LedgerView, PriorityFloor
 from policies.engine.node_ranking import NodeRanking
-from policies.engine.node_rankings import NodeRankings, RankingKey, SeenCluster
-from policies.engine.reserved_nodes import ReservedCards, ReservedNodes
-from policies.engine.soft_reservations import NoSoftReservations, SoftReservationView
+from policies.engine.node_rankings import MANY_STATES, NodeRankings, RankingKey, SeenCluster
+from policies.engine.soft_reservations import NoSoftReservations, ReservedCards, ReservedNodes, SoftReservationView
 from policies.evaluate import Evaluation, evaluate_under_policy
 from policies.mix.forecast import CardCounts, Forecast
 from policies.mix.request_mix import MixedRequest
@@ -126,7 +126,7 @@ class Engine:
 
     @property
     def has_policy_that_looks_ahead(self) -> bool:
-        return any(self._policies[name].LOOKS_AHEAD for name in self._tuning.list_policies())
+        return any(self._policies[name].TRAITS.looks_ahead for name in self._tuning.list_policies())
 
     def get_outlook(self, policy: TunedPolicy, host: HostResources | None) -> Outlook:
         """What the policy knows now, for a request that takes `host` of its host."""
@@ -140,7 +140,7 @@ class Engine:
     @property
     def ranks_many_states(self) -> bool:
         """Whether it takes long to score all node states for a new request."""
-        return self._rankings.has_many_states
+        return len(self._seen.states) > MANY_STATES
 
     @property
     def forecast(self) -> Forecast:
@@ -205,25 +205,13 @@ class Engine:
         if not is_slow and not self.ranks_many_states:
             return True
         self._base.follow()
-        request = self._narrow(pod_request.card_request)
-        kept = self._find_kept(self._ledger.get_priority_floor(uid))
-        if any(each.has_more_changes_than(NODES_PER_STEP) for each in self._fits.list_indexes(request, kept)):
-            return False
-        return request.uuids is not None or self._rankings.is_prepared(
-            self._build_ranking_key(request, pod_request), NODES_PER_STEP
-        )
+        return not any(each.has_more_changes_than(NODES_PER_STEP) for each in self._list_followers(pod_request, uid))
 
     def prepare_request(self, pod_request: PodRequest, uid: str) -> Iterator[None]:
         """Compute classes and scores for a request ahead of the verb that needs them; yields after each step."""
         self._base.follow()
-        request = self._narrow(pod_request.card_request)
-        kept = self._find_kept(self._ledger.get_priority_floor(uid))
-        for index in self._fits.list_indexes(request, kept):
-            while index.follow_slice(NODES_PER_STEP):
-                yield
-            yield
-        if request.uuids is None:
-            while self._rankings.prepare_slice(self._build_ranking_key(request, pod_request), NODES_PER_STEP):
+        for follower in self._list_followers(pod_request, uid):
+            while follower.follow_slice(NODES_PER_STEP):
                 yield
             yield
 
@@ -297,6 +285,19 @@ class Engine:
         follower = self._get_floor(floor)
         follower.follow()
         return follower.kept
+
+    def _list_followers(self, pod_request: PodRequest, uid: str) -> Iterator[NodeFollower | NodeRanking]:
+        """What has to follow the shapes before the request can be answered; each needs the one before it."""
+        request = self._narrow(pod_request.card_request)
+        yield from self._fits.list_indexes(request, self._find_kept(self._ledger.get_priority_floor(uid)))
+        if request.uuids is None:
+            yield self._seen.states
+            key, followed = self._build_ranking_key(request, pod_request), None
+            while (
+                ranking := self._rankings.find_ranking(key)
+            ) is not followed:  # a forecast may have replaced it meanwhile
+                yield ranking
+                followed = ranking
 
     def _find_special_nodes(self, pod_request: PodRequest, uid: str) -> _SpecialNodes:
         floor = self._ledger.get_priority_floor(uid)

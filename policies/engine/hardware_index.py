@@ -18,9 +18,12 @@ from policies.mix.request_mix import MixedRequest
 from vrampack.cards.node import Card, Node
 from vrampack.cards.request import CardRequest, PodRequest
 
-Key = TypeVar("Key", str, int)
+Key = TypeVar("Key")
 CardHardware = tuple[str | None, str, int]
 """Uuid, model, units."""
+_NodeHardware = tuple[tuple[CardHardware, ...], int]
+"""Its cards, and the most instances of a card where containers have some of their own."""
+NO_HARDWARE: _NodeHardware = (), 0
 
 _get_hardware: Callable[[Card], CardHardware] = attrgetter("uuid", "model", "units")
 
@@ -29,7 +32,7 @@ class HardwareIndex:
     """Is fed every node that changes; most changes leave the hardware as it is."""
 
     def __init__(self) -> None:
-        self._hardware: dict[str, tuple[CardHardware, ...]] = {}
+        self._hardware: dict[str, _NodeHardware] = {}
         self._names_by_uuid: dict[str, tuple[str, ...]] = {}
         """Nodes by uuid, nearly always one: two nodes can only report the same card by mistake."""
         self._models: Counter[str] = Counter()
@@ -40,36 +43,25 @@ class HardwareIndex:
         """How many cards there are by model and units."""
         self._card_counts: Counter[int] = Counter()
         """How many nodes have this many cards."""
-        self._most_instances: dict[str, int] = {}
-        """The most instances of a card, by node, where containers have some of their own."""
         self._instance_counts: Counter[int] = Counter()
-        """How many nodes have a card with so many."""
+        """How many nodes have a card with so many instances, where containers have some of their own."""
 
     def put_node(self, name: str, node: Node | None) -> None:
         """Replace what is known of the node; None removes it."""
-        self._put_instances(name, 0 if node is None else _find_most_instances(node))
-        hardware = () if node is None else tuple(map(_get_hardware, node.placeable_cards))
-        known = self._hardware.get(name, ())
-        if hardware == known:
-            return
-        self._count(name, known, -1)
-        self._count(name, hardware, 1)
-        if hardware:
+        hardware, known = _read_hardware(node), self._hardware.get(name, NO_HARDWARE)
+        if hardware != known:
+            self._count(name, known, -1)
+            self._count(name, hardware, 1)
             self._hardware[name] = hardware
-        else:
-            del self._hardware[name]
+        if node is None:
+            self._hardware.pop(name, None)
 
-    def copy_from(self, other: HardwareIndex) -> None:
-        """Become a copy of the other index."""
-        self._hardware = dict(other._hardware)
-        self._names_by_uuid = dict(other._names_by_uuid)
-        self._cards = other._cards.copy()
-        self._most_instances, self._instance_counts = dict(other._most_instances), other._instance_counts.copy()
-        self._models, self._largest_units, self._card_counts = (
-            other._models.copy(),
-            other._largest_units.copy(),
-            other._card_counts.copy(),
-        )
+    def copy(self) -> HardwareIndex:
+        """A copy that does not change."""
+        copy = HardwareIndex()
+        for name, counts in vars(self).items():
+            setattr(copy, name, counts.copy())
+        return copy
 
     def narrow_request(self, request: CardRequest) -> CardRequest:
         """The one request that stands for all that no node can tell apart: equal verdicts and scores on every node."""
@@ -89,7 +81,7 @@ class HardwareIndex:
     @property
     def counts_instances(self) -> bool:
         """Whether containers have instances of their own on some node."""
-        return bool(self._most_instances)
+        return bool(self._instance_counts)
 
     def build_mixed_request(self, pod_request: PodRequest, hosts: HostRooms) -> MixedRequest:
         """The request that the pod counts as in a mix."""
@@ -99,49 +91,38 @@ class HardwareIndex:
 
     def count_cards(self) -> CardCounts:
         """How many cards there are of each model and number of units."""
-        return {card: many for card, many in self._cards.items() if many > 0}
+        return dict(self._cards)
 
     def list_nodes_with(self, uuids: Iterable[str]) -> set[str]:
         """The nodes that have any of these cards."""
         return {name for uuid in uuids for name in self._names_by_uuid.get(uuid, ())}
 
-    def has_any_card(self, name: str, uuids: Collection[str]) -> bool:
-        """Whether the node has any of these cards."""
-        return any(uuid in uuids for uuid, _, _ in self._hardware.get(name, ()))
-
-    def _put_instances(self, name: str, most: int) -> None:
-        known = self._most_instances.get(name, 0)
-        if most == known:
+    def _count(self, name: str, hardware: _NodeHardware, by: int) -> None:
+        cards, most_instances = hardware
+        if most_instances:
+            _add(self._instance_counts, most_instances, by)
+        if not cards:
             return
-        for each, by in ((known, -1), (most, 1)):
-            if each:
-                _add(self._instance_counts, each, by)
-        if most:
-            self._most_instances[name] = most
-        else:
-            del self._most_instances[name]
-
-    def _count(self, name: str, hardware: tuple[CardHardware, ...], by: int) -> None:
-        if not hardware:
-            return
-        for uuid, model, units in hardware:
+        for uuid, model, units in cards:
             _add(self._models, model, by)
-            self._cards[model, units] += by
+            _add(self._cards, (model, units), by)
             if uuid is not None:
                 names = [each for each in self._names_by_uuid.pop(uuid, ()) if each != name]
                 if by > 0:
                     names.append(name)
                 if names:
                     self._names_by_uuid[uuid] = tuple(names)
-        _add(self._largest_units, max(units for _, _, units in hardware), by)
-        _add(self._card_counts, len(hardware), by)
+        _add(self._largest_units, max(units for _, _, units in cards), by)
+        _add(self._card_counts, len(cards), by)
 
 
-def _find_most_instances(node: Node) -> int:
-    if not node.counts_instances:
-        return 0
-    rooms = [card.instances for card in node.placeable_cards]
-    return max([room.most for room in rooms if room is not None and room.are_per_container], default=0)
+def _read_hardware(node: Node | None) -> _NodeHardware:
+    if node is None:
+        return NO_HARDWARE
+    cards = node.placeable_cards
+    rooms = [card.instances for card in cards] if node.counts_instances else []
+    most_instances = max([room.most for room in rooms if room is not None and room.are_per_container], default=0)
+    return tuple(map(_get_hardware, cards)), most_instances
 
 
 def _select_known(wishes: frozenset[str], known: Collection[str]) -> frozenset[str]:

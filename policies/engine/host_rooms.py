@@ -29,15 +29,8 @@ class HostRooms:
         self.changes.record_change(name)
 
     def round_down(self, room: HostResources) -> HostResources:
-        step = self._step
-        return HostResources(
-            room.cpu_milli - room.cpu_milli % step.cpu_milli, room.memory_mib - room.memory_mib % step.memory_mib
-        )
+        return HostResources(*[left - left % step for left, step in zip(room, self._step, strict=True)])
 
     def round_up(self, request: HostResources) -> HostResources:
         """Round a request up to the most that it takes of a rounded room."""
-        step = self._step
-        return HostResources(
-            request.cpu_milli + -request.cpu_milli % step.cpu_milli,
-            request.memory_mib + -request.memory_mib % step.memory_mib,
-        )
+        return HostResources(*[asked + -asked % step for asked, step in zip(request, self._step, strict=True)])

@@ -48,7 +48,7 @@ class NodeRanking:
             return bool(self._new_states) or not self._has_best
         return not self._has_best and self._score_best_states()
 
-    def has_more_states_than(self, limit: int) -> bool:
+    def has_more_changes_than(self, limit: int) -> bool:
         """Whether more than `limit` states are new, or those that may be the best have yet to be found among many."""
         self._note_states()
         return len(self._new_states) > limit or not self._has_best

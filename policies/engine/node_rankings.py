@@ -60,16 +60,12 @@ class NodeRankings:
         self._rankings: OrderedDict[RankingKey, NodeRanking] = OrderedDict()
         """The least recently used first. Not an `LRUCache`: keys take long to hash, and it hashes them five times."""
 
-    @property
-    def has_many_states(self) -> bool:
-        return len(self.seen.states) > MANY_STATES
-
     def adopt_forecast(self, forecast: Forecast) -> Iterator[None]:
         """Build all rankings for this forecast in short steps, then rank by it; until then the previous forecast holds."""
         renewed: dict[RankingKey, NodeRanking] = {}
         for key, ranking in list(self._rankings.items()):
             policy = self._policies[key.policy]
-            if not policy.LOOKS_AHEAD:
+            if not policy.TRAITS.looks_ahead:
                 renewed[key] = ranking
                 continue
             outlook = ranking.outlook._replace(forecast=forecast)
@@ -85,28 +81,17 @@ class NodeRankings:
 
     def get_outlook(self, policy: Policy, host: HostResources | None) -> Outlook:
         """What the policy may know for a request that takes `host` of its host."""
-        if not policy.LOOKS_AHEAD:
+        if not policy.TRAITS.looks_ahead:
             return NO_OUTLOOK
-        request_host = None if host is None or not policy.READS_HOSTS else self.seen.hosts.round_up(host)
+        request_host = None if host is None or not policy.TRAITS.reads_hosts else self.seen.hosts.round_up(host)
         return Outlook(self.seen.forecast, self.seen.hosts.rooms, request_host, self.seen.leftovers)
-
-    def is_prepared(self, key: RankingKey, limit: int) -> bool:
-        """Whether `get_ranking` has at most this many states to score."""
-        ranking = self._rankings.get(key)
-        if ranking is None or not self._is_current(key, ranking):
-            return False
-        return not self.seen.states.has_more_changes_than(limit) and not ranking.has_more_states_than(limit)
-
-    def prepare_slice(self, key: RankingKey, limit: int) -> bool:
-        """Group up to `limit` nodes, then score up to `limit` states, ahead of `get_ranking`; true when more are left."""
-        return self.seen.states.follow_slice(limit) or self._find_ranking(key).follow_slice(limit)
 
     def get_ranking(self, key: RankingKey) -> NodeRanking:
         """The ranking of this request, as the nodes and the hosts are now."""
         self.seen.states.follow()
-        return self._find_ranking(key)
+        return self.find_ranking(key)
 
-    def _find_ranking(self, key: RankingKey) -> NodeRanking:
+    def find_ranking(self, key: RankingKey) -> NodeRanking:
         """The ranking, with states that have followed the nodes but may not be scored yet."""
         policy = self._policies[key.policy]
         self._refresh_leftovers(policy)
@@ -124,15 +109,15 @@ class NodeRankings:
         outlook, seen, policy = ranking.outlook, self.seen, self._policies[key.policy]
         return (
             ranking.states is seen.states
-            and (outlook.forecast is seen.forecast or not policy.LOOKS_AHEAD)
-            and (outlook.leftovers is seen.leftovers or not policy.COUNTS_LEFTOVERS)
+            and (outlook.forecast is seen.forecast or not policy.TRAITS.looks_ahead)
+            and (outlook.leftovers is seen.leftovers or not policy.TRAITS.counts_leftovers)
         )
 
     def _refresh_leftovers(self, policy: Policy) -> None:
         """Count again once enough nodes may have changed: all ranks under such a policy change with the counts."""
         seen = self.seen
         if (
-            policy.COUNTS_LEFTOVERS
+            policy.TRAITS.counts_leftovers
             and seen.states.moves - seen.leftovers_counted_at > seen.states.node_count / LEFTOVER_LAG
         ):
             seen.leftovers_counted_at = seen.states.moves

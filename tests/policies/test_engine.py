@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from policies.engine.engine import MAX_FLOORS, Engine
 from policies.engine.host_rooms import HostRooms
 from policies.engine.node_rankings import MAX_RANKINGS
-from policies.engine.reserved_nodes import MIN_NODES_KEPT
-from policies.engine.soft_reservations import NoSoftReservations
+from policies.engine.soft_reservations import MIN_NODES_KEPT, NoSoftReservations
 from policies.evaluate import Evaluation, evaluate_node, sort_by_score
 from policies.outlook import Outlook
 from policies.policy import ScoredCards

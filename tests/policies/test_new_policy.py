@@ -14,10 +14,9 @@ COPIED = ("vrampack", "extender", "policies", "tests", "pyproject.toml")
 MODULE = '''
 """The first cards, on the node with the fewest units in use."""
 
-from policies.policy import Rating, ScoreTerm
+from policies.policy import PolicyTraits, Rating, ScoreTerm
 
-LOOKS_AHEAD = READS_HOSTS = COUNTS_LEFTOVERS = False
-WEIGHTS = None
+TRAITS = PolicyTraits()
 
 
 def rate(views, request, outlook):

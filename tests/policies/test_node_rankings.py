@@ -19,7 +19,7 @@ from policies.evaluate import evaluate_node, sort_by_score
 from policies.mix.forecast import build_forecast
 from policies.mix.request_mix import MixedRequest, RequestMix
 from policies.outlook import Outlook
-from policies.policy import Bound, FittingView, Rating, UnratedNode, ViewNode
+from policies.policy import Bound, FittingView, PolicyTraits, Rating, UnratedNode, ViewNode
 from policies.tuning import PolicyTuning, RankingBounds
 from tests.policies.fake_ledger import FakeLedger
 from tests.support.builders import pod_request, snapshot_node
@@ -36,10 +36,7 @@ CALLS_PER_NODE = 17
 class CountingPolicy:
     """Tessellate, and how many states it scored."""
 
-    LOOKS_AHEAD = True
-    READS_HOSTS = True
-    COUNTS_LEFTOVERS = False
-    WEIGHTS = None
+    TRAITS = PolicyTraits(looks_ahead=True, reads_hosts=True)
 
     def __init__(self) -> None:
         self.scored = self.bounded = 0

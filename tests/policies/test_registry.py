@@ -48,7 +48,7 @@ def test_every_policy_has_a_row_and_every_row_its_own_module() -> None:
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_policy_imports_neither_another_policy_nor_its_callers(name: str) -> None:
-    allowed = {"policies.policy", "policies.outlook", "policies.open_cards", "policies.weights"}
+    allowed = {"policies.policy", "policies.outlook", "policies.open_cards"}
     imports = list_imports(FOLDER / f"{name.replace('-', '_')}.py")
     assert {each for each in imports if not each.startswith("policies.mix.")} <= allowed
 

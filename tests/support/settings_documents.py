@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from policies.outlook import PolicyWeights
 from policies.tuning import WEIGHT_MODELS
-from policies.weights import PolicyWeights
 from vrampack.config.errors import SettingsError
 
 

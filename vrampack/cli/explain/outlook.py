@@ -18,7 +18,7 @@ from vrampack.cli.explain.cluster import ExplainedCluster
 
 def build_outlook(cluster: ExplainedCluster, policy: TunedPolicy, pod_request: PodRequest) -> Outlook:
     """The outlook for this pod. An extender that has run for longer may have seen other pods, so its forecast may differ."""
-    if not POLICIES[policy.name].LOOKS_AHEAD:
+    if not POLICIES[policy.name].TRAITS.looks_ahead:
         return NO_OUTLOOK
     nodes = [seen.node for seen in cluster.nodes.values()]
     rooms = cluster.hosts.rooms

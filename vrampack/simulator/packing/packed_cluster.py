@@ -101,7 +101,7 @@ class PackedCluster:
         self._ledger = Ledger(unit_mib=1024, clock=lambda: 0.0)
         self._host_rooms = HostRooms(host_step)
         self._rooms: dict[str, HostResources] = {}
-        self._looks_ahead = policies[policy.name].LOOKS_AHEAD
+        self._looks_ahead = policies[policy.name].TRAITS.looks_ahead
         nominator = Nominator(self._ledger, PendingPreemptions(self._ledger, clock=lambda: 0.0))
         self._engine = Engine(nominator, ChosenPolicy(policy), hosts=self._host_rooms, policies=policies)
         self._cards: dict[tuple[str, int], int] = {}

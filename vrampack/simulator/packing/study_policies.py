@@ -11,7 +11,7 @@ from math import floor
 
 from policies.open_cards import take_tightest
 from policies.outlook import Outlook
-from policies.policy import FittingView, Policy, Rating, ScoreTerm
+from policies.policy import FittingView, Policy, PolicyTraits, Rating, ScoreTerm
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
@@ -28,10 +28,7 @@ RateNode = Callable[[Sequence[OpenCard], Sequence[OpenCard], CardRequest, int, i
 class StudyPolicy:
     """One such policy, given its formula."""
 
-    LOOKS_AHEAD = True
-    READS_HOSTS = True
-    COUNTS_LEFTOVERS = False
-    WEIGHTS = None
+    TRAITS = PolicyTraits(looks_ahead=True, reads_hosts=True)
 
     def __init__(self, rate_node: RateNode) -> None:
         self._rate_node = rate_node
