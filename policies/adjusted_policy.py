@@ -88,7 +88,7 @@ class AdjustedPolicy:
     ) -> Iterator[Bound]:
         """The policy's bounds: none of its scores is higher for fewer cards."""
         outlook = self._adjust_outlook(outlook)
-        if self._percent is None:
+        if self._percent is None or request.whole:
             yield from bound_scores(nodes, view_node, request, outlook)
             return
         over_bound: set[UnratedNode] = set()

@@ -62,17 +62,15 @@ def _find_best_card(
     cpu_milli: int,
 ) -> OpenCard:
     """The best card. Of equal cards, a request for several takes one in use; otherwise the order is the artefact's."""
-    distinct = list(dict.fromkeys(fitting))
-    if len(distinct) == 1:
-        return distinct[0]
-    growths = []
-    for position, card in enumerate(distinct):
+    distinct = dict.fromkeys(fitting)
+
+    def measure_growth(card: OpenCard) -> tuple[float, bool]:
         units = list(free[card.model])
         before = tables.measure_node(card.model, units, cpu_milli)
         _take_card(units, card, request)
-        growth = tables.measure_node(card.model, units, cpu_milli) - before
-        growths.append((growth, request.count > 1 and not card.used_units, position))
-    return distinct[min(growths)[2]]
+        return tables.measure_node(card.model, units, cpu_milli) - before, request.count > 1 and not card.used_units
+
+    return min(distinct, key=measure_growth) if len(distinct) > 1 else fitting[0]
 
 
 def _take_card(free: list[int], card: OpenCard, request: CardRequest) -> None:

@@ -20,6 +20,7 @@ from math import floor
 
 from pydantic import Field
 
+from policies.open_cards import take_least
 from policies.outlook import Outlook, PolicyWeights
 from policies.policy import Bound, FittingView, PolicyTraits, Rating, ScoreTerm, UnratedNode, ViewNode
 from vrampack.cards.host_room import HostResources
@@ -47,14 +48,10 @@ class TessellateWeights(PolicyWeights):
     starvation: float = Field(default=4.0, ge=0, le=100)
     """Price of a free card for which the host keeps too little CPU or memory. Set 0 if hosts always have enough."""
 
-    def list_prices(self) -> tuple[float, float, float, float]:
-        """All weights in field order, to be read once for many nodes."""
-        return self.opening, self.leftover_share, self.pressure, self.starvation
-
 
 TRAITS = PolicyTraits(looks_ahead=True, reads_hosts=True, weights=TessellateWeights)
 
-OWN_PRICES = TessellateWeights().list_prices()
+OWN_WEIGHTS = TessellateWeights()
 WASTE = 8.0
 HOST_SHARE = 0.75
 """The share of what requests usually take of a host per card that must stay available for each free card."""
@@ -114,20 +111,14 @@ class _Prices:
         self._pressure = forecast.pressure if request.models is None else {}
         self._per_card = forecast.host_per_card
         self._cpu_milli, self._memory_mib = outlook.request_host or NO_HOST_RESOURCES
-        prices = OWN_PRICES
-        if outlook.weights is not None and isinstance(outlook.weights, TessellateWeights):
-            prices = outlook.weights.list_prices()
-        self._opening, self._leftover_share, self._pressure_price, self._starvation = prices
+        weights = outlook.weights if isinstance(outlook.weights, TessellateWeights) else OWN_WEIGHTS
+        self._opening, self._leftover_share = weights.opening, weights.leftover_share
+        self._pressure_price, self._starvation = weights.pressure, weights.starvation
 
     def rate_node(self, view: FittingView) -> Rating:
         """The score if the request takes the cheapest cards."""
         costs = {card: self._cost_card(card) for card in view.fitting}
-        count = self._request.count
-        chosen: tuple[OpenCard, ...]
-        if count == 1:
-            chosen = (min(zip(costs.values(), costs, strict=True))[1],)
-        else:
-            chosen = tuple(sorted(view.fitting, key=lambda card: (costs[card], card))[:count])
+        chosen = take_least(view.fitting, self._request, costs.__getitem__)
         return Rating(self._score_node(view, [(costs[card], card) for card in chosen]), chosen)
 
     def _score_node(self, view: FittingView, chosen: Sequence[tuple[float, OpenCard]]) -> float:

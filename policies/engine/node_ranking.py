@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Sequence
 from heapq import heappop, heappush, nsmallest
 
+from cachetools import LRUCache
+
 from policies.engine.node_states import NodeState, NodeStates, StateKey
 from policies.outlook import Outlook
 from policies.policy import FittingView, Policy, UnratedNode, build_view, find_bound_scores
@@ -38,7 +40,7 @@ class NodeRanking:
         """The negated scores of the buckets: a heap whose first is the best."""
         self._bounded: list[tuple[float, int, NodeState]] = []
         """Unscored states with the negated upper bounds of their scores: a heap, too."""
-        self._single_scores: dict[StateKey, float | None] = {}
+        self._single_scores: LRUCache[StateKey, float | None] = LRUCache(MAX_SINGLE_SCORES)
 
     def follow_slice(self, limit: int) -> bool:
         """Score at most `limit` new states, or a few of those that may be the best; true when more are left."""
@@ -58,12 +60,9 @@ class NodeRanking:
         key = shape, host
         if key in self._single_scores:
             return self._single_scores[key]
-        view = build_view(shape, self._request, host)
-        score = None
+        view, score = build_view(shape, self._request, host), None
         if view is not None:
             ((score, _),) = self._policy.rate([view], self._request, self.outlook)
-        if len(self._single_scores) >= MAX_SINGLE_SCORES:
-            self._single_scores.clear()
         self._single_scores[key] = score
         return score
 

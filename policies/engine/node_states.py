@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from policies.engine.cluster_shapes import ShapesByName
@@ -20,18 +21,16 @@ from vrampack.cards.shape import Shape
 StateKey: TypeAlias = tuple[Shape, HostResources | None]
 
 
+@dataclass(slots=True, eq=False)
 class NodeState:
     """The nodes that are alike. A state without names is gone: if such nodes come later, they form a new state."""
 
-    __slots__ = ("host", "names", "number", "shape")
-
-    def __init__(self, number: int, shape: Shape, host: HostResources | None) -> None:
-        self.number = number
-        """Rises from state to state."""
-        self.shape = shape
-        self.host = host
-        self.names: list[str] = []
-        """In order."""
+    number: int
+    """Rises from state to state."""
+    shape: Shape
+    host: HostResources | None
+    names: list[str] = field(default_factory=list)
+    """In order."""
 
 
 class NodeStates(LogFollower):
