@@ -7,7 +7,7 @@ few nodes: these have an index of their own, whose classes replace those of the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import TypeAlias
 
 from cachetools import LRUCache
 
@@ -52,11 +52,7 @@ class FitIndex(LogFollower):
             self.classes[name] = self._fit_classes.find_class(shape)
 
 
-class _Part(NamedTuple):
-    """Identifies an index of few nodes."""
-
-    kind: RequestKind
-    source: ShapesByName
+_Indexes: TypeAlias = "LRUCache[tuple[RequestKind, ShapesByName], FitIndex]"
 
 
 class FitIndexes:
@@ -64,8 +60,8 @@ class FitIndexes:
 
     def __init__(self, cluster: ClusterShapes) -> None:
         self._cluster = cluster
-        self._indexes: LRUCache[RequestKind, FitIndex] = LRUCache(MAX_INDEXES)
-        self._parts: LRUCache[_Part, FitIndex] = LRUCache(MAX_PART_INDEXES)
+        self._indexes: _Indexes = LRUCache(MAX_INDEXES)
+        self._parts: _Indexes = LRUCache(MAX_PART_INDEXES)
 
     def get_classes(self, request: CardRequest, kept: ShapesByName | None = None) -> Mapping[str, FitClass]:
         """The classes of all nodes now, for requests of this kind that name no cards; `kept`: the shapes of some nodes."""
@@ -81,19 +77,16 @@ class FitIndexes:
     def list_indexes(self, request: CardRequest, kept: ShapesByName | None) -> list[FitIndex]:
         """Those that decide about the request, each more exact than the one before on the nodes that it has."""
         kind = get_request_kind(request)
-        shared_kind = kind.for_new_tenant
-        index = self._indexes.get(shared_kind)
-        if index is None:
-            index = self._indexes[shared_kind] = FitIndex(self._cluster, shared_kind)
-        indexes = [index]
+        indexes = [_find_index(self._indexes, kind.for_new_tenant, self._cluster)]
         if request.rules is not None and request.rules.tenant in self._cluster.names_by_tenant:
-            indexes.append(self._find_part(_Part(kind, self._cluster), request.rules.tenant))
+            indexes.append(_find_index(self._parts, kind, self._cluster, request.rules.tenant))
         if kept is not None:
-            indexes.append(self._find_part(_Part(kind, kept)))
+            indexes.append(_find_index(self._parts, kind, kept))
         return indexes
 
-    def _find_part(self, part: _Part, tenant: bytes | None = None) -> FitIndex:
-        index = self._parts.get(part)
-        if index is None:
-            index = self._parts[part] = FitIndex(part.source, part.kind, tenant)
-        return index
+
+def _find_index(indexes: _Indexes, kind: RequestKind, source: ShapesByName, tenant: bytes | None = None) -> FitIndex:
+    index = indexes.get((kind, source))
+    if index is None:
+        index = indexes[kind, source] = FitIndex(source, kind, tenant)
+    return index

@@ -19,7 +19,7 @@ PREEMPTION = "tests/extender/test_preemption.py"
 VERBS: Mapping[str, Mutation] = {
     "a tenant finds on its own nodes what a new tenant finds": Mutation(
         "policies/engine/fit_index.py",
-        "indexes.append(self._find_part(_Part(kind, self._cluster), request.rules.tenant))",
+        "indexes.append(_find_index(self._parts, kind, self._cluster, request.rules.tenant))",
         "pass",
         "tests/extender/test_rules.py::test_a_relabelled_pod_belongs_to_another_tenant",
     ),
@@ -31,7 +31,7 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "cards kept for nominated pods are free for all": Mutation(
         "policies/engine/fit_index.py",
-        "indexes.append(self._find_part(_Part(kind, kept)))",
+        "indexes.append(_find_index(self._parts, kind, kept))",
         "pass",
         f"{ENGINE}::test_pods_with_the_same_floor_see_the_same_cards_kept",
     ),

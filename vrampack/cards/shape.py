@@ -104,10 +104,6 @@ class Shape:
         self.used_units = sum([card.used_units for card in self.cards])
         self.total_units = sum(self.card_units)
 
-    @property
-    def hardware_key(self) -> ShapeKey:
-        return self.card_units, self.hardware.models, self.is_open, self.unserved_words, self.needs_references
-
     def list_open_cards(self, request: CardRequest) -> tuple[OpenCard, ...]:
         """The usable cards that the request's models, rules and instances allow, sorted."""
         has_instances = request.instances <= self.least_free_instances
@@ -156,7 +152,8 @@ class Shapes:
         shape = self._shapes.get(key)
         if shape is None:
             shape = self._shapes[key] = Shape(node)
-            shape.hardware = self._hardware.setdefault(shape.hardware_key, shape.hardware)
+            hardware_key = (*agent, shape.card_units, shape.hardware.models)
+            shape.hardware = self._hardware.setdefault(hardware_key, shape.hardware)
         return shape
 
 
