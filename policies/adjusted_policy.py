@@ -18,6 +18,7 @@ from policies.policy import (
     Policy,
     Rating,
     ScoreTerm,
+    ScoreTerms,
     UnratedNode,
     ViewNode,
     find_bound_scores,
@@ -73,7 +74,7 @@ class AdjustedPolicy:
 
     def list_terms(
         self, view: FittingView, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook
-    ) -> tuple[ScoreTerm, ...]:
+    ) -> ScoreTerms:
         near, outlook = self._hide_cards(view, request), self._adjust_outlook(outlook)
         terms = self._policy.list_terms(near or view, chosen, request, outlook)
         return terms if near is not None else (ScoreTerm(OVER_BOUND_TERM, -OVER_BOUND), *terms)

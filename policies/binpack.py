@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from policies.open_cards import take_tightest, take_tightest_units
 from policies.outlook import Outlook
-from policies.policy import Bound, FittingView, PolicyTraits, Rating, ScoreTerm, UnratedNode, ViewNode
+from policies.policy import Bound, FittingView, PolicyTraits, Rating, ScoreTerm, ScoreTerms, UnratedNode, ViewNode
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
 
@@ -32,8 +32,6 @@ def bound_scores(
         yield None if tightest is None else (-sum(tightest), node.shape.is_open_to(request))
 
 
-def list_terms(
-    _view: FittingView, chosen: tuple[Card, ...], _request: CardRequest, _outlook: Outlook
-) -> tuple[ScoreTerm, ...]:
+def list_terms(_view: FittingView, chosen: tuple[Card, ...], _request: CardRequest, _outlook: Outlook) -> ScoreTerms:
     """One term for each card."""
     return tuple(ScoreTerm(f"free on card {card.index}", -card.free_units) for card in chosen)

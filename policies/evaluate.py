@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from policies.adjusted_policy import adjust_policy
 from policies.open_cards import pick_cards
 from policies.outlook import NO_OUTLOOK, Outlook
-from policies.policy import FittingView, Policy, ScoredCards, ScoreTerm
+from policies.policy import FittingView, Policy, ScoredCards, ScoreTerms
 from policies.registry import POLICIES
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.node import Card, Node
@@ -39,7 +39,7 @@ def evaluate_under_policy(node: Node | None, request: CardRequest, policy: Polic
 
 def list_score_terms(
     policy: TunedPolicy, node: Node, scored: ScoredCards, request: CardRequest, outlook: Outlook = NO_OUTLOOK
-) -> tuple[ScoreTerm, ...]:
+) -> ScoreTerms:
     """The terms of the policy's verdict on this node, for people who ask why; their sum is the score."""
     fitting = find_fitting_cards(node, request)
     view = _view_node(node, scored.cards if isinstance(fitting, Unfit) else fitting, request, outlook)

@@ -12,7 +12,7 @@ from math import exp, floor
 
 from policies.mix.fragments import ALL_HOSTS, FragmentTables
 from policies.outlook import Outlook
-from policies.policy import FittingView, PolicyTraits, Rating, ScoreTerm
+from policies.policy import FittingView, PolicyTraits, Rating, ScoreTerm, ScoreTerms
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
 from vrampack.cards.shape import OpenCard, open_card
@@ -25,9 +25,7 @@ def rate(views: Iterable[FittingView], request: CardRequest, outlook: Outlook) -
     return (_rate_node(view, view.fitting, request, outlook) for view in views)
 
 
-def list_terms(
-    view: FittingView, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook
-) -> tuple[ScoreTerm, ...]:
+def list_terms(view: FittingView, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook) -> ScoreTerms:
     """A single term: the sigmoid of the amount by which the fragment shrinks."""
     rating = _rate_node(view, sorted(map(open_card, chosen)), request, outlook)
     return (ScoreTerm("sigmoid of what the node's fragment shrinks by, times 100", rating.score),)

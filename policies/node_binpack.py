@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from policies.open_cards import take_tightest, take_tightest_units
 from policies.outlook import Outlook
-from policies.policy import Bound, FittingView, PolicyTraits, Rating, ScoreTerm, UnratedNode, ViewNode
+from policies.policy import Bound, FittingView, PolicyTraits, Rating, ScoreTerm, ScoreTerms, UnratedNode, ViewNode
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
 
@@ -36,9 +36,7 @@ def bound_scores(
         yield (shape.used_units + added) / shape.total_units, is_open
 
 
-def list_terms(
-    view: FittingView, chosen: tuple[Card, ...], request: CardRequest, _outlook: Outlook
-) -> tuple[ScoreTerm, ...]:
+def list_terms(view: FittingView, chosen: tuple[Card, ...], request: CardRequest, _outlook: Outlook) -> ScoreTerms:
     """The share in use, and the share that the request adds."""
     used, total = view.shape.used_units, view.shape.total_units
     added = sum(card.units if request.whole else request.units for card in chosen)

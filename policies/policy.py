@@ -49,6 +49,9 @@ class ScoreTerm:
     value: float
 
 
+ScoreTerms: TypeAlias = tuple[ScoreTerm, ...]
+
+
 class PolicyTraits(NamedTuple):
     """What a policy reads besides cards, and what a configuration can change of it."""
 
@@ -73,7 +76,7 @@ class Policy(Protocol):
 
     def list_terms(
         self, view: FittingView, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook, /
-    ) -> tuple[ScoreTerm, ...]:
+    ) -> ScoreTerms:
         """The terms that add up to the node's score, once these cards are chosen."""
         ...
 

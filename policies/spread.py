@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from policies.open_cards import take_least
 from policies.outlook import Outlook
-from policies.policy import Bound, FittingView, PolicyTraits, Rating, ScoreTerm, UnratedNode, ViewNode
+from policies.policy import Bound, FittingView, PolicyTraits, Rating, ScoreTerm, ScoreTerms, UnratedNode, ViewNode
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
 from vrampack.cards.shape import OpenCard, Shape
@@ -33,9 +33,7 @@ def bound_scores(
         yield None if share is None else (-share, node.shape.is_open_to(request))
 
 
-def list_terms(
-    _view: FittingView, chosen: tuple[Card, ...], request: CardRequest, _outlook: Outlook
-) -> tuple[ScoreTerm, ...]:
+def list_terms(_view: FittingView, chosen: tuple[Card, ...], request: CardRequest, _outlook: Outlook) -> ScoreTerms:
     """A single term: the fullest of the cards decides."""
     fullest = max(chosen, key=lambda card: _get_used_share(card, request))
     return (ScoreTerm(f"share of card {fullest.index} in use after placing", -_get_used_share(fullest, request)),)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from policies.open_cards import take_least
 from policies.outlook import Outlook
-from policies.policy import FittingView, PolicyTraits, Rating, ScoreTerm
+from policies.policy import FittingView, PolicyTraits, Rating, ScoreTerm, ScoreTerms
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
 from vrampack.cards.shape import OpenCard, open_card
@@ -26,9 +26,7 @@ def rate(views: Iterable[FittingView], request: CardRequest, outlook: Outlook) -
         yield Rating(-sum([costs[card] for card in chosen]), chosen)
 
 
-def list_terms(
-    _view: FittingView, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook
-) -> tuple[ScoreTerm, ...]:
+def list_terms(_view: FittingView, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook) -> ScoreTerms:
     """One term for each card."""
     growths = [(card.index, _measure_growth(open_card(card), request, outlook.leftovers)) for card in chosen]
     return tuple(ScoreTerm(f"growth of the squares by card {index}", -growth) for index, growth in growths)

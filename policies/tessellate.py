@@ -22,7 +22,7 @@ from pydantic import Field
 
 from policies.open_cards import take_least
 from policies.outlook import Outlook, PolicyWeights
-from policies.policy import Bound, FittingView, PolicyTraits, Rating, ScoreTerm, UnratedNode, ViewNode
+from policies.policy import Bound, FittingView, PolicyTraits, Rating, ScoreTerm, ScoreTerms, UnratedNode, ViewNode
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
@@ -74,9 +74,7 @@ def rate(views: Iterable[FittingView], request: CardRequest, outlook: Outlook) -
     return (prices.rate_node(view) for view in views)
 
 
-def list_terms(
-    view: FittingView, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook
-) -> tuple[ScoreTerm, ...]:
+def list_terms(view: FittingView, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook) -> ScoreTerms:
     """The costs in steps, without those that are 0, and the tie-break within a step."""
     return _Prices(request, outlook).list_terms(view, tuple(map(open_card, chosen)))
 
@@ -139,7 +137,7 @@ class _Prices:
             tie += host_tie
         return floor(-cost / STEP + 1e-9) - tie
 
-    def list_terms(self, view: FittingView, chosen: Sequence[OpenCard]) -> tuple[ScoreTerm, ...]:
+    def list_terms(self, view: FittingView, chosen: Sequence[OpenCard]) -> ScoreTerms:
         """The terms that add up to the score."""
         request, mean, host = self._request, self._mean, view.host
         free_units = view.shape.total_units - view.shape.used_units

@@ -189,6 +189,14 @@ def test_several_cards_are_taken_from_those_in_use_first(policy: PolicyName) -> 
 
 
 @pytest.mark.parametrize("policy", POLICIES)
+def test_a_pod_without_cards_takes_none_of_a_node(policy: PolicyName) -> None:
+    """Simulated pods may ask for CPU and memory alone."""
+    evaluation = evaluate_node(snapshot_node("a", used=(3,)), CardRequest(0, count=0), TunedPolicy(policy))
+    assert isinstance(evaluation, ScoredCards)
+    assert evaluation.cards == ()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 def test_equal_nodes_are_ordered_by_name(policy: PolicyName) -> None:
     assert order(policy, [snapshot_node(name) for name in ("b", "a10", "a2", "c")], CardRequest(4)) == [
         "a10",

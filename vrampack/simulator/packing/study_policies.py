@@ -11,7 +11,7 @@ from math import floor
 
 from policies.open_cards import take_tightest
 from policies.outlook import Outlook
-from policies.policy import FittingView, Policy, PolicyTraits, Rating, ScoreTerm
+from policies.policy import FittingView, Policy, PolicyTraits, Rating, ScoreTerm, ScoreTerms
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
@@ -41,7 +41,7 @@ class StudyPolicy:
 
     def list_terms(
         self, view: FittingView, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook
-    ) -> tuple[ScoreTerm, ...]:
+    ) -> ScoreTerms:
         """A single term for the whole formula."""
         return (ScoreTerm("rating", self._rate(view, [*map(open_card, chosen)], request, outlook)),)
 
