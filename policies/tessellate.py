@@ -141,24 +141,18 @@ class _Prices:
         """The terms that add up to the score."""
         request, mean, host = self._request, self._mean, view.host
         free_units = view.shape.total_units - view.shape.used_units
-        costs = dict.fromkeys(("memory left unusable", "opening another card", "model that other pods need"), 0.0)
-        taken_units = 0
-        for card in chosen:
-            model, units, used = card
-            taken = card.get_taken_units(request)
-            opening = self._opening if not used and taken < units else 0.0
-            pressure = self._pressure_price * self._pressure.get(model, 0.0) * taken / mean
-            parts = (self._cost_card(card) - opening - pressure, opening, pressure)
-            costs = {what: cost + part for (what, cost), part in zip(costs.items(), parts, strict=True)}
-            taken_units += taken
+        prices = [self._price_card(card) for card in chosen]
+        costs = {
+            "memory left unusable": sum([waste for waste, _, _ in prices], 0.0),
+            "opening another card": sum([opening for _, opening, _ in prices], 0.0),
+            "model that other pods need": sum([pressure for _, _, pressure in prices], 0.0),
+        }
+        taken_units = sum([card.get_taken_units(request) for card in chosen])
         if host is not None:
             costs["CPU and memory of the host"] = self._rate_host(host, free_units / mean, taken_units / mean)[0]
         terms = [ScoreTerm(what, -cost / STEP) for what, cost in costs.items() if cost]
         score = self._score_node(view, [(self._cost_card(card), card) for card in chosen])
-        return (
-            *terms,
-            ScoreTerm("tie-breaks and rounding", score - sum(each.value for each in terms)),
-        )
+        return *terms, ScoreTerm("tie-breaks and rounding", score - sum(each.value for each in terms))
 
     def bound_card(self, card: OpenCard) -> float:
         """The best score of a node on which the request takes this card, without the node's tie-break."""
@@ -177,16 +171,20 @@ class _Prices:
         return self._starvation * self._request.units / self._mean / STEP + 1.0
 
     def _cost_card(self, card: OpenCard) -> float:
+        waste, opening, pressure = self._price_card(card)
+        return waste + opening + pressure
+
+    def _price_card(self, card: OpenCard) -> tuple[float, float, float]:
+        """The cost of taking this card: waste, opening and pressure."""
         request, mean, (model, units, used) = self._request, self._mean, card
         free, taken = max(0, units - used), units if request.whole else request.units
         values = self._piece_values.get(units)
         lost = taken if values is None else units * values.value_cut(free, taken)
         share = self._leftover_share
-        cost = WASTE * ((1.0 - share) * (lost - taken) + share * (free - taken)) / mean
-        if not used and taken < units:
-            cost += self._opening
+        waste = WASTE * ((1.0 - share) * (lost - taken) + share * (free - taken)) / mean
+        opening = self._opening if not used and taken < units else 0.0
         pressure = self._pressure.get(model)
-        return cost if pressure is None else cost + self._pressure_price * pressure * taken / mean
+        return waste, opening, 0.0 if pressure is None else self._pressure_price * pressure * taken / mean
 
     def _rate_host(self, host: HostResources, free_cards: float, taken_cards: float) -> tuple[float, float]:
         """The cost, in cards, of what the request takes of the host's CPU and memory, and the tie-break by what it leaves."""
