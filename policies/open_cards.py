@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from heapq import nsmallest
 
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
@@ -23,7 +22,7 @@ def take_least(
     """The cards of the least cost, as many as the request asks for; of equal costs, the first."""
     if request.count == 1:
         return (min(fitting, key=get_cost),)
-    return tuple(nsmallest(request.count, fitting, key=get_cost))
+    return tuple(sorted(fitting, key=get_cost)[: request.count])
 
 
 def take_tightest_units(shape: Shape, request: CardRequest) -> Units | None:
