@@ -83,13 +83,15 @@ class Policy(Protocol):
 
 def build_view(shape: Shape, request: CardRequest, host: HostResources | None = None) -> FittingView | None:
     """The view of a shape for a request that names no cards; None if it does not fit."""
-    units = request.least_card_units
+    payment = request.payment
+    units = request.units if payment is None else payment.least_units
     if not shape.free or shape.free[-1] < units or not request.is_valid or shape.find_occasion(request) is not None:
         return None
     cards = shape.list_open_cards(request)
     if request.whole:
-        empty = [card for card in cards if not card.used_units and card.units >= units]
-        fitting = tuple(drop_unpaid_cards(empty, request.payment, request.count))
+        fitting = tuple([card for card in cards if not card.used_units and card.units >= units])
+        if payment is not None:
+            fitting = tuple(drop_unpaid_cards(fitting, payment, request.count))
     else:
         fitting = tuple([card for card in cards if card.units - card.used_units >= units])
     return FittingView(shape, cards, fitting, host) if len(fitting) >= request.count else None

@@ -30,7 +30,7 @@ from vrampack.cards.pod import Pod
 from vrampack.kube.objects import NodeObject, PodObject, to_node, to_pod
 from vrampack.simulator.resource_kinds import Object
 
-TERMS = Terms()
+TERMS = Terms(whole_cards_are_paid=True)
 PLACEMENT = draw_settings().settings.build_placement()
 READ = {"resource": RESOURCE, "count_resource": "aliyun.com/gpu-count"}
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vrampack.cards.node import Card, Node
-from vrampack.cards.payment import drop_unpaid_cards, narrow_to_one_card
+from vrampack.cards.payment import drop_unpaid_cards, is_paid, narrow_to_one_card
 from vrampack.cards.reasons import UnfitReason, find_occasion, get_checks, get_request_form, is_plain_request
 from vrampack.cards.request import CardRequest
 
@@ -26,7 +26,8 @@ def find_fitting_cards(node: Node, request: CardRequest) -> tuple[Card, ...] | U
     cards = _check_cards(node, node.placeable_cards, request, request.count)
     if isinstance(cards, UnfitReason):
         return Unfit(cards)
-    return tuple(drop_unpaid_cards(cards, request.payment, request.count))
+    payment = request.payment
+    return tuple(cards) if payment is None else tuple(drop_unpaid_cards(cards, payment, request.count))
 
 
 def find_card_obstacle(node: Node, card: Card, request: CardRequest) -> UnfitReason | None:
@@ -44,7 +45,9 @@ def list_unhindered_cards(node: Node, cards: Sequence[Card], request: CardReques
     """Those of `cards`, which are the node's but filled differently, that the request may take, however few."""
     request = narrow_to_one_card(request)
     passed = _check_cards(node, cards, request, 1)
-    return () if isinstance(passed, UnfitReason) else drop_unpaid_cards(passed, request.payment, 1)
+    if isinstance(passed, UnfitReason):
+        return ()
+    return passed if request.payment is None else drop_unpaid_cards(passed, request.payment, 1)
 
 
 def count_missing_units(card: Card, request: CardRequest) -> int:
@@ -71,8 +74,11 @@ def _check_cards(node: Node, cards: Sequence[Card], request: CardRequest, count:
         is_ruled=request.rules is not None,
         counts_instances=node.counts_instances,
     )
+    payment = request.payment
     for reason, check in checks:
         cards = check.select_cards(cards, request)
-        if not check.has_enough(cards, request, count):
+        if len(cards) < (1 if check.needs_one_card else count):
+            return reason
+        if payment is not None and check.must_be_paid and not is_paid(cards, payment, count):
             return reason
     return cards

@@ -47,15 +47,13 @@ def narrow_to_one_card(request: CardRequest) -> CardRequest:
     return replace(request, payment=payment._replace(most_units=payment.most_units - others))
 
 
-def is_paid(cards: Iterable[SizedCard], payment: CardPayment | None, count: int) -> bool:
+def is_paid(cards: Iterable[SizedCard], payment: CardPayment, count: int) -> bool:
     """Whether `count` of the cards, of which there are as many, are paid for. The cards are large enough."""
-    return payment is None or sum(sorted([card.units for card in cards])[:count]) <= payment.most_units
+    return sum(sorted([card.units for card in cards])[:count]) <= payment.most_units
 
 
-def drop_unpaid_cards(cards: Sequence[_Card], payment: CardPayment | None, count: int) -> Sequence[_Card]:
+def drop_unpaid_cards(cards: Sequence[_Card], payment: CardPayment, count: int) -> Sequence[_Card]:
     """Cards of which any `count` are paid for: without the largest, as long as those would exceed what is paid."""
-    if payment is None:
-        return cards
     by_size = sorted(cards, key=lambda card: (card.units, card.model))
     while len(by_size) >= count and sum([card.units for card in by_size[-count:]]) > payment.most_units:
         by_size.pop()

@@ -13,7 +13,6 @@ from enum import Enum
 from typing import Literal, Protocol, Self, get_args
 
 from vrampack.cards.node import Card
-from vrampack.cards.payment import is_paid
 from vrampack.cards.request import CardRequest, RequestWord
 
 RequestForm = Literal["one card", "several cards", "whole cards"]
@@ -58,12 +57,6 @@ class FitCheck:
     must_be_paid: bool = False
     """Whether the request must also pay for enough of the cards that pass."""
 
-    def has_enough(self, cards: Sequence[Card], request: CardRequest, count: int) -> bool:
-        """Whether these cards, which passed, are enough for a request that asks for `count` cards."""
-        if len(cards) < (1 if self.needs_one_card else count):
-            return False
-        return not self.must_be_paid or is_paid(cards, request.payment, count)
-
 
 def _select_with_memory(cards: Sequence[Card], _request: CardRequest) -> Sequence[Card]:
     return [card for card in cards if card.units > 0]
@@ -71,7 +64,8 @@ def _select_with_memory(cards: Sequence[Card], _request: CardRequest) -> Sequenc
 
 def _select_large_enough(cards: Sequence[Card], request: CardRequest) -> Sequence[Card]:
     """The cards that could hold the request if they were empty. Even a request of no units needs a card that has units."""
-    units = request.least_card_units or 1
+    payment = request.payment
+    units = (request.units if payment is None else payment.least_units) or 1
     return [card for card in cards if card.units >= units]
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
 from vrampack.cards.node import Card, Node
+from vrampack.cards.payment import is_paid
 from vrampack.cards.reasons import (
     CheckOccasion,
     UnfitReason,
@@ -314,15 +315,17 @@ class FitClasses:
         )
         cards: Sequence[Card] = shape.cards
         compared, numbers = None, []
-        is_paid = probe.payment is not None
-        """Then the kind has the units, and a check passes for all of its requests or for none."""
+        payment = probe.payment
+        """If there is one, all requests of the kind ask for the same units: they all pass a check, or none."""
         for _, check in checks:
-            if check.compares is None or is_paid:
+            if check.compares is None or payment is not None:
                 cards = check.select_cards(cards, probe)
-            if not is_paid:
-                compared = check.compares or compared
+            else:
+                compared = check.compares
             needed = 1 if check.needs_one_card else count
-            if not check.has_enough(cards, probe, count):
+            if len(cards) < needed or (
+                payment is not None and check.must_be_paid and not is_paid(cards, payment, count)
+            ):
                 numbers.append(-1)
             else:
                 numbers.append(maxsize if compared is None else sorted(map(attrgetter(compared), cards))[-needed])

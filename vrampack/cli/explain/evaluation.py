@@ -103,8 +103,9 @@ def select_cards_to_free(node: EvaluatedNode, request: CardRequest, *, only_usab
     possible = [each for each in node.cards if each.missing_units is not None]
     if only_usable:
         possible = [each for each in possible if each.card.is_usable]
-    paid = drop_unpaid_cards([each.card for each in possible], request.payment, count)
-    possible = [each for each in possible if each.card in paid]
+    if request.payment is not None:
+        paid = drop_unpaid_cards([each.card for each in possible], request.payment, count)
+        possible = [each for each in possible if each.card in paid]
     possible.sort(key=lambda each: (each.missing_units or 0, not each.card.is_usable, each.card.index))
     return sorted(possible[:count], key=lambda each: each.card.index) if len(possible) >= count else []
 

@@ -201,6 +201,6 @@ def _find_workable_count(nodes: Iterable[EvaluatedNode], pod_request: PodRequest
         least = total // count if payment is None else payment.least_units
         for node in nodes:
             large = [each.card for each in node.cards if each.card.units >= least]
-            if len(large) >= count and is_paid(large, payment, count):
+            if len(large) >= count and (payment is None or is_paid(large, payment, count)):
                 return count
     return 0
