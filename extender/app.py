@@ -30,7 +30,7 @@ from extender.checks.device_classes import DeviceClassCheck
 from extender.checks.scheduler_config import check_scheduler_config
 from extender.components import build_components
 from extender.config_reloader import NO_FILES, ConfigReloader, ConfigurationEvents, ConfigurationSource
-from extender.events import ExtenderEventRecorder
+from extender.events import EventReason, ExtenderEventRecorder
 from extender.eviction.refused_pod_evictor import RefusedPodEvictor
 from extender.garbage_collection import STARTING_THRESHOLDS, collect_garbage, freeze_objects
 from extender.http.cert_watcher import CertWatcher
@@ -58,6 +58,7 @@ from extender.state.sync import (
     run_reflectors,
 )
 from extender.state.usage_leases import UsageLeases
+from vrampack.cards.payment import find_unpaid_use
 from vrampack.cards.pod import Pod
 from vrampack.config.addresses import parse_address
 from vrampack.config.errors import SettingsError
@@ -101,6 +102,9 @@ class Extender:
         self._metrics = metrics
         self._stopping = asyncio.Event()
         self._started_at = time.monotonic()
+        self._own_pod = options.pod
+        self._unpaid_use = ""
+        """Of `find_unpaid_use`, at the start."""
         self._events = ExtenderEventRecorder(api, metrics, clock=time.monotonic, now=time.time)
         reporter = ProblemReporter(metrics, self._events)
         self._ledger = Ledger(unit_mib=settings.unit_mib, clock=time.monotonic, placement=settings.build_placement())
@@ -203,6 +207,7 @@ class Extender:
         self._stopping.set()
 
     async def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
+        settings = settings.settle_whole_cards(self._unpaid_use)
         keys = settings.build_placement().list_namespace_label_keys()
         namespaces = await self._namespaces.watch_labels(keys, timeout_seconds=NAMESPACES_LIST_SECONDS)
         await self._components.apply_settings(settings, namespaces, self._reflectors)
@@ -249,6 +254,7 @@ class Extender:
         """
         for resource in RESOURCES:
             await self._freshness.wait_until_listed(resource)
+        await self._settle_whole_cards()
         await self._read_namespaces()
         await self._await_earlier_bindings()
         keep_running = self._components.cache_rebuild.keep_running
@@ -262,6 +268,22 @@ class Extender:
             if self._config_reloader is not None:
                 # Not earlier: what was read at the start would replace the rules of a file that changed meanwhile.
                 group.create_task(keep_running("reload", self._config_reloader.run))
+
+    async def _settle_whole_cards(self) -> None:
+        """Where the settings leave it open, running pods decide whether whole cards are paid for: an upgrade must not stop them."""
+        self._unpaid_use = find_unpaid_use(self._ledger.list_pods())
+        settled = self._settings.settle_whole_cards(self._unpaid_use)
+        if settled is self._settings:
+            return
+        self._settings = settled
+        await apply_placement(self._ledger, settled.build_placement())
+        text = (
+            f"rules.whole_cards is not set, and {self._unpaid_use}: a pod gets whole cards without asking for all of their "
+            "units, and quotas count less than it holds. Set it to paid or as-requested"
+        )
+        log.warning("whole cards as requested reason=%r", text)
+        if self._own_pod is not None:
+            self._events.record_own_event(self._own_pod, EventReason.WHOLE_CARDS_AS_REQUESTED, text, is_warning=True)
 
     async def _read_namespaces(self) -> None:
         placement = self._settings.build_placement()

@@ -197,6 +197,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
         generations=generations,
         shadow_judge=shadow_judge,
         rejections=rejections,
+        events=events,
     )
     preemption = Preemption(
         ledger=ledger,

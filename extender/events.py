@@ -26,6 +26,8 @@ class EventReason(StrEnum):
     CONFIGURATION_APPLIED = "GPUMemoryConfigurationApplied"
     CONFIGURATION_REJECTED = "GPUMemoryConfigurationRejected"
     SECOND_EXTENDER = "GPUMemorySecondExtender"
+    WHOLE_CARD_UNPAID = "GPUMemoryWholeCardUnpaid"
+    WHOLE_CARDS_AS_REQUESTED = "GPUMemoryWholeCardsAsRequested"
 
 
 class ExtenderEventRecorder(events.EventRecorder):

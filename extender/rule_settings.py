@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -27,6 +27,7 @@ LabelKey = Annotated[
 ]
 NamespacePattern = Annotated[str, Field(pattern=r"^[-a-z0-9*]+$", max_length=63, examples=["team-*"])]
 ModelName = Annotated[str, Field(min_length=1, max_length=128, examples=["NVIDIA A100-SXM4-80GB"])]
+WholeCards = Literal["paid", "as-requested"]
 MAX_ENTRIES = 64
 """Of a list of rules: each is asked of every new pod."""
 
@@ -101,6 +102,10 @@ class RuleSettings(StrictModel):
     models: tuple[ModelPermitSettings, ...] = Field(default=(), max_length=MAX_ENTRIES, strict=False)
     """The first entry whose `users` match a pod lists the models that it may use. A pod that matches no entry may use any."""
 
+    whole_cards: WholeCards | None = None
+    """`paid`: a pod gets whole cards only if it asks for all of their units, so that quotas count what it holds. `as-requested`:
+    any empty card that is large enough. null: `paid`, unless pods that run at the extender's start speak against it."""
+
     def build_rules(self) -> PlacementRules:
         """The rules as the ledger and the engine need them."""
         is_by_label = self.share_with.startswith(LABEL_SHARING)
@@ -116,4 +121,5 @@ class RuleSettings(StrictModel):
                 for each in self.reserve
             ),
             permits=tuple(ModelPermit(each.users.build_selector(), frozenset(each.allow)) for each in self.models),
+            whole_cards_are_paid=self.whole_cards != "as-requested",
         )

@@ -181,6 +181,12 @@ class ExtenderConfiguration(StrictModel):
         """What the ledger needs of it."""
         return PlacementSettings(self.rules.build_rules(), tuple(each.build_profile() for each in self.profiles))
 
+    def settle_whole_cards(self, unpaid_use: str) -> ExtenderConfiguration:
+        """The settings for a cluster of which `find_unpaid_use` says this: where they leave it open, `as-requested`."""
+        if self.rules.whole_cards is not None or not unpaid_use:
+            return self
+        return self.model_copy(update={"rules": self.rules.model_copy(update={"whole_cards": "as-requested"})})
+
     def select_policies(self) -> PolicySelection:
         """What decides which policy ranks, and all that may."""
         return PolicySelection(self.policy, tuple(each.policy for each in self.build_placement().profiles))

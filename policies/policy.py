@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from policies.outlook import Outlook, PolicyWeights
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Card
+from vrampack.cards.payment import drop_unpaid_cards
 from vrampack.cards.request import CardRequest
 from vrampack.cards.shape import OpenCard, Shape
 
@@ -21,7 +22,7 @@ class FittingView(NamedTuple):
     cards: tuple[OpenCard, ...]
     """The usable cards that the request's models and rules allow, sorted."""
     fitting: tuple[OpenCard, ...]
-    """Those that the request may take, at least as many as it asks for."""
+    """Those of which the request may take any, at least as many as it asks for."""
     host: HostResources | None = None
     """What the host has left, rounded down; None if unknown."""
 
@@ -108,12 +109,15 @@ def find_bound_scores(policy: Policy) -> BoundScores | None:
 
 def build_view(shape: Shape, request: CardRequest, host: HostResources | None = None) -> FittingView | None:
     """The view of a shape for a request that names no cards; None if it does not fit."""
-    units = request.units
+    payment = request.payment
+    units = request.units if payment is None else payment.least_units
     if not shape.free or shape.free[-1] < units or not request.is_valid or shape.find_occasion(request) is not None:
         return None
     cards = shape.list_open_cards(request)
     if request.whole:
         fitting = tuple([card for card in cards if not card.used_units and card.units >= units])
+        if payment is not None:
+            fitting = tuple(drop_unpaid_cards(fitting, payment, request.count))
     else:
         fitting = tuple([card for card in cards if card.units - card.used_units >= units])
     return FittingView(shape, cards, fitting, host) if len(fitting) >= request.count else None

@@ -42,7 +42,8 @@ def find_added_victims(
     Only bound pods of a lower `priority` are taken: a place that is only reserved may never become a pod there.
     """
     staying = [hold for hold in holds if hold.state != "terminating" and hold.pod.uid not in leaving_uids]
-    if request.rules is not None or node.counts_instances:
+    needs_paid_set = request.payment is not None and request.count > 1  # which cards go together decides
+    if request.rules is not None or node.counts_instances or needs_paid_set:
         return _find_victims_by_fit(node, staying, request, priority, rules)
     missing = _count_missing_units(node, staying, request)
     if len(missing) < request.count:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
+from extender.events import EventReason
 from extender.metrics import ExtenderMetrics
 from extender.scheduling.bind_outcome import API_FAILURES
 from extender.scheduling.binding import Binder
@@ -38,8 +39,11 @@ from policies.engine.engine import Engine
 from policies.engine.filter_outcome import FilterOutcome
 from policies.policy import ScoredCards
 from policies.trial_placement import Placement
+from vrampack.cards.payment import describe_unpaid
+from vrampack.cards.pod import Pod
 from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import PodRequest
+from vrampack.kube.events import EventRecorder
 
 SCORES = (MAX_SCORE, 5, 4, 3, 2, 1)
 """Best node first, all others 0: the best must win over all that the scheduler adds."""
@@ -75,6 +79,7 @@ class Verbs:
         generations: PodGenerations,
         shadow_judge: ShadowJudge,
         rejections: RejectionCache,
+        events: EventRecorder,
     ) -> None:
         self._ledger = ledger
         self._nominator = nominator
@@ -89,6 +94,7 @@ class Verbs:
         self._generations = generations
         self._shadow_judge = shadow_judge
         self._rejections = rejections
+        self._events = events
         self._rejected = {reason.value: metrics.rejected_nodes.labels(reason.value) for reason in UnfitReason}
         self._binds = metrics.binds
 
@@ -187,11 +193,13 @@ class Verbs:
         if rejection is not None:
             self._listener.on_filter_answered(uid, names, fits=False)
             self._count_rejections(rejection.reasons)
+            self._report_unpaid(scheduling_request.pod, pod_request, rejection.reasons)
             return VerbResponse(rejection.body, "no", generation=self._generations.current)
         outcome = self._engine.filter_nodes(names, pod_request, uid)
         self._listener.on_filter_answered(uid, names, fits=bool(outcome.passed))
         if not outcome.passed:
             response = self._build_filter_response(outcome)
+            self._report_unpaid(scheduling_request.pod, pod_request, outcome.unresolvable.values())
             if key is not None and UnfitReason.NOT_SEEN.value not in outcome.unschedulable.values():
                 self._rejections.put_rejection(
                     key, CachedRejection(frozenset(names), generation, response.body, _count_reasons(outcome))
@@ -207,6 +215,12 @@ class Verbs:
         if len(outcome.passed) == 1:
             self._reserve_node(scheduling_request, pod_request, outcome.passed[0])
         return self._build_filter_response(outcome)
+
+    def _report_unpaid(self, pod: Pod, pod_request: PodRequest, reasons: Collection[str]) -> None:
+        """An event with the units to ask for, if the pod fits nowhere because it asks for too few for a whole card."""
+        if pod_request.card_request.payment is not None and UnfitReason.UNPAID.value in reasons:
+            text = describe_unpaid(self._engine.count_cards(), pod_request)
+            self._events.record_pod_event(pod, EventReason.WHOLE_CARD_UNPAID, text)
 
     def _decides_in_filter(self, scheduling_request: SchedulingRequest) -> bool:
         """Whether filter chooses the node for this pod."""

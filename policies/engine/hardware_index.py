@@ -16,7 +16,7 @@ from policies.engine.host_rooms import HostRooms
 from policies.mix.forecast import CardCounts
 from policies.mix.request_mix import MixedRequest
 from vrampack.cards.node import Card, Node
-from vrampack.cards.request import CardRequest, PodRequest
+from vrampack.cards.request import CardPayment, CardRequest, PodRequest
 
 Key = TypeVar("Key")
 CardHardware = tuple[str | None, str, int]
@@ -66,17 +66,40 @@ class HardwareIndex:
     def narrow_request(self, request: CardRequest) -> CardRequest:
         """The one request that stands for all that no node can tell apart: equal verdicts and scores on every node."""
         models, uuids = request.models, request.uuids
-        units = min(request.units, max(self._largest_units, default=0) + 1)
+        largest = max(self._largest_units, default=0)
+        units = min(request.units, largest + 1)
         count = min(request.count, max(self._card_counts, default=0) + 1)
+        payment = None
+        if request.payment is not None:
+            payment = self._narrow_payment(request.payment, count)
+            units = payment.least_units
         instances = min(request.instances, max(self._instance_counts, default=0) + 1)
         if request.is_valid:
             if models is not None:
                 models = None if models >= self._models.keys() else _select_known(models, self._models)
             if uuids is not None:
                 uuids = _select_known(uuids, self._names_by_uuid)
-            narrowed = replace(request, units=units, count=count, models=models, uuids=uuids, instances=instances)
+            narrowed = replace(
+                request,
+                units=units,
+                count=count,
+                payment=payment,
+                models=models,
+                uuids=uuids,
+                instances=instances,
+            )
             return request if narrowed == request else narrowed
         return CardRequest(units, count, is_valid=False)
+
+    def _narrow_payment(self, payment: CardPayment, count: int) -> CardPayment:
+        """The one payment that stands for all that pay for the same cards."""
+        sizes = sorted({units for _, units in self.count_cards() if units >= payment.least_units})
+        if not sizes or payment.most_units < count * sizes[0]:
+            return CardPayment(sizes[0] if sizes else max(self._largest_units, default=0) + 1, 0)
+        most = min(payment.most_units, count * sizes[-1])
+        if count == 1:
+            most = max(units for units in sizes if units <= most)
+        return CardPayment(sizes[0], most)
 
     @property
     def counts_instances(self) -> bool:

@@ -62,6 +62,8 @@ def _card_set(ask: AuditedRequest, record: AuditedRecord, node: NodeCards, terms
         yield f"its record has {len(record.cards)} cards, it asks for {ask.cards}"
     if len({(held.uuid, held.index) for held in record.cards}) != len(record.cards):
         yield "its record names a card twice"
+    if terms.whole_cards_are_paid and (total := sum(held.units for held in record.cards)) > ask.units:
+        yield f"holds {total} units and asks for {ask.units}"
     for held in record.cards:
         card = node.find_card(uuid=held.uuid, index=held.index)
         if held.whole != ask.whole:
@@ -74,7 +76,7 @@ def _card_set(ask: AuditedRequest, record: AuditedRecord, node: NodeCards, terms
         want = of if ask.whole else asked
         if held.units != want:
             yield f"holds {held.units} units of card {card.index}, its request comes to {want}"
-        if asked > of:
+        if asked > of and not (terms.whole_cards_are_paid and ask.whole and 16 * ask.cards * of >= 15 * ask.units):
             yield f"asks {asked} units of card {card.index}, which has {of}"
 
 

@@ -43,7 +43,9 @@ def read_request(pod: Raw, terms: Terms) -> AuditedRequest:
     plain_units = sum(units.get(text(container.get("name")), 0) for container in plain)
     held = _held_for_life(plain_units, init, units)
     cards = _cards(labels(pod).get(terms.count), faults)
-    faults += [f"container {name}: {n} units do not divide by {cards} cards" for name, n in units.items() if n % cards]
+    is_whole = labels(pod).get(terms.placement) == WHOLE_DEVICE
+    uneven = [] if is_whole else [(name, n) for name, n in units.items() if n % cards]
+    faults += [f"container {name}: {n} units do not divide by {cards} cards" for name, n in uneven]
     if held > LARGEST_ASK:
         faults.append(f"{held} units are more than any pod may ask")
     return AuditedRequest(
@@ -52,7 +54,7 @@ def read_request(pod: Raw, terms: Terms) -> AuditedRequest:
         own={name: n for name, n in units.items() if n > 0},
         order=tuple(text(container.get("name")) for container in plain),
         cards=cards,
-        whole=labels(pod).get(terms.placement) == WHOLE_DEVICE,
+        whole=is_whole,
         faults=tuple(faults),
     )
 

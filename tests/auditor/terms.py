@@ -19,6 +19,8 @@ class Terms:
     domain: str = "vrampack.dev"
     unit_mib: int = 1024
     reserve_mib: int = 0
+    whole_cards_are_paid: bool = False
+    """Whether pods must ask for all units of their whole cards, as by `rules.whole_cards: paid`."""
 
     @property
     def allocation(self) -> str:

@@ -182,7 +182,7 @@ class JudgedVerbs:
         heard.places = [place for place in heard.places if place.pod["metadata"]["uid"] != uid]
         verdict = self.judge.judge_pod(heard, pod, [node])[node]
         cards = {each["index"] for each in json.loads(notes["vrampack.dev/allocation"])["cards"]}
-        if verdict.reason or not cards <= verdict.fitting or len(cards) != len(verdict.cards):
+        if not verdict.allows(cards):
             raise WrongAnswerError(f"a Binding of {get_name(pod)} to {node} takes cards {cards}; right is {verdict}")
 
     def _note_written(self, _process: str, pod: Object) -> None:

@@ -56,7 +56,7 @@ def draw_agent(random: Random, cards: list[Object]) -> Object:
     said: Object = {}
     if random.random() < 0.4:
         said["serves"] = random.choice(
-            (["memory"], ["memory", "several-cards"], [*FIRST_WORDS, "later"], [*FIRST_WORDS])
+            (["memory"], ["memory", "several-cards"], [*FIRST_WORDS, "uneven-cards", "later"], [*FIRST_WORDS])
         )
     if random.random() < 0.3:
         said["hook"] = random.random() < 0.5
@@ -120,6 +120,8 @@ def draw_placement(random: Random) -> tuple[Object, Object]:
     for entry in (*rules.get("reserve", ()), *rules.get("models", ())):
         if random.random() < 0.3:
             entry["users"]["namespace_labels"] = {"owner": random.choice(("x", "y"))}
+    if whole_cards := Random(str(rules)).choice((None, "paid", "as-requested")):
+        rules["whole_cards"] = whole_cards
     profiles = [
         {
             "name": "any-pod-s",

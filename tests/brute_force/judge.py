@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 from tests.support.ruled_clusters import matches
 from tests.wire.oracle import count_held_units
 from tests.wire.oracle_annotations import KNOWN_INJECTIONS, OracleCard, agent_of, cards_of, injection_of
-from tests.wire.oracle_asks import Object, OracleRequest, oracle_request
+from tests.wire.oracle_asks import Object, OracleRequest, is_large_enough, oracle_request, pays_for
 
+UNPAID = "whole card asks for too little"
 _T = TypeVar("_T")
 
 
@@ -80,7 +81,16 @@ class Verdict:
     is_never: bool = False
     cards: tuple[int, ...] = ()
     """The tightest ones, which are kept where the pod is nominated."""
-    fitting: frozenset[int] = frozenset()
+    fitting: Mapping[int, int] = field(default_factory=dict)
+    """Units of those that would do, by index."""
+    most_units: int | None = None
+    """The most that the chosen ones may have together; None: any."""
+
+    def allows(self, cards: Collection[int]) -> bool:
+        """Whether the pod may go to exactly these cards."""
+        if self.reason or len(cards) != len(self.cards) or any(index not in self.fitting for index in cards):
+            return False
+        return self.most_units is None or sum(self.fitting[index] for index in cards) <= self.most_units
 
 
 class Judge:
@@ -219,7 +229,8 @@ class Judge:
         if not request.words <= serves:
             return Verdict("agent too old for this request", is_never=True)
         needed = request.instances if has_hook else 1
-        left = [card for card in cards if card.units >= max(1, units)]
+        is_paid = request.whole and request.is_valid and heard.rules.get("whole_cards") != "as-requested"
+        left = [card for card in cards if is_large_enough(request, card.units, is_paid=is_paid)]
         if not left:
             return Verdict("larger than any card", is_never=True)
         stages: list[tuple[str, bool, Callable[[JudgedCard], bool]]] = [
@@ -229,6 +240,7 @@ class Judge:
             ("request not valid", True, lambda _: request.is_valid),
             *_list_ruled_stages(heard, pod, request),
             ("created before the admission policy", True, lambda _: request.is_wired or injection != "exact"),
+            (UNPAID, True, lambda _: True),
             (
                 _name_lack_of_room(request),
                 False,
@@ -242,12 +254,18 @@ class Judge:
             ),
             ("card unhealthy or cordoned", False, lambda card: card.is_usable),
         ]
+        must_pay = False
         for text, is_never, passes in stages:
             left = [card for card in left if passes(card)]
-            if len(left) < count:
+            must_pay |= is_paid and text == UNPAID
+            if len(left) < count or (must_pay and not pays_for(request, [card.units for card in left])):
                 return Verdict(text, is_never=is_never)
         tightest = sorted(left, key=lambda card: (card.free, card.model, card.units, card.index))[:count]
-        return Verdict(cards=tuple(card.index for card in tightest), fitting=frozenset([card.index for card in left]))
+        return Verdict(
+            cards=tuple(card.index for card in tightest),
+            fitting={card.index: card.units for card in left},
+            most_units=request.asked if is_paid else None,
+        )
 
     def _assign_reserves(self, heard: HeardCluster) -> dict[tuple[str, int], int]:
         """The first usable cards of the model, by node name and index, for one reserve after the other."""

@@ -31,6 +31,7 @@ NEVER = [
     "card model not allowed by a rule",
     "card reserved by a rule",
     "created before the admission policy",
+    "whole card asks for too little",
 ]
 LATER = [
     "no card with enough free memory",

@@ -70,7 +70,7 @@ def test_pods_on_several_cards_and_on_a_whole_card_are_placed(
     extender()
     scheduler()
     two = pod_manifest("two", 8, labels={"aliyun.com/gpu-count": "2"})
-    whole = pod_manifest("whole", 4, labels={"ack.gpushare.placement": "require-whole-device"})
+    whole = pod_manifest("whole", 15, labels={"ack.gpushare.placement": "require-whole-device"})
 
     pods = run_pods(cluster, pod_manifest("one", 5), two, whole)
 
@@ -80,7 +80,7 @@ def test_pods_on_several_cards_and_on_a_whole_card_are_placed(
     assert read_allocation_record(pods[2])["cards"] == [
         {"uuid": "GPU-2", "index": 2, "units": 15, "of": 15, "whole": True}
     ]
-    assert read_allocation_record(pods[2])["containers"] == {"main": [{"uuid": "GPU-2", "units": 4, "mib": 16130}]}
+    assert read_allocation_record(pods[2])["containers"] == {"main": [{"uuid": "GPU-2", "units": 15, "mib": 16130}]}
 
 
 def test_init_containers_and_sidecars_count_as_the_scheduler_counts_them(

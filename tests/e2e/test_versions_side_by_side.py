@@ -96,7 +96,12 @@ async def test_pods_of_every_kind_start_while_one_side_is_older(
     scheduler()
     async with run_agent(cluster, NODE, cards_mib=(16384, 16384, 16384)) as node:
         assert ("serves" in json.loads(node.read_annotation() or "")) is not is_agent_older
-        pods = (a_pod("whole", 4, labels=WHOLE), a_pod("pair", 4, labels=PAIR), a_pod("several", 2, 1), a_pod("one", 3))
+        pods = (
+            a_pod("whole", 16, labels=WHOLE),
+            a_pod("pair", 4, labels=PAIR),
+            a_pod("several", 2, 1),
+            a_pod("one", 3),
+        )
         names = [pod["metadata"]["name"] for pod in pods]
         for pod in pods:  # the whole card first, while one is empty
             await asyncio.to_thread(create_pods, cluster, pod)

@@ -42,7 +42,7 @@ class SchedulerHarness:
         self.metrics = ExtenderMetrics("test")
         self.ledger = Ledger(unit_mib=UNIT_MIB, clock=self.clock, placement=PlacementSettings(rules.build_rules()))
         self.api = api = FakeKubeApi()
-        events = ExtenderEventRecorder(api, self.metrics, clock=self.clock, now=self.clock)
+        self.events = events = ExtenderEventRecorder(api, self.metrics, clock=self.clock, now=self.clock)
         settings = ExtenderConfiguration(
             apiVersion="vrampack.dev/v1",
             kind="ExtenderConfiguration",

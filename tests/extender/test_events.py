@@ -19,15 +19,14 @@ class FakeEventApi(FakeKubeApi):
 
     def __init__(self) -> None:
         super().__init__()
-        self.events: list[tuple[str, Mapping[str, object]]] = []
         self.arrived = asyncio.Event()
         self.is_down = False
 
-    async def create_event(self, namespace: str, event: Mapping[str, object], *, timeout_seconds: float) -> None:  # noqa: ARG002 - the real one's shape
+    async def create_event(self, namespace: str, event: Mapping[str, object], *, timeout_seconds: float) -> None:
         self.arrived.set()
         if self.is_down:
             raise NoAnswerError("down")
-        self.events.append((namespace, event))
+        await super().create_event(namespace, event, timeout_seconds=timeout_seconds)
 
 
 class EventHarness:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from extender.rule_settings import RuleSettings
 from extender.state.pending_preemptions import MAX_IMMEDIATE_NODES, MAX_PENDING, PENDING_SECONDS
 from policies.engine.engine import VerdictKey
 from tests.extender.activator_harness import ActivatorHarness
@@ -119,7 +120,7 @@ async def test_a_preemptor_with_a_reservation_is_counted_once() -> None:
 
 async def test_a_card_kept_for_a_whole_card_request_is_kept_entirely() -> None:
     """The pod requests 4 units of the card; no other pod may take the 11 beside them."""
-    desk = SchedulerHarness({"a": [15]})
+    desk = SchedulerHarness({"a": [15]}, rules=RuleSettings(whole_cards="as-requested"))
     desk.add_bound_pod("victim", "a", 15)
     desk.ledger.update_pod(ledger_pod("urgent", ask=pod_request(4, whole=True), priority=10))
     await desk.preempt("urgent", 4, {"a": ["victim"]})

@@ -28,6 +28,8 @@ class FakeKubeApi(Api):
         self.bindings: list[tuple[str, str]] = []
         """Pod uid and node of every Binding that was written."""
         self.gets: list[tuple[str, str]] = []
+        self.events: list[tuple[str, Mapping[str, object]]] = []
+        """Namespace and event of each that was written."""
         self.bind_errors: list[Exception] = []
         """The answers to the next Bindings; nothing is written."""
 
@@ -65,5 +67,5 @@ class FakeKubeApi(Api):
         pod["metadata"]["annotations"] = {**(pod["metadata"].get("annotations") or {}), **annotations}
         self.bindings.append((uid, node_name))
 
-    async def create_event(self, namespace: str, event: Mapping[str, object], *, timeout_seconds: float) -> None:
-        pass
+    async def create_event(self, namespace: str, event: Mapping[str, object], *, timeout_seconds: float) -> None:  # noqa: ARG002 - the real one's shape
+        self.events.append((namespace, event))

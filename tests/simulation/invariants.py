@@ -23,14 +23,15 @@ from tests.auditor.terms import Terms, Violation
 from tests.simulation.network import encode
 from tests.simulation.objects import LEGACY, allocation_of
 from tests.simulation.process import RESOURCE, SimulatedExtender
-from tests.simulation.world import Bind, SimulationWorld
+from tests.simulation.world import Bind, SimulationWorld, draw_settings
 from tests.support.builders import UNIT_MIB
 from vrampack.cards.node import Node
 from vrampack.cards.pod import Pod
 from vrampack.kube.objects import NodeObject, PodObject, to_node, to_pod
 from vrampack.simulator.resource_kinds import Object
 
-TERMS = Terms()
+TERMS = Terms(whole_cards_are_paid=True)
+PLACEMENT = draw_settings().settings.build_placement()
 READ = {"resource": RESOURCE, "count_resource": "aliyun.com/gpu-count"}
 
 
@@ -227,7 +228,7 @@ class InvariantChecker:
 
     def _rebuilt(self) -> Ledger:
         """A ledger that was only told the API's state, and agrees with the auditor about what is over."""
-        ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: 0.0)
+        ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: 0.0, placement=PLACEMENT)
         for node in self._world.nodes():
             ledger.update_node(self._read(node, NodeObject).facts)
         before = ledger.begin_list()
@@ -266,7 +267,8 @@ class InvariantChecker:
             if kind is NodeObject:
                 self._kept[key] = to_node(msgspec.json.decode(raw, type=NodeObject), unit_mib=UNIT_MIB, **READ)
             else:
-                self._kept[key] = to_pod(msgspec.json.decode(raw, type=PodObject), resource=RESOURCE)
+                pod = to_pod(msgspec.json.decode(raw, type=PodObject), resource=RESOURCE)
+                self._kept[key] = PLACEMENT.resolve_pod(pod)
         return self._kept[key]
 
     # The end
@@ -319,7 +321,8 @@ def pod_fits(ledger: Ledger, name: str, pod: Object) -> bool:
     free = [card.units - used[card.index] for card in node.cards if card.healthy and not card.cordoned]
     sizes = [card.units for card in node.cards if card.healthy and not card.cordoned]
     if is_whole:
-        return sum(room == size >= units for room, size in zip(free, sizes, strict=True)) >= count
+        large = sorted(size for room, size in zip(free, sizes, strict=True) if room == size >= units * 15 / 16 / count)
+        return len(large) >= count and sum(large[:count]) <= units
     return sum(room >= units // count for room in free) >= count
 
 

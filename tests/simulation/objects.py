@@ -19,7 +19,7 @@ ASKS: tuple[tuple[int, Mapping[str, str]], ...] = (
     (9, {}),
     (15, {}),
     (16, {"aliyun.com/gpu-count": "2"}),
-    (4, {"ack.gpushare.placement": "require-whole-device"}),
+    (15, {"ack.gpushare.placement": "require-whole-device"}),
     (0, {}),
     (10, {"aliyun.com/gpu-count": "0"}),
 )

@@ -28,8 +28,9 @@ from tests.fakes.api import FakeKubeApi, Object
 from tests.support.ledger_recorder import LedgerRecorder
 from tests.support.scripted_readiness import ScriptedReadiness
 from vrampack.cards.node import Node
+from vrampack.cards.payment import find_unpaid_use
 from vrampack.kube.client import Api
-from vrampack.kube.objects import NodeObject, PodObject
+from vrampack.kube.objects import NodeObject, PodObject, to_pod
 
 PREFIX = "/gpushare-scheduler"
 CONFIGURATION = ExtenderConfiguration(
@@ -64,7 +65,10 @@ class InMemoryExtender:
         self.metrics = metrics = ExtenderMetrics("test")
         events = ExtenderEventRecorder(api, metrics, clock=time.monotonic, now=time.time)
         reporter = ProblemReporter(metrics, events)
-        self.ledger = Ledger(unit_mib=CONFIGURATION.unit_mib, clock=time.monotonic)
+        memory = CONFIGURATION.resources.memory
+        read = [to_pod(msgspec.json.decode(json.dumps(pod), type=PodObject), resource=memory) for pod in pods]
+        placement = CONFIGURATION.settle_whole_cards(find_unpaid_use(read)).build_placement()
+        self.ledger = Ledger(unit_mib=CONFIGURATION.unit_mib, clock=time.monotonic, placement=placement)
         self.ledger_recorder = LedgerRecorder()
         self.ledger.add_listener(self.ledger_recorder)
         self.freshness = Freshness(clock=time.monotonic, now=time.time, stale_seconds=120)

@@ -110,7 +110,10 @@ class RuleOracle:
     def fits_node(self, pod: Object, name: str, bound: list[Object]) -> bool:
         count = int(pod["metadata"]["labels"].get("aliyun.com/gpu-count", "1"))
         cards = [card for card in self.nodes[name].cards if self.takes_card(pod, name, card, bound)]
-        return any(True for _ in combinations(cards, count))
+        asked, is_whole = read_request(pod)
+        return any(
+            not is_whole or sum(card.units for card in chosen) <= asked * count for chosen in combinations(cards, count)
+        )
 
     def takes_card(self, pod: Object, name: str, card: CardFacts, bound: list[Object]) -> bool:
         """Whether the pod may go to this card beside the pods of `bound` that are on it."""
@@ -118,7 +121,8 @@ class RuleOracle:
             (each, units) for each in bound if each["spec"]["nodeName"] == name and (units := read_units(each, card))
         ]
         units, is_whole = read_request(pod)
-        room = not there and card.units >= units if is_whole else card.units - sum(n for _, n in there) >= units
+        is_large = 16 * card.units >= 15 * units
+        room = not there and is_large if is_whole else card.units - sum(n for _, n in there) >= units
         wish = pod["metadata"]["annotations"].get("vrampack.dev/card-model")
         return (
             card.healthy

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.builders import UNIT_MIB
 from vrampack.cards.node import Card, CardInstances, InjectionMode, Node, NodeFacts, build_node
+from vrampack.cards.payment import compute_payment
 from vrampack.cards.request import REQUEST_WORDS, CardRequest, RequestRules
 
 MODELS = ("A", "B", "C")
@@ -83,12 +84,20 @@ def _rule_card(draw: st.DrawFn, card: Card) -> Card:
 
 @st.composite
 def request_strategy(draw: st.DrawFn, *, under_rules: bool = True) -> CardRequest:
-    """Requests, some under rules unless the cluster has none."""
+    """Requests, some under rules unless the cluster has none; some of those for whole cards are paid for."""
     is_valid = draw(st.integers(0, 14)) > 0
+    units, count = draw(st.one_of(st.integers(1, 2), st.integers(1, 12))), 1
+    if draw(st.integers(0, 3)) == 0:
+        count = draw(st.integers(1, 7))
+    is_whole = draw(st.integers(0, 3)) == 0
+    odd = draw(st.integers(0, count - 1)) if is_whole and is_valid else 0
+    is_paid = is_whole and is_valid and draw(st.booleans())
     return CardRequest(
-        units=draw(st.one_of(st.integers(1, 2), st.integers(1, 12))),
-        count=draw(st.integers(1, 7)) if draw(st.integers(0, 3)) == 0 else 1,
-        whole=draw(st.integers(0, 3)) == 0,
+        units=units,
+        count=count,
+        whole=is_whole,
+        is_even=odd == 0,
+        payment=compute_payment(units * count + odd, count) if is_paid else None,
         models=draw(st.sampled_from(MODEL_WISHES)) if is_valid else None,
         uuids=draw(st.sampled_from(UUID_WISHES)) if is_valid else None,
         is_valid=is_valid,

@@ -7,18 +7,19 @@ which cards a node has, what every live pod holds on them, what the pod in quest
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.wire.oracle_annotations import (
     KNOWN_INJECTIONS,
     OracleCard,
+    agent_of,
     cards_of,
     has_record,
     held_by_observation,
     held_by_record,
     injection_of,
 )
-from tests.wire.oracle_asks import Object, OracleRequest, oracle_request
+from tests.wire.oracle_asks import Object, OracleRequest, is_large_enough, oracle_request, pays_for
 
 SCORES = (10, 5, 4, 3, 2, 1)
 
@@ -33,12 +34,16 @@ class OracleVerdicts:
 
 
 def oracle_filter(
-    nodes: Iterable[Object], pods: Sequence[Object], asking: Object, names: Sequence[str]
+    nodes: Iterable[Object],
+    pods: Sequence[Object],
+    asking: Object,
+    names: Sequence[str],
+    at_start: Sequence[Object] | None = None,
 ) -> OracleVerdicts:
-    """Every name once, in order, in exactly one of the three."""
+    """Every name once, in order, in exactly one of the three. `at_start`: the pods when the extender started, if others."""
     by_name = {node["metadata"]["name"]: node for node in nodes}
     verdicts = OracleVerdicts([], {}, {})
-    wanted = oracle_request(asking)
+    wanted = _read_wanted(asking, pods if at_start is None else at_start)
     for name in dict.fromkeys(names):
         text, is_never = ("", False) if wanted is None else _refusal(by_name.get(name), pods, wanted)
         if not text:
@@ -55,7 +60,7 @@ def oracle_scores(
 ) -> dict[str, int]:
     """The scores of `binpack`, best first: least room left on the cards taken, then by node name. All others are 0."""
     by_name = {node["metadata"]["name"]: node for node in nodes}
-    wanted = oracle_request(asking)
+    wanted = _read_wanted(asking, pods)
     if wanted is None:
         return {}
     passed = oracle_filter(nodes, pods, asking, names).passed
@@ -113,40 +118,61 @@ def _refusal(node: Object | None, pods: Sequence[Object], wanted: OracleRequest)
     if node is None:
         return "node not seen yet", False
     cards = loaded_cards(node, pods)
-    never = _never(cards, wanted, injection_of(node))
+    never = _never(cards, wanted, node)
     if never:
         return never, True
     allowed = [card for card in _large(cards, wanted) if _is_allowed(card, wanted)]
     roomy = [card for card in allowed if _has_room(card, wanted)]
-    if len(roomy) < wanted.count:
+    if len(roomy) < wanted.count or not _is_paid(roomy, wanted):
         if wanted.whole:
             return "no empty card", False
         many = "not enough cards with free memory"
         return ("no card with enough free memory" if wanted.count == 1 else many), False
-    if sum(card.is_usable for card in roomy) < wanted.count:
+    usable = [card for card in roomy if card.is_usable]
+    if len(usable) < wanted.count or not _is_paid(usable, wanted):
         return "card unhealthy or cordoned", False
     return "", False
 
 
-def _never(cards: list[OracleCard], wanted: OracleRequest, injection: str) -> str:
+def _never(cards: list[OracleCard], wanted: OracleRequest, node: Object) -> str:
+    injection = injection_of(node)
     large = _large(cards, wanted)
     of_model = [card for card in large if not wanted.models or card.model in wanted.models]
     of_uuid = [card for card in of_model if not wanted.uuids or card.uuid in wanted.uuids]
     checks = {
         "no shareable GPU memory": not any(card.units for card in cards),
         "injection mode not known": injection not in KNOWN_INJECTIONS,
+        "agent too old for this request": bool(cards) and not wanted.words <= agent_of(node)[0],
         "larger than any card": not large,
         "too few cards": len(large) < wanted.count,
         "card model not allowed": len(of_model) < wanted.count,
         "card uuid not here": len(of_uuid) < wanted.count,
         "request not valid": not wanted.is_valid,
         "created before the admission policy": not wanted.is_wired and injection == "exact",
+        "whole card asks for too little": not _is_paid(of_uuid, wanted),
     }
     return next((text for text, applies in checks.items() if applies), "")
 
 
 def _large(cards: list[OracleCard], wanted: OracleRequest) -> list[OracleCard]:
-    return [card for card in cards if card.units > 0 and card.units >= wanted.units]
+    return [card for card in cards if is_large_enough(wanted, card.units, is_paid=wanted.pays)]
+
+
+def _is_paid(cards: list[OracleCard], wanted: OracleRequest) -> bool:
+    return not wanted.pays or pays_for(wanted, [card.units for card in cards])
+
+
+def _read_wanted(asking: Object, pods: Sequence[Object]) -> OracleRequest | None:
+    wanted = oracle_request(asking)
+    return wanted and replace(wanted, pays=not any(map(_is_from_before, pods)))
+
+
+def _is_from_before(pod: Object) -> bool:
+    """Whether it runs with a record of gpushare: whole cards are then as requested."""
+    is_live = (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+    notes = pod["metadata"].get("annotations") or {}
+    is_ours = "vrampack.dev/allocation" in notes
+    return bool(pod["spec"].get("nodeName")) and is_live and not is_ours and held_by_record(pod) is not None
 
 
 def _is_allowed(card: OracleCard, wanted: OracleRequest) -> bool:

@@ -95,7 +95,7 @@ def held_by_record(pod: Object) -> Shares | None:
         if RECORDS[3] in notes:
             index = _number(notes[RECORDS[3]], 0, MAX_INDEX)
             wanted = oracle_request(pod)
-            asked = wanted.units * wanted.count if wanted else 0
+            asked = wanted.asked if wanted else 0
             size = notes.get("ALIYUN_COM_GPU_MEM_POD")
             units = _whole(asked, 1, 2**100) if size is None else _number(size, 1, MAX_UNITS)
             return [(None, index, units)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Context, Decimal, localcontext
 from typing import Any
@@ -22,7 +23,10 @@ class OracleRequest:
     """What a pod asks of one node."""
 
     units: int
-    """On each card."""
+    """On each card, rounded down."""
+    asked: int
+    """On all cards together."""
+    is_even: bool
     count: int
     whole: bool
     models: set[str]
@@ -32,11 +36,17 @@ class OracleRequest:
     """Whether every asking container reads its cards from its annotation."""
     instances: int
     """How many of each card it takes where the hook runs: one for itself, and one for each of several containers that ask."""
+    pays: bool = True
+    """Whether the rules ask of whole cards that they are paid for."""
 
     @property
     def words(self) -> set[str]:
         """What an agent must understand, by docs/records.md."""
-        needed = {"several-cards": self.count > 1, "whole-cards": self.whole and self.is_valid}
+        needed = {
+            "several-cards": self.count > 1,
+            "whole-cards": self.whole and self.is_valid,
+            "uneven-cards": self.is_valid and not self.is_even,
+        }
         return {"memory"} | {word for word, is_needed in needed.items() if is_needed}
 
 
@@ -48,14 +58,19 @@ def oracle_request(pod: Object) -> OracleRequest | None:
     if not own and is_valid:
         return None
     count = _count(labels.get("aliyun.com/gpu-count", "1"))
-    if count is None or any(units % count for _, units in own):
+    if count is None:
         count, is_valid = 1, False
     placement = labels.get("ack.gpushare.placement")
+    is_even = not any(units % count for _, units in own)
+    if not is_even and placement != "require-whole-device":
+        count, is_valid = 1, False
     wishes = [notes.get("vrampack.dev/card-model", ""), notes.get("vrampack.dev/card-uuid", "")]
     is_valid &= placement in (None, "require-whole-device") and all(len(text.split(",")) <= 64 for text in wishes)
     models, uuids = map(_listed, wishes if is_valid else ("", ""))
     return OracleRequest(
         units=_for_life(own) // count,
+        asked=_for_life(own),
+        is_even=is_even,
         count=count,
         whole=placement == "require-whole-device",
         models=models,
@@ -64,6 +79,18 @@ def oracle_request(pod: Object) -> OracleRequest | None:
         is_wired=_is_wired(pod),
         instances=1 if len(own) < 2 else 1 + len(own),
     )
+
+
+def pays_for(wanted: OracleRequest, sizes: Iterable[int]) -> bool:
+    """Whether the request pays for some of these cards, as many as it asks for; true for all that is not whole."""
+    return not (wanted.whole and wanted.is_valid) or sum(sorted(sizes)[: wanted.count]) <= wanted.asked
+
+
+def is_large_enough(wanted: OracleRequest, units: int, *, is_paid: bool) -> bool:
+    """Whether a card of so many units could hold the request, or its part, when empty."""
+    if wanted.whole and wanted.is_valid and is_paid:
+        return units > 0 and 16 * wanted.count * units >= 15 * wanted.asked
+    return units >= max(1, wanted.units)
 
 
 def quantity(value: object) -> int | None:

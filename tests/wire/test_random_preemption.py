@@ -106,7 +106,7 @@ def fits(cluster: RandomCluster, name: str, gone: Iterable[str]) -> bool:
         for pod in cluster.pods
         if pod["metadata"]["uid"] not in gone and not pod["metadata"].get("deletionTimestamp")
     ]
-    return bool(oracle.oracle_filter(cluster.nodes, left, cluster.asking, [name]).passed)
+    return bool(oracle.oracle_filter(cluster.nodes, left, cluster.asking, [name], cluster.pods).passed)
 
 
 def on_node(pods: Iterable[Object], name: str) -> list[Any]:

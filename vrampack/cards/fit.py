@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vrampack.cards.node import Card, Node
+from vrampack.cards.payment import drop_unpaid_cards, is_paid, narrow_to_one_card
 from vrampack.cards.reasons import UnfitReason, find_occasion, get_checks, get_request_form, is_plain_request
 from vrampack.cards.request import CardRequest
 
@@ -21,9 +22,12 @@ class Unfit:
 
 
 def find_fitting_cards(node: Node, request: CardRequest) -> tuple[Card, ...] | Unfit:
-    """The cards the request may take now, at least `request.count` of them, in index order, or why not."""
+    """The cards the request may take now, any `request.count` of them, in index order, or why not."""
     cards = _check_cards(node, node.placeable_cards, request, request.count)
-    return Unfit(cards) if isinstance(cards, UnfitReason) else tuple(cards)
+    if isinstance(cards, UnfitReason):
+        return Unfit(cards)
+    payment = request.payment
+    return tuple(cards) if payment is None else tuple(drop_unpaid_cards(cards, payment, request.count))
 
 
 def find_card_obstacle(node: Node, card: Card, request: CardRequest) -> UnfitReason | None:
@@ -33,14 +37,17 @@ def find_card_obstacle(node: Node, card: Card, request: CardRequest) -> UnfitRea
     fewer are left, worded for the request: a card says `no card with enough free memory` where its node says
     `not enough cards with free memory`, and never `too few cards`.
     """
-    cards = _check_cards(node, (card,), request, 1)
+    cards = _check_cards(node, (card,), narrow_to_one_card(request), 1)
     return cards if isinstance(cards, UnfitReason) else None
 
 
 def list_unhindered_cards(node: Node, cards: Sequence[Card], request: CardRequest) -> Sequence[Card]:
     """Those of `cards`, which are the node's but filled differently, that the request may take, however few."""
+    request = narrow_to_one_card(request)
     passed = _check_cards(node, cards, request, 1)
-    return () if isinstance(passed, UnfitReason) else passed
+    if isinstance(passed, UnfitReason):
+        return ()
+    return passed if request.payment is None else drop_unpaid_cards(passed, request.payment, 1)
 
 
 def count_missing_units(card: Card, request: CardRequest) -> int:
@@ -67,8 +74,11 @@ def _check_cards(node: Node, cards: Sequence[Card], request: CardRequest, count:
         is_ruled=request.rules is not None,
         counts_instances=node.counts_instances,
     )
+    payment = request.payment
     for reason, check in checks:
         cards = check.select_cards(cards, request)
         if len(cards) < (1 if check.needs_one_card else count):
+            return reason
+        if payment is not None and check.must_be_paid and not is_paid(cards, payment, count):
             return reason
     return cards

@@ -56,7 +56,7 @@ def count_unplaced_units(node: Node, hold: Hold) -> int:
     recorded = sum(share.units for share in record.shares) if isinstance(record, Record) else 0
     if pod_request is None:
         return recorded
-    asked = pod_request.card_request.units * pod_request.card_request.count
+    asked = pod_request.asked_units
     if pod_request.card_request.whole and not recorded:
         asked = max(
             asked, sum(sorted((card.units for card in node.cards), reverse=True)[: pod_request.card_request.count])

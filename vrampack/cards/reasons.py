@@ -54,6 +54,8 @@ class FitCheck:
     """The one occasion on which it is checked; None: always."""
     is_unresolvable: bool = False
     """Whether the check fails on the same node when it is empty and healthy, so that no eviction helps."""
+    must_be_paid: bool = False
+    """Whether the request must also pay for enough of the cards that pass."""
 
 
 def _select_with_memory(cards: Sequence[Card], _request: CardRequest) -> Sequence[Card]:
@@ -62,7 +64,8 @@ def _select_with_memory(cards: Sequence[Card], _request: CardRequest) -> Sequenc
 
 def _select_large_enough(cards: Sequence[Card], request: CardRequest) -> Sequence[Card]:
     """The cards that could hold the request if they were empty. Even a request of no units needs a card that has units."""
-    units = request.units or 1
+    payment = request.payment
+    units = (request.units if payment is None else payment.least_units) or 1
     return [card for card in cards if card.units >= units]
 
 
@@ -172,6 +175,10 @@ class UnfitReason(Enum):
         "created before the admission policy",
         FitCheck(_select_none, only_when="references missing", is_unresolvable=True),
     )
+    UNPAID = (
+        "whole card asks for too little",
+        FitCheck(_select_all, only_for="whole cards", is_unresolvable=True, must_be_paid=True),
+    )
     NO_ROOM = (
         "no card with enough free memory",
         FitCheck(_select_with_free_units, "free_units", only_for="one card"),
@@ -180,20 +187,20 @@ class UnfitReason(Enum):
         "not enough cards with free memory",
         FitCheck(_select_with_free_units, "free_units", only_for="several cards"),
     )
-    NO_EMPTY_CARD = "no empty card", FitCheck(_select_empty, only_for="whole cards")
+    NO_EMPTY_CARD = "no empty card", FitCheck(_select_empty, only_for="whole cards", must_be_paid=True)
     NOT_SHAREABLE = (
         "card may not be shared with its pods",
-        FitCheck(_select_shareable, only_when="under rules"),
+        FitCheck(_select_shareable, only_when="under rules", must_be_paid=True),
     )
     POD_LIMIT = (
         "card has as many pods as a rule allows",
-        FitCheck(_select_uncrowded, only_when="under rules"),
+        FitCheck(_select_uncrowded, only_when="under rules", must_be_paid=True),
     )
     INSTANCE_LIMIT = (
         "card has as many containers as its node can limit",
-        FitCheck(_select_with_instances, only_when="instances counted"),
+        FitCheck(_select_with_instances, only_when="instances counted", must_be_paid=True),
     )
-    UNHEALTHY = "card unhealthy or cordoned", FitCheck(_select_usable)
+    UNHEALTHY = "card unhealthy or cordoned", FitCheck(_select_usable, must_be_paid=True)
     NOT_SEEN = "node not seen yet"
     """The verdict on a node that the ledger does not have; it has no check."""
 

@@ -206,7 +206,7 @@ def _read_gpushare_v1(text: str, annotations: Mapping[str, str], pod_request: Po
     if size is None:
         if pod_request is None or not pod_request.card_request.units:
             raise RecordError(f"{well_known.GPUSHARE_POD} is missing and the pod requests nothing")
-        return (Share(pod_request.card_request.units * pod_request.card_request.count, index=index),)
+        return (Share(pod_request.asked_units, index=index),)
     if not (size.isascii() and size.isdecimal() and len(size) <= len(str(MAX_UNITS))):
         raise RecordError(f"{well_known.GPUSHARE_POD}: {size[:60]!r} is not a number of units")
     return (Share(read_int(int(size), well_known.GPUSHARE_POD, low=1, high=MAX_UNITS), index=index),)

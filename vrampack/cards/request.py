@@ -19,7 +19,7 @@ from vrampack.cards.tuned_policy import TunedPolicy
 from vrampack.cards.units import MAX_UNITS, parse_units
 
 ContainerKind = Literal["main", "init", "sidecar"]
-RequestWord = Literal["memory", "several-cards", "whole-cards"]
+RequestWord = Literal["memory", "several-cards", "whole-cards", "uneven-cards"]
 """What the agent of a pod's node has to understand of its request, as `serves` in `vrampack.dev/cards` names it.
 
 A kind of request that older agents would refuse, or limit wrongly, gets a word of its own here and in `CardRequest.words`.
@@ -58,6 +58,15 @@ class ContainerSpec:
         return f"spec.{where}[{self.index}].resources.limits"
 
 
+class CardPayment(NamedTuple):
+    """What the units that a pod asks for pay for, where whole cards are paid for (`vrampack.cards.payment`)."""
+
+    least_units: int
+    """Each of the cards has at least as many."""
+    most_units: int
+    """All of them together have at most as many."""
+
+
 class RequestRules(NamedTuple):
     """What the cluster's rules say about a pod; equal for pods that they treat alike."""
 
@@ -77,6 +86,10 @@ class CardRequest:
     count: int = 1
     whole: bool = False
     """Only empty cards, each held entirely."""
+    is_even: bool = True
+    """Whether the units of each container divide by the count. Only whole cards are given to others."""
+    payment: CardPayment | None = None
+    """Which whole cards it pays for; None: all that have its units. `PlacementRules.constrain_request` sets it."""
     models: frozenset[str] | None = None
     """Only cards of these models; None: of any."""
     uuids: frozenset[str] | None = None
@@ -91,10 +104,17 @@ class CardRequest:
     """How many instances of each card it takes where containers have some of their own: see `count_instances`."""
 
     @property
+    def least_card_units(self) -> int:
+        """The least units of a card that can take it when empty."""
+        return self.units if self.payment is None else self.payment.least_units
+
+    @property
     def words(self) -> frozenset[RequestWord]:
         """What its node's agent has to understand. A request that is not valid gets no further than that."""
         if self.count == 1 and not self.whole:
             return _MEMORY
+        if not self.is_even:
+            return _UNEVEN
         return _WORDS[self.count > 1, self.whole and self.is_valid]
 
 
@@ -106,6 +126,7 @@ _WORDS: Mapping[tuple[bool, bool], frozenset[RequestWord]] = {
     (True, True): frozenset({"memory", "several-cards", "whole-cards"}),
 }
 """By whether the request is for several cards, and whether for whole ones."""
+_UNEVEN: frozenset[RequestWord] = _WORDS[True, True] | {"uneven-cards"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +167,13 @@ class PodRequest:
     def has_references(self) -> bool:
         return self.card_request.has_references
 
+    @property
+    def asked_units(self) -> int:
+        """On all cards together: what the scheduler and a quota count."""
+        if self.containers:
+            return sum_container_units(self.containers)
+        return self.card_request.units * self.card_request.count
+
 
 def read_pod_request(
     containers: Sequence[ContainerSpec],
@@ -163,8 +191,11 @@ def read_pod_request(
     container_requests, problem = _read_container_requests(containers, resource)
     if not container_requests and not problem:
         return None
-    count, count_problem = _read_card_count(labels, container_requests)
+    count, count_problem = _read_card_count(labels)
     whole, whole_problem = _read_whole_device(labels)
+    uneven = next((each for each in container_requests if each.units % count), None)
+    if uneven is not None and not whole:
+        count, count_problem = 1, _describe_uneven(uneven, count)
     models, models_problem = _read_wishes(annotations, well_known.CARD_MODEL)
     uuids, uuids_problem = _read_wishes(annotations, well_known.CARD_UUID)
     problem = problem or count_problem or whole_problem or models_problem or uuids_problem
@@ -173,6 +204,7 @@ def read_pod_request(
         units=sum_container_units(container_requests) // count,
         count=count,
         whole=whole,
+        is_even=uneven is None or bool(problem),
         models=None if problem else models,
         uuids=None if problem else uuids,
         is_valid=not problem,
@@ -241,7 +273,7 @@ def _read_container_requests(containers: Sequence[ContainerSpec], resource: str)
     return container_requests, problem
 
 
-def _read_card_count(labels: Mapping[str, str], containers: Sequence[ContainerRequest]) -> tuple[int, str]:
+def _read_card_count(labels: Mapping[str, str]) -> tuple[int, str]:
     """The number of cards, and what is wrong with it. An unusable number counts as one card."""
     text = labels.get(well_known.COUNT_LABEL)
     if text is None:
@@ -249,11 +281,12 @@ def _read_card_count(labels: Mapping[str, str], containers: Sequence[ContainerRe
     field = f'metadata.labels["{well_known.COUNT_LABEL}"]'
     if not (text.isascii() and text.isdecimal() and len(text) <= MAX_COUNT_DIGITS and int(text) > 0):
         return 1, f"{field}: {text!r} is not a number of cards; give 1 or more, or leave the label out"
-    count = int(text)
-    for container in containers:
-        if container.units % count:
-            return 1, f"{field}: {container.units} units of container {container.name} do not divide by {count} cards"
-    return count, ""
+    return int(text), ""
+
+
+def _describe_uneven(container: ContainerRequest, count: int) -> str:
+    field = f'metadata.labels["{well_known.COUNT_LABEL}"]'
+    return f"{field}: {container.units} units of container {container.name} do not divide by {count} cards"
 
 
 def _read_whole_device(labels: Mapping[str, str]) -> tuple[bool, str]:

@@ -17,6 +17,7 @@ from itertools import islice
 from typing import Literal
 
 from vrampack.cards.node import NodeFacts, find_node_problem
+from vrampack.cards.payment import compute_payment
 from vrampack.cards.pod import Pod
 from vrampack.cards.request import CardRequest, PodRequest, RequestRules
 
@@ -77,9 +78,12 @@ class PlacementRules:
     """The label key of `same-label`."""
     reserves: tuple[CardReserve, ...] = ()
     permits: tuple[ModelPermit, ...] = ()
+    whole_cards_are_paid: bool = False
+    """Whether a request for whole cards must ask for all of their units. It concerns such requests alone."""
 
     @property
     def has_any(self) -> bool:
+        """Whether a rule concerns requests of every kind."""
         return self.counts_pods or bool(self.reserves or self.permits)
 
     @property
@@ -108,9 +112,11 @@ class PlacementRules:
         """The pod's request under these rules, which replace those that it was read under."""
         request = pod_request.card_request
         rules = self._build_request_rules(pod, request) if self.has_any else None
-        if request.rules == rules:
+        is_paid = request.whole and request.is_valid and self.whole_cards_are_paid
+        payment = compute_payment(pod_request.asked_units, request.count) if is_paid else None
+        if (request.rules, request.payment) == (rules, payment):
             return pod_request
-        return replace(pod_request, card_request=replace(request, rules=rules))
+        return replace(pod_request, card_request=replace(request, rules=rules, payment=payment))
 
     def _build_request_rules(self, pod: Pod, request: CardRequest) -> RequestRules:
         return RequestRules(

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
 from vrampack.cards.node import Card, Node
+from vrampack.cards.payment import is_paid
 from vrampack.cards.reasons import (
     CheckOccasion,
     UnfitReason,
@@ -22,7 +23,7 @@ from vrampack.cards.reasons import (
     get_request_form,
     is_plain_request,
 )
-from vrampack.cards.request import CardRequest, RequestRules
+from vrampack.cards.request import CardPayment, CardRequest, RequestRules
 from vrampack.cards.rules import LONER
 
 CardKey: TypeAlias = tuple[str, int, int, bool, tuple[object, ...]]
@@ -46,11 +47,6 @@ class OpenCard(NamedTuple):
     def get_taken_units(self, request: CardRequest) -> int:
         """Units that the request would hold on this card; it must fit."""
         return self.units if request.whole else request.units
-
-    def has_room_for(self, request: CardRequest) -> bool:
-        if request.whole:
-            return not self.used_units and self.units >= request.units
-        return self.units - self.used_units >= request.units
 
 
 def open_card(card: Card) -> OpenCard:
@@ -173,6 +169,8 @@ class RequestKind(NamedTuple):
 
     card_count: int
     whole: bool
+    is_even: bool
+    payment: CardPayment | None
     has_references: bool
     is_valid: bool
     names_cards: bool
@@ -194,6 +192,8 @@ def get_request_kind(request: CardRequest) -> RequestKind:
     return RequestKind(
         request.count,
         request.whole,
+        request.is_even,
+        request.payment,
         request.has_references,
         request.is_valid,
         request.uuids is not None,
@@ -239,6 +239,8 @@ class FitClasses:
             units=0,
             count=kind.card_count,
             whole=kind.whole,
+            is_even=kind.is_even,
+            payment=kind.payment,
             models=kind.models,
             uuids=frozenset() if kind.names_cards else None,
             is_valid=kind.is_valid,
@@ -251,20 +253,25 @@ class FitClasses:
         self._variants: dict[Hardware, dict[tuple[int, int], FitClass]] = {}
         """The classes of this hardware by their last two numbers, which differ while pods come and go."""
         self._measured: dict[tuple[object, ...], FitClass] = {}
+        self._paid: dict[tuple[Hardware, Units, Units], FitClass] = {}
+        """The classes for whole cards that are paid for: which cards are empty decides, and not only how many."""
 
     def __len__(self) -> int:
-        return len(self._measured) + sum(map(len, self._variants.values()))
+        return len(self._measured) + len(self._paid) + sum(map(len, self._variants.values()))
 
     def keep_only(self, used: set[FitClass]) -> None:
         """Forget all other classes."""
         self._measured = {(each.reasons, *each.numbers): each for each in used}
         self._by_hardware.clear()
         self._variants.clear()
+        self._paid.clear()
 
     def find_class(self, shape: Shape) -> FitClass:
         """Measured card by card only if models, rules or instances decide about single cards, or the hardware is new."""
         if shape.least_free_instances < self._kind.instances:
             return self._measure_class(shape, counts_instances=True)
+        if self._kind.payment is not None:
+            return self._find_paid_class(shape)
         hardware = shape.hardware
         variants = self._variants.get(hardware)
         if variants is None:
@@ -278,12 +285,26 @@ class FitClasses:
             found = variants[numbers] = FitClass(like.reasons, (*like.numbers[:-2], *numbers))
         return found
 
-    def _find_new_class(self, shape: Shape) -> FitClass:
-        hardware, models = shape.hardware, self._kind.models
-        measured = self._measure_class(shape, counts_instances=False)
-        if self._kind.rules is None and (
+    def _find_paid_class(self, shape: Shape) -> FitClass:
+        if not self._treats_cards_alike(shape.hardware):
+            return self._measure_class(shape, counts_instances=False)
+        key = shape.hardware, shape.empty, shape.empty_if_usable
+        found = self._paid.get(key)
+        if found is None:
+            found = self._paid[key] = self._measure_class(shape, counts_instances=False)
+        return found
+
+    def _treats_cards_alike(self, hardware: Hardware) -> bool:
+        """Whether neither models nor rules decide about single cards."""
+        models = self._kind.models
+        return self._kind.rules is None and (
             models is None or models >= hardware.models or models.isdisjoint(hardware.models)
-        ):
+        )
+
+    def _find_new_class(self, shape: Shape) -> FitClass:
+        hardware = shape.hardware
+        measured = self._measure_class(shape, counts_instances=False)
+        if self._treats_cards_alike(hardware):
             self._by_hardware[hardware] = measured
             if measured.numbers[-3] >= 0:
                 self._variants[hardware] = {(measured.numbers[-2], measured.numbers[-1]): measured}
@@ -300,12 +321,17 @@ class FitClasses:
         )
         cards: Sequence[Card] = shape.cards
         compared, numbers = None, []
+        payment = probe.payment
+        """If there is one, all requests of the kind ask for the same units: they all pass a check, or none."""
         for _, check in checks:
-            if check.compares is None:
+            if check.compares is None or payment is not None:
                 cards = check.select_cards(cards, probe)
-            compared = check.compares or compared
+            else:
+                compared = check.compares
             needed = 1 if check.needs_one_card else count
-            if len(cards) < needed:
+            if len(cards) < needed or (
+                payment is not None and check.must_be_paid and not is_paid(cards, payment, count)
+            ):
                 numbers.append(-1)
             else:
                 numbers.append(maxsize if compared is None else sorted(map(attrgetter(compared), cards))[-needed])

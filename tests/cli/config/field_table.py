@@ -105,7 +105,7 @@ EXTENDER = {
         "a mapping with the keys name, policy, weights, bounds, users, schedulers, by_annotation",
         " of at most 64",
     ),
-    "rules": _section("max_pods_per_card", "share_with", "reserve", "models"),
+    "rules": _section("max_pods_per_card", "share_with", "reserve", "models", "whole_cards"),
     "rules.max_pods_per_card": FieldRow(
         "4", "a whole number from 1 to 1000", ("'7'", "true", "[]", "{}", "four"), ("0", "1001", "1.5")
     ),
@@ -118,6 +118,7 @@ EXTENDER = {
         "[{model: A, cards: 1}]", "a mapping with the keys model, cards, users, min_units", " of at most 64"
     ),
     "rules.models": _list("[{allow: [A]}]", "a mapping with the keys users, allow", " of at most 64"),
+    "rules.whole_cards": FieldRow("paid", "paid or as-requested", ("7", "true", "[]", "free")),
     "decide": FieldRow(
         "filter", "prioritize, filter or auto", ("7", "true", "[]", "null")
     ),

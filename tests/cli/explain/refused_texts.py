@@ -48,9 +48,9 @@ Next: free 1 unit on gpu-2 GPU0 (pods there: default/a 12), or add a node.
     ),
     # gpu-1 holds 8, the cards of gpu-2 hold 12 and 10
     "no empty card": (
-        (*S1, *TWO, a_waiting_pod(units=4, labels=WHOLE)),
+        (*S1, *TWO, a_waiting_pod(units=15, labels=WHOLE)),
         """\
-Pod default/w is pending and asks for a whole card of at least 4 units (4 GiB).
+Pod default/w is pending and asks for a whole card of 15 units (15 GiB).
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        8  not empty
@@ -60,6 +60,20 @@ gpu-2     1        5/15       10  not empty
 0/2 nodes fit: 2 no empty card.
 2 nodes have 15 units free together, but not an empty card.
 Next: empty gpu-1 GPU0 (pods there: default/app-0 4, default/app-1 4), or add a card.
+""",
+    ),
+    # two whole cards of 15 ask for 30
+    "whole card asks for too little": (
+        (*TWO, a_waiting_pod(units=28, labels={**WHOLE, "aliyun.com/gpu-count": "2"})),
+        """\
+Pod default/w is pending and asks for 2 whole cards of 28 units (28 GiB) together.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-2     0        3/15        -  only for a request for all of its 15 units
+gpu-2     1        5/15        -  only for a request for all of its 15 units
+
+0/1 nodes fit: 1 whole card asks for too little.
+Next: it asks for 28 units for 2 whole cards; ask for all of their units: Tesla V100-SXM2-16GB 30.
 """,
     ),
     # 20 = 2 x 10, and gpu-2 has two cards of 15

@@ -15,6 +15,7 @@ from tests.cli.explain.objects import a_bound_pod, a_gpu_node, a_waiting_pod
 from tests.fakes.api import FakeKubeApi, Object
 from tests.support.in_memory_extender import CONFIGURATION, InMemoryExtender
 from tests.support.random_clusters import random_cluster
+from vrampack.cards.holding import Hold
 from vrampack.cli.explain.cluster import read_cluster
 from vrampack.cli.explain.main import MissingPodError, explain_pod
 from vrampack.cli.explain.schema import Explanation
@@ -61,9 +62,13 @@ async def test_explain_counts_the_same_holds_as_the_ledger(seed: int) -> None:
     counted = (await read_cluster(CountedPages(cluster.nodes, reversed(cluster.pods)), CONFIGURATION)).nodes
 
     assert {name: each.node for name, each in counted.items()} == {node.name: node for node in ledger.list_nodes()}
-    assert {name: list(each.holds) for name, each in counted.items()} == {
-        name: ledger.list_holds(name) for name in counted
+    assert {name: list(map(_describe_hold, each.holds)) for name, each in counted.items()} == {
+        name: list(map(_describe_hold, ledger.list_holds(name))) for name in counted
     }
+
+
+def _describe_hold(hold: Hold) -> tuple[object, ...]:
+    return str(hold.pod), hold.pod.record, hold.state, hold.units, hold.unplaced_reason
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)

@@ -52,7 +52,7 @@ MIXED_NODES = {
 MIXED_WORKLOADS = (
     DemoWorkload("llm-chat", 1, 48),
     DemoWorkload("embed", 12, 3),
-    DemoWorkload("notebook", 1, 10, is_whole=True),
+    DemoWorkload("notebook", 1, 15, is_whole=True),
     DemoWorkload("ocr", 8, 5),
     DemoWorkload("train-pair", 1, 24, cards_per_pod=2),
     DemoWorkload("speech", 6, 7),

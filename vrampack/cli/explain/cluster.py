@@ -16,6 +16,7 @@ from extender.state.host_usage import HostUsage
 from vrampack.cards.holding import Hold, build_node_from_holds, list_holds
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Node, NodeFacts
+from vrampack.cards.payment import find_unpaid_use
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record
 from vrampack.cards.request import PodRequest
@@ -86,6 +87,8 @@ class ExplainedCluster:
         self.waiting_pods = tuple(sorted(listed.waiting_pods, key=lambda each: (each.pod.created_at, str(each.pod))))
         self.hosts = listed.hosts
         self.unread_objects = tuple(listed.unread_objects)
+        self.unpaid_use = find_unpaid_use(listed.pods.values())
+        """Why whole cards need not be paid for, if the settings leave it open."""
         pods: defaultdict[str, list[Pod]] = defaultdict(list)
         for pod in listed.pods.values():
             pods[pod.node_name].append(pod)

@@ -13,6 +13,7 @@ from policies.tuning import PolicyTuning
 from vrampack.cards.fit import Unfit, count_missing_units, find_card_obstacle
 from vrampack.cards.holding import Hold
 from vrampack.cards.node import Card, Node
+from vrampack.cards.payment import drop_unpaid_cards
 from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import CardRequest, PodRequest
 from vrampack.cards.tuned_policy import TunedPolicy
@@ -96,11 +97,15 @@ def evaluate_cluster(
     return ClusterEvaluation(tuple(nearest), tuple(evaluated[name] for name in sort_by_score(verdicts)))
 
 
-def select_cards_to_free(node: EvaluatedNode, count: int, *, only_usable: bool) -> list[EvaluatedCard]:
-    """The `count` cards of the node that lack least, if freeing units or healing them would help; else empty."""
+def select_cards_to_free(node: EvaluatedNode, request: CardRequest, *, only_usable: bool) -> list[EvaluatedCard]:
+    """The cards of the node, as many as asked for, that lack least, if freeing units or healing them would help; else empty."""
+    count = request.count
     possible = [each for each in node.cards if each.missing_units is not None]
     if only_usable:
         possible = [each for each in possible if each.card.is_usable]
+    if request.payment is not None:
+        paid = drop_unpaid_cards([each.card for each in possible], request.payment, count)
+        possible = [each for each in possible if each.card in paid]
     possible.sort(key=lambda each: (each.missing_units or 0, not each.card.is_usable, each.card.index))
     return sorted(possible[:count], key=lambda each: each.card.index) if len(possible) >= count else []
 
@@ -121,6 +126,7 @@ def describe_card_reason(node: EvaluatedNode, card: EvaluatedCard, request: Card
         UnfitReason.NOT_SHAREABLE: "may not be shared with its pods",
         UnfitReason.POD_LIMIT: "has as many pods as a rule allows",
         UnfitReason.INSTANCE_LIMIT: _describe_instances(card.card, request),
+        UnfitReason.UNPAID: f"only for a request for all of its {card.card.units} units",
         UnfitReason.NO_ROOM: "not enough free memory",
         UnfitReason.NO_EMPTY_CARD: "not empty",
     }
@@ -164,7 +170,7 @@ def _evaluate_node(
     if node.total_units and not node.problem:
         cards = tuple(_evaluate_card(node, card, request, counted.holds) for card in node.cards)
     if reason is None:
-        obstacles += _find_unoffered_units(counted, request)
+        obstacles += _find_unoffered_units(counted, pod_request)
     if not isinstance(verdict, ScoredCards):
         return EvaluatedNode(node, reason, obstacles, cards)
     terms = list_score_terms(policy, node, verdict, request, outlook)
@@ -203,11 +209,11 @@ def _sum_smallest(card: Card, holds: Sequence[Hold], pods: int) -> int:
     return sum(sorted(units for hold in holds if (units := hold.units.get(card.index)))[:pods])
 
 
-def _find_unoffered_units(counted: NodeWithHolds, request: CardRequest) -> tuple[str, ...]:
+def _find_unoffered_units(counted: NodeWithHolds, pod_request: PodRequest) -> tuple[str, ...]:
     """Why the scheduler's own sum excludes the node: it never asks about one that lacks the resource in `status.allocatable`."""
-    requests = [hold.pod.request.card_request for hold in counted.holds if hold.pod.request is not None]
-    free = counted.listed.advertised_units - sum(each.units * each.count for each in requests)
-    if free >= request.units * request.count:
+    requests = [hold.pod.request for hold in counted.holds if hold.pod.request is not None]
+    free = counted.listed.advertised_units - sum(each.asked_units for each in requests)
+    if free >= pod_request.asked_units:
         return ()
     if counted.listed.advertised_units < counted.node.total_units:
         offered = f"{counted.listed.advertised_units} of its {counted.node.total_units} units"
@@ -220,6 +226,6 @@ def _distance(node: EvaluatedNode, request: CardRequest) -> tuple[int, int]:
     if node.reason is None:
         return (1 if node.obstacles else 0), 0
     for step, only_usable in ((2, True), (3, False)):
-        if chosen := select_cards_to_free(node, request.count, only_usable=only_usable):
+        if chosen := select_cards_to_free(node, request, only_usable=only_usable):
             return (4 if node.obstacles else step), count_units_to_free(chosen)
     return (6 if node.node.problem else 5), 0

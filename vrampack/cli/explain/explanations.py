@@ -101,8 +101,14 @@ def describe_request(pod_request: PodRequest, unit_mib: int) -> str:
         return "its request cannot be met"
     amount = f"{format_units(request.units)} ({_format_memory(request.units, unit_mib)})"
     one = request.count == 1
-    if request.whole:
-        text = f"asks for {'a whole card' if one else f'{request.count} whole cards'} of at least {amount}"
+    cards = "a whole card" if one else f"{request.count} whole cards"
+    if request.payment is not None:
+        asked = pod_request.asked_units
+        text = (
+            f"asks for {cards} of {format_units(asked)} ({_format_memory(asked, unit_mib)}){'' if one else ' together'}"
+        )
+    elif request.whole:
+        text = f"asks for {cards} of at least {amount}"
     else:
         text = f"asks for {amount} on {'one card' if one else f'each of {request.count} cards'}"
     if request.models:
@@ -171,7 +177,7 @@ def _describe_verdict(
         cards = " and ".join(f"GPU{card.index}" for card in sorted(first.chosen_cards, key=lambda card: card.index))
         return (counts, f"Policy {policy} would take {first.name} {cards}: {_describe_score(first)}.")
     free = [node.node.free_units for node in evaluation.nodes if not node.node.problem and node.node.free_units]
-    if sum(free) < pod_request.card_request.units * pod_request.card_request.count or pod_request.problem:
+    if sum(free) < pod_request.asked_units or pod_request.problem:
         return (counts,)
     nodes = "1 node has" if len(free) == 1 else f"{len(free)} nodes have"
     return (counts, f"{nodes} {format_units(sum(free))} free together, but not {_describe_together(pod_request)}.")

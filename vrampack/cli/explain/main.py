@@ -87,6 +87,7 @@ async def explain_pod(api: Api, settings: ExtenderConfiguration, namespace: str,
     cluster = None
     if subject.needs_cluster:
         cluster = await read_cluster(api, settings)
+        settings = settings.settle_whole_cards(cluster.unpaid_use)
         subject = await read_explained_pod(
             api, settings, namespace, name
         )  # after the lists, which may have shown it bound

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from vrampack.cards import well_known
+from vrampack.cards.payment import compute_payment, describe_unpaid, is_paid
 from vrampack.cards.reasons import UnfitReason
-from vrampack.cards.request import PodRequest
+from vrampack.cards.request import CardRequest, PodRequest
 from vrampack.cli.explain.evaluation import EvaluatedCard, EvaluatedNode, count_units_to_free, select_cards_to_free
 
 MAX_LISTED = 5
@@ -59,8 +60,9 @@ def _suggest_for_too_large(nodes: Sequence[EvaluatedNode], pod_request: PodReque
 
 def _suggest_for_too_few_cards(nodes: Sequence[EvaluatedNode], pod_request: PodRequest, _resource: str) -> str:
     request = pod_request.card_request
-    most = max(sum(each.card.units >= max(request.units, 1) for each in node.cards) for node in nodes)
-    step = f"no node has {format_cards(request.count)} of at least {format_units(request.units)}, the best has {most}: "
+    units = request.least_card_units
+    most = max(sum(each.card.units >= max(units, 1) for each in node.cards) for node in nodes)
+    step = f"no node has {format_cards(request.count)} of at least {format_units(units)}, the best has {most}: "
     count = _find_workable_count(nodes, pod_request)
     if count:
         return f'{step}set the label {well_known.COUNT_LABEL}: "{count}", or add such a node'
@@ -77,12 +79,16 @@ def _suggest_for_old_agent(nodes: Sequence[EvaluatedNode], pod_request: PodReque
 def _suggest_for_model(nodes: Sequence[EvaluatedNode], pod_request: PodRequest, _resource: str) -> str:
     request = pod_request.card_request
     models = Counter(
-        each.card.model or "not known" for node in nodes for each in node.cards if each.card.units >= request.units
+        each.card.model or "not known"
+        for node in nodes
+        for each in node.cards
+        if each.card.units >= request.least_card_units
     )
     there = join_items([f"{model} ({format_cards(number)})" for model, number in sorted(models.items())])
     cards = "a card" if request.count == 1 else format_cards(request.count)
     asked = (
-        f"no node has {cards} of model {' or '.join(sorted(request.models or ()))} with {format_units(request.units)}"
+        f"no node has {cards} of model {' or '.join(sorted(request.models or ()))} "
+        f"with {format_units(request.least_card_units)}"
     )
     return f"{asked}: widen the annotation {well_known.CARD_MODEL}; large enough are {there}"
 
@@ -124,10 +130,14 @@ def _suggest_for_no_references(_nodes: Sequence[EvaluatedNode], _pod_request: Po
     )
 
 
+def _suggest_for_unpaid(nodes: Sequence[EvaluatedNode], pod_request: PodRequest, _resource: str) -> str:
+    return describe_unpaid(((each.card.model, each.card.units) for node in nodes for each in node.cards), pod_request)
+
+
 def _suggest_freeing(nodes: Sequence[EvaluatedNode], pod_request: PodRequest, _resource: str) -> str:
     """Suggest freeing the nearest usable cards, or healing cards if that disturbs fewer pods or nothing else helps."""
     request = pod_request.card_request
-    freed, healed = (_find_nearest(nodes, request.count, only_usable=only_usable) for only_usable in (True, False))
+    freed, healed = (_find_nearest(nodes, request, only_usable=only_usable) for only_usable in (True, False))
     steps = [_describe_freeing(*freed, whole=request.whole)] if freed else []
     if healed and (freed is None or count_units_to_free(healed[1]) < count_units_to_free(freed[1])):
         steps.append(_describe_freeing(*healed, whole=request.whole))
@@ -135,9 +145,9 @@ def _suggest_freeing(nodes: Sequence[EvaluatedNode], pod_request: PodRequest, _r
 
 
 def _find_nearest(
-    nodes: Iterable[EvaluatedNode], count: int, *, only_usable: bool
+    nodes: Iterable[EvaluatedNode], request: CardRequest, *, only_usable: bool
 ) -> tuple[EvaluatedNode, list[EvaluatedCard]] | None:
-    plans = ((node, select_cards_to_free(node, count, only_usable=only_usable)) for node in nodes)
+    plans = ((node, select_cards_to_free(node, request, only_usable=only_usable)) for node in nodes)
     found = [(node, cards) for node, cards in plans if cards]
     return min(found, key=lambda plan: count_units_to_free(plan[1]), default=None)
 
@@ -153,6 +163,7 @@ _STEPS: Mapping[UnfitReason, Callable[[Sequence[EvaluatedNode], PodRequest, str]
     UnfitReason.NOT_PERMITTED: _suggest_for_not_permitted,
     UnfitReason.RESERVED: _suggest_for_reserved,
     UnfitReason.NO_REFERENCES: _suggest_for_no_references,
+    UnfitReason.UNPAID: _suggest_for_unpaid,
 }
 """Suggestions by reason; all other reasons are about room or health."""
 
@@ -180,11 +191,16 @@ def _format_card_name(card: EvaluatedCard) -> str:
 def _find_workable_count(nodes: Iterable[EvaluatedNode], pod_request: PodRequest) -> int:
     """The smallest number of cards on which the same memory would fit some node if it were empty; 0 when there is none."""
     request = pod_request.card_request
-    total = request.units * request.count
+    total, nodes = pod_request.asked_units, list(nodes)
     most = max((len(node.cards) for node in nodes), default=0)
     for count in range(1, most + 1):
-        if count == request.count or total % count or any(each.units % count for each in pod_request.containers):
+        is_uneven = total % count or any(each.units % count for each in pod_request.containers)
+        if count == request.count or (is_uneven and not request.whole):
             continue
-        if any(sum(each.card.units >= total // count for each in node.cards) >= count for node in nodes):
-            return count
+        payment = None if request.payment is None else compute_payment(total, count)
+        least = total // count if payment is None else payment.least_units
+        for node in nodes:
+            large = [each.card for each in node.cards if each.card.units >= least]
+            if len(large) >= count and (payment is None or is_paid(large, payment, count)):
+                return count
     return 0

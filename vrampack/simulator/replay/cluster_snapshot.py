@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from vrampack.cards import well_known
+from vrampack.cards.payment import find_unpaid_use
 from vrampack.cards.pod import Pod
 from vrampack.cards.well_known import RECORD_ANNOTATIONS
 from vrampack.kube.objects import UNDECODABLE, PodObject, to_pod
@@ -32,6 +33,8 @@ class ClusterSnapshot:
     """Bound pods without cards, which take CPU and memory of their nodes."""
     namespaces: Mapping[str, Mapping[str, str]]
     """Labels by name."""
+    unpaid_use: str = ""
+    """Why whole cards need not be paid for, if the settings leave it open."""
 
     def replace_nodes(self, nodes: tuple[Object, ...]) -> ClusterSnapshot:
         """The same pods with other nodes. Pods without cards disappear with their node."""
@@ -49,6 +52,7 @@ class ClusterSnapshot:
 def read_cluster_snapshot(objects: Iterable[Object], resource: str = well_known.MEMORY_RESOURCE) -> ClusterSnapshot:
     """Sort the objects of a file. Raises `ObjectFileError` for an object that no API server would have written."""
     nodes, bound, waiting, others = list[Object](), list[Object](), list[Object](), list[Object]()
+    holding = list[Pod]()
     namespaces: dict[str, Mapping[str, str]] = {}
     for item in objects:
         if item["kind"] == "Node":
@@ -62,6 +66,7 @@ def read_cluster_snapshot(objects: Iterable[Object], resource: str = well_known.
                 continue
             if read.node_name:
                 (bound if read.can_hold_memory else others).append(pod)
+                holding.append(read)
             elif read.request is not None and not read.is_gated and not read.is_terminating:
                 waiting.append(pod)
     return ClusterSnapshot(
@@ -70,6 +75,7 @@ def read_cluster_snapshot(objects: Iterable[Object], resource: str = well_known.
         tuple(sorted(waiting, key=get_arrival_order)),
         tuple(others),
         namespaces,
+        find_unpaid_use(holding),
     )
 
 

@@ -181,7 +181,7 @@ def measure_as_it_is(snapshot: ClusterSnapshot, settings: ExtenderConfiguration)
 
 def count_units(pod: Pod) -> int:
     """The units that the pod asks for on all cards together."""
-    return 0 if pod.request is None else pod.request.card_request.units * pod.request.card_request.count
+    return 0 if pod.request is None else pod.request.asked_units
 
 
 def _place_arrival(

@@ -49,6 +49,7 @@ class ReplayedCluster:
     """The nodes of `snapshot`, with only those of its pods that ask for no cards."""
 
     def __init__(self, snapshot: ClusterSnapshot, settings: ExtenderConfiguration) -> None:
+        settings = settings.settle_whole_cards(snapshot.unpaid_use)
         placement = settings.build_placement()
         self.settings = settings
         self.ledger = Ledger(unit_mib=settings.unit_mib, clock=lambda: 0.0, placement=placement)
