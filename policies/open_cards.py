@@ -28,7 +28,7 @@ def take_least(
 def take_tightest_units(shape: Shape, request: CardRequest) -> Units | None:
     """The free units of the tightest cards if all cards were open to the request; None if it does not fit even so."""
     free = shape.empty if request.whole else shape.free
-    first = bisect_left(free, request.units)
+    first = bisect_left(free, request.least_card_units)
     taken = free[first : first + request.count]
     return taken if len(taken) == request.count else None
 

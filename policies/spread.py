@@ -42,15 +42,14 @@ def list_terms(_view: FittingView, chosen: tuple[Card, ...], request: CardReques
 def _find_used_share(shape: Shape, request: CardRequest) -> float | None:
     """The largest share in use after placing; None if there are too few cards."""
     free, sizes, count = shape.empty if request.whole else shape.free, shape.card_units, request.count
-    if len(free) < count or free[-count] < request.units:
+    if len(free) < count or free[-count] < request.least_card_units:
         return None
     if request.whole:
         return 1.0
     if sizes[0] == sizes[-1]:
         return (sizes[0] - free[-count] + request.units) / sizes[0]
-    return sorted([_get_used_share(card, request) for card in shape.open_cards if card.has_room_for(request)])[
-        count - 1
-    ]
+    room = [card for card in shape.open_cards if card.units - card.used_units >= request.units]
+    return sorted([_get_used_share(card, request) for card in room])[count - 1]
 
 
 def _get_used_share(card: Card | OpenCard, request: CardRequest) -> float:

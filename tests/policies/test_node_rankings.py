@@ -29,7 +29,7 @@ from vrampack.cards.node import CardInstances, Node
 from vrampack.cards.request import CardRequest, PodRequest, RequestRules
 from vrampack.cards.tuned_policy import TunedPolicy
 
-CALLS_PER_NODE = 17
+CALLS_PER_NODE = 19
 """Of Python's functions and C's, for a request of a new size; more than 20 if each node needs a view."""
 
 

@@ -15,6 +15,7 @@ from tests.support.builders import snapshot_node
 from tests.support.strategies import node_strategy, request_strategy
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.node import CardInstances, Node
+from vrampack.cards.payment import compute_payment
 from vrampack.cards.request import CardRequest
 from vrampack.cards.tuned_policy import TunedPolicy
 
@@ -31,6 +32,13 @@ def place_request(
     placement = min(placements, key=lambda placement: placement.sort_key)
     trial.hold_placement(placement, request)
     return placement.node_name, placement.cards
+
+
+def test_a_paid_whole_card_may_be_a_little_smaller_than_the_pod_asks_for() -> None:
+    """80 units pay for one card of at least 75."""
+    request = CardRequest(80, whole=True, payment=compute_payment(80, 1))
+    assert place_request(TrialCluster([snapshot_node(units=(79,))]), request) == ("n", (0,))
+    assert place_request(TrialCluster([snapshot_node(units=(74,))]), request) is None
 
 
 def test_placed_units_are_unavailable_to_the_next_request() -> None:

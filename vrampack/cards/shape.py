@@ -112,6 +112,7 @@ class Shape:
         return (
             is_plain_request(request)
             and request.rules is None
+            and request.payment is None
             and request.instances <= self.least_free_instances
             and self.find_occasion(request) is None
         )
