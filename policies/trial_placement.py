@@ -41,7 +41,7 @@ class TrialCluster:
     ) -> Placement | None:
         """Where the request would go on this node with what it holds now, or None."""
         node = self._nodes[name]
-        if node.largest_free_units < request.units:
+        if node.largest_free_units < request.least_card_units:
             return None
         evaluation = evaluate_node(node, request, policy, outlook)
         if not isinstance(evaluation, ScoredCards):

@@ -15,6 +15,7 @@ from tests.support.builders import snapshot_node
 from tests.support.strategies import node_strategy, request_strategy
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.node import CardInstances, Node
+from vrampack.cards.payment import compute_payment
 from vrampack.cards.request import CardRequest
 from vrampack.cards.tuned_policy import TunedPolicy
 
@@ -44,6 +45,11 @@ def test_a_whole_card_is_taken_whole() -> None:
     assert place_request(trial, CardRequest(4, whole=True)) == ("n", (0,))
     assert place_request(trial, CardRequest(16)) == ("n", (1,))
     assert place_request(trial, CardRequest(1)) is None
+
+
+def test_a_whole_card_may_be_a_little_smaller_than_what_is_paid() -> None:
+    trial = TrialCluster([snapshot_node(units=(15, 16), used=(0, 1))])
+    assert place_request(trial, CardRequest(16, whole=True, payment=compute_payment(16, 1))) == ("n", (0,))
 
 
 def test_several_cards_are_taken_together() -> None:
