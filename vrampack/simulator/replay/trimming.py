@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from vrampack.cards import well_known
-from vrampack.kube.objects import EnvVar, EnvVarSource, ObjectFieldSelector
+from vrampack.kube.objects import FINISHED_PHASES, EnvVar, build_admission_entry
 from vrampack.simulator.replay.hosts import describe_unfollowed, find_unfollowed_field
 from vrampack.simulator.replay.node_affinity import list_affinity_keys
 from vrampack.simulator.resource_kinds import Object
@@ -22,8 +22,6 @@ from vrampack.simulator.resource_kinds import Object
 NODE_ANNOTATIONS = frozenset((well_known.NODE_CARDS, well_known.NODE_OBSERVED, well_known.CORDONED_CARDS))
 POD_ANNOTATIONS = well_known.RECORD_ANNOTATIONS | {well_known.POLICY, well_known.CARD_MODEL, well_known.CARD_UUID}
 POD_LABELS = frozenset((well_known.COUNT_LABEL, well_known.PLACEMENT_LABEL))
-VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
-FINISHED_PHASES = ("Succeeded", "Failed")
 
 Quantities = dict[str, str | int | float]
 Texts = dict[str, str]
@@ -269,10 +267,9 @@ def _trim_containers(containers: list[KeptContainer] | None) -> list[KeptContain
 
 
 def _build_reference(container: KeptContainer) -> list[EnvVar] | None:
-    path = f"metadata.annotations['{well_known.VISIBLE_DEVICES_PREFIX}{container.name}']"
-    reference = EnvVar(VISIBLE_DEVICES, EnvVarSource(ObjectFieldSelector(path)))
-    last = next((each for each in reversed(container.env or ()) if each.name == VISIBLE_DEVICES), None)
-    return [reference] if last == reference else None
+    entry = build_admission_entry(container.name)
+    last = next((each for each in reversed(container.env or ()) if each.name == entry.name), None)
+    return [entry] if last == entry else None
 
 
 def _trim_metadata(kept: _AnyKept, labels: Collection[str], annotations: Collection[str]) -> _AnyKept:
