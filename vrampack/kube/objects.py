@@ -224,37 +224,6 @@ class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
     continue_: str = msgspec.field(default="", name="continue")
 
 
-class DeviceClassSpec(msgspec.Struct, frozen=True, rename="camel"):
-    extended_resource_name: str | None = None
-
-
-class DeviceClassObject(msgspec.Struct, frozen=True):
-    """A resource.k8s.io/v1.DeviceClass."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    spec: DeviceClassSpec = DeviceClassSpec()
-
-
-class DeviceAttribute(msgspec.Struct, frozen=True):
-    string: str | None = None
-
-
-class SliceDevice(msgspec.Struct, frozen=True):
-    attributes: dict[str, DeviceAttribute] | None = None
-
-
-class ResourceSliceSpec(msgspec.Struct, frozen=True):
-    driver: str = ""
-    devices: list[SliceDevice] | None = None
-
-
-class ResourceSliceObject(msgspec.Struct, frozen=True):
-    """A resource.k8s.io/v1.ResourceSlice."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    spec: ResourceSliceSpec = ResourceSliceSpec()
-
-
 class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
     """What a Status is about: `kind` is the plural name of a resource."""
 
