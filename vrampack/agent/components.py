@@ -39,7 +39,8 @@ from vrampack.agent.device_plugin.resource_slices import ResourceSliceCheck
 from vrampack.agent.events import AgentEventReason
 from vrampack.agent.inventory.advertisement import Advertisement
 from vrampack.agent.inventory.card_events import CardEventRecorder
-from vrampack.agent.inventory.discovery import Discovery, build_discovery_settings
+from vrampack.agent.inventory.discovery import Discovery
+from vrampack.agent.inventory.discovery_settings import build_discovery_settings
 from vrampack.agent.inventory.verdict_book import VerdictBook, read_boot_id
 from vrampack.agent.kubelet.device_ids import find_list_problem
 from vrampack.agent.kubelet.podresources import PodResourcesClient
