@@ -62,7 +62,11 @@ class FileWatcher(Generic[_Loaded]):
 
     async def reload_if_changed(self) -> None:
         """Check once, and load the files if one of them changed since the last check, or a retry is due."""
-        stamp = await asyncio.to_thread(_read_stamp, self._paths)
+        try:
+            stamp = await asyncio.to_thread(_read_stamp, self._paths)
+        except RuntimeError as error:  # no thread can be started now
+            self._record_failure(str(error))
+            return
         if stamp != self._stamp:
             self._stamp = stamp  # taken before loading: the next check sees what is written meanwhile
             self._failures, self._reported = 0, ""
@@ -70,7 +74,7 @@ class FileWatcher(Generic[_Loaded]):
             return
         try:
             loaded = await asyncio.to_thread(self._files.load_files)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             self._record_failure(str(error))
             return
         if problem := await self._files.apply_files(loaded):

@@ -7,9 +7,11 @@ import os
 import socket
 import ssl
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -95,6 +97,30 @@ async def test_files_that_could_not_be_used_are_tried_again(
             await reloader.reload_if_changed()
         assert await asyncio.to_thread(scrape, address, folder.second) == OK
     assert caplog.text.count("certificate not reloaded listener=metrics") == 1
+
+
+class NoThreads(ThreadPoolExecutor):
+    """What a process finds that has as many threads as it may have."""
+
+    def submit(self, *_: object, **__: object) -> NoReturn:
+        raise RuntimeError("can't start new thread")
+
+
+async def test_a_check_for_which_no_thread_can_be_started_is_made_later(
+    folder: CertificateFolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    reloader = TlsReloader("metrics", folder.files)
+    folder.pair.certificate.write_bytes(folder.renewed.certificate.read_bytes())
+    folder.pair.key.write_bytes(folder.renewed.key.read_bytes())
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(NoThreads())
+    for _ in range(3):
+        await reloader.reload_if_changed()
+    loop.set_default_executor(ThreadPoolExecutor())
+    async with serve_metrics(reloader) as address:
+        await reloader.reload_if_changed()
+        assert await asyncio.to_thread(scrape, address, folder.second) == OK
+    assert caplog.text.count("certificate not reloaded listener=metrics error=can't start new thread") == 1
 
 
 async def test_clients_are_checked_against_the_newest_authority(folder: CertificateFolder) -> None:
