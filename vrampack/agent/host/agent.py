@@ -21,7 +21,8 @@ from pathlib import Path
 
 from vrampack.agent.host.containers import HostContainers
 from vrampack.agent.host.limits import HostLimits
-from vrampack.agent.inventory.discovery import Discovery, build_discovery_settings
+from vrampack.agent.inventory.discovery import Discovery
+from vrampack.agent.inventory.discovery_settings import build_discovery_settings
 from vrampack.agent.limits.accounting import UsageTotals
 from vrampack.agent.limits.back_end_row import BackEndRow
 from vrampack.agent.limits.back_ends import BACK_ENDS
