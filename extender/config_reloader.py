@@ -16,12 +16,13 @@ from typing import Protocol
 from pydantic import BaseModel
 
 from extender.events import EventReason
-from extender.file_watcher import FileWatcher
 from extender.metrics import ExtenderMetrics
 from extender.policy_file import PLACEMENT_FIELDS
 from extender.settings import ExtenderConfiguration, load_settings
 from vrampack.cards.pod import Pod
+from vrampack.config.errors import SettingsError
 from vrampack.config.strict import Overrides
+from vrampack.file_watcher import FileWatcher
 from vrampack.kube.events import EventRecorder
 
 log = logging.getLogger(__name__)
@@ -125,14 +126,14 @@ class ConfigReloader:
     def load_files(self) -> ExtenderConfiguration:
         return load_settings(self._source.config, self._source.overrides, self._source.policy_file)
 
-    def report_failure(self, error: OSError | ValueError) -> None:
+    def report_failure(self, text: str) -> None:
         self._metrics.config_reload_failures.inc()
         self._set_not_in_force("rejected", is_so=True)
-        text = "; ".join(str(error).splitlines())
+        text = "; ".join(text.splitlines())
         log.error("configuration not reloaded generation=%d error=%s", self.generation, text)
         self._events.report_rejected(self.generation, text)
 
-    async def apply_files(self, loaded: ExtenderConfiguration) -> None:
+    async def apply_files(self, loaded: ExtenderConfiguration) -> str:
         differing = list(_list_differing_fields(self._settings, loaded))
         names = [name for name in RELOADABLE_FIELDS if self._can_reload(name, loaded)]
         taken = [name for name in differing if name.partition(".")[0] in names]
@@ -142,7 +143,10 @@ class ConfigReloader:
         if taken:
             fresh = {name: getattr(loaded, name) for name in names}
             settings = self._settings.model_copy(update=fresh)
-            await self._listener.on_settings_changed(settings)
+            try:
+                await self._listener.on_settings_changed(settings)
+            except SettingsError as error:
+                return str(error)
             self._settings = settings
             self.generation += 1
             self._metrics.config_generation.set(self.generation)
@@ -157,6 +161,7 @@ class ConfigReloader:
             self.generation,
             ",".join(taken) or "-",
         )
+        return ""
 
     def _set_not_in_force(self, reason: str, *, is_so: bool) -> None:
         self._metrics.config_not_in_force.labels(reason).set(int(is_so))

@@ -19,10 +19,10 @@ import msgspec
 from extender.metrics import ExtenderMetrics
 from vrampack.backoff import Backoff
 from vrampack.kube.client import Api
+from vrampack.kube.dra_objects import DeviceClassObject
 from vrampack.kube.errors import NoAnswerError, RefusedError
 from vrampack.kube.list_page import ListPage, decode_page
 from vrampack.kube.list_pager import ListPager
-from vrampack.kube.objects import DeviceClassObject
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from policies.engine.host_rooms import HostRooms
 from vrampack.cards.host_room import HostResources
 from vrampack.kube.host_requests import NOTHING, read_allocatable_host, read_host_request
-from vrampack.kube.objects import NodeObject, PodObject, PodSpec
+from vrampack.kube.objects import FINISHED_PHASES, NodeObject, PodObject, PodSpec
 
 
 class HostUsage:
@@ -68,7 +68,7 @@ class HostUsage:
         if not self.is_kept:
             return None
         node_name, request = pod.spec.node_name or "", read_host_request(pod.spec)
-        if not node_name or pod.status.phase in ("Succeeded", "Failed"):
+        if not node_name or pod.status.phase in FINISHED_PHASES:
             self.remove_pod(pod.metadata.uid)
             return request
         known, counted = self._pods.get(pod.metadata.uid), (node_name, request)

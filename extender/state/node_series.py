@@ -13,8 +13,8 @@ from typing import NamedTuple
 from prometheus_client.utils import floatToGoString
 
 from vrampack.cards.node import Node
+from vrampack.cards.units import MIB
 
-_MIB = 1024 * 1024
 NODES_PER_SLICE = 100
 """Nodes between two yields to the event loop: about 2 ms where all of them changed."""
 NODE_METRICS = {
@@ -70,9 +70,9 @@ class NodeSeries:
 
 def compute_node_figures(node: Node, drift_units: int) -> tuple[int, ...]:
     """Bytes for each of `NODE_METRICS`, in their order."""
-    unit_bytes = node.unit_mib * _MIB
+    unit_bytes = node.unit_mib * MIB
     return (
-        sum(card.memory_mib for card in node.cards) * _MIB,
+        sum(card.memory_mib for card in node.cards) * MIB,
         node.used_units * unit_bytes,
         (node.free_units - node.largest_free_units) * unit_bytes,
         drift_units * unit_bytes,

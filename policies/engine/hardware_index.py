@@ -72,7 +72,6 @@ class HardwareIndex:
         payment = None
         if request.payment is not None:
             payment = self._narrow_payment(request.payment, count)
-            units = payment.least_units
         instances = min(request.instances, max(self._instance_counts, default=0) + 1)
         if request.is_valid:
             if models is not None:

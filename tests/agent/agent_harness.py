@@ -27,7 +27,8 @@ from tests.support.back_end_rows import make_rows
 from tests.support.builders import snapshot_node
 from tests.support.scripted_driver import ScriptedDriver, scripted_gpu
 from tests.support.simulated_kmod import SimulatedKmod, write_proc
-from vrampack.agent.app import Agent, AgentOptions
+from vrampack.agent.app import Agent
+from vrampack.agent.components import AgentOptions
 from vrampack.agent.limits.cgroups import CgroupOwner
 from vrampack.agent.limits.node_context import NodePaths
 from vrampack.agent.limits.preload.backend import PreloadPaths

@@ -94,14 +94,14 @@ def remove_pod(world: AgentHarness, pod: KubeletPod) -> None:
 
 
 def fence_of(world: AgentHarness) -> Fence:
-    return world.agent._fence
+    return world.agent.components.fence
 
 
 def recount_cards(world: AgentHarness) -> Counter[str]:
     """Units by card of all pods of which a container was made, by what their records say."""
     indices = {card.index: card.uuid or "" for card in world.read_node().cards}
     total: Counter[str] = Counter()
-    for pod in world.agent._pod_cache.list_pods():
+    for pod in world.agent.components.pod_cache.list_pods():
         if pod.started_containers and isinstance(pod.pod.record, Record):
             for share in pod.pod.record.shares:
                 total[share.uuid or indices[share.index or 0]] += share.units
@@ -112,7 +112,7 @@ async def assert_fence_agrees(world: AgentHarness) -> None:
     """The fence's ledger becomes equal to a count from the API server's pods."""
 
     def is_seen() -> bool:
-        shown = {pod.pod.uid: pod.started_containers for pod in world.agent._pod_cache.list_pods()}
+        shown = {pod.pod.uid: pod.started_containers for pod in world.agent.components.pod_cache.list_pods()}
         real = {
             pod.uid: {name for name, state in pod.states.items() if state.container_id}
             for pod in world.kubelet.pods.values()

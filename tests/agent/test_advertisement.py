@@ -38,7 +38,7 @@ def reasons(world: AgentHarness) -> list[str]:
 async def quiet(world: AgentHarness, *, writes: int = 2) -> None:
     """Wait for the replies to so many writes (at the start: cards and label), and for the watch to show them."""
     await world.wait_until(lambda: node_writes(world) == writes)
-    await world.wait_until(lambda: not world.agent._own_node._list_differences())
+    await world.wait_until(lambda: not world.agent.components.own_node._list_differences())
 
 
 async def test_unhealthy_card_withdraws_only_its_own_device_ids() -> None:
@@ -140,8 +140,8 @@ async def test_too_many_devices_are_not_offered_and_a_larger_unit_is_suggested()
         await world.wait_until(lambda: "GPUMemoryNotOffered" in reasons(world))
         assert len(world.read_card_health()) == 2
         assert world.kubelet.allocatable(MEMORY) == 0
-        assert "unit_mib: 1 makes 287542 devices" in world.agent._advertisement.current.problem
-        assert "set 4 on every node and on the extender" in world.agent._advertisement.current.problem
+        assert "unit_mib: 1 makes 287542 devices" in world.agent.components.advertisement.current.problem
+        assert "set 4 on every node and on the extender" in world.agent.components.advertisement.current.problem
         assert world.read_metric("vrampack_agent_offered") == 0
         # kubelet took the list, so the stream goes on and the plugin does not register over and over.
         await world.wait_until(lambda: MEMORY in world.kubelet.life.books.healthy)
@@ -163,7 +163,7 @@ async def test_our_offer_is_withdrawn_when_nvidia_s_plugin_appears() -> None:
         await world.wait_until(lambda: world.kubelet.allocatable(MEMORY) == 0)
         await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False})
         await world.wait_until(lambda: "GPUMemoryNotOffered" in reasons(world))
-        assert "this node offers nvidia.com/gpu as well" in world.agent._advertisement.current.problem
+        assert "this node offers nvidia.com/gpu as well" in world.agent.components.advertisement.current.problem
         world.patch_node_status({MEMORY: str(UNITS), "nvidia.com/gpu": "0"})
         await world.wait_until(lambda: world.kubelet.allocatable(MEMORY) == UNITS)
 
@@ -173,7 +173,7 @@ async def test_nothing_is_offered_where_nvidias_plugin_was_there_first() -> None
         world.patch_node_status({"nvidia.com/gpu": "1"})
         await world.launch_agent()
         await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False})
-        await world.wait_until(lambda: world.agent._registration.is_registered)
+        await world.wait_until(lambda: world.agent.components.registration.is_registered)
         assert "this node offers nvidia.com/gpu as well" in world.agent.find_unready_reason()
         assert "label the node nvidia.com/gpu.deploy.device-plugin=false" in world.agent.find_unready_reason()
         assert world.kubelet.allocatable(MEMORY) == 0
@@ -199,10 +199,11 @@ async def test_a_second_registrant_of_our_resource_is_noticed(monkeypatch: pytes
             await world.kubelet.until(lambda: world.kubelet.capacity(MEMORY) == 1)
             world.patch_node_status({MEMORY: "1"})  # as kubelet says it 10 s later
             await world.wait_until(
-                lambda: "another plugin registered it too" in world.agent._advertisement.current.problem
+                lambda: "another plugin registered it too" in world.agent.components.advertisement.current.problem
             )
             assert (
-                f"the node has 1 of {MEMORY} and this agent lists {UNITS}" in world.agent._advertisement.current.problem
+                f"the node has 1 of {MEMORY} and this agent lists {UNITS}"
+                in world.agent.components.advertisement.current.problem
             )
             await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False})
 
@@ -212,8 +213,8 @@ async def test_capacity_of_1000_written_as_1k_is_no_conflict(monkeypatch: pytest
     async with agent_harness(1024 * 1000) as world:
         await quiet(world)
         world.patch_node_status({MEMORY: "1k"})
-        await world.wait_until(lambda: world.agent._conflicting_plugins._capacity == {MEMORY: "1k"})
-        assert world.agent._advertisement.current.problem == ""
+        await world.wait_until(lambda: world.agent.components.conflicting_plugins._capacity == {MEMORY: "1k"})
+        assert world.agent.components.advertisement.current.problem == ""
 
 
 async def test_cards_missing_at_startup_are_removed_from_the_node() -> None:
@@ -235,7 +236,7 @@ async def test_a_restart_of_the_agent_writes_nothing() -> None:
         await world.stop_agent()
         await world.start_agent()
         await world.wait_until(
-            lambda: world.agent._own_node.get_current("labels", "vrampack.dev/enforcement") is not None
+            lambda: world.agent.components.own_node.get_current("labels", "vrampack.dev/enforcement") is not None
         )
         assert world.api.get("nodes", NODE)["metadata"]["resourceVersion"] == version
         assert node_writes(world) == 0
@@ -255,7 +256,7 @@ async def test_the_label_names_the_enforcement_mode() -> None:
 async def test_a_back_end_that_cannot_work_is_reported_and_no_card_offered() -> None:
     async with agent_harness(starts=False, enforcement="native") as world:
         await world.launch_agent()
-        await world.wait_until(lambda: "enforcement: " in world.agent._advertisement.current.problem)
+        await world.wait_until(lambda: "enforcement: " in world.agent.components.advertisement.current.problem)
         await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False})
 
 
@@ -290,7 +291,7 @@ async def test_pods_with_a_record_are_not_observed() -> None:
         pod = world.add_bound_pod("p")
         assert await world.kubelet.admit(pod)
         await world.kubelet.start(pod, "main")
-        await world.wait_until(lambda: world.agent._pod_cache.find_pod(pod.uid) is not None)
+        await world.wait_until(lambda: world.agent.components.pod_cache.find_pod(pod.uid) is not None)
         assert world.read_annotation(OBSERVED) is None
         assert node_writes(world) == 2
 

@@ -12,18 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.certificates import CertificateAuthority, KeyPair
+from tests.support.certificates import CertificateAuthority
 from tests.support.verb_listener import is_cut, open_connection, read_whole_reply
-from vrampack.agent.settings import MetricsTlsSettings
 from vrampack.agent.status import bounded_server
 from vrampack.agent.status.bounded_server import (
     BoundedServer,
-    GetTlsContext,
     StatusAnswer,
     StatusRequest,
     explain_status,
 )
-from vrampack.agent.status.certificate import LOOK_SECONDS, ServerCertificate
 from vrampack.http.open_connections import ConnectionLimits
 
 Address = tuple[str, int]
@@ -35,12 +32,10 @@ async def echo_path(request: StatusRequest) -> StatusAnswer:
 
 
 @asynccontextmanager
-async def run_server(
-    *, total: int = 8, per_peer: int = 8, get_tls_context: GetTlsContext | None = None
-) -> AsyncIterator[Address]:
+async def run_server(*, total: int = 8, per_peer: int = 8, tls: ssl.SSLContext | None = None) -> AsyncIterator[Address]:
     limits = ConnectionLimits(total=total, per_peer=per_peer, keep_alive_seconds=0)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = BoundedServer(listener, echo_path, limits=limits, get_tls_context=get_tls_context)
+        server = BoundedServer(listener, echo_path, limits=limits, tls=tls)
         running = asyncio.create_task(server.run())
         try:
             yield listener.getsockname()
@@ -123,8 +118,7 @@ async def test_the_newest_connection_is_answered_while_others_are_held_open(monk
 async def test_a_half_sent_handshake_counts_as_a_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded_server, "HEAD_SECONDS", 60)
     authority = CertificateAuthority(tmp_path / "ca")
-    certificate = ServerCertificate(build_files(authority.issue_pair("agent")), clock=lambda: 0.0)
-    async with run_server(total=2, get_tls_context=certificate.get_context) as address:
+    async with run_server(total=2, tls=authority.build_server_tls()) as address:
         crowd = [open_connection(address) for _ in range(4)]
         try:
             for client in crowd:
@@ -134,26 +128,6 @@ async def test_a_half_sent_handshake_counts_as_a_connection(tmp_path: Path, monk
         finally:
             for client in crowd:
                 client.close()
-
-
-async def test_new_certificate_serves_the_next_connection_once_its_key_is_there(tmp_path: Path) -> None:
-    first, second = CertificateAuthority(tmp_path / "first"), CertificateAuthority(tmp_path / "second")
-    files = build_files(first.issue_pair("agent"))
-    clock = [0.0]
-    certificate = ServerCertificate(files, clock=lambda: clock[0])
-    async with run_server(get_tls_context=certificate.get_context) as address:
-        renewed = second.issue_pair("agent")
-        for theirs, ours in ((renewed.certificate, files.cert_file), (renewed.key, files.key_file)):
-            assert ours is not None
-            ours.write_bytes(theirs.read_bytes())
-            clock[0] += LOOK_SECONDS
-            if theirs == renewed.certificate:  # its key is not there yet
-                assert await asyncio.to_thread(ask_tls, address, first.ca_file) == b"/page\n"
-        assert await asyncio.to_thread(ask_tls, address, second.ca_file) == b"/page\n"
-
-
-def build_files(pair: KeyPair) -> MetricsTlsSettings:
-    return MetricsTlsSettings(cert_file=pair.certificate, key_file=pair.key)
 
 
 def ask_tls(address: Address, authority: Path) -> bytes:

@@ -13,7 +13,8 @@ from tests.fakes.nvml.profiles import PROFILES
 from tests.support.nvml_stub import load_stub_machine
 from tests.support.scripted_driver import ScriptedDriver, scripted_gpu, scripted_mig_instance
 from vrampack.agent.cluster import cards_condition
-from vrampack.agent.inventory.discovery import Discovery, DiscoverySettings
+from vrampack.agent.inventory.discovery import Discovery
+from vrampack.agent.inventory.discovery_settings import DiscoverySettings
 from vrampack.agent.inventory.health import CardHealth
 from vrampack.agent.inventory.verdict_book import VerdictBook
 from vrampack.agent.nvml.driver import GpuCondition, Xid

@@ -43,7 +43,7 @@ async def test_preferred_allocation_never_fails(available: list[str], must: list
     async with agent_harness() as world:
         damaged = put_bound_pod(world, "damaged", change={"vrampack.dev/allocation": "{"})
         put_bound_pod(world, "empty", is_recorded=False, units=5)
-        await world.wait_until(lambda: world.agent._pod_cache.find_pod(damaged.uid) is not None)
+        await world.wait_until(lambda: world.agent.components.pod_cache.find_pod(damaged.uid) is not None)
         assert len(await preferred(world, available, must, size)) == count
 
 
@@ -52,8 +52,8 @@ async def test_the_ids_of_the_oldest_bind_of_that_size_are_proposed_first_and_on
         put_bound_pod(world, "late", cards=[1], bound_at=10)
         put_bound_pod(world, "early", cards=[0], bound_at=9)
         put_bound_pod(world, "small", cards=[1], units=3, bound_at=1)
-        await world.wait_until(lambda: len(world.agent._pod_cache.list_pods()) == 3)
-        steering = PreferredAllocation(world.agent._pod_cache.list_pods)
+        await world.wait_until(lambda: len(world.agent.components.pod_cache.list_pods()) == 3)
+        steering = PreferredAllocation(world.agent.components.pod_cache.list_pods)
         assert [steering.guess_wanted_units(4) for _ in range(3)] == [{"GPU-0": 4}, {"GPU-1": 4}, None]
         steering.forget_pod("uid-late")
         assert steering.guess_wanted_units(4) == {"GPU-1": 4}
@@ -100,11 +100,11 @@ async def test_mig_instances_are_cards_of_their_own() -> None:
 
 async def test_a_container_whose_limit_cannot_be_enforced_does_not_start() -> None:
     async with agent_harness() as world:
-        back_end, world.agent._enforcement._back_end = world.agent._enforcement._back_end, None
+        back_end, world.agent.components.enforcement._back_end = world.agent.components.enforcement._back_end, None
         pod = put_bound_pod(world, "p")
         assert "no back end on this node can enforce its limit" in await start_refused(world, pod)
-        assert not world.agent._fence.count_held_units()
-        world.agent._enforcement._back_end = back_end
+        assert not world.agent.components.fence.count_held_units()
+        world.agent.components.enforcement._back_end = back_end
         await run_pod(world, pod)
 
 

@@ -12,7 +12,8 @@ import pytest
 from tests.fakes.nvml.profiles import PROFILES, stub_gpus
 from tests.support.nvml_stub import load_stub_machine
 from tests.support.scripted_driver import LOST, ScriptedDriver, scripted_gpu, scripted_mig_instance
-from vrampack.agent.inventory.discovery import CardChange, Discovery, DiscoverySettings
+from vrampack.agent.inventory.discovery import CardChange, Discovery
+from vrampack.agent.inventory.discovery_settings import DiscoverySettings
 from vrampack.agent.inventory.known_cards import CardPresence
 from vrampack.agent.inventory.xid_actions import XidRules
 from vrampack.agent.nvml.driver import Gpu, GpuInventory, UnreadableGpu, Xid

@@ -32,13 +32,13 @@ async def a_round(
     if is_shuffled:
         await world.kubelet.admit_shuffled(pods)
     else:
-        await world.wait_until(lambda: all(world.agent._pod_cache.find_pod(pod.uid) for pod in pods))
+        await world.wait_until(lambda: all(world.agent.components.pod_cache.find_pod(pod.uid) for pod in pods))
         for pod in pods:
             await world.kubelet.admit(pod)
     started = await asyncio.gather(*(world.kubelet.start(pod, "main") for pod in pods))
     for pod in pods:
         remove_pod(world, pod)
-    await world.wait_until(lambda: not world.agent._fence.count_held_units())
+    await world.wait_until(lambda: not world.agent.components.fence.count_held_units())
     return list(zip(pods, started, strict=True))
 
 

@@ -71,7 +71,7 @@ async def test_of_two_simultaneous_starts_for_the_same_memory_one_succeeds() -> 
             assert await world.kubelet.admit(pod)
         outcomes = await asyncio.gather(*(world.kubelet.try_start(pod, "main") for pod in pods))
         assert sorted(type(each).__name__ for each in outcomes) == ["StartedContainer", "WaitingContainer"]
-        assert world.agent._fence.count_held_units() == {"GPU-0": 8}
+        assert world.agent.components.fence.count_held_units() == {"GPU-0": 8}
 
 
 async def test_in_keep_mode_a_refused_pod_waits_for_room() -> None:
@@ -82,7 +82,7 @@ async def test_in_keep_mode_a_refused_pod_waits_for_room() -> None:
         await look_much_later(world)
         assert refusals(world) == {}
         remove_pod(world, first)
-        await world.wait_until(lambda: not world.agent._fence.count_held_units())
+        await world.wait_until(lambda: not world.agent.components.fence.count_held_units())
         await run_pod(world, second)
         await assert_fence_agrees(world)
 
@@ -95,9 +95,9 @@ async def test_a_pod_is_unlisted_once_it_has_room() -> None:
         await look_much_later(world)
         await world.wait_until(lambda: refusals(world) == {second.uid: "overcommitted"})
         remove_pod(world, first)
-        await world.wait_until(lambda: not world.agent._fence.count_held_units())
+        await world.wait_until(lambda: not world.agent.components.fence.count_held_units())
         await look_much_later(world)
-        assert world.agent._own_node._desired["annotations", well_known.NODE_REFUSED] is None
+        assert world.agent.components.own_node._desired["annotations", well_known.NODE_REFUSED] is None
         await world.wait_until(lambda: refusals(world) == {})
         await run_pod(world, second)
 
@@ -108,11 +108,11 @@ async def test_pod_with_the_same_name_on_another_node_is_left_alone() -> None:
         old = put_bound_pod(world, "web-0", uid="old")
         await run_pod(world, old)
         world.api.delete("pods", "web-0", grace_seconds=0)
-        await world.wait_until(lambda: not world.agent._fence.count_held_units())
+        await world.wait_until(lambda: not world.agent.components.fence.count_held_units())
         put_bound_pod(world, "web-0", uid="new", node="elsewhere")
         world.kubelet.exit(old, "main")
         assert "bound to node elsewhere, but this is gpu-0" in str(await world.kubelet.try_start(old, "main"))
-        assert not world.agent._rejected_pods._rejected  # what the Node and events say of it is written later
+        assert not world.agent.components.rejected_pods._rejected  # what the Node and events say of it is written later
         await look_much_later(world)
         assert refusals(world) == {}
         assert events(world, "GPUMemoryStartRefused") == []
@@ -120,6 +120,6 @@ async def test_pod_with_the_same_name_on_another_node_is_left_alone() -> None:
 
 async def look_much_later(world: AgentHarness) -> None:
     """What refusals do when every delay is over."""
-    rejected = world.agent._rejected_pods
+    rejected = world.agent.components.rejected_pods
     rejected._clock = lambda: time.monotonic() + 300
     rejected.publish_pods()

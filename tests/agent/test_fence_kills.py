@@ -28,7 +28,7 @@ Served = Callable[[Any, Any], Awaitable[Any]]  # Any: gRPC's own, passed on
 async def dying_in(world: AgentHarness, method: str, monkeypatch: pytest.MonkeyPatch, *, after: bool) -> asyncio.Event:
     """An agent that never answers this call, before or after deciding it; the event is set once it hangs there."""
     await world.launch_agent()
-    plugin, reached = world.agent._registration._plugin, asyncio.Event()
+    plugin, reached = world.agent.components.registration._plugin, asyncio.Event()
     decide: Served = getattr(plugin, method)
 
     async def serve(request: Any, context: Any) -> None:  # noqa: ANN401 - gRPC's own, passed on
@@ -195,8 +195,8 @@ async def test_an_agent_that_starts_before_the_api_server_waits_for_it(caplog: p
         await world.api.__aexit__(None, None, None)
         await world.launch_agent()
         await world.wait_until(lambda: caplog.text.count("list failed resource=nodes") > 1)
-        assert not world.agent._advertisement.current.is_discovered
-        assert not world.agent._registration.is_registered
+        assert not world.agent.components.advertisement.current.is_discovered
+        assert not world.agent.components.registration.is_registered
         assert pod.states["main"].is_running
         await world.api.__aenter__()
         await world.kubelet.registered(MEMORY, times=2, timeout_seconds=30)

@@ -34,16 +34,16 @@ async def test_with_the_api_server_down_only_admitted_pods_restart() -> None:
         known, new = put_bound_pod(world, "known"), put_bound_pod(world, "new")
         await run_pod(world, known)
         assert await world.kubelet.admit(new)
-        await world.wait_until(lambda: world.agent._pod_cache.find_pod(new.uid) is not None)
+        await world.wait_until(lambda: world.agent.components.pod_cache.find_pod(new.uid) is not None)
         await world.api.__aexit__(None, None, None)
         assert (await restart_container(world, known)).env["NVIDIA_VISIBLE_DEVICES"] == "GPU-0"
         outcome = await world.kubelet.try_start(new, "main")
         assert "the API server does not say what pod default/new was given" in str(outcome)
         assert count_refusals(world, "api") == 1
-        assert list(world.agent._rejected_pods._rejected) == [new.uid]  # it is named if that lasts
+        assert list(world.agent.components.rejected_pods._rejected) == [new.uid]  # it is named if that lasts
         await world.api.__aenter__()
         await world.kubelet.start(new, "main")
-        assert not world.agent._rejected_pods._rejected
+        assert not world.agent.components.rejected_pods._rejected
 
 
 async def test_a_restarted_agent_admits_running_pods_without_the_api_server() -> None:
@@ -83,8 +83,8 @@ async def test_admitted_pod_may_restart_when_its_card_has_fewer_units_than_it_wa
         await run_pod(world, pod, "prepare")
         world.kubelet.exit(pod, "prepare")
         await start_container(world, pod)
-        (card,) = world.agent._advertisement.current.cards
-        world.agent._advertisement.update_cards((type(card)(0, 4, 4096, "GPU-0"),), "")
+        (card,) = world.agent.components.advertisement.current.cards
+        world.agent.components.advertisement.update_cards((type(card)(0, 4, 4096, "GPU-0"),), "")
         await restart_container(world, pod)
         await restart_container(world, pod, "prepare")  # its sandbox was recreated
         world.kubelet.exit(pod, "prepare")
@@ -110,11 +110,11 @@ async def test_a_pod_deleted_before_its_lookup_returns_holds_nothing() -> None:
     async with agent_harness() as world:
         pod = put_bound_pod(world, "p")
         assert await world.kubelet.admit(pod)
-        await world.wait_until(lambda: world.agent._pod_cache.find_pod(pod.uid) is not None)
-        answer = await world.agent._pod_cache._api.get_pod_bytes("default", "p", timeout_seconds=5)
+        await world.wait_until(lambda: world.agent.components.pod_cache.find_pod(pod.uid) is not None)
+        answer = await world.agent.components.pod_cache._api.get_pod_bytes("default", "p", timeout_seconds=5)
         world.api.delete("pods", "p", grace_seconds=0)
-        await world.wait_until(lambda: world.agent._pod_cache.find_pod(pod.uid) is None)
-        world.agent._pod_cache._api = _Late(answer)  # type: ignore[assignment]
+        await world.wait_until(lambda: world.agent.components.pod_cache.find_pod(pod.uid) is None)
+        world.agent.components.pod_cache._api = _Late(answer)  # type: ignore[assignment]
         assert "the API server has no pod default/p" in str(await world.kubelet.try_start(pod, "main"))
         assert not fence_of(world).count_held_units()
 
@@ -168,7 +168,7 @@ async def test_larger_init_container_is_identified_by_the_ids_that_it_shares() -
 async def test_an_init_container_alone_is_found_in_kubelets_checkpoint() -> None:
     async with agent_harness() as world:
         pod = put_bound_pod(world, "p", units={"main": 0}, init={"prepare": 4})
-        await world.wait_until(lambda: world.agent._pod_cache.find_pod(pod.uid) is not None)
+        await world.wait_until(lambda: world.agent.components.pod_cache.find_pod(pod.uid) is not None)
         started = await run_pod(world, pod, "prepare")
         assert started.env["NVIDIA_VISIBLE_DEVICES"] == "GPU-0"
         assert fence_of(world).count_held_units() == {"GPU-0": 4}

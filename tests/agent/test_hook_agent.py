@@ -49,7 +49,7 @@ async def test_a_node_that_needs_the_hook_offers_nothing_without_its_socket(
     install_hook(tmp_path, monkeypatch)
     async with agent_harness(starts=False, enforcement="native") as world:
         await world.launch_agent()
-        await world.wait_until(lambda: "enforcement: [Errno 2]" in world.agent._advertisement.current.problem)
+        await world.wait_until(lambda: "enforcement: [Errno 2]" in world.agent.components.advertisement.current.problem)
 
 
 async def test_a_blocked_hook_socket_keeps_the_node_unready_until_freed(
@@ -61,7 +61,7 @@ async def test_a_blocked_hook_socket_keeps_the_node_unready_until_freed(
     async with agent_harness(starts=False, enforcement="native") as world:
         (world.hook_socket / "obstacle").mkdir(parents=True)
         await world.launch_agent()
-        await world.wait_until(lambda: "enforcement: [Errno " in world.agent._advertisement.current.problem)
+        await world.wait_until(lambda: "enforcement: [Errno " in world.agent.components.advertisement.current.problem)
         await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False})
         (world.hook_socket / "obstacle").rmdir()
         world.hook_socket.rmdir()
@@ -95,7 +95,7 @@ async def test_a_container_that_the_hook_may_not_start_is_told_and_named_until_i
         await start_container(world, pod)
         world.driver.limit_error = DriverError("below present use")
         assert not await ask_for(world, pod, "a" * 64)
-        assert list(world.agent._rejected_pods._rejected) == [pod.uid]
+        assert list(world.agent.components.rejected_pods._rejected) == [pod.uid]
         await world.wait_until(
             lambda: f'"{pod.uid}":{{"reason":"limit"}}' in (world.read_annotation(NODE_REFUSED) or "")
         )
@@ -162,9 +162,11 @@ async def test_container_that_bypassed_the_hook_is_reported(tmp_path: Path, monk
         assert await ask_for(world, asked, asked.states["main"].container_id.rpartition("/")[2])
         for pod in pods:
             report_status(world, pod)
-        watched = world.agent._pod_cache
+        watched = world.agent.components.pod_cache
         await world.wait_until(lambda: all(each.container_ids for each in watched.list_pods()))
-        world.agent._unguarded_starts.check_containers(watched.list_pods(), world.agent._workload.get_limits_mib)
+        world.agent.components.unguarded_starts.check_containers(
+            watched.list_pods(), world.agent.components.workload.get_limits_mib
+        )
         assert world.read_metric(UNGUARDED) == 1
         await world.wait_until(lambda: bool(list_unguarded_starts(world)))
         assert [name for name, _ in list_unguarded_starts(world)] == ["past"]
@@ -201,7 +203,7 @@ async def test_containers_from_before_this_agent_are_not_reported_as_bypassing_t
 async def test_unchecked_hook_answers_are_bounded() -> None:
     """With a back end that needs no hook, the hook is still answered for as long as the agent runs."""
     async with agent_harness(enforcement="none") as world:
-        starts = world.agent._unguarded_starts
+        starts = world.agent.components.unguarded_starts
         for each in range(unguarded_starts.MAX_ANSWERS + 5):
             starts.record_answer(str(each))
         assert len(starts._allowed_ids) == unguarded_starts.MAX_ANSWERS

@@ -170,7 +170,10 @@ async def test_a_node_without_the_module_offers_nothing_until_it_is_loaded(monke
         world.driver.version = "580.95.05"
         await world.launch_agent()
         await world.wait_until(
-            lambda: "back end kmod cannot work here: /proc/cgpu_km is" in world.agent._advertisement.current.problem
+            lambda: (
+                "back end kmod cannot work here: /proc/cgpu_km is"
+                in world.agent.components.advertisement.current.problem
+            )
         )
         await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False})
         world.load_simulated_module()
@@ -198,7 +201,10 @@ async def test_an_unknown_driver_keeps_the_node_from_offering() -> None:
         world.load_simulated_module("616.1")
         await world.launch_agent()
         await world.wait_until(
-            lambda: "kmod cannot work here: driver 616.1, the module" in world.agent._advertisement.current.problem
+            lambda: (
+                "kmod cannot work here: driver 616.1, the module"
+                in world.agent.components.advertisement.current.problem
+            )
         )
 
 
@@ -208,7 +214,7 @@ async def test_confidential_computing_keeps_the_node_from_offering() -> None:
         world.driver.has_confidential_computing = True
         await world.launch_agent()
         why = "enforcement: back end kmod cannot work here: confidential computing is on"
-        await world.wait_until(lambda: why in world.agent._advertisement.current.problem)
+        await world.wait_until(lambda: why in world.agent.components.advertisement.current.problem)
         assert why in world.agent.find_unready_reason()
 
 

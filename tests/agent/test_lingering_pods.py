@@ -81,7 +81,7 @@ async def test_a_start_waits_briefly_for_an_ending_pod() -> None:
         await world.wait_until(lambda: world.read_metric(LINGERING) == 1)
         assert await world.kubelet.admit(second)
         starting = asyncio.create_task(world.kubelet.try_start(second, "main"))
-        await world.wait_until(lambda: world.agent._lingering_pods.waiting_count == 1)
+        await world.wait_until(lambda: world.agent.components.lingering_pods.waiting_count == 1)
         folder.rmdir()
         assert isinstance(await starting, StartedContainer)
         assert count_refusals(world, "lingering") == 0

@@ -145,7 +145,7 @@ async def test_a_start_while_the_driver_lists_no_cards_is_tried_again(monkeypatc
     async with a_node(CHANGES["its board was exchanged"]) as world:
         running, waiting = await put_pods(world, "GPU-0")
         world.driver.error = DriverHungError("the list of cards: no answer from the driver in 10 s")
-        await world.wait_until(lambda: bool(world.agent._discovery.problem))
+        await world.wait_until(lambda: bool(world.agent.components.discovery.problem))
         for pod in (running, waiting):
             text = "the driver does not say now whether card GPU-0 is still on this node"
             assert text in await start_refused(world, pod)

@@ -90,7 +90,10 @@ async def test_no_card_is_offered_with_a_driver_unknown_to_the_library() -> None
         world.add_library("616.1")
         await world.launch_agent()
         await world.wait_until(
-            lambda: "back end preload cannot work here: driver 616.1" in world.agent._advertisement.current.problem
+            lambda: (
+                "back end preload cannot work here: driver 616.1"
+                in world.agent.components.advertisement.current.problem
+            )
         )
         await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False})
 
@@ -98,8 +101,8 @@ async def test_no_card_is_offered_with_a_driver_unknown_to_the_library() -> None
 async def test_a_process_is_limited_by_its_pod_s_record_and_its_usage_is_shown() -> None:
     async with a_node() as world:
         pod = await running(world)
-        await world.wait_until(lambda: bool(world.agent._usage_collector.take_snapshot().containers))
-        (unheard,) = world.agent._usage_collector.take_snapshot().containers
+        await world.wait_until(lambda: bool(world.agent.components.usage_collector.take_snapshot().containers))
+        (unheard,) = world.agent.components.usage_collector.take_snapshot().containers
         assert (unheard.used_bytes, unheard.limit_bytes, unheard.refused) == (None, LIMIT_MIB * MIB, None)
         async with a_process(world, pod) as program:
             assert await program.ask(MessageKind.HELLO) == LibraryAnswer(
@@ -107,7 +110,7 @@ async def test_a_process_is_limited_by_its_pod_s_record_and_its_usage_is_shown()
             )
             assert (await program.ask(MessageKind.HOLD, (0, 6144))).verdict is LibraryVerdict.NO
             assert (await program.ask(MessageKind.HOLD, (0, 3193))).verdict is LibraryVerdict.YES
-            await world.wait_until(lambda: bool(world.agent._usage_collector.take_snapshot().containers))
+            await world.wait_until(lambda: bool(world.agent.components.usage_collector.take_snapshot().containers))
             assert world.read_metric("vrampack_agent_container_memory_used_bytes", **LABELS) == 3193 * MIB
             assert world.read_metric("vrampack_agent_container_memory_limit_bytes", **LABELS) == LIMIT_MIB * MIB
             assert world.read_metric("vrampack_agent_container_refused_allocations_total", **LABELS) == 1
@@ -136,7 +139,7 @@ async def test_series_and_page_forget_a_pod_with_its_last_process() -> None:
             await program.ask(MessageKind.HELLO)
             await program.ask(MessageKind.HOLD, (0, 100))
             remove_pod(world, pod)
-            await world.wait_until(lambda: not world.agent._usage_collector.take_snapshot().containers)
+            await world.wait_until(lambda: not world.agent.components.usage_collector.take_snapshot().containers)
             (shown,) = world.agent._build_limits_status().containers
             assert (shown.pod, shown.used_bytes) == ("", 100 * MIB)
         await world.wait_until(lambda: not world.agent._build_limits_status().containers)
@@ -170,11 +173,13 @@ async def test_a_limit_that_is_changed_holds_from_the_next_allocation_on() -> No
         async with a_process(world, pod) as program:
             await program.ask(MessageKind.HELLO)
             change_limit(world, pod, 2000)
-            await world.wait_until(lambda: world.agent._workload.get_limits_mib(pod.uid, "main") == {"GPU-0": 2000})
+            await world.wait_until(
+                lambda: world.agent.components.workload.get_limits_mib(pod.uid, "main") == {"GPU-0": 2000}
+            )
             assert (await program.ask(MessageKind.HOLD, (0, 2001))).verdict is LibraryVerdict.NO
             change_limit(world, pod, LIMIT_MIB)
             await world.wait_until(
-                lambda: world.agent._workload.get_limits_mib(pod.uid, "main") == {"GPU-0": LIMIT_MIB}
+                lambda: world.agent.components.workload.get_limits_mib(pod.uid, "main") == {"GPU-0": LIMIT_MIB}
             )
             assert (await program.ask(MessageKind.HOLD, (0, LIMIT_MIB))).verdict is LibraryVerdict.YES
 
@@ -191,10 +196,10 @@ CHANGES: dict[str, tuple[int, dict[str, object]]] = {
 async def test_record_change_that_the_fence_would_refuse_is_ignored(mib: int, more: dict[str, object]) -> None:
     async with a_node() as world:
         pod = await running(world)
-        shown = world.agent._pod_cache.find_pod(pod.uid)
+        shown = world.agent.components.pod_cache.find_pod(pod.uid)
         change_limit(world, pod, mib, **more)
-        await world.wait_until(lambda: world.agent._pod_cache.find_pod(pod.uid) is not shown)
-        assert world.agent._workload.get_limits_mib(pod.uid, "main") == {"GPU-0": LIMIT_MIB}
+        await world.wait_until(lambda: world.agent.components.pod_cache.find_pod(pod.uid) is not shown)
+        assert world.agent.components.workload.get_limits_mib(pod.uid, "main") == {"GPU-0": LIMIT_MIB}
 
 
 async def test_a_restarted_container_starts_at_zero_and_keeps_its_refusal_count() -> None:
@@ -231,7 +236,7 @@ async def test_a_node_whose_folder_cannot_be_written_offers_nothing() -> None:
         world.preload.folder.rmdir()
         await world.launch_agent()
         await world.wait_until(
-            lambda: "does not exist or cannot be written to" in world.agent._advertisement.current.problem
+            lambda: "does not exist or cannot be written to" in world.agent.components.advertisement.current.problem
         )
 
 
@@ -244,7 +249,9 @@ async def test_a_blocked_library_socket_keeps_the_node_unready_until_freed(
         obstacle = world.preload.folder / "agent.sock"
         obstacle.mkdir()
         await world.launch_agent()
-        await world.wait_until(lambda: "enforcement: [Errno 21]" in world.agent._advertisement.current.problem)
+        await world.wait_until(
+            lambda: "enforcement: [Errno 21]" in world.agent.components.advertisement.current.problem
+        )
         obstacle.rmdir()
         await world.wait_until(lambda: world.read_card_health() == {"GPU-0": True})
         await running(world)

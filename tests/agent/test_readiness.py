@@ -68,7 +68,7 @@ async def test_a_back_end_that_cannot_work_here_keeps_the_agent_from_being_ready
     async with agent_harness(starts=False, enforcement="kmod") as world:
         await world.launch_agent()
         await world.wait_until(lambda: "back end kmod cannot work here" in world.agent.find_unready_reason())
-        await world.wait_until(lambda: world.agent._registration.is_registered)
+        await world.wait_until(lambda: world.agent.components.registration.is_registered)
         assert "back end kmod cannot work here" in world.agent.find_unready_reason()
 
 
@@ -90,7 +90,7 @@ async def test_unready_reason_names_the_runtime_class_when_the_driver_is_hidden(
     async with agent_harness(starts=False) as world:
         world.driver.error = HiddenDriverError("the list of cards: NVML Shared Library Not Found", 12)
         await world.launch_agent()
-        await world.wait_until(lambda: world.agent._advertisement.current.is_discovered)
+        await world.wait_until(lambda: world.agent.components.advertisement.current.is_discovered)
         assert "runtimeClassName: nvidia" in world.agent.find_unready_reason()
         assert "/run/nvidia/driver" in world.agent.find_unready_reason()
         world.driver.error = NoDriverError("the list of cards: NVML Shared Library Not Found", 12)

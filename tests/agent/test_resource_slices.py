@@ -17,7 +17,7 @@ from tests.support.recorded_api_calls import RecordedApiCalls, open_api
 from vrampack.agent.device_plugin.resource_slices import ResourceSliceCheck
 from vrampack.agent.inventory.advertisement import Advertisement
 from vrampack.cards.node import CardFacts
-from vrampack.kube.objects import ResourceSliceObject
+from vrampack.kube.dra_objects import ResourceSliceObject
 from vrampack.simulator.apiserver import ApiServer
 
 GPU, INSTANCE = "GPU-a", "MIG-b"

@@ -46,11 +46,11 @@ async def a_running_pod(world: AgentHarness) -> KubeletPod:
 async def test_limit_and_usage_of_a_container_are_both_shown() -> None:
     async with agent_harness() as world:
         pod = await a_running_pod(world)
-        await world.agent._usage_collector.refresh_usage()
+        await world.agent.components.usage_collector.refresh_usage()
         assert series(world, LIMIT) == [(LABELS, 4301 * MIB)]  # 16130 * 4 / 15
         assert series(world, USED) == [(LABELS, 0)]
         container_id = pod.states["main"].container_id.rpartition("/")[2]
-        world.agent._usage_collector._container_usage = (
+        world.agent.components.usage_collector._container_usage = (
             ContainerUsage(pod.uid, container_id, "GPU-0", 7 * MIB),
             ContainerUsage(pod.uid, container_id, "GPU-0", 5 * MIB),  # two processes of one container
             ContainerUsage("somebody", "else", "GPU-0", 3 * MIB),
@@ -100,12 +100,12 @@ async def test_card_usage_is_absent_while_the_driver_does_not_report_it(monkeypa
     async with agent_harness() as world:
         await a_running_pod(world)
         monkeypatch.setattr(world.driver, "read_usage", usage)
-        await world.agent._usage_collector.refresh_usage()
+        await world.agent.components.usage_collector.refresh_usage()
         card = {"node": NODE, "UUID": "GPU-0", "gpu": "0"}
         assert series(world, "vrampack_agent_card_memory_used_bytes") == [(card, 9 * MIB)]
         assert series(world, USED) == [(LABELS, 0)]
         answers.clear()
-        await world.agent._usage_collector.refresh_usage()
+        await world.agent.components.usage_collector.refresh_usage()
         assert series(world, "vrampack_agent_card_memory_used_bytes") == []
         assert series(world, USED) == []  # not measured is not 0
         assert series(world, LIMIT) == [(LABELS, 4301 * MIB)]
@@ -132,7 +132,7 @@ async def test_a_failed_measurement_does_not_stop_later_ones(monkeypatch: pytest
 async def test_without_measurements_no_use_is_reported() -> None:
     async with agent_harness(enforcement="none") as world:
         await a_running_pod(world)
-        await world.agent._usage_collector.refresh_usage()
+        await world.agent.components.usage_collector.refresh_usage()
         assert series(world, USED) == []
         assert series(world, LIMIT) == [(LABELS, 4301 * MIB)]
 
@@ -141,7 +141,7 @@ async def test_actual_usage_is_shown_by_card_and_container() -> None:
     """Two processes of one container are 45 % of 100; a process of no pod counts for the card alone. A peak stays when use falls."""
     async with agent_harness() as world:
         pod = await a_running_pod(world)
-        collector = world.agent._usage_collector
+        collector = world.agent.components.usage_collector
         owner = CgroupOwner(pod.uid, pod.states["main"].container_id.rpartition("/")[2])
         world.owners |= {7: owner, 8: owner}
         world.driver.utilization = (GpuUtilization("GPU-0", {7: 40, 8: 5, 9: 30}),)

@@ -157,8 +157,8 @@ class OddTenant:
         metadata = {"name": "odd", "namespace": "default", "uid": "uid-odd", "annotations": annotations}
         pod = {"metadata": metadata, "status": {"phase": names[2], "containerStatuses": status}}
         obj = msgspec.json.decode(json.dumps(pod), type=LocalPodObject)
-        self._world.agent._pod_cache.on_changed(obj)
-        self._world.agent._pod_cache.on_deleted(obj)
+        self._world.agent.components.pod_cache.on_changed(obj)
+        self._world.agent.components.pod_cache.on_deleted(obj)
 
     def _make_bytes(self, size: int) -> bytes:
         made = b"".join(self._dice.choices(PIECES, k=self._dice.randrange(1, 5))) + self._dice.randbytes(

@@ -42,4 +42,4 @@ async def run_watched_agent(
 async def use_memory(world: AgentHarness, mib: int) -> None:
     """The one process on the card uses so much, and the agent has looked: it does every 15 s."""
     world.driver.usage = (GpuUsage("GPU-0", mib * MIB, CARD_MIB * MIB, (GpuProcess(PID, mib * MIB),)),)
-    await world.agent._usage_collector.refresh_usage()
+    await world.agent.components.usage_collector.refresh_usage()

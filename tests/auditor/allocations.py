@@ -7,7 +7,7 @@ from tests.auditor.asks import AuditedRequest
 from tests.auditor.cards import AuditedCard, NodeCards
 from tests.auditor.compat import compat_faults
 from tests.auditor.pods import AuditedPod
-from tests.auditor.records import AuditedRecord, AuditedShare
+from tests.auditor.records import AuditedHolding, AuditedRecord, AuditedShare
 from tests.auditor.terms import Terms, Violation
 
 CDI_NAME = "k8s.device-plugin.nvidia.com/gpu="
@@ -72,12 +72,16 @@ def _card_set(ask: AuditedRequest, record: AuditedRecord, node: NodeCards, terms
             continue
         if (held.uuid, held.index) != (card.uuid, card.index):
             yield f"its record says card {held.uuid} is index {held.index}, the node says {card.uuid} is {card.index}"
-        asked, of = ask.units // ask.cards, held.of or card.units
-        want = of if ask.whole else asked
-        if held.units != want:
-            yield f"holds {held.units} units of card {card.index}, its request comes to {want}"
-        if asked > of and not (terms.whole_cards_are_paid and ask.whole and 16 * ask.cards * of >= 15 * ask.units):
-            yield f"asks {asked} units of card {card.index}, which has {of}"
+        yield from _units_of_card(ask, held, card, terms)
+
+
+def _units_of_card(ask: AuditedRequest, held: AuditedHolding, card: AuditedCard, terms: Terms) -> Iterator[str]:
+    asked, of = ask.units // ask.cards, held.of or card.units
+    want = of if ask.whole else asked
+    if held.units != want:
+        yield f"holds {held.units} units of card {card.index}, its request comes to {want}"
+    if asked > of and not (terms.whole_cards_are_paid and ask.whole and 16 * ask.cards * of >= 15 * ask.units):
+        yield f"asks {asked} units of card {card.index}, which has {of}"
 
 
 def _shares(ask: AuditedRequest, record: AuditedRecord, cards: list[AuditedCard], terms: Terms) -> Iterator[str]:

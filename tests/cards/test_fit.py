@@ -280,7 +280,11 @@ def would_do(card: Card, request: CardRequest) -> bool:
         and (request.models is None or card.model in request.models)
         and (request.uuids is None or card.uuid in request.uuids)
         and room
-        and card.units - card.used_units >= request.units
+        and (
+            card.units - card.used_units >= request.units
+            if request.payment is None
+            else card.units >= request.payment.least_units
+        )
         and keeps_the_rules(card, request.rules)
         and has_instances(card, request)
     )
@@ -294,7 +298,7 @@ def has_instances(card: Card, request: CardRequest) -> bool:
 
 def list_words(request: CardRequest) -> set[str]:
     """By the words of docs/records.md."""
-    words = {"several-cards": request.count > 1, "whole-cards": request.whole}
+    words = {"several-cards": request.count > 1, "whole-cards": request.whole, "uneven-cards": not request.is_even}
     return {"memory"} | {word for word, is_needed in words.items() if is_needed}
 
 
@@ -318,7 +322,11 @@ def some_set_does(node: Node, cards: Iterable[Card], request: CardRequest) -> bo
     is_served = node.unserved_words.isdisjoint(list_words(request))
     if not (request.is_valid and is_wired and is_served) or node.injection is None or node.problem:
         return False
-    return any(all(would_do(card, request) for card in each) for each in combinations(cards, request.count))
+    return any(
+        all(would_do(card, request) for card in each)
+        and (request.payment is None or sum(card.units for card in each) <= request.payment.most_units)
+        for each in combinations(cards, request.count)
+    )
 
 
 @settings(max_examples=200, deadline=None)
@@ -327,7 +335,7 @@ def some_set_does(node: Node, cards: Iterable[Card], request: CardRequest) -> bo
 def test_a_node_fits_if_and_only_if_some_set_of_its_cards_does(node: Node, request_: CardRequest) -> None:
     fitting = find_fitting_cards(node, request_)
     assert isinstance(fitting, tuple) == some_set_does(node, node.cards, request_)
-    if isinstance(fitting, tuple):
+    if isinstance(fitting, tuple) and request_.payment is None:
         assert list(fitting) == [card for card in node.cards if would_do(card, request_)]
 
 

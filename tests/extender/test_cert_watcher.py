@@ -189,10 +189,10 @@ def test_expiry_is_logged_in_time_and_once_an_hour(
     clock = now.timestamp() + days * 86_400
     made = CertWatcher("admission", files.settings, AdmissionMetrics("test").certificates, now=lambda: clock)
     said = 0 if level is None else 1
-    made.warn_of_expiry()
-    made.warn_of_expiry()
+    made.on_check()
+    made.on_check()
     assert [record.levelno for record in caplog.records] == [level] * said
     assert text in caplog.text
     clock += REPEAT_WARNING_SECONDS
-    made.warn_of_expiry()
+    made.on_check()
     assert len(caplog.records) == 2 * said

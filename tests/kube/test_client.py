@@ -3,57 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 import pytest
 
 from tests.fakes.faults import api_status
-from tests.fakes.proxy import FaultProxy
-from tests.fakes.upstream import FakeUpstream
-from tests.support.recorded_api_calls import RecordedApiCalls, open_api
-from vrampack.kube.client import FOREIGN_CODE, Api
-from vrampack.kube.credentials import load_credentials
-from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError, ResourceExpiredError, SilentWatchError
+from tests.kube.client_harness import ANNOTATIONS, SOON, ClientHarness
+from tests.support.recorded_api_calls import open_api
+from vrampack.kube.client import FOREIGN_CODE
+from vrampack.kube.errors import NoAnswerError, RefusedError, ResourceExpiredError
 from vrampack.simulator.apiserver import ApiServer
-from vrampack.simulator.kubeconfig import write_kubeconfig
 
 KICK = {"vrampack.dev/retry": "1-1"}
-SOON = 5.0
-"""A deadline that no call should reach."""
-ANNOTATIONS = {"vrampack.dev/allocation": "{}", "limit-mib.vrampack.dev/main": "4301"}
-
-
-class ClientHarness:
-    """A client behind a proxy in front of an API server with one pod."""
-
-    def __init__(self, server: ApiServer, proxy: FaultProxy, api: Api, calls: RecordedApiCalls) -> None:
-        self.server, self.proxy, self.api, self.calls = server, proxy, api, calls
-        self.pod = server.create({"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "main"}]}})
-
-    async def bind(self, *, uid: str = "", name: str = "p", node: str = "n", timeout_seconds: float = SOON) -> None:
-        uid = uid or self.pod["metadata"]["uid"]
-        await self.api.bind("default", name, uid, node, ANNOTATIONS, timeout_seconds=timeout_seconds)
-
-    async def watch_to_its_end(self, *, silence_seconds: float = SOON, on_line: Callable[[], object] = int) -> None:
-        async with self.api.watch("pods", "1", server_seconds=60, silence_seconds=silence_seconds) as lines:
-            while await lines.readany():
-                on_line()
-
-    def bound_to(self) -> str | None:
-        node: str | None = self.server.get("pods", "p")["spec"].get("nodeName")
-        return node
-
-
-@pytest.fixture
-async def setting() -> AsyncIterator[ClientHarness]:
-    calls = RecordedApiCalls()
-    async with (
-        ApiServer() as server,
-        FaultProxy(int(server.url.rpartition(":")[2])) as proxy,
-        open_api(proxy.url, calls) as api,
-    ):
-        yield ClientHarness(server, proxy, api, calls)
 
 
 async def test_a_binding_writes_node_and_annotations_in_one_step(setting: ClientHarness) -> None:
@@ -337,60 +297,6 @@ async def test_an_event_is_created_in_its_namespace(setting: ClientHarness) -> N
     assert setting.calls.made == [("create", "events", 201)]
 
 
-async def test_a_watch_gives_one_line_per_event_until_the_server_ends_it(setting: ClientHarness) -> None:
-    since = str(setting.server.resource_version)
-    async with setting.api.watch("pods", since, server_seconds=1, silence_seconds=SOON) as lines:
-        setting.server.patch("pods", "p", {"metadata": {"labels": {"a": "b"}}})
-        assert b'"type":"MODIFIED"' in await lines.readany()
-        rest = b""
-        while piece := await lines.readany():
-            rest += piece
-        assert b'"type":"BOOKMARK"' not in rest
-    (watch,) = setting.proxy.matching("GET", "watch")
-    query = f"watch=true&allowWatchBookmarks=true&resourceVersion={since}&timeoutSeconds=1"
-    assert watch.target == f"/api/v1/pods?{query}"
-    assert setting.calls.made == [("watch", "pods", 200)]
-
-
-async def test_a_watch_that_is_silent_for_too_long_is_given_up(setting: ClientHarness) -> None:
-    with pytest.raises(SilentWatchError, match=r"nothing received for 0\.1 s"):
-        await setting.watch_to_its_end(silence_seconds=0.1)
-    await setting.proxy.finished("GET", "watch")
-
-
-async def test_a_watch_without_a_response_counts_as_silent(setting: ClientHarness) -> None:
-    setting.proxy.freeze_watches()
-    with pytest.raises(SilentWatchError):
-        async with setting.api.watch("pods", "1", server_seconds=60, silence_seconds=0.1):
-            pass
-
-
-WATCH_ERRORS: dict[int, type[Exception]] = {410: ResourceExpiredError, 403: RefusedError, 500: NoAnswerError}
-
-
-@pytest.mark.parametrize(("status", "error"), WATCH_ERRORS.items())
-async def test_a_refused_watch_raises_the_error_for_its_status(
-    setting: ClientHarness, status: int, error: type[Exception]
-) -> None:
-    setting.proxy.when("GET", "watch").answer(status)
-    with pytest.raises(error):
-        async with setting.api.watch("pods", "1", server_seconds=60, silence_seconds=SOON):
-            pass
-    assert setting.calls.made == [("watch", "pods", status)]
-
-
-async def test_a_watch_cut_in_the_middle_is_reported_as_broken_not_silent(setting: ClientHarness) -> None:
-    with pytest.raises(NoAnswerError) as caught:
-        await setting.watch_to_its_end(on_line=setting.proxy.cut_watches)
-    assert not isinstance(caught.value, SilentWatchError)
-
-
-async def test_leaving_a_watch_closes_its_connection(setting: ClientHarness) -> None:
-    async with setting.api.watch("pods", "1", server_seconds=60, silence_seconds=SOON):
-        pass
-    assert [watch.outcome for watch in await setting.proxy.finished("GET", "watch")] == ["caller left"]
-
-
 async def test_a_cancelled_call_is_cancelled_and_counted(setting: ClientHarness) -> None:
     held = setting.proxy.when("POST", "/binding$").hold()
     task = asyncio.create_task(setting.bind())
@@ -399,82 +305,3 @@ async def test_a_cancelled_call_is_cancelled_and_counted(setting: ClientHarness)
     with pytest.raises(asyncio.CancelledError):
         await task
     assert setting.calls.made == [("create", "pods/binding", 0)]
-
-
-KUBECONFIG = """
-apiVersion: v1
-kind: Config
-current-context: one
-contexts:
-- {name: one, context: {cluster: here, user: me}}
-- {name: two, context: {cluster: here, user: nobody}}
-clusters:
-- {name: here, cluster: {server: "http://127.0.0.1:%d"}}
-users:
-- {name: me, user: {token: secret-of-me}}
-- {name: nobody, user: {}}
-"""
-
-
-@pytest.mark.parametrize(("context", "has_token"), [(None, True), ("two", False)])
-async def test_a_kubeconfig_sets_server_and_credentials(tmp_path: Path, context: str | None, has_token: bool) -> None:  # noqa: FBT001 - a table
-    async with FakeUpstream() as upstream:
-        (tmp_path / "config").write_text(KUBECONFIG % upstream.port)
-        api = Api(
-            await load_credentials(tmp_path / "config", context), observe=RecordedApiCalls(), user_agent="vrampack/test"
-        )
-        await api.list_page("pods", limit=1)
-        await api.close()
-    (request,) = upstream.requests
-    assert (b"Authorization: Bearer secret-of-me\r\n" in request) == has_token
-    assert b"User-Agent: vrampack/test\r\n" in request
-
-
-SPOILED = {
-    "no YAML": "a: [",
-    "a list": "- 1\n",
-    "a text": "hello\n",
-    "empty": "",
-    "contexts that are none": "apiVersion: v1\nkind: Config\ncurrent-context: one\ncontexts: 4\n",
-    "a context without a cluster": KUBECONFIG.replace("cluster: here, ", ""),
-    "a cluster that is none": KUBECONFIG.replace('{server: "http://127.0.0.1:%d"}', "7"),
-}
-
-
-@pytest.mark.parametrize("text", SPOILED.values(), ids=SPOILED)
-async def test_an_invalid_kubeconfig_is_named_in_the_error(tmp_path: Path, text: str) -> None:
-    (tmp_path / "config").write_text(text)
-    with pytest.raises(CredentialsError, match="config: "):
-        await load_credentials(tmp_path / "config")
-
-
-async def test_missing_credentials_are_reported_with_the_fix(tmp_path: Path) -> None:
-    (tmp_path / "config").write_text("apiVersion: v1\n")
-    with pytest.raises(CredentialsError, match=r"config: .*give --kubeconfig FILE"):
-        await load_credentials(tmp_path / "config")
-    with pytest.raises(CredentialsError, match="none: no such file"):
-        await load_credentials(tmp_path / "none")
-    with pytest.raises(CredentialsError, match="service account of this pod"):
-        await load_credentials(None)
-
-
-PROXIES = {
-    "none": ({}, None),
-    "one": ({"https_proxy": "http://proxy:3128"}, "http://proxy:3128"),
-    "one for others": ({"http_proxy": "http://proxy:3128"}, None),
-    "not for this host": ({"https_proxy": "http://proxy:3128", "no_proxy": "10.0.0.1,example.com"}, None),
-}
-
-
-@pytest.mark.parametrize(("environment", "proxy"), PROXIES.values(), ids=PROXIES)
-async def test_the_environments_proxy_is_used_unless_it_excludes_the_host(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], proxy: str | None
-) -> None:
-    for name in ("http_proxy", "https_proxy", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    kubeconfig = write_kubeconfig(tmp_path, "https://10.0.0.1:6443")
-    configuration = (await load_credentials(kubeconfig)).configuration
-    assert configuration.proxy == proxy

@@ -27,11 +27,9 @@ from tests.kube.raw_calls import (
     read_lines,
     refusal,
 )
-from tests.support.recorded_api_calls import RecordedApiCalls, open_api
+from tests.support.recorded_api_calls import open_api
 from vrampack.kube import http_client
-from vrampack.kube.aio_client import Configuration
 from vrampack.kube.client import Api
-from vrampack.kube.credentials import Credentials
 from vrampack.kube.errors import NoAnswerError
 
 
@@ -93,14 +91,12 @@ async def test_only_a_get_on_a_closed_idle_connection_is_sent_once_more(
     replies: list[ByteReply], call: Callable[[Api], Awaitable[str]], outcome: str, connections: int, requests: int
 ) -> None:
     """The place in the pool is free again in any case."""
-    async with ByteServer([ByteReply(BOUND), *replies]) as server:
-        api = Api(Credentials(Configuration(host=server.url, connection_pool_maxsize=1)))
+    async with ByteServer([ByteReply(BOUND), *replies]) as server, open_api(server.url, pool_size=1) as api:
         assert await bind(api) == WRITTEN
         assert await call(api) == outcome
         assert (server.accepted, len(server.requests)) == (connections, requests)
         server.replies[:] = [ByteReply(BOUND)]
         assert await bind(api) == WRITTEN
-        await api.close()
 
 
 async def test_a_get_on_a_new_connection_is_sent_once() -> None:
@@ -110,11 +106,8 @@ async def test_a_get_on_a_new_connection_is_sent_once() -> None:
 
 
 async def test_the_pool_bounds_the_number_of_connections() -> None:
-    async with ByteServer([ByteReply(BOUND, is_slow=True)]) as server:
-        configuration = Configuration(host=server.url, connection_pool_maxsize=2)
-        api = Api(Credentials(configuration), observe=RecordedApiCalls())
+    async with ByteServer([ByteReply(BOUND, is_slow=True)]) as server, open_api(server.url, pool_size=2) as api:
         assert await asyncio.gather(*[bind(api) for _ in range(7)]) == [WRITTEN] * 7
-        await api.close()
     assert server.most_open == 2
 
 
@@ -122,9 +115,7 @@ async def test_the_pool_bounds_the_number_of_connections() -> None:
 async def test_an_abandoned_binding_frees_its_place_and_closes_its_connection(
     is_cancelled: bool,  # noqa: FBT001 - a table
 ) -> None:
-    async with ByteServer([ByteReply(b""), ByteReply(BOUND)]) as server:
-        configuration = Configuration(host=server.url, connection_pool_maxsize=1)
-        api = Api(Credentials(configuration), observe=RecordedApiCalls())
+    async with ByteServer([ByteReply(b""), ByteReply(BOUND)]) as server, open_api(server.url, pool_size=1) as api:
         first = asyncio.create_task(bind(api, timeout_seconds=SOON if is_cancelled else 0.5))
         await server.asked(1)
         if is_cancelled:
@@ -135,7 +126,6 @@ async def test_an_abandoned_binding_frees_its_place_and_closes_its_connection(
             assert await first == TIMED_OUT
         await server.all_closed()
         assert await bind(api) == WRITTEN
-        await api.close()
     assert server.accepted == 2
 
 

@@ -125,7 +125,7 @@ CARDS: Mapping[str, Mutation] = {
     ),
     "units that do not divide by the cards are rounded away": Mutation(
         "vrampack/cards/request.py",
-        "if container.units % count:",
+        "if uneven is not None and not whole:",
         "if False:",
         f"{REQUEST}::test_every_containers_units_must_divide_by_the_card_count",
     ),

@@ -33,15 +33,15 @@ PRELOAD: Mapping[str, Mutation] = {
         f"{SERVER}::test_only_a_single_mig_instance_of_a_gpu_can_be_identified",
     ),
     "what a dying process still has is given to the next": Mutation(
-        f"{ROOM}/server.py",
+        f"{ROOM}/known_processes.py",
         "if peers.is_ending(connection.process):",
         "if False:",
         f"{LEAVING}::test_memory_of_an_exiting_process_is_granted_only_after_its_exit",
     ),
     "garbage gives back what its process holds": Mutation(
         f"{ROOM}/server.py",
-        "return self._disconnect(connection)",
-        "return self._on_disconnect(connection)",
+        "return self._known.disconnect(connection)",
+        "return self._known.accept_hang_up(connection)",
         f"{SERVER}::test_a_process_whose_connection_was_closed_keeps_its_charge_until_it_ends",
     ),
     "two agents write one file": Mutation(

@@ -54,6 +54,11 @@ def test_a_whole_card_is_taken_whole() -> None:
     assert place_request(trial, CardRequest(1)) is None
 
 
+def test_a_whole_card_may_be_a_little_smaller_than_what_is_paid() -> None:
+    trial = TrialCluster([snapshot_node(units=(15, 16), used=(0, 1))])
+    assert place_request(trial, CardRequest(16, whole=True, payment=compute_payment(16, 1))) == ("n", (0,))
+
+
 def test_several_cards_are_taken_together() -> None:
     trial = TrialCluster([snapshot_node(used=(0, 8))])
     assert place_request(trial, CardRequest(8, count=2)) == ("n", (0, 1))

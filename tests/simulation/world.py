@@ -27,6 +27,7 @@ from tests.simulation.api import Network
 from tests.simulation.network import encode
 from tests.simulation.objects import NODES, a_node, a_pod
 from tests.simulation.process import SimulatedExtender
+from vrampack import backoff
 from vrampack.kube import reflector, retry_backoff
 from vrampack.simulator.object_store import ObjectStore
 from vrampack.simulator.resource_kinds import NODE, POD, Object
@@ -274,6 +275,7 @@ def reflectors_without_chance(clock: Callable[[], float]) -> Iterator[None]:
         for module in (reflector, retry_backoff):
             patch.setattr(module, "random", still)
             patch.setattr(module, "time", still)
+        patch.setattr(backoff, "random", still)
         logging.disable(logging.CRITICAL)
         try:
             yield

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.support.preload_clients import PreloadClientProcess
 from vrampack.agent.limits.cgroups import CgroupOwner
 from vrampack.agent.limits.preload.backend import PreloadBackEnd, PreloadPaths
-from vrampack.agent.limits.preload.server import RateLimits
+from vrampack.agent.limits.preload.rate_limit import RateLimits
 from vrampack.agent.limits.workload import ResolvedContainer, Unresolved
 
 APP = CgroupOwner("uid-app", "1a" * 32)

@@ -24,10 +24,16 @@ class RecordedApiCalls:
 
 @asynccontextmanager
 async def open_api(
-    url: str, calls: RecordedApiCalls | None = None, *, tls_authority: Path | None = None, proxy: str | None = None
+    url: str,
+    calls: RecordedApiCalls | None = None,
+    *,
+    tls_authority: Path | None = None,
+    proxy: str | None = None,
+    pool_size: int | None = None,
 ) -> AsyncIterator[Api]:
     """A client without credentials."""
     configuration = Configuration(host=url, proxy=proxy)
+    configuration.connection_pool_maxsize = pool_size or configuration.connection_pool_maxsize
     configuration.ssl_ca_cert = str(tls_authority) if tls_authority else None
     api = Api(Credentials(configuration), observe=calls or RecordedApiCalls())
     try:

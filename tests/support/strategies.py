@@ -84,14 +84,14 @@ def _rule_card(draw: st.DrawFn, card: Card) -> Card:
 
 @st.composite
 def request_strategy(draw: st.DrawFn, *, under_rules: bool = True) -> CardRequest:
-    """Requests, some under rules unless the cluster has none; some of those for whole cards are paid for."""
+    """Requests, some under rules unless the cluster has none; then some of those for whole cards are paid for."""
     is_valid = draw(st.integers(0, 14)) > 0
     units, count = draw(st.one_of(st.integers(1, 2), st.integers(1, 12))), 1
     if draw(st.integers(0, 3)) == 0:
         count = draw(st.integers(1, 7))
     is_whole = draw(st.integers(0, 3)) == 0
     odd = draw(st.integers(0, count - 1)) if is_whole and is_valid else 0
-    is_paid = is_whole and is_valid and draw(st.booleans())
+    is_paid = under_rules and is_whole and is_valid and draw(st.booleans())
     return CardRequest(
         units=units,
         count=count,

@@ -16,12 +16,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from vrampack.cards.node import CardFacts
+from vrampack.cards.units import MIB
 from vrampack.http.metric_registry import MetricRegistry
 from vrampack.kube.client import label_code
 
 _START_BUCKETS = tuple(0.0005 * 2 ** (power / 2) for power in range(28))
 """Two for each of those: slow starts keep pods waiting, so their durations need finer buckets."""
-_MIB = 1024 * 1024
 CARD_LABELS = ("node", "UUID", "gpu")
 CONTAINER_LABELS = (*CARD_LABELS, "namespace", "pod", "container")
 PROCESS_LABELS = ("node", "namespace", "pod", "container")
@@ -325,7 +325,7 @@ def _container_families(snapshot: AgentSnapshot, node: str) -> Iterable[Metric]:
 
 
 _CARD_SERIES: tuple[tuple[str, str, Callable[[CardSample], float | None]], ...] = (
-    ("vrampack_agent_card_memory_bytes", "Total memory of a card.", lambda each: each.card.memory_mib * _MIB),
+    ("vrampack_agent_card_memory_bytes", "Total memory of a card.", lambda each: each.card.memory_mib * MIB),
     (
         "vrampack_agent_card_memory_used_bytes",
         "Memory in use on a card, by any process.",

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import signal
 
-from vrampack.agent.app import Agent, AgentOptions
+from vrampack.agent.app import Agent
+from vrampack.agent.components import AgentOptions
 from vrampack.agent.metrics import AgentMetrics
 from vrampack.agent.nvml.driver import GpuDriver
 from vrampack.kube.credentials import load_credentials

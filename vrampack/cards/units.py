@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+MIB = 1024 * 1024
+"""In bytes."""
 DEFAULT_UNIT_MIB = 1024
 MAX_UNITS = 1_048_576
 """More than any card has in any sane unit: 2^20 units of 1 MiB are 1 TiB. Larger requests are mistakes (`10G`)."""

@@ -61,7 +61,7 @@ def raise_descriptor_limit() -> None:
 
 
 async def _in_kubernetes(settings: AgentConfiguration, options: argparse.Namespace) -> None:
-    from vrampack.agent.app import AgentOptions  # noqa: PLC0415 - imports the Kubernetes client, which other hosts do not need
+    from vrampack.agent.components import AgentOptions  # noqa: PLC0415 - imports the Kubernetes client, which other hosts do not need
     from vrampack.agent.process import run_agent  # noqa: PLC0415 - likewise
 
     started = AgentOptions(settings, VERSION, options.node_name, options.kubeconfig, options.context)

@@ -15,6 +15,7 @@ import msgspec
 
 from vrampack.kube.answers import build_answer_error, check_answer, decode_answer
 from vrampack.kube.credentials import Credentials
+from vrampack.kube.dra_objects import ResourceSliceObject
 from vrampack.kube.errors import (
     BrokenWatchError,
     ForeignAnswerError,
@@ -27,7 +28,7 @@ from vrampack.kube.errors import (
 from vrampack.kube.http_client import HttpClient
 from vrampack.kube.http_connection import SilentServerError, StreamedReply
 from vrampack.kube.list_page import MAX_OBJECT_BYTES, ListPage, build_page_query, decode_page
-from vrampack.kube.objects import NodeObject, PodObject, ResourceSliceObject
+from vrampack.kube.objects import NodeObject, PodObject
 from vrampack.kube.watch_reader import ByteStream
 
 Resource = Literal["pods", "nodes", "namespaces", "leases"]

@@ -13,10 +13,9 @@ from math import ceil
 import msgspec
 
 from vrampack.cards.host_room import HostResources
-from vrampack.cards.units import parse_quantity
+from vrampack.cards.units import MIB, parse_quantity
 from vrampack.kube.objects import UNDECODABLE, ContainerObject, NodeObject, PodSpec
 
-MIB = 1024 * 1024
 MAX_PARSED_QUANTITIES = 4096
 NOTHING = HostResources(0, 0)
 _NO_QUANTITY = msgspec.Raw(b"null")

@@ -12,6 +12,7 @@ from itertools import chain
 import msgspec
 
 from vrampack.cards import well_known
+from vrampack.cards.env_injection import MIRROR_ANNOTATION, VISIBLE_DEVICES_VARIABLE
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node_annotations import NodeReading, read_node
 from vrampack.cards.pod import Pod
@@ -20,6 +21,9 @@ from vrampack.cards.request import ContainerKind, ContainerSpec, read_pod_reques
 
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding may raise: invalid UTF-8 and endless nesting raise Python's own errors."""
+
+FINISHED_PHASES = ("Succeeded", "Failed")
+"""A pod in one of these phases never runs again."""
 
 _NULL = msgspec.Raw(b"null")
 
@@ -84,9 +88,6 @@ class OwnerReference(msgspec.Struct, frozen=True):
 
 class OwnedObjectMeta(ObjectMeta, frozen=True, rename="camel"):
     owner_references: list[OwnerReference] | None = None
-
-
-MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
 
 class ContainerRun(msgspec.Struct, frozen=True, rename="camel"):
@@ -223,37 +224,6 @@ class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
     continue_: str = msgspec.field(default="", name="continue")
 
 
-class DeviceClassSpec(msgspec.Struct, frozen=True, rename="camel"):
-    extended_resource_name: str | None = None
-
-
-class DeviceClassObject(msgspec.Struct, frozen=True):
-    """A resource.k8s.io/v1.DeviceClass."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    spec: DeviceClassSpec = DeviceClassSpec()
-
-
-class DeviceAttribute(msgspec.Struct, frozen=True):
-    string: str | None = None
-
-
-class SliceDevice(msgspec.Struct, frozen=True):
-    attributes: dict[str, DeviceAttribute] | None = None
-
-
-class ResourceSliceSpec(msgspec.Struct, frozen=True):
-    driver: str = ""
-    devices: list[SliceDevice] | None = None
-
-
-class ResourceSliceObject(msgspec.Struct, frozen=True):
-    """A resource.k8s.io/v1.ResourceSlice."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    spec: ResourceSliceSpec = ResourceSliceSpec()
-
-
 class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
     """What a Status is about: `kind` is the plural name of a resource."""
 
@@ -321,7 +291,7 @@ def to_pod(
         request=request,
         record=read_record(annotations, request),
         is_terminating=pod.metadata.deletion_timestamp is not None,
-        is_finished=pod.status.phase in ("Succeeded", "Failed"),
+        is_finished=pod.status.phase in FINISHED_PHASES,
         priority=pod.spec.priority or 0,
         nominated_node=pod.status.nominated_node_name or "",
         created_at=pod.metadata.creation_timestamp or "",
@@ -377,6 +347,15 @@ def _build_container_spec(
     return ContainerSpec(container.name, kind, index, _text(quantity), _has_reference(container))
 
 
+def build_admission_entry(container: str) -> EnvVar:
+    """The entry of the container's environment by which admission gives it the cards in the pod's annotation for it."""
+    return EnvVar(VISIBLE_DEVICES_VARIABLE, EnvVarSource(ObjectFieldSelector(_format_devices_path(container))))
+
+
+def _format_devices_path(container: str) -> str:
+    return f"metadata.annotations['{well_known.VISIBLE_DEVICES_PREFIX}{container}']"
+
+
 def _has_reference(container: ContainerObject) -> bool:
     """Whether admission set the container's visible devices from the pod's annotation for that container.
 
@@ -387,10 +366,10 @@ def _has_reference(container: ContainerObject) -> bool:
     except UNDECODABLE:
         return False
     for each in reversed(env):
-        if each.name == "NVIDIA_VISIBLE_DEVICES":
-            path = f"metadata.annotations['{well_known.VISIBLE_DEVICES_PREFIX}{container.name}']"
+        if each.name == VISIBLE_DEVICES_VARIABLE:
             source = each.value_from
-            return source is not None and source.field_ref is not None and source.field_ref.field_path == path
+            reference = None if source is None else source.field_ref
+            return reference is not None and reference.field_path == _format_devices_path(container.name)
     return False
 
 

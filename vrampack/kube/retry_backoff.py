@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 
+from vrampack.backoff import Backoff
 from vrampack.kube.errors import NoAnswerError, RefusedError
 
 FIRST_SECONDS = 0.8
@@ -22,7 +23,7 @@ def extend_pause(seconds: float, error: NoAnswerError | RefusedError) -> float:
 
 
 class RetryBackoff:
-    """A wait that doubles with each failure; half of it is random, so that the agents of a cluster do not ask at once."""
+    """Counts the failures of one server, and how long to wait after each: a `Backoff`."""
 
     def __init__(self) -> None:
         self.failures = 0
@@ -35,6 +36,5 @@ class RetryBackoff:
         if now - self._asked_at > RESET_SECONDS:
             self.failures = 0
         self._asked_at = now
-        doubled = FIRST_SECONDS * 2.0 ** min(self.failures, 10)
         self.failures += 1
-        return min(longest, doubled) * random.uniform(0.5, 1)  # noqa: S311 - spreads load
+        return Backoff(FIRST_SECONDS, longest).draw_seconds(self.failures)

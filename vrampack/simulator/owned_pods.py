@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from vrampack.kube.objects import FINISHED_PHASES
 from vrampack.simulator.resource_kinds import WORKLOAD_KINDS, Object, ResourceKind
 
 SAFE_HASH_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -76,7 +77,7 @@ def is_terminating(pod: Object) -> bool:
 
 
 def is_finished(pod: Object) -> bool:
-    return pod["status"].get("phase") in ("Succeeded", "Failed")
+    return pod["status"].get("phase") in FINISHED_PHASES
 
 
 def is_ready(pod: Object) -> bool:

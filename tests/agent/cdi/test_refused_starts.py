@@ -52,7 +52,7 @@ async def test_a_start_that_kubelet_stops_waiting_for_leaves_nothing_and_is_repo
         assert "container main: kubelet stopped waiting" in list_told(world)["p"]
         assert count_refusals(world, "deadline") == 1
         assert not fence_of(world).count_held_units()
-        assert list(world.agent._workload.list_desired()) == []
+        assert list(world.agent.components.workload.list_desired()) == []
         assert list_specs(world) == []
 
         os.kill(runtime.pid, signal.SIGCONT)
@@ -77,5 +77,5 @@ async def test_a_restart_that_is_refused_is_told_and_named_like_a_first_start() 
 
         kept.rename(spec)
         await start_container(world, pod)
-        assert world.agent._own_node._desired["annotations", well_known.NODE_REFUSED] is None
+        assert world.agent.components.own_node._desired["annotations", well_known.NODE_REFUSED] is None
         await world.wait_until(lambda: list_refused(world) == {})

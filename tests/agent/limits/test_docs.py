@@ -13,7 +13,7 @@ from vrampack.agent.limits.back_ends import BACK_ENDS
 from vrampack.agent.limits.detection import detect_capabilities
 from vrampack.agent.limits.driver_branches import KNOWN_DRIVER_BRANCHES
 from vrampack.agent.limits.kmod.backend import DEFAULT_BUDGETS, MAX_BUDGETS
-from vrampack.agent.limits.preload.server import RateLimits
+from vrampack.agent.limits.preload.rate_limit import RateLimits
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "limits.md").read_text()

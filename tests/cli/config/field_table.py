@@ -118,7 +118,7 @@ EXTENDER = {
         "[{model: A, cards: 1}]", "a mapping with the keys model, cards, users, min_units", " of at most 64"
     ),
     "rules.models": _list("[{allow: [A]}]", "a mapping with the keys users, allow", " of at most 64"),
-    "rules.whole_cards": FieldRow("paid", "paid or as-requested", ("7", "true", "[]", "free")),
+    "rules.whole_cards": FieldRow("paid", "one of paid, as-requested", ("7", "true", "[]", "free")),
     "decide": FieldRow(
         "filter", "prioritize, filter or auto", ("7", "true", "[]", "null")
     ),

@@ -14,8 +14,8 @@ from http import HTTPStatus
 from typing import Final, Protocol
 
 from vrampack.agent.inventory.advertisement import Advertisement
+from vrampack.kube.dra_objects import ResourceSliceObject
 from vrampack.kube.errors import NoAnswerError, RefusedError
-from vrampack.kube.objects import ResourceSliceObject
 
 log = logging.getLogger(__name__)
 

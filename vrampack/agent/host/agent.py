@@ -21,7 +21,8 @@ from pathlib import Path
 
 from vrampack.agent.host.containers import HostContainers
 from vrampack.agent.host.limits import HostLimits
-from vrampack.agent.inventory.discovery import Discovery, build_discovery_settings
+from vrampack.agent.inventory.discovery import Discovery
+from vrampack.agent.inventory.discovery_settings import build_discovery_settings
 from vrampack.agent.limits.accounting import UsageTotals
 from vrampack.agent.limits.back_end_row import BackEndRow
 from vrampack.agent.limits.back_ends import BACK_ENDS
@@ -40,6 +41,7 @@ from vrampack.agent.status.http import StatusPages, serve_status
 from vrampack.agent.status.schema import LimitsStatus
 from vrampack.agent.status.status import build_limits_status
 from vrampack.cards.node import CardFacts
+from vrampack.cards.units import MIB
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +53,6 @@ START_RETRY_SECONDS = 5.0
 """Between two attempts to start the hook's socket and the back end: a file system may be full, and is emptied later."""
 RESTORE_WAIT_SECONDS = 3.0
 """How long a container waits that is created while the agent starts; the hook is answered within 4 s (limits/hook_server.py)."""
-_MIB = 1024 * 1024
 
 
 class StandaloneAgent:
@@ -283,7 +284,7 @@ class StandaloneAgent:
         totals = accounting.list_usage_totals() if accounting is not None else self._container_usage
         for each in self._host_containers.list_containers():
             for uuid, mib in sorted(each.limits.items()):
-                sample = ContainerSample(uuid, index.get(uuid, -1), "", "", each.id, mib * _MIB, None)
+                sample = ContainerSample(uuid, index.get(uuid, -1), "", "", each.id, mib * MIB, None)
                 used = (totals or {}).get((each.key, each.owner.container_id, uuid), UsageTotals(0, 0, 0))
                 if totals is not None:
                     sample = replace(sample, used_bytes=used.used_bytes)

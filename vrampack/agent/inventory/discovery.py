@@ -12,9 +12,10 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from vrampack.agent.inventory.discovery_settings import DiscoverySettings
 from vrampack.agent.inventory.driver_problems import describe_failure, describe_unreadable
 from vrampack.agent.inventory.health import CardHealth
 from vrampack.agent.inventory.known_cards import (
@@ -27,12 +28,11 @@ from vrampack.agent.inventory.known_cards import (
 )
 from vrampack.agent.inventory.verdict_book import VerdictBook
 from vrampack.agent.inventory.verdicts import ACTION_TEXTS
-from vrampack.agent.inventory.xid_actions import XidAction, XidRules
+from vrampack.agent.inventory.xid_actions import XidAction
 from vrampack.agent.nvml.driver import Gpu, GpuCondition, GpuDriver, GpuInventory, Xid
 from vrampack.agent.nvml.errors import DriverError, NoDriverError
-from vrampack.agent.settings import AgentConfiguration
 from vrampack.cards.node import CardFacts
-from vrampack.cards.units import DEFAULT_UNIT_MIB, count_card_units
+from vrampack.cards.units import count_card_units
 
 log = logging.getLogger(__name__)
 
@@ -40,46 +40,6 @@ CardChangeKind: TypeAlias = Literal["appeared", "vanished", "dropped", "unhealth
 
 _VENDOR = frozenset({"nvidia", "tesla"})
 """Words that some drivers put before a model and others do not."""
-
-
-@dataclass(frozen=True, slots=True)
-class DiscoverySettings:
-    """How the cards are checked, and which are ours."""
-
-    unit_mib: int = DEFAULT_UNIT_MIB
-    units_per_card: Mapping[str, int] = field(default_factory=dict)
-    """Units by model, for models whose memory does not divide evenly. Any usual spelling of the model works."""
-    include: frozenset[str] = frozenset()
-    """If not empty, only these are ours: uuids of cards, or of GPUs for all their instances."""
-    exclude: frozenset[str] = frozenset()
-    """These are not ours: another plugin has them."""
-    check_seconds: float = 5
-    fail_after_checks: int = 3
-    """This many failed checks in a row make a card unhealthy: a single call may fail for a transient reason."""
-    recover_after_checks: int = 3
-    xids: XidRules = field(default_factory=XidRules)
-
-
-def build_discovery_settings(settings: AgentConfiguration) -> DiscoverySettings:
-    """The settings of discovery, out of the agent's configuration."""
-    health = settings.health
-    return DiscoverySettings(
-        unit_mib=settings.unit_mib,
-        units_per_card=settings.units_per_card,
-        include=frozenset(settings.cards.include),
-        exclude=frozenset(settings.cards.exclude),
-        check_seconds=health.check_seconds,
-        recover_after_checks=health.recover_after_checks,
-        xids=XidRules(
-            frozenset(health.xids.ignore),
-            frozenset(health.xids.fatal),
-            {
-                XidAction.RESET: frozenset(health.xids.reset),
-                XidAction.REBOOT: frozenset(health.xids.reboot),
-                XidAction.HUMAN: frozenset(health.xids.human),
-            },
-        ),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +230,7 @@ class Discovery:
 
     def _merge_inventory(self, inventory: GpuInventory) -> Collection[str]:
         """Update the known cards from the driver's list; returns the cards that are there and can be checked."""
-        found = {gpu.uuid: gpu for gpu in inventory.gpus if self._is_selected(gpu)}
+        found = {gpu.uuid: gpu for gpu in inventory.gpus if self._settings.is_selected(gpu)}
         self._verdicts.drop_healed_absent(found)  # first: a new card of the same GPU would take over what was healed
         for gpu in found.values():
             known = self._known_cards.get(gpu.uuid)
@@ -411,12 +371,6 @@ class Discovery:
         is_new = cards != self._published or problem != self._published_problem
         self._published, self._published_problem = cards, problem
         return is_new
-
-    def _is_selected(self, gpu: Gpu) -> bool:
-        names = {gpu.uuid, gpu.mig_parent}
-        if names & self._settings.exclude:
-            return False
-        return not self._settings.include or bool(names & self._settings.include)
 
     def _count_units(self, gpu: Gpu) -> int:
         pinned = self._units_by_model.get(_normalize_model(gpu.model))

@@ -24,8 +24,7 @@ from vrampack.agent.limits.contract import (
 from vrampack.agent.limits.detection import NodeCapabilities
 from vrampack.agent.limits.node_context import NodeContext
 from vrampack.agent.limits.usage_meter import UsageMeter
-
-MIB = 1 << 20
+from vrampack.cards.units import MIB
 
 GetLimits: TypeAlias = Callable[[str, str], Mapping[str, int] | None]
 """`(pod uid, container name)` to MiB per card uuid; None for an unknown pod or container."""

@@ -29,10 +29,10 @@ from vrampack.agent.nvml.driver import (
 )
 from vrampack.agent.nvml.errors import DriverError, HiddenDriverError, NoDriverError
 from vrampack.agent.nvml.utilization import UtilizationReader
+from vrampack.cards.units import MIB
 
 Handle: TypeAlias = Any  # a ctypes pointer; nvidia-ml-py has no types
 
-MIB = 1024 * 1024
 NO_INSTANCE = 0xFFFFFFFF
 """An event that belongs to no MIG instance."""
 MAX_EVENTS = 64

@@ -73,7 +73,6 @@ class StatusAnswer:
 
 
 AnswerRequest = Callable[[StatusRequest], Awaitable[StatusAnswer]]
-GetTlsContext = Callable[[], ssl.SSLContext]
 
 
 def explain_status(status: HTTPStatus, text: str = "") -> StatusAnswer:
@@ -88,13 +87,13 @@ class BoundedServer:
         listener: socket.socket,
         answer: AnswerRequest,
         *,
-        get_tls_context: GetTlsContext | None = None,
+        tls: ssl.SSLContext | None = None,
         limits: ConnectionLimits = STATUS_CONNECTIONS,
     ) -> None:
         self._listener = listener
         self._listener.setblocking(False)  # noqa: FBT003 - the socket's own signature
         self._answer = answer
-        self._get_tls_context = get_tls_context
+        self._tls = tls
         self._open_connections = OpenConnections(limits)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -141,7 +140,7 @@ class BoundedServer:
 
     async def _exchange(self, connection: _Connection) -> None:
         async with asyncio.timeout(HEAD_SECONDS):
-            reader = await connection.open_streams(self._get_tls_context)
+            reader = await connection.open_streams(self._tls)
             request = await _read_request(reader)
         async with asyncio.timeout(ANSWER_SECONDS):
             if isinstance(request, StatusRequest):
@@ -176,17 +175,16 @@ class _Connection:
         self._transport: asyncio.Transport | None = None
         self._writer: asyncio.StreamWriter | None = None
 
-    async def open_streams(self, get_tls_context: GetTlsContext | None) -> asyncio.StreamReader:
+    async def open_streams(self, tls: ssl.SSLContext | None) -> asyncio.StreamReader:
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=MAX_HEAD_BYTES)
         protocol = asyncio.StreamReaderProtocol(reader)
-        context = None if get_tls_context is None else get_tls_context()
         self._is_handed_over = True
         self._transport, _ = await loop.connect_accepted_socket(
             lambda: protocol,
             self._connected,
-            ssl=context,
-            ssl_handshake_timeout=None if context is None else HEAD_SECONDS,
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else HEAD_SECONDS,
         )
         self._writer = asyncio.StreamWriter(self._transport, protocol, reader, loop)
         return reader

@@ -22,20 +22,19 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from vrampack.agent.limits.unix_listener import UnixListener
 from vrampack.agent.metrics import AgentMetrics
-from vrampack.agent.settings import AgentConfiguration, MetricsTlsSettings
+from vrampack.agent.settings import AgentConfiguration
 from vrampack.agent.status.bounded_server import (
     AnswerRequest,
     BoundedServer,
-    GetTlsContext,
     StatusAnswer,
     StatusRequest,
     explain_status,
 )
-from vrampack.agent.status.certificate import ServerCertificate
 from vrampack.agent.status.metrics_access import MetricsAccess
 from vrampack.agent.status.schema import LimitsStatus
 from vrampack.config.addresses import parse_address
 from vrampack.http.listener import open_listener
+from vrampack.http.tls_reloader import TlsReloader
 
 log = logging.getLogger(__name__)
 
@@ -69,11 +68,14 @@ async def serve_status(
     }
     metrics: dict[str, AnswerRequest] = {METRICS_PATH: _MetricsPage(pages.metrics, metrics_access)}
     own = settings.metrics
+    reloader = None if own.tls.cert_file is None else TlsReloader("metrics", own.tls)
     with ExitStack() as sockets:
-        servers = []
+        servers = list[BoundedServer]()
         if own.address:
             listener = sockets.enter_context(open_listener(*parse_address(own.address), backlog=_BACKLOG))
-            servers.append(BoundedServer(listener, _Router(metrics), get_tls_context=_load_certificate(own.tls)))
+            servers.append(
+                BoundedServer(listener, _Router(metrics), tls=None if reloader is None else reloader.context)
+            )
         if settings.listen.health:
             listener = sockets.enter_context(open_listener(*parse_address(settings.listen.health), backlog=_BACKLOG))
             servers.append(BoundedServer(listener, _Router(health if own.address else health | metrics)))
@@ -81,6 +83,8 @@ async def serve_status(
             limits: dict[str, AnswerRequest] = {LIMITS_PATH: _LimitsPage(pages.build_limits_status)}
             servers.append(BoundedServer(status_socket, _Router(limits)))
         running = [asyncio.create_task(server.run()) for server in servers]
+        if reloader is not None:
+            running.append(asyncio.create_task(reloader.run()))
         try:
             yield
         finally:
@@ -131,11 +135,6 @@ class _LimitsPage:
 
     async def __call__(self, _: StatusRequest) -> StatusAnswer:
         return StatusAnswer(HTTPStatus.OK, msgspec.json.encode(self.build_status()), "application/json")
-
-
-def _load_certificate(files: MetricsTlsSettings) -> GetTlsContext | None:
-    """None: without TLS."""
-    return None if files.cert_file is None else ServerCertificate(files, clock=time.monotonic).get_context
 
 
 @contextmanager

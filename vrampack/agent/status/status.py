@@ -18,8 +18,7 @@ from vrampack.agent.status.schema import (
     UnguardedContainerStatus,
 )
 from vrampack.cards.node import CardFacts
-
-_MIB = 1 << 20
+from vrampack.cards.units import MIB
 
 
 def build_limits_status(  # noqa: PLR0913 - what the page shows, each named
@@ -68,7 +67,7 @@ def _list_containers(
     for key, totals in accounting.list_usage_totals().items():
         uid, name, uuid = key
         limit_mib = (workload.get_limits_mib(uid, name) or {}).get(uuid)
-        limit_bytes = None if limit_mib is None else limit_mib * _MIB
+        limit_bytes = None if limit_mib is None else limit_mib * MIB
         place = _name_container(pods.get(uid), uid, name), (uuid, indices.get(uuid), limit_bytes)
         found.append(_build_container(place, totals, processes.get(key, [])))
     return sorted(found, key=lambda each: (each.namespace, each.pod, each.uid, each.container, each.uuid))

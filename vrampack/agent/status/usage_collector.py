@@ -22,12 +22,12 @@ from vrampack.agent.nvml.driver import GpuDriver
 from vrampack.agent.nvml.errors import DriverError
 from vrampack.agent.status.peak_usage import PeakUsage
 from vrampack.cards.card_usage import CardUsage
+from vrampack.cards.units import MIB
 
 log = logging.getLogger(__name__)
 
 MEASURE_SECONDS = 15.0
 """A usual scrape interval."""
-_MIB = 1024 * 1024
 
 
 class UsageCollector:
@@ -151,7 +151,7 @@ class UsageCollector:
         found: tuple[int, int | None, Mapping[tuple[str, str, str], UsageTotals], Mapping[tuple[str, str], int]],
     ) -> ContainerSample:
         index, limit_mib, used, asking = found
-        limit_bytes = None if limit_mib is None else limit_mib * _MIB
+        limit_bytes = None if limit_mib is None else limit_mib * MIB
         totals = used.get((pod.pod.uid, name, uuid), UsageTotals(0, 0, 0))
         use = ContainerSample(uuid, index, pod.pod.namespace, pod.pod.name, name, limit_bytes, totals.used_bytes)
         if self._enforcement.accounting is not None:
@@ -200,4 +200,4 @@ class UsageCollector:
 
 def _to_mib(used_bytes: int) -> int:
     """Whole MiB, rounded up."""
-    return -(-used_bytes // _MIB)
+    return -(-used_bytes // MIB)

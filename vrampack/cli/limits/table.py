@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from vrampack.agent.limits.kmod.proc_client import KmodBudget
 from vrampack.agent.status.schema import LimitedContainer, LimitsStatus, ModuleStatus
+from vrampack.cards.units import MIB
 from vrampack.cli.inspect.text_columns import align_columns
 
 HEADINGS = ("NAMESPACE", "POD", "CONTAINER", "CARD", "USED(MiB)", "LIMIT(MiB)", "PEAK(MiB)", "REFUSED", "PIDS(MiB)")
 RIGHT_COLUMNS = (3, 4, 5, 6, 7)
-_MIB = 1 << 20
 
 
 def format_table(status: LimitsStatus) -> str:
@@ -59,7 +59,7 @@ def _build_row(each: LimitedContainer) -> tuple[str, ...]:
         each.container or "-",
         each.uuid if each.gpu is None else str(each.gpu),
         str(_to_mib(each.used_bytes)),
-        "-" if each.limit_bytes is None else str(each.limit_bytes // _MIB),
+        "-" if each.limit_bytes is None else str(each.limit_bytes // MIB),
         str(_to_mib(each.peak_bytes)),
         str(each.refused),
         ",".join(f"{process.pid}={_to_mib(process.held_bytes)}" for process in each.processes) or "-",
@@ -67,4 +67,4 @@ def _build_row(each: LimitedContainer) -> tuple[str, ...]:
 
 
 def _to_mib(size_bytes: int) -> int:
-    return -(-size_bytes // _MIB)
+    return -(-size_bytes // MIB)

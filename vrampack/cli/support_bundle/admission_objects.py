@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from vrampack.simulator.replay.kept_fields import KeptFields
 from vrampack.simulator.resource_kinds import Object
 
 OWN_NAME_PREFIX = "vrampack"
@@ -40,7 +41,7 @@ ADMISSION_KINDS = (
 )
 
 
-class AdmissionObject(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class AdmissionObject(KeptFields, frozen=True):
     """One of them."""
 
     resource: str

@@ -1,6 +1,6 @@
 """What a bundle keeps of API objects, besides the snapshot: the fields that are named here, and no others.
 
-Each structure below is the complete list, as in `simulator/replay/trimming.py`. Numbers, names, states and fixed words stay.
+Each structure below is the complete list, as in `simulator/replay/kept_fields.py`. Numbers, names, states and fixed words stay.
 Text that a person or another program may write does not, except for messages that `keep_message` accepts.
 """
 
@@ -14,6 +14,7 @@ import msgspec
 
 from vrampack.cards import well_known
 from vrampack.cli.support_bundle.redaction import redact_text
+from vrampack.simulator.replay.kept_fields import KeptFields, KeptResources
 from vrampack.simulator.resource_kinds import Object
 
 NODE_LABELS = (
@@ -35,27 +36,26 @@ _PLUGIN_MESSAGES = ("PreStartContainer", "Allocate failed due to")
 """kubelet's messages that quote a device plugin."""
 
 
-class _KeptFields(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A structure whose empty fields are not written."""
-
-
-class ListedMetadata(_KeptFields, frozen=True):
+class ListedMetadata(KeptFields, frozen=True):
     name: str = ""
     namespace: str | None = None
     generation: int | None = None
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+
+
+class LabelledMetadata(ListedMetadata, frozen=True):
     labels: dict[str, str] | None = None
 
 
-class ListedCondition(_KeptFields, frozen=True):
+class ListedCondition(KeptFields, frozen=True):
     type: str = ""
     status: str = ""
     reason: str | None = None
     last_transition_time: str | None = None
 
 
-class NodeVersions(_KeptFields, frozen=True):
+class NodeVersions(KeptFields, frozen=True):
     kernel_version: str | None = None
     os_image: str | None = None
     container_runtime_version: str | None = None
@@ -63,17 +63,17 @@ class NodeVersions(_KeptFields, frozen=True):
     architecture: str | None = None
 
 
-class ListedNodeStatus(_KeptFields, frozen=True):
+class ListedNodeStatus(KeptFields, frozen=True):
     conditions: list[ListedCondition] | None = None
     node_info: NodeVersions | None = None
 
 
-class BundledNode(_KeptFields, frozen=True):
-    metadata: ListedMetadata
+class BundledNode(KeptFields, frozen=True):
+    metadata: LabelledMetadata
     status: ListedNodeStatus = ListedNodeStatus()
 
 
-class EndedContainer(_KeptFields, frozen=True):
+class EndedContainer(KeptFields, frozen=True):
     reason: str | None = None
     exit_code: int | None = None
     signal: int | None = None
@@ -81,18 +81,18 @@ class EndedContainer(_KeptFields, frozen=True):
     finished_at: str | None = None
 
 
-class ContainerSituation(_KeptFields, frozen=True):
+class ContainerSituation(KeptFields, frozen=True):
     reason: str | None = None
     started_at: str | None = None
 
 
-class ContainerStates(_KeptFields, frozen=True):
+class ContainerStates(KeptFields, frozen=True):
     waiting: ContainerSituation | None = None
     running: ContainerSituation | None = None
     terminated: EndedContainer | None = None
 
 
-class OwnContainerStatus(_KeptFields, frozen=True):
+class OwnContainerStatus(KeptFields, frozen=True):
     name: str = ""
     image: str | None = None
     image_id: str | None = msgspec.field(default=None, name="imageID")
@@ -102,27 +102,27 @@ class OwnContainerStatus(_KeptFields, frozen=True):
     last_state: ContainerStates | None = None
 
 
-class ContainerPort(_KeptFields, frozen=True):
+class ContainerPort(KeptFields, frozen=True):
     name: str | None = None
     container_port: int = 0
 
 
-class OwnContainer(_KeptFields, frozen=True):
+class OwnContainer(KeptFields, frozen=True):
     name: str = ""
     image: str | None = None
     ports: list[ContainerPort] | None = None
-    resources: dict[str, dict[str, str] | list[Any]] | None = None  # Any: claims, which are cleared
+    resources: KeptResources | None = None
 
 
-class ConfigMapSource(_KeptFields, frozen=True):
+class ConfigMapSource(KeptFields, frozen=True):
     name: str | None = None
 
 
-class OwnVolume(_KeptFields, frozen=True):
+class OwnVolume(KeptFields, frozen=True):
     config_map: ConfigMapSource | None = None
 
 
-class OwnPodSpec(_KeptFields, frozen=True):
+class OwnPodSpec(KeptFields, frozen=True):
     node_name: str | None = None
     service_account_name: str | None = None
     host_network: bool | None = None
@@ -131,7 +131,7 @@ class OwnPodSpec(_KeptFields, frozen=True):
     volumes: list[OwnVolume] | None = None
 
 
-class OwnPodStatus(_KeptFields, frozen=True):
+class OwnPodStatus(KeptFields, frozen=True):
     phase: str | None = None
     reason: str | None = None
     start_time: str | None = None
@@ -140,7 +140,7 @@ class OwnPodStatus(_KeptFields, frozen=True):
     init_container_statuses: list[OwnContainerStatus] | None = None
 
 
-class OwnPod(_KeptFields, frozen=True):
+class OwnPod(KeptFields, frozen=True):
     """A pod of the product itself."""
 
     metadata: ListedMetadata
@@ -165,31 +165,51 @@ class OwnPod(_KeptFields, frozen=True):
         return any(each.type == "Ready" and each.status == "True" for each in self.status.conditions or ())
 
 
-class OwnWorkload(_KeptFields, frozen=True):
-    """A Deployment or DaemonSet: how many pods it wants and has."""
+class WorkloadStatus(KeptFields, frozen=True):
+    """How many pods a workload wants and has: of a Deployment, and then of a DaemonSet."""
+
+    observed_generation: int | None = None
+    collision_count: int | None = None
+    replicas: int | None = None
+    updated_replicas: int | None = None
+    ready_replicas: int | None = None
+    available_replicas: int | None = None
+    unavailable_replicas: int | None = None
+    terminating_replicas: int | None = None
+    desired_number_scheduled: int | None = None
+    current_number_scheduled: int | None = None
+    updated_number_scheduled: int | None = None
+    number_ready: int | None = None
+    number_available: int | None = None
+    number_unavailable: int | None = None
+    number_misscheduled: int | None = None
+
+
+class OwnWorkload(KeptFields, frozen=True):
+    """A Deployment or DaemonSet."""
 
     metadata: ListedMetadata
-    status: dict[str, int | list[Any] | dict[str, Any]] = {}  # Any: conditions and the like, which are cleared
+    status: WorkloadStatus = WorkloadStatus()
     kind: str = ""
 
 
-class EventSubject(_KeptFields, frozen=True):
+class EventSubject(KeptFields, frozen=True):
     kind: str | None = None
     namespace: str | None = None
     name: str | None = None
 
 
-class EventSource(_KeptFields, frozen=True):
+class EventSource(KeptFields, frozen=True):
     component: str | None = None
     host: str | None = None
 
 
-class EventSeries(_KeptFields, frozen=True):
+class EventSeries(KeptFields, frozen=True):
     count: int = 0
     last_observed_time: str | None = None
 
 
-class BundledEvent(_KeptFields, frozen=True):
+class BundledEvent(KeptFields, frozen=True):
     involved_object: EventSubject = EventSubject()
     type: str | None = None
     reason: str | None = None
@@ -223,21 +243,11 @@ def keep_own_pod(item: Object) -> OwnPod:
     """The kept parts of a pod of ours. Of its volumes, only names of ConfigMaps stay, which are read too."""
     pod = msgspec.convert(item, OwnPod)
     volumes = [each for each in pod.spec.volumes or () if each.config_map is not None]
-    spec = msgspec.structs.replace(
-        pod.spec,
-        volumes=volumes or None,
-        containers=_clear_claims(pod.spec.containers),
-        init_containers=_clear_claims(pod.spec.init_containers),
-    )
-    return msgspec.structs.replace(pod, metadata=_clear_labels(pod.metadata), spec=spec)
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, volumes=volumes or None))
 
 
 def keep_workload(item: Object, kind: str) -> OwnWorkload:
-    workload = msgspec.convert(item, OwnWorkload)
-    counts: dict[str, int | list[Any] | dict[str, Any]] = {
-        key: value for key, value in workload.status.items() if isinstance(value, int)
-    }
-    return OwnWorkload(_clear_labels(workload.metadata), counts, kind)
+    return msgspec.structs.replace(msgspec.convert(item, OwnWorkload), kind=kind)
 
 
 def keep_event(item: Object) -> BundledEvent:
@@ -277,20 +287,3 @@ def select_readable(items: Iterable[Object], keep: Any, notes: list[str]) -> lis
         except msgspec.ValidationError as error:
             notes.append(f"{(item.get('metadata') or {}).get('name')} is left out: {error}")
     return kept
-
-
-def _clear_labels(metadata: ListedMetadata) -> ListedMetadata:
-    return msgspec.structs.replace(metadata, labels=None)
-
-
-def _clear_claims(containers: list[OwnContainer] | None) -> list[OwnContainer] | None:
-    if containers is None:
-        return None
-    return [
-        msgspec.structs.replace(
-            each,
-            resources={key: value for key, value in (each.resources or {}).items() if key in ("requests", "limits")}
-            or None,
-        )
-        for each in containers
-    ]

@@ -22,15 +22,12 @@ from vrampack.config.errors import SettingsError
 from vrampack.config.faults import UnreadableDocumentError
 from vrampack.config.strict import StrictModel, validate_configuration
 from vrampack.config.yaml_document import parse_yaml_document
+from vrampack.simulator.replay.kept_fields import KeptFields
 
 SCHEDULER_KIND = "KubeSchedulerConfiguration"
 
 
-class _KeptFields(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A structure whose empty fields are not written."""
-
-
-class LeaderElectionFields(_KeptFields, frozen=True):
+class LeaderElectionFields(KeptFields, frozen=True):
     leader_elect: bool | None = None
     resource_lock: str | None = None
     resource_name: str | None = None
@@ -40,33 +37,33 @@ class LeaderElectionFields(_KeptFields, frozen=True):
     retry_period: str | None = None
 
 
-class ClientConnectionFields(_KeptFields, frozen=True):
+class ClientConnectionFields(KeptFields, frozen=True):
     qps: float | None = None
     burst: int | None = None
 
 
-class SchedulerPlugin(_KeptFields, frozen=True):
+class SchedulerPlugin(KeptFields, frozen=True):
     name: str = ""
     weight: int | None = None
 
 
-class SchedulerPluginSet(_KeptFields, frozen=True):
+class SchedulerPluginSet(KeptFields, frozen=True):
     enabled: list[SchedulerPlugin] | None = None
     disabled: list[SchedulerPlugin] | None = None
 
 
-class SchedulerProfileFields(_KeptFields, frozen=True):
+class SchedulerProfileFields(KeptFields, frozen=True):
     scheduler_name: str | None = None
     percentage_of_nodes_to_score: int | None = None
     plugins: dict[str, SchedulerPluginSet] | None = None
 
 
-class ManagedResourceFields(_KeptFields, frozen=True):
+class ManagedResourceFields(KeptFields, frozen=True):
     name: str = ""
     ignored_by_scheduler: bool | None = None
 
 
-class SchedulerExtenderFields(_KeptFields, frozen=True):
+class SchedulerExtenderFields(KeptFields, frozen=True):
     url_prefix: str | None = None
     filter_verb: str | None = None
     prioritize_verb: str | None = None
@@ -80,7 +77,7 @@ class SchedulerExtenderFields(_KeptFields, frozen=True):
     ignorable: bool | None = None
 
 
-class SchedulerConfigurationFields(_KeptFields, frozen=True):
+class SchedulerConfigurationFields(KeptFields, frozen=True):
     api_version: str = ""
     kind: str = ""
     parallelism: int | None = None

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from vrampack.cards.units import MIB
 from vrampack.cli.explain.cluster import ExplainedCluster, NodeWithHolds
 from vrampack.cli.ui.held_elsewhere import HeldElsewhere, UnitRange, compute_held_elsewhere
 from vrampack.cli.ui.pod_scope import PodScope
 from vrampack.cli.ui.section_size import estimate_section_bytes
-
-MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)

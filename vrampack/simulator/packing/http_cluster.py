@@ -16,18 +16,20 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
+import msgspec
+
 from extender.app import Extender, ExtenderOptions
 from extender.metrics import ExtenderMetrics
 from extender.settings import DeadlineSettings, ExtenderConfiguration, ListenSettings
 from policies.tuning import PolicyTuning
 from vrampack.cards import well_known
-from vrampack.cards.env_injection import VISIBLE_DEVICES_VARIABLE
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.tuned_policy import TunedPolicy
 from vrampack.config.addresses import parse_address
 from vrampack.http.listener import open_listener
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import load_credentials
+from vrampack.kube.objects import build_admission_entry
 from vrampack.simulator.apiserver import ApiServer
 from vrampack.simulator.kubeconfig import write_kubeconfig
 from vrampack.simulator.packing.packed_cluster import SimulatedNode, SimulatedPod
@@ -199,8 +201,7 @@ def build_pod_object(name: str, pod: SimulatedPod) -> Object:
         amount = {well_known.MEMORY_RESOURCE: str(pod.units)}
         resources["requests"] |= amount
         resources["limits"] = amount
-        path = f"metadata.annotations['{well_known.VISIBLE_DEVICES_PREFIX}{CONTAINER}']"
-        container["env"] = [{"name": VISIBLE_DEVICES_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": path}}}]
+        container["env"] = [msgspec.to_builtins(build_admission_entry(CONTAINER))]
         if pod.cards.count > 1:
             metadata["labels"] = {well_known.COUNT_LABEL: str(pod.cards.count)}
         if pod.cards.models:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from math import ceil, isfinite
 from pathlib import Path
 
-from vrampack.cards import well_known
-from vrampack.cards.env_injection import VISIBLE_DEVICES_VARIABLE
+import msgspec
+
+from vrampack.kube.objects import build_admission_entry
 from vrampack.simulator.resource_kinds import Object
 
 COLUMNS = ("pod", "arrival", "lifetime", "gpu_mem_gib")
@@ -72,11 +73,10 @@ def _read_number(where: str, row: Mapping[str, str | None], column: str) -> floa
 
 def _build_pod(name: str, units: int, resource: str) -> Object:
     """A pod as admission leaves it."""
-    path = f"metadata.annotations['{well_known.VISIBLE_DEVICES_PREFIX}main']"
     container = {
         "name": "main",
         "resources": {"limits": {resource: str(units)}},
-        "env": [{"name": VISIBLE_DEVICES_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": path}}}],
+        "env": [msgspec.to_builtins(build_admission_entry("main"))],
     }
     metadata = {"namespace": NAMESPACE, "name": name, "uid": f"{NAMESPACE}/{name}"}
     return {"kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}

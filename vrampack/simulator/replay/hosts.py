@@ -12,6 +12,7 @@ from sys import maxsize
 
 from policies.engine.host_rooms import HostRooms
 from vrampack.cards.host_room import HostResources
+from vrampack.cards.units import MIB
 from vrampack.simulator.replay.node_affinity import REQUIRED, matches_node_affinity
 from vrampack.simulator.resource_kinds import Object
 from vrampack.simulator.scheduling.filters import find_unmodelled_field, run_filters
@@ -26,7 +27,6 @@ from vrampack.simulator.scheduling.resources import (
 )
 
 MEMORY = "memory"
-MIB = 1024 * 1024
 ENDLESS = dict.fromkeys((CPU, MEMORY, PODS), maxsize)
 """The resources of a node that does not state them, as one written by hand."""
 AFFINITY_MISMATCH = "node(s) didn't match Pod's node affinity/selector"

@@ -1,7 +1,7 @@
-"""What a snapshot keeps of a cluster: the fields that placement reads, and no others.
+"""Trims a cluster to a snapshot: the nodes and pods that placement reads, and of these the fields in `kept_fields.py`.
 
-The structures below are the complete list. Conversion drops everything else: images, arguments, volumes, owners, conditions,
-and the environment except for admission's one entry, which is a fixed text.
+Of labels and annotations the keys stay that placement reads, and of a container's environment admission's one entry, which is
+a fixed text.
 """
 
 from __future__ import annotations
@@ -14,131 +14,22 @@ from typing import Any, TypeVar
 import msgspec
 
 from vrampack.cards import well_known
-from vrampack.kube.objects import EnvVar, EnvVarSource, ObjectFieldSelector
+from vrampack.kube.objects import FINISHED_PHASES, EnvVar, build_admission_entry
 from vrampack.simulator.replay.hosts import describe_unfollowed, find_unfollowed_field
+from vrampack.simulator.replay.kept_fields import (
+    KeptContainer,
+    KeptFields,
+    KeptNamespace,
+    KeptNode,
+    KeptPod,
+    Texts,
+)
 from vrampack.simulator.replay.node_affinity import list_affinity_keys
 from vrampack.simulator.resource_kinds import Object
 
 NODE_ANNOTATIONS = frozenset((well_known.NODE_CARDS, well_known.NODE_OBSERVED, well_known.CORDONED_CARDS))
 POD_ANNOTATIONS = well_known.RECORD_ANNOTATIONS | {well_known.POLICY, well_known.CARD_MODEL, well_known.CARD_UUID}
 POD_LABELS = frozenset((well_known.COUNT_LABEL, well_known.PLACEMENT_LABEL))
-VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
-FINISHED_PHASES = ("Succeeded", "Failed")
-
-Quantities = dict[str, str | int | float]
-Texts = dict[str, str]
-
-
-class _Kept(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A structure whose empty fields are not written."""
-
-
-class KeptMetadata(_Kept, frozen=True):
-    name: str
-    namespace: str | None = None
-    uid: str | None = None
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
-    labels: Texts | None = None
-    annotations: Texts | None = None
-
-
-class KeptTaint(_Kept, frozen=True):
-    key: str | None = None
-    value: str | None = None
-    effect: str | None = None
-
-
-class KeptNodeSpec(_Kept, frozen=True):
-    unschedulable: bool | None = None
-    taints: list[KeptTaint] | None = None
-
-
-class KeptNodeStatus(_Kept, frozen=True):
-    capacity: Quantities | None = None
-    allocatable: Quantities | None = None
-
-
-class KeptNode(_Kept, frozen=True):
-    metadata: KeptMetadata
-    spec: KeptNodeSpec = KeptNodeSpec()
-    status: KeptNodeStatus = KeptNodeStatus()
-
-
-class KeptResources(_Kept, frozen=True):
-    requests: Quantities | None = None
-    limits: Quantities | None = None
-
-
-class KeptContainer(_Kept, frozen=True):
-    name: str
-    resources: KeptResources | None = None
-    restart_policy: str | None = None
-    env: list[EnvVar] | None = None
-
-
-class KeptToleration(_Kept, frozen=True):
-    key: str | None = None
-    operator: str | None = None
-    value: str | None = None
-    effect: str | None = None
-
-
-class KeptGate(_Kept, frozen=True):
-    name: str
-
-
-class KeptRequirement(_Kept, frozen=True):
-    key: str
-    operator: str
-    values: list[str] | None = None
-
-
-class KeptSelectorTerm(_Kept, frozen=True):
-    match_expressions: list[KeptRequirement] | None = None
-    match_fields: list[KeptRequirement] | None = None
-
-
-class KeptNodeSelector(_Kept, frozen=True):
-    node_selector_terms: list[KeptSelectorTerm] | None = None
-
-
-class KeptNodeAffinity(_Kept, frozen=True):
-    required_during_scheduling_ignored_during_execution: KeptNodeSelector | None = None
-
-
-class KeptAffinity(_Kept, frozen=True):
-    node_affinity: KeptNodeAffinity | None = None
-
-
-class KeptPodSpec(_Kept, frozen=True):
-    node_name: str | None = None
-    scheduler_name: str | None = None
-    priority: int | None = None
-    scheduling_gates: list[KeptGate] | None = None
-    node_selector: Texts | None = None
-    tolerations: list[KeptToleration] | None = None
-    affinity: KeptAffinity | None = None
-    overhead: Quantities | None = None
-    init_containers: list[KeptContainer] | None = None
-    containers: list[KeptContainer] | None = None
-
-
-class KeptPodStatus(_Kept, frozen=True):
-    phase: str | None = None
-    start_time: str | None = None
-    nominated_node_name: str | None = None
-
-
-class KeptPod(_Kept, frozen=True):
-    metadata: KeptMetadata
-    spec: KeptPodSpec = KeptPodSpec()
-    status: KeptPodStatus = KeptPodStatus()
-
-
-class KeptNamespace(_Kept, frozen=True):
-    metadata: KeptMetadata
-
 
 _AnyKept = TypeVar("_AnyKept", KeptNode, KeptPod, KeptNamespace)
 
@@ -269,10 +160,9 @@ def _trim_containers(containers: list[KeptContainer] | None) -> list[KeptContain
 
 
 def _build_reference(container: KeptContainer) -> list[EnvVar] | None:
-    path = f"metadata.annotations['{well_known.VISIBLE_DEVICES_PREFIX}{container.name}']"
-    reference = EnvVar(VISIBLE_DEVICES, EnvVarSource(ObjectFieldSelector(path)))
-    last = next((each for each in reversed(container.env or ()) if each.name == VISIBLE_DEVICES), None)
-    return [reference] if last == reference else None
+    entry = build_admission_entry(container.name)
+    last = next((each for each in reversed(container.env or ()) if each.name == entry.name), None)
+    return [entry] if last == entry else None
 
 
 def _trim_metadata(kept: _AnyKept, labels: Collection[str], annotations: Collection[str]) -> _AnyKept:
@@ -288,6 +178,6 @@ def _select_keys(texts: Mapping[str, str] | None, keys: Collection[str]) -> Text
     return {key: text for key, text in (texts or {}).items() if key in keys} or None
 
 
-def _build_object(kind: str, kept: _Kept) -> Object:
+def _build_object(kind: str, kept: KeptFields) -> Object:
     built: dict[str, Any] = msgspec.to_builtins(kept)  # Any: JSON
     return {"apiVersion": "v1", "kind": kind, **built}

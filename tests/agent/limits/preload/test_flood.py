@@ -17,7 +17,8 @@ from vrampack.agent.limits.cgroups import CgroupOwner
 from vrampack.agent.limits.preload import peers
 from vrampack.agent.limits.preload.backend import PreloadBackEnd
 from vrampack.agent.limits.preload.fair_queue import FairQueue
-from vrampack.agent.limits.preload.server import MESSAGE_BATCH, RateLimits
+from vrampack.agent.limits.preload.rate_limit import RateLimits
+from vrampack.agent.limits.preload.server import MESSAGE_BATCH
 from vrampack.agent.limits.preload.usage_ledger import ProcessKey
 from vrampack.agent.limits.preload.wire import LibraryVerdict, MessageKind, write_question
 from vrampack.agent.limits.workload import ResolvedContainer, Unresolved

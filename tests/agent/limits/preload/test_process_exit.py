@@ -12,7 +12,7 @@ from tests.support.preload_clients import PreloadClientProcess
 from tests.support.preload_node import PreloadNode, read_used_mib, wait_until_true
 from vrampack.agent.limits.preload import peers
 from vrampack.agent.limits.preload.backend import PreloadBackEnd
-from vrampack.agent.limits.preload.server import RateLimits
+from vrampack.agent.limits.preload.rate_limit import RateLimits
 from vrampack.agent.limits.preload.usage_ledger import ProcessKey
 from vrampack.agent.limits.preload.wire import LibraryVerdict, MessageKind
 

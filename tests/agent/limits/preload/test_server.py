@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.preload_clients import MIB, PreloadClient, PreloadClientProcess, build_question
 from tests.support.preload_node import APP, DRIVER, OTHER, PreloadNode, read_used_mib, wait_until_true
-from vrampack.agent.limits.preload.server import RateLimits
+from vrampack.agent.limits.preload.rate_limit import RateLimits
 from vrampack.agent.limits.preload.wire import (
     ONLY_CARD,
     QUESTION,
@@ -128,9 +128,9 @@ async def test_a_process_whose_connection_was_closed_keeps_its_charge_until_it_e
         await program.ask(MessageKind.HOLD, (0, 4000))
         assert (await program.ask(MessageKind.HOLD, (0, 1), (1, 1))).verdict is LibraryVerdict.NOT_UNDERSTOOD
         await program.open(node.path)
-        await wait_until_true(lambda: back_end._server is not None and bool(back_end._server._connections))
+        await wait_until_true(lambda: back_end._server is not None and bool(back_end._server.count_connections()))
         await program.close()  # and a connection without any message changes nothing
-        await wait_until_true(lambda: not back_end._server or not back_end._server._connections)
+        await wait_until_true(lambda: not back_end._server or not back_end._server.count_connections())
         assert read_used_mib(back_end) == 4000
         await program.kill()
         await wait_until_true(lambda: read_used_mib(back_end) == 0)

@@ -25,7 +25,8 @@ from vrampack.agent.limits.preload import files, peers
 from vrampack.agent.limits.preload.decisions import AllocationDecisions, GetMinors
 from vrampack.agent.limits.preload.errors import JournalLockedError
 from vrampack.agent.limits.preload.journal import Journal
-from vrampack.agent.limits.preload.server import PreloadServer, RateLimits
+from vrampack.agent.limits.preload.rate_limit import RateLimits
+from vrampack.agent.limits.preload.server import PreloadServer
 from vrampack.agent.limits.preload.usage_ledger import CardPart, ProcessKey, UsageLedger
 from vrampack.agent.limits.preload.wire import ONLY_CARD
 from vrampack.agent.limits.workload import ResolvedContainer, Unresolved

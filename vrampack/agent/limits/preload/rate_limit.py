@@ -6,6 +6,28 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 
+@dataclass(frozen=True, slots=True)
+class RateLimits:
+    """What one pod may do, and all together. Measured: a message costs the agent about 20 us, a connection about 150."""
+
+    messages_per_second: float = 5000
+    burst: float = 5000
+    node_messages_per_second: float = 10_000
+    """All pods together: a fifth of a core."""
+    node_burst: float = 10_000
+    connection_cost: float = 5
+    """In messages."""
+    max_processes: int = 1024
+    """The most processes of one pod that are connected, or watched until they end."""
+    node_max_processes: int = 8192
+    """All pods together. Each takes a descriptor and some 3 KiB of the agent's memory."""
+    guaranteed_processes: int = 64
+    """What a pod may have although the others have used up the node's number."""
+    name_timeout_seconds: float = 15.0
+    """How long a question waits for the pod's status, in which kubelet reports a container within a few seconds, or for the
+    memory of a process of its container that is ending."""
+
+
 @dataclass(slots=True)
 class _TokenBucket:
     tokens: float

@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import os
 import select
 import socket
 import threading
@@ -36,7 +35,14 @@ from vrampack.agent.limits.preload import peers
 from vrampack.agent.limits.preload.decisions import AllocationDecisions
 from vrampack.agent.limits.preload.errors import LibraryProtocolError
 from vrampack.agent.limits.preload.fair_queue import FairQueue
-from vrampack.agent.limits.preload.rate_limit import RateLimiter
+from vrampack.agent.limits.preload.known_processes import (
+    NODE,
+    KnownProcesses,
+    LibraryConnection,
+    QueueItem,
+    name_pod,
+)
+from vrampack.agent.limits.preload.rate_limit import RateLimiter, RateLimits
 from vrampack.agent.limits.preload.usage_ledger import ProcessKey, UsageLedger
 from vrampack.agent.limits.preload.wire import (
     MAX_QUESTION_BYTES,
@@ -52,8 +58,6 @@ from vrampack.agent.limits.workload import Unresolved
 
 log = logging.getLogger(__name__)
 
-NODE = ""
-"""Instead of a pod: the node as a whole, and processes in no pod."""
 MESSAGE_BATCH = 32
 """Messages of all connections together in one turn: some 0.6 ms, of which the agent's loop spends 0.3 ms on the decisions."""
 CONNECTION_BATCH = 4
@@ -71,57 +75,6 @@ ERROR_COST = 100
 ANSWER_BUFFER_BYTES = 1
 """The kernel makes it its least, room for a few answers, and a process waits for each. A process that does not read its
 answers fills the buffer, and that memory counts as the agent's: the usual size is 208 KiB for each connection."""
-READABLE = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLONESHOT
-"""Reported once, until it is asked for again: what waits for its turn costs nothing meanwhile."""
-
-
-@dataclass(frozen=True, slots=True)
-class RateLimits:
-    """What one pod may do, and all together. Measured: a message costs the agent about 20 us, a connection about 150."""
-
-    messages_per_second: float = 5000
-    burst: float = 5000
-    node_messages_per_second: float = 10_000
-    """All pods together: a fifth of a core."""
-    node_burst: float = 10_000
-    connection_cost: float = 5
-    """In messages."""
-    max_processes: int = 1024
-    """The most processes of one pod that are connected, or watched until they end."""
-    node_max_processes: int = 8192
-    """All pods together. Each takes a descriptor and some 3 KiB of the agent's memory."""
-    guaranteed_processes: int = 64
-    """What a pod may have although the others have used up the node's number."""
-    name_timeout_seconds: float = 15.0
-    """How long a question waits for the pod's status, in which kubelet reports a container within a few seconds, or for the
-    memory of a process of its container that is ending."""
-
-
-class LibraryConnection:
-    """The connection of one process."""
-
-    __slots__ = ("deadline", "has_greeted", "open", "owner", "process", "question", "retry", "socket")
-
-    def __init__(self, connected: socket.socket, peer: peers.PeerProcess) -> None:
-        self.socket = connected
-        self.process = peer.process
-        self.owner = peer.owner
-        self.has_greeted = False
-        self.open = True
-        self.question: LibraryQuestion | None = None
-        """Set while it waits until it can be answered; nothing more is read meanwhile."""
-        self.retry: asyncio.TimerHandle | None = None
-        self.deadline: float | None = None
-        """Until when its questions may wait for a name; None while none waits."""
-
-
-@dataclass(frozen=True, slots=True)
-class WatchedProcess:
-    """A known process without a connection, with the pidfd that reports its end."""
-
-    pidfd: int
-    owner: CgroupOwner | None
-    is_exiting: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +86,6 @@ class PendingDecision:
     is_memory_returning: bool
 
 
-QueueItem: TypeAlias = LibraryConnection | ProcessKey
-"""A connection to be read, or a process that has ended."""
 LedgerStep: TypeAlias = PendingDecision | ProcessKey
 """A question to be decided, or a process that no longer holds anything."""
 
@@ -167,20 +118,11 @@ class PreloadServer:
         self._node_rate = RateLimiter(
             per_second=limits.node_messages_per_second, capacity=limits.node_burst, clock=time.monotonic
         )
-        self._epoll = select.epoll()
+        self._known = KnownProcesses(limits, on_pod_gone=self._pod_rates.forget_key)
+        self._epoll = self._known.epoll
         self._woken = asyncio.Event()
         self._listening: socket.socket | None = None
         self._queue: FairQueue[QueueItem] = FairQueue()
-        self._ready_items: dict[int, tuple[str, QueueItem]] = {}
-        """Pod and item by descriptor: what the kernel may report as ready."""
-        self._connections: dict[ProcessKey, LibraryConnection] = {}
-        self._connection_counts: Counter[CgroupOwner | None] = Counter()
-        """Replaced at each change, never changed: the agent's loop reads it."""
-        self._watched: dict[ProcessKey, WatchedProcess] = {}
-        self._process_counts: Counter[str] = Counter()
-        """Connected and watched processes by pod."""
-        self._exiting_counts: Counter[CgroupOwner | None] = Counter()
-        """Watched processes that have begun to end, by container."""
 
     @property
     def problem(self) -> str:
@@ -190,12 +132,12 @@ class PreloadServer:
 
     def count_connections(self) -> Counter[CgroupOwner | None]:
         """The number of connected processes by container."""
-        return self._connection_counts
+        return self._known.count_connections()
 
     def start(self, known_processes: Mapping[ProcessKey, CgroupOwner] | None = None) -> None:
         """Watch the processes known from before, listen, then take over the socket's name. Raises `OSError`."""
         for process, owner in (known_processes or {}).items():
-            if self._watch_exit(process, owner) is not None:
+            if self._known.watch_exit(process, owner) is not None:
                 self._ledger.remove_process(process)
         self._listening = self._listener.bind_socket(socket.SOCK_SEQPACKET, mode=0o666)
         self._listening.listen(socket.SOMAXCONN)
@@ -214,11 +156,7 @@ class PreloadServer:
         if self._listening is not None:
             self._listening.close()
             self._listener.remove_socket()
-        for connection in list(self._connections.values()):
-            self._close_connection(connection)
-        for process in list(self._watched):
-            self._unwatch_exit(process)
-        self._epoll.close()
+        self._known.close()
 
     def _run(self) -> None:
         """The thread."""
@@ -245,7 +183,7 @@ class PreloadServer:
                 log.exception("connections closed connections=%s", len(turn))
                 self._node_rate.take_tokens(NODE, ERROR_COST)
                 for item in turn:
-                    ended = item if isinstance(item, ProcessKey) else self._disconnect(item)
+                    ended = item if isinstance(item, ProcessKey) else self._known.disconnect(item)
                     if ended is not None:
                         self._queue.push(NODE, ended)
 
@@ -261,7 +199,7 @@ class PreloadServer:
 
     def _collect_ready(self) -> None:
         ready = [descriptor for descriptor, _ in self._epoll.poll(0, EVENT_BATCH)]
-        items = [self._ready_items[descriptor] for descriptor in ready if descriptor in self._ready_items]
+        items = self._known.find_items(ready)
         for pod, item in items:
             self._queue.push(pod, item)
         if len(items) < len(ready):  # last: a new connection may get the number of one that it closes
@@ -285,7 +223,7 @@ class PreloadServer:
                 continue
             if answer is not None:
                 self._answer_or_wait(step.connection, step.question, answer)
-            elif (ended := self._disconnect(step.connection)) is not None:
+            elif (ended := self._known.disconnect(step.connection)) is not None:
                 self._queue.push(NODE, ended)
 
     async def _decide(self, steps: Sequence[LedgerStep]) -> list[LibraryAnswer | Unresolved | None]:
@@ -334,35 +272,18 @@ class PreloadServer:
         except Exception:
             log.exception("connection refused")
             peer = None
-        pod = _get_pod(None if peer is None else peer.owner)
+        pod = name_pod(None if peer is None else peer.owner)
         self._take_tokens(pod, self._rate_limits.connection_cost)
-        if peer is None or self._is_full_for(peer.process, pod):
+        if peer is None or self._known.is_full_for(peer.process, pod):
             log.debug("connection refused peer=%s", peer)
             connected.close()
             return
-        connection = LibraryConnection(connected, peer)
-        former = self._connections.get(peer.process)
-        if former is not None:  # the process reconnects: its next HELLO says what it holds
-            self._close_connection(former)
-        self._unwatch_exit(peer.process)
-        self._connections[peer.process] = connection
-        self._count_connection(peer.owner, 1)
-        self._process_counts[pod] += 1
-        self._ready_items[connected.fileno()] = pod, connection
-        self._epoll.register(connected, READABLE)
-
-    def _is_full_for(self, process: ProcessKey, pod: str) -> bool:
-        """Whether this process would be one too many. One that is known already takes its own place."""
-        limits, count = self._rate_limits, self._process_counts[pod]
-        if process in self._connections or process in self._watched:
-            return False
-        is_node_full = len(self._connections) + len(self._watched) >= limits.node_max_processes
-        return count >= limits.max_processes or (is_node_full and count >= limits.guaranteed_processes)
+        self._known.add_connection(LibraryConnection(connected, peer))
 
     def _read_item(self, item: QueueItem) -> LedgerStep | None:
         """What the ledger has to do with it; None for nothing."""
         if isinstance(item, ProcessKey):
-            self._unwatch_exit(item)
+            self._known.unwatch_exit(item)
             return item
         if not item.open:
             return None
@@ -372,26 +293,22 @@ class PreloadServer:
         try:
             packet = connection.socket.recv(MAX_QUESTION_BYTES + 1)
         except BlockingIOError:
-            self._read_on(connection)
+            self._known.await_message(connection)
             return None
         except OSError:
-            return self._on_disconnect(connection)
+            return self._known.accept_hang_up(connection)
         if not packet and peers.is_hung_up(connection.socket):
-            return self._on_disconnect(connection)
+            return self._known.accept_hang_up(connection)
         try:
             return self._pend(connection, _check_order(read_question(packet), connection))
         except LibraryProtocolError as error:
             log.warning("process disconnected pid=%s reason=%s", connection.process.pid, error)
             self._send_answer(connection, LibraryAnswer(LibraryVerdict.NOT_UNDERSTOOD, error.sequence))
-            return self._disconnect(connection)
+            return self._known.disconnect(connection)
 
     def _pend(self, connection: LibraryConnection, question: LibraryQuestion) -> PendingDecision:
-        is_hopeful = self._exiting_counts[connection.owner] > 0 and not self._was_past_deadline(connection)
+        is_hopeful = self._known.has_exiting_process(connection.owner) and not self._was_past_deadline(connection)
         return PendingDecision(connection, question, is_hopeful)
-
-    def _read_on(self, connection: LibraryConnection) -> None:
-        """Read its next message when there is one."""
-        self._epoll.modify(connection.socket, READABLE)
 
     def _answer_or_wait(
         self, connection: LibraryConnection, question: LibraryQuestion, answer: LibraryAnswer | Unresolved
@@ -412,10 +329,10 @@ class PreloadServer:
             return
         connection.question = None
         self._send_decision(connection, question, answer)
-        self._read_on(connection)
+        self._known.await_message(connection)
 
     def _retry_question(self, connection: LibraryConnection) -> None:
-        self._queue.push(_get_pod(connection.owner), connection)
+        self._queue.push(name_pod(connection.owner), connection)
         self._woken.set()
 
     def _is_past_deadline(self, connection: LibraryConnection) -> bool:
@@ -449,80 +366,6 @@ class PreloadServer:
     def _resume_pod(self, pod: str) -> None:
         self._queue.resume(pod)
         self._woken.set()
-
-    def _on_disconnect(self, connection: LibraryConnection) -> ProcessKey | None:
-        """The process closed its connection, mostly by ending: uncharge what it held, if it said HELLO on this connection.
-
-        A dying process may lose this connection before the driver's files. Until it has ended, what it holds must not be
-        given to another.
-        """
-        self._close_connection(connection)
-        if not connection.has_greeted:
-            return self._watch_exit(connection.process, connection.owner)
-        if peers.is_ending(connection.process):
-            return self._watch_exit(connection.process, connection.owner, is_exiting=True)
-        return connection.process
-
-    def _disconnect(self, connection: LibraryConnection) -> ProcessKey | None:
-        """Close the connection ourselves: the process lives on, and keeps what it holds."""
-        if not connection.open:
-            return None
-        self._close_connection(connection)
-        return self._watch_exit(connection.process, connection.owner)
-
-    def _close_connection(self, connection: LibraryConnection) -> None:
-        if connection.retry is not None:
-            connection.retry.cancel()
-        connection.open = False
-        del self._ready_items[connection.socket.fileno()]
-        self._epoll.unregister(connection.socket)
-        connection.socket.close()
-        if self._connections.get(connection.process) is connection:
-            del self._connections[connection.process]
-        self._count_connection(connection.owner, -1)
-        self._uncount_process(_get_pod(connection.owner))
-
-    def _watch_exit(
-        self, process: ProcessKey, owner: CgroupOwner | None, *, is_exiting: bool = False
-    ) -> ProcessKey | None:
-        """Have the ledger uncharge what it holds when it ends. Returns it if it has ended already."""
-        pidfd = peers.open_pidfd(process)
-        if pidfd is None:
-            return process
-        self._watched[process] = WatchedProcess(pidfd, owner, is_exiting)
-        self._process_counts[_get_pod(owner)] += 1
-        self._exiting_counts[owner] += is_exiting
-        self._ready_items[pidfd] = _get_pod(owner), process
-        self._epoll.register(pidfd, READABLE)
-        return None
-
-    def _unwatch_exit(self, process: ProcessKey) -> None:
-        watched = self._watched.pop(process, None)
-        if watched is None:
-            return
-        self._exiting_counts[watched.owner] -= watched.is_exiting
-        if self._exiting_counts[watched.owner] <= 0:
-            del self._exiting_counts[watched.owner]
-        del self._ready_items[watched.pidfd]
-        self._epoll.unregister(watched.pidfd)
-        os.close(watched.pidfd)
-        self._uncount_process(_get_pod(watched.owner))
-
-    def _count_connection(self, owner: CgroupOwner | None, change: int) -> None:
-        counts = self._connection_counts.copy()
-        counts[owner] += change
-        self._connection_counts = +counts
-
-    def _uncount_process(self, pod: str) -> None:
-        self._process_counts[pod] -= 1
-        if self._process_counts[pod] <= 0:
-            del self._process_counts[pod]
-            self._pod_rates.forget_key(pod)
-
-
-def _get_pod(owner: CgroupOwner | None) -> str:
-    """Whose turn it is: processes in no pod are served like one pod."""
-    return NODE if owner is None else owner.pod_uid
 
 
 def _check_order(question: LibraryQuestion, connection: LibraryConnection) -> LibraryQuestion:

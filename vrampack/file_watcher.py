@@ -1,4 +1,4 @@
-"""Loads files again when they change on disk: the configuration, and the certificate of the admission listener.
+"""Loads files again when they change on disk: the configuration, and the certificates of listeners.
 
     stat --unchanged, in use--> nothing
          --changed--> load --good--> apply --done--> in use
@@ -15,8 +15,6 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
-
-from vrampack.config.errors import SettingsError
 
 MAX_CHECKS_BETWEEN_TRIES = 16
 """Half a minute where files are checked every two seconds: most failures that pass by themselves are those of an API server."""
@@ -36,10 +34,11 @@ class WatchedFiles(Protocol[_Loaded]):
         """Read the files, in a worker thread. Raises `OSError` or `ValueError` when they cannot be used."""
         ...
 
-    async def apply_files(self, loaded: _Loaded) -> None:
-        """Use what was loaded. Raises `SettingsError` when it cannot be used now; then nothing has changed."""
+    async def apply_files(self, loaded: _Loaded) -> str:
+        """Use what was loaded. Returns why it cannot be used now, if nothing has changed; empty: it is in use."""
+        ...
 
-    def report_failure(self, error: OSError | ValueError) -> None:
+    def report_failure(self, text: str) -> None:
         """Say why the files are not in use. They are tried again; a failure with the same text is not reported again."""
 
 
@@ -63,7 +62,11 @@ class FileWatcher(Generic[_Loaded]):
 
     async def reload_if_changed(self) -> None:
         """Check once, and load the files if one of them changed since the last check, or a retry is due."""
-        stamp = await asyncio.to_thread(_read_stamp, self._paths)
+        try:
+            stamp = await asyncio.to_thread(_read_stamp, self._paths)
+        except RuntimeError as error:  # no thread can be started now
+            self._record_failure(str(error))
+            return
         if stamp != self._stamp:
             self._stamp = stamp  # taken before loading: the next check sees what is written meanwhile
             self._failures, self._reported = 0, ""
@@ -71,27 +74,25 @@ class FileWatcher(Generic[_Loaded]):
             return
         try:
             loaded = await asyncio.to_thread(self._files.load_files)
-        except (OSError, ValueError) as error:
-            self._record_failure(error)
+        except (OSError, ValueError, RuntimeError) as error:
+            self._record_failure(str(error))
             return
-        try:
-            await self._files.apply_files(loaded)
-        except SettingsError as error:
-            self._record_failure(error)
-            return
-        self._failures, self._reported = 0, ""
+        if problem := await self._files.apply_files(loaded):
+            self._record_failure(problem)
+        else:
+            self._failures, self._reported = 0, ""
 
     def _is_retry_due(self) -> bool:
         """Count this check. Whatever failed, files or what they were applied to, may be well by now."""
         self._checks_left -= 1
         return self._failures > 0 and self._checks_left <= 0
 
-    def _record_failure(self, error: OSError | ValueError) -> None:
+    def _record_failure(self, text: str) -> None:
         self._checks_left = min(2**self._failures, MAX_CHECKS_BETWEEN_TRIES)
         self._failures += 1
-        if str(error) != self._reported:
-            self._reported = str(error)
-            self._files.report_failure(error)
+        if text != self._reported:
+            self._reported = text
+            self._files.report_failure(text)
 
 
 def _read_stamp(paths: Sequence[Path]) -> FilesStamp:
