@@ -34,13 +34,6 @@ def place_request(
     return placement.node_name, placement.cards
 
 
-def test_a_paid_whole_card_may_be_a_little_smaller_than_the_pod_asks_for() -> None:
-    """80 units pay for one card of at least 75."""
-    request = CardRequest(80, whole=True, payment=compute_payment(80, 1))
-    assert place_request(TrialCluster([snapshot_node(units=(79,))]), request) == ("n", (0,))
-    assert place_request(TrialCluster([snapshot_node(units=(74,))]), request) is None
-
-
 def test_placed_units_are_unavailable_to_the_next_request() -> None:
     """Free 16-10=6 and 16: 5 go to the fuller card, the next 5 to the other one, which has 11 left: two more of 5."""
     trial = TrialCluster([snapshot_node(used=(10, 0))])
