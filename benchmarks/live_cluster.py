@@ -10,10 +10,9 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
@@ -60,11 +59,21 @@ def delete_pods(cluster: ControlPlane, *, label: str = "") -> None:
     cluster.wait_until(lambda: not cluster.request_ok("GET", f"{chosen}&limit=1")["items"], 60, what="no pod is left")
 
 
-def send_calls(cluster: ControlPlane, calls: Sequence[ApiCall]) -> None:
-    """Make these calls, several at a time; each must succeed."""
-    shares = [calls[first::CONNECTIONS] for first in range(CONNECTIONS)]
+def send_calls(
+    cluster: ControlPlane, calls: Sequence[ApiCall], *, wait_turn: Callable[[int], object] | None = None
+) -> None:
+    """Make these calls, several at a time; each must succeed. Before each, `wait_turn` waits until the call of that number is due."""
+    shares = [range(first, len(calls), CONNECTIONS) for first in range(CONNECTIONS)]
+
+    def send_share(share: Sequence[int]) -> None:
+        with closing(ApiServerClient(cluster)) as caller:
+            for number in share:
+                if wait_turn is not None:
+                    wait_turn(number)
+                caller.send_request(*calls[number])
+
     with ThreadPoolExecutor(CONNECTIONS) as pool:
-        for _ in pool.map(partial(_send_in_turn, cluster), shares):
+        for _ in pool.map(send_share, shares):
             pass
 
 
@@ -153,12 +162,6 @@ class BoundPodWatch:
                     self._lines.append((time.monotonic(), line))
         if last:
             self._version = json.loads(last)["object"]["metadata"]["resourceVersion"]
-
-
-def _send_in_turn(cluster: ControlPlane, calls: Sequence[ApiCall]) -> None:
-    with closing(ApiServerClient(cluster)) as caller:
-        for call in calls:
-            caller.send_request(*call)
 
 
 def _build_node(name: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from vrampack.cli.inspect.text_columns import align_columns
 EXPECTED_KEYS = {
     "verbs": (
         "filter-1000-p50",
+        "verbs-1000-cpu",
         "bind-calls",
         "verbs-5000-p50",
         "verbs-5000-p99",
@@ -91,9 +92,9 @@ EXPECTED_KEYS = {
 """The keys of each group's rows. Groups run in this order."""
 
 KEYS_BY_NODE_COUNT = {
-    1000: ("filter-1000-p50", "bind-calls"),
-    5000: EXPECTED_KEYS["verbs"][2:6],
-    15000: EXPECTED_KEYS["verbs"][6:],
+    1000: EXPECTED_KEYS["verbs"][:3],
+    5000: EXPECTED_KEYS["verbs"][3:7],
+    15000: EXPECTED_KEYS["verbs"][7:],
 }
 """The rows of the group `verbs` by number of nodes; `--nodes` selects one."""
 

@@ -35,7 +35,7 @@ from benchmarks.live_cluster import (
 from benchmarks.live_programs import run_our_extender
 from benchmarks.options import BenchmarkOptions
 from benchmarks.percentiles import compute_percentile
-from benchmarks.scheduler_rate import NODES, NOT_COUNTED, PODS_IN_BURST, PodBurst, SchedulerSetup, run_burst
+from benchmarks.scheduler_rate import NODES, PODS_IN_BURST, PodBurst, SchedulerSetup, run_burst
 from benchmarks.storm import (
     NODE_COUNT,
     StormResult,
@@ -201,8 +201,7 @@ def _measure_bursts(cluster: ControlPlane, options: BenchmarkOptions, leases: in
     rounds = [run_round(at) for at in range(options.scale_count(BURST_ROUNDS, minimum=1))]
     paces = [PairedFigures(without.pods_per_second, beside.pods_per_second) for without, beside in rounds]
     yield _build_row("leases-burst-pace", "pace of a burst", paces, "pods/s", PACE_GOAL, PACE_FLOOR)
-    counted = [each for each in rounds if all(burst.counted_pods for burst in each)]
-    costs = [PairedFigures(_sum_cost(without), _sum_cost(beside)) for without, beside in counted]
+    costs = [PairedFigures(_sum_cost(without), _sum_cost(beside)) for without, beside in rounds]
     yield _build_row("leases-burst-cpu", "CPU time per pod of a burst", costs, "ms", COST_GOAL, COST_FLOOR)
 
 
@@ -266,10 +265,10 @@ def _build_row(
         key,
         f"{what}, with Leases by without",
         COMMAND,
-        median(each.ratio for each in rounds) if rounds else None,
+        median(each.ratio for each in rounds),
         "x",
         goal,
         floor,
         larger_is_better=key.endswith("pace"),
-        note=f"{unit}, each round: {pairs}" if rounds else NOT_COUNTED,
+        note=f"{unit}, each round: {pairs}",
     )
