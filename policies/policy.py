@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from policies.outlook import Outlook, PolicyWeights
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Card
-from vrampack.cards.payment import drop_unpaid_cards
+from vrampack.cards.payment import choose_paid_cards
 from vrampack.cards.request import CardRequest
 from vrampack.cards.shape import OpenCard, Shape
 
@@ -117,7 +117,7 @@ def build_view(shape: Shape, request: CardRequest, host: HostResources | None = 
     if request.whole:
         fitting = tuple([card for card in cards if not card.used_units and card.units >= units])
         if payment is not None:
-            fitting = tuple(drop_unpaid_cards(fitting, payment, request.count))
+            fitting = tuple(choose_paid_cards(fitting, payment, request.count))
     else:
         fitting = tuple([card for card in cards if card.units - card.used_units >= units])
     return FittingView(shape, cards, fitting, host) if len(fitting) >= request.count else None

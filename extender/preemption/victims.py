@@ -17,6 +17,7 @@ from itertools import chain, combinations
 from vrampack.cards.fit import Unfit, count_missing_units, find_fitting_cards, list_unhindered_cards
 from vrampack.cards.holding import Hold, refill_node
 from vrampack.cards.node import Node
+from vrampack.cards.payment import drop_unpaid_cards
 from vrampack.cards.request import CardRequest
 from vrampack.cards.rules import NO_RULES, PlacementRules
 
@@ -42,8 +43,7 @@ def find_added_victims(
     Only bound pods of a lower `priority` are taken: a place that is only reserved may never become a pod there.
     """
     staying = [hold for hold in holds if hold.state != "terminating" and hold.pod.uid not in leaving_uids]
-    needs_paid_set = request.payment is not None and request.count > 1  # which cards go together decides
-    if request.rules is not None or node.counts_instances or needs_paid_set:
+    if request.rules is not None or node.counts_instances or _is_choice_limited(node, request):
         return _find_victims_by_fit(node, staying, request, priority, rules)
     missing = _count_missing_units(node, staying, request)
     if len(missing) < request.count:
@@ -57,6 +57,14 @@ def find_added_victims(
     find_victims = _find_smallest_set if len(shared) <= MAX_SHARED_PODS else _drop_needless
     victims = find_victims(lower, missing, request.count)
     return None if victims is None else sorted(victims, key=_get_importance)
+
+
+def _is_choice_limited(node: Node, request: CardRequest) -> bool:
+    """Whether some of the cards, if all were empty, would be too expensive beside others of them."""
+    if request.payment is None or request.count == 1:
+        return False
+    cards = list_unhindered_cards(node, [replace(card, used_units=0) for card in node.cards], request)
+    return len(drop_unpaid_cards(cards, request.payment, request.count)) < len(cards)
 
 
 def _find_victims_by_fit(

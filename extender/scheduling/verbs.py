@@ -217,8 +217,10 @@ class Verbs:
         return self._build_filter_response(outcome)
 
     def _report_unpaid(self, pod: Pod, pod_request: PodRequest, reasons: Collection[str]) -> None:
-        """An event with the units to ask for, if the pod fits nowhere because it asks for too few for a whole card."""
-        if pod_request.card_request.payment is not None and UnfitReason.UNPAID.value in reasons:
+        """An event with the units to ask for, unless the pod waits for cards that it pays for."""
+        if pod_request.card_request.payment is None or UnfitReason.UNPAID.value not in reasons:
+            return
+        if not self._engine.may_fit_when_empty(pod_request):
             text = describe_unpaid(self._engine.count_cards(), pod_request)
             self._events.record_pod_event(pod, EventReason.WHOLE_CARD_UNPAID, text)
 

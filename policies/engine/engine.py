@@ -201,7 +201,8 @@ class Engine:
 
     def is_prepared(self, pod_request: PodRequest, uid: str) -> bool:
         """Whether a verb finds classes and scores for this request, except for a few nodes, or can compute them at once."""
-        is_slow = pod_request.card_request.rules is not None or self._cluster.hardware.counts_instances
+        request = pod_request.card_request
+        is_slow = request.rules is not None or request.payment is not None or self._cluster.hardware.counts_instances
         if not is_slow and not self.ranks_many_states:
             return True
         self._base.follow()
@@ -227,6 +228,14 @@ class Engine:
         for name in self._ledger.list_pod_specific_nodes(uid):
             special[name] = _find_obstacle(self._ledger.get_node_for_pod(name, uid), request)
         return filter_names(names, self._fits.get_classes(request, kept), request.units, special)
+
+    def may_fit_when_empty(self, pod_request: PodRequest) -> bool:
+        """Whether some node of the cluster would take the pod if it were empty and healthy; false if the pod names cards."""
+        self._base.follow()
+        request = self._narrow(pod_request.card_request)
+        classes = set(self._fits.get_classes(request).values())
+        reasons = [each.find_obstacle(request.units) for each in classes]
+        return any(reason is None or not reason.is_unresolvable for reason in reasons)
 
     def rank_nodes(
         self, names: Iterable[str], pod_request: PodRequest, uid: str, count: int, avoided: Collection[str] = ()

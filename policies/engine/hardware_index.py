@@ -108,7 +108,8 @@ class HardwareIndex:
     def build_mixed_request(self, pod_request: PodRequest, hosts: HostRooms) -> MixedRequest:
         """The request that the pod counts as in a mix."""
         request = self.narrow_request(pod_request.card_request)
-        cards = CardRequest(request.units, request.count, whole=request.whole, models=request.models)
+        units = request.least_card_units  # of a whole card that is paid for: the size of the smallest that it pays for
+        cards = CardRequest(units, request.count, whole=request.whole, models=request.models)
         return MixedRequest(cards, None if pod_request.host is None else hosts.round_up(pod_request.host))
 
     def count_cards(self) -> CardCounts:

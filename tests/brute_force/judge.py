@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from tests.support.ruled_clusters import matches
 from tests.wire.oracle import count_held_units
 from tests.wire.oracle_annotations import KNOWN_INJECTIONS, OracleCard, agent_of, cards_of, injection_of
-from tests.wire.oracle_asks import Object, OracleRequest, is_large_enough, oracle_request, pays_for
+from tests.wire.oracle_asks import Object, OracleRequest, is_large_enough, keep_paid, oracle_request, pays_for
 
 UNPAID = "whole card asks for too little"
 _T = TypeVar("_T")
@@ -260,6 +260,8 @@ class Judge:
             must_pay |= is_paid and text == UNPAID
             if len(left) < count or (must_pay and not pays_for(request, [card.units for card in left])):
                 return Verdict(text, is_never=is_never)
+        if is_paid:
+            left = keep_paid(request, left, lambda card: (card.units, card.model))
         tightest = sorted(left, key=lambda card: (card.free, card.model, card.units, card.index))[:count]
         return Verdict(
             cards=tuple(card.index for card in tightest),

@@ -49,10 +49,11 @@ CASES: dict[str, tuple[Node, int, int, int | str]] = {
     "a T4 never takes 80": (put_on_cards((15, 80)), 80, 1, 1),
     "between two sizes": (put_on_cards((15, 80)), 40, 1, UNPAID),
     "eight, of which one has less": (put_on_cards(EIGHT), 640, 8, 8),
+    "the card that it pays for, not a smaller one": (put_on_cards((79, 80)), 80, 1, 1),
     "eight, counted exactly": (put_on_cards(EIGHT), 639, 8, 8),
     "eight, a unit too few": (put_on_cards(EIGHT), 638, 8, UNPAID),
     # seven of 80 have 560; with the smaller one, 559
-    "seven of eight": (put_on_cards(EIGHT), 560, 7, 8),
+    "seven of eight": (put_on_cards(EIGHT), 560, 7, 7),
     "seven of eight, a unit less": (put_on_cards(EIGHT), 559, 7, 7),
     "the small card is in use": (put_on_cards(EIGHT, (0,) * 7 + (1,)), 559, 7, NO_EMPTY),
     "too few of the size": (put_on_cards((80, 80, 15)), 240, 3, TOO_FEW),
@@ -84,6 +85,10 @@ def test_any_choice_of_the_fitting_cards_is_paid_for(
         return
     assert all(chosen in possible for chosen in combinations(found, count))
     assert len(found) >= count
+    # the rest is for those that pay for less
+    assert min(card.units for card in found) == min(
+        card.units for card in max(possible, key=lambda chosen: sorted((card.units for card in chosen), reverse=True))
+    )
     single = [card for card in node.cards if find_card_obstacle(node, card, request) is None]
     assert set(found) <= set(single)
 
@@ -92,7 +97,7 @@ def test_the_text_lists_what_to_ask_for() -> None:
     cards = [("Tesla T4", 15), ("A100", 80), ("A100", 79), ("", 24), ("H100", 0)]
     pair = replace(pod_request(4, count=2, whole=True))
     assert describe_unpaid(cards, pair) == (
-        "it asks for 4 units for 2 whole cards; ask for all of their units: unknown model 48, A100 158 or 160, Tesla T4 30"
+        "it asks for 4 units for 2 whole cards; ask for all of their units, each: unknown model 24, A100 79 or 80, Tesla T4 15"
     )
     wish = pod_request(4, whole=True, annotations={"vrampack.dev/card-model": "Tesla T4"})
     assert describe_unpaid(cards, wish) == (

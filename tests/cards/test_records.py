@@ -66,6 +66,14 @@ def test_the_record_of_one_card() -> None:
     }
 
 
+def test_a_whole_card_that_is_smaller_than_its_part_is_written_as_it_is() -> None:
+    """The sum for each card is what is held there, whatever its part of the request: 15.5 or 16.5 units."""
+    for units, want in ((31, {"0": 15, "1": 16}), (33, {"0": 15, "1": 16})):
+        found = written(snapshot_node(units=(15, 16)), asking([units - 2, 2], labels=WHOLE | TWO_CARDS), 0, 1)
+        shares = json.loads(found[GPUSHARE])
+        assert {card: sum(given[card] for given in shares.values()) for card in want} == want
+
+
 def test_two_cards_are_written_in_index_order_with_the_smaller_limit() -> None:
     """8 units on 2 cards: 16130 x 4 / 15 = 4301.3 and 15109 x 4 / 14 = 4316.9 MiB; the limit is one number, 4301.
 

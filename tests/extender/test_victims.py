@@ -16,6 +16,7 @@ from tests.support.builders import ledger_pod, pod_request, snapshot_node
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.holding import Hold, HoldState
 from vrampack.cards.node import CardInstances, Node
+from vrampack.cards.payment import compute_payment
 from vrampack.cards.request import CardRequest
 
 PREEMPTOR = 100
@@ -45,6 +46,18 @@ def test_victims_free_instances_too() -> None:
     holds = [a_hold("a", 5, {0: 3}), a_hold("b", 4, {0: 3}), a_hold("c", 3, {0: 2})]
     assert found(holds, wants(4), node=node) == ["c"]
     assert found(holds[1:], wants(4), node=node) == []
+
+
+def test_pods_for_several_whole_cards_of_one_size_evict_the_fewest() -> None:
+    """Two cards with a pod each, two with eight pods of a lower priority. Only where sizes differ does the choice of cards count."""
+    holds = [a_hold("a", 2, {0: 16}), a_hold("b", 2, {1: 16})]
+    holds += [a_hold(f"{card}-{number}", 1, {card: 2}) for card in (2, 3) for number in range(8)]
+    request = replace(wants(16, count=2, whole=True), payment=compute_payment(32, 2))
+    assert found(holds, request, node=snapshot_node(units=(16,) * 4)) == ["a", "b"]
+    # 31 units pay for one card of 15 and one of 16
+    holds = [a_hold("small", 9, {0: 15}), a_hold("b", 5, {1: 16}), a_hold("c", 1, {2: 16})]
+    request = replace(wants(15, count=2, whole=True), payment=compute_payment(31, 2))
+    assert found(holds, request, node=snapshot_node(units=(15, 16, 16))) == ["small", "c"]
 
 
 FULL = [a_hold("a", 1, {0: 8}), a_hold("b", 2, {0: 8}), a_hold("c", 3, {1: 8}), a_hold("d", 4, {1: 8})]

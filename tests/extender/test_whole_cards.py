@@ -36,6 +36,10 @@ async def test_a_pod_that_asks_for_too_little_gets_an_event_with_the_units() -> 
     for name in ("first", "second"):
         assert set(call_filter(desk, name, 4).values()) == {"whole card asks for too little"}
     assert call_filter(desk, "paying", 15) == {"b": "whole card asks for too little"}
+    desk.add_bound_pod("held", "a", 15)
+    assert call_filter(desk, "waiting", 15) == {
+        "b": "whole card asks for too little"
+    }  # for a, which it pays for: no event
     writer = asyncio.create_task(desk.events.run())
     await desk.events.wait_until_written()
     writer.cancel()

@@ -19,7 +19,7 @@ from tests.wire.oracle_annotations import (
     held_by_record,
     injection_of,
 )
-from tests.wire.oracle_asks import Object, OracleRequest, is_large_enough, oracle_request, pays_for
+from tests.wire.oracle_asks import Object, OracleRequest, is_large_enough, keep_paid, oracle_request, pays_for
 
 SCORES = (10, 5, 4, 3, 2, 1)
 
@@ -186,5 +186,7 @@ def _has_room(card: OracleCard, wanted: OracleRequest) -> bool:
 def _room_on_taken(cards: list[OracleCard], wanted: OracleRequest) -> int:
     """Free units of the cards a best fit takes: the fewest that any choice of cards could leave."""
     large = [card for card in _large(cards, wanted) if _is_allowed(card, wanted)]
-    free = [card.units - card.used for card in large if card.is_usable and _has_room(card, wanted)]
-    return sum(sorted(free)[: wanted.count])
+    roomy = [card for card in large if card.is_usable and _has_room(card, wanted)]
+    if wanted.whole and wanted.is_valid and wanted.pays:
+        roomy = keep_paid(wanted, roomy, lambda card: (card.units, card.model))
+    return sum(sorted(card.units - card.used for card in roomy)[: wanted.count])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Context, Decimal, localcontext
-from typing import Any
+from typing import Any, TypeVar
 
+_T = TypeVar("_T")
 Object = dict[str, Any]  # Any: raw API objects are what the oracle reads
 
 MEMORY = "aliyun.com/gpu-mem"
@@ -84,6 +85,17 @@ def oracle_request(pod: Object) -> OracleRequest | None:
 def pays_for(wanted: OracleRequest, sizes: Iterable[int]) -> bool:
     """Whether the request pays for some of these cards, as many as it asks for; true for all that is not whole."""
     return not (wanted.whole and wanted.is_valid) or sum(sorted(sizes)[: wanted.count]) <= wanted.asked
+
+
+def keep_paid(wanted: OracleRequest, cards: Iterable[_T], key: Callable[[_T], tuple[int, str]]) -> list[_T]:
+    """The cards that the request may take: no choice of them costs too much, and cheaper ones are left to others.
+
+    `key`: the units of a card, and its model.
+    """
+    by_size = sorted(cards, key=key)
+    while sum(key(card)[0] for card in by_size[-wanted.count :]) > wanted.asked:
+        del by_size[-1]
+    return [card for card in by_size if key(card)[0] >= key(by_size[-wanted.count])[0]]
 
 
 def is_large_enough(wanted: OracleRequest, units: int, *, is_paid: bool) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vrampack.cards.node import Card, Node
-from vrampack.cards.payment import drop_unpaid_cards, is_paid, narrow_to_one_card
+from vrampack.cards.payment import choose_paid_cards, drop_unpaid_cards, is_paid, narrow_to_one_card
 from vrampack.cards.reasons import UnfitReason, find_occasion, get_checks, get_request_form, is_plain_request
 from vrampack.cards.request import CardRequest
 
@@ -27,7 +27,7 @@ def find_fitting_cards(node: Node, request: CardRequest) -> tuple[Card, ...] | U
     if isinstance(cards, UnfitReason):
         return Unfit(cards)
     payment = request.payment
-    return tuple(cards) if payment is None else tuple(drop_unpaid_cards(cards, payment, request.count))
+    return tuple(cards) if payment is None else tuple(choose_paid_cards(cards, payment, request.count))
 
 
 def find_card_obstacle(node: Node, card: Card, request: CardRequest) -> UnfitReason | None:

@@ -61,26 +61,37 @@ def drop_unpaid_cards(cards: Sequence[_Card], payment: CardPayment, count: int) 
     return cards if len(by_size) == len(cards) else [card for card in cards if id(card) in kept]
 
 
-def list_whole_card_units(cards: Iterable[tuple[str, int]], request: CardRequest) -> list[str]:
-    """What to ask for, as `model units`, by the model and units of all cards; only models that the request may use."""
+def choose_paid_cards(cards: Sequence[_Card], payment: CardPayment, count: int) -> Sequence[_Card]:
+    """Those that a request may take: any `count` are paid for, and smaller ones are left to requests that pay for less."""
+    paid = drop_unpaid_cards(cards, payment, count)
+    if len(paid) <= count:
+        return paid
+    least = sorted([card.units for card in paid])[-count] if count else 0
+    return [card for card in paid if card.units >= least]
+
+
+def list_payable_units(units: Iterable[int], count: int) -> list[int]:
+    """What requests for `count` whole cards may ask for to get some of these, by their units: the sum of each choice of alike ones."""
+    by_size = sorted(units)
+    choices = [by_size[at : at + count] for at in range(len(by_size) - count + 1)]
+    return [sum(each) for each in choices if 16 * count * each[0] >= LEAST_SIXTEENTHS * sum(each)]
+
+
+def describe_unpaid(cards: Iterable[tuple[str, int]], pod_request: PodRequest) -> str:
+    """What the pod asks for, and what a card costs, by the model and units of all cards of the cluster."""
+    request = pod_request.card_request
     permitted = [request.models, None if request.rules is None else request.rules.models]
     sizes: dict[str, set[int]] = {}
     for model, units in cards:
         if units and all(models is None or model in models for models in permitted):
-            sizes.setdefault(model, set()).add(units * request.count)
-    return [f"{model or 'unknown model'} {' or '.join(map(str, sorted(sizes[model])))}" for model in sorted(sizes)]
-
-
-def describe_unpaid(cards: Iterable[tuple[str, int]], pod_request: PodRequest) -> str:
-    """What the pod asks for, and what it had to ask for, by the model and units of all cards of the cluster."""
-    count = pod_request.card_request.count
-    wanted = "a whole card" if count == 1 else f"{count} whole cards"
-    prices = list_whole_card_units(cards, pod_request.card_request)
+            sizes.setdefault(model, set()).add(units)
+    prices = [f"{model or 'unknown model'} {' or '.join(map(str, sorted(sizes[model])))}" for model in sorted(sizes)]
+    wanted, each = ("a whole card", "") if request.count == 1 else (f"{request.count} whole cards", ", each")
     shown = ", ".join(prices[:MAX_LISTED]) + (
         f" and {len(prices) - MAX_LISTED} more" if len(prices) > MAX_LISTED else ""
     )
     asked = "1 unit" if pod_request.asked_units == 1 else f"{pod_request.asked_units} units"
-    return f"it asks for {asked} for {wanted}; ask for all of their units: {shown}"
+    return f"it asks for {asked} for {wanted}; ask for all of their units{each}: {shown}"
 
 
 def find_unpaid_use(pods: Iterable[Pod]) -> str:

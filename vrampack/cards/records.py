@@ -260,12 +260,13 @@ def _gpushare_record(allocation: Allocation, pod_request: PodRequest, node: Node
 def _gpushare_shares(allocation: Allocation, pod_request: PodRequest) -> dict[str, dict[str, int]]:
     """Units per container and card that add up to what is held: one container gets what init containers or a whole card add."""
     main = [container for container in pod_request.containers if container.kind == "main"]
-    shares = {
-        str(container.index): {
-            str(card.index): container.units // pod_request.card_request.count for card in allocation.cards
-        }
-        for container in main
-    }
+    shares: dict[str, dict[str, int]] = {str(container.index): {} for container in main}
+    for card in allocation.cards:
+        left = card.units  # a whole card may have fewer than its part of what was asked
+        for container in main:
+            given = min(left, container.units // pod_request.card_request.count)
+            shares[str(container.index)][str(card.index)] = given
+            left -= given
     lowest = shares.setdefault(str(min((container.index for container in main), default=0)), {})
     for card in allocation.cards:
         given = sum(cards.get(str(card.index), 0) for cards in shares.values())

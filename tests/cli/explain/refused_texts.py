@@ -73,7 +73,7 @@ gpu-2     0        3/15        -  only for a request for all of its 15 units
 gpu-2     1        5/15        -  only for a request for all of its 15 units
 
 0/1 nodes fit: 1 whole card asks for too little.
-Next: it asks for 28 units for 2 whole cards; ask for all of their units: Tesla V100-SXM2-16GB 30.
+Next: ask for 30 units, all of 2 cards of gpu-2.
 """,
     ),
     # 20 = 2 x 10, and gpu-2 has two cards of 15

@@ -103,10 +103,10 @@ def select_cards_to_free(node: EvaluatedNode, request: CardRequest, *, only_usab
     possible = [each for each in node.cards if each.missing_units is not None]
     if only_usable:
         possible = [each for each in possible if each.card.is_usable]
-    if request.payment is not None:
+    possible.sort(key=lambda each: (each.missing_units or 0, not each.card.is_usable, each.card.index))
+    if request.payment is not None:  # of equal cards those that lack most are dropped
         paid = drop_unpaid_cards([each.card for each in possible], request.payment, count)
         possible = [each for each in possible if each.card in paid]
-    possible.sort(key=lambda each: (each.missing_units or 0, not each.card.is_usable, each.card.index))
     return sorted(possible[:count], key=lambda each: each.card.index) if len(possible) >= count else []
 
 
@@ -138,7 +138,9 @@ def describe_card_reason(node: EvaluatedNode, card: EvaluatedCard, request: Card
     if card.card.is_overcommitted:
         parts.append(f"overcommitted by {card.card.used_units - card.card.units}")
     if card.reason is None:
-        parts.append("fits" if node.reason is None else f"has room, but {request.count} such cards are asked for")
+        too_few = f"has room, but {request.count} such cards are asked for"
+        unpaid = "has room, but the pod asks for too few units together"
+        parts.append("fits" if node.reason is None else unpaid if node.reason is UnfitReason.UNPAID else too_few)
     return "; ".join([*parts, *node.obstacles])
 
 

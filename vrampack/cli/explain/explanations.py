@@ -177,7 +177,8 @@ def _describe_verdict(
         cards = " and ".join(f"GPU{card.index}" for card in sorted(first.chosen_cards, key=lambda card: card.index))
         return (counts, f"Policy {policy} would take {first.name} {cards}: {_describe_score(first)}.")
     free = [node.node.free_units for node in evaluation.nodes if not node.node.problem and node.node.free_units]
-    if sum(free) < pod_request.asked_units or pod_request.problem:
+    is_for_room = UnfitReason.NO_EMPTY_CARD in reasons or not pod_request.card_request.whole
+    if sum(free) < pod_request.asked_units or pod_request.problem or not is_for_room:
         return (counts,)
     nodes = "1 node has" if len(free) == 1 else f"{len(free)} nodes have"
     return (counts, f"{nodes} {format_units(sum(free))} free together, but not {_describe_together(pod_request)}.")

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from vrampack.cards import well_known
-from vrampack.cards.payment import compute_payment, describe_unpaid, is_paid
+from vrampack.cards.payment import compute_payment, is_paid, list_payable_units
 from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import CardRequest, PodRequest
 from vrampack.cli.explain.evaluation import EvaluatedCard, EvaluatedNode, count_units_to_free, select_cards_to_free
@@ -131,7 +131,24 @@ def _suggest_for_no_references(_nodes: Sequence[EvaluatedNode], _pod_request: Po
 
 
 def _suggest_for_unpaid(nodes: Sequence[EvaluatedNode], pod_request: PodRequest, _resource: str) -> str:
-    return describe_unpaid(((each.card.model, each.card.units) for node in nodes for each in node.cards), pod_request)
+    amounts = [
+        (amount, node.name)
+        for node in nodes
+        for amount in list_payable_units(
+            [each.card.units for each in node.cards if not _is_hopeless(each)], pod_request.card_request.count
+        )
+        if amount > pod_request.asked_units
+    ]
+    if not amounts:
+        return "ask for all units of the cards, or add such a node"
+    amount, name = min(amounts)
+    cards = "a card" if pod_request.card_request.count == 1 else format_cards(pod_request.card_request.count)
+    return f"ask for {format_units(amount)}, all of {cards} of {name}"
+
+
+def _is_hopeless(card: EvaluatedCard) -> bool:
+    """Whether the pod may not take it, whatever it asks for."""
+    return card.reason is not None and card.reason.is_unresolvable and card.reason is not UnfitReason.UNPAID
 
 
 def _suggest_freeing(nodes: Sequence[EvaluatedNode], pod_request: PodRequest, _resource: str) -> str:
