@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -17,6 +18,9 @@ from vrampack.cards import well_known
 from vrampack.simulator.scheduling.settings import SchedulerSettings
 
 LOOPBACK = "127.0.0.1"
+PORTS = range(13_000, 20_000)
+"""The extender's are among them. Programs that listen on any free port get one from 32,768 on: one of those could be taken
+between the moment when it is found free and the extender's start."""
 READY_SECONDS = 180
 """Starting takes one second; the rest is for a busy or emulated machine: it takes over half a minute under qemu."""
 CONNECT_SECONDS = 3
@@ -49,7 +53,7 @@ class ExtenderAddresses:
 
 def find_free_addresses() -> ExtenderAddresses:
     """Addresses with two ports that are free now. Raises `ExtenderStartError` if connections to them fail."""
-    with socket.create_server((LOOPBACK, 0)) as one, socket.create_server((LOOPBACK, 0)) as two:
+    with _listen_on_free_port() as one, _listen_on_free_port() as two:
         try:
             socket.create_connection(one.getsockname(), timeout=CONNECT_SECONDS).close()
         except OSError as error:
@@ -58,6 +62,15 @@ def find_free_addresses() -> ExtenderAddresses:
                 "see that it is up (`ip link set lo up`) and that no firewall closes it"
             ) from error
         return ExtenderAddresses(one.getsockname()[1], two.getsockname()[1])
+
+
+def _listen_on_free_port() -> socket.socket:
+    for port in random.sample(PORTS, len(PORTS)):
+        try:
+            return socket.create_server((LOOPBACK, port))
+        except OSError:
+            continue
+    raise ExtenderStartError(f"no port of {LOOPBACK} is free between {PORTS.start} and {PORTS.stop}")
 
 
 def build_scheduler_settings(url_prefix: str) -> SchedulerSettings:
