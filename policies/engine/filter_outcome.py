@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from sys import maxsize
 
 from vrampack.cards.reasons import UnfitReason
@@ -34,6 +33,18 @@ class FilterOutcome:
         )
 
 
+class _ReasonTexts(dict[FitClass, str]):
+    """The reason of each class for requests of one size that do not fit."""
+
+    def __init__(self, units: int) -> None:
+        super().__init__()
+        self._units = units
+
+    def __missing__(self, fit_class: FitClass) -> str:
+        text = self[fit_class] = _TEXTS[fit_class.get_obstacle(self._units)]
+        return text
+
+
 def filter_names(
     names: Sequence[str],
     classes: Mapping[str, FitClass],
@@ -49,12 +60,7 @@ def filter_names(
                 for name, why in special.items()
             },
         }
-    get_class = classes.get
-
-    @cache
-    def get_text(fit_class: FitClass) -> str:
-        return _TEXTS[fit_class.get_obstacle(units)]
-
+    get_class, texts = classes.get, _ReasonTexts(units)
     unschedulable: dict[str, str] = {}
     unresolvable: dict[str, str] = {}
     passed: list[str] = []
@@ -62,7 +68,7 @@ def filter_names(
         fit_class = get_class(name, NOT_SEEN)
         if fit_class.most_units >= units:
             passed.append(name)
-        elif (text := get_text(fit_class)) in _UNRESOLVABLE:
+        elif (text := texts[fit_class]) in _UNRESOLVABLE:
             unresolvable[name] = text
         else:
             unschedulable[name] = text
