@@ -22,10 +22,9 @@ struct request {
 #define ATTRIBUTE2_EGM (1u << 24)
 
 /*
- * Other ways to get memory: a window on the whole card, lists of pages, other hosts' memory, compression tags; a page
- * in which the driver writes how much of the whole card is free, from 550 on; and objects for which the driver
- * duplicates memory into a client of its own (sem_surf.c, event_buffer.c, fla_mem.c, mem_export.c of 580.65.06), so
- * that freeing its handle frees nothing. No CUDA program makes them.
+ * Other ways to get memory: a window on the whole card, lists of pages, other hosts' memory, compression tags; and
+ * objects for which the driver duplicates memory into a client of its own (sem_surf.c, event_buffer.c, fla_mem.c,
+ * mem_export.c of 580.65.06), so that freeing its handle frees nothing. No CUDA program makes them.
  */
 static bool is_refused_class(uint32_t class)
 {
@@ -35,7 +34,6 @@ static bool is_refused_class(uint32_t class)
 	case CLASS_LIST_OBJECT:
 	case CLASS_HW_RESOURCES:
 	case CLASS_LOCAL_PHYSICAL:
-	case CLASS_USER_SHARED:
 	case CLASS_SEMAPHORE_SURFACE:
 	case CLASS_EVENT_BUFFER:
 	case CLASS_FLA:

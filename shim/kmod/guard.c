@@ -17,26 +17,30 @@
 #include "owners.h"
 
 #define UVM "nvidia_uvm"
+#define STATUS_UVM_ADDRESS_IN_USE 0x68 /* nvstatuscodes.h, 515.43.04 to 595.45.04 */
 
 static DEFINE_MUTEX(guard_lock);
 static struct kprobe probe;
 static enum guard_state state;
 static bool is_leaving;
 
-/* Runs in place of the driver's function. */
-static noinline int refuse(struct file *file, struct vm_area_struct *area)
+/*
+ * Runs in place of the driver's function that makes a managed range (uvm_va_range_create_mmap in uvm_va_range.c). With
+ * this answer uvm_mmap maps a range that was made before and expects to be mapped, a semaphore pool, and nothing else.
+ */
+static noinline u32 say_in_use(void)
 {
-	return -ENOMEM;
+	return STATUS_UVM_ADDRESS_IN_USE;
 }
 
-static int on_mmap(struct kprobe *unused, struct pt_regs *regs)
+static int on_create(struct kprobe *unused, struct pt_regs *regs)
 {
 	if (!owners_manage_current())
 		return 0;
-	instruction_pointer_set(regs, (unsigned long)refuse);
+	instruction_pointer_set(regs, (unsigned long)say_in_use);
 	return 1;
 }
-NOKPROBE_SYMBOL(on_mmap);
+NOKPROBE_SYMBOL(on_create);
 
 /* A probe with a post handler is not optimised into a jump, which could not redirect the call. */
 static void after(struct kprobe *unused, struct pt_regs *regs, unsigned long flags)
@@ -55,7 +59,7 @@ static bool is_loaded(void)
 static void become(enum guard_state next, int error)
 {
 	if (next == GUARD_MISSING && state != GUARD_MISSING)
-		pr_err("no probe on uvm_mmap_entry (%d): while nvidia-uvm is loaded, managed tasks cannot open the driver and no instance is added\n",
+		pr_err("no probe on uvm_va_range_create_mmap (%d): while nvidia-uvm is loaded, managed tasks cannot open the driver and no instance is added\n",
 		       error);
 	WRITE_ONCE(state, next);
 }
@@ -71,8 +75,8 @@ static void put_on(bool is_coming)
 	if (state == GUARD_ON)
 		return;
 	memset(&probe, 0, sizeof(probe));
-	probe.symbol_name = UVM ":uvm_mmap_entry";
-	probe.pre_handler = on_mmap;
+	probe.symbol_name = UVM ":uvm_va_range_create_mmap";
+	probe.pre_handler = on_create;
 	probe.post_handler = after;
 	error = register_kprobe(&probe);
 	if (!error)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * Managed memory takes the card's memory without any call that could be counted, so managed tasks may not map
- * nvidia-uvm: a probe on `uvm_mmap_entry` refuses it, since that driver recognises its files by their table.
+ * Managed memory takes the card's memory without any call that could be counted, so managed tasks get none: a probe on
+ * `uvm_va_range_create_mmap` refuses it, since that driver recognises its files by their table. Semaphore pools, which
+ * every CUDA context maps, are ranges that exist before they are mapped, and stay possible.
  */
 #ifndef GUARD_H
 #define GUARD_H

@@ -3,7 +3,8 @@
  *
  *      ioctl   core decides about the watched numbers on the driver's files
  *      close   the last descriptor of a control file: the driver has freed what was made through it, and the quota is told
- *      mmap    of nvidia-uvm is refused: managed memory takes the card's memory without any call that could be counted
+ *      mmap    of nvidia-uvm is refused where it would make managed memory, which takes the card's memory without any call
+ *              that could be counted
  *
  * `next` is what the name would mean without this library; the system call itself where that is not known yet (before
  * the constructor, while dlsym runs) or never (no dlsym in the program).
@@ -28,6 +29,8 @@
 
 /* As all callers encode it, _IOWR('F', ESC_CONTROL, 32 bytes): its argument is a pointer then. */
 #define CONTROL_REQUEST (0xC0004600ul | CONTROL_BYTES_MOST << 16 | ESC_CONTROL)
+
+#define UVM_VALIDATE_VA_RANGE 72
 
 #define RTLD_NEXT ((void *)-1l)
 
@@ -269,6 +272,17 @@ int hook_close(int fd)
 	return call_next_close(fd);
 }
 
+/*
+ * Has nvidia-uvm exactly this range already? Then mapping it makes no managed memory: the range is a semaphore pool, which
+ * every CUDA context has and which is the machine's memory, or the mapping fails (uvm_mmap in uvm.c).
+ */
+static bool uvm_has_range(int fd, int64_t base, size_t size)
+{
+	struct { uint64_t base, length; uint32_t status, end; } range = { (uint64_t)base, size, 0, 0 };
+
+	return sys_call3(__NR_ioctl, fd, UVM_VALIDATE_VA_RANGE, (long)&range) == 0 && range.status == 0;
+}
+
 void *hook_mmap(void *at, size_t size, int protection, int flags, int fd, int64_t offset)
 {
 	mmap_function *next = atomic_load_explicit(&next_mmap, memory_order_relaxed);
@@ -277,8 +291,8 @@ void *hook_mmap(void *at, size_t size, int protection, int flags, int fd, int64_
 	/* MAP_SHARED and MAP_SHARED_VALIDATE have this bit, MAP_PRIVATE has not. */
 	if (fd >= 0 && (flags & MAP_SHARED)) {
 		process = process_known();
-		if (process && process_mode(process) == PROCESS_LIMITED && files_is_uvm(fd)) {
-			set_error(ENOMEM);
+		if (process && process_mode(process) == PROCESS_LIMITED && files_is_uvm(fd) && !uvm_has_range(fd, offset, size)) {
+			set_error(EADDRINUSE);
 			return (void *)-1l;
 		}
 	}

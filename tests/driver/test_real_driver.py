@@ -24,7 +24,7 @@ PROBED = {
     "nv_dma_buf_export": "nvidia",
     "nvUvmInterfaceDupMemory": "nvidia",
     "nvUvmInterfaceFreeDupedHandle": "nvidia",
-    "uvm_mmap_entry": "nvidia_uvm",
+    "uvm_va_range_create_mmap": "nvidia_uvm",
 }
 LAYOUTS = {"535": "one device", "550": "two devices"}
 CYCLES = int(os.environ.get("VRAMPACK_DRIVER_CYCLES", "10"))

@@ -9,6 +9,7 @@
  *   pool MIB        cuMemAllocAsync
  *   virtual MIB     cuMemCreate, mapped, written
  *   ipc MIB         a child process opens this one's memory
+ *   fault           a kernel writes where nothing is mapped
  *   churn ROUNDS    allocate and free 64 MiB, nanoseconds per round
  *
  * It prints one line of JSON. Exit 0: the check ran, whatever it found; 1: a call failed that nothing should refuse.
@@ -75,6 +76,10 @@ struct access_description {
 	X(cuMemAllocAsync, (CUdeviceptr *, size_t, void *)) \
 	X(cuMemFreeAsync, (CUdeviceptr, void *)) \
 	X(cuMemAddressReserve, (CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long)) \
+	X(cuModuleLoadData, (void **, const void *)) \
+	X(cuModuleGetFunction, (void **, void *, const char *)) \
+	X(cuLaunchKernel, (void *, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, \
+			   unsigned int, void *, void **, void **)) \
 	X(cuMemCreate, (unsigned long long *, size_t, const struct allocation_property *, unsigned long long)) \
 	X(cuMemMap, (CUdeviceptr, size_t, size_t, unsigned long long, unsigned long long)) \
 	X(cuMemSetAccess, (CUdeviceptr, size_t, const struct access_description *, size_t)) \
@@ -238,6 +243,7 @@ static void ipc(uint64_t mib)
 		exit(EXIT_FAILURE);
 	child = fork();
 	if (child == 0) {
+		close(pipes[1]);
 		if (read(pipes[0], &handle, sizeof(handle)) != sizeof(handle))
 			_exit(101);
 		begin();
@@ -249,6 +255,19 @@ static void ipc(uint64_t mib)
 	if (write(pipes[1], &handle, sizeof(handle)) != sizeof(handle) || waitpid(child, &status, 0) != child)
 		exit(EXIT_FAILURE);
 	printf("{\"opened_by_another_process\":%d}\n", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+}
+
+static void fault(void)
+{
+	static const char stray_write[] = ".version 6.0\n.target sm_50\n.address_size 64\n"
+					  ".visible .entry stray()\n{\n .reg .b64 %at;\n .reg .b32 %one;\n"
+					  " mov.u64 %at, 0x10;\n mov.u32 %one, 1;\n st.global.u32 [%at], %one;\n ret;\n}\n";
+	void *module, *kernel;
+
+	must(cuModuleLoadData(&module, stray_write), "cuModuleLoadData");
+	must(cuModuleGetFunction(&kernel, module, "stray"), "cuModuleGetFunction");
+	must(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), "cuLaunchKernel");
+	printf("{\"ended_with\":%d}\n", cuCtxSynchronize());
 }
 
 static void churn(uint64_t rounds)
@@ -291,6 +310,8 @@ int main(int argc, char **argv)
 		pool(number);
 	else if (!strcmp(check, "virtual"))
 		virtual_memory(number, device);
+	else if (!strcmp(check, "fault"))
+		fault();
 	else if (!strcmp(check, "churn"))
 		churn(number);
 	else

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tests.fakes.driver.build import build_fake_driver
+from tests.fakes.driver.build import build_callers
 from tests.support.processes import REPOSITORY
 from vrampack.agent.limits.cgroups import CgroupOwner
 from vrampack.agent.limits.preload.backend import PreloadBackEnd, PreloadPaths
@@ -21,9 +21,9 @@ from vrampack.agent.limits.preload.files import HOST_FOLDER, LIBRARY
 from vrampack.agent.limits.workload import ResolvedContainer
 
 HERE = Path(__file__).parent
-EVERYBODY = CgroupOwner("gpu-test", "gpu-test")
-"""Every process that asks belongs to this one container: there is no kubelet here."""
-TIMEOUT_SECONDS = 120
+CONTAINER_VARIABLE = "GPU_TEST_CONTAINER"
+"""Says which container a program is in: there is no kubelet here."""
+TIMEOUT_SECONDS = 60
 
 Json: TypeAlias = Any
 """What a check printed; each field is looked at where it is judged."""
@@ -94,7 +94,7 @@ class GpuMachine:
         self.card = card
         self._back_end = back_end
         self.cuda = programs / "cuda"
-        self._programs = build_fake_driver(programs)
+        self._programs = build_callers(programs)
 
     @property
     def back_end(self) -> PreloadBackEnd:
@@ -112,7 +112,7 @@ class GpuMachine:
             resolve_container=lambda _owner: ResolvedContainer("gpu", {card.uuid: limit_mib}),
             get_minors=lambda: {card.uuid: 0},
             driver_version=lambda: card.driver,
-            find_owner=lambda _pid: EVERYBODY,
+            find_owner=_find_owner,
         )
         await back_end.start()
         try:
@@ -120,17 +120,17 @@ class GpuMachine:
         finally:
             back_end.stop()
 
-    async def run(self, *command: str | Path, is_limited: bool = True) -> ProgramRun:
+    async def run(self, *command: str | Path, is_limited: bool = True, container: str = "gpu-test") -> ProgramRun:
         """To its end."""
-        process = await self._start(command, is_limited=is_limited)
+        process = await self._start(command, is_limited=is_limited, container=container)
         async with asyncio.timeout(TIMEOUT_SECONDS):
             out, complaint = await process.communicate()
         return ProgramRun(process.returncode or 0, out.decode(), complaint.decode())
 
     @asynccontextmanager
-    async def holding(self, mib: int) -> AsyncIterator[Json]:
+    async def holding(self, mib: int, *, container: str = "gpu-test") -> AsyncIterator[Json]:
         """Runs a process that holds so much, and returns what it reported."""
-        process = await self._start([self.cuda, "hold", str(mib)], is_limited=True)
+        process = await self._start([self.cuda, "hold", str(mib)], is_limited=True, container=container)
         try:
             assert process.stdout is not None
             async with asyncio.timeout(TIMEOUT_SECONDS):
@@ -144,7 +144,18 @@ class GpuMachine:
     @asynccontextmanager
     async def app(self, *arguments: str) -> AsyncIterator[str]:
         """Runs the program of the simulated driver with `--hold`, and yields what it printed. It is killed at the end."""
-        process = await self._start([self._programs.app, *self._app_options, "--hold", *arguments], is_limited=False)
+        async with self._held(self._programs.app, *self._app_options, "--hold", *arguments) as said:
+            yield said
+
+    @asynccontextmanager
+    async def request(self, *arguments: str) -> AsyncIterator[str]:
+        """The program that makes one request for memory, the same."""
+        async with self._held(self._programs.request, *arguments) as said:
+            yield said
+
+    @asynccontextmanager
+    async def _held(self, *command: str | Path) -> AsyncIterator[str]:
+        process = await self._start(command, is_limited=False)
         assert process.stdout is not None
         said = []
         try:
@@ -181,19 +192,29 @@ class GpuMachine:
     def _branch(self) -> str:
         return self.card.driver.partition(".")[0]
 
-    def _environment(self, *, is_limited: bool) -> Mapping[str, str]:
+    def _environment(self, *, is_limited: bool, container: str) -> Mapping[str, str]:
         preload = {"LD_PRELOAD": str(HOST_FOLDER / LIBRARY)} if is_limited else {}
-        return {**os.environ, "RM_BRANCH": self._branch, **preload}
+        return {**os.environ, "RM_BRANCH": self._branch, CONTAINER_VARIABLE: container, **preload}
 
     def held_bytes(self, pid: int) -> int:
         """As the back end counts."""
         return sum(use.held_bytes for use in self.back_end.list_processes() if use.pid == pid)
 
-    async def _start(self, command: Sequence[str | Path], *, is_limited: bool) -> asyncio.subprocess.Process:
+    async def _start(
+        self, command: Sequence[str | Path], *, is_limited: bool, container: str = "gpu-test"
+    ) -> asyncio.subprocess.Process:
         pipe = asyncio.subprocess.PIPE
-        return await asyncio.create_subprocess_exec(
-            *command, stdin=pipe, stdout=pipe, stderr=pipe, env=self._environment(is_limited=is_limited)
-        )
+        environment = self._environment(is_limited=is_limited, container=container)
+        return await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
+
+
+def _find_owner(pid: int) -> CgroupOwner:
+    """The container of the program, by its environment."""
+    for variable in Path(f"/proc/{pid}/environ").read_text().split("\0"):
+        name, _, value = variable.partition("=")
+        if name == CONTAINER_VARIABLE:
+            return CgroupOwner(value, value)
+    raise ValueError(f"process {pid} has no {CONTAINER_VARIABLE}")
 
 
 def _build(scratch: Path) -> None:

@@ -6,17 +6,23 @@ tried: they show whether it is right.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TypeAlias
 
 from tests.gpu.machine import GpuMachine, interception
+from vrampack.agent.nvml.session import NvmlSession
 
 LIMIT_MIB = 4301
+MIB_64 = str(64 << 20)
 TAKEN_MIB = 3192
 """Whole pieces of the driver's own rounding, so that every figure can be compared."""
+OUT_OF_MEMORY = 2
+"""CUDA_ERROR_OUT_OF_MEMORY."""
 NEAR_MIB = 2
 CONTEXT_MIB = 16
 """What a client of the driver may cost beside its memory where no CUDA context is made. Guessed."""
@@ -86,6 +92,54 @@ async def context_overhead(machine: GpuMachine) -> ObservedRow:
     async with machine.holding(2) as held:
         with_context = await machine.card_used_mib()
     return ObservedRow(held.get("error") == 0, f"{with_context - before - 2} MiB on {machine.card.name}")
+
+
+async def two_containers(machine: GpuMachine) -> ObservedRow:
+    """S1: two containers on one card, each with a limit of its own, hold more together than one of them may."""
+    async with (
+        machine.holding(TAKEN_MIB, container="first") as first,
+        machine.holding(TAKEN_MIB, container="second") as second,
+    ):
+        seen = [await machine.run(machine.cuda, "view", container=name) for name in ("first", "second")]
+        more = await machine.run(machine.cuda, "take", "2048", container="first")
+        used_mib = await machine.card_used_mib()
+    totals = [each.said.get("total_mib") for each in seen]
+    ok = (
+        (first.get("error"), second.get("error")) == (0, 0)
+        and totals == [LIMIT_MIB, LIMIT_MIB]
+        and used_mib >= 2 * TAKEN_MIB
+        and more.said.get("error") == OUT_OF_MEMORY
+        and more.said["taken_mib"] <= LIMIT_MIB - TAKEN_MIB
+    )
+    return ObservedRow(
+        ok,
+        f"each holds {TAKEN_MIB} MiB and sees {totals}; {used_mib} MiB in use; 2048 more in the first: {more.out.strip()}",
+    )
+
+
+async def own_figures(machine: GpuMachine) -> ObservedRow:
+    """Our agent's own reading of NVML: the card, and what a process holds."""
+    session = NvmlSession(pci_devices=Path("/sys/bus/pci/devices"), kernel_module=Path("/sys/module/nvidia"))
+    inventory = session.list_gpus()
+    async with machine.holding(TAKEN_MIB) as held:
+        usage = session.read_usage()[0]
+        utilization = session.read_utilization()
+    condition = session.read_condition(inventory.gpus[0].uuid)
+    ok = (
+        inventory.gpus[0].uuid == machine.card.uuid and usage.used_bytes >> 20 >= TAKEN_MIB and not inventory.unreadable
+    )
+    return ObservedRow(ok, f"pid {held.get('pid')}: {inventory} {usage} {utilization} {condition}")
+
+
+async def xid(machine: GpuMachine) -> ObservedRow:
+    """A kernel that writes outside its memory is XID 31, and NVML names the card by its uuid."""
+    session = NvmlSession(pci_devices=Path("/sys/bus/pci/devices"), kernel_module=Path("/sys/module/nvidia"))
+    session.list_gpus()
+    before = session.wait_for_xids(0)
+    ran = await machine.run(machine.cuda, "fault")
+    told = await asyncio.to_thread(session.wait_for_xids, 5)
+    ok = told is not None and (31, machine.card.uuid) in {(each.number, each.uuid) for each in told}
+    return ObservedRow(ok, f"before {before}, then {told}; the program: {ran.out.strip() or ran.complaint}")
 
 
 async def managed_memory(machine: GpuMachine) -> ObservedRow:
@@ -171,6 +225,18 @@ def calls(*options: str, mib: int = 64, costs_mib: int | None = None) -> Point:
     return point
 
 
+def requests(*arguments: str, said: str, costs_mib: int) -> Point:
+    """One request for memory, with these attributes: what the driver answers, and how much less the card has."""
+
+    async def point(machine: GpuMachine) -> ObservedRow:
+        before = await machine.card_used_mib()
+        async with machine.request(*arguments) as answer:
+            more = await machine.card_used_mib() - before
+        return ObservedRow(answer == said and abs(more - costs_mib) <= 1, f"{answer}; {more} MiB more in use")
+
+    return point
+
+
 async def dies(machine: GpuMachine) -> ObservedRow:
     """What a killed process had is free again."""
     before = await machine.card_used_mib()
@@ -215,12 +281,51 @@ DRIVER_POINTS: dict[str, Point] = {
     "D12 a duplicate keeps it": calls("--dup"),
     "D11 freed with its device, and taken again": calls("--subtree"),
     "D4 a killed process gives back": dies,
+    "D36 memory needs an owner": requests("40", MIB_64, "owner=0", said=f"0, status 0x39, {MIB_64} bytes", costs_mib=0),
+    "D5 the card's memory in the machine's": requests(
+        "40", MIB_64, "attr=0x2000000", said=f"0, status 0x1f, {MIB_64} bytes", costs_mib=0
+    ),
+    "D5 memory of the machine": requests(
+        "3e", MIB_64, "attr=0x2800000", said=f"1, status 0x0, {MIB_64} bytes", costs_mib=0
+    ),
+    "D5 addresses": requests("50a0", MIB_64, "flags=0x80000", said=f"1, status 0x0, {MIB_64} bytes", costs_mib=0),
+    "D6 from 2 MiB on": requests("40", "2097153", said="1, status 0x0, 4194304 bytes", costs_mib=4),
+    "D6 below 2 MiB": requests("40", "1", "times=256", said="256, status 0x0, 65536 bytes", costs_mib=16),
+    "D6 pages of 512 MiB": requests(
+        "40", "1", "attr=0x1800000", "attr2=0x200000", said="1, status 0x0, 536870912 bytes", costs_mib=512
+    ),
+    "D7 4 KiB pages": requests(
+        "40", "4096", "attr=0x800000", "times=1024", said="1024, status 0x0, 4096 bytes", costs_mib=64
+    ),
+    "D8 more than the card": requests("40", "0x10000000000", said="0, status 0x51, 1099511627776 bytes", costs_mib=0),
+    "D29 a fixed address and its alignment": requests(
+        "40",
+        "65536",
+        "attr=0x1000000",
+        "flags=0x90",
+        "alignment=0x100000000",
+        said="1, status 0x0, 65536 bytes",
+        costs_mib=4096,
+    ),
+    "D29 an alignment alone": requests(
+        "40",
+        "65536",
+        "attr=0x1000000",
+        "flags=0x80",
+        "alignment=0x100000000",
+        "times=16",
+        said="16, status 0x0, 65536 bytes",
+        costs_mib=1,
+    ),
     "D33 what is imported lives on": imported,
     "D34 a dma-buf keeps memory": dma_buf,
 }
 """Of the driver's own calls, without a limit: no root is needed, and no CUDA."""
 POINTS: dict[str, Point] = {
     "D8 over the limit is error 2, and it goes on": refusal,
+    "two containers share the card": two_containers,
+    "the agent's reading of NVML": own_figures,
+    "a fault of a program is XID 31": xid,
     "D9 D19 the card looks as big as the limit": reports,
     "D21 a process as NVML counts it": per_process,
     "D21 what a context costs": context_overhead,
@@ -235,7 +340,6 @@ POINTS: dict[str, Point] = {
     **DRIVER_POINTS,
 }
 BY_HAND = (
-    "D7",
     "D10",
     "D14",
     "D16",
@@ -247,16 +351,14 @@ BY_HAND = (
     "D26",
     "D27",
     "D28",
-    "D29",
     "D30",
     "D31",
     "D32",
     "D35",
-    "D36",
     "D37",
 )
-"""Rows that no program of the suite tries: by a trace of a CUDA program's calls, D7 by a thousand small allocations, D22 to D26
-by looking at the driver's modules, D27 to D35 and D37 by a program of the simulated driver's; D36 by `make driver-test`."""
+"""Rows that no program of the suite tries: by a trace of a CUDA program's calls, D22 to D26 by looking at the driver's modules,
+D27 to D35 and D37 by a program of the simulated driver's."""
 
 
 async def _nvml_mib(machine: GpuMachine, pid: int) -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 REFUSED = "error 2: cudaErrorMemoryAllocation"
+MANAGED_REFUSED = "error 1: cudaErrorInvalidValue"
 NOT_OFFERED = "error 999: cudaErrorUnknown (status 0x56)"
 LIMIT_MIB = 4301
 TOTAL = "Total amount of global memory: 4301 MBytes (4509925376 bytes)"
@@ -44,7 +45,8 @@ CASES = (
     limit_case("app --dup 4000 --then 302 --then 300", "allocated 4000 MiB", "duplicated, and the first handle freed", REFUSED, "allocated 300 MiB"),
     limit_case("app --subtree 4300", "allocated 4300 MiB", "freed the device with all below it", "allocated 4300 MiB"),
     limit_case("app --loop 50 2200 2300", "100 given, 0 refused"),
-    limit_case("app --managed 1", REFUSED),
+    limit_case("app --managed 1", MANAGED_REFUSED),
+    limit_case("app --pool 2", "mapped 2 MiB of semaphores", MANAGED_REFUSED),
     limit_case("steps open take 4000 take 302 free take 4300", "allocated 4000 MiB", REFUSED, "freed: 0", "allocated 4300 MiB"),
     limit_case("steps open take 4000 close open take 4300", "allocated 4000 MiB", "closed: 0", "allocated 4300 MiB"),
     limit_case("steps open take 4000 dup take 302 take 300", "allocated 4000 MiB", REFUSED, "allocated 300 MiB"),

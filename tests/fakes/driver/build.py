@@ -30,6 +30,7 @@ APP = ("app.c", *CALLS)
 SMI = ("smi.c", *CALLS)
 RACE = ("race.c", *CALLS)
 EXPORT = ("export.c", *CALLS)
+REQUEST = ("request.c", *CALLS)
 RING = ("ring.c", *CALLS)
 STATIC = {
     "app": "app.c",
@@ -79,6 +80,10 @@ class FakeDriverPrograms:
         return self.folder / "export"
 
     @property
+    def request(self) -> Path:
+        return self.folder / "request"
+
+    @property
     def race(self) -> Path:
         return self.folder / "race"
 
@@ -95,6 +100,13 @@ def build_fake_driver(folder: Path) -> FakeDriverPrograms:
     """All of them, in a folder below `folder` that is made once per source."""
     return FakeDriverPrograms(
         build_once(folder / f"driver-{_fingerprint()}", lambda fresh: _compile_all(FakeDriverPrograms(fresh)))
+    )
+
+
+def build_callers(folder: Path) -> FakeDriverPrograms:
+    """Only those that a machine with a real driver needs."""
+    return FakeDriverPrograms(
+        build_once(folder / f"callers-{_fingerprint()}", lambda fresh: _compile_callers(FakeDriverPrograms(fresh)))
     )
 
 
@@ -125,14 +137,19 @@ def altered_sources(folder: Path, changes: Mapping[str, tuple[str, str]]) -> Pat
 def _compile_all(built: FakeDriverPrograms) -> None:
     build_server(built.server)
     build_server(built.sanitized_server, flags=GUARDS)
-    app, smi, race, ring, export = ([PROGRAMS / name for name in names] for names in (APP, SMI, RACE, RING, EXPORT))
-    _compile(built.app, app, ("-O2",))
+    app, smi, race, ring = ([PROGRAMS / name for name in names] for names in (APP, SMI, RACE, RING))
+    _compile_callers(built)
     _compile(built.static_app, app, ("-O2", "-static"))
     _compile(built.smi, smi, ("-O2",))
     _compile(built.race, race, ("-O2",))
     _compile(built.ring, ring, ("-O2",))
-    _compile(built.export, export, ("-O2", "-pthread"))
     _compile(built.static_smi, smi, ("-O2", "-static"))
+
+
+def _compile_callers(built: FakeDriverPrograms) -> None:
+    _compile(built.app, [PROGRAMS / name for name in APP], ("-O2",))
+    _compile(built.request, [PROGRAMS / name for name in REQUEST], ("-O2",))
+    _compile(built.export, [PROGRAMS / name for name in EXPORT], ("-O2", "-pthread"))
 
 
 def _compile_static(folder: Path) -> None:

@@ -13,7 +13,7 @@ from tests.shim.core.wire import MEMORY, MIB, NOT_SUPPORTED
 
 def test_other_ways_to_take_memory_are_refused(script: CoreScript, runner: Path) -> None:
     wire = script.wire
-    for kind in (0xC2, 0x82, 0x83, 0x42, 0xB1, 0xDE, 0xDA, 0xE0, 0xF3, 0x90CD):
+    for kind in (0xC2, 0x82, 0x83, 0x42, 0xB1, 0xDA, 0xE0, 0xF3, 0x90CD):
         script.refused(0, wire.alloc(ROOT, CARD, 1, kind), NOT_SUPPORTED)
         script.refused(0, wire.window(kind), NOT_SUPPORTED)
         script.refused(0, wire.context(kind), NOT_SUPPORTED)
@@ -30,6 +30,19 @@ def test_calls_with_serialized_parameters_are_refused(script: CoreScript, runner
     if script.wire.long_flags:
         call.fields[script.wire.long_flags] = ("I", 1)
         script.refused(0, call, NOT_SUPPORTED)
+    run_script(script, runner)
+
+
+SEEN_ON_A_GPU = (
+    0x3E, 0x79, 0xDE, 0x2081, 0x503C, 0x50A0, 0x83DE, 0x9067, 0x90E6, 0x90F1, 0xC661, 0xC8B5, 0xCB33, 0xCBC0,  # CUDA
+    0x73, 0x208F, 0xC639, 0xC640,  # nvidia-smi
+)  # fmt: skip
+"""What a CUDA program that makes a context, and nvidia-smi, allocate on an H200 with 580.159.04. cuInit fails without 0xDE."""
+
+
+def test_what_cuda_and_nvidia_smi_allocate_on_a_gpu_passes(script: CoreScript, runner: Path) -> None:
+    for kind in SEEN_ON_A_GPU:
+        script.forwarded(0, script.wire.alloc(ROOT, CARD, 1, kind), handle=1)
     run_script(script, runner)
 
 

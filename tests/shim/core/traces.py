@@ -416,7 +416,7 @@ class CoreTrace:
         self.script.forwarded(0, call, handle=0x55, wrapped=self._is_wrapped())
 
     def _closed_door(self) -> None:
-        kind = self._random.choice((0xC2, 0x82, 0x83, 0x42, 0xB1, 0xDE, 0xDA, 0xE0, 0xF3, 0x90CD))
+        kind = self._random.choice((0xC2, 0x82, 0x83, 0x42, 0xB1, 0xDA, 0xE0, 0xF3, 0x90CD))
         serialized = self._wire.memory(0xC1D00000, 1, 0, MIB)
         serialized.fields[self._wire.long_flags or 12] = ("I", 1 if self._wire.long_flags else 0xC2)
         encoded = self._wire.export(0xC1D00000, 1, 1)

@@ -27,8 +27,9 @@ class SimulatedMachine(GpuMachine):
     def _app_options(self) -> list[str]:
         return [*super()._app_options, "--control", str(self._driver.control)]
 
-    def _environment(self, *, is_limited: bool) -> Mapping[str, str]:
-        return {**super()._environment(is_limited=is_limited), "RM_CONTROL": str(self._driver.control)}
+    def _environment(self, *, is_limited: bool, container: str) -> Mapping[str, str]:
+        inherited = super()._environment(is_limited=is_limited, container=container)
+        return {**inherited, "RM_CONTROL": str(self._driver.control)}
 
 
 @pytest.fixture(scope="session")

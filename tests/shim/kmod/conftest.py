@@ -27,7 +27,7 @@ UNKNOWN_VERSION = "470.1"
 """The version of a driver whose layouts are not known."""
 
 
-RENAMED = "KCFLAGS=-Werror -Duvm_mmap_entry=uvm_mmap_elsewhere"
+RENAMED = "KCFLAGS=-Werror -Duvm_va_range_create_mmap=uvm_va_range_create_elsewhere"
 """For an nvidia-uvm that cannot be guarded."""
 SECOND_MODULE = "/lib/second.ko"
 """The module by another name, so that both can be loaded."""

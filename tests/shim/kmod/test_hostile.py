@@ -13,7 +13,7 @@ from tests.machine.kernels import Kernel
 from tests.shim.kmod.conftest import SECOND_MODULE
 from tests.shim.kmod.shares import scale_races_for_kernel
 from tests.shim.kmod.world import CARDS, CONTROL, DRIVER, NODES, KmodWorld, fails_with
-from tests.support.limit_cases import REFUSED
+from tests.support.limit_cases import MANAGED_REFUSED, REFUSED
 from tests.support.polling import wait_until
 
 LIMIT = {0: 4301}
@@ -186,7 +186,7 @@ def test_an_unguardable_uvm_is_not_loaded_while_a_container_is_limited(empty: Km
     assert place.run("app", "1").lines == ["allocated 1 MiB"]
     empty.load_uvm()
     assert empty.state()["uvm"] == "guarded"
-    assert place.run("app", "--managed", "1").lines == [REFUSED]
+    assert place.run("app", "--managed", "1").lines == [MANAGED_REFUSED]
 
 
 def test_a_uvm_unloaded_while_a_container_is_added_is_guarded_when_reloaded(empty: KmodWorld, kernel: Kernel) -> None:

@@ -12,7 +12,7 @@ from tests.machine.machine import VirtualMachine
 from tests.shim.kmod.conftest import ModulesOfTests
 from tests.shim.kmod.shares import scale_for_kernel
 from tests.shim.kmod.world import NEW, OLD, UNKNOWN, KmodWorld, fails_with
-from tests.support.limit_cases import REFUSED
+from tests.support.limit_cases import MANAGED_REFUSED, REFUSED
 from tests.support.polling import wait_until
 
 LIMIT = {0: 4301}
@@ -32,7 +32,7 @@ def test_the_module_supports_both_layouts_of_the_drivers_devices(empty: KmodWorl
     assert empty.state()["driver"].startswith(f"{branch}.")
     place = empty.limited("a", LIMIT)
     assert place.run("app", "--driver", branch, "4300", "--then", "2").lines == ["allocated 4300 MiB", REFUSED]
-    assert place.run("app", "--driver", branch, "--managed", "1").lines == [REFUSED]
+    assert place.run("app", "--driver", branch, "--managed", "1").lines == [MANAGED_REFUSED]
     with empty.host().running("app", "--driver", branch, "--hold", "15000") as app:
         app.wait_for_line("holding")
         assert {whose for _, whose in empty.tables()} == {"own"}
@@ -175,7 +175,7 @@ def test_uvm_is_guarded_each_time_it_is_loaded(empty: KmodWorld) -> None:
     for _ in range(3):
         empty.load_uvm()
         assert empty.state()["uvm"] == "guarded"
-        assert place.run("app", "--managed", "1").lines == [REFUSED]
+        assert place.run("app", "--managed", "1").lines == [MANAGED_REFUSED]
         empty.machine.rmmod("nvidia_uvm")
         wait_until(lambda: empty.state()["uvm"] == "absent", what="that uvm is gone")
 
@@ -190,4 +190,4 @@ def test_containers_are_refused_while_an_unguardable_uvm_is_loaded(empty: KmodWo
         empty.limited("a", LIMIT)
     empty.machine.rmmod("nvidia_uvm")
     empty.load_uvm()
-    assert empty.limited("a", LIMIT).run("app", "--managed", "1").lines == [REFUSED]
+    assert empty.limited("a", LIMIT).run("app", "--managed", "1").lines == [MANAGED_REFUSED]

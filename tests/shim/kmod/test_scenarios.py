@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakes.driver.driver import MIB
 from tests.shim.kmod.world import KmodWorld
-from tests.support.limit_cases import REFUSED
+from tests.support.limit_cases import MANAGED_REFUSED, REFUSED
 from tests.support.polling import wait_until
 
 LIMIT = {0: 4301}
@@ -127,7 +127,7 @@ def test_a_duplicate_of_another_containers_memory_is_refused(world: KmodWorld) -
 def test_managed_memory_is_refused_and_the_rest_of_uvm_is_not(world: KmodWorld) -> None:
     """The second file that CUDA opens there is initialised as usual: the driver still recognises its own files."""
     place = world.limited("a", LIMIT)
-    assert place.run("app", "--managed", "1").lines == [REFUSED]
+    assert place.run("app", "--managed", "1").lines == [MANAGED_REFUSED]
     assert place.run("steps", "open", "uvm", "take", "100").lines[-1] == "allocated 100 MiB"
     assert world.host().run("app", "--managed", "1").lines == ["allocated 1 MiB managed"]
 

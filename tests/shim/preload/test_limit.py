@@ -11,7 +11,7 @@ from tests.fakes.driver.driver import MIB, FakeDriver
 from tests.shim.preload.building import PreloadTestPrograms
 from tests.shim.preload.container import PreloadedContainer
 from tests.shim.preload.scripted_agent import ScriptedAgent
-from tests.support.limit_cases import REFUSED
+from tests.support.limit_cases import MANAGED_REFUSED, REFUSED
 from tests.support.polling import wait_until
 
 QUERY = ("--query-gpu=memory.total,memory.used,memory.free", "--format=csv,noheader,nounits")
@@ -74,7 +74,7 @@ def test_managed_memory_is_refused(
     container: PreloadedContainer, programs: FakeDriverPrograms, agent: ScriptedAgent
 ) -> None:
     """It takes the card's memory without a call that could be counted."""
-    assert container.run(programs.app, "--managed", "1").lines == [REFUSED]
+    assert container.run(programs.app, "--managed", "1").lines == [MANAGED_REFUSED]
 
 
 def test_a_container_without_a_limit_is_left_alone(

@@ -1,7 +1,7 @@
-"""Confidential computing (H100 and later): with it CUDA needs a mapping at its start that module and library refuse.
+"""Confidential computing (H100 and later): untried under module and library.
 
-With it `cuCtxCreate` maps `nvidia-uvm` (google/gvisor#9921). Module and library refuse every such mapping to limited programs,
-because managed memory uses one that looks the same: no limited CUDA program could start, and none would learn why.
+With it `cuCtxCreate` maps `nvidia-uvm` (google/gvisor#9921). Without it too, on an H200: a semaphore pool, which both allow. Whether that is
+all that CUDA maps there has not been seen, and a program that misses another mapping does not start and does not say why.
 """
 
 from __future__ import annotations
@@ -14,6 +14,6 @@ def find_confidential_problem(capabilities: NodeCapabilities, component: str) ->
     if not capabilities.has_confidential_computing:
         return ""
     return (
-        f"confidential computing is on: CUDA maps nvidia-uvm there, which the {component} refuses to limited programs; "
+        f"confidential computing is on: whether CUDA starts under the {component} there has not been seen; "
         "use enforcement native or watch, or turn it off"
     )

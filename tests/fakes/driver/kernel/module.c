@@ -5,6 +5,7 @@
 #include <linux/kernel.h>
 #include <linux/module.h>
 
+#include "call.h"
 #include "nvidia.h"
 
 enum { MIB_SHIFT = 20, UUID_LENGTH = 40, OLDEST_BRANCH = 515 };
@@ -53,6 +54,13 @@ long nvidia_uvm_ioctl(struct rm_file *file, unsigned int command, unsigned long 
 	return answer;
 }
 EXPORT_SYMBOL_GPL(nvidia_uvm_ioctl);
+
+/* Without the driver's lock: callers of mmap hold their own, which the driver takes below its own. */
+bool nvidia_uvm_has_pool(const struct rm_file *file, u64 base, u64 length)
+{
+	return uvm_has_pool(file, base, length);
+}
+EXPORT_SYMBOL_GPL(nvidia_uvm_has_pool);
 
 static int __init parse_card(const char *text, struct rm_card *card)
 {

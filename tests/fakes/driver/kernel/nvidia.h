@@ -67,5 +67,6 @@ void nvidia_texts_stop(void);
 struct rm_file *nvidia_uvm_open(void);
 void nvidia_uvm_release(struct rm_file *file);
 long nvidia_uvm_ioctl(struct rm_file *file, unsigned int command, unsigned long argument);
+bool nvidia_uvm_has_pool(const struct rm_file *file, u64 base, u64 length);
 
 #endif

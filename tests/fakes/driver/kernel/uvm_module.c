@@ -10,7 +10,7 @@
 #include "nvidia.h"
 #include "objects.h"
 
-enum { UVM_MM_INITIALIZE = 75, UVM_MINORS = 2 };
+enum { UVM_MM_INITIALIZE = 75, UVM_MINORS = 2, UVM_ADDRESS_IN_USE = 0x68 };
 
 static const struct file_operations uvm_fops;
 static struct cdev uvm_cdev;
@@ -65,6 +65,21 @@ static vm_fault_t uvm_fault(struct vm_fault *fault)
 }
 
 static const struct vm_operations_struct uvm_vm_ops_managed = { .fault = uvm_fault };
+static const struct vm_operations_struct uvm_vm_ops_semaphore_pool = { .fault = uvm_fault };
+
+static bool is_pool(const struct file *file, const struct vm_area_struct *area)
+{
+	return nvidia_uvm_has_pool(file->private_data, area->vm_start, area->vm_end - area->vm_start);
+}
+
+/* As uvm_va_range.c: every mapping is managed memory, unless the range is taken. Compiled as the published one, which is not static. */
+static __attribute__((noipa)) u32 uvm_va_range_create_mmap(struct file *file, struct mm_struct *mm, struct vm_area_struct *area)
+{
+	if (is_pool(file, area))
+		return UVM_ADDRESS_IN_USE;
+	area->vm_ops = &uvm_vm_ops_managed;
+	return RM_OK;
+}
 
 /* D15: shared, readable and writable, at the offset that is its address, of a file that was initialised. */
 static noinline int uvm_mmap_entry(struct file *file, struct vm_area_struct *area)
@@ -75,7 +90,11 @@ static noinline int uvm_mmap_entry(struct file *file, struct vm_area_struct *are
 		return -EBADFD;
 	if (area->vm_start != area->vm_pgoff << PAGE_SHIFT || (area->vm_flags & wanted) != wanted)
 		return -EINVAL;
-	area->vm_ops = &uvm_vm_ops_managed;
+	if (uvm_va_range_create_mmap(file, current->mm, area) == RM_OK)
+		return 0;
+	if (!is_pool(file, area))
+		return -EADDRINUSE;
+	area->vm_ops = &uvm_vm_ops_semaphore_pool;
 	return 0;
 }
 

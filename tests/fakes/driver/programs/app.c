@@ -1,10 +1,12 @@
 /* A program that uses a GPU's memory, as a CUDA one would: see HELP. */
+#include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,6 +25,7 @@ static const char HELP[] =
 	"  --subtree        frees the whole device after taking, makes it again and takes again\n"
 	"  --fork           the program ends after taking, its child holds on\n"
 	"  --managed        as cudaMallocManaged: maps that much of nvidia-uvm\n"
+	"  --pool           as cuCtxCreate: a semaphore pool of that much, mapped; then freed, and mapped again as --managed does\n"
 	"  --control PATH   the control file, /dev/nvidiactl; the others lie beside it\n"
 	"  --driver BRANCH  515 to 595: the shapes of the calls; else RM_BRANCH of the environment, else 580\n"
 	"  --minor N        that card, not the first that can be opened\n"
@@ -31,6 +34,7 @@ static const char HELP[] =
 	"  --surface        by the heap call's function for surfaces, which 515 to 525 have; less than 4096 MIB each\n";
 
 enum { MIB_SHIFT = 20, MISUSE = 2, AMOUNTS = 64 };
+enum { UVM_FREE = 34, UVM_ALLOC_SEMAPHORE_POOL = 68, UVM_VALIDATE_VA_RANGE = 72 };
 
 struct amounts {
 	uint64_t mib[AMOUNTS];
@@ -41,7 +45,7 @@ struct wishes {
 	struct amounts first, then;
 	const char *taken;
 	long loops;
-	bool is_holding, is_shared, says_total, says_free, is_dup, is_subtree, is_fork, is_managed;
+	bool is_holding, is_shared, says_total, says_free, is_dup, is_subtree, is_fork, is_managed, is_pool;
 };
 
 static void say_sizes(const struct rm *rm, const struct wishes *wishes)
@@ -59,21 +63,61 @@ static void say_sizes(const struct rm *rm, const struct wishes *wishes)
 		printf("free %u MiB of %u MiB\n", kib[1] >> 10, kib[0] >> 10);
 }
 
-/* The way into cudaMallocManaged: a mapping of nvidia-uvm at the offset of its address, which was kept free for it. */
-static bool take_managed(const struct rm *rm, uint64_t mib)
+static void *keep_free(size_t bytes)
 {
-	size_t bytes = mib << MIB_SHIFT;
-	char *kept = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0), *at = MAP_FAILED;
+	void *kept = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
-	if (kept != MAP_FAILED)
-		at = mmap(kept, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, rm_open_uvm(rm), (intptr_t)kept);
-	if (at == MAP_FAILED) {
-		puts("error 2: cudaErrorMemoryAllocation");
+	if (kept == MAP_FAILED)
+		rm_die("mmap", 0);
+	return kept;
+}
+
+/* A mapping of nvidia-uvm is at the offset of its address, which was kept free for it. */
+static char *map_uvm(int uvm, void *kept, size_t bytes)
+{
+	char *at = mmap(kept, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, uvm, (intptr_t)kept);
+
+	if (at != MAP_FAILED)
+		at[0] = 1;
+	return at;
+}
+
+static bool take_managed(int uvm, void *kept, uint64_t mib)
+{
+	if (map_uvm(uvm, kept, mib << MIB_SHIFT) == MAP_FAILED) {
+		printf("error %s\n", errno == EADDRINUSE ? "1: cudaErrorInvalidValue" : "999: cudaErrorUnknown");
 		return false;
 	}
-	at[0] = 1;
 	printf("allocated %llu MiB managed\n", (unsigned long long)mib);
 	return true;
+}
+
+/* The parameters of the three calls begin with base and length; where the status is, depends on branch and call. */
+static void uvm_range(int uvm, unsigned long command, void *base, size_t bytes, const uint32_t *status_at)
+{
+	static uint64_t params[2048];
+
+	memset(params, 0, sizeof(params));
+	params[0] = (uintptr_t)base;
+	params[1] = bytes;
+	if (ioctl(uvm, command, params) != 0 || (status_at && ((uint32_t *)params)[*status_at] != 0))
+		rm_die("nvidia-uvm", (uint32_t)command);
+}
+
+static bool take_pool(int uvm, void *kept, uint64_t mib)
+{
+	static const uint32_t status_of_validate = 4;
+	size_t bytes = mib << MIB_SHIFT;
+	void *at;
+
+	uvm_range(uvm, UVM_ALLOC_SEMAPHORE_POOL, kept, bytes, NULL);
+	uvm_range(uvm, UVM_VALIDATE_VA_RANGE, kept, bytes, &status_of_validate);
+	at = map_uvm(uvm, kept, bytes);
+	if (at == MAP_FAILED)
+		rm_die("a semaphore pool", 0);
+	printf("mapped %llu MiB of semaphores\n", (unsigned long long)mib);
+	uvm_range(uvm, UVM_FREE, kept, bytes, NULL);
+	return take_managed(uvm, kept, mib);
 }
 
 static void run_loop(const struct rm *rm, const struct wishes *wishes)
@@ -146,8 +190,10 @@ static int take_all(struct rm *rm, const struct wishes *wishes)
 	if (wishes->taken && !take_shared(rm, wishes->taken))
 		return EXIT_FAILURE;
 	for (int i = 0; i < wishes->first.count; i++) {
-		if (wishes->is_managed) {
-			if (!take_managed(rm, wishes->first.mib[i]))
+		if (wishes->is_managed || wishes->is_pool) {
+			bool (*take)(int uvm, void *kept, uint64_t mib) = wishes->is_pool ? take_pool : take_managed;
+
+			if (!take(rm_open_uvm(rm), keep_free(wishes->first.mib[i] << MIB_SHIFT), wishes->first.mib[i]))
 				return EXIT_FAILURE;
 			continue;
 		}
@@ -238,6 +284,7 @@ static void parse_option(int option, struct rm *rm, struct wishes *wishes)
 	case 'S': wishes->is_subtree = true; break;
 	case 'K': wishes->is_fork = true; break;
 	case 'M': wishes->is_managed = true; break;
+	case 'P': wishes->is_pool = true; break;
 	case 'R': rm->is_raw = true; break;
 	case 'X': rm->is_wrapped = true; break;
 	case 'O': rm->is_short = true; break;
@@ -253,7 +300,7 @@ static const struct option OPTIONS[] = {
 	{ "then", 1, NULL, 't' }, { "loop", 1, NULL, 'l' }, { "control", 1, NULL, 'c' }, { "driver", 1, NULL, 'b' },
 	{ "minor", 1, NULL, 'm' }, { "pages", 1, NULL, 'p' }, { "hold", 0, NULL, 'H' }, { "total", 0, NULL, 'T' },
 	{ "free", 0, NULL, 'F' }, { "dup", 0, NULL, 'D' }, { "subtree", 0, NULL, 'S' }, { "fork", 0, NULL, 'K' },
-	{ "managed", 0, NULL, 'M' }, { "raw", 0, NULL, 'R' }, { "xfer", 0, NULL, 'X' }, { "short", 0, NULL, 'O' },
+	{ "managed", 0, NULL, 'M' }, { "pool", 0, NULL, 'P' }, { "raw", 0, NULL, 'R' }, { "xfer", 0, NULL, 'X' }, { "short", 0, NULL, 'O' },
 	{ "heap", 0, NULL, 'V' }, { "surface", 0, NULL, 'W' }, { "share", 0, NULL, 'E' }, { "take", 1, NULL, 'A' }, { "help", 0, NULL, 'h' }, { 0 },
 };
 

@@ -285,6 +285,7 @@ static void dmabuf(uint64_t mib)
 	memcpy(call + 12, &one, sizeof(one));
 	memcpy(call + 24, &bytes, sizeof(bytes));
 	memcpy(call + (is_old ? 32 : 36), &memory, sizeof(memory));
+	memcpy(call + (is_old ? 1568 : 1576), &bytes, sizeof(bytes));
 	must(rm_ioctl(&rm, rm.card, DMABUF, call, size) == 0, "dma-buf");
 	memcpy(&status, call + size - 8, sizeof(status));
 	printf("dma-buf: 0x%x\n", status);

@@ -65,5 +65,6 @@ __attribute__((__noinline__, __noclone__)) uint32_t nvUvmInterfaceFreeDupedHandl
 /* uvm.c: 0 or a negative errno */
 int uvm_ioctl(const struct call *call, uint32_t command, uint64_t argument);
 void uvm_release(struct rm *rm, struct rm_file *file);
+bool uvm_has_pool(const struct rm_file *file, uint64_t base, uint64_t length);
 
 #endif

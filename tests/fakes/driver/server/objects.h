@@ -78,12 +78,20 @@ struct mapping {
 	struct mapping *next;
 };
 
+/* Never taken out before the file is released, so that a mapping can look without the driver's lock. */
+struct semaphore_pool {
+	uint64_t base, length;
+	bool is_freed;
+	struct semaphore_pool *next;
+};
+
 struct rm_file {
 	enum rm_kind kind;
 	uint32_t card;
 	bool is_ready;			/* uvm: initialised; card: registered with a control file */
 	struct object *clients;
 	struct mapping *mappings;
+	struct semaphore_pool *pools;
 	struct memory **exported;	/* to this file; NULL where nothing is */
 	uint32_t exported_count;
 };

@@ -8,12 +8,18 @@ enum uvm {
 	UVM_DEINITIALIZE = 0x30000002,
 	UVM_MAP_EXTERNAL = 33,
 	UVM_FREE = 34,
+	UVM_ALLOC_SEMAPHORE_POOL = 68,
+	UVM_VALIDATE_VA_RANGE = 72,
 };
+
+/* A pool's parameters are those of an external mapping, less an offset, a descriptor and two handles. */
+enum { POOL_LESS = 16 };
 
 #define PLAIN(X) \
 	X(UVM_INITIALIZE, 16, 8) \
 	X(37, 40, 36)		/* REGISTER_GPU */ \
 	X(39, 8, 4)		/* PAGEABLE_MEM_ACCESS */ \
+	X(UVM_VALIDATE_VA_RANGE, 24, 16) \
 	X(73, 24, 16)		/* CREATE_EXTERNAL_RANGE */ \
 	X(75, 8, 4)		/* MM_INITIALIZE */
 
@@ -36,6 +42,8 @@ static bool shape_of(const struct layout *layout, uint32_t command, struct shape
 	}
 	if (command == UVM_MAP_EXTERNAL)
 		*shape = (struct shape){ command, layout->uvm_map_size, layout->uvm_map_size - 4u };
+	else if (command == UVM_ALLOC_SEMAPHORE_POOL)
+		*shape = (struct shape){ command, layout->uvm_map_size - POOL_LESS, layout->uvm_map_size - POOL_LESS - 8u };
 	else if (command == UVM_FREE)
 		*shape = (struct shape){ command, layout->uvm_free_size, layout->uvm_free_size - 8u };
 	else
@@ -95,8 +103,42 @@ static uint32_t map_external(const struct call *call, const unsigned char *at, s
 	return RM_OK;
 }
 
+/* D15: memory of the machine, which is mapped afterwards. */
+static uint32_t alloc_pool(const struct call *call, const unsigned char *at)
+{
+	struct semaphore_pool *pool = call->rm->host->take(sizeof(*pool));
+
+	if (!pool)
+		return RM_NO_ROOM_FOR_STATE;
+	*pool = (struct semaphore_pool){ get64(at, 0), get64(at, 8), false, call->file->pools };
+	call->file->pools = pool;
+	return RM_OK;
+}
+
+static struct semaphore_pool *find_pool(const struct rm_file *file, uint64_t base)
+{
+	struct semaphore_pool *pool = file->pools;
+
+	while (pool && (pool->is_freed || pool->base != base))
+		pool = pool->next;
+	return pool;
+}
+
+bool uvm_has_pool(const struct rm_file *file, uint64_t base, uint64_t length)
+{
+	const struct semaphore_pool *pool = find_pool(file, base);
+
+	return pool && pool->length == length;
+}
+
 static uint32_t unmap(const struct call *call, uint64_t base)
 {
+	struct semaphore_pool *pool = find_pool(call->file, base);
+
+	if (pool) {
+		pool->is_freed = true;
+		return RM_OK;
+	}
 	for (struct mapping **at = &call->file->mappings; *at; at = &(*at)->next) {
 		struct mapping *mapping = *at;
 
@@ -119,6 +161,12 @@ void uvm_release(struct rm *rm, struct rm_file *file)
 		nvUvmInterfaceFreeDupedHandle(rm, mapping->duplicate);
 		rm->host->give(mapping);
 	}
+	while (file->pools) {
+		struct semaphore_pool *pool = file->pools;
+
+		file->pools = pool->next;
+		rm->host->give(pool);
+	}
 }
 
 static uint32_t run(const struct call *call, uint32_t command, const unsigned char *at, size_t size)
@@ -129,6 +177,10 @@ static uint32_t run(const struct call *call, uint32_t command, const unsigned ch
 		return RM_ILLEGAL_ACTION;
 	if (command == UVM_MAP_EXTERNAL)
 		return map_external(call, at, size);
+	if (command == UVM_ALLOC_SEMAPHORE_POOL)
+		return alloc_pool(call, at);
+	if (command == UVM_VALIDATE_VA_RANGE)
+		return uvm_has_pool(call->file, get64(at, 0), get64(at, 8)) ? RM_OK : RM_BAD_ADDRESS;
 	return command == UVM_FREE ? unmap(call, get64(at, 0)) : RM_OK;
 }
 
