@@ -7,6 +7,7 @@ The answer to the POST decides what happens to the reservation:
                          changed meanwhile: decide again for the pod as it is now, and send that. At the same version
                          nothing is known: an API server answers 409 for errors of its own store too
     other 4xx, too large a refusal; the place is free again
+    not sent             too many Bindings are under way (`BindingsInFlight`): the place is free again
     5xx, time-out, cut   the watch by now, or a GET: bound by us to this node is success, unbound at another version than
                          the Binding's is a refusal; otherwise the outcome is not known yet: the place stays held, and
                          the answer begins with `bind outcome unknown`. `BindingFence` ends that
@@ -33,6 +34,7 @@ from extender.scheduling.bind_outcome import (
     resolve_already_bound,
 )
 from extender.scheduling.binding_fence import CONFIRM_AFTER_SECONDS, BindingFence
+from extender.scheduling.bindings_in_flight import BindingsInFlight
 from extender.scheduling.pod_generations import PodGenerations
 from extender.settings import ExtenderConfiguration
 from extender.state.ledger import Ledger
@@ -48,7 +50,7 @@ from vrampack.cards.pod import Pod
 from vrampack.cards.records import write_fraction_annotations, write_record
 from vrampack.cards.request import PodRequest
 from vrampack.kube.client import Api
-from vrampack.kube.errors import NoAnswerError, RefusedError
+from vrampack.kube.errors import NoAnswerError, RefusedError, UnsentError
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +90,7 @@ class Binder:
         self._now_ns = now_ns
         self._binds_in_flight: dict[BindingArgs, asyncio.Task[BindOutcome]] = {}
         """Keyed by the whole call: a call that names a pod wrongly must not be merged with a right one."""
+        self._in_flight = BindingsInFlight()
         self._fence = BindingFence(ledger, pods, call_seconds=settings.deadlines.bind_seconds, clock=clock)
 
     async def bind(self, args: BindingArgs) -> BindOutcome:
@@ -248,24 +251,46 @@ class Binder:
         if remaining <= 0:
             text = f"pod {pod}: the deadline passed before the Binding was sent; nothing was bound"
             return BindOutcome("deadline", text)
-        version = pod.resource_version if pod.request is not None else ""
-        self._ledger.record_binding(pod.uid, node_name, version)
         try:
-            await self._api.bind(
-                pod.namespace, pod.name, pod.uid, node_name, annotations, version=version, timeout_seconds=remaining
-            )
+            await self._send_binding(pod, node_name, annotations, deadline)
         except RefusedError as error:
             if error.status == HTTPStatus.CONFLICT:
                 return await self._resolve_conflict(pod, node_name, error, deadline)
-            held = self._ledger.get_reservation(pod.uid, node_name)
-            if held is not None and held.is_unconfirmed:
-                text = f"{OUTCOME_UNKNOWN}: pod {pod}: {error}; an earlier Binding may still land, its place is kept"
-                return BindOutcome("api_error", text)
-            return BindOutcome(name_refusal(error), f"pod {pod}: {error}; nothing was bound")
+            return self._resolve_unwritten(pod, node_name, name_refusal(error), error)
+        except UnsentError as error:
+            return self._resolve_unwritten(pod, node_name, "not_written", error)
         except NoAnswerError as error:
             return await self._resolve_no_answer(pod, node_name, error, deadline)
         self._ledger.mark_written(pod.uid, node_name)
         return BOUND_OUTCOME
+
+    async def _send_binding(self, pod: Pod, node_name: str, annotations: dict[str, str], deadline: float) -> None:
+        """One POST, with at least half of the time that is left for its answer. Raises what `Api.bind` raises."""
+        number = await self._in_flight.enter((deadline - self._clock()) / 2)
+        if not number:
+            raise UnsentError(f"not sent: the API server is slow, and {self._in_flight.most} Bindings are under way")
+        is_answered = False
+        version = pod.resource_version if pod.request is not None else ""
+        self._ledger.record_binding(pod.uid, node_name, version)
+        try:
+            await self._api.bind(
+                pod.namespace, pod.name, pod.uid, node_name, annotations, version=version,
+                timeout_seconds=deadline - self._clock(),
+            )  # fmt: skip
+            is_answered = True
+        except RefusedError:
+            is_answered = True
+            raise
+        finally:
+            self._in_flight.leave(number, is_answered=is_answered)
+
+    def _resolve_unwritten(self, pod: Pod, node_name: str, result: str, error: Exception) -> BindOutcome:
+        """What a Binding that was not written leaves: an earlier one may be."""
+        held = self._ledger.get_reservation(pod.uid, node_name)
+        if held is not None and held.is_unconfirmed:
+            text = f"{OUTCOME_UNKNOWN}: pod {pod}: {error}; an earlier Binding may still land, its place is kept"
+            return BindOutcome("api_error", text)
+        return BindOutcome(result, f"pod {pod}: {error}; nothing was bound")
 
     async def _resolve_conflict(
         self, pod: Pod, node_name: str, refusal: RefusedError, deadline: float

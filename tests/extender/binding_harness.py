@@ -121,10 +121,11 @@ class BindingHarness:
 
 
 @asynccontextmanager
-async def open_binding_harness(**settings: Any) -> AsyncIterator[BindingHarness]:  # noqa: ANN401 - fields of the configuration
+async def open_binding_harness(*, connections: int = 10, **settings: Any) -> AsyncIterator[BindingHarness]:  # noqa: ANN401 - fields of the configuration
     async with ApiServer() as server, FaultProxy(int(server.url.rpartition(":")[2])) as proxy:
         configuration = Configuration()
         configuration.host = proxy.url
+        configuration.connection_pool_maxsize = connections
         api = Api(Credentials(configuration), observe=lambda **_: None)
         yield BindingHarness(server, proxy, api, **settings)
         await api.close()

@@ -14,6 +14,7 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 
+from extender.scheduling.bindings_in_flight import MOST
 from extender.wire.codec import BindingArgs
 from tests.extender.binding_harness import BINDING, POD, BindingHarness, open_binding_harness
 from tests.support.builders import node_facts
@@ -242,3 +243,36 @@ async def test_nvidia_fractions_are_written_where_configured() -> None:
     assert written["nvidia.com/container.main.gpu-memory.limit"] == "4301Mi"
     assert written["nvidia.com/container.main.gpu-memory.request"] == "4301Mi"
     assert written["nvidia.com/container.main.gpus.devices"] == "GPU-0"
+
+
+async def test_a_binding_that_found_no_free_connection_was_not_sent() -> None:
+    """Such a pod holds no place, and nobody asks what became of it."""
+    async with open_binding_harness(connections=1, deadlines={"bind_seconds": 0.5}) as stage:
+        busy = stage.proxy.when("GET", "/pods/other$").hold()
+        other = asyncio.create_task(stage.api.get_pod("default", "other", timeout_seconds=60))
+        await stage.proxy.reached(busy)
+        assert await stage.bind(stage.add_pod("a")) == (
+            "pod default/a: create pods/binding: not sent: no connection was free within 0.5 s; nothing was bound"
+        )
+        assert (stage.used(), stage.proxy.count("POST", BINDING)) == (0, 0)
+        other.cancel()
+
+
+async def test_fewer_bindings_are_sent_at_once_while_the_api_server_does_not_answer_in_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Ten more than may be under way wait in vain, and are refused without a trace."""
+    async with open_binding_harness(connections=2 * MOST, deadlines={"bind_seconds": 1}) as stage:
+        names = [f"p{number}" for number in range(MOST + 10)]
+        for name in names:
+            stage.add_node(name)
+        pods = [stage.add_pod(name) for name in names]
+        silent = stage.proxy.when("POST", BINDING).hang()
+        outcomes = await asyncio.gather(*(stage.bind(pod, pod.name) for pod in pods))
+        why = f"not sent: the API server is slow, and {MOST} Bindings are under way; nothing was bound"
+        assert [text.partition(": ")[2] for text in outcomes].count(why) == 10
+        assert silent.hits == MOST
+        assert [text for text in caplog.messages if "at_once" in text] == [
+            f"the API server does not answer Bindings in time at_once={MOST // 2}"
+        ]
+        assert [stage.used(name) for name in names] == [4] * MOST + [0] * 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, closing
 from http import HTTPStatus
 from typing import Literal, Protocol
@@ -24,6 +24,7 @@ from vrampack.kube.errors import (
     SilentWatchError,
     UnknownPathError,
     UnreachableError,
+    UnsentError,
 )
 from vrampack.kube.http_client import HttpClient
 from vrampack.kube.http_connection import SilentServerError, StreamedReply
@@ -338,14 +339,24 @@ class Api:
         verb = verb or _VERBS[method]
         started = time.monotonic()
         code = 0
+        is_sent = False
+
+        def note_sent() -> None:
+            nonlocal is_sent
+            is_sent = True
+
         try:
             async with asyncio.timeout(seconds):
-                with closing(await self._send(method, path, query or {}, body, patch=patch)) as reply:
+                sending = self._send(method, path, query or {}, body, patch=patch, note_sent=note_sent)
+                with closing(await sending) as reply:
                     code = reply.status
                     answer = await reply.read_body(max_bytes)
             check_answer(f"{verb} {resource}", code, answer, wanted, retry_after=reply.retry_after)
         except OSError as error:
             code = 0
+            if not is_sent:
+                why = str(error) or f"no connection was free within {seconds:g} s"
+                raise UnsentError(f"{verb} {resource}: not sent: {why}") from error
             raise NoAnswerError(f"{verb} {resource}: {_describe_error(error)}") from error
         except ForeignAnswerError:
             code = FOREIGN_CODE
@@ -354,7 +365,7 @@ class Api:
             self._observe(verb=verb, resource=resource, code=code, started=started)
         return answer
 
-    async def _send(
+    async def _send(  # noqa: PLR0913 - an HTTP call
         self,
         method: str,
         path: str,
@@ -363,13 +374,16 @@ class Api:
         *,
         silence_seconds: float | None = None,
         patch: str = MERGE_PATCH,
+        note_sent: Callable[[], None] = lambda: None,
     ) -> StreamedReply:
         headers = {"Accept": "application/json", "User-Agent": self._user_agent} | self._build_headers(method, path)
         if authorization := self._token.get_authorization():
             headers["Authorization"] = authorization
         headers["Content-Type"] = patch if method == "PATCH" else "application/json"
         target = path + (f"?{urlencode(query)}" if query else "")
-        reply = await self._client.request(method, target, headers, body, silence_seconds=silence_seconds)
+        reply = await self._client.request(
+            method, target, headers, body, silence_seconds=silence_seconds, note_sent=note_sent
+        )
         if authorization and reply.status == HTTPStatus.UNAUTHORIZED:
             self._token.note_unauthorized(authorization)
         return reply

@@ -32,8 +32,12 @@ class NoAnswerError(Exception):
         """As for `RefusedError`."""
 
 
-class UnreachableError(NoAnswerError):
-    """Connection refused: no server listens there, and nothing was sent."""
+class UnsentError(NoAnswerError):
+    """All connections stayed busy, or none could be made in time: nothing was sent, so nothing was written."""
+
+
+class UnreachableError(UnsentError):
+    """Connection refused: no server listens there."""
 
 
 class ForeignAnswerError(NoAnswerError):

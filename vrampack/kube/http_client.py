@@ -53,8 +53,9 @@ class HttpClient:
         body: Mapping[str, object] | None,
         *,
         silence_seconds: float | None,
+        note_sent: Callable[[], None] = lambda: None,
     ) -> StreamedReply:
-        """The answer as soon as its status has arrived. Raises `OSError`; the request may have been sent by then.
+        """The answer as soon as its status has arrived. Raises `OSError`; the request may have been sent once `note_sent` was called.
 
         `silence_seconds` is how long the server of a watch may send nothing; None for a call, whose caller sets the time-out.
         """
@@ -62,6 +63,7 @@ class HttpClient:
         encoding = "gzip" if is_call and is_get else "identity"
         message = self._encode(method, target, {"Accept-Encoding": encoding, **headers}, body)
         connection = await (self._get_shared() if is_call else self._connect(HttpConnection.abort))
+        note_sent()
         try:
             return await connection.exchange(message, silence_seconds=silence_seconds)
         except ClosedIdleConnectionError:

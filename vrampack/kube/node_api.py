@@ -73,7 +73,7 @@ class NodeApi(Api):
         items = decode_page(body, _POD_PAGE, "pods").items
         return bytes(items[0]) if items else None
 
-    async def _send(
+    async def _send(  # noqa: PLR0913 - as its parent's
         self,
         method: str,
         path: str,
@@ -82,9 +82,12 @@ class NodeApi(Api):
         *,
         silence_seconds: float | None = None,
         patch: str = MERGE_PATCH,
+        note_sent: Callable[[], None] = lambda: None,
     ) -> StreamedReply:
         was_node = self._reads.is_node
-        send = partial(super()._send, method, path, query, body, silence_seconds=silence_seconds, patch=patch)
+        send = partial(
+            super()._send, method, path, query, body, silence_seconds=silence_seconds, patch=patch, note_sent=note_sent
+        )
         reply = await send()
         is_refused_read = reply.status == HTTPStatus.FORBIDDEN and _is_read(method, path)
         if is_refused_read and self._reads.turn_after_refusal(was_node=was_node):

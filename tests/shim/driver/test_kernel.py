@@ -24,7 +24,10 @@ VERSIONS = (VERSION, ONE_DEVICE_VERSION)
 CONTROL, CARDS = 255, 2
 PARAMETERS = ("cards=GPU-11111111-2222-3333-4444-555555555555:16130:1,GPU-aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee:1024:0",)
 SYMBOLS = {
-    VERSION: ({"nvidia_open", "nvidia_unlocked_ioctl", "uvm_va_range_create_mmap"}, {"nvidia_frontend_open", "nvidia_ioctl"}),
+    VERSION: (
+        {"nvidia_open", "nvidia_unlocked_ioctl", "uvm_va_range_create_mmap"},
+        {"nvidia_frontend_open", "nvidia_ioctl"},
+    ),
     ONE_DEVICE_VERSION: (
         {"nvidia_open", "nvidia_ioctl", "nvidia_frontend_unlocked_ioctl", "nvidia_frontend_compat_ioctl"},
         {"nvidia_unlocked_ioctl"},

@@ -1,0 +1,38 @@
+"""How many Bindings are sent at once: halved once for each round without an answer, and more again with each answer."""
+
+from __future__ import annotations
+
+import asyncio
+
+from extender.scheduling.bindings_in_flight import FEWEST, MOST, BindingsInFlight
+
+
+async def test_those_that_wait_are_sent_in_turn() -> None:
+    flight = BindingsInFlight()
+    numbers = [await flight.enter(0) for _ in range(MOST)]
+    waiting = [asyncio.create_task(flight.enter(10)) for _ in range(2)]
+    assert await flight.enter(0.01) == 0
+    flight.leave(numbers[0], is_answered=True)
+    assert await waiting[0] == MOST + 1
+    assert not waiting[1].done()
+    flight.leave(numbers[1], is_answered=True)
+    assert await waiting[1] == MOST + 2
+
+
+async def test_a_round_without_answers_halves_the_number_once() -> None:
+    flight = BindingsInFlight()
+    seen = []
+    for _ in range(6):
+        for number in [await flight.enter(0) for _ in range(flight.most)]:
+            flight.leave(number, is_answered=False)
+        seen.append(flight.most)
+    assert seen == [50, 25, 12, 6, FEWEST, FEWEST]
+
+
+async def test_answers_bring_the_number_back() -> None:
+    flight = BindingsInFlight()
+    for _ in range(2):
+        flight.leave(await flight.enter(0), is_answered=False)
+    for _ in range(6_000):
+        flight.leave(await flight.enter(0), is_answered=True)
+    assert flight.most == MOST
