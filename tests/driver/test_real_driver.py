@@ -41,7 +41,7 @@ REFUSALS = {"535": CONTROL_FILE, "550": CONTROL_FILE + UNOPENED_CARD}
 MANAGED = [
     "-mmap of 2 MiB                                  ok, status 0x0",
     "-  wrote a page of managed memory",
-    "+mmap of 2 MiB                                  Cannot allocate memory, status 0x0",
+    "+mmap of 2 MiB                                  Address already in use, status 0x0",
 ]
 
 

@@ -63,9 +63,10 @@ static void say_sizes(const struct rm *rm, const struct wishes *wishes)
 		printf("free %u MiB of %u MiB\n", kib[1] >> 10, kib[0] >> 10);
 }
 
-static void *keep_free(size_t bytes)
+static void *keep_free(void *at, size_t bytes)
 {
-	void *kept = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	int fixed = at ? MAP_FIXED : 0;
+	void *kept = mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | fixed, -1, 0);
 
 	if (kept == MAP_FAILED)
 		rm_die("mmap", 0);
@@ -92,31 +93,32 @@ static bool take_managed(int uvm, void *kept, uint64_t mib)
 	return true;
 }
 
-/* The parameters of the three calls begin with base and length; where the status is, depends on branch and call. */
-static void uvm_range(int uvm, unsigned long command, void *base, size_t bytes, const uint32_t *status_at)
+/* The parameters begin with base and length. Where the others have their status depends on the branch: UVM_VALIDATE_VA_RANGE tells. */
+static uint32_t uvm_range(int uvm, unsigned long command, void *base, size_t bytes)
 {
 	static uint64_t params[2048];
 
 	memset(params, 0, sizeof(params));
 	params[0] = (uintptr_t)base;
 	params[1] = bytes;
-	if (ioctl(uvm, command, params) != 0 || (status_at && ((uint32_t *)params)[*status_at] != 0))
+	if (ioctl(uvm, command, params) != 0)
 		rm_die("nvidia-uvm", (uint32_t)command);
+	return (uint32_t)params[2];
 }
 
+/* nvidia-uvm frees no pool that is still mapped. */
 static bool take_pool(int uvm, void *kept, uint64_t mib)
 {
-	static const uint32_t status_of_validate = 4;
 	size_t bytes = mib << MIB_SHIFT;
-	void *at;
 
-	uvm_range(uvm, UVM_ALLOC_SEMAPHORE_POOL, kept, bytes, NULL);
-	uvm_range(uvm, UVM_VALIDATE_VA_RANGE, kept, bytes, &status_of_validate);
-	at = map_uvm(uvm, kept, bytes);
-	if (at == MAP_FAILED)
+	uvm_range(uvm, UVM_ALLOC_SEMAPHORE_POOL, kept, bytes);
+	if (uvm_range(uvm, UVM_VALIDATE_VA_RANGE, kept, bytes) != 0 || map_uvm(uvm, kept, bytes) == MAP_FAILED)
 		rm_die("a semaphore pool", 0);
 	printf("mapped %llu MiB of semaphores\n", (unsigned long long)mib);
-	uvm_range(uvm, UVM_FREE, kept, bytes, NULL);
+	keep_free(kept, bytes);
+	uvm_range(uvm, UVM_FREE, kept, bytes);
+	if (uvm_range(uvm, UVM_VALIDATE_VA_RANGE, kept, bytes) == 0)
+		rm_die("a freed semaphore pool", 0);
 	return take_managed(uvm, kept, mib);
 }
 
@@ -193,7 +195,7 @@ static int take_all(struct rm *rm, const struct wishes *wishes)
 		if (wishes->is_managed || wishes->is_pool) {
 			bool (*take)(int uvm, void *kept, uint64_t mib) = wishes->is_pool ? take_pool : take_managed;
 
-			if (!take(rm_open_uvm(rm), keep_free(wishes->first.mib[i] << MIB_SHIFT), wishes->first.mib[i]))
+			if (!take(rm_open_uvm(rm), keep_free(NULL, wishes->first.mib[i] << MIB_SHIFT), wishes->first.mib[i]))
 				return EXIT_FAILURE;
 			continue;
 		}
