@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0
 /*
- * Controls that name clients in their parameters, to act on their channels: they switch them off, change how they are
+ * Controls on channels that reach beyond their container: those that name clients, and the time slice of a group.
+ *
+ * The first name clients in their parameters, to act on their channels: they switch them off, change how they are
  * preempted, or write their registers. Any program may send them (NON_PRIVILEGED in the driver's tables), handles can be
  * guessed, and the driver does not check that these clients are the caller's: it hands the list on to the card's firmware.
  * So every client named has to be one that was made here. Clients of other containers are refused; 0 names none.
  */
 #include "internal.h"
+
+#define SLICE_MOST 2048 /* microseconds: what libcuda sets for each context */
 
 /* Where the clients are: one, or a list with its length. */
 struct naming {
@@ -67,13 +71,31 @@ static bool names_foreign(struct core *core, const struct core_call *call, const
 	return is_foreign;
 }
 
+/*
+ * A card gives each busy group its slice in turn, so that a group of a second leaves those of two milliseconds next to
+ * nothing (docs/gpu-results). The driver is handed the lower one: it takes what was checked, not what the caller has.
+ */
+static bool bound_slice(struct core *core, struct core_call *call)
+{
+	uint64_t microseconds;
+
+	if (!call_copy_parameters(core, call, sizeof(microseconds)))
+		return false;
+	microseconds = load64(call->nested);
+	if (microseconds > SLICE_MOST)
+		microseconds = SLICE_MOST;
+	__builtin_memcpy(call->nested, &microseconds, sizeof(microseconds));
+	return true;
+}
+
 enum core_verdict call_clients_before(struct core *core, struct core_call *call)
 {
 	const struct core_layout *layout = core->layout;
 	struct naming naming = { 0 };
+	bool is_slice = call->command == COMMAND_SET_TIMESLICE;
 	uint32_t bytes, status = 0;
 
-	if (!core->ops->knows_all_clients || !find_naming(layout, call->command, &naming))
+	if (!core->ops->knows_all_clients || (!is_slice && !find_naming(layout, call->command, &naming)))
 		return call_pass(call);
 	call->status = layout->control_status;
 	call->parameters = load64(call->copy + layout->control_parameters);
@@ -81,6 +103,8 @@ enum core_verdict call_clients_before(struct core *core, struct core_call *call)
 	if (load32(call->copy + layout->control_flags) & FLAG_CONTROL_SERIALIZED)
 		return call_refuse(core, call, STATUS_NOT_SUPPORTED);
 	call->kind = CALL_CLIENTS;
+	if (is_slice)
+		return bound_slice(core, call) ? CORE_FORWARD : call_refuse(core, call, STATUS_NOT_SUPPORTED);
 	bytes = naming.clients + (naming.is_list ? CLIENTS_MOST : 1) * (uint32_t)sizeof(uint32_t);
 	if (!call_copy_parameters(core, call, bytes))
 		status = STATUS_NOT_SUPPORTED;

@@ -57,6 +57,11 @@ def test_a_control_that_names_another_container_s_client_does_not_reach_the_card
             assert (said.split(": ")[1], _count_arrived(card) - before) == (answer, reached)
 
 
+def test_a_time_slice_is_at_most_what_libcuda_sets(card: RealDriver) -> None:
+    assert on_node(card).run("channels", "slice", "1000000").lines == ["0x0, 1000000 us"]
+    assert limited(card, "a").run("channels", "slice", "1000000").lines == ["0x0, 2048 us"]
+
+
 def test_the_memory_that_a_channel_was_given_stays_charged(card: RealDriver) -> None:
     """535 gives it back with its handle, other releases may keep it for the channel (D35): no container gains by either."""
     before = read_lost_mib(card)

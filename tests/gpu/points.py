@@ -356,9 +356,10 @@ BY_HAND = (
     "D32",
     "D35",
     "D37",
+    "D38",
 )
 """Rows that no program of the suite tries: by a trace of a CUDA program's calls, D22 to D26 by looking at the driver's modules,
-D27 to D35 and D37 by a program of the simulated driver's."""
+D27 to D38 by a program of the simulated driver's."""
 
 
 async def _nvml_mib(machine: GpuMachine, pid: int) -> int | None:

@@ -23,6 +23,7 @@ NEWEST = 595
 """The branch that has them all."""
 MOST = 64
 FLAGS, SERIALIZED = 12, 4
+SET_TIMESLICE = 0xA06C0103
 
 pytestmark = pytest.mark.parametrize("wire", [CoreWire(NEWEST)], ids=[NEWEST])
 
@@ -57,6 +58,16 @@ def test_no_control_names_another_container_s_client(script: CoreScript, runner:
     script.refused(0, script.wire.named_client(ROOT, CARD, command, FOREIGN), NOT_PERMITTED)
     for client in (ROOT, OTHER_ROOT, 0):
         script.forwarded(0, script.wire.named_client(ROOT, CARD, command, client))
+    run_script(script, runner, 0, 1)
+
+
+def test_a_time_slice_is_handed_on_only_as_it_was_checked(script: CoreScript, runner: Path) -> None:
+    call = script.wire.control(ROOT, CARD, SET_TIMESLICE, WireStruct(0, 8, {0: ("Q", 1_000_000)}))
+    script.forwarded(0, call)
+    serialized = WireStruct(call.number, call.size, call.fields | {FLAGS: ("I", SERIALIZED)}, call.status)
+    script.refused(0, serialized, NOT_SUPPORTED)
+    unreadable = WireStruct(call.number, call.size, call.fields | {16: ("Q", NESTED << 8)}, call.status)
+    script.refused(0, unreadable, NOT_SUPPORTED)
     run_script(script, runner, 0, 1)
 
 

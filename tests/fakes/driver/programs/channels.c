@@ -5,6 +5,7 @@
  *      bare COUNT              the same by channels without a group, for each of which the driver makes one
  *      lend                    makes a channel, says its client and handle, and stops it
  *      stop CLIENT CHANNEL     stops that
+ *      slice MICROSECONDS      makes a group, sets its time slice, and says what the driver then says
  *      name CLIENT COMMAND SIZE AT     sends a control with SIZE bytes of parameters that name that client at AT
  *
  * `made`, `freed`, `lent`: it waits for a line there, and ends after the last.
@@ -16,6 +17,7 @@
 #include "rm.h"
 
 enum { MISUSE = 2, GROUP = 0xA06C, USERD_BYTES = 64 << 10, MOST = 4096, MOST_BYTES = 256 };
+enum { SET_TIMESLICE = 0xA06C0103, GET_TIMESLICE = 0xA06C0104 };
 enum { DISABLE_CHANNELS = 0x2080110B, LIST = 64 };
 
 struct nv_group { uint32_t error, error_ecc, va_space, engine; uint8_t is_plugin; };
@@ -123,6 +125,18 @@ static void name_client(uint32_t client, uint32_t command, uint32_t size, size_t
 	printf("named: 0x%x\n", rm_control(&rm, rm.subdevice, command, params, size));
 }
 
+static void set_slice(uint64_t microseconds)
+{
+	struct rm rm = rm_plain();
+	uint32_t group = 0, status;
+
+	rm_start(&rm);
+	must(make_group(&rm, &group) == 0, "group");
+	status = rm_control(&rm, group, SET_TIMESLICE, &microseconds, sizeof(microseconds));
+	must(rm_control(&rm, group, GET_TIMESLICE, &microseconds, sizeof(microseconds)) == 0, "GET_TIMESLICE");
+	printf("0x%x, %llu us\n", status, (unsigned long long)microseconds);
+}
+
 static uint32_t number(const char *word)
 {
 	return (uint32_t)strtoul(word, NULL, 0);
@@ -141,6 +155,8 @@ int main(int count, char **words)
 		lend();
 	} else if (strcmp(name, "stop") == 0 && count == 4) {
 		stop_foreign(number(words[2]), number(words[3]));
+	} else if (strcmp(name, "slice") == 0 && count == 3) {
+		set_slice(strtoull(words[2], NULL, 10));
 	} else if (strcmp(name, "name") == 0 && count == 6) {
 		name_client(number(words[2]), number(words[3]), number(words[4]), number(words[5]));
 	} else {

@@ -10,11 +10,14 @@
 	X(0x20801303, CLASS_SUBDEVICE, 0, fb_info_v2) \
 	X(0x2080014A, CLASS_SUBDEVICE, GID_SIZE, gid_info) \
 	X(0x2080110B, CLASS_SUBDEVICE, CHANNELS_SIZE, disable_channels) \
+	X(0xA06C0103, CLASS_CHANNEL_GROUP, SLICE_SIZE, set_slice) \
+	X(0xA06C0104, CLASS_CHANNEL_GROUP, SLICE_SIZE, get_slice) \
 	X(0x3D05, CLASS_CLIENT, EXPORT_SIZE, export_one) \
 	X(0x3D06, CLASS_CLIENT, IMPORT_SIZE, import_one) \
 	X(0x3D0B, CLASS_CLIENT, EXPORTS_SIZE, export_many) \
 	X(0x3D0C, CLASS_CLIENT, IMPORTS_SIZE, import_many)
 
+enum { CLASS_CHANNEL_GROUP = 0xA06C, SLICE_SIZE = 8, SLICE_OF_DRIVER = 1024 };
 enum { GID_BINARY = 2, GID_BYTES = 16, FB_LARGEST_LIST = 128, FB_INDICES = 0x40, NULL_COMMAND_BITS = 0x3FFF };
 
 typedef uint32_t answerer(const struct call *call, const struct object *object, unsigned char *at);
@@ -166,6 +169,20 @@ static uint32_t disable_channels(const struct call *call, const struct object *o
 	for (uint32_t i = 0; i < count; i++)
 		if (!object_find(call->rm, get32(at, CHANNELS_CLIENTS + i * 4), get32(at, CHANNELS_HANDLES + i * 4)))
 			return RM_NO_SUCH_OBJECT;
+	return RM_OK;
+}
+
+/* D38: any value is taken. */
+static uint32_t set_slice(const struct call *call, const struct object *object, unsigned char *at)
+{
+	object_find(call->rm, object->client, object->handle)->slice = get64(at, 0);
+	return RM_OK;
+}
+
+static uint32_t get_slice(const struct call *call, const struct object *object, unsigned char *at)
+{
+	(void)call;
+	put64(at, 0, object->slice ? object->slice : SLICE_OF_DRIVER);
 	return RM_OK;
 }
 

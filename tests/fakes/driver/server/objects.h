@@ -58,6 +58,7 @@ struct object {
 	struct object *parent, *children, *next, *previous;
 	struct object *chained;		/* in the table */
 	bool is_shared;			/* with other processes, by RM_SHARE */
+	uint64_t slice;			/* of channel groups, in microseconds; 0: the driver's own */
 	struct memory *memory;
 	struct object *next_holder, *previous_holder;
 	/* of clients only */
