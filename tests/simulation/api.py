@@ -47,8 +47,10 @@ class SimulatedApi(Api):
         body: Mapping[str, object] | None,
         *,
         silence_seconds: float | None = None,
-        patch: str = "",  # noqa: ARG002 - the real one's shape
+        patch: str = "",  # noqa: ARG002
+        note_sent: Callable[[], None] = lambda: None,
     ) -> SimulatedReply:
+        note_sent()
         parts = [unquote(part) for part in path.split("/")[3:]]
         if method == "GET" and len(parts) == 1:
             resource = parts[0]
