@@ -269,7 +269,7 @@ class Binder:
         number = await self._in_flight.enter((deadline - self._clock()) / 2)
         if not number:
             raise UnsentError(f"not sent: the API server is slow, and {self._in_flight.most} Bindings are under way")
-        is_answered = False
+        is_silent = False
         version = pod.resource_version if pod.request is not None else ""
         self._ledger.record_binding(pod.uid, node_name, version)
         try:
@@ -277,12 +277,11 @@ class Binder:
                 pod.namespace, pod.name, pod.uid, node_name, annotations, version=version,
                 timeout_seconds=deadline - self._clock(),
             )  # fmt: skip
-            is_answered = True
-        except RefusedError:
-            is_answered = True
+        except NoAnswerError as error:
+            is_silent = isinstance(error.__cause__, TimeoutError) and not isinstance(error, UnsentError)
             raise
         finally:
-            self._in_flight.leave(number, is_answered=is_answered)
+            self._in_flight.leave(number, is_silent=is_silent)
 
     def _resolve_unwritten(self, pod: Pod, node_name: str, result: str, error: Exception) -> BindOutcome:
         """What a Binding that was not written leaves: an earlier one may be."""

@@ -46,9 +46,9 @@ class BindingsInFlight:
         self._entered += 1
         return self._entered
 
-    def leave(self, number: int, *, is_answered: bool) -> None:
-        """The Binding was answered, or will not be in time."""
-        if is_answered:
+    def leave(self, number: int, *, is_silent: bool) -> None:
+        """The Binding is over. `is_silent`: no answer came in time."""
+        if not is_silent:
             self._most = min(MOST, self._most + 1 / self._most)
         elif number > self._entered_before_halving:
             self._entered_before_halving = self._entered

@@ -12,10 +12,10 @@ async def test_those_that_wait_are_sent_in_turn() -> None:
     numbers = [await flight.enter(0) for _ in range(MOST)]
     waiting = [asyncio.create_task(flight.enter(10)) for _ in range(2)]
     assert await flight.enter(0.01) == 0
-    flight.leave(numbers[0], is_answered=True)
+    flight.leave(numbers[0], is_silent=False)
     assert await waiting[0] == MOST + 1
     assert not waiting[1].done()
-    flight.leave(numbers[1], is_answered=True)
+    flight.leave(numbers[1], is_silent=False)
     assert await waiting[1] == MOST + 2
 
 
@@ -24,7 +24,7 @@ async def test_a_round_without_answers_halves_the_number_once() -> None:
     seen = []
     for _ in range(6):
         for number in [await flight.enter(0) for _ in range(flight.most)]:
-            flight.leave(number, is_answered=False)
+            flight.leave(number, is_silent=True)
         seen.append(flight.most)
     assert seen == [50, 25, 12, 6, FEWEST, FEWEST]
 
@@ -32,7 +32,7 @@ async def test_a_round_without_answers_halves_the_number_once() -> None:
 async def test_answers_bring_the_number_back() -> None:
     flight = BindingsInFlight()
     for _ in range(2):
-        flight.leave(await flight.enter(0), is_answered=False)
+        flight.leave(await flight.enter(0), is_silent=True)
     for _ in range(6_000):
-        flight.leave(await flight.enter(0), is_answered=True)
+        flight.leave(await flight.enter(0), is_silent=False)
     assert flight.most == MOST
