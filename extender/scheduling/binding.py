@@ -271,12 +271,15 @@ class Binder:
             raise UnsentError(f"not sent: the API server is slow, and {self._in_flight.most} Bindings are under way")
         is_silent = False
         version = pod.resource_version if pod.request is not None else ""
-        self._ledger.record_binding(pod.uid, node_name, version)
         try:
+            self._ledger.record_binding(pod.uid, node_name, version)
             await self._api.bind(
                 pod.namespace, pod.name, pod.uid, node_name, annotations, version=version,
                 timeout_seconds=deadline - self._clock(),
             )  # fmt: skip
+        except RefusedError as error:
+            is_silent = error.status == HTTPStatus.TOO_MANY_REQUESTS
+            raise
         except NoAnswerError as error:
             is_silent = isinstance(error.__cause__, TimeoutError) and not isinstance(error, UnsentError)
             raise

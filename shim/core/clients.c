@@ -82,7 +82,7 @@ static bool bound_slice(struct core *core, struct core_call *call)
 	if (!call_copy_parameters(core, call, sizeof(microseconds)))
 		return false;
 	microseconds = load64(call->nested);
-	if (microseconds > SLICE_MOST)
+	if (microseconds - 1 >= SLICE_MOST) /* 0 too: what the card makes of it is not known */
 		microseconds = SLICE_MOST;
 	__builtin_memcpy(call->nested, &microseconds, sizeof(microseconds));
 	return true;
@@ -93,11 +93,17 @@ enum core_verdict call_clients_before(struct core *core, struct core_call *call)
 	const struct core_layout *layout = core->layout;
 	struct naming naming = { 0 };
 	bool is_slice = call->command == COMMAND_SET_TIMESLICE;
+	bool is_property = call->command == COMMAND_CHANNEL_PROPERTIES;
 	uint32_t bytes, status = 0;
 
-	if (!core->ops->knows_all_clients || (!is_slice && !find_naming(layout, call->command, &naming)))
+	if (!core->ops->knows_all_clients)
+		return call_pass(call);
+	if (!is_slice && !is_property && !find_naming(layout, call->command, &naming))
 		return call_pass(call);
 	call->status = layout->control_status;
+	/* A channel's own slice, or that it has none at all. No CUDA program asks for it. */
+	if (is_property)
+		return call_refuse(core, call, STATUS_NOT_SUPPORTED);
 	call->parameters = load64(call->copy + layout->control_parameters);
 	/* Another encoding of the parameters, for which there is no layout. */
 	if (load32(call->copy + layout->control_flags) & FLAG_CONTROL_SERIALIZED)

@@ -273,8 +273,8 @@ int hook_close(int fd)
 }
 
 /*
- * Has nvidia-uvm exactly this range already? Then mapping it makes no managed memory: the range is a semaphore pool, which
- * every CUDA context has and which is the machine's memory, or the mapping fails (uvm_mmap in uvm.c).
+ * Has nvidia-uvm exactly this range already? Then mapping it makes no managed memory: it is a semaphore pool, which every
+ * CUDA context has and which is the machine's memory, or memory that was charged before, or the mapping fails (uvm_mmap).
  */
 static bool uvm_has_range(int fd, int64_t base, size_t size)
 {

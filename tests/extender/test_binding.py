@@ -252,7 +252,7 @@ async def test_a_binding_that_found_no_free_connection_was_not_sent() -> None:
         other = asyncio.create_task(stage.api.get_pod("default", "other", timeout_seconds=60))
         await stage.proxy.reached(busy)
         assert await stage.bind(stage.add_pod("a")) == (
-            "pod default/a: create pods/binding: not sent: no connection was free within 0.5 s; nothing was bound"
+            "pod default/a: create pods/binding: not sent: no connection was free or could be made within 0.5 s; nothing was bound"
         )
         assert (stage.used(), stage.proxy.count("POST", BINDING)) == (0, 0)
         other.cancel()
@@ -273,6 +273,6 @@ async def test_fewer_bindings_are_sent_at_once_while_the_api_server_does_not_ans
         assert [text.partition(": ")[2] for text in outcomes].count(why) == 10
         assert silent.hits == MOST
         assert [text for text in caplog.messages if "at_once" in text] == [
-            f"the API server does not answer Bindings in time at_once={MOST // 2}"
+            f"the API server is too slow for its Bindings at_once={MOST // 2}"
         ]
         assert [stage.used(name) for name in names] == [4] * MOST + [0] * 10

@@ -355,7 +355,7 @@ class Api:
         except OSError as error:
             code = 0
             if not is_sent:
-                why = str(error) or f"no connection was free within {seconds:g} s"
+                why = str(error) or f"no connection was free or could be made within {seconds:g} s"
                 raise UnsentError(f"{verb} {resource}: not sent: {why}") from error
             raise NoAnswerError(f"{verb} {resource}: {_describe_error(error)}") from error
         except ForeignAnswerError:

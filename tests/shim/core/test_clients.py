@@ -23,7 +23,7 @@ NEWEST = 595
 """The branch that has them all."""
 MOST = 64
 FLAGS, SERIALIZED = 12, 4
-SET_TIMESLICE = 0xA06C0103
+SET_TIMESLICE, CHANNEL_PROPERTIES = 0xA06C0103, 0x80170F
 
 pytestmark = pytest.mark.parametrize("wire", [CoreWire(NEWEST)], ids=[NEWEST])
 
@@ -68,6 +68,9 @@ def test_a_time_slice_is_handed_on_only_as_it_was_checked(script: CoreScript, ru
     script.refused(0, serialized, NOT_SUPPORTED)
     unreadable = WireStruct(call.number, call.size, call.fields | {16: ("Q", NESTED << 8)}, call.status)
     script.refused(0, unreadable, NOT_SUPPORTED)
+    script.refused(
+        0, script.wire.control(ROOT, CARD, CHANNEL_PROPERTIES, WireStruct(0, 16, {0: ("I", 1)})), NOT_SUPPORTED
+    )
     run_script(script, runner, 0, 1)
 
 

@@ -67,6 +67,7 @@ def test_a_time_slice_is_at_most_what_libcuda_sets(world: KmodWorld) -> None:
     """A longer one would take the card from the others."""
     place = world.limited("a", LIMIT)
     assert place.run("channels", "slice", "1000000").lines == ["0x0, 2048 us"]
+    assert place.run("channels", "slice", "0").lines == ["0x0, 2048 us"]
     assert place.run("channels", "slice", "500").lines == ["0x0, 500 us"]
     assert world.host().run("channels", "slice", "1000000").lines == ["0x0, 1000000 us"]
     world.forget()
