@@ -246,7 +246,7 @@ async def test_nvidia_fractions_are_written_where_configured() -> None:
 
 
 async def test_a_binding_that_found_no_free_connection_was_not_sent() -> None:
-    """Such a pod holds no place, and nobody asks what became of it."""
+    """The cards that were reserved for the pod are free again at once."""
     async with open_binding_harness(connections=1, deadlines={"bind_seconds": 0.5}) as stage:
         busy = stage.proxy.when("GET", "/pods/other$").hold()
         other = asyncio.create_task(stage.api.get_pod("default", "other", timeout_seconds=60))
