@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from policies.evaluate import evaluate_node
 from policies.outlook import NO_OUTLOOK, Outlook
 from policies.policy import ScoredCards
+from vrampack.cards.amounts import add_amounts
 from vrampack.cards.node import Card, Node
 from vrampack.cards.request import CardRequest
 from vrampack.cards.tuned_policy import TunedPolicy
@@ -85,7 +86,8 @@ def _hold_on_card(card: Card, request: CardRequest) -> Card:
     tenant = None if request.rules is None else request.rules.tenant
     return replace(
         card,
-        used_units=card.used_units + (card.units if request.whole else request.units),
+        used_units=card.used_units + request.get_taken_units(card.units),
+        taken=add_amounts((card.taken, request.amounts)),
         free_pods=None if card.free_pods is None else max(0, card.free_pods - 1),
         tenants=card.tenants if tenant is None else card.tenants | {tenant},
     )

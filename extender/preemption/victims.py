@@ -43,7 +43,8 @@ def find_added_victims(
     Only bound pods of a lower `priority` are taken: a place that is only reserved may never become a pod there.
     """
     staying = [hold for hold in holds if hold.state != "terminating" and hold.pod.uid not in leaving_uids]
-    if request.rules is not None or node.counts_instances or _is_choice_limited(node, request):
+    free_units_decide = request.rules is None and not request.amounts and not node.counts_instances
+    if not free_units_decide or _is_choice_limited(node, request):
         return _find_victims_by_fit(node, staying, request, priority, rules)
     missing = _count_missing_units(node, staying, request)
     if len(missing) < request.count:
@@ -70,7 +71,7 @@ def _is_choice_limited(node: Node, request: CardRequest) -> bool:
 def _find_victims_by_fit(
     node: Node, staying: Sequence[Hold], request: CardRequest, priority: int, rules: PlacementRules
 ) -> list[Hold] | None:
-    """Victims of which none can be spared. Where rules or instances count, free units do not decide: it checks the fit."""
+    """Victims of which none can be spared. Where free units do not decide alone, it checks the fit."""
 
     def is_fitting(holds: Iterable[Hold]) -> bool:
         return not isinstance(find_fitting_cards(refill_node(node, holds, rules=rules), request), Unfit)

@@ -318,7 +318,10 @@ class Ledger:
         fresh = self._build_node(facts, self._build_holds(facts))
         if len(fresh.cards) != len(node.cards):
             return max(fresh.total_units, node.total_units)
-        return sum(abs(a.used_units - b.used_units) for a, b in zip(fresh.cards, node.cards, strict=True))
+        return sum(
+            abs(a.used_units - b.used_units) + (a.taken != b.taken)
+            for a, b in zip(fresh.cards, node.cards, strict=True)
+        )
 
     def _put_pod(self, pod: Pod) -> None:
         if pod.is_finished or not pod.can_hold_memory:

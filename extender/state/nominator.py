@@ -25,7 +25,7 @@ from policies.engine.ledger_view import PriorityFloor
 from policies.evaluate import evaluate_node
 from policies.policy import ScoredCards
 from policies.trial_placement import Placement, hold_on_node
-from vrampack.cards.holding import Hold
+from vrampack.cards.holding import Hold, build_placed_hold
 from vrampack.cards.node import Node
 from vrampack.cards.pod import Pod
 from vrampack.cards.request import CardRequest
@@ -149,16 +149,9 @@ class Nominator(NodeFollower):
         node = self._ledger.get_node(name)
         if node is None:
             return []
-        units = {card.index: card.units for card in node.cards}
+        cards = {card.index: card for card in node.cards}
         return [
-            Hold(
-                nominated.pod,
-                "reserved",
-                {
-                    index: units[index] if nominated.request.whole else nominated.request.units
-                    for index in nominated.placement.cards
-                },
-            )
+            build_placed_hold(nominated.pod, nominated.request, [cards[index] for index in nominated.placement.cards])
             for nominated in self._list_placements_against(name, pod.uid, pod.priority)
         ]
 

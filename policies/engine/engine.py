@@ -202,7 +202,12 @@ class Engine:
     def is_prepared(self, pod_request: PodRequest, uid: str) -> bool:
         """Whether a verb finds classes and scores for this request, except for a few nodes, or can compute them at once."""
         request = pod_request.card_request
-        is_slow = request.rules is not None or request.payment is not None or self._cluster.hardware.counts_instances
+        is_slow = (
+            request.rules is not None
+            or request.payment is not None
+            or bool(request.amounts)
+            or self._cluster.hardware.counts_instances
+        )
         if not is_slow and not self.ranks_many_states:
             return True
         self._base.follow()

@@ -15,17 +15,18 @@ from typing import TypeVar
 from policies.engine.host_rooms import HostRooms
 from policies.mix.forecast import CardCounts
 from policies.mix.request_mix import MixedRequest
+from vrampack.cards.amounts import Amounts, find_largest
 from vrampack.cards.node import Card, Node
 from vrampack.cards.request import CardPayment, CardRequest, PodRequest
 
 Key = TypeVar("Key")
-CardHardware = tuple[str | None, str, int]
-"""Uuid, model, units."""
+CardHardware = tuple[str | None, str, int, Amounts]
+"""Uuid, model, units, and what it offers besides."""
 _NodeHardware = tuple[tuple[CardHardware, ...], int]
 """Its cards, and the most instances of a card where containers have some of their own."""
 NO_HARDWARE: _NodeHardware = (), 0
 
-_get_hardware: Callable[[Card], CardHardware] = attrgetter("uuid", "model", "units")
+_get_hardware: Callable[[Card], CardHardware] = attrgetter("uuid", "model", "units", "offered")
 
 
 class HardwareIndex:
@@ -45,6 +46,8 @@ class HardwareIndex:
         """How many nodes have this many cards."""
         self._instance_counts: Counter[int] = Counter()
         """How many nodes have a card with so many instances, where containers have some of their own."""
+        self._offers: Counter[tuple[str, int]] = Counter()
+        """How many cards offer so much on an axis."""
 
     def put_node(self, name: str, node: Node | None) -> None:
         """Replace what is known of the node; None removes it."""
@@ -86,9 +89,15 @@ class HardwareIndex:
                 models=models,
                 uuids=uuids,
                 instances=instances,
+                amounts=self._narrow_amounts(request.amounts),
             )
             return request if narrowed == request else narrowed
         return CardRequest(units, count, is_valid=False)
+
+    def _narrow_amounts(self, amounts: Amounts) -> Amounts:
+        """Amounts that no card offers are one more than any card does."""
+        most = find_largest((offer,) for offer in self._offers) if amounts else ()
+        return tuple((axis, min(amount, dict(most).get(axis, 0) + 1)) for axis, amount in amounts)
 
     def _narrow_payment(self, payment: CardPayment, count: int) -> CardPayment:
         """The one payment that stands for all that pay for the same cards."""
@@ -126,7 +135,9 @@ class HardwareIndex:
             _add(self._instance_counts, most_instances, by)
         if not cards:
             return
-        for uuid, model, units in cards:
+        for uuid, model, units, offered in cards:
+            for offer in offered:
+                _add(self._offers, offer, by)
             _add(self._models, model, by)
             _add(self._cards, (model, units), by)
             if uuid is not None:
@@ -135,7 +146,7 @@ class HardwareIndex:
                     names.append(name)
                 if names:
                     self._names_by_uuid[uuid] = tuple(names)
-        _add(self._largest_units, max(units for _, _, units in cards), by)
+        _add(self._largest_units, max(units for _, _, units, _ in cards), by)
         _add(self._card_counts, len(cards), by)
 
 

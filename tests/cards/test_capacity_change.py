@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import pytest
@@ -82,7 +82,18 @@ def test_capacity_gains_are_recognized(before: Node | None, after: Node, *, want
     assert has_gained_capacity(before, after) is want
 
 
-NODES = st.builds(
+def a_node_with_compute(node: Node, cards: Sequence[tuple[int, int]]) -> Node:
+    """Each card with so much compute, and of that so much taken."""
+    return replace(
+        node,
+        cards=tuple(
+            replace(card, offered=(("compute", most),) if most else (), taken=(("compute", taken),) if taken else ())
+            for card, (most, taken) in zip(node.cards, cards, strict=True)
+        ),
+    )
+
+
+PLAIN_NODES = st.builds(
     snapshot_node,
     units=st.just((8, 8, 4)),
     used=st.tuples(*[st.integers(0, 9)] * 3),
@@ -99,6 +110,11 @@ NODES = st.builds(
         max_size=3,
     ),
 )
+NODES = st.builds(
+    a_node_with_compute,
+    PLAIN_NODES,
+    st.just([(0, 0)] * 3) | st.tuples(*[st.tuples(st.just(4), st.integers(0, 4)) | st.just((0, 0))] * 3),
+)
 REQUESTS = st.builds(
     CardRequest,
     units=st.integers(1, 9),
@@ -107,6 +123,7 @@ REQUESTS = st.builds(
     models=st.sampled_from([None, frozenset({"A"}), frozenset({"A", "B"})]),
     has_references=st.booleans(),
     instances=st.sampled_from([1, 3]),
+    amounts=st.sampled_from([(), (("compute", 3),)]),
 )
 
 

@@ -20,7 +20,7 @@ def a_hold(name: str, units: Mapping[int, int], *, instances: int = 1, unplaced:
     """Of a pod that takes so many instances where containers have some of their own."""
     asked = pod_request(1)
     asked = replace(asked, card_request=replace(asked.card_request, instances=instances))
-    return Hold(ledger_pod(name, ask=asked), "bound", units, unplaced)
+    return Hold(ledger_pod(name, ask=asked), "bound", units, unplaced_reason=unplaced)
 
 
 def build(*holds: Hold, cards: tuple[CardFacts, ...] = (A, B), has_hook: bool = False) -> Node:

@@ -66,6 +66,18 @@ CARD_REASONS = {
         UnfitReason.POD_LIMIT,
         0,
     ),
+    "all of its compute taken": (
+        Card(0, 8, 8192, used_units=3, offered=(("compute", 100),), taken=(("compute", 90),)),
+        CardRequest(4, amounts=(("compute", 11),)),
+        UnfitReason.NO_AMOUNT,
+        0,
+    ),
+    "no such axis": (
+        Card(0, 8, 8192, offered=(("compute", 100),)),
+        CardRequest(4, amounts=(("compute", 10), ("links", 1))),
+        UnfitReason.NOT_OFFERED,
+        0,
+    ),
     "full and sick": (Card(0, 8, 8192, used_units=8, healthy=False), CardRequest(4), UnfitReason.NO_ROOM, 4),
 }
 
@@ -88,9 +100,10 @@ def reason_of_node(reasons: list[UnfitReason | None], request: CardRequest) -> U
     if all(reason in (UnfitReason.NO_MEMORY, UnfitReason.TOO_LARGE) for reason in reasons):
         return UnfitReason.TOO_LARGE
     stops = [UnfitReason.NO_MEMORY, UnfitReason.TOO_LARGE, UnfitReason.MODEL, UnfitReason.UUID, UnfitReason.NOT_VALID]
-    stops += [UnfitReason.NOT_PERMITTED, UnfitReason.RESERVED, UnfitReason.NO_REFERENCES, UnfitReason.UNPAID]
-    stops += [UnfitReason.NO_ROOM, UnfitReason.NO_EMPTY_CARD, UnfitReason.NOT_SHAREABLE, UnfitReason.POD_LIMIT]
-    stops += [UnfitReason.INSTANCE_LIMIT, UnfitReason.UNHEALTHY]
+    stops += [UnfitReason.NOT_PERMITTED, UnfitReason.RESERVED, UnfitReason.NOT_OFFERED]
+    stops += [UnfitReason.NO_REFERENCES, UnfitReason.UNPAID]
+    stops += [UnfitReason.NO_ROOM, UnfitReason.NO_EMPTY_CARD, UnfitReason.NO_AMOUNT]
+    stops += [UnfitReason.NOT_SHAREABLE, UnfitReason.POD_LIMIT, UnfitReason.INSTANCE_LIMIT, UnfitReason.UNHEALTHY]
     for at, stop in enumerate(stops):
         if sum(reason not in stops[: at + 1] for reason in reasons) < request.count:
             return _for_nodes(stop, request)
@@ -121,6 +134,7 @@ def test_a_nodes_reason_follows_from_those_of_its_cards(node: Node, request_: Ca
 
 ROOMY = (
     None,
+    UnfitReason.NO_AMOUNT,
     UnfitReason.NOT_SHAREABLE,
     UnfitReason.POD_LIMIT,
     UnfitReason.INSTANCE_LIMIT,

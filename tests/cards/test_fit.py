@@ -30,6 +30,7 @@ NEVER = [
     "request not valid",
     "card model not allowed by a rule",
     "card reserved by a rule",
+    "card does not offer all that is asked for",
     "created before the admission policy",
     "whole card asks for too little",
 ]
@@ -37,6 +38,7 @@ LATER = [
     "no card with enough free memory",
     "not enough cards with free memory",
     "no empty card",
+    "no card with enough free besides memory",
     "card may not be shared with its pods",
     "card has as many pods as a rule allows",
     "card has as many containers as its node can limit",
@@ -287,7 +289,13 @@ def would_do(card: Card, request: CardRequest) -> bool:
         )
         and keeps_the_rules(card, request.rules)
         and has_instances(card, request)
+        and has_amounts(card, request)
     )
+
+
+def has_amounts(card: Card, request: CardRequest) -> bool:
+    offered, taken = dict(card.offered), dict(card.taken)
+    return all(taken.get(axis, 0) + amount <= offered.get(axis, 0) for axis, amount in request.amounts)
 
 
 def has_instances(card: Card, request: CardRequest) -> bool:
@@ -346,7 +354,16 @@ def test_a_rejection_is_unresolvable_only_if_the_empty_healthy_node_does_not_fit
 ) -> None:
     fitting = find_fitting_cards(node, request_)
     ideal = [
-        replace(card, used_units=0, healthy=True, cordoned=False, free_pods=None, tenants=frozenset(), instances=None)
+        replace(
+            card,
+            used_units=0,
+            taken=(),
+            healthy=True,
+            cordoned=False,
+            free_pods=None,
+            tenants=frozenset(),
+            instances=None,
+        )
         for card in node.cards
     ]
     is_never = isinstance(fitting, Unfit) and fitting.reason.is_unresolvable

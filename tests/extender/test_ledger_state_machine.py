@@ -27,6 +27,7 @@ from policies.evaluate import evaluate_node, sort_by_score
 from policies.tuning import PolicyTuning
 from tests.support.builders import UNIT_MIB, allocation_record, card_facts, node_facts, pod_request, record_of
 from vrampack.cards.allocation import Allocation, allocate_cards
+from vrampack.cards.amounts import Amounts
 from vrampack.cards.fit import Unfit
 from vrampack.cards.node import Node, NodeFacts, Share
 from vrampack.cards.pod import Pod
@@ -37,6 +38,18 @@ from vrampack.cards.tuned_policy import TunedPolicy
 RUNS = int(os.environ.get("VRAMPACK_LEDGER_RUNS", "50"))
 """Of each machine, other ones each time; `make soak` runs more."""
 NODES = ("n0", "n1", "n2")
+COMPUTE: Amounts = (("compute", 100),)
+
+
+def ask_compute(request: PodRequest, amount: int) -> PodRequest:
+    """The same, with so much of each card besides memory."""
+    return replace(request, card_request=replace(request.card_request, amounts=(("compute", amount),)))
+
+
+def offer_compute(facts: NodeFacts) -> NodeFacts:
+    return replace(facts, cards=tuple(replace(card, offered=COMPUTE) for card in facts.cards))
+
+
 ASKS = (
     pod_request(4),
     pod_request(7),
@@ -44,8 +57,10 @@ ASKS = (
     pod_request(15),
     pod_request(16, count=2),
     pod_request(4, whole=True),
+    ask_compute(pod_request(3), 40),
+    ask_compute(pod_request(4, count=2), 70),
 )
-"""Few cards and large asks, so that nearly every pair of pods is in each other's way."""
+"""Few cards and large asks, so that nearly every pair of pods is in each other's way; some by another axis than memory."""
 
 
 class ClusterMachine(RuleBasedStateMachine):
@@ -55,7 +70,10 @@ class ClusterMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.nodes: dict[str, NodeFacts] = {"n0": node_facts("n0", 15), "n1": node_facts("n1", 16, 8)}
+        self.nodes: dict[str, NodeFacts] = {
+            "n0": offer_compute(node_facts("n0", 15)),
+            "n1": offer_compute(node_facts("n1", 16, 8)),
+        }
         self.nodes["n2"] = node_facts("n2", 15, 15, legacy=True)
         self.live: dict[str, Pod] = {}
         self.events: list[tuple[str, Any]] = []
@@ -257,16 +275,20 @@ class HonestCluster(ClusterMachine):
     @invariant()
     def no_card_is_over_at_the_api(self) -> None:
         held: Counter[tuple[str, int | None]] = Counter()
+        compute: Counter[tuple[str, int | None]] = Counter()
         for pod in self.live.values():
             if pod.node_name and not pod.is_finished and isinstance(pod.record, Record):
                 for share in pod.record.shares:
                     held[pod.node_name, share.index] += share.units
+                    compute[pod.node_name, share.index] += dict(share.amounts).get("compute", 0)
         for (node, index), units in held.items():
             assert units <= next(card.units for card in self.nodes[node].cards if card.index == index)
+        assert max(compute.values(), default=0) <= 100
 
     @invariant()
     def no_card_is_over_in_the_ledger(self) -> None:
-        assert not [card for node in self.ledger.list_nodes() for card in node.cards if card.is_overcommitted]
+        cards = [card for node in self.ledger.list_nodes() for card in node.cards]
+        assert not [card for card in cards if card.is_overcommitted or dict(card.taken).get("compute", 0) > 100]
 
 
 class AnyCluster(ClusterMachine):
@@ -291,13 +313,19 @@ class AnyCluster(ClusterMachine):
         if pod is not None and not pod.node_name:
             self.put(replace(pod, node_name=node, record=record))
 
-    @rule(node=st.sampled_from(NODES), kind=st.sampled_from(["smaller", "sick", "other cards", "observed", "again"]))
+    @rule(
+        node=st.sampled_from(NODES),
+        kind=st.sampled_from(["smaller", "sick", "other axes", "other cards", "observed", "again"]),
+    )
     def change_node(self, node: str, kind: str) -> None:
         facts = self.nodes.get(node, node_facts(node, 15, 15))
         if kind == "smaller":
             facts = replace(facts, cards=facts.cards[:1])
         elif kind == "sick":
             facts = replace(facts, cards=tuple(replace(card, healthy=not card.healthy) for card in facts.cards))
+        elif kind == "other axes":
+            has_compute = any(card.offered for card in facts.cards)
+            facts = node_facts(node, 15, 15) if has_compute else offer_compute(facts)
         elif kind == "other cards":
             facts = replace(facts, legacy=False, cards=card_facts(15, 24, uuids=("GPU-x", "GPU-y")))
         elif kind == "observed":

@@ -24,7 +24,7 @@ PREEMPTOR = 100
 
 
 def a_hold(uid: str, priority: int, units: dict[int, int], state: HoldState = "bound", unplaced: str = "") -> Hold:
-    return Hold(replace(ledger_pod(uid), priority=priority), state, units, unplaced)
+    return Hold(replace(ledger_pod(uid), priority=priority), state, units, unplaced_reason=unplaced)
 
 
 def wants(units: int, *, count: int = 1, whole: bool = False) -> CardRequest:
@@ -46,6 +46,20 @@ def test_victims_free_instances_too() -> None:
     holds = [a_hold("a", 5, {0: 3}), a_hold("b", 4, {0: 3}), a_hold("c", 3, {0: 2})]
     assert found(holds, wants(4), node=node) == ["c"]
     assert found(holds[1:], wants(4), node=node) == []
+
+
+def test_victims_free_more_than_memory() -> None:
+    """Half of the memory is free, and a tenth of the compute."""
+    node = snapshot_node(units=(16,))
+    node = replace(node, cards=(replace(node.cards[0], offered=(("compute", 100),), taken=(("compute", 90),)),))
+    holds = [
+        replace(a_hold("a", 5, {0: 2}), amounts={0: (("compute", 60),)}),
+        replace(a_hold("b", 4, {0: 2}), amounts={0: (("compute", 30),)}),
+        a_hold("c", 3, {0: 4}),
+    ]
+    assert found(holds, replace(wants(4), amounts=(("compute", 40),)), node=node) == ["b"]
+    assert found(holds, replace(wants(4), amounts=(("compute", 65),)), node=node) == ["a"]
+    assert found(holds, wants(4), node=node) == []
 
 
 def test_pods_for_several_whole_cards_of_one_size_evict_the_fewest() -> None:

@@ -215,14 +215,14 @@ CARDS: Mapping[str, Mutation] = {
     ),
     "a pod on no known card counts as written on cards of other units": Mutation(
         "vrampack/cards/holding.py",
-        "return {card.index: max([units, *(count_share_units(share, card) for share in known)]) for card in facts.cards}",
-        "return {card.index: units for card in facts.cards}",
+        "{card.index: max([units, *(count_share_units(share, card) for share in known)]) for card in facts.cards},",
+        "{card.index: units for card in facts.cards},",
         f"{LEDGER}::test_a_pod_on_a_missing_card_counts_on_every_card_in_the_units_of_each",
     ),
     "a pod without a record holds nothing": Mutation(
         "vrampack/cards/holding.py",
-        "return Hold(pod, state, _count_on_every_card(pod, shares, facts), _explain_unplaced(pod.record))",
-        "return Hold(pod, state, {}, _explain_unplaced(pod.record))",
+        "return Hold(pod, state, *_count_on_every_card(pod, shares, facts), _explain_unplaced(pod.record))",
+        "return Hold(pod, state, {}, {}, _explain_unplaced(pod.record))",
         f"{LEDGER}::test_a_bound_pod_on_unknown_cards_counts_on_every_card[without a record]",
     ),
 }

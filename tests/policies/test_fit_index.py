@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from policies.adjusted_policy import adjust_policy
@@ -43,8 +43,19 @@ def test_a_fit_class_gives_the_reason_that_the_cards_give(node: Node, request: C
     assert list(fit_class.numbers) == sorted(fit_class.numbers, reverse=True)
 
 
+BUSY_AND_FREE = replace(
+    (two := snapshot_node(units=(16, 16))),
+    cards=(
+        replace(two.cards[0], used_units=4, offered=(("compute", 100),), taken=(("compute", 70),)),
+        replace(two.cards[1], offered=(("compute", 100),)),
+    ),
+)
+"""The tighter card has memory enough, and too little compute for forty."""
+
+
 @settings(deadline=None)
 @given(node_strategy(), CARDLESS, TUNED_POLICIES, FREE_ROOM)
+@example(BUSY_AND_FREE, CardRequest(4, amounts=(("compute", 40),)), TunedPolicy("binpack"), HostResources(0, 0))
 def test_a_shapes_score_equals_the_nodes_and_is_within_its_bound(
     node: Node, request: CardRequest, tuned: TunedPolicy, room: HostResources
 ) -> None:
@@ -69,13 +80,24 @@ def alike_nodes(draw: st.DrawFn) -> list[Node]:
     """Nodes of the same cards, of which more or less is held, and of which others have each of their models."""
     node = draw(node_strategy())
     models = [card.model for card in node.cards]
-    held = [st.tuples(st.integers(0, card.units + 1), st.booleans()) for card in node.cards]
+    held = [
+        st.tuples(st.integers(0, card.units + 1), st.booleans(), st.sampled_from((0, 0, 40, 100)))
+        for card in node.cards
+    ]
     return [
         replace(
             node,
             cards=tuple(
-                replace(card, used_units=used, healthy=is_healthy, model=model)
-                for card, (used, is_healthy), model in zip(node.cards, each, draw(st.permutations(models)), strict=True)
+                replace(
+                    card,
+                    used_units=used,
+                    healthy=is_healthy,
+                    model=model,
+                    taken=(("compute", compute),) if compute else (),
+                )
+                for card, (used, is_healthy, compute), model in zip(
+                    node.cards, each, draw(st.permutations(models)), strict=True
+                )
             ),
         )
         for each in draw(st.lists(st.tuples(*held), min_size=1, max_size=4))
@@ -114,6 +136,24 @@ def test_two_cards_of_a_model_are_found_beside_a_node_that_has_one(order: tuple[
     request = CardRequest(4, 2, models=frozenset("A"), has_references=True)
     classes = FitIndexes(cluster).get_classes(request)
     assert {name: each.find_obstacle(4) for name, each in classes.items()} == {"n1": UnfitReason.MODEL, "n2": None}
+
+
+def test_nodes_that_differ_on_another_axis_than_memory_are_not_alike() -> None:
+    (card,) = snapshot_node(units=(16,)).cards
+    cards = {
+        "roomy": replace(card, offered=(("compute", 100),)),
+        "busy": replace(card, offered=(("compute", 100),), taken=(("compute", 90),)),
+        "without": card,
+    }
+    cluster = ClusterShapes()
+    for name, each in cards.items():
+        cluster.put_node(name, replace(snapshot_node(name), cards=(each,)))
+    classes = FitIndexes(cluster).get_classes(CardRequest(4, amounts=(("compute", 40),)))
+    assert {name: each.find_obstacle(4) for name, each in classes.items()} == {
+        "roomy": None,
+        "busy": UnfitReason.NO_AMOUNT,
+        "without": UnfitReason.NOT_OFFERED,
+    }
 
 
 def test_nodes_that_are_alike_share_a_shape_and_no_change_is_noticed() -> None:

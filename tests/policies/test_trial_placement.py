@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -57,6 +58,14 @@ def test_several_cards_are_taken_together() -> None:
     assert place_request(trial, CardRequest(8, count=2)) == ("n", (0, 1))
     assert place_request(trial, CardRequest(8, count=2)) is None
     assert place_request(trial, CardRequest(8)) == ("n", (0,))
+
+
+def test_placed_pods_take_more_than_memory() -> None:
+    node = snapshot_node(units=(16,))
+    trial = TrialCluster([replace(node, cards=(replace(node.cards[0], offered=(("compute", 100),)),))])
+    assert place_request(trial, CardRequest(4, amounts=(("compute", 60),))) == ("n", (0,))
+    assert place_request(trial, CardRequest(4, amounts=(("compute", 41),))) is None
+    assert place_request(trial, CardRequest(4, amounts=(("compute", 40),))) == ("n", (0,))
 
 
 def test_placed_pods_take_instances_of_their_gpu() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from tests.support.builders import UNIT_MIB
+from vrampack.cards.amounts import Amounts
 from vrampack.cards.node import Card, CardInstances, InjectionMode, Node, NodeFacts, build_node
 from vrampack.cards.payment import compute_payment
 from vrampack.cards.request import REQUEST_WORDS, CardRequest, RequestRules
@@ -26,6 +27,19 @@ RULES = (
     RequestRules(reserves=frozenset({0, 1}), models=frozenset({"B"})),
 )
 """Of requests; on the cards are two tenants, a pod that shares with no other, and three reserves."""
+
+AMOUNTS: tuple[Amounts, ...] = (
+    (),
+    (),
+    (),
+    (),
+    (("compute", 1),),
+    (("compute", 40),),
+    (("compute", 101),),
+    (("compute", 10), ("links", 3)),
+    (("unknown", 1),),
+)
+"""Of requests; a card may offer some of these axes."""
 
 INJECTIONS: tuple[InjectionMode | None, ...] = ("exact", "exact", "exact", "cdi", None)
 
@@ -55,6 +69,8 @@ def node_strategy(draw: st.DrawFn, *, name: str = "n") -> Node:
         cards = tuple(_rule_card(draw, card) for card in cards)
     if draw(st.integers(0, 2)) == 0:
         cards = tuple(_count_instances(draw, card) for card in cards)
+    if draw(st.integers(0, 2)) == 0:
+        cards = tuple(_offer_more(draw, card) for card in cards)
     problem = "its annotation is damaged" if draw(st.integers(0, 14)) == 0 else ""
     injection: InjectionMode | None = draw(st.sampled_from(INJECTIONS))
     legacy = draw(st.integers(0, 4)) == 0
@@ -72,6 +88,13 @@ def _count_instances(draw: st.DrawFn, card: Card) -> Card:
     used = draw(st.sampled_from((0, 1, 3, 4)))
     room = CardInstances(card.uuid, draw(st.sampled_from((3, 4, 8))), used, are_per_container=draw(st.booleans()))
     return replace(card, instances=draw(st.sampled_from((room, room, None))))
+
+
+def _offer_more(draw: st.DrawFn, card: Card) -> Card:
+    """With other axes than memory, of which something is taken where pods are."""
+    offered = draw(st.sampled_from(((), (("compute", 100),), (("compute", 100), ("links", 4)))))
+    taken = tuple((axis, draw(st.integers(1, most))) for axis, most in offered) if card.used_units else ()
+    return replace(card, offered=offered, taken=taken)
 
 
 def _rule_card(draw: st.DrawFn, card: Card) -> Card:
@@ -104,4 +127,5 @@ def request_strategy(draw: st.DrawFn, *, under_rules: bool = True) -> CardReques
         has_references=draw(st.integers(0, 4)) > 0,
         rules=draw(st.sampled_from(RULES)) if under_rules else None,
         instances=draw(st.sampled_from((1, 1, 3, 4))),
+        amounts=draw(st.sampled_from(AMOUNTS)) if is_valid else (),
     )

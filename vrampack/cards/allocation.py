@@ -50,6 +50,7 @@ def allocate_cards(
             card.index,
             whole=request.whole,
             card_units=None if node.legacy else card.units,
+            amounts=request.amounts,
         )
         for card in chosen_cards
     )

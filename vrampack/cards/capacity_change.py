@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from vrampack.cards.amounts import Amounts, has_freed_any
 from vrampack.cards.node import Card, CardInstances, Node
 
 
 def has_gained_capacity(before: Node | None, after: Node) -> bool:
     """Whether some request that did not fit on `before` may fit on `after`; never false when one does.
 
-    A card is the same if its index, uuid, model and units are: a replaced card counts as new, and its free memory as gained.
+    A card is the same if its index, uuid, model, units and what else it offers are: a replaced card counts as new, and its free memory as gained.
     """
     if after.problem:
         return False
@@ -44,7 +45,11 @@ def _has_card_gained(before: Card | None, after: Card) -> bool:
         return bool(free)
     takes_more_pods = before.free_pods is not None and (after.free_pods is None or after.free_pods > before.free_pods)
     is_less_ruled = before.reserve != after.reserve or takes_more_pods or not before.tenants <= after.tenants
-    return bool(free) and (is_less_ruled or _has_gained_instances(before.instances, after.instances))
+    return bool(free) and (
+        is_less_ruled
+        or _has_gained_instances(before.instances, after.instances)
+        or has_freed_any(before.taken, after.taken)
+    )
 
 
 def _has_gained_instances(before: CardInstances | None, after: CardInstances | None) -> bool:
@@ -53,8 +58,8 @@ def _has_gained_instances(before: CardInstances | None, after: CardInstances | N
     return after.free > before.free or (before.are_per_container and not after.are_per_container)
 
 
-def _identity(card: Card) -> tuple[int, str | None, str, int]:
-    return card.index, card.uuid, card.model, card.units
+def _identity(card: Card) -> tuple[int, str | None, str, int, Amounts]:
+    return card.index, card.uuid, card.model, card.units, card.offered
 
 
 def _usable_free_units(card: Card) -> int:

@@ -73,6 +73,7 @@ def _check_cards(node: Node, cards: Sequence[Card], request: CardRequest, count:
         is_plain=is_plain_request(request),
         is_ruled=request.rules is not None,
         counts_instances=node.counts_instances,
+        asks_amounts=bool(request.amounts),
     )
     payment = request.payment
     for reason, check in checks:

@@ -10,18 +10,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
+from vrampack.cards.amounts import Amounts, add_amounts, find_largest
 from vrampack.cards.node import Card, CardFacts, CardInstances, Node, NodeFacts, Share, build_node
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record, UnreadableRecord
+from vrampack.cards.request import CardRequest
 from vrampack.cards.rules import NO_RULES, PlacementRules
 from vrampack.cards.units import find_card_units, scale_units
 
 HoldState = Literal["reserved", "unconfirmed", "bound", "terminating"]
 CardsByName: TypeAlias = dict[str | int | None, CardFacts]
 NO_RESERVES: Mapping[int, int] = {}
+_Held: TypeAlias = tuple[Mapping[int, int], Mapping[int, Amounts]]
+"""Units and what is held besides them, by card index."""
 TakenInstances: TypeAlias = Mapping[str | None, Sequence[int]]
 """What the pods on a GPU take where containers have instances of their own, by the GPU's uuid."""
 
@@ -34,6 +38,8 @@ class Hold:
     state: HoldState
     units: Mapping[int, int]
     """Units by card index."""
+    amounts: Mapping[int, Amounts] = field(default_factory=dict)
+    """What it holds besides memory, by index of the cards of which it holds any."""
     unplaced_reason: str = ""
     """Why it counts on every card of the node; empty when its cards are known."""
 
@@ -68,12 +74,12 @@ def build_bound_hold(pod: Pod, facts: NodeFacts, cards: CardsByName) -> Hold:
     """
     state: HoldState = "terminating" if pod.is_terminating else "bound"
     shares = pod.record.shares if isinstance(pod.record, Record) else ()
-    units = _resolve(shares, facts, cards) if shares else None
-    if units is None and facts.observed is not None and pod.uid in facts.observed:
-        units = _resolve(facts.observed[pod.uid], facts, cards)
-    if units is not None:
-        return Hold(pod, state, units)
-    return Hold(pod, state, _count_on_every_card(pod, shares, facts), _explain_unplaced(pod.record))
+    held = _resolve(shares, facts, cards) if shares else None
+    if held is None and facts.observed is not None and pod.uid in facts.observed:
+        held = _resolve(facts.observed[pod.uid], facts, cards)
+    if held is not None:
+        return Hold(pod, state, *held)
+    return Hold(pod, state, *_count_on_every_card(pod, shares, facts), _explain_unplaced(pod.record))
 
 
 def list_holds(facts: NodeFacts, pods: Iterable[Pod]) -> list[Hold]:
@@ -91,10 +97,21 @@ def build_reserved_hold(
 ) -> Hold:
     """What is reserved for a pod whose Binding has not been seen yet."""
     state: HoldState = "unconfirmed" if is_unconfirmed else "reserved"
-    units = _resolve(shares, facts, cards)
-    if units is not None:
-        return Hold(pod, state, units)
-    return Hold(pod, state, _count_on_every_card(pod, shares, facts), "its card is gone")
+    held = _resolve(shares, facts, cards)
+    if held is not None:
+        return Hold(pod, state, *held)
+    return Hold(pod, state, *_count_on_every_card(pod, shares, facts), "its card is gone")
+
+
+def build_placed_hold(pod: Pod, request: CardRequest, cards: Iterable[Card]) -> Hold:
+    """What the pod would hold if it were placed on these cards."""
+    cards = list(cards)
+    return Hold(
+        pod,
+        "reserved",
+        {card.index: request.get_taken_units(card.units) for card in cards},
+        {card.index: request.amounts for card in cards},
+    )
 
 
 def build_node_from_holds(
@@ -112,22 +129,28 @@ def build_node_from_holds(
     holds as much as then stays the same object.
     """
     holds = list(holds)
-    used: defaultdict[int, int] = defaultdict(int)
-    for hold in holds:
-        for index, units in hold.units.items():
-            used[index] += units
-    taken = _list_taken_instances({card.index: card.gpu for card in facts.cards if card.instances is not None}, holds)
+    used, taken = _sum_units(holds), _sum_amounts(holds)
+    instances = _list_taken_instances(
+        {card.index: card.gpu for card in facts.cards if card.instances is not None}, holds
+    )
+
+    def build_card(card: CardFacts) -> Card:
+        return _build_card(card, facts, used[card.index], taken.get(card.index, ()), instances)
+
     if known_cards:
         cards = tuple(
             [
                 known
-                if known.used_units == used[card.index] and not known.is_ruled and known.instances is None
-                else _build_card(card, facts, used[card.index], taken)
+                if known.used_units == used[card.index]
+                and known.taken == taken.get(card.index, ())
+                and not known.is_ruled
+                and known.instances is None
+                else build_card(card)
                 for card, known in zip(facts.cards, known_cards, strict=True)
             ]
         )
     else:
-        cards = tuple([_build_card(card, facts, used[card.index], taken) for card in facts.cards])
+        cards = tuple(map(build_card, facts.cards))
     if rules.counts_pods or reserves:
         cards = apply_rules_to_cards(cards, holds, rules=rules, reserves=reserves)
     return build_node(facts, cards, unit_mib=unit_mib)
@@ -136,11 +159,8 @@ def build_node_from_holds(
 def refill_node(node: Node, holds: Iterable[Hold], *, rules: PlacementRules) -> Node:
     """The node as it would be with these holds and no others."""
     holds = list(holds)
-    used: defaultdict[int, int] = defaultdict(int)
-    for hold in holds:
-        for index, units in hold.units.items():
-            used[index] += units
-    taken = _list_taken_instances(
+    used, taken = _sum_units(holds), _sum_amounts(holds)
+    instances = _list_taken_instances(
         {card.index: card.instances.gpu for card in node.cards if card.instances is not None}, holds
     )
     cards = apply_rules_to_cards(
@@ -148,9 +168,10 @@ def refill_node(node: Node, holds: Iterable[Hold], *, rules: PlacementRules) -> 
             replace(
                 card,
                 used_units=used[card.index],
+                taken=taken.get(card.index, ()),
                 instances=None
                 if card.instances is None
-                else card.instances.take_instances(taken.get(card.instances.gpu, ())),
+                else card.instances.take_instances(instances.get(card.instances.gpu, ())),
             )
             for card in node.cards
         ],
@@ -186,6 +207,24 @@ def apply_rules_to_cards(
     )
 
 
+def _sum_units(holds: Iterable[Hold]) -> Mapping[int, int]:
+    """Held units by card index; a card of which nothing is held has 0."""
+    used: defaultdict[int, int] = defaultdict(int)
+    for hold in holds:
+        for index, units in hold.units.items():
+            used[index] += units
+    return used
+
+
+def _sum_amounts(holds: Iterable[Hold]) -> Mapping[int, Amounts]:
+    """What is held besides memory, by index of the cards of which anything is."""
+    terms: defaultdict[int, list[Amounts]] = defaultdict(list)
+    for hold in holds:
+        for index, amounts in hold.amounts.items():
+            terms[index].append(amounts)
+    return {index: add_amounts(each) for index, each in terms.items()}
+
+
 def _list_taken_instances(gpu_by_index: Mapping[int, str | None], holds: Iterable[Hold]) -> TakenInstances:
     """A pod takes those of a GPU once, on however many of its MIG instances it is."""
     taken: defaultdict[str | None, list[int]] = defaultdict(list)
@@ -197,7 +236,7 @@ def _list_taken_instances(gpu_by_index: Mapping[int, str | None], holds: Iterabl
     return taken
 
 
-def _build_card(card: CardFacts, facts: NodeFacts, used_units: int, taken: TakenInstances) -> Card:
+def _build_card(card: CardFacts, facts: NodeFacts, used_units: int, taken: Amounts, instances: TakenInstances) -> Card:
     return Card(
         index=card.index,
         units=card.units,
@@ -212,30 +251,39 @@ def _build_card(card: CardFacts, facts: NodeFacts, used_units: int, taken: Taken
         instances=None
         if card.instances is None
         else CardInstances(card.gpu, card.instances, are_per_container=facts.has_hook).take_instances(
-            taken.get(card.gpu, ())
+            instances.get(card.gpu, ())
         ),
+        offered=card.offered,
+        taken=taken,
     )
 
 
-def _resolve(shares: Iterable[Share], facts: NodeFacts, cards: CardsByName) -> dict[int, int] | None:
-    """Units by card index, or None when a share names a card that the node does not have."""
+def _resolve(shares: Iterable[Share], facts: NodeFacts, cards: CardsByName) -> _Held | None:
+    """What the shares are, or None when one names a card that the node does not have."""
     units: dict[int, int] = {}
+    amounts: dict[int, Amounts] = {}
     for share in shares:
         card = cards.get(share.index if facts.legacy or share.uuid is None else share.uuid)
         if card is None:
             return None
         units[card.index] = units.get(card.index, 0) + count_share_units(share, card)
-    return units
+        if share.amounts:
+            amounts[card.index] = add_amounts((amounts.get(card.index, ()), share.amounts))
+    return units, amounts
 
 
-def _count_on_every_card(pod: Pod, shares: Iterable[Share], facts: NodeFacts) -> dict[int, int]:
-    """The pod's units on every card, so that no other pod is placed on top of it, wherever it is."""
-    if pod.request is not None and pod.request.card_request.whole:
-        return {card.index: card.units for card in facts.cards}
-    asked = pod.request.card_request.units if pod.request is not None else 0
-    units = max([asked, *(share.units for share in shares)])
+def _count_on_every_card(pod: Pod, shares: Sequence[Share], facts: NodeFacts) -> _Held:
+    """What the pod holds on every card, so that no other pod is placed on top of it, wherever it is."""
+    request = None if pod.request is None else pod.request.card_request
+    if request is not None and request.whole:
+        return {card.index: card.units for card in facts.cards}, {}
+    units = max([0 if request is None else request.units, *(share.units for share in shares)])
+    amounts = find_largest([() if request is None else request.amounts, *(share.amounts for share in shares)])
     known = [share for share in shares if share.card_units is not None]  # a limit says nothing about another card
-    return {card.index: max([units, *(count_share_units(share, card) for share in known)]) for card in facts.cards}
+    return (
+        {card.index: max([units, *(count_share_units(share, card) for share in known)]) for card in facts.cards},
+        {card.index: amounts for card in facts.cards} if amounts else {},
+    )
 
 
 def _explain_unplaced(record: Record | UnreadableRecord | None) -> str:

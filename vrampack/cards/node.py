@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Literal
 
+from vrampack.cards.amounts import Amounts, has_room_for
 from vrampack.cards.request import REQUEST_WORDS, UNLISTED_WORDS, RequestWord
 
 InjectionMode = Literal["exact", "cdi"]
@@ -53,6 +54,8 @@ class CardFacts:
     """The lasting cause; None for a healthy card, and for one that heals by itself."""
     instances: int | None = None
     """How many limits its node's back end can hold on it at a time; None: any number. MIG instances of a GPU share them."""
+    offered: Amounts = ()
+    """What it has besides memory."""
 
     @property
     def gpu(self) -> str | None:
@@ -76,6 +79,8 @@ class Share:
     """The card's units when the share was given; None in records of gpushare and of older versions, and on legacy nodes."""
     limit: tuple[int, int] | None = None
     """Units and MiB of a container on the card, if the record has them and not `card_units`, which they stand for."""
+    amounts: Amounts = ()
+    """What is held of the card besides memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +158,10 @@ class Card:
     """Why it is unhealthy, if its agent says so."""
     instances: CardInstances | None = None
     """None: its back end can hold any number of limits."""
+    offered: Amounts = ()
+    """What it has besides memory."""
+    taken: Amounts = ()
+    """What is held of that."""
 
     @property
     def is_ruled(self) -> bool:
@@ -163,6 +172,10 @@ class Card:
     def free_units(self) -> int:
         """Free units, never below 0: an overcommitted card is full."""
         return max(0, self.units - self.used_units)
+
+    def has_room_for(self, amounts: Amounts) -> bool:
+        """Whether so much is free besides memory."""
+        return has_room_for(amounts, offered=self.offered, taken=self.taken)
 
     @property
     def is_usable(self) -> bool:

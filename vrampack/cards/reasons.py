@@ -7,11 +7,13 @@ node and of a card (`vrampack.cards.fit`), and of a fit class (`vrampack.cards.s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal, Protocol, Self, get_args
+from functools import cache
+from typing import Literal, Protocol, Self
 
+from vrampack.cards.amounts import has_room_for
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest, RequestWord
 
@@ -35,6 +37,7 @@ CheckOccasion = Literal[
     "references missing",
     "under rules",
     "instances counted",
+    "more than memory asked for",
 ]
 """When a row is checked that is not always checked: otherwise it could not fail."""
 
@@ -97,6 +100,15 @@ def _select_with_free_units(cards: Sequence[Card], request: CardRequest) -> Sequ
 
 def _select_empty(cards: Sequence[Card], _request: CardRequest) -> Sequence[Card]:
     return [card for card in cards if card.used_units == 0]
+
+
+def _select_offering(cards: Sequence[Card], request: CardRequest) -> Sequence[Card]:
+    return [card for card in cards if has_room_for(request.amounts, offered=card.offered, taken=())]
+
+
+def _select_with_amounts(cards: Sequence[Card], request: CardRequest) -> Sequence[Card]:
+    """The cards that have all free that is asked for besides memory."""
+    return [card for card in cards if card.has_room_for(request.amounts)]
 
 
 def _select_usable(cards: Sequence[Card], _request: CardRequest) -> Sequence[Card]:
@@ -171,6 +183,10 @@ class UnfitReason(Enum):
         "card reserved by a rule",
         FitCheck(_select_unreserved, only_when="under rules", is_unresolvable=True),
     )
+    NOT_OFFERED = (
+        "card does not offer all that is asked for",
+        FitCheck(_select_offering, only_when="more than memory asked for", is_unresolvable=True),
+    )
     NO_REFERENCES = (
         "created before the admission policy",
         FitCheck(_select_none, only_when="references missing", is_unresolvable=True),
@@ -188,6 +204,10 @@ class UnfitReason(Enum):
         FitCheck(_select_with_free_units, "free_units", only_for="several cards"),
     )
     NO_EMPTY_CARD = "no empty card", FitCheck(_select_empty, only_for="whole cards", must_be_paid=True)
+    NO_AMOUNT = (
+        "no card with enough free besides memory",
+        FitCheck(_select_with_amounts, only_when="more than memory asked for", must_be_paid=True),
+    )
     NOT_SHAREABLE = (
         "card may not be shared with its pods",
         FitCheck(_select_shareable, only_when="under rules", must_be_paid=True),
@@ -246,9 +266,17 @@ def find_occasion(
     return "references missing" if needs_references and not request.has_references else None
 
 
-def _list_checks(
-    form: RequestForm, occasion: CheckOccasion | None, *, is_plain: bool, is_ruled: bool, counts_instances: bool
+@cache
+def get_checks(
+    form: RequestForm,
+    occasion: CheckOccasion | None,
+    *,
+    is_plain: bool,
+    is_ruled: bool,
+    counts_instances: bool,
+    asks_amounts: bool,
 ) -> tuple[tuple[UnfitReason, FitCheck], ...]:
+    """The rows of the table that can fail, in order."""
     occasions: set[CheckOccasion | None] = {None, occasion}
     if not is_plain:
         occasions.add("request not plain")
@@ -256,29 +284,10 @@ def _list_checks(
         occasions.add("under rules")
     if counts_instances:
         occasions.add("instances counted")
+    if asks_amounts:
+        occasions.add("more than memory asked for")
     return tuple(
         (reason, reason.check)
         for reason in UnfitReason
         if reason.check is not None and reason.check.only_for in (None, form) and reason.check.only_when in occasions
     )
-
-
-_CHECKS: Mapping[
-    tuple[RequestForm, CheckOccasion | None, bool, bool, bool], tuple[tuple[UnfitReason, FitCheck], ...]
-] = {
-    (form, occasion, is_plain, is_ruled, counts_instances): _list_checks(
-        form, occasion, is_plain=is_plain, is_ruled=is_ruled, counts_instances=counts_instances
-    )
-    for form in get_args(RequestForm)
-    for occasion in (None, *get_args(CheckOccasion))
-    for is_plain in (True, False)
-    for is_ruled in (True, False)
-    for counts_instances in (True, False)
-}
-
-
-def get_checks(
-    form: RequestForm, occasion: CheckOccasion | None, *, is_plain: bool, is_ruled: bool, counts_instances: bool
-) -> tuple[tuple[UnfitReason, FitCheck], ...]:
-    """The rows of the table that can fail, in order."""
-    return _CHECKS[form, occasion, is_plain, is_ruled, counts_instances]

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Literal, NamedTuple, get_args
 
 from vrampack.cards import well_known
+from vrampack.cards.amounts import Amounts
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.tuned_policy import TunedPolicy
 from vrampack.cards.units import MAX_UNITS, parse_units
@@ -102,11 +103,17 @@ class CardRequest:
     """None if the cluster has no rules. `PlacementRules.constrain_request` sets it."""
     instances: int = 1
     """How many instances of each card it takes where containers have some of their own: see `count_instances`."""
+    amounts: Amounts = ()
+    """What it asks of each card besides memory."""
 
     @property
     def least_card_units(self) -> int:
         """The least units of a card that can take it when empty."""
         return self.units if self.payment is None else self.payment.least_units
+
+    def get_taken_units(self, card_units: int) -> int:
+        """Units that it holds on a card of so many, where it fits."""
+        return card_units if self.whole else self.units
 
     @property
     def words(self) -> frozenset[RequestWord]:

@@ -13,6 +13,7 @@ from sys import maxsize
 from typing import NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
+from vrampack.cards.amounts import Amounts
 from vrampack.cards.node import Card, Node
 from vrampack.cards.payment import is_paid
 from vrampack.cards.reasons import (
@@ -101,9 +102,9 @@ class Shape:
         self.total_units = sum(self.card_units)
 
     def list_open_cards(self, request: CardRequest) -> tuple[OpenCard, ...]:
-        """The usable cards that the request's models, rules and instances allow, sorted."""
+        """The usable cards of which only memory may be missing for the request, sorted."""
         has_instances = request.instances <= self.least_free_instances
-        if request.models is None and request.rules is None and has_instances:
+        if request.models is None and request.rules is None and has_instances and not request.amounts:
             return self.open_cards
         return tuple(map(open_card, select_open_cards(self.cards, request)))
 
@@ -113,6 +114,7 @@ class Shape:
             is_plain_request(request)
             and request.rules is None
             and request.payment is None
+            and not request.amounts
             and request.instances <= self.least_free_instances
             and self.find_occasion(request) is None
         )
@@ -155,9 +157,14 @@ class Shapes:
 
 
 def select_open_cards(cards: Sequence[Card], request: CardRequest) -> Sequence[Card]:
-    """The usable cards that the request's models, rules and instances allow, whether they have memory free or not."""
+    """The usable cards of which only memory may be missing for the request."""
     checks = get_checks(
-        "one card", None, is_plain=request.models is None, is_ruled=request.rules is not None, counts_instances=True
+        "one card",
+        None,
+        is_plain=request.models is None,
+        is_ruled=request.rules is not None,
+        counts_instances=True,
+        asks_amounts=bool(request.amounts),
     )
     for reason, check in checks:
         if check.compares is None and reason not in (UnfitReason.UUID, UnfitReason.NOT_VALID):
@@ -179,6 +186,7 @@ class RequestKind(NamedTuple):
     models: frozenset[str] | None
     rules: RequestRules | None
     instances: int
+    amounts: Amounts
 
     @property
     def for_new_tenant(self) -> RequestKind:
@@ -201,6 +209,7 @@ def get_request_kind(request: CardRequest) -> RequestKind:
         request.models,
         request.rules,
         request.instances,
+        request.amounts,
     )
 
 
@@ -248,9 +257,10 @@ class FitClasses:
             has_references=kind.has_references,
             rules=kind.rules,
             instances=kind.instances,
+            amounts=kind.amounts,
         )
         self._by_hardware: dict[Hardware, FitClass] = {}
-        """A class that shapes of this hardware have or had, unless models or rules decide about single cards."""
+        """A class that shapes of this hardware have or had, unless more than memory decides about single cards."""
         self._variants: dict[Hardware, dict[tuple[int, int], FitClass]] = {}
         """The classes of this hardware by their last two numbers, which differ while pods come and go."""
         self._measured: dict[tuple[object, ...], FitClass] = {}
@@ -268,7 +278,7 @@ class FitClasses:
         self._paid.clear()
 
     def find_class(self, shape: Shape) -> FitClass:
-        """Measured card by card only if models, rules or instances decide about single cards, or the hardware is new."""
+        """Measured card by card only if more than memory decides about single cards, or the hardware is new."""
         if shape.least_free_instances < self._kind.instances:
             return self._measure_class(shape, counts_instances=True)
         if self._kind.payment is not None:
@@ -296,10 +306,12 @@ class FitClasses:
         return found
 
     def _treats_cards_alike(self, hardware: Hardware) -> bool:
-        """Whether neither models nor rules decide about single cards."""
+        """Whether memory alone decides about single cards."""
         models = self._kind.models
-        return self._kind.rules is None and (
-            models is None or models >= hardware.models or models.isdisjoint(hardware.models)
+        return (
+            self._kind.rules is None
+            and not self._kind.amounts
+            and (models is None or models >= hardware.models or models.isdisjoint(hardware.models))
         )
 
     def _find_new_class(self, shape: Shape) -> FitClass:
@@ -319,6 +331,7 @@ class FitClasses:
             is_plain=is_plain_request(probe),
             is_ruled=probe.rules is not None,
             counts_instances=counts_instances,
+            asks_amounts=bool(probe.amounts),
         )
         cards: Sequence[Card] = shape.cards
         compared, numbers = None, []
@@ -345,12 +358,14 @@ class FitClasses:
 
 def _get_card_key(card: Card) -> CardKey:
     marks: tuple[object, ...] = ()
-    if card.free_pods is not None or card.reserve is not None or card.tenants or card.instances is not None:
+    if card.is_ruled or card.instances is not None or card.offered or card.taken:
         room = card.instances
         marks = (
             -1 if card.free_pods is None else card.free_pods,
             -1 if card.reserve is None else card.reserve,
             (-1, False) if room is None else (room.free, room.are_per_container),
+            card.offered,
+            card.taken,
             *sorted(card.tenants),
         )
     return card.model, card.units, card.used_units, card.healthy and not card.cordoned, marks
