@@ -7,7 +7,7 @@ import json
 
 from tests.kube.byte_server import AfterReply
 from vrampack.kube.client import Api
-from vrampack.kube.errors import NoAnswerError, RefusedError
+from vrampack.kube.errors import NoAnswerError, RefusedError, UnsentError
 from vrampack.kube.watch_lag import WatchLag
 from vrampack.kube.watch_reader import WatchReader
 
@@ -16,6 +16,7 @@ KEEP, CLOSE, RESET = AfterReply
 LIST_BYTES = 200_000
 WRITTEN = "written"
 NO_ANSWER = "NoAnswerError"
+NOT_SENT = "UnsentError"
 TIMED_OUT = "timed out"
 BROKEN = "BrokenWatchError"
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -35,6 +36,8 @@ async def bind(api: Api, *, timeout_seconds: float = SOON) -> str:
     """How a Binding ended."""
     try:
         await api.bind("default", "p", "u", "n", {"a": "\u00fc"}, timeout_seconds=timeout_seconds)
+    except UnsentError:
+        return NOT_SENT
     except NoAnswerError as error:
         return TIMED_OUT if "TimeoutError" in str(error) else NO_ANSWER
     except RefusedError as error:
@@ -64,5 +67,7 @@ async def list_pods(api: Api) -> str:
     """How a list of one page ended."""
     try:
         return (await api.list_page("pods", limit=1, max_bytes=LIST_BYTES)).decode()
+    except UnsentError:
+        return NOT_SENT
     except NoAnswerError:
         return NO_ANSWER

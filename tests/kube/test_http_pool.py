@@ -105,6 +105,19 @@ async def test_a_get_on_a_new_connection_is_sent_once() -> None:
     assert len(server.requests) == 1
 
 
+async def test_a_get_that_waits_to_be_sent_once_more_counts_as_sent() -> None:
+    """It was sent on the idle connection. Another call takes its place in the pool, and it times out behind that call."""
+    replies = [ByteReply(BOUND), ByteReply(b"", CLOSE), ByteReply(b"")]
+    async with ByteServer(replies) as server, open_api(server.url, pool_size=1) as api:
+        assert await bind(api) == WRITTEN
+        get = asyncio.create_task(api.get_pod("default", "p", timeout_seconds=0.5))
+        other = asyncio.create_task(bind(api))
+        with pytest.raises(NoAnswerError) as caught:
+            await get
+        other.cancel()
+    assert (type(caught.value), len(server.requests)) == (NoAnswerError, 3)
+
+
 async def test_the_pool_bounds_the_number_of_connections() -> None:
     async with ByteServer([ByteReply(BOUND, is_slow=True)]) as server, open_api(server.url, pool_size=2) as api:
         assert await asyncio.gather(*[bind(api) for _ in range(7)]) == [WRITTEN] * 7

@@ -15,7 +15,7 @@ import uvloop
 from tests.fakes.http1 import read_head
 from tests.fakes.upstream import FakeUpstream, http_reply
 from tests.kube.byte_server import ByteReply, ByteServer
-from tests.kube.raw_calls import BOUND, CLOSE, NO_ANSWER, OK, SOON, SUCCESS, WRITTEN, bind, read_lines
+from tests.kube.raw_calls import BOUND, CLOSE, NOT_SENT, OK, SOON, SUCCESS, WRITTEN, bind, read_lines
 from tests.support.certificates import CertificateAuthority
 from vrampack.kube import http_client
 from vrampack.kube.aio_client import Configuration
@@ -122,9 +122,9 @@ async def test_the_servers_own_certificate_is_checked_behind_a_tunnel(tmp_path: 
         TunnelProxy(server.port).serve() as proxy,
     ):
         async with open_proxied(f"https://{NAME}", proxy, theirs.ca_file) as api:
-            assert await bind(api) == NO_ANSWER
+            assert await bind(api) == NOT_SENT
         async with open_proxied("https://elsewhere.example", proxy, ours.ca_file) as api:
-            assert await bind(api) == NO_ANSWER
+            assert await bind(api) == NOT_SENT
         assert server.requests == []
         async with open_proxied("https://elsewhere.example", proxy, ours.ca_file, tls_server_name=NAME) as api:
             assert await bind(api) == WRITTEN

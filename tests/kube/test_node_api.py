@@ -11,6 +11,7 @@ import pytest
 
 from tests.fakes.proxy import FaultProxy
 from tests.support.recorded_api_calls import RecordedApiCalls
+from vrampack.kube.api_request import ApiRequest
 from vrampack.kube.credentials import load_credentials
 from vrampack.kube.errors import NoAnswerError, RefusedError
 from vrampack.kube.node_api import NodeApi, ReadAs, ReadIdentity
@@ -57,7 +58,7 @@ async def test_reads_of_pods_and_nodes_go_out_as_the_node_and_nothing_else_does(
     async with node_api(read_as) as stage:
         lease = "/apis/coordination.k8s.io/v1/namespaces/vrampack-system/leases/vrampack-usage-n"
         headers = {
-            (method, path): stage.api._build_headers(method, path)
+            (method, path): stage.api._build_headers(ApiRequest(method, path))
             for method, path in (
                 ("GET", "/api/v1/pods"),
                 ("GET", lease),
@@ -88,7 +89,7 @@ async def test_a_refused_read_as_the_node_is_repeated_as_the_account() -> None:
         assert await stage.get_uid()
         assert refused.hits == 1
         assert stage.identities == ["node", "account"]
-        assert stage.api._build_headers("GET", "/api/v1/pods") == {}
+        assert stage.api._build_headers(ApiRequest("GET", "/api/v1/pods")) == {}
 
 
 async def test_node_api_switches_back_when_the_account_loses_its_rights() -> None:

@@ -165,6 +165,12 @@ LEDGERS: Mapping[str, Mutation] = {
         "self._transport.write(request + request)",
         f"{CONNECTION}::test_a_binding_is_sent_once_and_answered[a length-at once]",
     ),
+    "a Binding that was cut off counts as not sent": Mutation(
+        "vrampack/kube/http_client.py",
+        "request.is_sent = True",
+        "pass",
+        f"{CONNECTION}::test_a_binding_is_sent_once_and_answered[closed at once-at once]",
+    ),
     "an answer that was cut is an answer": Mutation(
         "vrampack/kube/http_connection.py",
         "if reply.status and not self._is_framed and error is None:",

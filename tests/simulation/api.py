@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import NetworkCall, SimulatedReply, SimulatedStream, WatchFeed, encode, encode_status
+from vrampack.kube.api_request import ApiRequest
 from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError
 from vrampack.simulator.errors import expired
@@ -39,30 +40,21 @@ class SimulatedApi(Api):
     async def create_event(self, namespace: str, event: Mapping[str, object], *, timeout_seconds: float) -> None:
         """Events are no part of the simulation: they are always written, at once."""
 
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        body: Mapping[str, object] | None,
-        *,
-        silence_seconds: float | None = None,
-        patch: str = "",  # noqa: ARG002
-        note_sent: Callable[[], None] = lambda: None,
-    ) -> SimulatedReply:
-        note_sent()
-        parts = [unquote(part) for part in path.split("/")[3:]]
-        if method == "GET" and len(parts) == 1:
+    async def _send(self, request: ApiRequest) -> SimulatedReply:
+        request.is_sent = True
+        parts = [unquote(part) for part in request.path.split("/")[3:]]
+        query, silence_seconds = request.query, request.silence_seconds
+        if request.method == "GET" and len(parts) == 1:
             resource = parts[0]
             if silence_seconds is None:
                 return await self._ask("list", resource, lambda: self._list(resource, query.get("continue", "")))
             return await self._ask("watch", resource, lambda: self._open_watch(resource, query, silence_seconds))
         _, namespace, _, name, *rest = parts
-        if method == "GET":
+        if request.method == "GET":
             return await self._ask(
                 "get", name, lambda: encode(POD.add_type_meta(self._store.get(POD, namespace, name)))
             )
-        content: Object = dict(body or {})
+        content: Object = dict(request.body or {})
         if rest == ["binding"]:
             node_name: str = content["target"]["name"]
             for observe in self._network.on_bind:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from urllib.parse import quote
 
 from vrampack.kube.answers import decode_answer
-from vrampack.kube.client import STRATEGIC_MERGE_PATCH, Api, build_path
+from vrampack.kube.api_request import STRATEGIC_MERGE_PATCH, build_path
+from vrampack.kube.client import Api
 from vrampack.kube.objects import SecretObject
 
 TLS_SECRET = "kubernetes.io/tls"  # noqa: S105 - a type of Secret

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import errno
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing
 from http import HTTPStatus
 from typing import Literal, Protocol
-from urllib.parse import quote, urlencode
 
 import msgspec
 
 from vrampack.kube.answers import build_answer_error, check_answer, decode_answer
+from vrampack.kube.api_request import MERGE_PATCH, STRATEGIC_MERGE_PATCH, ApiRequest, build_path
 from vrampack.kube.credentials import Credentials
 from vrampack.kube.dra_objects import ResourceSliceObject
 from vrampack.kube.errors import (
@@ -35,11 +35,8 @@ from vrampack.kube.watch_reader import ByteStream
 Resource = Literal["pods", "nodes", "namespaces", "leases"]
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
-MERGE_PATCH = "application/merge-patch+json"
 SUCCESS = ("Status", "")
 """The answer to a call that has an effect and makes no object."""
-STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
-"""Merges lists by name or type, so that one condition or webhook of several can be changed."""
 
 _VERBS = {"GET": "list", "POST": "create", "PUT": "update", "PATCH": "patch"}
 _SLICES = msgspec.json.Decoder(ListPage[ResourceSliceObject])
@@ -139,12 +136,11 @@ class Api:
             "resourceVersion": resource_version,
             "timeoutSeconds": str(server_seconds),
         } | _build_selector_query(field_selector)
-        path = build_path(resource, namespace)
+        request = ApiRequest("GET", build_path(resource, namespace), query, silence_seconds=silence_seconds)
         started = time.monotonic()
         code = 0
         try:
-            reply = await self._send("GET", path, query, None, silence_seconds=silence_seconds)
-            with closing(reply):
+            with closing(await self._send(request)) as reply:
                 code = reply.status
                 if code != HTTPStatus.OK:
                     body = await reply.read_body(MAX_OBJECT_BYTES)
@@ -293,7 +289,7 @@ class Api:
         for observe in self._observers:
             observe(verb=verb, resource=resource, code=code, seconds=seconds)
 
-    def _build_headers(self, method: str, path: str) -> dict[str, str]:  # noqa: ARG002 - for `NodeApi`
+    def _build_headers(self, request: ApiRequest) -> dict[str, str]:  # noqa: ARG002 - for `NodeApi`
         """The additional headers of a call."""
         return {}
 
@@ -337,24 +333,18 @@ class Api:
         `verb` is the API server's word for the call where the method does not tell it.
         """
         verb = verb or _VERBS[method]
+        request = ApiRequest(method, path, query or {}, body, patch)
         started = time.monotonic()
         code = 0
-        is_sent = False
-
-        def note_sent() -> None:
-            nonlocal is_sent
-            is_sent = True
-
         try:
             async with asyncio.timeout(seconds):
-                sending = self._send(method, path, query or {}, body, patch=patch, note_sent=note_sent)
-                with closing(await sending) as reply:
+                with closing(await self._send(request)) as reply:
                     code = reply.status
                     answer = await reply.read_body(max_bytes)
             check_answer(f"{verb} {resource}", code, answer, wanted, retry_after=reply.retry_after)
         except OSError as error:
             code = 0
-            if not is_sent:
+            if not request.is_sent:
                 why = str(error) or f"no connection was free or could be made within {seconds:g} s"
                 raise UnsentError(f"{verb} {resource}: not sent: {why}") from error
             raise NoAnswerError(f"{verb} {resource}: {_describe_error(error)}") from error
@@ -365,35 +355,15 @@ class Api:
             self._observe(verb=verb, resource=resource, code=code, started=started)
         return answer
 
-    async def _send(  # noqa: PLR0913 - an HTTP call
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        body: Mapping[str, object] | None,
-        *,
-        silence_seconds: float | None = None,
-        patch: str = MERGE_PATCH,
-        note_sent: Callable[[], None] = lambda: None,
-    ) -> StreamedReply:
-        headers = {"Accept": "application/json", "User-Agent": self._user_agent} | self._build_headers(method, path)
+    async def _send(self, request: ApiRequest) -> StreamedReply:
+        headers = {"Accept": "application/json", "User-Agent": self._user_agent} | self._build_headers(request)
         if authorization := self._token.get_authorization():
             headers["Authorization"] = authorization
-        headers["Content-Type"] = patch if method == "PATCH" else "application/json"
-        target = path + (f"?{urlencode(query)}" if query else "")
-        reply = await self._client.request(
-            method, target, headers, body, silence_seconds=silence_seconds, note_sent=note_sent
-        )
+        headers["Content-Type"] = request.content_type
+        reply = await self._client.send(request, headers)
         if authorization and reply.status == HTTPStatus.UNAUTHORIZED:
             self._token.note_unauthorized(authorization)
         return reply
-
-
-def build_path(resource: str, namespace: str = "", name: str = "") -> str:
-    """The path of an object, or of all objects of a namespace or of the cluster."""
-    group = "/apis/coordination.k8s.io/v1" if resource == "leases" else "/api/v1"
-    scope = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
-    return f"{group}{scope}/{resource}" + (f"/{quote(name, safe='')}" if name else "")
 
 
 def _build_selector_query(field_selector: str) -> dict[str, str]:

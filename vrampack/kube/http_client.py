@@ -17,6 +17,7 @@ import aiohappyeyeballs
 import msgspec
 
 from vrampack.kube.aio_client import Configuration
+from vrampack.kube.api_request import ApiRequest
 from vrampack.kube.http_connection import ClosedIdleConnectionError, HttpConnection, StreamedReply
 from vrampack.kube.http_route import HttpRoute, find_route
 
@@ -45,32 +46,20 @@ class HttpClient:
         self._sweep: asyncio.TimerHandle | None = None
         self._is_closed = False
 
-    async def request(
-        self,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
-        body: Mapping[str, object] | None,
-        *,
-        silence_seconds: float | None,
-        note_sent: Callable[[], None] = lambda: None,
-    ) -> StreamedReply:
-        """The answer as soon as its status has arrived. Raises `OSError`; the request may have been sent once `note_sent` was called.
-
-        `silence_seconds` is how long the server of a watch may send nothing; None for a call, whose caller sets the time-out.
-        """
-        is_call, is_get = silence_seconds is None, method == "GET"
+    async def send(self, request: ApiRequest, headers: Mapping[str, str]) -> StreamedReply:
+        """The answer as soon as its status has arrived. Raises `OSError`; `is_sent` of the request then says what that means."""
+        is_call, is_get = request.silence_seconds is None, request.method == "GET"
         encoding = "gzip" if is_call and is_get else "identity"
-        message = self._encode(method, target, {"Accept-Encoding": encoding, **headers}, body)
+        message = self._encode(request, {"Accept-Encoding": encoding, **headers})
         connection = await (self._get_shared() if is_call else self._connect(HttpConnection.abort))
-        note_sent()
+        request.is_sent = True
         try:
-            return await connection.exchange(message, silence_seconds=silence_seconds)
+            return await connection.exchange(message, silence_seconds=request.silence_seconds)
         except ClosedIdleConnectionError:
             if not is_get:
                 raise
         connection = await self._get_shared(may_be_idle=False)
-        return await connection.exchange(message, silence_seconds=silence_seconds)
+        return await connection.exchange(message, silence_seconds=request.silence_seconds)
 
     async def close(self) -> None:
         self._is_closed = True
@@ -85,11 +74,11 @@ class HttpClient:
     def _route(self) -> HttpRoute:
         return find_route(self._configuration)
 
-    def _encode(self, method: str, target: str, headers: Mapping[str, str], body: Mapping[str, object] | None) -> bytes:
-        content = b"" if body is None else msgspec.json.encode(body)
-        lines = [f"{method} {self._route.target_prefix}{target} HTTP/1.1", *self._route.header_lines]
+    def _encode(self, request: ApiRequest, headers: Mapping[str, str]) -> bytes:
+        content = b"" if request.body is None else msgspec.json.encode(request.body)
+        lines = [f"{request.method} {self._route.target_prefix}{request.target} HTTP/1.1", *self._route.header_lines]
         lines += [f"{name}: {value}" for name, value in headers.items()]
-        if body is not None:
+        if request.body is not None:
             lines.append(f"Content-Length: {len(content)}")
         head = "\r\n".join(lines)
         if len(head.splitlines()) != len(lines):

@@ -10,14 +10,14 @@ Only reads do this. The agent writes as its own account, because admission polic
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Literal
 
 import msgspec
 
-from vrampack.kube.client import MERGE_PATCH, Api, CallObserver, build_path
+from vrampack.kube.api_request import ApiRequest, build_path
+from vrampack.kube.client import Api, CallObserver
 from vrampack.kube.credentials import Credentials
 from vrampack.kube.http_connection import StreamedReply
 from vrampack.kube.list_page import ListPage, decode_page
@@ -73,35 +73,22 @@ class NodeApi(Api):
         items = decode_page(body, _POD_PAGE, "pods").items
         return bytes(items[0]) if items else None
 
-    async def _send(  # noqa: PLR0913 - as its parent's
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        body: Mapping[str, object] | None,
-        *,
-        silence_seconds: float | None = None,
-        patch: str = MERGE_PATCH,
-        note_sent: Callable[[], None] = lambda: None,
-    ) -> StreamedReply:
+    async def _send(self, request: ApiRequest) -> StreamedReply:
         was_node = self._reads.is_node
-        send = partial(
-            super()._send, method, path, query, body, silence_seconds=silence_seconds, patch=patch, note_sent=note_sent
-        )
-        reply = await send()
-        is_refused_read = reply.status == HTTPStatus.FORBIDDEN and _is_read(method, path)
+        reply = await super()._send(request)
+        is_refused_read = reply.status == HTTPStatus.FORBIDDEN and _is_read(request)
         if is_refused_read and self._reads.turn_after_refusal(was_node=was_node):
             reply.close()
-            reply = await send()
+            reply = await super()._send(request)
         return reply
 
-    def _build_headers(self, method: str, path: str) -> dict[str, str]:
-        is_as_node = self._reads.is_node and _is_read(method, path)
+    def _build_headers(self, request: ApiRequest) -> dict[str, str]:
+        is_as_node = self._reads.is_node and _is_read(request)
         return {READER_HEADER: f"system:node:{self._reads.node}"} if is_as_node else {}
 
 
-def _is_read(method: str, path: str) -> bool:
-    return method == "GET" and path.startswith(CORE_PATH)
+def _is_read(request: ApiRequest) -> bool:
+    return request.method == "GET" and request.path.startswith(CORE_PATH)
 
 
 _NAMES = {True: "node", False: "account"}

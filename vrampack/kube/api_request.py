@@ -1,0 +1,42 @@
+"""One request to the API server, before it is bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import quote, urlencode
+
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+"""Merges lists by name or type, so that one condition or webhook of several can be changed."""
+
+
+@dataclass(slots=True)
+class ApiRequest:
+    """What is asked of the API server, and whether it may have heard."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: Mapping[str, object] | None = None
+    patch: str = MERGE_PATCH
+    """How a PATCH is merged."""
+    silence_seconds: float | None = None
+    """How long the server of a watch may send nothing; None for a call, whose caller sets the time-out."""
+    is_sent: bool = False
+    """Set before the first byte is written, and never taken back: a call that fails while this is False changed nothing."""
+
+    @property
+    def target(self) -> str:
+        return self.path + (f"?{urlencode(self.query)}" if self.query else "")
+
+    @property
+    def content_type(self) -> str:
+        return self.patch if self.method == "PATCH" else "application/json"
+
+
+def build_path(resource: str, namespace: str = "", name: str = "") -> str:
+    """The path of an object, or of all objects of a namespace or of the cluster."""
+    group = "/apis/coordination.k8s.io/v1" if resource == "leases" else "/api/v1"
+    scope = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    return f"{group}{scope}/{resource}" + (f"/{quote(name, safe='')}" if name else "")
