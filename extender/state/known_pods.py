@@ -85,6 +85,13 @@ class KnownPods:
         return settled
 
 
-def get_holding_fields(pod: Pod) -> tuple[object, ...]:
+def list_touched_nodes(known: Pod | None, pod: Pod | None) -> set[str]:
+    """The nodes on which the two states of a pod hold something else; None stands for no pod."""
+    if known is not None and pod is not None and _get_holding_fields(known) == _get_holding_fields(pod):
+        return set()
+    return {each.node_name for each in (known, pod) if each is not None and each.node_name}
+
+
+def _get_holding_fields(pod: Pod) -> tuple[object, ...]:
     """The fields that decide what a bound pod holds, and for which tenant."""
     return pod.node_name, pod.record, pod.request, pod.rule_labels

@@ -27,9 +27,8 @@ saw the events.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 
-from extender.state.known_pods import KnownPods, SettledPod, get_holding_fields
+from extender.state.known_pods import KnownPods, SettledPod, list_touched_nodes
 from extender.state.ledger_changes import LedgerChanges
 from extender.state.ledger_listener import LedgerListener
 from extender.state.ledger_problems import ReportedProblems
@@ -147,8 +146,7 @@ class Ledger:
 
     def get_reservation(self, uid: str, node_name: str) -> Reservation | None:
         """The pod's reservation if it is on this node."""
-        reservation = self._reservations.get_reservation(uid)
-        return reservation if reservation is not None and reservation.node_name == node_name else None
+        return self._reservations.get_on_node(uid, node_name)
 
     def get_pod_reservation(self, uid: str) -> Reservation | None:
         """The pod's reservation, wherever it is."""
@@ -179,15 +177,9 @@ class Ledger:
 
     def build_node_after_terminations(self, name: str, victim_uids: Collection[str] = ()) -> Node | None:
         """The node as it will be when the terminating pods, and those of `victim_uids`, are gone."""
-        facts = self._facts.get(name)
-        if facts is None:
-            return None
         if not victim_uids and not any(pod.is_terminating for pod in self._pods.list_on_node(name)):
-            return self._nodes[name]
-        holds = self._build_holds(facts)
-        return self._build_node(
-            facts, [hold for hold in holds if hold.state != "terminating" and hold.pod.uid not in victim_uids]
-        )
+            return self._nodes.get(name)
+        return self._build_node_without(name, lambda hold: hold.state == "terminating" or hold.pod.uid in victim_uids)
 
     def release_nominated_capacity(self, name: str) -> None:
         """Give the cards that were kept on the node for a nominated pod back to other pods."""
@@ -201,10 +193,7 @@ class Ledger:
         not even in a call that names its uid.
         """
         if self.get_reservation(uid, name) is not None:
-            facts = self._facts.get(name)
-            if facts is None:
-                return None
-            return self._build_node(facts, [hold for hold in self._build_holds(facts) if hold.pod.uid != uid])
+            return self._build_node_without(name, lambda hold: hold.pod.uid == uid)
         return self._nodes.get(name)
 
     def list_holds(self, node_name: str) -> list[Hold]:
@@ -237,8 +226,7 @@ class Ledger:
         """Release all that the pod holds."""
         pod = self._pods.remove_pod(uid)
         self._fetched.discard(uid)
-        touched = self._drop_reservation(uid) | ({pod.node_name} if pod is not None and pod.node_name else set())
-        for name in touched:
+        for name in list_touched_nodes(pod, None) | self._drop_reservation(uid):
             self._rebuild_node(name)
         self._update_nomination(pod, None)
         self._changes.tell_pod_resolved(uid)
@@ -283,21 +271,15 @@ class Ledger:
 
         An unanswered one for an earlier version can no longer land; one for the same version still may.
         """
-        known = self.get_reservation(uid, node_name)
-        if known is not None and known.binding_version != version:
-            self._reservations.put_reservation(replace(known, binding_version=version, is_unconfirmed=False))
+        self._reservations.record_binding(uid, node_name, version)
 
     def mark_unconfirmed(self, uid: str, node_name: str) -> None:
         """No answer came to the Binding: keep the place until it is fenced, or the API shows the pod bound or gone."""
-        known = self.get_reservation(uid, node_name)
-        if known is not None:
-            self._reservations.put_reservation(replace(known, is_unconfirmed=True))
+        self._reservations.mark_unconfirmed(uid, node_name)
 
     def mark_written(self, uid: str, node_name: str) -> None:
         """The Binding was written: the place is the pod's until the API server shows the pod itself elsewhere or gone."""
-        known = self.get_reservation(uid, node_name)
-        if known is not None:
-            self._reservations.put_reservation(replace(known, is_written=True, is_unconfirmed=False))
+        self._reservations.mark_written(uid, node_name)
 
     def forget(self, uid: str, node_name: str) -> None:
         """Free the place after a definite refusal, which says nothing about a Binding that was written before."""
@@ -310,18 +292,9 @@ class Ledger:
         if self.get_reservation(uid, node_name) is not None:
             self._release_reservation(uid)
 
-    def count_drift_units(self, name: str) -> int:
-        """Units by which the node's sums differ from a fresh count; anything but 0 is a bug."""
-        facts, node = self._facts.get(name), self._nodes.get(name)
-        if facts is None or node is None:
-            return 0
-        fresh = self._build_node(facts, self._build_holds(facts))
-        if len(fresh.cards) != len(node.cards):
-            return max(fresh.total_units, node.total_units)
-        return sum(
-            abs(a.used_units - b.used_units) + (a.taken != b.taken)
-            for a, b in zip(fresh.cards, node.cards, strict=True)
-        )
+    def recount_node(self, name: str) -> Node | None:
+        """The node by a fresh count, which must equal the one that is kept."""
+        return self.build_node_under(self._rules, name)
 
     def _put_pod(self, pod: Pod) -> None:
         if pod.is_finished or not pod.can_hold_memory:
@@ -329,27 +302,18 @@ class Ledger:
             return
         pod = self.in_force.resolve_pod(pod)
         known = self._pods.put_pod(pod)
-        has_moved = known is not None and known.node_name and known.node_name != pod.node_name
-        touched = {known.node_name} if known is not None and has_moved else set()
+        touched = list_touched_nodes(known, pod)
+        if known is not None and known.is_terminating != pod.is_terminating and pod.node_name not in touched:
+            self.mark_node_changed(pod.node_name)
         if known is None and not pod.node_name:
             self._changes.tell_pod_added(pod.uid)
         if pod.node_name or self._is_fenced(pod):
             touched |= self._drop_reservation(pod.uid)
-        if pod.node_name:
-            touched |= self._put_bound_pod(known, pod)
         for name in touched:
             self._rebuild_node(name)
         self._update_nomination(known, pod)
         if pod.node_name or pod.is_terminating:
             self._changes.tell_pod_resolved(pod.uid)
-
-    def _put_bound_pod(self, known: Pod | None, pod: Pod) -> set[str]:
-        """Returns the pod's node if it must be rebuilt because the pod now holds something else there."""
-        if known is None or get_holding_fields(known) != get_holding_fields(pod):
-            return {pod.node_name}
-        if known.is_terminating != pod.is_terminating:
-            self.mark_node_changed(pod.node_name)
-        return set()
 
     def _update_nomination(self, known: Pod | None, pod: Pod | None) -> None:
         """Follow a changed nomination: the cards kept on the former node are room for others again."""
@@ -381,6 +345,13 @@ class Ledger:
         """Remove the pod's reservation. Returns the node to rebuild, if there was one."""
         name = self._reservations.remove_reservation(uid)
         return {name} if name else set()
+
+    def _build_node_without(self, name: str, is_left_out: Callable[[Hold], bool]) -> Node | None:
+        """The node as it would be without some of what is held there."""
+        facts = self._facts.get(name)
+        if facts is None:
+            return None
+        return self._build_node(facts, [hold for hold in self._build_holds(facts) if not is_left_out(hold)])
 
     def _rebuild_nodes(self, names: Iterable[str]) -> None:
         """Rebuild nodes that have other cards, or of which other cards are reserved."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from extender.state.pods_by_node import PodsByNode
 from vrampack.cards.allocation import Allocation
@@ -53,6 +53,11 @@ class Reservations:
     def get_reservation(self, uid: str) -> Reservation | None:
         return self._by_pod.get(uid)
 
+    def get_on_node(self, uid: str, node_name: str) -> Reservation | None:
+        """The pod's reservation if it is on this node."""
+        reservation = self._by_pod.get(uid)
+        return reservation if reservation is not None and reservation.node_name == node_name else None
+
     def put_reservation(self, reservation: Reservation) -> None:
         """Add it, or replace the pod's reservation on the same node. Raises `ValueError` if the pod has one elsewhere."""
         known = self._by_pod.get(reservation.pod.uid)
@@ -60,6 +65,21 @@ class Reservations:
             raise ValueError(f"pod {reservation.pod} has a place on node {known.node_name} already")
         self._by_pod[reservation.pod.uid] = reservation
         self._pods_by_node.add_pod(reservation.node_name, reservation.pod.uid)
+
+    def record_binding(self, uid: str, node_name: str, version: str) -> None:
+        known = self.get_on_node(uid, node_name)
+        if known is not None and known.binding_version != version:
+            self._by_pod[uid] = replace(known, binding_version=version, is_unconfirmed=False)
+
+    def mark_unconfirmed(self, uid: str, node_name: str) -> None:
+        known = self.get_on_node(uid, node_name)
+        if known is not None:
+            self._by_pod[uid] = replace(known, is_unconfirmed=True)
+
+    def mark_written(self, uid: str, node_name: str) -> None:
+        known = self.get_on_node(uid, node_name)
+        if known is not None:
+            self._by_pod[uid] = replace(known, is_written=True, is_unconfirmed=False)
 
     def remove_reservation(self, uid: str) -> str:
         """Remove the pod's reservation. Returns the node it was on; empty when it had none."""

@@ -17,6 +17,7 @@ from extender.state.binding_writers import BindingWriters
 from extender.state.denied_calls import DeniedCalls
 from extender.state.host_usage import HostUsage
 from extender.state.ledger import Ledger
+from extender.state.ledger_drift import count_drift_units
 from extender.state.ledger_problems import LedgerProblem
 from extender.state.relist_baseline import RelistBaseline
 from extender.state.reported_refusals import ReportedRefusals
@@ -319,7 +320,7 @@ class DriftCheck:
             await asyncio.sleep(DRIFT_CHECK_SECONDS)
             drift_units: dict[str, int] = {}
             for count, name in enumerate(self._ledger.list_node_names()):
-                if drift := self._ledger.count_drift_units(name):
+                if drift := count_drift_units(self._ledger, name):
                     drift_units[name] = drift
                     log.error("ledger drift node=%s units=%d", name, drift)
                 if count % DRIFT_CHECK_NODES_PER_SLICE == 0:
