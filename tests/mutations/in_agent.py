@@ -74,7 +74,7 @@ AGENT: Mapping[str, Mutation] = {
         "vrampack/agent/nvml/session.py",
         "minor=pynvml.nvmlDeviceGetMinorNumber(handle),",
         "minor=known.minor if known else pynvml.nvmlDeviceGetMinorNumber(handle),",
-        "tests/agent/test_nvml_library.py::test_a_card_that_comes_back_at_another_place_has_its_new_numbers",
+        "tests/agent/nvml/test_inventory.py::test_a_card_that_comes_back_at_another_place_has_its_new_numbers",
     ),
     "a pod of another node may start": Mutation(
         "vrampack/agent/admission/fence.py",
