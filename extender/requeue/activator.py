@@ -29,7 +29,7 @@ from extender.state.sync import ReadinessCheck
 from policies.engine.engine import Engine
 from policies.trial_placement import Placement
 from vrampack.cards.pod import Pod
-from vrampack.cards.request import CardRequest
+from vrampack.cards.request import CardRequest, PodRequest
 from vrampack.kube.errors import NoAnswerError, RefusedError
 from vrampack.kube.retry_backoff import extend_pause
 
@@ -74,7 +74,7 @@ class Activation:
     """A pod that was activated, and the place that is kept for it meanwhile."""
 
     pod: Pod
-    request: CardRequest
+    request: PodRequest
     placement: Placement
     expires_at: float
     has_passed: bool = False
@@ -270,7 +270,13 @@ class PodActivator:
     async def _choose_candidates(self, chunks: list[list[Candidate]], now: float) -> list[Activation]:
         generation = self._ledger.capacity_generation
         oldest = min((rejection.seen_generation for chunk in chunks for _, _, rejection in chunk), default=generation)
-        dry_run = DryRun(self._ledger.list_nodes_gained_since(oldest), self._list_uncounted_placements(), self._engine)
+        nodes_gained = self._ledger.list_nodes_gained_since(oldest)
+        unasked_units = {
+            node.name: units
+            for _, node in nodes_gained
+            if (units := self._ledger.get_unasked_units(node.name)) is not None
+        }
+        dry_run = DryRun(nodes_gained, self._list_uncounted_placements(), self._engine, unasked_units)
         await asyncio.sleep(0)
         max_chosen = MAX_ACTIVATED_PODS - sum(not each.has_passed for each in self._activations.values())
         may_activate = self._has_active_scheduler(now)
@@ -300,28 +306,32 @@ class PodActivator:
         _, pod, rejection = candidate
         if pod.request is None:
             return None
-        request, policy = pod.request.card_request, self._engine.choose_policy(pod.request)
+        policy = self._engine.choose_policy(pod.request)
         avoided_nodes = rejection.avoided_nodes if now < rejection.backs_off_until else ()
         placement = await dry_run.place_pod(
             pod.request, policy, since=rejection.seen_generation, excluded_nodes=avoided_nodes
         )
         if placement is not None:
             rejection.placeable_since = now if rejection.placeable_since is None else rejection.placeable_since
-            return Activation(pod, request, placement, now + ACTIVATION_SECONDS)
+            return Activation(pod, pod.request, placement, now + ACTIVATION_SECONDS)
         if await dry_run.is_unplaceable(pod.request, policy, since=rejection.seen_generation):
             rejection.seen_generation = max(rejection.seen_generation, capacity_generation)
             rejection.placeable_since = None
         return None
 
-    def _list_uncounted_placements(self) -> list[tuple[Placement, CardRequest]]:
-        """Places that the ledger does not count: those of activated pods, and of nominated pods that were not rejected."""
+    def _list_uncounted_placements(self) -> list[tuple[Placement, CardRequest, int]]:
+        """Places that the ledger does not count: those of activated pods, and of nominated pods that were not rejected.
+
+        With each come the units that the scheduler counts for it: none for a nominated pod, which it counts only against
+        pods of no higher priority.
+        """
         activated = [
-            (each.placement, each.request)
+            (each.placement, each.request.card_request, each.request.asked_units)
             for uid, each in self._activations.items()
             if self._ledger.get_reservation(uid, each.placement.node_name) is None
         ]
         nominated = [
-            (each.placement, each.request)
+            (each.placement, each.request, 0)
             for each in self._nominator.list_placements()
             if each.pod.uid not in self._unschedulable_pods and each.pod.uid not in self._activations
         ]

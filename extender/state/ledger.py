@@ -43,6 +43,7 @@ from vrampack.cards.holding import Hold, build_bound_hold, build_reserved_hold, 
 from vrampack.cards.node import Card, Node, NodeFacts
 from vrampack.cards.pod import Pod
 from vrampack.cards.profiles import NO_SETTINGS, PlacementSettings
+from vrampack.cards.scheduler_totals import count_unasked_units
 
 
 class Ledger:
@@ -60,6 +61,7 @@ class Ledger:
         self._clock = clock
         self._facts: dict[str, NodeFacts] = {}
         self._nodes: dict[str, Node] = {}
+        self._unasked_units: dict[str, int | None] = {}
         self._pods = KnownPods()
         self._reservations = Reservations()
         self.nominations = Nominations()
@@ -133,6 +135,10 @@ class Ledger:
 
     def get_node(self, name: str) -> Node | None:
         return self._nodes.get(name)
+
+    def get_unasked_units(self, name: str) -> int | None:
+        """The units of the node that the scheduler counts as free; None if unknown. See `vrampack.cards.scheduler_totals`."""
+        return self._unasked_units.get(name)
 
     def list_nodes(self) -> list[Node]:
         """All nodes by name, including those without cards."""
@@ -275,7 +281,8 @@ class Ledger:
 
     def mark_unconfirmed(self, uid: str, node_name: str) -> None:
         """No answer came to the Binding: keep the place until it is fenced, or the API shows the pod bound or gone."""
-        self._reservations.mark_unconfirmed(uid, node_name)
+        if self._reservations.mark_unconfirmed(uid, node_name):
+            self._rebuild_node(node_name)  # the scheduler no longer counts the pod there
 
     def mark_written(self, uid: str, node_name: str) -> None:
         """The Binding was written: the place is the pod's until the API server shows the pod itself elsewhere or gone."""
@@ -365,6 +372,7 @@ class Ledger:
         if facts is None:
             self._changes.cards_generation += 1
             self._nodes.pop(name, None)
+            self._unasked_units.pop(name, None)
             self._reported_problems.forget_node(name)
             self._changes.forget_node(name, self._nodes.keys())
             return
@@ -376,7 +384,9 @@ class Ledger:
             self._changes.tell_problem_found(problem)
         if has_other_cards and has_changed_cards(before, node):
             self._changes.cards_generation += 1
-        if has_gained_capacity(before, node):
+        unasked_before = self._unasked_units.get(name)
+        self._unasked_units[name] = unasked = count_unasked_units(facts, holds)
+        if has_gained_capacity(before, node) or _has_gained_units(unasked_before, unasked):
             self._changes.record_capacity_gain(name)
 
     def _build_node(self, facts: NodeFacts, holds: Iterable[Hold], known_cards: Sequence[Card] = ()) -> Node:
@@ -391,3 +401,8 @@ class Ledger:
                 for each in self._reservations.list_on_node(facts.name)
             ),
         ]
+
+
+def _has_gained_units(before: int | None, after: int | None) -> bool:
+    """Whether the scheduler may let pods on the node that it refused by its own sum; None: no sum is known."""
+    return before is not None and (after is None or after > max(before, 0))

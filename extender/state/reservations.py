@@ -71,10 +71,12 @@ class Reservations:
         if known is not None and known.binding_version != version:
             self._by_pod[uid] = replace(known, binding_version=version, is_unconfirmed=False)
 
-    def mark_unconfirmed(self, uid: str, node_name: str) -> None:
+    def mark_unconfirmed(self, uid: str, node_name: str) -> bool:
+        """Whether the pod has a reservation there."""
         known = self.get_on_node(uid, node_name)
         if known is not None:
             self._by_pod[uid] = replace(known, is_unconfirmed=True)
+        return known is not None
 
     def mark_written(self, uid: str, node_name: str) -> None:
         known = self.get_on_node(uid, node_name)

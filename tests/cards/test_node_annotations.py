@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -46,7 +47,7 @@ def test_the_agents_annotation_becomes_the_nodes_facts() -> None:
     reading = read_node(
         "n",
         {CARDS: cards_text(mig, a_card(), injection="cdi", devices="cdi")},
-        {},
+        {MEMORY: "15"},
         unit_mib=UNIT_MIB,
         address="10.0.0.1",
     )
@@ -61,6 +62,7 @@ def test_the_agents_annotation_becomes_the_nodes_facts() -> None:
         injection="cdi",
         devices="cdi",
         address="10.0.0.1",
+        offered_units=15,
     )
 
 
@@ -83,12 +85,13 @@ def test_what_an_agent_publishes_is_read_back() -> None:
     cards = (CardFacts(0, 15, 16130, "GPU-a", instances=25), CardFacts(1, 15, 16130, "GPU-b"))
     text = write_cards(cards, unit_mib=1024, injection="cdi", serves={"memory"}, has_hook=True)
     want = NodeFacts("n", cards, unit_mib=1024, injection="cdi", serves=frozenset({"memory"}), has_hook=True)
-    assert read({CARDS: text}).facts == want
+    assert replace(read({CARDS: text}).facts, offered_units=None) == want
 
 
 def test_omitted_fields_have_defaults() -> None:
     text = json.dumps({"v": 1, "unit_mib": 1024, "cards": [{"uuid": "GPU-a", "index": 0, "memory_mib": 1, "units": 0}]})
-    assert read({CARDS: text}).facts == NodeFacts("n", (CardFacts(0, 0, 1, "GPU-a"),), unit_mib=1024)
+    want = NodeFacts("n", (CardFacts(0, 0, 1, "GPU-a"),), unit_mib=1024, offered_units=0)
+    assert read({CARDS: text}).facts == want
 
 
 def test_unknown_fields_are_ignored() -> None:

@@ -10,7 +10,9 @@ import pytest
 
 from extender.requeue import activator, dry_run
 from tests.extender.activator_harness import ActivatorHarness
-from tests.support.builders import node_facts
+from tests.support.builders import ledger_pod, node_facts, pod_request
+from vrampack.cards.node import Share
+from vrampack.cards.records import Record
 from vrampack.kube.errors import NoAnswerError, RefusedError
 
 
@@ -390,3 +392,52 @@ async def test_a_policy_change_activates_no_pod_without_room(stage: ActivatorHar
     stage.add_rejected_pod("a")
     stage.ledger.apply_policy_change()
     assert await stage.run_round() == []
+
+
+def put_whole_cards(stage: ActivatorHarness, *, offered: int | None) -> None:
+    """Cards of 80 and 79 units, for each of which a pod asks for 80; `a` waits for 80, and the pod on the large card ends."""
+    stage.put_node(replace(node_facts("n", 80, 79), offered_units=offered))
+    asked = pod_request(80, whole=True)
+    for name, units, index in (("on-n", 80, 0), ("small", 79, 1)):
+        record = Record("vrampack", (Share(units, f"GPU-{index}", index, whole=True),))
+        stage.ledger.update_pod(ledger_pod(name, ask=asked, node="n", record=record))
+    stage.ledger.update_pod(ledger_pod("a", ask=asked))
+    stage.reject_pod("a", nodes=["m"])
+    stage.free_node("n")
+
+
+async def test_a_pod_that_the_scheduler_refuses_by_its_own_sum_is_not_activated() -> None:
+    """159 units are offered and 80 asked for: 79 are left, although a card of 80 is empty."""
+    stage = ActivatorHarness()
+    put_whole_cards(stage, offered=159)
+    assert await stage.run_round() == []
+    assert stage.kicker.measure_overdue_seconds() == 0
+    stage.ledger.remove_pod("small")
+    assert await stage.run_round() == ["a"]
+
+
+async def test_a_pod_is_activated_when_kubelet_offers_enough() -> None:
+    stage = ActivatorHarness()
+    put_whole_cards(stage, offered=159)
+    assert await stage.run_round() == []
+    stage.put_node(replace(node_facts("n", 80, 79), offered_units=160))
+    assert await stage.run_round() == ["a"]
+
+
+async def test_where_it_is_not_known_what_kubelet_offers_the_cards_decide() -> None:
+    stage = ActivatorHarness()
+    put_whole_cards(stage, offered=None)
+    assert await stage.run_round() == ["a"]
+
+
+async def test_an_activated_pod_counts_in_the_schedulers_sum_while_its_place_is_kept(stage: ActivatorHarness) -> None:
+    """Both have a card; kubelet offers the units of one."""
+    stage.put_node(replace(node_facts("n", 15, 15), offered_units=0))
+    stage.add_rejected_pod("a", priority=1)
+    stage.add_rejected_pod("b")
+    stage.free_node("n")
+    stage.put_node(replace(node_facts("n", 15, 15), offered_units=15))
+    assert await stage.run_round() == ["a"]
+    assert await stage.run_round() == []
+    stage.seconds += 5
+    assert await stage.run_round() == ["b"]

@@ -97,7 +97,7 @@ def _named(node: Node, name: str) -> Node:
 
 
 async def test_existing_placements_are_counted_in_a_dry_run() -> None:
-    plan = DryRun([(1, snapshot_node())], [(Placement("n", (0,)), CardRequest(16))], NOTHING_KNOWN)
+    plan = DryRun([(1, snapshot_node())], [(Placement("n", (0,)), CardRequest(16), 16)], NOTHING_KNOWN)
     assert await plan.place_pod(PodRequest(CardRequest(16), ()), BINPACK, since=0) == Placement("n", (1,), -16)
     assert await plan.place_pod(PodRequest(CardRequest(16), ()), BINPACK, since=0) is None
 

@@ -52,6 +52,40 @@ def test_a_deleted_pod_gains_capacity(harness: ListenedLedger) -> None:
     assert harness.recorder.capacity_gains == 1
 
 
+def test_units_that_the_scheduler_counts_as_free_again_are_capacity() -> None:
+    """No card gains room: the pod is on a faulty one, whose units kubelet does not offer."""
+    facts = node_facts("n", 15, 15)
+    facts = replace(facts, cards=(replace(facts.cards[0], healthy=False), facts.cards[1]), offered_units=15)
+    ledger, recorder = Ledger(unit_mib=UNIT_MIB, clock=lambda: 0.0), LedgerRecorder()
+    ledger.update_node(facts)
+    ledger.update_pod(ledger_pod("on-faulty", units=4, node="n", record=OURS))
+    ledger.add_listener(recorder)
+    assert ledger.get_unasked_units("n") == 15 - 4
+    ledger.remove_pod("on-faulty")
+    assert (ledger.get_unasked_units("n"), recorder.capacity_gains) == (15, 1)
+    ledger.update_node(replace(facts, offered_units=30))
+    assert (ledger.get_unasked_units("n"), recorder.capacity_gains) == (30, 2)
+    ledger.update_node(replace(facts, offered_units=15))
+    assert (ledger.get_unasked_units("n"), recorder.capacity_gains) == (15, 2)
+    ledger.remove_node("n")
+    assert ledger.get_unasked_units("n") is None
+
+
+def test_the_scheduler_counts_no_pod_whose_binding_was_not_answered() -> None:
+    ledger, recorder = Ledger(unit_mib=UNIT_MIB, clock=lambda: 0.0), LedgerRecorder()
+    ledger.update_node(replace(node_facts("n", 15), offered_units=15))
+    ledger.add_listener(recorder)
+    node, pod = ledger.get_node("n"), ledger_pod(units=4)
+    assert node is not None
+    assert pod.request is not None
+    ledger.assume(pod, "n", allocate_cards(node, node.cards, pod.request))
+    assert (ledger.get_unasked_units("n"), recorder.capacity_gains) == (11, 0)
+    ledger.mark_unconfirmed("p", "n")
+    assert (ledger.get_unasked_units("n"), recorder.capacity_gains) == (15, 1)
+    ledger.update_pod(ledger_pod(units=4, node="n", record=OURS))
+    assert (ledger.get_unasked_units("n"), recorder.capacity_gains) == (11, 1)
+
+
 def test_a_refused_bind_gives_room(harness: ListenedLedger) -> None:
     harness.assume()
     harness.ledger.forget("p", "n")

@@ -105,6 +105,8 @@ class NodeFacts:
     """What pods without a readable record hold, according to the node's agent, by pod uid."""
     problem: str = ""
     address: str = ""
+    offered_units: int | None = None
+    """Units that kubelet offers in `status.allocatable`, by which the scheduler itself counts; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,10 @@ def read_node(  # noqa: PLR0913 - the six parts of a Node object that count here
     cordoned = frozenset(
         part.strip() for part in annotations.get(well_known.CORDONED_CARDS, "").split(",") if part.strip()
     )
-    return NodeReading(replace(facts, cordoned=cordoned, observed=observed, address=address), problems)
+    offered = _read_offered_units(allocatable, resource)
+    return NodeReading(
+        replace(facts, cordoned=cordoned, observed=observed, address=address, offered_units=offered), problems
+    )
 
 
 def write_cards(  # noqa: PLR0913 - the parts of the annotation
@@ -233,6 +236,13 @@ def _legacy_node(
         return NodeFacts(name, legacy=True)
     each = units // cards
     return NodeFacts(name, tuple(CardFacts(index, each, each * unit_mib) for index in range(cards)), legacy=True)
+
+
+def _read_offered_units(allocatable: Mapping[str, str], resource: str) -> int | None:
+    try:
+        return _advertised(allocatable, resource)
+    except RecordError:  # for a legacy node it is the node's problem
+        return None
 
 
 def _advertised(allocatable: Mapping[str, str], resource: str) -> int:

@@ -235,6 +235,8 @@ def sum_container_units(containers: Sequence[ContainerRequest]) -> int:
     `max(sum(main) + sum(sidecars), max over init i of (own + sidecars declared before it))`, see
     https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
     """
+    if len(containers) == 1:
+        return containers[0].units  # the usual case
     running = sum(container.units for container in containers if container.kind == "main")
     peak = sidecars = 0
     for container in containers:

@@ -30,7 +30,6 @@ from vrampack.kube.objects import PodObject, to_pod
 CLUSTERS = 100
 NO_FIELDS = PodSchedulingFields()
 PODS = 10
-UNLIMITED = 1_000_000
 
 
 class ExplainedScheduling:
@@ -52,9 +51,7 @@ class ExplainedScheduling:
         return to_pod(read, label_keys=self.harness.ledger.label_keys)
 
     def explain_pod(self, pod: Object) -> ClusterEvaluation:
-        listed = {
-            name: ListedNode(facts, NodeSchedulingFields(), {}, None, UNLIMITED) for name, facts in self.nodes.items()
-        }
+        listed = {name: ListedNode(facts, NodeSchedulingFields(), {}, None) for name, facts in self.nodes.items()}
         bound = {each.uid: each for each in self.harness.ledger.list_pods() if each.node_name}
         cluster = ExplainedCluster(ClusterListing(listed, bound), UNIT_MIB, self.rules)
         settled = self.harness.ledger.placement.resolve_pod(self.read_pod(pod))
@@ -142,9 +139,7 @@ WORDS: dict[str, tuple[Object, str, int | None, str]] = {
 
 def explain_to(asked: PodRequest, facts: NodeFacts, *held: Pod) -> tuple[str, int | None, str]:
     """Of the only card of the node: why not, and what to free; and the next step."""
-    listing = ClusterListing(
-        {"n": ListedNode(facts, NodeSchedulingFields(), {}, None, UNLIMITED)}, {pod.uid: pod for pod in held}
-    )
+    listing = ClusterListing({"n": ListedNode(facts, NodeSchedulingFields(), {}, None)}, {pod.uid: pod for pod in held})
     cluster = ExplainedCluster(listing, UNIT_MIB, NO_RULES)
     evaluation = evaluate_cluster(cluster, PolicyTuning(), asked, PodSchedulingFields())
     (node,) = evaluation.nodes
@@ -184,7 +179,7 @@ def test_the_rule_that_forbids_is_named(rules: Object, why: str, missing: int | 
     facts = NodeFacts("n", card_facts(16, model="A"), unit_mib=UNIT_MIB)
     held = ledger_pod("held", node="n", record=Record("vrampack", (Share(4, "GPU-0", 0),)))
     built = RuleSettings.model_validate(rules).build_rules()
-    listing = ClusterListing({"n": ListedNode(facts, NodeSchedulingFields(), {}, None, UNLIMITED)}, {"held": held})
+    listing = ClusterListing({"n": ListedNode(facts, NodeSchedulingFields(), {}, None)}, {"held": held})
     asked = built.constrain_request(Pod("new", "other", "new"), pod_request(4))
     evaluation = evaluate_cluster(
         ExplainedCluster(listing, UNIT_MIB, built), PolicyTuning(), asked, PodSchedulingFields()

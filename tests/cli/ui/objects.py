@@ -64,7 +64,7 @@ def a_reading(
             for at in range(len(pods_by_card))
         )
         facts = NodeFacts(node, cards, unit_mib=UNIT_MIB)
-        listing.nodes[node] = ListedNode(facts, NodeSchedulingFields(), {}, None, 80 * len(cards))
+        listing.nodes[node] = ListedNode(facts, NodeSchedulingFields(), {}, None)
         for card, count in zip(cards, pods_by_card, strict=True):
             for at in range(count):
                 name = f"app-{number}-{card.index}-{at}".ljust(name_length, "p")

@@ -21,7 +21,6 @@ from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record
 from vrampack.cards.request import PodRequest
 from vrampack.cards.rules import NO_RULES, PlacementRules, assign_reserved_cards
-from vrampack.cards.units import parse_units
 from vrampack.cli.explain.pod import ExplainedPod, NodeSchedulingFields, PodSchedulingFields, build_explained_pod
 from vrampack.kube.client import Api, Resource
 from vrampack.kube.errors import ResourceExpiredError
@@ -48,8 +47,6 @@ class ListedNode:
     labels: Mapping[str, str]
     host: HostResources | None
     """CPU and memory that kubelet offers; None if it does not say."""
-    advertised_units: int
-    """Units that kubelet offers in `status.allocatable`, by which the scheduler itself counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,16 +217,8 @@ def to_listed_node(
     """The node as these settings read it."""
     memory, count = settings.resources.memory, settings.resources.count
     reading = to_node(node, unit_mib=settings.unit_mib, resource=memory, count_resource=count)
-    offered = (node.status.allocatable or {}).get(memory, msgspec.Raw(b'"0"'))
     labels, host = node.metadata.labels or {}, read_allocatable_host(node)
-    return ListedNode(reading.facts, scheduling_fields, labels, host, _parse_units_or_zero(offered))
-
-
-def _parse_units_or_zero(quantity: msgspec.Raw) -> int:
-    try:
-        return parse_units(str(msgspec.json.decode(quantity)))
-    except ValueError:
-        return 0
+    return ListedNode(reading.facts, scheduling_fields, labels, host)
 
 
 def _count_holds(

@@ -16,6 +16,7 @@ from vrampack.cards.node import Card, Node
 from vrampack.cards.payment import drop_unpaid_cards
 from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import CardRequest, PodRequest
+from vrampack.cards.scheduler_totals import count_unasked_units
 from vrampack.cards.tuned_policy import TunedPolicy
 from vrampack.cli.explain.cluster import ExplainedCluster, NodeWithHolds
 from vrampack.cli.explain.outlook import build_outlook
@@ -213,12 +214,12 @@ def _sum_smallest(card: Card, holds: Sequence[Hold], pods: int) -> int:
 
 def _find_unoffered_units(counted: NodeWithHolds, pod_request: PodRequest) -> tuple[str, ...]:
     """Why the scheduler's own sum excludes the node: it never asks about one that lacks the resource in `status.allocatable`."""
-    requests = [hold.pod.request for hold in counted.holds if hold.pod.request is not None]
-    free = counted.listed.advertised_units - sum(each.asked_units for each in requests)
-    if free >= pod_request.asked_units:
+    facts = counted.listed.facts
+    free = count_unasked_units(facts, counted.holds)
+    if free is None or free >= pod_request.asked_units:
         return ()
-    if counted.listed.advertised_units < counted.node.total_units:
-        offered = f"{counted.listed.advertised_units} of its {counted.node.total_units} units"
+    if (facts.offered_units or 0) < counted.node.total_units:
+        offered = f"{facts.offered_units} of its {counted.node.total_units} units"
         return (f"kubelet offers {offered} (is the node's agent registered with it?)",)
     return (f"the scheduler, which adds up what pods ask, counts {max(0, free)} units free",)
 
