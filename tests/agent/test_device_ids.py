@@ -12,6 +12,7 @@ from vrampack.agent.kubelet.device_ids import (
     HEALTHY,
     MAX_LIST_BYTES,
     UNHEALTHY,
+    WantedUnits,
     build_device_list,
     choose_preferred_ids,
     count_readable_units,
@@ -130,12 +131,13 @@ def wishes(draw: st.DrawFn) -> tuple[list[str], list[str], int, dict[str, int] |
 
 
 @settings(deadline=None)
-@given(wishes())
+@given(wish=wishes(), is_whole=st.booleans())
 def test_preferred_ids_are_available_and_have_the_requested_count(
     wish: tuple[list[str], list[str], int, dict[str, int] | None],
+    is_whole: bool,  # noqa: FBT001 - drawn
 ) -> None:
     available, must, size, wanted = wish
-    chosen = choose_preferred_ids(available, must, size, wanted)
+    chosen = choose_preferred_ids(available, must, size, None if wanted is None else WantedUnits(wanted, is_whole))
     assert len(chosen) == len({*chosen}) == size
     assert {*must} <= {*chosen} <= {*available}
 
@@ -147,10 +149,8 @@ def test_ids_of_the_containers_own_cards_are_preferred(
 ) -> None:
     """If all of them have enough: a part of each would name cards that the container does not have anyway."""
     available, _, size, wanted = wish
-    units = (
-        count_units_by_card(each for each in choose_preferred_ids(available, [], size, wanted) if parse_card_uuid(each))
-        or {}
-    )
+    chosen = choose_preferred_ids(available, [], size, None if wanted is None else WantedUnits(wanted))
+    units = count_units_by_card(each for each in chosen if parse_card_uuid(each)) or {}
     there = {card: sum(parse_card_uuid(each) == card for each in available) for card in wanted or {}}
     assume(all(there[card] >= asked for card, asked in (wanted or {}).items()))
     left = size
@@ -162,7 +162,19 @@ def test_ids_of_the_containers_own_cards_are_preferred(
 def test_a_card_with_too_few_free_ids_is_not_used_partly() -> None:
     """2 of GPU-0, where 1 is free: both of GPU-1, so that kubelet counts the container on one card at least."""
     available = ["GPU-0::0", "GPU-1::0", "GPU-1::1"]
-    assert choose_preferred_ids(available, [], 2, {"GPU-0": 2}) == ["GPU-1::0", "GPU-1::1"]
+    assert choose_preferred_ids(available, [], 2, WantedUnits({"GPU-0": 2})) == ["GPU-1::0", "GPU-1::1"]
+
+
+def test_all_ids_of_whole_cards_are_used_before_those_of_others() -> None:
+    """159 units pay for cards of 80 and 79: 79 of each by the record, then the last one of the larger card."""
+    available = [f"GPU-{card}::{unit}" for card, units in enumerate((80, 79, 1)) for unit in range(units)]
+    wanted = WantedUnits({"GPU-0": 79, "GPU-1": 79}, is_whole=True)
+    assert count_units_by_card(choose_preferred_ids(available, [], 159, wanted)) == {"GPU-0": 80, "GPU-1": 79}
+    assert count_units_by_card(choose_preferred_ids(available, [], 160, wanted)) == {
+        "GPU-0": 80,
+        "GPU-1": 79,
+        "GPU-2": 1,
+    }
 
 
 def test_without_a_reservation_the_best_fitting_card_is_preferred() -> None:

@@ -10,6 +10,7 @@ from tests.agent.pod_lifecycle import assert_fence_agrees, put_bound_pod, run_po
 from tests.fakes.kubelet.scripted_plugin import MEMORY
 from tests.support.scripted_driver import scripted_mig_instance
 from vrampack.agent.device_plugin.preferred_allocation import PreferredAllocation
+from vrampack.agent.kubelet.device_ids import WantedUnits
 from vrampack.agent.kubelet.generated import deviceplugin_pb2 as api
 
 
@@ -54,9 +55,13 @@ async def test_the_ids_of_the_oldest_bind_of_that_size_are_proposed_first_and_on
         put_bound_pod(world, "small", cards=[1], units=3, bound_at=1)
         await world.wait_until(lambda: len(world.agent.components.pod_cache.list_pods()) == 3)
         steering = PreferredAllocation(world.agent.components.pod_cache.list_pods)
-        assert [steering.guess_wanted_units(4) for _ in range(3)] == [{"GPU-0": 4}, {"GPU-1": 4}, None]
+        assert [steering.guess_wanted_units(4) for _ in range(3)] == [
+            WantedUnits({"GPU-0": 4}),
+            WantedUnits({"GPU-1": 4}),
+            None,
+        ]
         steering.forget_pod("uid-late")
-        assert steering.guess_wanted_units(4) == {"GPU-1": 4}
+        assert steering.guess_wanted_units(4) == WantedUnits({"GPU-1": 4})
 
 
 async def test_allocate_names_no_card_and_refuses_foreign_ids() -> None:

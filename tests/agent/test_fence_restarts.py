@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import msgspec
 
@@ -27,6 +28,7 @@ from vrampack.kube.objects import LocalPodObject
 COUNT = {"aliyun.com/gpu-count": "2"}
 WHOLE = {"ack.gpushare.placement": "require-whole-device"}
 TWO = (16130, 16130)
+MISMATCHES = "vrampack_agent_id_card_mismatch_total"
 
 
 async def test_with_the_api_server_down_only_admitted_pods_restart() -> None:
@@ -210,6 +212,30 @@ async def test_pod_with_a_whole_card_holds_all_units_and_may_use_all_memory() ->
         assert fence_of(world).count_held_units() == {"GPU-0": 15}
         assert "running pods hold 15" in await start_refused(world, put_bound_pod(world, "late", units=1))
         await assert_fence_agrees(world)
+
+
+async def test_device_ids_that_a_smaller_whole_card_lacks_are_no_mismatch() -> None:
+    """16 units pay for a card of 15: kubelet takes the last one from the other card, which stays free in the ledger."""
+    async with agent_harness(16130, 17000) as world:
+        pod = put_bound_pod(world, "p", units={"main": 9, "side": 7}, labels=WHOLE)
+        await world.wait_until(lambda: world.agent.components.pod_cache.find_pod(pod.uid) is not None)
+        assert await world.kubelet.admit(pod)
+        started = [await start_container(world, pod, name) for name in ("main", "side")]
+        cards = Counter(each.partition("::")[0] for one in started for each in one.device_ids)
+        assert cards == {"GPU-0": 15, "GPU-1": 1}
+        assert world.read_metric(MISMATCHES) == 0
+
+
+async def test_device_ids_of_another_card_than_the_whole_one_are_a_mismatch() -> None:
+    """Kubelet asks about the later pod first, and is proposed the card of the other."""
+    async with agent_harness(16130, 17000) as world:
+        put_bound_pod(world, "first", units=16, labels=WHOLE, cards=[0], bound_at=1)
+        second = put_bound_pod(world, "second", units=16, labels=WHOLE, cards=[1], bound_at=2)
+        await world.wait_until(lambda: len(world.agent.components.pod_cache.list_pods()) == 2)
+        assert await world.kubelet.admit(second)
+        started = await start_container(world, second)
+        assert Counter(each.partition("::")[0] for each in started.device_ids) == {"GPU-0": 15, "GPU-1": 1}
+        assert world.read_metric(MISMATCHES) == 1
 
 
 async def test_a_record_of_a_whole_card_is_refused_to_a_pod_that_asked_for_a_part() -> None:

@@ -69,7 +69,10 @@ class AdmittedStart:
     is_legacy: bool = False
     """Its device ids are those of a previous plugin, whose answer kubelet repeats."""
     has_id_mismatch: bool = False
-    """kubelet's ids belong to other cards than the record. The container's environment is right; only kubelet's count is not."""
+    """kubelet's ids belong to other cards than the record. The container's environment is right; only kubelet's count is not.
+
+    The units that a whole card has fewer than its pod asks for are always of other cards, and are no mismatch.
+    """
 
 
 class Fence:
@@ -175,7 +178,7 @@ class Fence:
             start.allocation.container
         ]
         self._check_capacity(_resolve_units(_read_shares(pod), by_uuid), by_uuid)
-        return AdmittedStart(pod.pod.uid, grant, has_id_mismatch=ids != dict(grant.units))
+        return AdmittedStart(pod.pod.uid, grant, has_id_mismatch=_has_id_mismatch(pod, grant, ids))
 
     def record_start(self, start: ContainerStart, admitted: AdmittedStart, cards: Iterable[CardFacts]) -> None:
         """Record what `evaluate_start` permitted, in the same turn of the loop."""
@@ -327,9 +330,18 @@ def _readmit(pod: LocalPod, allocation: DeviceAllocation) -> AdmittedStart:
         grant = read_grant(pod.annotations, allocation.container)
     except RecordError:
         return AdmittedStart(pod.pod.uid, None, is_legacy=True)
-    return AdmittedStart(
-        pod.pod.uid, grant, is_legacy=ids is None, has_id_mismatch=ids is not None and ids != dict(grant.units)
-    )
+    if ids is None:
+        return AdmittedStart(pod.pod.uid, grant, is_legacy=True)
+    return AdmittedStart(pod.pod.uid, grant, has_id_mismatch=_has_id_mismatch(pod, grant, ids))
+
+
+def _has_id_mismatch(pod: LocalPod, grant: Grant, ids: Mapping[str, int]) -> bool:
+    """Whether kubelet could have given the container ids of its own cards that it did not give."""
+    request, record = pod.pod.request, pod.pod.record
+    if request is None or not request.card_request.whole or not isinstance(record, Record):
+        return ids != dict(grant.units)
+    lacking = request.asked_units - sum(share.units for share in record.shares)
+    return sum(units for card, units in ids.items() if card not in grant.units) > max(0, lacking)
 
 
 def _list_uuids(shares: Iterable[Share]) -> list[str]:

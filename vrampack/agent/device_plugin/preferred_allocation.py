@@ -6,9 +6,10 @@ pod of that size that has no ids yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from vrampack.agent.cluster.local_pod import LocalPod
+from vrampack.agent.kubelet.device_ids import WantedUnits
 from vrampack.cards import well_known
 from vrampack.cards.grants import read_grant
 from vrampack.cards.records import RecordError
@@ -21,14 +22,15 @@ class PreferredAllocation:
         self._list_pods = list_pods
         self._proposed: set[tuple[str, str]] = set()
 
-    def guess_wanted_units(self, size: int) -> Mapping[str, int] | None:
-        """Units by card of the container that `size` ids are probably for; None when no container matches."""
+    def guess_wanted_units(self, size: int) -> WantedUnits | None:
+        """What is wanted of each card by the container that `size` ids are probably for; None when no container matches."""
         waiting = [(pod, name) for pod in self._list_pods() for name in self._candidates(pod, size)]
         if not waiting:
             return None
         pod, name = min(waiting, key=lambda each: (_bound_at(each[0]), each[0].pod.uid))
         self._proposed.add((pod.pod.uid, name))
-        return read_grant(pod.annotations, name).units
+        is_whole = pod.pod.request is not None and pod.pod.request.card_request.whole
+        return WantedUnits(read_grant(pod.annotations, name).units, is_whole)
 
     def forget_pod(self, uid: str) -> None:
         self._proposed = {each for each in self._proposed if each[0] != uid}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from vrampack.agent.kubelet.generated.deviceplugin_pb2 import Device, ListAndWatchResponse
 from vrampack.cards.node import CardFacts
@@ -73,23 +74,36 @@ def _device_bytes(card: CardFacts) -> int:
     return ListAndWatchResponse(devices=[longest]).ByteSize()
 
 
+class WantedUnits(NamedTuple):
+    """The units on each card, by uuid, of the container that kubelet probably means."""
+
+    units: Mapping[str, int]
+    is_whole: bool = False
+    """Whether its pod has these cards to itself. They may have fewer units than it asks for."""
+
+
 def choose_preferred_ids(
-    available: Sequence[str], required: Sequence[str], size: int, wanted_units: Mapping[str, int] | None
+    available: Sequence[str], required: Sequence[str], size: int, wanted: WantedUnits | None
 ) -> list[str]:
     """`size` of the available ids: those of the wanted cards first, else of the card that they fill best.
 
-    `wanted_units` has the units on each card, by uuid, of the container that kubelet probably means. kubelet takes the
-    answer as a hint, and the container's environment does not depend on it.
+    kubelet takes the answer as a hint, and the container's environment does not depend on it.
     """
     chosen = list(required[:size])
     by_card: defaultdict[str, list[str]] = defaultdict(list)
     for each in available:
         if each not in chosen:
             by_card[parse_card_uuid(each) or ""].append(each)
-    if all(len(by_card[card]) >= units for card, units in (wanted_units or {}).items()):  # parts are of no use
-        for card, units in (wanted_units or {}).items():
-            chosen += by_card[card][: min(units, size - len(chosen))]
-            by_card[card] = [each for each in by_card[card] if each not in chosen]
+    units_by_card, is_whole = wanted or WantedUnits({})
+    wishes = list(units_by_card.items())
+    if is_whole:
+        wishes += [(card, size) for card in units_by_card]  # what is left of its own cards, before any other
+    elif any(len(by_card[card]) < units for card, units in wishes):
+        wishes = []  # parts are of no use
+    for card, units in wishes:
+        count = min(units, size - len(chosen))
+        chosen += by_card[card][:count]
+        by_card[card] = by_card[card][count:]
     while len(chosen) < size and any(by_card.values()):
         missing = size - len(chosen)
         card = min((len(ids) < missing, len(ids), card) for card, ids in by_card.items() if ids)[2]
