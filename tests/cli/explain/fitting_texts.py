@@ -10,7 +10,7 @@ from tests.cli.explain.objects import (
     a_node,
     a_waiting_pod,
 )
-from tests.cli.explain.scenes import RECORDED, S1, SHRUNK
+from tests.cli.explain.scenes import HOLDS_MORE, RECORDED, S1, SHRUNK, WHOLE
 from tests.support.manifest_builders import cards_annotation, published_card
 
 FITTING: dict[str, tuple[tuple[Object, ...], str]] = {
@@ -52,6 +52,21 @@ gpu-1     0        6/15        0  fits
 Policy tessellate would take gpu-1 GPU0: score -11.17 = -10.4 memory left unusable + -0.7689 tie-breaks and rounding.
 Scheduler other says: 0/9 nodes are available: 9 of the scheduler's own words.
 Next: the scheduler's message above says what it lacks besides GPU memory; its schedulerName is other, the pods that the extender bound came through vrampack.
+""",
+    ),
+    "whole cards as requested, which nobody has set": (
+        (a_gpu_node("gpu-1"), a_gpu_node("gpu-3"), HOLDS_MORE, a_waiting_pod(units=4, labels=WHOLE)),
+        """\
+Pod default/w is pending and asks for a whole card of at least 4 units (4 GiB).
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-3     0       15/15        0  fits
+gpu-1     0        0/15       15  not empty
+
+1/2 nodes fit: 1 no empty card.
+Policy tessellate would take gpu-3 GPU0: score -0.02222 = -0.02222 tie-breaks and rounding.
+The configuration that was read does not set rules.whole_cards, and as-requested holds because pod default/old holds 15 units and asks for 4: set it to paid or as-requested.
+Next: no scheduler has looked at it yet: see that one named vrampack runs.
 """,
     ),
     "the scheduler's own reasons": (

@@ -73,6 +73,7 @@ gpu-2     0        3/15        -  only for a request for all of its 15 units
 gpu-2     1        5/15        -  only for a request for all of its 15 units
 
 0/1 nodes fit: 1 whole card asks for too little.
+The configuration that was read does not set rules.whole_cards, and paid holds because no running pod speaks against it: set it to paid or as-requested.
 Next: ask for 30 units, all of 2 cards of gpu-2.
 """,
     ),

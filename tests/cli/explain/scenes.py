@@ -20,6 +20,9 @@ TWO = (
 SMALL = published_card(1, units=8, memory_mib=8192, model="Tesla T4")
 WHOLE = {"ack.gpushare.placement": "require-whole-device"}
 FOUR = '{"v":1,"cards":[{"uuid":"GPU-0","units":4}]}'
+UNPAID = '{"v":1,"cards":[{"uuid":"GPU-0","index":0,"units":15,"whole":true}]}'
+HOLDS_MORE = a_bound_pod("old", "gpu-1", units=4, labels=WHOLE, annotations={"vrampack.dev/allocation": UNPAID})
+"""It holds 15 units and asks for 4."""
 LIMITS = {"limit-mib.vrampack.dev/main": "4301", "limit-mib.vrampack.dev/init": "2150"}
 UNEVEN = a_waiting_pod(units=15)
 UNEVEN["spec"]["containers"].append(

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from tests.cli.explain.objects import Object, a_bound_pod, a_gpu_node, a_node, a_waiting_pod, run_explain
+from tests.cli.explain.scenes import HOLDS_MORE, WHOLE
 from tests.fakes.proxy import FaultProxy
 from tests.support.manifest_builders import cards_annotation, published_card
 from vrampack.cli.explain.main import build_parser, main
@@ -217,6 +218,25 @@ async def test_the_nearest_20_cards_are_shown_unless_all_are_wanted(tmp_path: Pa
     every = capsys.readouterr().out.splitlines()[2:]
     assert [row.split()[0] for row in every[1:5]] == ["gpu-06", "gpu-06", "gpu-13", "gpu-13"]
     assert every[41] == ""
+
+
+@pytest.mark.parametrize("whole_cards", ["paid", "as-requested"])
+async def test_a_setting_for_whole_cards_that_was_made_is_not_called_a_guess(
+    whole_cards: str, tmp_path: Path, capsys: Said
+) -> None:
+    config = tmp_path / "extender.yaml"
+    head = "apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration"
+    config.write_text(f"{head}\nrules: {{whole_cards: {whole_cards}}}\n")
+    cluster = (a_gpu_node("gpu-1"), a_gpu_node("gpu-3"), HOLDS_MORE, a_waiting_pod(units=4, labels=WHOLE))
+    assert await run_explain(tmp_path, cluster, "pod", "w", "--config", str(config)) == 0
+    said = capsys.readouterr().out
+    assert ("whole card asks for too little" in said) is (whole_cards == "paid")
+    assert "rules.whole_cards" not in said
+
+
+async def test_a_whole_card_that_is_paid_for_depends_on_no_guess(tmp_path: Path, capsys: Said) -> None:
+    assert await run_explain(tmp_path, (a_gpu_node("gpu-1"), a_waiting_pod(units=15, labels=WHOLE))) == 0
+    assert "rules.whole_cards" not in capsys.readouterr().out
 
 
 async def test_explain_shows_whole_nodes_for_a_pod_that_needs_two_cards(tmp_path: Path, capsys: Said) -> None:

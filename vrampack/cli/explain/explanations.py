@@ -68,7 +68,10 @@ def explain_pending_pod(
     cluster: ExplainedCluster,
     outlook: Outlook | None = None,
 ) -> Explanation:
-    """Explain an unbound pod: every node and card, and the next step. `outlook`: see `evaluate_cluster`."""
+    """Explain an unbound pod: every node and card, and the next step. `outlook`: see `evaluate_cluster`.
+
+    `settings` as they were read: whether whole cards are paid for is already part of the request.
+    """
     evaluation = evaluate_cluster(cluster, settings.policy, pod_request, subject.scheduling_fields, outlook)
     policy = settings.policy.choose_policy(pod_request.policy, pod_request.profile).name
     reasons = Counter(node.reason for node in evaluation.nodes if node.reason)
@@ -80,6 +83,7 @@ def explain_pending_pod(
         f"Pod {subject.pod} is {_describe_pending(subject)} and {describe_request(pod_request, settings.unit_mib)}.",
         findings=(
             *_describe_verdict(evaluation, pod_request, reasons, policy),
+            *_describe_guess(settings, evaluation, pod_request, cluster.unpaid_use),
             *_describe_bytes_asked(pod_request, settings),
             *_quote_scheduler(subject.scheduling_fields),
             *cluster.unread_objects,
@@ -182,6 +186,25 @@ def _describe_verdict(
         return (counts,)
     nodes = "1 node has" if len(free) == 1 else f"{len(free)} nodes have"
     return (counts, f"{nodes} {format_units(sum(free))} free together, but not {_describe_together(pod_request)}.")
+
+
+def _describe_guess(
+    settings: ExtenderConfiguration, evaluation: ClusterEvaluation, pod_request: PodRequest, unpaid_use: str
+) -> tuple[str, ...]:
+    """That nobody has set whether whole cards are paid for, if this decides about the pod."""
+    request, chosen = pod_request.card_request, evaluation.chosen_node
+    if settings.rules.whole_cards is not None or not (request.whole and request.is_valid):
+        return ()
+    if request.payment is not None:
+        guess, cause = "paid", "no running pod speaks against it"
+        is_decisive = any(node.reason is UnfitReason.UNPAID for node in evaluation.nodes)
+    else:
+        guess, cause = "as-requested", unpaid_use
+        is_decisive = chosen is not None and sum(card.units for card in chosen.chosen_cards) > pod_request.asked_units
+    if not is_decisive:
+        return ()
+    text = f"The configuration that was read does not set rules.whole_cards, and {guess} holds because {cause}"
+    return (f"{text}: set it to paid or as-requested.",)
 
 
 def _describe_score(node: EvaluatedNode) -> str:

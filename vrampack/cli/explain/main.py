@@ -87,9 +87,9 @@ async def explain_pod(api: Api, settings: ExtenderConfiguration, namespace: str,
     cluster = None
     if subject.needs_cluster:
         cluster = await read_cluster(api, settings)
-        settings = settings.settle_whole_cards(cluster.unpaid_use)
+        settled = settings.settle_whole_cards(cluster.unpaid_use)
         subject = await read_explained_pod(
-            api, settings, namespace, name
+            api, settled, namespace, name
         )  # after the lists, which may have shown it bound
     if subject.state == "bound":
         nodes = await read_nodes(api, settings, [])

@@ -78,8 +78,7 @@ async def explain_request(
 ) -> Explanation:
     """Explain a made-up pod of the namespace, without labels, with this request. Raises `RefusedError` or `NoAnswerError`."""
     cluster = await read_cluster(api, settings)
-    settings = settings.settle_whole_cards(cluster.unpaid_use)
-    placement = settings.build_placement()
+    placement = settings.settle_whole_cards(cluster.unpaid_use).build_placement()
     labels = await read_namespace_labels(api, placement, namespace)
     pod = Pod("", namespace, "(request)", request=PodRequest(request, ()), namespace_labels=labels)
     subject = ExplainedPod(placement.resolve_pod(pod), PodSchedulingFields(), {})

@@ -48,15 +48,15 @@ def explain_waiting_pods(
     raw_pods = [msgspec.Raw(msgspec.json.encode(pod)) for pod in lists.pods]
     raw_nodes = (msgspec.Raw(msgspec.json.encode(node)) for node in lists.nodes)
     cluster = count_listed_cluster(raw_nodes, raw_pods, settings)
-    settings = settings.settle_whole_cards(cluster.unpaid_use)
+    settled = settings.settle_whole_cards(cluster.unpaid_use)
     files, waiting = list[BundledFile](), 0
-    keys = settings.build_placement().list_namespace_label_keys()
+    keys = settled.build_placement().list_namespace_label_keys()
     for pod, raw in sorted(zip(lists.pods, raw_pods, strict=True), key=lambda pair: _get_age(pair[0])):
         if (pod.get("spec") or {}).get("nodeName"):
             continue
         labels = namespace_labels.get(pod["metadata"].get("namespace", ""), {})
         subject = decode_explained_pod(
-            bytes(raw), settings, tuple(sorted((key, labels[key]) for key in keys & labels.keys()))
+            bytes(raw), settled, tuple(sorted((key, labels[key]) for key in keys & labels.keys()))
         )
         if not subject.needs_cluster or subject.pod.request is None:
             continue

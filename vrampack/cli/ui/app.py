@@ -94,13 +94,13 @@ def _add_pod_routes(app: FastAPI, sources: UiSources) -> None:
         if not (OBJECT_NAME.fullmatch(namespace) and OBJECT_NAME.fullmatch(name)):
             raise HTTPException(HTTPStatus.NOT_FOUND, f"{namespace}/{name} is not the name of a pod")
         reading = await reader.get_reading()
-        settings = reader.settings.settle_whole_cards(reading.cluster.unpaid_use)
+        settled = reader.settings.settle_whole_cards(reading.cluster.unpaid_use)
         try:
-            subject = await read_explained_pod(reader.api, settings, namespace, name)
+            subject = await read_explained_pod(reader.api, settled, namespace, name)
         except MissingPodError as error:
             raise HTTPException(HTTPStatus.NOT_FOUND, str(error)) from error
         # With 5,000 nodes this takes a second: in a thread it does not delay other pages.
-        explanation = await asyncio.to_thread(_explain_pod, settings, reading, subject)
+        explanation = await asyncio.to_thread(_explain_pod, reader.settings, reading, subject)
         return HTMLResponse(sources.pages.render_pod(reading, explanation, page))
 
 
