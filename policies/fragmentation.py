@@ -73,4 +73,4 @@ def _find_best_card(
 
 def _take_card(free: list[int], card: OpenCard, request: CardRequest) -> None:
     free.remove(card.free_units)
-    free.append(card.free_units - card.get_taken_units(request))
+    free.append(card.free_units - request.get_taken_units(card.units))

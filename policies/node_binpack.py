@@ -17,7 +17,7 @@ def rate(views: Iterable[FittingView], request: CardRequest, _outlook: Outlook) 
     """The tightest cards; between nodes, the one with the largest share of its memory in use after placing."""
     for view in views:
         tightest = take_tightest(view.fitting, request)
-        added = sum([card.get_taken_units(request) for card in tightest])
+        added = sum([request.get_taken_units(card.units) for card in tightest])
         yield Rating((view.shape.used_units + added) / view.shape.total_units, tightest)
 
 
@@ -39,7 +39,7 @@ def bound_scores(
 def list_terms(view: FittingView, chosen: tuple[Card, ...], request: CardRequest, _outlook: Outlook) -> ScoreTerms:
     """The share in use, and the share that the request adds."""
     used, total = view.shape.used_units, view.shape.total_units
-    added = sum(card.units if request.whole else request.units for card in chosen)
+    added = sum(request.get_taken_units(card.units) for card in chosen)
     return ScoreTerm("share of the node in use", used / total), ScoreTerm(
         "share of it that is asked for", added / total
     )

@@ -33,10 +33,11 @@ def list_terms(_view: FittingView, chosen: tuple[Card, ...], request: CardReques
 
 
 def _measure_growth(card: OpenCard, request: CardRequest, leftovers: Mapping[tuple[int, int], int]) -> float:
-    left = card.free_units - card.get_taken_units(request)
+    units, free = card.units, card.free_units
+    left = free - request.get_taken_units(units)
     growth = 0
     if card.used_units:
-        growth -= 2 * leftovers.get((card.units, card.free_units), 0) - 1
+        growth -= 2 * leftovers.get((units, free), 0) - 1
     if left:
-        growth += 2 * leftovers.get((card.units, left), 0) + 1
-    return growth + left / (card.units + 1)
+        growth += 2 * leftovers.get((units, left), 0) + 1
+    return growth + left / (units + 1)

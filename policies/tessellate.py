@@ -147,7 +147,7 @@ class _Prices:
             "opening another card": sum([opening for _, opening, _ in prices], 0.0),
             "model that other pods need": sum([pressure for _, _, pressure in prices], 0.0),
         }
-        taken_units = sum([card.get_taken_units(request) for card in chosen])
+        taken_units = sum([request.get_taken_units(card.units) for card in chosen])
         if host is not None:
             costs["CPU and memory of the host"] = self._rate_host(host, free_units / mean, taken_units / mean)[0]
         terms = [ScoreTerm(what, -cost / STEP) for what, cost in costs.items() if cost]

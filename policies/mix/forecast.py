@@ -10,7 +10,6 @@ from policies.mix.cutting_stock import price_in_steps, value_pieces
 from policies.mix.fragments import FragmentTables
 from policies.mix.request_mix import RequestMix
 from vrampack.cards.host_room import HostResources
-from vrampack.cards.request import CardRequest
 
 CardCounts = Mapping[tuple[str, int], int]
 """How many cards the cluster has of each model and number of units."""
@@ -61,7 +60,7 @@ class Forecast:
             asked: defaultdict[int, float] = defaultdict(float)
             for request, weight in self.mix.weights.items():
                 if request.cards is not None:
-                    asked[-(-_get_units(request.cards, card_units) // step)] += weight * request.cards.count
+                    asked[-(-request.cards.get_taken_units(card_units) // step)] += weight * request.cards.count
             capacity = card_units // step
             frequent = sorted(asked, key=lambda size: (-asked[size] * size, size))[:MAX_SIZES]
             demand = {size: asked[size] for size in frequent}
@@ -83,10 +82,6 @@ def build_forecast(mix: RequestMix, cards: CardCounts) -> Forecast:
     for _ in forecast.price_cards(cards):
         pass
     return forecast
-
-
-def _get_units(request: CardRequest, card_units: int) -> int:
-    return card_units if request.whole else request.units
 
 
 def _measure_pressure(mix: RequestMix, cards: CardCounts, mean_card_units: float) -> Mapping[str, float]:

@@ -167,7 +167,7 @@ CARDS: Mapping[str, Mutation] = {
     ),
     "a whole card is written down as what was asked of it": Mutation(
         "vrampack/cards/allocation.py",
-        "card.units if request.whole else request.units,",
+        "request.get_taken_units(card.units),",
         "request.units,",
         f"{RECORDS}::test_a_whole_card_holds_all_units_and_limits_nothing",
     ),

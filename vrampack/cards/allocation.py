@@ -45,7 +45,7 @@ def allocate_cards(
     request = pod_request.card_request
     allocated = tuple(
         Share(
-            card.units if request.whole else request.units,
+            request.get_taken_units(card.units),
             card.uuid,
             card.index,
             whole=request.whole,

@@ -45,10 +45,6 @@ class OpenCard(NamedTuple):
     def free_units(self) -> int:
         return max(0, self.units - self.used_units)
 
-    def get_taken_units(self, request: CardRequest) -> int:
-        """Units that the request would hold on this card; it must fit."""
-        return self.units if request.whole else request.units
-
 
 def open_card(card: Card) -> OpenCard:
     return OpenCard(card.model, card.units, card.used_units)

@@ -304,7 +304,7 @@ def _check_request(
         raise RefusedStartError("record", "its pod has a record but requests nothing; recreate the pod")
     request = ask.card_request
     held = {share.uuid: share.units for share in shares}
-    wanted = {uuid: cards[uuid].units if request.whole else request.units for uuid in cards if uuid in held}
+    wanted = {uuid: request.get_taken_units(cards[uuid].units) for uuid in cards if uuid in held}
     own = [each.units // request.count for each in ask.containers if each.name == container]
     if len(held) != request.count or held != wanted or list({*grant.units.values()}) != own:
         text = f"its record gives {held} to the pod and {dict(grant.units)} to this container, which is not what they request"

@@ -108,7 +108,7 @@ def _read_limits(subject: ExplainedPod) -> dict[str, int]:
 def build_chosen_placement(node: EvaluatedNode, pod_request: PodRequest) -> PlacementView:
     request = pod_request.card_request
     cards = tuple(
-        HeldCardView(card.index, card.uuid, card.units if request.whole else request.units)
+        HeldCardView(card.index, card.uuid, request.get_taken_units(card.units))
         for card in sorted(node.chosen_cards, key=lambda card: card.index)
     )
     return PlacementView(node.name, cards, {}, "")
