@@ -26,7 +26,7 @@ saw the events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from extender.state.known_pods import KnownPods, SettledPod, list_touched_nodes
 from extender.state.ledger_changes import LedgerChanges
@@ -40,10 +40,10 @@ from extender.state.reservations import Reservation, Reservations
 from vrampack.cards.allocation import Allocation
 from vrampack.cards.capacity_change import has_changed_cards, has_gained_capacity
 from vrampack.cards.holding import Hold, build_bound_hold, build_reserved_hold, get_display_order, index_cards
-from vrampack.cards.node import Card, Node, NodeFacts
+from vrampack.cards.node import Node, NodeFacts
 from vrampack.cards.pod import Pod
 from vrampack.cards.profiles import NO_SETTINGS, PlacementSettings
-from vrampack.cards.scheduler_totals import count_unasked_units
+from vrampack.cards.scheduler_totals import count_unasked_units, has_gained_units
 
 
 class Ledger:
@@ -358,7 +358,7 @@ class Ledger:
         facts = self._facts.get(name)
         if facts is None:
             return None
-        return self._build_node(facts, [hold for hold in self._build_holds(facts) if not is_left_out(hold)])
+        return self._rules.build_node(facts, [hold for hold in self._build_holds(facts) if not is_left_out(hold)])
 
     def _rebuild_nodes(self, names: Iterable[str]) -> None:
         """Rebuild nodes that have other cards, or of which other cards are reserved."""
@@ -379,18 +379,15 @@ class Ledger:
         holds = self._build_holds(facts)
         before = self._nodes.get(name)
         known_cards = () if before is None or has_other_cards else before.cards
-        self._nodes[name] = node = self._build_node(facts, holds, known_cards)
+        self._nodes[name] = node = self._rules.build_node(facts, holds, known_cards)
         for problem in self._reported_problems.find_new_problems(node, holds):
             self._changes.tell_problem_found(problem)
         if has_other_cards and has_changed_cards(before, node):
             self._changes.cards_generation += 1
         unasked_before = self._unasked_units.get(name)
         self._unasked_units[name] = unasked = count_unasked_units(facts, holds)
-        if has_gained_capacity(before, node) or _has_gained_units(unasked_before, unasked):
+        if has_gained_capacity(before, node) or has_gained_units(unasked_before, unasked):
             self._changes.record_capacity_gain(name)
-
-    def _build_node(self, facts: NodeFacts, holds: Iterable[Hold], known_cards: Sequence[Card] = ()) -> Node:
-        return self._rules.build_node(facts, holds, known_cards)
 
     def _build_holds(self, facts: NodeFacts) -> list[Hold]:
         cards = index_cards(facts)
@@ -401,8 +398,3 @@ class Ledger:
                 for each in self._reservations.list_on_node(facts.name)
             ),
         ]
-
-
-def _has_gained_units(before: int | None, after: int | None) -> bool:
-    """Whether the scheduler may let pods on the node that it refused by its own sum; None: no sum is known."""
-    return before is not None and (after is None or after > max(before, 0))

@@ -21,3 +21,8 @@ def count_unasked_units(facts: NodeFacts, holds: Iterable[Hold]) -> int | None:
         return None
     requests = [hold.pod.request for hold in holds if hold.state != "unconfirmed"]
     return facts.offered_units - sum([each.asked_units for each in requests if each is not None])
+
+
+def has_gained_units(before: int | None, after: int | None) -> bool:
+    """Whether the scheduler may let pods on the node that it refused by its own sum; None: no sum is known."""
+    return before is not None and (after is None or after > max(before, 0))
