@@ -229,6 +229,7 @@ class Extender:
         tasks = [
             self._events.run(),
             self._components.binder.run(),
+            self._components.places.run(),
             keep_running("activator", self._components.activator.run),
             self._evictor.run(),
             keep_running("shadow", self._components.shadow_judge.run),
@@ -259,6 +260,7 @@ class Extender:
         await self._await_earlier_bindings()
         keep_running = self._components.cache_rebuild.keep_running
         await keep_running("follower", self._components.engine_follower.catch_up)
+        self._components.places.restore_holds(self._components.engine)
         freeze_objects()
         self._readiness.mark_prepared()
         async with asyncio.TaskGroup() as group:

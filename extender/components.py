@@ -19,6 +19,7 @@ from extender.scheduling.cache_rebuild import CacheRebuild
 from extender.scheduling.call_preparation import CallPreparation, RankingPreparation
 from extender.scheduling.engine_follower import EngineFollower
 from extender.scheduling.mix_learner import MixLearner
+from extender.scheduling.named_places import NamedPlaces
 from extender.scheduling.node_backoff import NodeBackoff
 from extender.scheduling.pod_generations import PodGenerations
 from extender.scheduling.rejection_cache import RejectionCache
@@ -53,6 +54,7 @@ class Components:
     engine: Engine
     args: ArgsReader
     soft_reservations: SoftReservations
+    places: NamedPlaces
     binder: Binder
     activator: PodActivator
     engine_follower: EngineFollower
@@ -145,13 +147,14 @@ def build_components(  # noqa: PLR0913 - what the parts share
     nominator = Nominator(ledger, PendingPreemptions(ledger, clock=clock))
     resource = settings.resources.memory
     pods = PodClient(ledger, api, resource=resource, clock=clock, started_ns=now_ns(), hosts=hosts)
-    engine = Engine(nominator, settings.select_policies(), soft_reservations=soft_reservations, hosts=hosts.rooms)
+    places = NamedPlaces(ledger, soft_reservations, settings.holds)
+    engine = Engine(nominator, settings.select_policies(), soft_reservations=places, hosts=hosts.rooms)
     generations = PodGenerations(engine)
     binder = Binder(
         ledger=ledger,
         nominator=nominator,
         engine=engine,
-        soft_reservations=soft_reservations,
+        places=places,
         api=api,
         pods=pods,
         events=events,
@@ -187,7 +190,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
         nominator=nominator,
         engine=engine,
         binder=binder,
-        soft_reservations=soft_reservations,
+        places=places,
         node_backoff=NodeBackoff(clock),
         listener=activator,
         metrics=metrics,
@@ -215,6 +218,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
         engine=engine,
         args=args,
         soft_reservations=soft_reservations,
+        places=places,
         binder=binder,
         activator=activator,
         engine_follower=engine_follower,

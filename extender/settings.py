@@ -125,6 +125,16 @@ class DecisionSettings(StrictModel):
         return any(decision != "prioritize" for decision in (self.default, *self.schedulers.values()))
 
 
+class HoldSettings(StrictModel):
+    """Places that count as used from the choice of a node until a bind that may come late. See docs/holds.md."""
+
+    schedulers: tuple[str, ...] = Field(default=(), max_length=MAX_ENTRIES, strict=False)
+    """Schedulers of which every pod's place is held. Otherwise those of pods with a volume claim, a resource claim or a scheduling group are."""
+
+    max_seconds: float = Field(default=1500.0, ge=1, le=86_400)
+    """The longest time that a place is held. Keep it above the scheduler's own: 600 s for volumes, then what its groups may wait."""
+
+
 def _expand_decide(given: object) -> object:
     """`decide: filter` is short for `decide: {default: filter}`."""
     if isinstance(given, DecisionSettings | Mapping):
@@ -172,6 +182,7 @@ class ExtenderConfiguration(StrictModel):
     ] = DecisionSettings()
     """Which verb chooses the node: `prioritize`, `filter` or `auto`, for all pods or by scheduler."""
 
+    holds: HoldSettings = HoldSettings()
     usage_leases: UsageReaderSettings = UsageReaderSettings()
 
     nvidia_fractions: bool = False

@@ -1,4 +1,4 @@
-"""Reservations, soft reservations and nominated placements, for the inspect routes.
+"""Reservations, holds, soft reservations and nominated placements, for the inspect routes.
 
 They explain why a card has less room than its pods leave, and let an operator check that none of them stays for ever.
 """
@@ -30,6 +30,11 @@ class PlacementsView:
                 self._build_placement_json(each.pod.uid, each.node_name, each.allocation.card_indices, each.pod)
                 | {"ageSeconds": self._ledger.get_age_seconds(each), "unconfirmed": each.is_unconfirmed}
                 for each in self._ledger.list_reservations()
+            ],
+            "holds": [
+                self._build_placement_json(each.pod.uid, each.node_name, each.allocation.card_indices, each.pod)
+                | {"ageSeconds": self._ledger.get_age_seconds(each), "confirmed": each.is_confirmed}
+                for each in self._ledger.held
             ],
             "promises": [
                 self._build_placement_json(

@@ -26,6 +26,9 @@ MAX_SETS = 128
 MAX_SHARED_PODS = 3
 """Pods on several cards of which to try every set: at most 8 times the work of one card after the other."""
 
+EVICTABLE = ("bound", "held")
+"""The scheduler has such a pod on its node. A place that is only reserved may never become a pod there."""
+
 VictimOrder = tuple[int, list[int], int, list[str]]
 
 
@@ -40,7 +43,7 @@ def find_added_victims(
 ) -> list[Hold] | None:
     """The holds to free besides those of `leaving_uids`, most important first; None when freeing all would not be enough.
 
-    Only bound pods of a lower `priority` are taken: a place that is only reserved may never become a pod there.
+    Only `EVICTABLE` pods of a lower `priority` are taken.
     """
     staying = [hold for hold in holds if hold.state != "terminating" and hold.pod.uid not in leaving_uids]
     free_units_decide = request.rules is None and not request.amounts and not node.counts_instances
@@ -52,7 +55,7 @@ def find_added_victims(
     lower = [
         hold
         for hold in staying
-        if hold.state == "bound" and hold.pod.priority < priority and _list_missing_cards(hold, missing)
+        if hold.state in EVICTABLE and hold.pod.priority < priority and _list_missing_cards(hold, missing)
     ]
     shared = [hold for hold in lower if len(_list_missing_cards(hold, missing)) > 1]
     find_victims = _find_smallest_set if len(shared) <= MAX_SHARED_PODS else _drop_needless
@@ -76,7 +79,7 @@ def _find_victims_by_fit(
     def is_fitting(holds: Iterable[Hold]) -> bool:
         return not isinstance(find_fitting_cards(refill_node(node, holds, rules=rules), request), Unfit)
 
-    lower = [hold for hold in staying if hold.state == "bound" and hold.pod.priority < priority]
+    lower = [hold for hold in staying if hold.state in EVICTABLE and hold.pod.priority < priority]
     kept = [hold for hold in staying if hold not in lower]
     if not is_fitting(kept):
         return None

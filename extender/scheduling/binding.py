@@ -35,12 +35,12 @@ from extender.scheduling.bind_outcome import (
 )
 from extender.scheduling.binding_fence import CONFIRM_AFTER_SECONDS, BindingFence
 from extender.scheduling.bindings_in_flight import BindingsInFlight
+from extender.scheduling.named_places import NamedPlaces
 from extender.scheduling.pod_generations import PodGenerations
 from extender.settings import ExtenderConfiguration
 from extender.state.ledger import Ledger
 from extender.state.nominator import Nominator
 from extender.state.pod_client import PodClient
-from extender.state.soft_reservations import SoftReservations
 from extender.wire.codec import BindingArgs
 from policies.engine.engine import Engine
 from vrampack.cards.allocation import Allocation, allocate_cards
@@ -66,7 +66,7 @@ class Binder:
         ledger: Ledger,
         nominator: Nominator,
         engine: Engine,
-        soft_reservations: SoftReservations,
+        places: NamedPlaces,
         api: Api,
         pods: PodClient,
         events: ExtenderEventRecorder,
@@ -80,7 +80,7 @@ class Binder:
         self._ledger = ledger
         self._nominator = nominator
         self._engine = engine
-        self._soft_reservations = soft_reservations
+        self._places = places
         self._api = api
         self._pods = pods
         self._events = events
@@ -104,7 +104,7 @@ class Binder:
             task.add_done_callback(lambda _: self._binds_in_flight.pop(args, None))
         # A caller that hangs up must not take the Binding of another one with it.
         outcome = await asyncio.shield(task)
-        self._soft_reservations.release_pod(args.pod_uid)
+        self._places.release_pod(args.pod_uid, "failed")
         self._metrics.binds.labels(outcome.result).inc()
         return outcome
 
@@ -207,7 +207,7 @@ class Binder:
         allocation = self._reserve_cards(pod, pod_request, node)
         if isinstance(allocation, BindOutcome):
             return allocation
-        self._soft_reservations.release_pod(pod.uid)  # reserved now: it must not count twice
+        self._places.release_pod(pod.uid, "bound")  # reserved now: it must not count twice
         started = self._clock()
         record = self._build_record(allocation, pod_request, node)
         outcome = await self._post_binding(pod, node_name, record, deadline)

@@ -15,6 +15,7 @@ from extender.events import EventReason
 from extender.metrics import ExtenderMetrics
 from extender.scheduling.bind_outcome import API_FAILURES
 from extender.scheduling.binding import Binder
+from extender.scheduling.named_places import NamedPlaces
 from extender.scheduling.node_backoff import NodeBackoff
 from extender.scheduling.pod_generations import PodGenerations
 from extender.scheduling.rejection_cache import CachedRejection, RejectionCache, RejectionGeneration
@@ -22,7 +23,6 @@ from extender.scheduling.shadow_judge import ShadowJudge
 from extender.settings import DecisionSettings
 from extender.state.ledger import Ledger
 from extender.state.nominator import Nominator
-from extender.state.soft_reservations import SoftReservations
 from extender.state.sync import ReadinessCheck
 from extender.wire.args import ArgsReader, SchedulingRequest
 from extender.wire.codec import (
@@ -38,7 +38,6 @@ from extender.wire.codec import (
 from policies.engine.engine import Engine
 from policies.engine.filter_outcome import FilterOutcome
 from policies.policy import ScoredCards
-from policies.trial_placement import Placement
 from vrampack.cards.payment import describe_unpaid
 from vrampack.cards.pod import Pod
 from vrampack.cards.reasons import UnfitReason
@@ -69,7 +68,7 @@ class Verbs:
         nominator: Nominator,
         engine: Engine,
         binder: Binder,
-        soft_reservations: SoftReservations,
+        places: NamedPlaces,
         node_backoff: NodeBackoff,
         listener: FilterListener,
         metrics: ExtenderMetrics,
@@ -85,7 +84,7 @@ class Verbs:
         self._nominator = nominator
         self._engine = engine
         self._binder = binder
-        self._soft_reservations = soft_reservations
+        self._places = places
         self._node_backoff = node_backoff
         self._listener = listener
         self._readiness = readiness
@@ -185,7 +184,7 @@ class Verbs:
     ) -> VerbResponse:
         uid = scheduling_request.pod.uid
         self._node_backoff.back_off_target(uid)
-        self._soft_reservations.release_pod(uid)
+        self._places.release_pod(uid, "filtered")
         self._generations.forget_pod(uid)
         key = self._engine.find_verdict_key(pod_request, uid)
         generation = RejectionGeneration(self._ledger.capacity_generation, self._ledger.cards_generation)
@@ -248,10 +247,7 @@ class Verbs:
         uid = scheduling_request.pod.uid
         evaluation = self._engine.evaluate_node(node_name, pod_request, uid)
         if isinstance(evaluation, ScoredCards):
-            indices = tuple(sorted(card.index for card in evaluation.cards))
-            self._soft_reservations.reserve_placement(
-                uid, pod_request.card_request, Placement(node_name, indices, evaluation.score)
-            )
+            self._places.name_place(scheduling_request.pod, pod_request, node_name, evaluation)
         self._node_backoff.record_target(uid, node_name)
 
     def _build_filter_response(self, outcome: FilterOutcome) -> VerbResponse:

@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from extender.state.held_places import HoldEnd
 from extender.state.ledger import Ledger
 from extender.state.node_series import NodeSeries
 from extender.state.reservations import Reservation
@@ -47,6 +48,8 @@ class LedgerSnapshot:
     """The longest time that a rejected pod has had a place without being activated."""
     cluster: ClusterShapes = field(default_factory=ClusterShapes)
     """Of these nodes or of earlier states of them: a private copy, which its reader brings up to date."""
+    held_places: int = 0
+    holds_ended: tuple[tuple[HoldEnd, int], ...] = ()
 
 
 class SnapshotTaker:
@@ -89,6 +92,8 @@ class SnapshotTaker:
             now=self._clock(),
             overdue_seconds=self._measure_overdue_seconds(),
             cluster=self._engine.copy_cluster(),
+            held_places=len(self._ledger.held),
+            holds_ended=tuple(self._ledger.held.ended.items()),
         )
 
 
@@ -107,6 +112,17 @@ class LedgerCollector(Collector):
         yield GaugeMetricFamily(
             "vrampack_reservations", "Places whose Binding the watch has not shown yet.", len(snapshot.reservations)
         )
+        yield GaugeMetricFamily(
+            "vrampack_held_places", "Places held for pods that may be bound late.", snapshot.held_places
+        )
+        ended = CounterMetricFamily(
+            "vrampack_holds_ended",
+            "Holds that ended, by how: bound, filtered (its pod was asked about again), failed, gone, expired.",
+            labels=["how"],
+        )
+        for how, count in snapshot.holds_ended:
+            ended.add_metric([how], count)
+        yield ended
         yield GaugeMetricFamily("vrampack_reservation_oldest_age_seconds", "Age of the oldest reservation.", oldest)
         yield GaugeMetricFamily("vrampack_overcommitted_cards", "Cards promised beyond their memory; must be 0.", over)
         yield GaugeMetricFamily(

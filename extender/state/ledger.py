@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from extender.state.held_places import HeldPlace, HeldPlaces, HoldEnd
 from extender.state.known_pods import KnownPods, SettledPod, list_touched_nodes
 from extender.state.ledger_changes import LedgerChanges
 from extender.state.ledger_listener import LedgerListener
@@ -64,6 +65,8 @@ class Ledger:
         self._unasked_units: dict[str, int | None] = {}
         self._pods = KnownPods()
         self._reservations = Reservations()
+        self.held = HeldPlaces()
+        """The places of pods that may be bound late. Only the ledger changes them."""
         self.nominations = Nominations()
         """The nodes to which unbound pods are nominated."""
         self._reported_problems = ReportedProblems()
@@ -158,23 +161,27 @@ class Ledger:
         """The pod's reservation, wherever it is."""
         return self._reservations.get_reservation(uid)
 
+    def has_place(self, uid: str, node_name: str) -> bool:
+        """Whether a place on this node is reserved or held for the unbound pod."""
+        return self.get_reservation(uid, node_name) is not None or self.held.is_on_node(uid, node_name)
+
     def list_unbound_pods(self) -> list[Pod]:
         return self._pods.list_unbound()
 
     def list_reservations(self) -> list[Reservation]:
         return list(self._reservations)
 
-    def get_age_seconds(self, reservation: Reservation) -> float:
-        return self._clock() - reservation.made_at
+    def get_age_seconds(self, place: Reservation | HeldPlace) -> float:
+        return self._clock() - place.made_at
 
     def list_nodes_changed_since(self, generation: int) -> list[str] | None:
         """The nodes that changed, came or went after that generation; None when it is too old to tell: assume all."""
         return self._changes.nodes.list_nodes_changed_since(generation)
 
     def list_nominees(self, name: str) -> list[Pod]:
-        """The unbound pods that are nominated to this node and have no reservation there."""
+        """The unbound pods that are nominated to this node and have no place there."""
         nominees = self.nominations.list_on_node(name)
-        return self._pods.select_pods(uid for uid in nominees if self.get_reservation(uid, name) is None)
+        return self._pods.select_pods(uid for uid in nominees if not self.has_place(uid, name))
 
     def mark_node_changed(self, name: str) -> None:
         """Record a change that the node itself does not show: its pods are terminating, or other cards are kept on it."""
@@ -193,12 +200,12 @@ class Ledger:
             self._changes.record_capacity_gain(name)
 
     def get_node_for_pod(self, name: str, uid: str) -> Node | None:
-        """The node as the pod `uid` finds it: its own reservation there counts as free.
+        """The node as the pod `uid` finds it: its own place there counts as free.
 
         A pod whose bind got no answer may fit only where its own reservation is. What a *bound* pod holds is never free,
         not even in a call that names its uid.
         """
-        if self.get_reservation(uid, name) is not None:
+        if self.has_place(uid, name):
             return self._build_node_without(name, lambda hold: hold.pod.uid == uid)
         return self._nodes.get(name)
 
@@ -232,7 +239,7 @@ class Ledger:
         """Release all that the pod holds."""
         pod = self._pods.remove_pod(uid)
         self._fetched.discard(uid)
-        for name in list_touched_nodes(pod, None) | self._drop_reservation(uid):
+        for name in list_touched_nodes(pod, None) | self._drop_reservation(uid) | self.held.end_hold(uid, "gone"):
             self._rebuild_node(name)
         self._update_nomination(pod, None)
         self._changes.tell_pod_resolved(uid)
@@ -240,7 +247,8 @@ class Ledger:
     def begin_list(self) -> RelistBaseline:
         """Call before requesting the first page of a list of all pods."""
         self._fetched.clear()
-        return RelistBaseline(frozenset(self._pods.list_uids()), frozenset(each.pod.uid for each in self._reservations))
+        places = (*self._reservations, *self.held)
+        return RelistBaseline(frozenset(self._pods.list_uids()), frozenset(each.pod.uid for each in places))
 
     def update_listed_pod(self, pod: Pod) -> None:
         """A list overrides the watch before it: it may even take back a binding (a restored backup)."""
@@ -258,6 +266,7 @@ class Ledger:
             self.remove_pod(uid)
         for uid in baseline.reserved_pods - listed:
             self._release_reservation(uid)
+            self.release_held_place(uid, "gone")
 
     def list_node_names(self) -> frozenset[str]:
         return frozenset(self._facts)
@@ -269,8 +278,21 @@ class Ledger:
         """
         reservation = Reservation(pod, node_name, allocation, made_at=self._clock())
         self._reservations.put_reservation(reservation)
-        self._rebuild_node(node_name)
+        for name in {node_name} | self.held.end_hold(pod.uid, "bound"):
+            self._rebuild_node(name)
         return reservation
+
+    def hold_place(self, pod: Pod, node_name: str, allocation: Allocation, score: float) -> None:
+        """Count the place for a pod that may be bound late, unless a Binding of it is under way."""
+        if self.get_pod_reservation(pod.uid) is None:
+            self.release_held_place(pod.uid, "filtered")
+            is_confirmed = pod.nominated_node == node_name
+            self.held.put_place(HeldPlace(pod, node_name, allocation, score, self._clock(), is_confirmed))
+            self._rebuild_node(node_name)
+
+    def release_held_place(self, uid: str, how: HoldEnd) -> None:
+        for name in self.held.end_hold(uid, how):
+            self._rebuild_node(name)
 
     def record_binding(self, uid: str, node_name: str, version: str) -> None:
         """A Binding for this version of the pod is about to be sent.
@@ -316,6 +338,8 @@ class Ledger:
             self._changes.tell_pod_added(pod.uid)
         if pod.node_name or self._is_fenced(pod):
             touched |= self._drop_reservation(pod.uid)
+        if pod.node_name or self.held.note_pod(pod):
+            touched |= self.held.end_hold(pod.uid, "bound" if pod.node_name else "failed")
         for name in touched:
             self._rebuild_node(name)
         self._update_nomination(known, pod)
@@ -391,10 +415,9 @@ class Ledger:
 
     def _build_holds(self, facts: NodeFacts) -> list[Hold]:
         cards = index_cards(facts)
+        places: list[Reservation | HeldPlace] = [*self._reservations.list_on_node(facts.name)]
+        places += self.held.list_on_node(facts.name)
         return [
             *(build_bound_hold(pod, facts, cards) for pod in self._pods.list_on_node(facts.name)),
-            *(
-                build_reserved_hold(each.pod, each.allocation.cards, facts, cards, is_unconfirmed=each.is_unconfirmed)
-                for each in self._reservations.list_on_node(facts.name)
-            ),
+            *(build_reserved_hold(each.pod, each.allocation.cards, facts, cards, each.state) for each in places),
         ]

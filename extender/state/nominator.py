@@ -119,7 +119,7 @@ class Nominator(NodeFollower):
         return kept.filled_nodes[count] if count else node
 
     def get_node_for_pod(self, name: str, uid: str) -> Node | None:
-        """The node without the pod's own reservation, counting as used the cards that are kept from the pod."""
+        """The node without the pod's own place, counting as used the cards that are kept from the pod."""
         node = self._ledger.get_node_for_pod(name, uid)
         return None if node is None else _hold_placements(node, self._list_placements_against(name, uid))
 
@@ -127,7 +127,8 @@ class Nominator(NodeFollower):
         """The nodes that look different to this pod than to other pods of its floor."""
         self.follow()
         reservation, pod = self._ledger.get_pod_reservation(uid), self._ledger.get_pod(uid)
-        names = [] if reservation is None else [reservation.node_name]
+        places = (reservation, self._ledger.held.get_place(uid))
+        names = [each.node_name for each in places if each is not None]
         if pod is not None and pod.nominated_node in self._kept:
             names.append(pod.nominated_node)
         if uid in self._pending_preemptions:
@@ -262,7 +263,7 @@ class Nominator(NodeFollower):
         more = [
             pod
             for pod in self._preemptors.get(name, ())
-            if pod.uid not in known and self._ledger.get_reservation(pod.uid, name) is None
+            if pod.uid not in known and not self._ledger.has_place(pod.uid, name)
         ]
         return sorted([*nominees, *more], key=lambda pod: (-pod.priority, pod.created_at, pod.uid))
 

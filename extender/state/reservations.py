@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from extender.state.pods_by_node import PodsByNode
 from vrampack.cards.allocation import Allocation
+from vrampack.cards.holding import HoldState
 from vrampack.cards.pod import Pod
 from vrampack.cards.resource_version import is_later_version
 
@@ -26,6 +27,10 @@ class Reservation:
     """No answer came: the Binding may still land, as long as the pod has `binding_version`."""
     is_written: bool = False
     """The API server answered that it wrote the Binding: only news of the pod itself frees the place."""
+
+    @property
+    def state(self) -> HoldState:
+        return "unconfirmed" if self.is_unconfirmed else "reserved"
 
     def may_land_on(self, pod: Pod) -> bool:
         """Whether the Binding could still bind the unbound pod in this state."""

@@ -39,6 +39,9 @@ PLAIN_VOLUMES = frozenset(
 """Volume kinds, and the field `name`, that make no node better than another. Every pod has a projected volume."""
 
 
+_NULL = msgspec.Raw(b"null")
+
+
 @dataclass(frozen=True, slots=True)
 class SchedulingRequest:
     """A pod that wants a node."""
@@ -161,8 +164,6 @@ class SchedulingPodSpec(PodSpec, frozen=True, rename="camel"):
     """A v1.PodSpec, with the fields by which a scheduler ranks nodes."""
 
     scheduler_name: str | None = None
-    volumes: list[dict[str, msgspec.Raw]] | None = None
-    resource_claims: list[msgspec.Raw] | None = None
     affinity: _Affinity | None = None
     topology_spread_constraints: list[_Spread] | None = None
 
@@ -171,9 +172,6 @@ class SchedulingPod(PodObject, frozen=True):
     """A v1.Pod."""
 
     spec: SchedulingPodSpec = SchedulingPodSpec()
-
-
-_NULL = msgspec.Raw(b"null")
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -192,8 +190,8 @@ def _prefers_nodes(spec: SchedulingPodSpec) -> bool:
     affinity = spec.affinity or _Affinity()
     terms = (affinity.node_affinity, affinity.pod_affinity, affinity.pod_anti_affinity)
     return (
-        bool(spec.resource_claims)
-        or any(not volume.keys() <= PLAIN_VOLUMES for volume in spec.volumes or ())
+        spec.has_resource_claims
+        or any(not volume.keys() <= PLAIN_VOLUMES for volume in spec.list_volumes())
         or any(each is not None and each.preferred_during_scheduling_ignored_during_execution for each in terms)
         or any(each.when_unsatisfiable != "DoNotSchedule" for each in spec.topology_spread_constraints or ())
     )

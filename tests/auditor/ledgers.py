@@ -1,6 +1,7 @@
-"""What an extender's inspect answer shows: its ledger equals a recount from the API (I3), and no place becomes too old (I5, I11).
+"""What an extender's inspect answer shows: its ledger equals a recount from the API (I3), and no place becomes too old (I5, I11, I13).
 
 For I3 ask when both are quiet. A place that is still reserved then is a difference too: no bind is under way that explains it.
+A held place is none: its pod waits in the scheduler, and the API shows nothing of that.
 """
 
 from collections import defaultdict
@@ -15,6 +16,9 @@ from tests.auditor.terms import Terms, Violation
 DEFAULT_TERMS = Terms()
 LONGEST_RESERVATION_SECONDS = 30
 LONGEST_PROMISE_SECONDS = 2
+LONGEST_HOLD_SECONDS = 1500
+POLL_SECONDS = 5
+"""Holds that are too old are looked for once a second, and a deletion takes its time to our watch."""
 OF_A_BOUND_POD = ("bound", "terminating")
 
 
@@ -35,7 +39,7 @@ def wrong_ledger(
 
 
 def stale_places(shown: Raw, pods: Iterable[Raw], *, terms: Terms = DEFAULT_TERMS) -> list[Violation]:
-    """I5 and I11: places that an inspect answer shows longer than they may be held, sorted."""
+    """I5, I11 and I13: places that an inspect answer shows longer than they may be held, sorted."""
     waiting = {
         pod.uid
         for pod in (read_pod(raw, terms) for raw in pods)
@@ -50,6 +54,12 @@ def stale_places(shown: Raw, pods: Iterable[Raw], *, terms: Terms = DEFAULT_TERM
         uid, age = text(each.get("uid")), _seconds(each)
         if age > LONGEST_PROMISE_SECONDS:
             found.append(Violation("I11", f"uid {uid}", f"promised for {age:.1f} s"))
+    for each in map(mapping, listing(shown.get("holds"))):
+        uid, age = text(each.get("uid")), _seconds(each)
+        if age > LONGEST_HOLD_SECONDS + POLL_SECONDS:
+            found.append(Violation("I13", f"uid {uid}", f"held for {age:.0f} s"))
+        elif age > POLL_SECONDS and uid not in waiting:
+            found.append(Violation("I13", f"uid {uid}", f"held for {age:.0f} s without a live unbound pod"))
     return sorted(found)
 
 
@@ -70,10 +80,12 @@ def _differences(node: NodeCards, live: list[AuditedPod], shown: Raw) -> Iterato
         where = f"node {node.name} card {card.index}"
         device = mapping(devices.get(card.index))
         want = {holding.pod.uid: holding.units for holding in find_holdings(node, card, live)}
-        have = {text(each.get("uid")): each for each in map(mapping, listing(device.get("pods")))}
+        holders = list(map(mapping, listing(device.get("pods"))))
+        held_units = sum(whole_number(each.get("usedGPU")) or 0 for each in holders if each.get("state") == "held")
+        have = {text(each.get("uid")): each for each in holders if each.get("state") != "held"}
         if device.get("totalGPU") != card.units:
             yield Violation("I3", where, f"the ledger has {device.get('totalGPU')} units, the API {card.units}")
-        if device.get("usedGPU") != sum(want.values()):
+        if device.get("usedGPU") != sum(want.values()) + held_units:
             yield Violation("I3", where, f"the ledger uses {device.get('usedGPU')} units, the API {sum(want.values())}")
         for uid in sorted(want.keys() | have.keys()):
             holder = mapping(have.get(uid))

@@ -42,6 +42,10 @@ def test_a_terminating_pod_is_still_held() -> None:
     assert wrong_ledger(shown(a_device(0, a_holder("a", 4, "terminating")), a_device(1, B)), pods(), [NODE]) == []
 
 
+def test_what_is_held_for_an_unbound_pod_is_no_difference() -> None:
+    assert wrong_ledger(shown(a_device(0, A, a_holder("waits", 3, "held")), a_device(1, B)), pods(), [NODE]) == []
+
+
 DIFFERENCES: dict[str, tuple[Object, str]] = {
     "a pod is missing": (shown(a_device(0), a_device(1, B)), "of uid uid-a the ledger has nothing, the API 4 units"),
     "another number of units": (shown(a_device(0, a_holder("a", 5)), a_device(1, B)), "uses 5 units, the API 4"),
@@ -92,6 +96,10 @@ PLACES: dict[str, tuple[Object, str]] = {
     "reserved though it is bound": ({"reservations": [a_place("a", 31)]}, "I5"),
     "reserved though it is gone": ({"reservations": [a_place("ghost", 31)]}, "I5"),
     "reserved since an unknown time": ({"reservations": [a_place("ghost", None)]}, "I5"),
+    "held": ({"holds": [a_place("waits", 1500)]}, ""),
+    "held for too long": ({"holds": [a_place("waits", 1506)]}, "I13"),
+    "held though it is bound": ({"holds": [a_place("a", 6)]}, "I13"),
+    "held though it is gone": ({"holds": [a_place("ghost", 6)]}, "I13"),
     "promised": ({"promises": [a_place("waits", 1.9)]}, ""),
     "promised for too long": ({"promises": [a_place("waits", 2.1)]}, "I11"),
     "promised since an unknown time": ({"promises": [a_place("waits", "new")]}, "I11"),

@@ -12,6 +12,7 @@ import msgspec
 from extender.events import ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
 from extender.scheduling.binding import Binder
+from extender.scheduling.named_places import NamedPlaces
 from extender.scheduling.pod_generations import PodGenerations
 from extender.settings import ExtenderConfiguration
 from extender.state.host_usage import HostUsage
@@ -69,7 +70,7 @@ class BindingHarness:
                 hosts=HostUsage(is_kept=False),
             ),
             engine=self.engine,
-            soft_reservations=SoftReservations(lambda: self.seconds),
+            places=NamedPlaces(self.ledger, SoftReservations(lambda: self.seconds), configuration.holds),
             api=api,
             events=ExtenderEventRecorder(api, self.metrics, clock=lambda: self.seconds, now=lambda: 0.0),
             metrics=self.metrics,

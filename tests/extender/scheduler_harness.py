@@ -10,7 +10,7 @@ from extender.components import build_components
 from extender.events import ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
 from extender.rule_settings import RuleSettings
-from extender.settings import DecidingVerb, DecisionSettings, ExtenderConfiguration
+from extender.settings import DecidingVerb, DecisionSettings, ExtenderConfiguration, HoldSettings
 from extender.state.ledger import Ledger
 from extender.state.sync import ProblemReporter
 from policies.policy import ScoredCards
@@ -36,6 +36,7 @@ class SchedulerHarness:
         *,
         decide: DecidingVerb = "prioritize",
         rules: RuleSettings | None = None,
+        holds: HoldSettings | None = None,
     ) -> None:
         self.seconds = 1000.0
         rules = rules or RuleSettings()
@@ -48,6 +49,7 @@ class SchedulerHarness:
             kind="ExtenderConfiguration",
             decide=DecisionSettings(default=decide),
             rules=rules,
+            holds=holds or HoldSettings(),
         )
         self.parts = build_components(
             ledger=self.ledger,
@@ -80,16 +82,31 @@ class SchedulerHarness:
         self.ledger.update_pod(pod)
         return pod
 
-    def post_filter(self, name: str, units: int = 4, *, names: Sequence[str] = (), spec: Json | None = None) -> Json:
-        answer: Json = json.loads(self.parts.verbs.filter(self.encode_call(name, units, names, spec)).body)
+    def post_filter(
+        self,
+        name: str,
+        units: int = 4,
+        *,
+        names: Sequence[str] = (),
+        spec: Json | None = None,
+        metadata: Json | None = None,
+    ) -> Json:
+        """`metadata`: fields of the pod's metadata beside its name."""
+        answer: Json = json.loads(self.parts.verbs.filter(self.encode_call(name, units, names, spec, metadata)).body)
         assert answer["Error"] == ""
         return answer
 
     def filter_names(
-        self, name: str, units: int = 4, *, names: Sequence[str] = (), spec: Json | None = None
+        self,
+        name: str,
+        units: int = 4,
+        *,
+        names: Sequence[str] = (),
+        spec: Json | None = None,
+        metadata: Json | None = None,
     ) -> list[str]:
         """The nodes that filter lets through."""
-        passed: list[str] = self.post_filter(name, units, names=names, spec=spec)["NodeNames"]
+        passed: list[str] = self.post_filter(name, units, names=names, spec=spec, metadata=metadata)["NodeNames"]
         return passed
 
     def filter_and_prioritize(
@@ -140,7 +157,14 @@ class SchedulerHarness:
             node: [each["UID"] for each in named["Pods"]] for node, named in answer["NodeNameToMetaVictims"].items()
         }
 
-    def encode_call(self, name: str, units: int = 4, names: Sequence[str] = (), spec: Json | None = None) -> bytes:
+    def encode_call(
+        self,
+        name: str,
+        units: int = 4,
+        names: Sequence[str] = (),
+        spec: Json | None = None,
+        metadata: Json | None = None,
+    ) -> bytes:
         """What a scheduler sends to filter and prioritize; all nodes where it names none."""
         container = {
             "name": "main",
@@ -148,7 +172,7 @@ class SchedulerHarness:
             "env": [reference_env("main")],
         }
         pod = {
-            "metadata": {"name": name, "namespace": "default", "uid": name},
+            "metadata": {"name": name, "namespace": "default", "uid": name} | (metadata or {}),
             "spec": {"schedulerName": "vrampack", "containers": [container]} | (spec or {}),
         }
         return json.dumps({"Pod": pod, "NodeNames": list(names or self.names)}).encode()

@@ -105,6 +105,18 @@ class ClusterMachine(RuleBasedStateMachine):
         self.deliver(len(self.events))
         return uid
 
+    @rule(uid=pods, node=st.sampled_from(NODES))
+    def hold(self, uid: str, node: str) -> None:
+        """As filter and prioritize do it for a pod that may be bound late."""
+        self.ledger.release_held_place(uid, "filtered")
+        pod = self.ledger.get_pod(uid)
+        seen = self.ledger.get_node_for_pod(node, uid)
+        if pod is None or pod.node_name or pod.is_terminating or pod.request is None or seen is None:
+            return
+        judged = self.engine.evaluate_node(node, pod.request, uid)
+        if not isinstance(judged, Unfit):
+            self.ledger.hold_place(pod, node, allocate_cards(seen, judged.cards, pod.request), judged.score)
+
     @rule(uid=pods, node=st.sampled_from(NODES), reply=st.sampled_from(["heard", "cut", "lost", "heard", "refused"]))
     def bind(self, uid: str, node: str, reply: str) -> None:
         """As `extender.scheduling.binding` does it: decide, reserve, send, and do what the reply means."""
@@ -122,6 +134,7 @@ class ClusterMachine(RuleBasedStateMachine):
         else:
             judged = self.engine.evaluate_node(node, pod.request, uid)
             if isinstance(judged, Unfit):
+                self.ledger.release_held_place(uid, "failed")
                 return
             allocation = allocate_cards(seen, judged.cards, pod.request)
             self.ledger.assume(pod, node, allocation)
@@ -235,6 +248,15 @@ class ClusterMachine(RuleBasedStateMachine):
             assert self.engine.rank_nodes(said.passed, ask, "somebody-else", 6) == sort_by_score(plain)
 
     @invariant()
+    def holds_are_of_unbound_pods_without_a_reservation(self) -> None:
+        for held in self.ledger.held:
+            pod = self.ledger.get_pod(held.pod.uid)
+            assert pod is not None
+            assert not pod.node_name
+            assert not pod.is_terminating
+            assert self.ledger.get_pod_reservation(pod.uid) is None
+
+    @invariant()
     def a_rebuilt_ledger_is_the_same(self) -> None:
         """Once everything was heard. Reservations are no business of the API server's, so they are carried over."""
         if self.events:
@@ -248,6 +270,8 @@ class ClusterMachine(RuleBasedStateMachine):
         rebuilt.end_list(before, set(self.live))
         for each in self.ledger.list_reservations():
             rebuilt.assume(each.pod, each.node_name, each.allocation)
+        for held in self.ledger.held:
+            rebuilt.hold_place(held.pod, held.node_name, held.allocation, held.score)
         assert cards_of(rebuilt) == cards_of(self.ledger)
 
     def make(self, ask: PodRequest) -> str:

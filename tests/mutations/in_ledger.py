@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tests.mutations.breaks import Mutation
 
 LEDGER = "tests/extender/test_ledger.py"
+HELD = "tests/extender/test_held_places.py"
 WRITERS = "tests/extender/test_binding_writers.py"
 RELOADS = "tests/extender/test_placement_change.py"
 ROOM = "tests/extender/test_ledger_capacity.py"
@@ -38,6 +39,30 @@ LEDGERS: Mapping[str, Mutation] = {
         "self._reservations.put_reservation(reservation)",
         "pass",
         f"{LEDGER}::test_assume_holds_the_place_at_once",
+    ),
+    "a held place is used for nobody": Mutation(
+        "extender/state/ledger.py",
+        "places += self.held.list_on_node(facts.name)",
+        "pass",
+        f"{HELD}::test_a_held_place_counts_as_used_for_every_other_pod_and_its_own_bind_takes_it",
+    ),
+    "a held place outlives its attempt": Mutation(
+        "extender/state/held_places.py",
+        "return is_nominated_elsewhere or has_lost_nomination or pod.failed_attempt != self.pod.failed_attempt",
+        "return is_nominated_elsewhere or has_lost_nomination",
+        f"{HELD}::test_a_hold_ends_when_its_pod_shows_that_the_attempt_is_over[another reason why it was not placed]",
+    ),
+    "an old event ends a hold": Mutation(
+        "extender/state/held_places.py",
+        "if not is_later_version(pod.resource_version, than=self.pod.resource_version):",
+        "if False:",
+        f"{HELD}::test_an_earlier_state_of_its_pod_ends_no_hold",
+    ),
+    "a pod is asked about again and keeps its earlier place": Mutation(
+        "extender/scheduling/verbs.py",
+        'self._places.release_pod(uid, "filtered")',
+        "pass",
+        f"{HELD}::test_each_filter_of_its_pod_decides_again",
     ),
     "a refused bind keeps its place": Mutation(
         "extender/state/ledger.py",
@@ -89,7 +114,7 @@ LEDGERS: Mapping[str, Mutation] = {
     ),
     "a pod finds free what it holds itself": Mutation(
         "extender/state/ledger.py",
-        "if self.get_reservation(uid, name) is not None:",
+        "if self.has_place(uid, name):",
         "if True:",
         f"{LEDGER}::test_units_of_a_bound_pod_are_free_for_no_other_pod",
     ),

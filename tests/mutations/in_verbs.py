@@ -37,13 +37,13 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "a pod of equal priority is evicted": Mutation(
         "extender/preemption/victims.py",
-        'if hold.state == "bound" and hold.pod.priority < priority and _list_missing_cards(hold, missing)',
-        'if hold.state == "bound" and hold.pod.priority <= priority and _list_missing_cards(hold, missing)',
+        "if hold.state in EVICTABLE and hold.pod.priority < priority and _list_missing_cards(hold, missing)",
+        "if hold.state in EVICTABLE and hold.pod.priority <= priority and _list_missing_cards(hold, missing)",
         f"{VICTIMS}::test_victims_match_the_table[never an equal priority]",
     ),
     "a pod is evicted from a place that it may never get": Mutation(
         "extender/preemption/victims.py",
-        'if hold.state == "bound" and hold.pod.priority < priority and _list_missing_cards(hold, missing)',
+        "if hold.state in EVICTABLE and hold.pod.priority < priority and _list_missing_cards(hold, missing)",
         "if hold.pod.priority < priority and _list_missing_cards(hold, missing)",
         f"{VICTIMS}::test_victims_match_the_table[reserved places stay]",
     ),

@@ -21,7 +21,8 @@ from vrampack.cards.request import CardRequest
 from vrampack.cards.rules import NO_RULES, PlacementRules
 from vrampack.cards.units import find_card_units, scale_units
 
-HoldState = Literal["reserved", "unconfirmed", "bound", "terminating"]
+HoldState = Literal["held", "reserved", "unconfirmed", "bound", "terminating"]
+"""`held`: a place for a pod that may be bound late, of which no Binding was sent yet."""
 CardsByName: TypeAlias = dict[str | int | None, CardFacts]
 NO_RESERVES: Mapping[int, int] = {}
 _Held: TypeAlias = tuple[Mapping[int, int], Mapping[int, Amounts]]
@@ -93,10 +94,9 @@ def get_display_order(hold: Hold) -> tuple[str, str, str]:
 
 
 def build_reserved_hold(
-    pod: Pod, shares: tuple[Share, ...], facts: NodeFacts, cards: CardsByName, *, is_unconfirmed: bool
+    pod: Pod, shares: tuple[Share, ...], facts: NodeFacts, cards: CardsByName, state: HoldState
 ) -> Hold:
     """What is reserved for a pod whose Binding has not been seen yet."""
-    state: HoldState = "unconfirmed" if is_unconfirmed else "reserved"
     held = _resolve(shares, facts, cards)
     if held is not None:
         return Hold(pod, state, *held)

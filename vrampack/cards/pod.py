@@ -34,6 +34,10 @@ class Pod:
     """Its labels that the cluster's rules name."""
     namespace_labels: tuple[tuple[str, str], ...] = ()
     """Its namespace's labels that rules or profiles name."""
+    may_bind_late: bool = False
+    """Whether a scheduler may wait long before it binds it: for a volume, a resource claim or the rest of its group."""
+    failed_attempt: str = ""
+    """Why no scheduler could place it, by its PodScheduled condition, as a digest; empty if none has said so."""
     is_gated: bool = False
     """Whether it has schedulingGates: no scheduler tries it, and the API server refuses to bind it."""
 

@@ -7,6 +7,7 @@ container names our resource.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from hashlib import sha256
 from itertools import chain
 
 import msgspec
@@ -26,6 +27,12 @@ FINISHED_PHASES = ("Succeeded", "Failed")
 """A pod in one of these phases never runs again."""
 
 _NULL = msgspec.Raw(b"null")
+_LIST = msgspec.json.Decoder(list[msgspec.Raw] | None)
+_VOLUMES = msgspec.json.Decoder(list[dict[str, msgspec.Raw]] | None)
+LATE_VOLUMES = frozenset({"persistentVolumeClaim", "ephemeral"})
+"""Volume kinds that may be provisioned once the node is chosen."""
+GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
+"""Of the plugin Coscheduling."""
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -59,11 +66,32 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     scheduler_name: str | None = None
     scheduling_gates: list[msgspec.Raw] | None = None
     overhead: dict[str, msgspec.Raw] | None = None
+    volumes: msgspec.Raw = _NULL
+    resource_claims: msgspec.Raw = _NULL
+    scheduling_group: msgspec.Raw = _NULL
+    """Of Kubernetes' own groups, from 1.36 on."""
+    workload_ref: msgspec.Raw = _NULL
+    """The same in 1.35."""
+
+    def list_volumes(self) -> list[dict[str, msgspec.Raw]]:
+        return _VOLUMES.decode(self.volumes) or []
+
+    @property
+    def has_resource_claims(self) -> bool:
+        return bool(_LIST.decode(self.resource_claims))
+
+
+class PodCondition(msgspec.Struct, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
 
 
 class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     phase: str | None = None
     nominated_node_name: str | None = None
+    conditions: msgspec.Raw = _NULL
 
 
 class SecretObject(msgspec.Struct, frozen=True):
@@ -265,6 +293,7 @@ class EnvVar(msgspec.Struct, frozen=True, rename="camel"):
 
 _ENV = msgspec.json.Decoder(list[EnvVar] | None)
 _TEXT = msgspec.json.Decoder(str)
+_CONDITIONS = msgspec.json.Decoder(list[PodCondition] | None)
 
 
 def to_pod(
@@ -283,6 +312,7 @@ def to_pod(
     specs = build_container_specs(pod.spec, resource)
     labels = pod.metadata.labels or {}
     request = read_pod_request(specs, labels, annotations, resource=resource, host=host) if specs else None
+    is_waiting = request is not None and not pod.spec.node_name
     return Pod(
         uid=pod.metadata.uid,
         namespace=pod.metadata.namespace,
@@ -298,8 +328,29 @@ def to_pod(
         resource_version=pod.metadata.resource_version,
         scheduler_name=pod.spec.scheduler_name or "",
         rule_labels=_select_labels(labels, label_keys) if label_keys else (),
+        may_bind_late=is_waiting and _may_bind_late(pod.spec, labels),
+        failed_attempt=_read_failed_attempt(pod.status) if is_waiting else "",
         is_gated=bool(pod.spec.scheduling_gates),
     )
+
+
+def _may_bind_late(spec: PodSpec, labels: Mapping[str, str]) -> bool:
+    return (
+        spec.scheduling_group != _NULL
+        or spec.workload_ref != _NULL
+        or GROUP_LABEL in labels
+        or spec.has_resource_claims
+        or any(not LATE_VOLUMES.isdisjoint(volume) for volume in spec.list_volumes())
+    )
+
+
+def _read_failed_attempt(status: PodStatus) -> str:
+    """A digest: schedulers name every reason on up to 5,000 nodes."""
+    for condition in _CONDITIONS.decode(status.conditions) or ():
+        if condition.type == "PodScheduled" and condition.status == "False":
+            text = f"{condition.reason}\n{condition.message}"
+            return sha256(text.encode(), usedforsecurity=False).hexdigest()[:16]
+    return ""
 
 
 def _select_labels(labels: Mapping[str, str], keys: Collection[str]) -> tuple[tuple[str, str], ...]:

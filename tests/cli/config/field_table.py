@@ -126,6 +126,9 @@ EXTENDER = {
     "decide.schedulers": FieldRow(
         "{a: auto}", "a mapping, each value one of prioritize, filter, auto", ("7", "true", "[]", "text", "null")
     ),
+    "holds": _section("schedulers", "max_seconds"),
+    "holds.schedulers": _list("[a]", "a text", " of at most 64"),
+    "holds.max_seconds": _number("2.5", "a number from 1 to 86400", "0", "0.5", "86401", ".inf"),
     "usage_leases": _section("namespace"),
     "usage_leases.namespace": NAMESPACE,
     "nvidia_fractions": SWITCH,

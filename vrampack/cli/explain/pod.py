@@ -13,7 +13,7 @@ import msgspec
 from vrampack.cards import well_known
 from vrampack.cards.pod import Pod
 from vrampack.cli.explain.schema import PodState
-from vrampack.kube.objects import PodObject
+from vrampack.kube.objects import PodCondition, PodObject
 
 
 class Toleration(msgspec.Struct, frozen=True):
@@ -42,13 +42,6 @@ class Taint(msgspec.Struct, frozen=True):
 
 class SchedulingGate(msgspec.Struct, frozen=True):
     name: str = ""
-
-
-class PodCondition(msgspec.Struct, frozen=True):
-    type: str = ""
-    status: str = ""
-    reason: str | None = None
-    message: str | None = None
 
 
 class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):

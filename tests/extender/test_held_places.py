@@ -1,0 +1,190 @@
+"""A pod that may be bound late keeps the place that its scheduler was told of, from the choice of its node to its bind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extender.settings import HoldSettings
+from tests.extender.scheduler_harness import SchedulerHarness
+from tests.support.builders import ledger_pod
+from vrampack.cards.pod import Pod
+
+CLAIM: dict[str, Any] = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+NO_ROOM = "node a: no card with enough free memory; nothing was bound"
+
+
+def list_held(desk: SchedulerHarness) -> dict[str, tuple[str, list[int]]]:
+    """Node and cards by pod."""
+    return {held.pod.uid: (held.node_name, held.allocation.card_indices) for held in desk.ledger.held}
+
+
+def list_ends(desk: SchedulerHarness) -> list[str]:
+    return [how for how, count in desk.ledger.held.ended.items() for _ in range(count)]
+
+
+def hold(desk: SchedulerHarness, name: str = "late", units: int = 10, *, version: str = "5") -> Pod:
+    """The place of a pod with a claim, as filter alone or prioritize names it."""
+    pod = replace(ledger_pod(name, units=units), resource_version=version)
+    desk.ledger.update_pod(pod)
+    assert desk.filter_names(name, units, spec=CLAIM, metadata={"resourceVersion": version}) == ["a"]
+    return pod
+
+
+LATE_SPECS: dict[str, tuple[dict[str, Any], dict[str, str], bool]] = {
+    "a claim": (CLAIM, {}, True),
+    "an ephemeral volume": ({"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]}, {}, True),
+    "a resource claim": ({"resourceClaims": [{"name": "nic", "resourceClaimName": "nic"}]}, {}, True),
+    "a group of Kubernetes": ({"schedulingGroup": {"podGroupName": "g"}}, {}, True),
+    "a group of Kubernetes 1.35": ({"workloadRef": {"name": "w", "podGroup": "g"}}, {}, True),
+    "a group of Coscheduling": ({}, {"scheduling.x-k8s.io/pod-group": "g"}, True),
+    "volumes that are there": ({"volumes": [{"name": "t", "projected": {}}, {"name": "e", "emptyDir": {}}]}, {}, False),
+    "nothing of the kind": ({}, {}, False),
+}
+
+
+@pytest.mark.parametrize(("spec", "labels", "is_held"), LATE_SPECS.values(), ids=LATE_SPECS)
+def test_places_are_held_for_pods_that_may_be_bound_late(
+    spec: dict[str, Any], labels: dict[str, str], *, is_held: bool
+) -> None:
+    desk = SchedulerHarness({"a": [15]})
+    desk.filter_names("late", 10, spec=spec, metadata={"labels": labels})
+    assert list_held(desk) == ({"late": ("a", [0])} if is_held else {})
+    assert bool(desk.parts.soft_reservations.list_active()) != is_held
+    assert desk.filter_names("other", 10) == ([] if is_held else ["a"])
+
+
+def test_all_pods_of_a_scheduler_that_settings_name_are_held() -> None:
+    desk = SchedulerHarness({"a": [15]}, holds=HoldSettings(schedulers=("vrampack",)))
+    desk.filter_names("late", 10)
+    assert list_held(desk) == {"late": ("a", [0])}
+
+
+async def test_a_held_place_counts_as_used_for_every_other_pod_and_its_own_bind_takes_it() -> None:
+    desk = SchedulerHarness({"a": [15, 15], "b": [15]})
+    desk.add_bound_pod("on 1", "a", 2, card=1)
+    assert desk.filter_and_prioritize("late", 10, spec=CLAIM) == "a"
+    assert list_held(desk) == {"late": ("a", [1])}
+    desk.seconds += 600  # far longer than a soft reservation
+    assert desk.filter_and_prioritize("small", 5) == "b"
+    assert desk.filter_names("large", 13) == ["a", "b"]
+    assert desk.choose_cards("large", "a", 13) == [0]
+    desk.add_bound_pod("large", "a", 13, card=0)
+    desk.add_pending_pod("third", 10)
+    assert await desk.bind("third", "a") == NO_ROOM
+    desk.ledger.remove_pod("on 1")  # other cards are free now, and it keeps its own
+    assert await desk.bind("late", "a", CLAIM) == ""
+    (reserved,) = [each for each in desk.ledger.list_reservations() if each.pod.uid == "late"]
+    assert reserved.allocation.card_indices == [1]
+    assert (list_held(desk), list_ends(desk)) == ({}, ["bound"])
+
+
+async def test_a_bind_to_another_node_moves_the_place() -> None:
+    desk = SchedulerHarness({"a": [15], "b": [15]})
+    assert desk.filter_and_prioritize("late", 10, spec=CLAIM) == "a"
+    assert await desk.bind("late", "b", CLAIM) == ""
+    assert desk.filter_names("other", 15) == ["a"]
+
+
+async def test_a_bind_that_fails_ends_the_attempt() -> None:
+    desk = SchedulerHarness({"a": [15]})
+    hold(desk)
+    assert "does not exist" in await desk.bind("late", "unknown", CLAIM)
+    assert list_ends(desk) == ["failed"]
+    assert desk.filter_names("other", 15) == ["a"]
+
+
+def test_each_filter_of_its_pod_decides_again() -> None:
+    desk = SchedulerHarness({"a": [15, 15]})
+    hold(desk)
+    desk.filter_names("late", 10, spec=CLAIM)
+    assert (list_held(desk), list_ends(desk)) == ({"late": ("a", [0])}, ["filtered"])
+
+
+ENDS: dict[str, tuple[list[dict[str, Any]], str]] = {
+    "a label is written": ([{}], ""),
+    "the scheduler nominates it there": ([{"nominated_node": "a"}], ""),
+    "and ends that": ([{"nominated_node": "a"}, {"nominated_node": ""}], "failed"),
+    "it is nominated elsewhere": ([{"nominated_node": "b"}], "failed"),
+    "another reason why it was not placed": ([{"failed_attempt": "volume"}], "failed"),
+    "it is deleted": ([{"is_terminating": True}], "failed"),
+    "it is bound": ([{"node_name": "b"}], "bound"),
+    "it has finished": ([{"is_finished": True}], "gone"),
+}
+
+
+@pytest.mark.parametrize(("states", "how"), ENDS.values(), ids=ENDS)
+def test_a_hold_ends_when_its_pod_shows_that_the_attempt_is_over(states: list[dict[str, Any]], how: str) -> None:
+    desk = SchedulerHarness({"a": [15]})
+    pod = hold(desk)
+    for version, fields in enumerate(states, start=6):
+        pod = replace(pod, resource_version=str(version), **fields)
+        desk.ledger.update_pod(pod)
+    assert list_ends(desk) == ([how] if how else [])
+    assert desk.filter_names("other", 15) == (["a"] if how else [])
+
+
+def test_an_earlier_state_of_its_pod_ends_no_hold() -> None:
+    """The scheduler's watch may be ahead of ours."""
+    desk = SchedulerHarness({"a": [15]})
+    assert desk.filter_names("late", 10, spec=CLAIM, metadata={"resourceVersion": "9"}) == ["a"]
+    desk.ledger.update_pod(replace(ledger_pod("late", units=10), resource_version="8", failed_attempt="earlier"))
+    assert list_held(desk) == {"late": ("a", [0])}
+
+
+def test_a_hold_ends_after_the_longest_time() -> None:
+    desk = SchedulerHarness({"a": [15]}, holds=HoldSettings(max_seconds=100))
+    hold(desk)
+    desk.seconds += 99
+    desk.parts.places.end_old_holds()
+    assert list_ends(desk) == []
+    desk.seconds += 1
+    desk.parts.places.end_old_holds()
+    assert list_ends(desk) == ["expired"]
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_hold_lasts_no_longer_than_its_pod(*, is_listed: bool) -> None:
+    desk = SchedulerHarness({"a": [15]})
+    if is_listed:
+        hold(desk)
+    else:
+        desk.filter_names("late", 10, spec=CLAIM)  # no watch has shown the pod
+    baseline = desk.ledger.begin_list()
+    desk.ledger.end_list(baseline, set())
+    assert list_ends(desk) == ["gone"]
+
+
+def test_a_pod_that_holds_its_place_is_not_counted_again_as_a_nominee() -> None:
+    desk = SchedulerHarness({"a": [15, 15]})
+    pod = hold(desk)
+    desk.ledger.update_pod(replace(pod, resource_version="6", nominated_node="a"))
+    assert desk.filter_names("other", 15) == ["a"]
+    assert list(desk.parts.placements_view.build_json()["nominations"]) == []
+
+
+async def test_a_held_pod_may_be_preempted() -> None:
+    """The scheduler has it on its node; one that is only reserved is never named."""
+    desk = SchedulerHarness({"a": [15, 15]})
+    hold(desk)
+    desk.add_bound_pod("victim", "a", 8, card=1)
+    assert await desk.preempt("urgent", 15, {"a": ["late"]}, priority=5) == {"a": ["late"]}
+    assert await desk.preempt("urgent", 15, {"a": []}, priority=5) == {"a": ["victim"]}
+    desk.ledger.remove_pod("victim")
+    desk.add_bound_pod("large", "a", 13, card=1)
+    assert await desk.preempt("urgent", 15, {"a": []}, priority=5) == {"a": ["late"]}
+
+
+def test_after_a_restart_a_nomination_is_held_again() -> None:
+    """Kubernetes 1.35 and later nominate a pod while it waits. A pod that waits for nothing is nominated by preemption."""
+    desk = SchedulerHarness({"a": [15, 15]})
+    for name, is_late in (("late", True), ("preemptor", False)):
+        pod = replace(ledger_pod(name, units=15), nominated_node="a", may_bind_late=is_late, resource_version="5")
+        desk.ledger.update_pod(pod)
+    desk.parts.places.restore_holds(desk.parts.engine)
+    assert list(list_held(desk)) == ["late"]
+    (held,) = desk.ledger.held
+    desk.ledger.update_pod(replace(held.pod, resource_version="6", nominated_node=""))
+    assert list_held(desk) == {}
