@@ -1,0 +1,304 @@
+"""A pod whose volume is still to be made keeps its card: the scheduler binds it only after the wait, seconds to minutes later.
+
+The provisioner is the test: it makes a volume when told to, for the node that the scheduler chose. Where the scheduler's gate
+NominatedNodeNameForExpectation is on, the API names that node meanwhile; where it is off, and before 1.35, nothing does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+from extender.state.soft_reservations import SOFT_RESERVATION_SECONDS
+from tests.e2e.auditing import assert_never_oversold, wait_until_recounted
+from tests.e2e.pod_placements import list_places, read_refusal, wait_until_bound
+from tests.e2e.verb_calls import read_ledger_states
+from tests.fakes.proxy_thread import FaultProxyThread
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.manifest_builders import PODS, cards_annotation, pod_manifest, published_card
+from tests.support.processes import LOOPBACK
+
+GATE = "--feature-gates=NominatedNodeNameForExpectation={}"
+GATE_OFF = [GATE.format("false")]
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
+VOLUMES = "/api/v1/persistentvolumes"
+EVENTS = "/api/v1/namespaces/default/events"
+CHOSEN_NODE = "volume.kubernetes.io/selected-node"
+CLASS = "late"
+SIZE = {"storage": "1Gi"}
+UNITS = 16
+OUR_POD_WATCH = r"/pods\?.*watch"
+AT_ONCE = {"gracePeriodSeconds": 0}
+
+BATCHES, BATCH, WITH_CLAIM = 6, 15, 30
+"""90 pods, a third of them with a claim. They ask for 620 units."""
+NODES, CARDS = 8, 4
+"""512 units."""
+LATE_BATCHES = 2
+"""So many batches later a volume is there."""
+
+Start = Callable[..., Any]
+Pod = dict[str, Any]  # Any: a pod as the API server holds it, asserted where it is read
+
+
+class LateProvisioner:
+    """Makes the volume of a claim when the test says so."""
+
+    def __init__(self, cluster: ControlPlane) -> None:
+        self._cluster = cluster
+        provisioner = {"provisioner": "late.example.com", "volumeBindingMode": "WaitForFirstConsumer"}
+        cluster.request_ok("POST", CLASSES, {"metadata": {"name": CLASS}} | provisioner)
+
+    def create_pod(self, name: str, units: int) -> None:
+        """A pod and its claim, which has the same name."""
+        spec = {"storageClassName": CLASS, "accessModes": ["ReadWriteOnce"], "resources": {"requests": SIZE}}
+        self._cluster.request_ok("POST", CLAIMS, {"metadata": {"name": name}, "spec": spec})
+        pod = pod_manifest(name, units)
+        pod["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
+        self._cluster.request_ok("POST", PODS, pod)
+
+    def create_waiting_pod(self, name: str, units: int) -> None:
+        """A pod that the scheduler has found a node for, and that waits for its volume there."""
+        self.create_pod(name, units)
+        self._cluster.wait_until(lambda: name in self.list_chosen_nodes(), what=f"a node is chosen for {name}")
+
+    def list_chosen_nodes(self) -> dict[str, str]:
+        """By claim, the node for which its volume is to be made."""
+        claims = [claim["metadata"] for claim in self._cluster.request_ok("GET", CLAIMS)["items"]]
+        chosen = {each["name"]: each.get("annotations", {}).get(CHOSEN_NODE) for each in claims}
+        return {name: node for name, node in chosen.items() if node}
+
+    def provision(self, name: str) -> None:
+        """Make the volume, and bind it as the controller of volumes would, which does not run here."""
+        claim = self._cluster.request_ok("GET", f"{CLAIMS}/{name}")
+        on_node = {
+            "key": "kubernetes.io/hostname",
+            "operator": "In",
+            "values": [claim["metadata"]["annotations"][CHOSEN_NODE]],
+        }
+        spec = {
+            "capacity": SIZE,
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": CLASS,
+            "local": {"path": f"/volumes/{name}"},
+            "claimRef": {"namespace": "default", "name": name, "uid": claim["metadata"]["uid"]},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [on_node]}]}},
+        }
+        self._cluster.request_ok("POST", VOLUMES, {"metadata": {"name": name}, "spec": spec})
+        done = {f"pv.kubernetes.io/{what}": "yes" for what in ("bind-completed", "bound-by-controller")}
+        self._patch(f"{CLAIMS}/{name}", {"metadata": {"annotations": done}, "spec": {"volumeName": name}})
+        self._patch(f"{CLAIMS}/{name}/status", {"status": {"phase": "Bound", "capacity": SIZE}})
+
+    def delete_everything(self) -> None:
+        for collection in (CLAIMS, VOLUMES):
+            self._cluster.request_ok("DELETE", collection)
+            for left in self._cluster.request_ok("GET", collection)["items"]:
+                self._patch(f"{collection}/{left['metadata']['name']}", {"metadata": {"finalizers": None}})
+        self._cluster.request_ok("DELETE", f"{CLASSES}/{CLASS}")
+
+    def _patch(self, path: str, change: object) -> None:
+        self._cluster.request_ok("PATCH", path, change, content_type="application/merge-patch+json")
+
+
+@pytest.fixture
+def provisioner(cluster: ControlPlane) -> Iterator[LateProvisioner]:
+    made = LateProvisioner(cluster)
+    yield made
+    made.delete_everything()
+
+
+@pytest.mark.parametrize("priority_class", ["", "higher"])
+@pytest.mark.parametrize("gate", ["false", "true"])
+def test_a_pod_that_waits_for_its_volume_keeps_its_card(
+    cluster: ControlPlane,
+    provisioner: LateProvisioner,
+    extender: Start,
+    scheduler: Start,
+    gate: str,
+    priority_class: str,
+) -> None:
+    """Other pods come until long after its soft reservation has ended. One has room beside it, on the other card."""
+    add_node(cluster, "gpu-0", 2)
+    cluster.add_priority_class("higher", 1000, preemptionPolicy="Never")
+    ours = extender()
+    scheduler(flags=[GATE.format(gate)])
+    with assert_never_oversold(cluster):
+        provisioner.create_waiting_pod("a", 10)
+        until = time.monotonic() + SOFT_RESERVATION_SECONDS + 1
+        for number, units in enumerate(itertools.cycle((10, 12))):
+            create_and_wait_until_tried(cluster, f"other-{number}", units, priority_class)
+            if time.monotonic() > until:
+                break
+        shown = read_ledger_states(ours)
+        nominated_node = cluster.request_ok("GET", f"{PODS}/a")["status"].get("nominatedNodeName")
+        provisioner.provision("a")
+        pod = wait_until_bound(cluster, "a")
+
+    ((node, (card,)),) = list_places([pod])
+    assert shown == {f"a on {node}/{card}": "held, 10", f"other-0 on {node}/{1 - card}": "bound, 10"}
+    assert nominated_node == (node if gate == "true" else None)
+    wait_until_recounted(cluster, ours)
+
+
+def test_its_place_is_free_again_when_it_is_deleted_while_it_waits(
+    cluster: ControlPlane, provisioner: LateProvisioner, extender: Start, scheduler: Start
+) -> None:
+    add_node(cluster, "gpu-0", 2)
+    ours = extender()
+    scheduler(flags=GATE_OFF)
+    provisioner.create_waiting_pod("a", 10)
+    create_and_wait_until_tried(cluster, "b", 10)
+    create_and_wait_until_tried(cluster, "c", 12)
+    assert "no card with enough free memory" in read_refusal(cluster, "c")
+
+    cluster.request_ok("DELETE", f"{PODS}/a", AT_ONCE)
+
+    wait_until_bound(cluster, "c")
+    wait_until_recounted(cluster, ours)
+
+
+def test_a_pod_that_the_extender_has_not_seen_when_it_is_asked_keeps_its_card(
+    cluster: ControlPlane,
+    provisioner: LateProvisioner,
+    api_proxy: FaultProxyThread,
+    extender: Start,
+    scheduler: Start,
+) -> None:
+    """The scheduler's call may come before the watch shows the pod."""
+    add_node(cluster, "gpu-0", 2)
+    ours = extender(api=(LOOPBACK, api_proxy.port))
+    scheduler(flags=GATE_OFF)
+    api_proxy.freeze_watches(OUR_POD_WATCH)
+    provisioner.create_waiting_pod("a", 10)
+    api_proxy.thaw_watches()
+    create_and_wait_until_tried(cluster, "b", 10)
+    create_and_wait_until_tried(cluster, "c", 12)
+    provisioner.provision("a")
+
+    wait_until_bound(cluster, "a")
+    assert "no card with enough free memory" in read_refusal(cluster, "c")
+    wait_until_recounted(cluster, ours)
+
+
+def test_every_pod_that_got_a_node_is_bound_when_its_volume_is_there(
+    cluster: ControlPlane, provisioner: LateProvisioner, extender: Start, scheduler: Start
+) -> None:
+    """A stream of pods of which a third waits for volumes, in a cluster with too few cards for all of them."""
+    for number in range(NODES):
+        add_node(cluster, f"gpu-{number}", CARDS)
+    ours = extender()
+    scheduler(flags=GATE_OFF)
+    stream = Stream(cluster, provisioner)
+    with assert_never_oversold(cluster):
+        for _ in range(BATCHES):
+            stream.send_batch()
+        waiting = stream.list_places_to_hold()
+        shown = read_ledger_states(ours).items()
+        cluster.wait_until(
+            stream.finish, what=lambda: f"bound: {stream.list_waiting_pods()}\n{stream.list_taken_cards()}"
+        )
+
+    assert stream.list_taken_cards() == []
+    assert waiting
+    assert waiting <= {place.partition("/")[0] for place, state in shown if state.startswith("held")}
+    assert len(stream.provisioned) > WITH_CLAIM // 2
+    assert any("nodeName" not in pod["spec"] for pod in list_pods(cluster)), "nothing was at stake"
+    wait_until_recounted(cluster, ours)
+
+
+class Stream:
+    """Pods of many sizes, in batches; a volume is made `LATE_BATCHES` after its claim got a node."""
+
+    def __init__(self, cluster: ControlPlane, provisioner: LateProvisioner) -> None:
+        self._cluster = cluster
+        self._provisioner = provisioner
+        self._random = Random(5)
+        self._has_claim = [number < WITH_CLAIM for number in range(BATCHES * BATCH)]
+        self._random.shuffle(self._has_claim)
+        self._sent = 0
+        self._batches: list[set[str]] = []
+        """After each batch, the claims that had a node."""
+        self.provisioned: set[str] = set()
+        """Claims whose volume was made."""
+
+    def send_batch(self) -> None:
+        names = []
+        for has_claim in self._has_claim[self._sent : self._sent + BATCH]:
+            name, units = f"{'claim' if has_claim else 'plain'}-{self._sent}", self._random.randint(4, 10)
+            if has_claim:
+                self._provisioner.create_pod(name, units)
+            else:
+                self._cluster.request_ok("POST", PODS, pod_manifest(name, units))
+            names.append(name)
+            self._sent += 1
+        self._cluster.wait_until(
+            lambda: not self._list_untried(names), what=lambda: f"tried: {self._list_untried(names)}"
+        )
+        self._batches.append(set(self._provisioner.list_chosen_nodes()))
+        if len(self._batches) > LATE_BATCHES:
+            self._provision(self._batches[-1 - LATE_BATCHES])
+
+    def finish(self) -> bool:
+        """Make all volumes that are still to be made; whether all pods are bound that waited for one."""
+        self._provision(set(self._provisioner.list_chosen_nodes()))
+        return not self.list_waiting_pods()
+
+    def list_places_to_hold(self) -> set[str]:
+        """Of pods whose volumes are still to be made, as `pod on node`."""
+        chosen = self._provisioner.list_chosen_nodes()
+        return {f"{name} on {node}" for name, node in chosen.items() if name not in self.provisioned}
+
+    def list_waiting_pods(self) -> dict[str, str]:
+        """Unbound pods for which the scheduler had found a node, each with why it has none now."""
+        chosen = self._provisioner.list_chosen_nodes()
+        unbound = [pod["metadata"]["name"] for pod in list_pods(self._cluster) if "nodeName" not in pod["spec"]]
+        return {name: read_refusal(self._cluster, name) for name in unbound if name in chosen}
+
+    def list_taken_cards(self) -> list[str]:
+        """Binds that found no room, of pods with a claim."""
+        events = self._cluster.request_ok("GET", EVENTS)["items"]
+        failed = [(each["involvedObject"]["name"], each["message"]) for each in events if each["type"] == "Warning"]
+        return sorted(f"{name}: {why}" for name, why in failed if "claim" in name and "nothing was bound" in why)
+
+    def _provision(self, names: set[str]) -> None:
+        for name in sorted(names - self.provisioned):
+            self._provisioner.provision(name)
+            self.provisioned.add(name)
+
+    def _list_untried(self, names: list[str]) -> list[str]:
+        done = set(self._provisioner.list_chosen_nodes())
+        done |= {pod["metadata"]["name"] for pod in list_pods(self._cluster) if is_tried(pod)}
+        return [name for name in names if name not in done]
+
+
+def add_node(cluster: ControlPlane, name: str, cards: int) -> None:
+    published = (
+        published_card(index, units=UNITS, memory_mib=UNITS * 1024, uuid=f"{name}-{index}") for index in range(cards)
+    )
+    cluster.add_node(name, cards=cards_annotation(*published))
+
+
+def create_and_wait_until_tried(cluster: ControlPlane, name: str, units: int, priority_class: str = "") -> None:
+    """Until it is bound or refused."""
+    pod = pod_manifest(name, units)
+    pod["spec"]["priorityClassName"] = priority_class
+    cluster.request_ok("POST", PODS, pod)
+    cluster.wait_until(
+        lambda: is_tried(cluster.request_ok("GET", f"{PODS}/{name}")), what=f"{name} is bound or refused"
+    )
+
+
+def is_tried(pod: Pod) -> bool:
+    conditions = pod["status"].get("conditions", [])
+    return "nodeName" in pod["spec"] or any(each["type"] == "PodScheduled" for each in conditions)
+
+
+def list_pods(cluster: ControlPlane) -> list[Pod]:
+    pods: list[Pod] = cluster.request_ok("GET", PODS)["items"]
+    return pods
