@@ -101,6 +101,8 @@ def test_each_filter_of_its_pod_decides_again() -> None:
     hold(desk)
     desk.filter_names("late", 10, spec=CLAIM)
     assert (list_held(desk), list_ends(desk)) == ({"late": ("a", [0])}, ["filtered"])
+    assert desk.filter_names("late", 10, names=["another"], spec=CLAIM) == []
+    assert list_held(desk) == {}
 
 
 ENDS: dict[str, tuple[list[dict[str, Any]], str]] = {
