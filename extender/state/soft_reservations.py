@@ -9,9 +9,10 @@ take the place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from policies.engine.change_log import NodeChangeLog
 from policies.engine.soft_reservations import ReservedCards
 from policies.trial_placement import Placement
 from vrampack.cards.request import CardRequest
@@ -40,6 +41,15 @@ class SoftReservations:
         """The oldest first."""
         self._cards_by_node: dict[str, tuple[ReservedCards, ...]] = {}
         """By node; each change to a node builds a new tuple."""
+        self._changes = NodeChangeLog()
+
+    @property
+    def generation(self) -> int:
+        self._expire_old()
+        return self._changes.generation
+
+    def list_nodes_changed_since(self, generation: int) -> list[str] | None:
+        return self._changes.list_nodes_changed_since(generation)
 
     def reserve_placement(self, uid: str, request: CardRequest, placement: Placement) -> None:
         """Remember the place that was just named for the pod."""
@@ -49,6 +59,7 @@ class SoftReservations:
             *self._cards_by_node.get(placement.node_name, ()),
             (placement.cards, request),
         )
+        self._changes.record_change(placement.node_name)
 
     def release_pod(self, uid: str) -> None:
         """The pod is bound, terminating or gone, or filter is called for it again."""
@@ -61,6 +72,8 @@ class SoftReservations:
             self._cards_by_node[name] = tuple(reserved)
         else:
             del self._cards_by_node[name]
+            self._changes.forget_removed_nodes(self._cards_by_node)
+        self._changes.record_change(name)
 
     def get_placement(self, uid: str) -> Placement | None:
         """The place that is reserved for this pod."""
@@ -68,16 +81,20 @@ class SoftReservations:
         reservation = self._reservations.get(uid)
         return reservation.placement if reservation is not None else None
 
-    def list_reserved_for_others(self, uid: str) -> Mapping[str, Sequence[ReservedCards]]:
-        """What is reserved for other pods, by node: cards by index, and the request."""
+    def list_reserved_nodes(self) -> Collection[str]:
         self._expire_old()
-        own = self._reservations.get(uid)
-        if own is None:
-            return self._cards_by_node
-        node_name, reserved = own.placement.node_name, list(self._cards_by_node[own.placement.node_name])
-        reserved.remove((own.placement.cards, own.request))
-        others = {name: each for name, each in self._cards_by_node.items() if name != node_name}
-        return {**others, node_name: tuple(reserved)} if reserved else others
+        return self._cards_by_node.keys()
+
+    def list_reserved_cards(self, name: str, uid: str | None = None) -> Sequence[ReservedCards]:
+        """What is reserved on this node for all pods but `uid`: cards by index, and the request."""
+        self._expire_old()
+        reserved = self._cards_by_node.get(name, ())
+        own = None if uid is None else self._reservations.get(uid)
+        if own is None or own.placement.node_name != name:
+            return reserved
+        others = list(reserved)
+        others.remove((own.placement.cards, own.request))
+        return tuple(others)
 
     def list_active(self) -> list[SoftReservation]:
         """All that have not expired, the oldest first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from policies.engine.change_log import NodeChangeLog
 from policies.engine.following import LogFollower
@@ -13,11 +13,12 @@ from vrampack.cards.shape import Shape, Shapes
 
 
 class ShapesByName:
-    """A node changes when it gets another shape."""
+    """A node changes when it gets another shape. The changes of `remembered` nodes stay known while they have no shape here."""
 
-    def __init__(self) -> None:
+    def __init__(self, remembered: Collection[str] | None = None) -> None:
         self.shapes: dict[str, Shape] = {}
         self.changes = NodeChangeLog()
+        self._remembered = self.shapes if remembered is None else remembered
 
     def put_shape(self, name: str, shape: Shape | None) -> None:
         """Replace the node's shape; None removes it."""
@@ -25,7 +26,7 @@ class ShapesByName:
             return
         if shape is None:
             del self.shapes[name]
-            self.changes.forget_removed_nodes(self.shapes)
+            self.changes.forget_removed_nodes(self._remembered)
         else:
             self.shapes[name] = shape
         self.changes.record_change(name)

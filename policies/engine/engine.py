@@ -2,6 +2,7 @@
 
     ledger --changed nodes--> shapes --> fit classes, for each kind of request --> verdicts
                                  '-----> states, with what hosts have left --policy, for each request--> best nodes
+    soft reservations --filled nodes------'
 
 Soft reservations of other pods lower the rank of their nodes, as if they were held already, and refuse no pod.
 
@@ -99,9 +100,9 @@ class Engine:
         self._base = LedgerFollower(self._ledger)
         self._floors: LRUCache[int, FloorFollower] = LRUCache(MAX_FLOORS)
         self._fits = FitIndexes(self._cluster)
-        self._reserved_nodes = ReservedNodes(self._cluster.known_shapes)
+        self._reserved_nodes = ReservedNodes(self._ledger, self._cluster, self._soft_reservations)
         self._rankings.clear()
-        self._seen.follow(self._cluster)
+        self._seen.follow(self._cluster, self._reserved_nodes.filled)
 
     def set_forecast(self, forecast: Forecast) -> None:
         """Rank by this forecast from now on. It does not affect what fits."""
@@ -117,7 +118,7 @@ class Engine:
         shadow = Engine(self._ledger, tuning, self._soft_reservations, hosts=self._hosts, policies=self._registry)
         shadow._base, shadow._floors, shadow._fits, shadow._seen = self._base, self._floors, self._fits, self._seen
         shadow._rankings = NodeRankings(self._seen, shadow._policies)
-        shadow._reserved_nodes = ReservedNodes(self._cluster.known_shapes)
+        shadow._reserved_nodes = self._reserved_nodes
         return shadow
 
     def choose_policy(self, pod_request: PodRequest) -> TunedPolicy:
@@ -173,7 +174,7 @@ class Engine:
             cards = () if isinstance(fitting, Unfit) else tuple(card for card in fitting if card.index in own.cards)
             if len(cards) == len(own.cards) == pod_request.card_request.count:
                 return ScoredCards(own.score, cards)
-        reserved = self._soft_reservations.list_reserved_for_others(uid).get(name)
+        reserved = self._soft_reservations.list_reserved_cards(name, uid)
         if reserved:
             beside = self._evaluate(self._reserved_nodes.get_reserved_node(node, reserved).node, pod_request)
             if isinstance(beside, ScoredCards):
@@ -196,6 +197,7 @@ class Engine:
         return (
             self._base.follow_slice(limit)
             or any(self._get_floor(floor).follow_slice(limit) for floor in floors[:MAX_FLOORS])
+            or self._reserved_nodes.follow_slice(limit)
             or self._seen.states.follow_slice(limit)
         )
 
@@ -251,19 +253,24 @@ class Engine:
         """
         candidates = set(names)
         found = self._find_special_nodes(pod_request, uid)
-        reserved = self._soft_reservations.list_reserved_for_others(uid)
-        self._reserved_nodes.drop_unreserved_nodes(reserved)
         if found.ranking is None:
             single = candidates & found.nodes.keys()
         else:
-            single = candidates & (found.shapes.keys() | reserved.keys() | set(avoided))
+            own = self._soft_reservations.get_placement(uid)
+            single = candidates & {*found.shapes, *avoided, *(() if own is None else (own.node_name,))}
         ranked: list[tuple[int, float, str]] = []
         for name in single:
-            tier, score = self._rank_single_node(name, found, reserved.get(name, ()), pod_request)
+            reserved = self._soft_reservations.list_reserved_cards(name, uid)
+            tier, score = self._rank_single_node(name, found, reserved, pod_request)
             if score is not None:
                 ranked.append((2 if name in avoided else tier, -score, name))
         if found.ranking is not None:
-            ranked += [(0, -score, name) for score, name in found.ranking.rank_nodes(candidates, count, single)]
+            best = found.ranking.rank_nodes(candidates, count, single)
+            ranked += [(0, -score, name) for score, name in best]
+            if len(best) < count:
+                filled = candidates & self._reserved_nodes.filled.shapes.keys() - single - {name for _, name in best}
+                alone = [(name, self._rank_single_node(name, found, (), pod_request)[1]) for name in filled]
+                ranked += [(1, -score, name) for name, score in alone if score is not None]
         return [name for _, _, name in sorted(ranked)[:count]]
 
     def find_best_node(self, candidates: Container[str], pod_request: PodRequest, uid: str) -> str | None:
@@ -272,7 +279,9 @@ class Engine:
         `candidates` is asked best first and only as far as needed, so it may be computed lazily.
         """
         found = self._find_special_nodes(pod_request, uid)
-        names = found.nodes if found.ranking is None else found.shapes
+        names = (
+            found.nodes if found.ranking is None else found.shapes.keys() | self._reserved_nodes.filled.shapes.keys()
+        )
         single = [(self._rank_single_node(name, found, (), pod_request)[1], name) for name in names]
         ranked = [(-score, name) for score, name in single if score is not None]
         if found.ranking is not None:
@@ -305,6 +314,7 @@ class Engine:
         request = self._narrow(pod_request.card_request)
         yield from self._fits.list_indexes(request, self._find_kept(self._ledger.get_priority_floor(uid)))
         if request.uuids is None:
+            yield self._reserved_nodes
             yield self._seen.states
             key, followed = self._build_ranking_key(request, pod_request), None
             while (
@@ -357,6 +367,7 @@ class Engine:
 
     def _get_ranking(self, request: CardRequest, pod_request: PodRequest) -> NodeRanking:
         """The ranking of this narrowed request; the shapes must have followed the ledger."""
+        self._reserved_nodes.follow()
         return self._rankings.get_ranking(self._build_ranking_key(request, pod_request))
 
     def _build_ranking_key(self, request: CardRequest, pod_request: PodRequest) -> RankingKey:

@@ -17,6 +17,8 @@ from vrampack.cards.shape import Shape
 MIN_BOUNDED_STATES = 48
 """Fewer new states than this are all scored at once, without bounds."""
 STATES_AT_A_TIME = 16
+MIN_GONE_STATES = 64
+"""At least this many states that are gone may be kept."""
 MAX_SINGLE_SCORES = 1024
 """How many scores of shapes that only some pods find are kept."""
 
@@ -30,7 +32,7 @@ class NodeRanking:
         self._request = request
         self._policy = policy
         self._bound_scores = find_bound_scores(policy) if request.count else None
-        self._last_number = 0
+        self._last_number = self._cleaned_number = 0
         self._new_states: list[NodeState] = []
         """States up to `_last_number` that have neither a score nor a bound."""
         self._has_best = True
@@ -97,6 +99,16 @@ class NodeRanking:
         if self.states.last_number != self._last_number:
             self._new_states += self.states.list_states_since(self._last_number)
             self._last_number = self.states.last_number
+            if self._last_number - self._cleaned_number > 2 * len(self.states) + MIN_GONE_STATES:
+                self._cleaned_number = self._last_number
+                self._drop_gone_states()
+
+    def _drop_gone_states(self) -> None:
+        """Soft reservations make new states without end, and a state that is not among the best is never looked at again."""
+        present = {score: [state for state in states if state.names] for score, states in self._buckets.items()}
+        self._buckets = {score: states for score, states in present.items() if states}
+        self._worst_scores = sorted([-score for score in self._buckets])
+        self._bounded = sorted([each for each in self._bounded if each[2].names])
 
     def _score_new_states(self, limit: int) -> None:
         """Score at most `limit` of them, or put bounds on them if there are many."""

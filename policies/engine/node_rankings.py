@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from policies.engine.cluster_shapes import ShapesByName
@@ -15,6 +15,7 @@ from policies.outlook import NO_OUTLOOK, Outlook
 from policies.policy import Policy
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.request import CardRequest
+from vrampack.cards.shape import Shape
 from vrampack.cards.tuned_policy import TunedPolicy
 
 MAX_RANKINGS = 256
@@ -42,11 +43,12 @@ class SeenCluster:
     def __init__(self, hosts: HostRooms) -> None:
         self.hosts = hosts
         self.forecast = NO_OUTLOOK.forecast
-        self.follow(ShapesByName())
+        self.follow(ShapesByName(), ShapesByName())
 
-    def follow(self, source: ShapesByName) -> None:
-        """Group these nodes from now on; the forecast stays."""
-        self.states = NodeStates(source, self.hosts)
+    def follow(self, source: ShapesByName, filled: ShapesByName) -> None:
+        """Group these nodes from now on, by their shapes in `filled` if they have one there; the forecast stays."""
+        self.source = source
+        self.states = NodeStates(source, filled, self.hosts)
         self.leftovers: Mapping[tuple[int, int], int] = {}
         self.leftovers_counted_at = 0
 
@@ -116,9 +118,17 @@ class NodeRankings:
     def _refresh_leftovers(self, policy: Policy) -> None:
         """Count again once enough nodes may have changed: all ranks under such a policy change with the counts."""
         seen = self.seen
-        if (
-            policy.TRAITS.counts_leftovers
-            and seen.states.moves - seen.leftovers_counted_at > seen.states.node_count / LEFTOVER_LAG
-        ):
-            seen.leftovers_counted_at = seen.states.moves
-            seen.leftovers = seen.states.count_leftovers()
+        changes, shapes = seen.source.changes.generation, seen.source.shapes
+        if policy.TRAITS.counts_leftovers and changes - seen.leftovers_counted_at > len(shapes) / LEFTOVER_LAG:
+            seen.leftovers_counted_at = changes
+            seen.leftovers = _count_leftovers(shapes.values())
+
+
+def _count_leftovers(shapes: Iterable[Shape]) -> Mapping[tuple[int, int], int]:
+    """How many used cards there are, by their units and free units; takes a pass over all nodes."""
+    leftovers: Counter[tuple[int, int]] = Counter()
+    for shape, count in Counter(shapes).items():
+        for _, units, used in shape.open_cards:
+            if 0 < used < units:
+                leftovers[units, units - used] += count
+    return leftovers

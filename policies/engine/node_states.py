@@ -7,8 +7,7 @@ is scored once for each request, not once for each node and change.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -34,11 +33,12 @@ class NodeState:
 
 
 class NodeStates(LogFollower):
-    """Follows the shapes of nodes and the rooms of hosts."""
+    """Follows the shapes of nodes, those of `filled` in place of those of `source`, and the rooms of hosts."""
 
-    def __init__(self, source: ShapesByName, hosts: HostRooms) -> None:
-        super().__init__(source.changes, hosts.changes)
+    def __init__(self, source: ShapesByName, filled: ShapesByName, hosts: HostRooms) -> None:
+        super().__init__(source.changes, filled.changes, hosts.changes)
         self._shapes = source.shapes
+        self._filled = filled.shapes
         self._rooms = hosts.rooms
         self._states: dict[StateKey, NodeState] = {}
         self._by_name: dict[str, NodeState] = {}
@@ -46,15 +46,9 @@ class NodeStates(LogFollower):
         """The same states, sorted by number."""
         self.last_number = 0
         """The number of the newest state."""
-        self.moves = 0
-        """Rises with every node that changes its state."""
 
     def __len__(self) -> int:
         return len(self._states)
-
-    @property
-    def node_count(self) -> int:
-        return len(self._by_name)
 
     def list_states_since(self, number: int) -> list[NodeState]:
         """The states created after this one, without those that are gone."""
@@ -66,20 +60,12 @@ class NodeStates(LogFollower):
         new_states.reverse()
         return new_states
 
-    def count_leftovers(self) -> Mapping[tuple[int, int], int]:
-        """How many used cards there are, by their units and free units; takes a pass over all states."""
-        leftovers: Counter[tuple[int, int]] = Counter()
-        for state in self._states.values():
-            for _, units, used in state.shape.open_cards:
-                if 0 < used < units:
-                    leftovers[units, units - used] += len(state.names)
-        return leftovers
-
     def _list_all_names(self) -> Iterable[str]:
         return *self._shapes, *self._by_name
 
     def _put_node(self, name: str) -> None:
-        shape, host, before = self._shapes.get(name), self._rooms.get(name), self._by_name.get(name)
+        shape = self._filled.get(name) or self._shapes.get(name)
+        host, before = self._rooms.get(name), self._by_name.get(name)
         if before is not None:
             if before.shape is shape and before.host == host:
                 return
@@ -92,7 +78,6 @@ class NodeStates(LogFollower):
             state = self._states[shape, host] = NodeState(self.last_number, shape, host)
             self._by_number[state.number] = state
         insort(state.names, name)
-        self.moves += 1
         self._by_name[name] = state
 
     def _remove_name(self, name: str, state: NodeState) -> None:

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from policies.engine.cluster_shapes import ClusterShapes, ShapesByName
+from policies.engine.following import ChangeLog, LogFollower
+from policies.engine.ledger_view import LedgerView
 from policies.trial_placement import Placement, hold_on_node
 from vrampack.cards.node import Node
 from vrampack.cards.request import CardRequest
-from vrampack.cards.shape import Shape, Shapes
+from vrampack.cards.shape import Shape
 
 ReservedCards = tuple[Collection[int], CardRequest]
 """Cards of a node by index, and the request for which they are reserved."""
-MIN_NODES_KEPT = 64
-"""At least this many are cached, however few nodes have reservations."""
 
 
-class SoftReservationView(Protocol):
-    """Places named to the scheduler for pods that are not bound yet."""
+class SoftReservationView(ChangeLog, Protocol):
+    """Places named to the scheduler for pods that are not bound yet. A node changes with what is reserved on it."""
 
-    def list_reserved_for_others(self, uid: str) -> Mapping[str, Sequence[ReservedCards]]:
-        """Soft reservations of other pods, by node: the same object until they change."""
+    def list_reserved_nodes(self) -> Collection[str]: ...
+
+    def list_reserved_cards(self, name: str, uid: str | None = None) -> Sequence[ReservedCards]:
+        """Soft reservations on this node of all pods but `uid`: the same object until they change, if it has none there."""
         ...
 
     def get_placement(self, uid: str) -> Placement | None:
@@ -32,8 +35,16 @@ class SoftReservationView(Protocol):
 class NoSoftReservations:
     """For callers that only need to know what fits."""
 
-    def list_reserved_for_others(self, uid: str) -> Mapping[str, Sequence[ReservedCards]]:  # noqa: ARG002 - of the protocol
-        return {}
+    generation = 0
+
+    def list_nodes_changed_since(self, generation: int) -> Collection[str]:  # noqa: ARG002 - of the protocol
+        return ()
+
+    def list_reserved_nodes(self) -> Collection[str]:
+        return ()
+
+    def list_reserved_cards(self, name: str, uid: str | None = None) -> Sequence[ReservedCards]:  # noqa: ARG002 - of the protocol
+        return ()
 
     def get_placement(self, uid: str) -> Placement | None:  # noqa: ARG002 - of the protocol
         return None
@@ -49,25 +60,35 @@ class ReservedNode:
     shape: Shape
 
 
-class ReservedNodes:
-    """Reserved nodes by name, cached until the node or its reservations change. Callers pass the same reservations object until the reservations change."""
+class ReservedNodes(LogFollower):
+    """Follows the nodes with soft reservations, after `cluster` has followed them."""
 
-    def __init__(self, shapes: Shapes) -> None:
-        self._shapes = shapes
+    def __init__(self, ledger: LedgerView, cluster: ClusterShapes, reservations: SoftReservationView) -> None:
+        super().__init__(ledger, reservations)
+        self.filled = ShapesByName(cluster.nodes)
+        """As all pods find them that have no reservation there."""
+        self._ledger = ledger
+        self._reservations = reservations
+        self._find_shape = cluster.known_shapes.find_shape
         self._nodes: dict[str, ReservedNode] = {}
 
     def get_reserved_node(self, node: Node, reserved: Sequence[ReservedCards]) -> ReservedNode:
-        """The node with these reservations held as well."""
+        """The node with these reservations held as well; cached until either changes."""
         known = self._nodes.get(node.name)
         if known is not None and known.source is node and known.reserved is reserved:
             return known
         filled = node
         for indices, request in reserved:
             filled = hold_on_node(filled, indices, request)
-        self._nodes[node.name] = built = ReservedNode(node, reserved, filled, self._shapes.find_shape(filled))
+        self._nodes[node.name] = built = ReservedNode(node, reserved, filled, self._find_shape(filled))
         return built
 
-    def drop_unreserved_nodes(self, reserved_by_node: Mapping[str, object]) -> None:
-        """Drop nodes without reservations once they are the majority."""
-        if len(self._nodes) > 2 * len(reserved_by_node) + MIN_NODES_KEPT:
-            self._nodes = {name: each for name, each in self._nodes.items() if name in reserved_by_node}
+    def _list_all_names(self) -> Iterable[str]:
+        return *self.filled.shapes, *self._reservations.list_reserved_nodes()
+
+    def _put_node(self, name: str) -> None:
+        reserved = self._reservations.list_reserved_cards(name)
+        node = self._ledger.get_node(name, None) if reserved else None
+        if node is None:
+            self._nodes.pop(name, None)
+        self.filled.put_shape(name, None if node is None else self.get_reserved_node(node, reserved).shape)

@@ -117,8 +117,8 @@ def test_a_soft_reservation_of_a_pod_not_yet_in_the_watch_holds() -> None:
     promises = SoftReservations(lambda: 0.0)
     promises.reserve_placement("p", CardRequest(4), Placement("a", (0,)))
     assert promises.get_placement("p") == Placement("a", (0,))
-    assert promises.list_reserved_for_others("p") == {}
-    assert promises.list_reserved_for_others("q") == {"a": (((0,), CardRequest(4)),)}
+    assert promises.list_reserved_cards("a", "p") == ()
+    assert promises.list_reserved_cards("a", "q") == (((0,), CardRequest(4)),)
 
 
 def test_filter_with_one_fitting_node_makes_a_soft_reservation() -> None:

@@ -46,7 +46,7 @@ class FakeLedger:
 
     def list_nodes_changed_since(self, generation: int) -> list[str] | None:
         self.asked.append(generation)
-        return None if self.is_forgetful else [name for at, name in self._changes if at > generation]
+        return None if self.is_forgetful or generation < 0 else [name for at, name in self._changes if at > generation]
 
     def put(self, *cluster: Node) -> None:
         for node in cluster:

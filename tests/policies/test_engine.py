@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -12,13 +13,14 @@ from hypothesis import strategies as st
 from policies.engine.engine import MAX_FLOORS, Engine
 from policies.engine.host_rooms import HostRooms
 from policies.engine.node_rankings import MAX_RANKINGS
-from policies.engine.soft_reservations import MIN_NODES_KEPT, NoSoftReservations
 from policies.evaluate import Evaluation, evaluate_node, sort_by_score
 from policies.outlook import Outlook
 from policies.policy import ScoredCards
 from policies.registry import POLICIES
+from policies.trial_placement import Placement, hold_on_node
 from policies.tuning import PolicyName, PolicyTuning
 from tests.policies.fake_ledger import FakeLedger
+from tests.policies.fake_reservations import FakeReservations
 from tests.policies.known_forecast import FORECAST, FREE_ROOM
 from tests.policies.tuned_policies import TUNED_POLICIES
 from tests.support.builders import pod_request, snapshot_node
@@ -153,24 +155,15 @@ def test_deleted_nodes_do_not_pile_up() -> None:
     assert (len(index.classes), len(engine._seen.states)) == (1, 1)
 
 
-class OneReservation(NoSoftReservations):
-    """One pod's place, on one node after the other."""
-
-    def __init__(self) -> None:
-        self.node_name = ""
-
-    def list_reserved_for_others(self, uid: str) -> dict[str, list[tuple[tuple[int], CardRequest]]]:  # noqa: ARG002 - of the protocol
-        return {self.node_name: [((0,), CardRequest(4))]}
-
-
 def test_nodes_with_ended_reservations_do_not_pile_up() -> None:
     """Each keeps an old state of a node alive."""
-    names = [f"n{number}" for number in range(3 * MIN_NODES_KEPT)]
-    reservations = OneReservation()
+    names = [f"n{number}" for number in range(100)]
+    reservations = FakeReservations()
     engine = Engine(FakeLedger(map(snapshot_node, names)), EVERY, reservations)
-    for reservations.node_name in names:
-        assert engine.rank_nodes(names, pod_request(), "p", 1) == [reservations.node_name]  # 12 free, not 16
-    assert len(engine._reserved_nodes._nodes) <= MIN_NODES_KEPT + 3
+    for name in names:
+        reservations.put("other", Placement(name, (0,)))
+        assert engine.rank_nodes(names, pod_request(), "p", 1) == [name]  # 12 free, not 16
+    assert list(engine._reserved_nodes._nodes) == list(engine._reserved_nodes.filled.shapes) == names[-1:]
 
 
 def test_each_request_shape_and_policy_has_its_own_answer() -> None:
@@ -338,6 +331,48 @@ def test_the_engine_agrees_with_a_plain_evaluation(steps: list[Step], shapes: li
         assert outcome.unresolvable == {name: why.value for name, why in reasons.items() if why.is_unresolvable}
         assert ranked == engine.rank_nodes(outcome.passed, ask, "p", count) == sort_by_score(plain)[:count]
         assert {name: engine.evaluate_node(name, ask, "p") for name in names} == plain
+
+
+@pytest.mark.parametrize(("seed", "policy"), list(enumerate([*map(TunedPolicy, POLICIES)] * 2)))
+def test_ranks_beside_soft_reservations_agree_with_a_plain_evaluation(seed: int, policy: TunedPolicy) -> None:
+    """Nodes with room beside those of other pods come first, then those with room only in their place, then avoided ones."""
+    chance = Random(seed)
+    ledger, reservations, hosts = FakeLedger(), FakeReservations(), HostRooms()
+    engine = Engine(ledger, EVERY, reservations, hosts=hosts)
+    engine.set_forecast(FORECAST)
+    held: dict[str, tuple[Placement, CardRequest]] = {}
+    for _ in range(150):
+        name, owner = chance.choice("abcde"), chance.choice("pqrst")
+        request = CardRequest(chance.randint(1, 8), chance.choice((1, 1, 2)), whole=chance.random() < 0.2)
+        if chance.random() < 0.6:
+            used = [chance.choice((0, 0, 3, 5)) for _ in range(3)]
+            ledger.put(snapshot_node(name, units=(8, 8, 6), used=used))
+            hosts.put_room(name, HostResources(chance.randrange(0, 9_000), 9_999))
+        elif name in ledger.nodes and chance.random() < 0.2:
+            ledger.take(name)
+        held.pop(owner, None)
+        if chance.random() < 0.8:
+            held[owner] = Placement(name, tuple(chance.sample(range(3), request.count))), request
+        reservations.put(owner, *held.get(owner, (None, request)))
+        uid, avoided = chance.choice("pqx"), {chance.choice("abcde"), "f"}
+        asked = build_pod_request(CardRequest(chance.randint(1, 8), whole=chance.random() < 0.2), policy)
+        ranked = engine.rank_nodes("abcde", asked, uid, count := chance.randint(1, 5), avoided)
+        outlook = Outlook(FORECAST, hosts.rooms, asked.host, engine.get_outlook(policy, None).leftovers)
+        plain = []
+        for node in ledger.nodes.values():
+            filled = node
+            for other, (placement, taken) in held.items():
+                if other != uid and placement.node_name == node.name:
+                    filled = hold_on_node(filled, placement.cards, taken)
+            alone, beside = (evaluate_node(each, asked.card_request, policy, outlook) for each in (node, filled))
+            if isinstance(alone, ScoredCards):
+                tier, score = (0, beside.score) if isinstance(beside, ScoredCards) else (1, alone.score)
+                plain.append((2 if node.name in avoided else tier, -score, node.name))
+        assert ranked == [name for _, _, name in sorted(plain)][:count]
+        by_name = {
+            name: evaluate_node(node, asked.card_request, policy, outlook) for name, node in ledger.nodes.items()
+        }
+        assert engine.find_best_node("abcde", asked, uid) == next(iter(sort_by_score(by_name)), None)
 
 
 def build_pod_request(request: CardRequest, policy: TunedPolicy) -> PodRequest:

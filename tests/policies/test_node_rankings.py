@@ -13,7 +13,7 @@ import pytest
 from policies import tessellate
 from policies.engine.engine import Engine
 from policies.engine.host_rooms import HostRooms
-from policies.engine.node_ranking import STATES_AT_A_TIME
+from policies.engine.node_ranking import MIN_BOUNDED_STATES, MIN_GONE_STATES, STATES_AT_A_TIME
 from policies.engine.node_rankings import STATES_PER_SLICE
 from policies.evaluate import evaluate_node, sort_by_score
 from policies.mix.forecast import build_forecast
@@ -159,6 +159,20 @@ def test_a_new_forecast_is_adopted_in_slices_and_costs_the_next_call_little() ->
     assert len(list(steps)) >= 1
     assert cluster.engine.forecast is forecast
     assert cluster.count_scored() <= 2 * STATES_AT_A_TIME
+
+
+@pytest.mark.parametrize("changing", [1, MIN_BOUNDED_STATES])
+def test_states_that_are_gone_do_not_pile_up(changing: int) -> None:
+    """None of them is ever among the best three."""
+    cluster = RankedCluster(*(snapshot_node(f"n{at}", units=(1000,), used=(990,)) for at in range(3)))
+    for used in range(800 // changing):
+        for at in range(changing):
+            cluster.ledger.put(snapshot_node(f"m{at:02}", units=(1000,), used=(used + 10 * at,)))
+        cluster.count_scored()
+    (ranking,) = cluster.engine._rankings._rankings.values()
+    kept = [state for states in ranking._buckets.values() for state in states]
+    assert len(kept) + len(ranking._bounded) <= 4 * len(cluster.engine._seen.states) + MIN_GONE_STATES
+    assert len(ranking._worst_scores) <= len(kept)
 
 
 def test_only_states_that_may_be_best_are_scored_among_many() -> None:
