@@ -98,10 +98,11 @@ def bound_scores(
             yield bound + prices.bound_host(view.host, free_units), False
 
 
-class _Prices:
-    """The numbers of one request that are the same for every node, computed once, as every change is rated for many requests."""
+class _Prices(dict[OpenCard, float]):
+    """The costs of cards for one request, and the numbers that are the same for every node. Many nodes have equal cards."""
 
     def __init__(self, request: CardRequest, outlook: Outlook) -> None:
+        super().__init__()
         forecast = outlook.forecast
         self._request = request
         self._mean = forecast.mean_card_units
@@ -115,18 +116,18 @@ class _Prices:
 
     def rate_node(self, view: FittingView) -> Rating:
         """The score if the request takes the cheapest cards."""
-        costs = {card: self._cost_card(card) for card in view.fitting}
-        chosen = take_least(view.fitting, self._request, costs.__getitem__)
-        return Rating(self._score_node(view, [(costs[card], card) for card in chosen]), chosen)
+        chosen = take_least(view.fitting, self._request, self.__getitem__)
+        return Rating(self._score_node(view, chosen), chosen)
 
-    def _score_node(self, view: FittingView, chosen: Sequence[tuple[float, OpenCard]]) -> float:
-        """The score of a node if the request takes these cards, each with its cost."""
+    def _score_node(self, view: FittingView, chosen: Sequence[OpenCard]) -> float:
+        """The score of a node if the request takes these cards."""
         request, mean = self._request, self._mean
         free_units = view.shape.total_units - view.shape.used_units
         cost = left = taken_units = 0.0
-        for card_cost, (_, units, used) in chosen:
+        for card in chosen:
+            _, units, used = card
             taken = units if request.whole else request.units
-            cost += card_cost
+            cost += self[card]
             taken_units += taken
             left += (units - used - taken) / units
         node_left = max(0.0, free_units - taken_units) / mean / HALF_NODE_CARDS
@@ -151,14 +152,13 @@ class _Prices:
         if host is not None:
             costs["CPU and memory of the host"] = self._rate_host(host, free_units / mean, taken_units / mean)[0]
         terms = [ScoreTerm(what, -cost / STEP) for what, cost in costs.items() if cost]
-        score = self._score_node(view, [(self._cost_card(card), card) for card in chosen])
+        score = self._score_node(view, chosen)
         return *terms, ScoreTerm("tie-breaks and rounding", score - sum(each.value for each in terms))
 
     def bound_card(self, card: OpenCard) -> float:
         """The best score of a node on which the request takes this card, without the node's tie-break."""
         (_, units, used), taken = card, self._request.units
-        cost = self._cost_card(card)
-        return floor(-cost / STEP + 1e-6) - CARD_TIE * (units - used - taken) / units + 1e-9
+        return floor(-self[card] / STEP + 1e-6) - CARD_TIE * (units - used - taken) / units + 1e-9
 
     def bound_host(self, host: HostResources | None, free_units: int) -> float:
         """The most that the host of a node with `free_units` free adds to its score."""
@@ -170,9 +170,10 @@ class _Prices:
             return 0.0
         return self._starvation * self._request.units / self._mean / STEP + 1.0
 
-    def _cost_card(self, card: OpenCard) -> float:
+    def __missing__(self, card: OpenCard) -> float:
         waste, opening, pressure = self._price_card(card)
-        return waste + opening + pressure
+        cost = self[card] = waste + opening + pressure
+        return cost
 
     def _price_card(self, card: OpenCard) -> tuple[float, float, float]:
         """The cost of taking this card: waste, opening and pressure."""
