@@ -46,7 +46,9 @@ from vrampack.cards.tuned_policy import TunedPolicy
 MAX_FLOORS = 64
 """For how many priorities of nominated pods the shapes of the nodes with kept cards are known."""
 NODES_PER_STEP = 25
-"""Nodes, or states, in one step of `prepare_request`: about 2 ms if each node has eight cards with pods on them."""
+"""Nodes in one step of `prepare_request`: about 2 ms if each node has eight cards with pods on them."""
+STATES_PER_STEP = 100
+"""States in one: as long, if each is scored for several cards."""
 
 
 class VerdictKey(NamedTuple):
@@ -213,13 +215,13 @@ class Engine:
         if not is_slow and not self.ranks_many_states:
             return True
         self._base.follow()
-        return not any(each.has_more_changes_than(NODES_PER_STEP) for each in self._list_followers(pod_request, uid))
+        return not any(each.has_more_changes_than(step) for each, step in self._list_followers(pod_request, uid))
 
     def prepare_request(self, pod_request: PodRequest, uid: str) -> Iterator[None]:
         """Compute classes and scores for a request ahead of the verb that needs them; yields after each step."""
         self._base.follow()
-        for follower in self._list_followers(pod_request, uid):
-            while follower.follow_slice(NODES_PER_STEP):
+        for follower, step in self._list_followers(pod_request, uid):
+            while follower.follow_slice(step):
                 yield
             yield
 
@@ -309,18 +311,19 @@ class Engine:
         follower.follow()
         return follower.kept
 
-    def _list_followers(self, pod_request: PodRequest, uid: str) -> Iterator[NodeFollower | NodeRanking]:
-        """What has to follow the shapes before the request can be answered; each needs the one before it."""
+    def _list_followers(self, pod_request: PodRequest, uid: str) -> Iterator[tuple[NodeFollower | NodeRanking, int]]:
+        """What has to follow the shapes before the request can be answered, and how far in one step; each needs the one before it."""
         request = self._narrow(pod_request.card_request)
-        yield from self._fits.list_indexes(request, self._find_kept(self._ledger.get_priority_floor(uid)))
+        for index in self._fits.list_indexes(request, self._find_kept(self._ledger.get_priority_floor(uid))):
+            yield index, NODES_PER_STEP
         if request.uuids is None:
-            yield self._reserved_nodes
-            yield self._seen.states
+            yield self._reserved_nodes, NODES_PER_STEP
+            yield self._seen.states, NODES_PER_STEP
             key, followed = self._build_ranking_key(request, pod_request), None
             while (
                 ranking := self._rankings.find_ranking(key)
             ) is not followed:  # a forecast may have replaced it meanwhile
-                yield ranking
+                yield ranking, STATES_PER_STEP
                 followed = ranking
 
     def _find_special_nodes(self, pod_request: PodRequest, uid: str) -> _SpecialNodes:
