@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from policies.evaluate import evaluate_node
 from policies.outlook import NO_OUTLOOK, Outlook
@@ -15,6 +16,9 @@ from vrampack.cards.amounts import add_amounts
 from vrampack.cards.node import Card, Node
 from vrampack.cards.request import CardRequest
 from vrampack.cards.tuned_policy import TunedPolicy
+
+HeldCards: TypeAlias = tuple[Collection[int], CardRequest]
+"""Cards of a node by index, and the request that holds them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +58,23 @@ class TrialCluster:
         node = self._nodes.get(placement.node_name)
         if node is None:
             return
-        self._nodes[node.name] = hold_on_node(node, placement.cards, request)
+        self._nodes[node.name] = hold_on_node(node, [(placement.cards, request)])
 
 
-def hold_on_node(node: Node, indices: Collection[int], request: CardRequest) -> Node:
-    """The node with the request on these cards as well; unknown indices are ignored."""
-    gpus = {card.instances.gpu for card in node.cards if card.instances is not None and card.index in indices}
-    cards = tuple(
-        _take_instances(_hold_on_card(card, request) if card.index in indices else card, gpus, request)
-        for card in node.cards
-    )
+def hold_on_node(node: Node, held: Iterable[HeldCards]) -> Node:
+    """The node with these on its cards as well; unknown indices are ignored."""
+    cards = list(node.cards)
+    for indices, request in held:
+        for at, card in enumerate(cards):
+            if card.index in indices:
+                cards[at] = _hold_on_card(card, request)
+        if node.counts_instances:
+            gpus = {card.instances.gpu for card in cards if card.instances is not None and card.index in indices}
+            cards = [_take_instances(card, gpus, request) for card in cards]
     free = [card.free_units for card in cards if card.is_usable]
     return replace(
         node,
-        cards=cards,
+        cards=tuple(cards),
         largest_free_units=max(free, default=0),
         free_units=sum(free),
         used_units=sum(card.used_units for card in cards),

@@ -275,6 +275,5 @@ class Nominator(NodeFollower):
 
 
 def _hold_placements(node: Node, placements: Iterable[NominatedPlacement]) -> Node:
-    for nominated in placements:
-        node = hold_on_node(node, nominated.placement.cards, nominated.request)
-    return node
+    held = [(nominated.placement.cards, nominated.request) for nominated in placements]
+    return hold_on_node(node, held) if held else node

@@ -13,8 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from policies.engine.change_log import NodeChangeLog
-from policies.engine.soft_reservations import ReservedCards
-from policies.trial_placement import Placement
+from policies.trial_placement import HeldCards, Placement
 from vrampack.cards.request import CardRequest
 
 SOFT_RESERVATION_SECONDS = 2.0
@@ -39,7 +38,7 @@ class SoftReservations:
         self._clock = clock
         self._reservations: dict[str, SoftReservation] = {}
         """The oldest first."""
-        self._cards_by_node: dict[str, tuple[ReservedCards, ...]] = {}
+        self._cards_by_node: dict[str, tuple[HeldCards, ...]] = {}
         """By node; each change to a node builds a new tuple."""
         self._changes = NodeChangeLog()
 
@@ -85,7 +84,7 @@ class SoftReservations:
         self._expire_old()
         return self._cards_by_node.keys()
 
-    def list_reserved_cards(self, name: str, uid: str | None = None) -> Sequence[ReservedCards]:
+    def list_reserved_cards(self, name: str, uid: str | None = None) -> Sequence[HeldCards]:
         """What is reserved on this node for all pods but `uid`: cards by index, and the request."""
         self._expire_old()
         reserved = self._cards_by_node.get(name, ())

@@ -28,13 +28,14 @@ from policies.engine.host_rooms import HostRooms
 from policies.engine.ledger_view import LedgerView, PriorityFloor
 from policies.engine.node_ranking import NodeRanking
 from policies.engine.node_rankings import MANY_STATES, NodeRankings, RankingKey, SeenCluster
-from policies.engine.soft_reservations import NoSoftReservations, ReservedCards, ReservedNodes, SoftReservationView
+from policies.engine.soft_reservations import NoSoftReservations, ReservedNodes, SoftReservationView
 from policies.evaluate import Evaluation, evaluate_under_policy
 from policies.mix.forecast import CardCounts, Forecast
 from policies.mix.request_mix import MixedRequest
 from policies.outlook import Outlook
 from policies.policy import Policy, ScoredCards
 from policies.registry import POLICIES
+from policies.trial_placement import HeldCards
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Node
@@ -341,7 +342,7 @@ class Engine:
         return _SpecialNodes(floor, self._get_ranking(request, pod_request), own, shapes)
 
     def _rank_single_node(
-        self, name: str, found: _SpecialNodes, reserved: Sequence[ReservedCards], pod_request: PodRequest
+        self, name: str, found: _SpecialNodes, reserved: Sequence[HeldCards], pod_request: PodRequest
     ) -> tuple[int, float | None]:
         """A tier and a score, None if the pod does not fit: tier 1 if it fits only in place of the reservations."""
         host, node = self._hosts.rooms.get(name), found.nodes.get(name)

@@ -9,13 +9,9 @@ from typing import Protocol
 from policies.engine.cluster_shapes import ClusterShapes, ShapesByName
 from policies.engine.following import ChangeLog, LogFollower
 from policies.engine.ledger_view import LedgerView
-from policies.trial_placement import Placement, hold_on_node
+from policies.trial_placement import HeldCards, Placement, hold_on_node
 from vrampack.cards.node import Node
-from vrampack.cards.request import CardRequest
 from vrampack.cards.shape import Shape
-
-ReservedCards = tuple[Collection[int], CardRequest]
-"""Cards of a node by index, and the request for which they are reserved."""
 
 
 class SoftReservationView(ChangeLog, Protocol):
@@ -23,7 +19,7 @@ class SoftReservationView(ChangeLog, Protocol):
 
     def list_reserved_nodes(self) -> Collection[str]: ...
 
-    def list_reserved_cards(self, name: str, uid: str | None = None) -> Sequence[ReservedCards]:
+    def list_reserved_cards(self, name: str, uid: str | None = None) -> Sequence[HeldCards]:
         """Soft reservations on this node of all pods but `uid`: the same object until they change, if it has none there."""
         ...
 
@@ -43,7 +39,7 @@ class NoSoftReservations:
     def list_reserved_nodes(self) -> Collection[str]:
         return ()
 
-    def list_reserved_cards(self, name: str, uid: str | None = None) -> Sequence[ReservedCards]:  # noqa: ARG002 - of the protocol
+    def list_reserved_cards(self, name: str, uid: str | None = None) -> Sequence[HeldCards]:  # noqa: ARG002 - of the protocol
         return ()
 
     def get_placement(self, uid: str) -> Placement | None:  # noqa: ARG002 - of the protocol
@@ -55,7 +51,7 @@ class ReservedNode:
     """A node with every soft reservation counted as held, and the values it was built from."""
 
     source: Node
-    reserved: Sequence[ReservedCards]
+    reserved: Sequence[HeldCards]
     node: Node
     shape: Shape
 
@@ -72,14 +68,12 @@ class ReservedNodes(LogFollower):
         self._find_shape = cluster.known_shapes.find_shape
         self._nodes: dict[str, ReservedNode] = {}
 
-    def get_reserved_node(self, node: Node, reserved: Sequence[ReservedCards]) -> ReservedNode:
+    def get_reserved_node(self, node: Node, reserved: Sequence[HeldCards]) -> ReservedNode:
         """The node with these reservations held as well; cached until either changes."""
         known = self._nodes.get(node.name)
         if known is not None and known.source is node and known.reserved is reserved:
             return known
-        filled = node
-        for indices, request in reserved:
-            filled = hold_on_node(filled, indices, request)
+        filled = hold_on_node(node, reserved)
         self._nodes[node.name] = built = ReservedNode(node, reserved, filled, self._find_shape(filled))
         return built
 

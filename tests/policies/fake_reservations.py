@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from policies.engine.change_log import NodeChangeLog
-from policies.engine.soft_reservations import ReservedCards
-from policies.trial_placement import Placement
+from policies.trial_placement import HeldCards, Placement
 from vrampack.cards.request import CardRequest
 
 
@@ -15,7 +14,7 @@ class FakeReservations:
 
     def __init__(self) -> None:
         self._placements: dict[str, tuple[Placement, CardRequest]] = {}
-        self._by_node: dict[str, list[ReservedCards]] = {}
+        self._by_node: dict[str, list[HeldCards]] = {}
         self._changes = NodeChangeLog()
 
     def put(self, uid: str, placement: Placement | None, request: CardRequest = CardRequest(4)) -> None:  # noqa: B008 - it is frozen
@@ -38,14 +37,14 @@ class FakeReservations:
     def list_reserved_nodes(self) -> Collection[str]:
         return [name for name, reserved in self._by_node.items() if reserved]
 
-    def list_reserved_cards(self, name: str, uid: str | None = None) -> Sequence[ReservedCards]:
+    def list_reserved_cards(self, name: str, uid: str | None = None) -> Sequence[HeldCards]:
         own = None if uid is None else self.get_placement(uid)
         return self._list_cards(name, uid) if own and own.node_name == name else self._by_node.get(name, ())
 
     def get_placement(self, uid: str) -> Placement | None:
         return self._placements[uid][0] if uid in self._placements else None
 
-    def _list_cards(self, name: str, but_uid: str | None) -> list[ReservedCards]:
+    def _list_cards(self, name: str, but_uid: str | None) -> list[HeldCards]:
         return [
             (placement.cards, request)
             for uid, (placement, request) in self._placements.items()

@@ -360,10 +360,8 @@ def test_ranks_beside_soft_reservations_agree_with_a_plain_evaluation(seed: int,
         outlook = Outlook(FORECAST, hosts.rooms, asked.host, engine.get_outlook(policy, None).leftovers)
         plain = []
         for node in ledger.nodes.values():
-            filled = node
-            for other, (placement, taken) in held.items():
-                if other != uid and placement.node_name == node.name:
-                    filled = hold_on_node(filled, placement.cards, taken)
+            others = [place for other, place in held.items() if other != uid and place[0].node_name == node.name]
+            filled = hold_on_node(node, [(placement.cards, taken) for placement, taken in others])
             alone, beside = (evaluate_node(each, asked.card_request, policy, outlook) for each in (node, filled))
             if isinstance(alone, ScoredCards):
                 tier, score = (0, beside.score) if isinstance(beside, ScoredCards) else (1, alone.score)
