@@ -70,10 +70,13 @@ class ReservedNodes(LogFollower):
 
     def get_reserved_node(self, node: Node, reserved: Sequence[HeldCards]) -> ReservedNode:
         """The node with these reservations held as well; cached until either changes."""
-        known = self._nodes.get(node.name)
-        if known is not None and known.source is node and known.reserved is reserved:
-            return known
-        filled = hold_on_node(node, reserved)
+        known, filled, added = self._nodes.get(node.name), node, reserved
+        if known is not None and known.source is node:
+            if known.reserved is reserved:
+                return known
+            if known.reserved == reserved[: len(known.reserved)]:
+                filled, added = known.node, reserved[len(known.reserved) :]
+        filled = hold_on_node(filled, added)
         self._nodes[node.name] = built = ReservedNode(node, reserved, filled, self._find_shape(filled))
         return built
 
