@@ -143,12 +143,12 @@ def build_components(  # noqa: PLR0913 - what the parts share
 ) -> Components:
     """Build all verbs over this new ledger. `clock` counts seconds, `now_ns` is Unix time."""
     hosts = hosts or HostUsage(is_kept=False)
-    soft_reservations = SoftReservations(clock)
+    soft_reservations = SoftReservations(clock, ledger.held)
     nominator = Nominator(ledger, PendingPreemptions(ledger, clock=clock))
     resource = settings.resources.memory
     pods = PodClient(ledger, api, resource=resource, clock=clock, started_ns=now_ns(), hosts=hosts)
     places = NamedPlaces(ledger, soft_reservations, settings.holds)
-    engine = Engine(nominator, settings.select_policies(), soft_reservations=places, hosts=hosts.rooms)
+    engine = Engine(nominator, settings.select_policies(), soft_reservations=soft_reservations, hosts=hosts.rooms)
     generations = PodGenerations(engine)
     binder = Binder(
         ledger=ledger,

@@ -7,7 +7,6 @@ group is bound minutes later, and until then the scheduler counts it on its node
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
 from extender.settings import HoldSettings
@@ -15,7 +14,6 @@ from extender.state.held_places import HoldEnd
 from extender.state.ledger import Ledger
 from extender.state.soft_reservations import SoftReservations
 from policies.engine.engine import Engine
-from policies.engine.soft_reservations import ReservedCards
 from policies.policy import ScoredCards
 from policies.trial_placement import Placement
 from vrampack.cards.allocation import allocate_cards
@@ -26,7 +24,7 @@ EXPIRY_INTERVAL_SECONDS = 1.0
 
 
 class NamedPlaces:
-    """At most one for each pod. A `SoftReservationView` for the engine."""
+    """At most one for each pod."""
 
     def __init__(self, ledger: Ledger, soft_reservations: SoftReservations, settings: HoldSettings) -> None:
         self._ledger = ledger
@@ -72,14 +70,3 @@ class NamedPlaces:
 
     def _may_bind_late(self, pod: Pod) -> bool:
         return pod.may_bind_late or pod.scheduler_name in self._schedulers
-
-    def list_reserved_for_others(self, uid: str) -> Mapping[str, Sequence[ReservedCards]]:
-        """Soft reservations of other pods, by node; what is held is in the nodes themselves."""
-        return self._soft_reservations.list_reserved_for_others(uid)
-
-    def get_placement(self, uid: str) -> Placement | None:
-        """The place of the pod itself."""
-        held = self._ledger.held.get_place(uid)
-        if held is None:
-            return self._soft_reservations.get_placement(uid)
-        return Placement(held.node_name, tuple(held.allocation.card_indices), held.score)

@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from extender.state.held_places import HeldPlaces
 from policies.engine.change_log import NodeChangeLog
 from policies.trial_placement import HeldCards, Placement
 from vrampack.cards.request import CardRequest
 
 SOFT_RESERVATION_SECONDS = 2.0
-"""A bind follows within milliseconds; one that waits longer for its volumes or its gang decides again."""
+"""A bind follows within milliseconds. Pods that may wait longer have a held place instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,9 @@ class SoftReservation:
 class SoftReservations:
     """At most one for each pod. A `SoftReservationView` for the engine."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], held: HeldPlaces) -> None:
         self._clock = clock
+        self._held = held
         self._reservations: dict[str, SoftReservation] = {}
         """The oldest first."""
         self._cards_by_node: dict[str, tuple[HeldCards, ...]] = {}
@@ -75,7 +77,10 @@ class SoftReservations:
         self._changes.record_change(name)
 
     def get_placement(self, uid: str) -> Placement | None:
-        """The place that is reserved for this pod."""
+        """The place that is held or reserved for this pod."""
+        held = self._held.get_place(uid)
+        if held is not None:
+            return Placement(held.node_name, tuple(held.allocation.card_indices), held.score)
         self._expire_old()
         reservation = self._reservations.get(uid)
         return reservation.placement if reservation is not None else None

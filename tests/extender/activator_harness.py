@@ -97,7 +97,7 @@ class ActivatorHarness:
         events = ExtenderEventRecorder(self.door, self.metrics, clock=lambda: self.seconds, now=lambda: 0.0)
         reactions = LedgerReactions(
             self.kicker,
-            SoftReservations(lambda: self.seconds),
+            SoftReservations(lambda: self.seconds, self.ledger.held),
             ProblemReporter(self.metrics, events),
             EngineFollower(engine, nominations),
             MixLearner(self.ledger, engine),

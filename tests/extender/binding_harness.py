@@ -70,7 +70,9 @@ class BindingHarness:
                 hosts=HostUsage(is_kept=False),
             ),
             engine=self.engine,
-            places=NamedPlaces(self.ledger, SoftReservations(lambda: self.seconds), configuration.holds),
+            places=NamedPlaces(
+                self.ledger, SoftReservations(lambda: self.seconds, self.ledger.held), configuration.holds
+            ),
             api=api,
             events=ExtenderEventRecorder(api, self.metrics, clock=lambda: self.seconds, now=lambda: 0.0),
             metrics=self.metrics,
