@@ -7,6 +7,7 @@ NominatedNodeNameForExpectation is on, the API names that node meanwhile; where 
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from collections.abc import Callable, Iterator
 from random import Random
@@ -36,9 +37,11 @@ UNITS = 16
 OUR_POD_WATCH = r"/pods\?.*watch"
 AT_ONCE = {"gracePeriodSeconds": 0}
 
-BATCHES, BATCH, WITH_CLAIM = 6, 15, 30
+SCALE = int(os.environ.get("VRAMPACK_HOLDS_SCALE", "1"))
+"""`make soak` has a larger cluster with more pods."""
+BATCHES, BATCH, WITH_CLAIM = 6 * SCALE, 15, 30 * SCALE
 """90 pods, a third of them with a claim. They ask for 620 units."""
-NODES, CARDS = 8, 4
+NODES, CARDS = 8 * SCALE, 4
 """512 units."""
 LATE_BATCHES = 2
 """So many batches later a volume is there."""
@@ -113,6 +116,7 @@ def provisioner(cluster: ControlPlane) -> Iterator[LateProvisioner]:
     made.delete_everything()
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("priority_class", ["", "higher"])
 @pytest.mark.parametrize("gate", ["false", "true"])
 def test_a_pod_that_waits_for_its_volume_keeps_its_card(
@@ -186,14 +190,21 @@ def test_a_pod_that_the_extender_has_not_seen_when_it_is_asked_keeps_its_card(
     wait_until_recounted(cluster, ours)
 
 
+@pytest.mark.smoke
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("gate", ["false", "true"])
 def test_every_pod_that_got_a_node_is_bound_when_its_volume_is_there(
-    cluster: ControlPlane, provisioner: LateProvisioner, extender: Start, scheduler: Start
+    cluster: ControlPlane, provisioner: LateProvisioner, extender: Start, scheduler: Start, gate: str
 ) -> None:
-    """A stream of pods of which a third waits for volumes, in a cluster with too few cards for all of them."""
+    """A stream of pods of which a third waits for volumes, in a cluster with too few cards for all of them.
+
+    The others are as important as these, or more so.
+    """
+    cluster.add_priority_class("higher", 1000, preemptionPolicy="Never")
     for number in range(NODES):
         add_node(cluster, f"gpu-{number}", CARDS)
     ours = extender()
-    scheduler(flags=GATE_OFF)
+    scheduler(flags=[GATE.format(gate)])
     stream = Stream(cluster, provisioner)
     with assert_never_oversold(cluster):
         for _ in range(BATCHES):
@@ -234,7 +245,9 @@ class Stream:
             if has_claim:
                 self._provisioner.create_pod(name, units)
             else:
-                self._cluster.request_ok("POST", PODS, pod_manifest(name, units))
+                pod = pod_manifest(name, units)
+                pod["spec"]["priorityClassName"] = self._random.choice(("", "higher"))
+                self._cluster.request_ok("POST", PODS, pod)
             names.append(name)
             self._sent += 1
         self._cluster.wait_until(
