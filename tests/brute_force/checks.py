@@ -17,11 +17,13 @@ from dataclasses import dataclass
 
 import msgspec
 
+from extender.state.reservations import Reservation
 from extender.wire.codec import VerbResponse
 from tests.brute_force.judge import HeardCluster, Judge, PendingPlace
 from tests.brute_force.world import BruteForceWorld, WrongAnswerError, get_name, is_finished
 from tests.simulation.network import encode
 from vrampack.cards.allocation import Allocation
+from vrampack.cards.records import write_record
 from vrampack.simulator.resource_kinds import NODE, POD, Object
 
 MOST_SCORES = 6
@@ -227,16 +229,23 @@ class JudgedVerbs:
         if is_no and node == call.node and self._written.get(uid) == node and self.asked[uid, call.node] == 1:
             raise WrongAnswerError(f"bind of {call.pod['metadata']['name']} to {node} says {said}, and it is bound")
 
+    def _find_notes(self, reservation: Reservation) -> Mapping[str, str]:
+        """The annotations of its Binding, which may wait for others to be answered before it is sent."""
+        sent = self._sent.get((reservation.pod.uid, reservation.node_name))
+        if sent is not None and sent.allocation is reservation.allocation:
+            return sent.notes
+        node, request = self._ledger.get_node(reservation.node_name), reservation.pod.request
+        if node is None or request is None:
+            return {}
+        return write_record(reservation.allocation, request, node, now_ns=0)
+
     def _hear(self) -> HeardCluster:
         is_new = self._ledger.placement == self._world.placement
         places = [
             PendingPlace(
-                self._world.versions[each.pod.uid, each.pod.resource_version],
-                each.node_name,
-                self._sent[each.pod.uid, each.node_name].notes,
+                self._world.versions[each.pod.uid, each.pod.resource_version], each.node_name, self._find_notes(each)
             )
             for each in self._ledger.list_reservations()
-            if (each.pod.uid, each.node_name) in self._sent
         ]
         return HeardCluster(
             nodes={

@@ -39,7 +39,7 @@ AT_ONCE = {"gracePeriodSeconds": 0}
 
 SCALE = int(os.environ.get("VRAMPACK_HOLDS_SCALE", "1"))
 """`make soak` has a larger cluster with more pods."""
-BATCHES, BATCH, WITH_CLAIM = 6 * SCALE, 15, 30 * SCALE
+BATCHES, BATCH, WITH_CLAIM = 6, 15 * SCALE, 30 * SCALE
 """90 pods, a third of them with a claim. They ask for 620 units."""
 NODES, CARDS = 8 * SCALE, 4
 """512 units."""
