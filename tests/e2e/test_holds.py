@@ -18,6 +18,7 @@ import pytest
 from extender.state.soft_reservations import SOFT_RESERVATION_SECONDS
 from tests.e2e.auditing import assert_never_oversold, wait_until_recounted
 from tests.e2e.pod_placements import list_places, read_refusal, wait_until_bound
+from tests.e2e.release_shape import start_release
 from tests.e2e.verb_calls import read_ledger_states
 from tests.fakes.proxy_thread import FaultProxyThread
 from tests.support.control_plane.cluster import ControlPlane
@@ -107,6 +108,13 @@ class LateProvisioner:
 
     def _patch(self, path: str, change: object) -> None:
         self._cluster.request_ok("PATCH", path, change, content_type="application/merge-patch+json")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """Instead of the suite's own: of the release that `VRAMPACK_KUBERNETES` names."""
+    with start_release(tmp_path_factory.mktemp("holds")) as running:
+        yield running
 
 
 @pytest.fixture
@@ -294,7 +302,7 @@ def add_node(cluster: ControlPlane, name: str, cards: int) -> None:
     published = (
         published_card(index, units=UNITS, memory_mib=UNITS * 1024, uuid=f"{name}-{index}") for index in range(cards)
     )
-    cluster.add_node(name, cards=cards_annotation(*published))
+    cluster.add_node(name, cards=cards_annotation(*published, injection="cdi"))
 
 
 def create_and_wait_until_tried(cluster: ControlPlane, name: str, units: int, priority_class: str = "") -> None:

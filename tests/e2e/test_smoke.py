@@ -16,33 +16,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.e2e.activations import wait_until_refused
 from tests.e2e.pod_placements import list_places, run_pods, wait_until_bound
-from tests.e2e.render import render_manifests
-from tests.support.control_plane.binaries import FIRST_WITH_MUTATING_POLICIES, read_minor_version
-from tests.support.control_plane.cluster import WORKLOADS, ControlPlane
+from tests.e2e.release_shape import HAS_MUTATING_POLICIES, SHAPE, start_release
+from tests.support.control_plane.binaries import read_minor_version
+from tests.support.control_plane.cluster import ControlPlane
 from tests.support.control_plane.cluster_reset import PRIORITIES
 from tests.support.manifest_builders import PODS, cards_annotation, pod_manifest, published_card
-from tests.support.manifests import MANIFESTS
 from tests.support.processes import REPOSITORY
 
 pytestmark = pytest.mark.smoke
 Start = Callable[..., Any]
-HAS_MUTATING_POLICIES = read_minor_version() >= FIRST_WITH_MUTATING_POLICIES
-SHAPE = MANIFESTS / ("second-scheduler" if HAS_MUTATING_POLICIES else "before-1.36")
 SECRET = "hunter2hunter2"
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """Instead of the suite's own: with the shape of this release and nothing for `exact` nodes."""
-    with ControlPlane.start(tmp_path_factory.mktemp("smoke")) as running:
-        items = [item for item in yaml.safe_load_all(render_manifests(SHAPE)) if item["kind"] not in WORKLOADS]
-        whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-        running.kubectl("apply", "--warnings-as-errors", "-f", "-", input=whole)
-        running.wait_until(lambda: not _takes_a_forged_record(running), what="the policies are in force")
+    """Instead of the suite's own."""
+    with start_release(tmp_path_factory.mktemp("smoke")) as running:
         yield running
 
 
@@ -132,12 +124,6 @@ def _plant_secrets(pod: dict[str, Any]) -> dict[str, Any]:
     pod["metadata"] |= {"annotations": {"example.com/login": SECRET}, "labels": {"example.com/key": SECRET}}
     pod["spec"]["containers"][0] |= {"env": [{"name": "HF_TOKEN", "value": SECRET}], "args": [f"--token={SECRET}"]}
     return pod
-
-
-def _takes_a_forged_record(cluster: ControlPlane) -> bool:
-    """A pod that brings its own record is refused where the policies are in force."""
-    pod = pod_manifest("forged", 4, annotations={"vrampack.dev/allocation": '{"v": 1, "cards": []}'})
-    return cluster.request("POST", f"{PODS}?dryRun=All", pod)[0] == HTTPStatus.CREATED
 
 
 def _run_vrampack(cluster: ControlPlane, *arguments: str) -> str:
