@@ -95,16 +95,17 @@ class Binder:
 
     async def bind(self, args: BindingArgs) -> BindOutcome:
         """Bind the pod, or say why not. Never raises for what the API server does."""
+        began_at = self._clock()
         task = self._binds_in_flight.get(args)
         if task is None:
             earlier = [task for other, task in self._binds_in_flight.items() if other.pod_uid == args.pod_uid]
-            deadline = self._clock() + self._settings.deadlines.bind_seconds
+            deadline = began_at + self._settings.deadlines.bind_seconds
             task = asyncio.create_task(self._bind_after(earlier, args, deadline))
             self._binds_in_flight[args] = task
             task.add_done_callback(lambda _: self._binds_in_flight.pop(args, None))
         # A caller that hangs up must not take the Binding of another one with it.
         outcome = await asyncio.shield(task)
-        self._places.release_pod(args.pod_uid, "failed")
+        self._places.end_attempt(args.pod_uid, began_at)
         self._metrics.binds.labels(outcome.result).inc()
         return outcome
 

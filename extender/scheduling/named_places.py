@@ -7,7 +7,10 @@ group is bound minutes later, and until then the scheduler counts it on its node
 from __future__ import annotations
 
 import asyncio
-from itertools import takewhile
+from collections.abc import Callable
+from typing import NamedTuple
+
+from cachetools import TTLCache
 
 from extender.settings import HoldSettings
 from extender.state.held_places import HoldEnd
@@ -21,16 +24,38 @@ from vrampack.cards.pod import Pod
 from vrampack.cards.request import PodRequest
 
 EXPIRY_INTERVAL_SECONDS = 1.0
+UNKNOWN_POD_SECONDS = 30.0
+"""Our watch shows a new pod long before: one that it does not know by then was deleted before its place was named."""
+RECENT_SECONDS = 5.0
+"""A scheduler writes within less how an attempt has failed."""
+MAX_RECENT = 10_000
+
+
+class Attempt(NamedTuple):
+    """A call of filter for a pod that may be bound late."""
+
+    pod: Pod
+    """As the scheduler had it."""
+    may_hear_of_earlier: bool
 
 
 class NamedPlaces:
     """At most one for each pod."""
 
-    def __init__(self, ledger: Ledger, soft_reservations: SoftReservations, settings: HoldSettings) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        soft_reservations: SoftReservations,
+        settings: HoldSettings,
+        *,
+        clock: Callable[[], float],
+    ) -> None:
         self._ledger = ledger
         self._soft_reservations = soft_reservations
         self._schedulers = frozenset(settings.schedulers)
         self._max_seconds = settings.max_seconds
+        self._attempts: TTLCache[str, Attempt] = TTLCache(MAX_RECENT, RECENT_SECONDS, timer=clock)
+        """The last one of each pod."""
 
     async def run(self) -> None:
         """End the holds that have lasted too long, once a second, until cancelled."""
@@ -39,25 +64,42 @@ class NamedPlaces:
             self.end_old_holds()
 
     def end_old_holds(self) -> None:
-        is_old = takewhile(lambda held: self._ledger.get_age_seconds(held) >= self._max_seconds, self._ledger.held)
-        for held in list(is_old):
-            self._ledger.release_held_place(held.pod.uid, "expired")
+        """Also those of pods that were deleted before their place was named."""
+        for held in list(self._ledger.held):
+            age, uid = self._ledger.get_age_seconds(held), held.pod.uid
+            if age >= self._max_seconds:
+                self._ledger.release_held_place(uid, "expired")
+            elif age >= UNKNOWN_POD_SECONDS and self._ledger.get_pod(uid) is None:
+                self._ledger.release_held_place(uid, "gone")
 
     def restore_holds(self, engine: Engine) -> None:
         """Hold the places of pods that a scheduler has nominated, as it does from 1.35 on while it waits, after a restart."""
         for pod in self._ledger.list_unbound_pods():
-            if pod.nominated_node and pod.request is not None and self._may_bind_late(pod):
+            if pod.nominated_node and pod.request is not None and not pod.is_gated and self._may_bind_late(pod):
                 scored = engine.evaluate_node(pod.nominated_node, pod.request, pod.uid)
                 if isinstance(scored, ScoredCards):
                     self.name_place(pod, pod.request, pod.nominated_node, scored)
 
+    def begin_attempt(self, pod: Pod) -> None:
+        """Filter is called for the pod: the places of its earlier attempts are given up."""
+        held, recent = self._ledger.held.get_place(pod.uid), self._attempts.get(pod.uid)
+        self.release_pod(pod.uid, "filtered")
+        if self._may_bind_late(pod):
+            may_hear_of_earlier = recent is not None and recent.pod.failed_attempt == pod.failed_attempt
+            if held is not None:
+                may_hear_of_earlier = not held.is_given_up_by(pod)
+            self._attempts[pod.uid] = Attempt(pod, may_hear_of_earlier)
+
     def name_place(self, pod: Pod, pod_request: PodRequest, node_name: str, scored: ScoredCards) -> None:
         """The scheduler is about to be told of this place."""
         node = self._ledger.get_node_for_pod(node_name, pod.uid)
-        if node is not None and self._may_bind_late(pod):
+        if node is None or self._ledger.get_reservation(pod.uid, node_name) is not None:
+            return  # it counts already
+        if self._may_bind_late(pod):
             self._soft_reservations.release_pod(pod.uid)
-            allocation = allocate_cards(node, scored.cards, pod_request)
-            self._ledger.hold_place(pod, node_name, allocation, scored.score)
+            allocation, attempt = allocate_cards(node, scored.cards, pod_request), self._attempts.get(pod.uid)
+            may_hear_of_earlier = attempt is not None and attempt.may_hear_of_earlier
+            self._ledger.hold_place(pod, node_name, allocation, scored.score, may_hear_of_earlier=may_hear_of_earlier)
             return
         indices = tuple(sorted(card.index for card in scored.cards))
         placement = Placement(node_name, indices, scored.score)
@@ -67,6 +109,13 @@ class NamedPlaces:
         """The pod is bound, or the scheduler's attempt has ended."""
         self._soft_reservations.release_pod(uid)
         self._ledger.release_held_place(uid, how)
+
+    def end_attempt(self, uid: str, began_at: float) -> None:
+        """A bind that began then has ended. A place that was named since is of a later attempt."""
+        self._soft_reservations.release_pod(uid)
+        held = self._ledger.held.get_place(uid)
+        if held is not None and held.made_at <= began_at:
+            self._ledger.release_held_place(uid, "failed")
 
     def _may_bind_late(self, pod: Pod) -> bool:
         return pod.may_bind_late or pod.scheduler_name in self._schedulers

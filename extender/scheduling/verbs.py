@@ -184,7 +184,7 @@ class Verbs:
     ) -> VerbResponse:
         uid = scheduling_request.pod.uid
         self._node_backoff.back_off_target(uid)
-        self._places.release_pod(uid, "filtered")
+        self._places.begin_attempt(scheduling_request.pod)
         self._generations.forget_pod(uid)
         key = self._engine.find_verdict_key(pod_request, uid)
         generation = RejectionGeneration(self._ledger.capacity_generation, self._ledger.cards_generation)

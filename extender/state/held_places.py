@@ -6,7 +6,8 @@
 Between the choice of a node and the bind the scheduler waits for volumes and for the other pods of a group, for minutes, and
 counts the pod on its node meanwhile. So does the ledger. That an attempt has failed is seen on the pod: from 1.35 on the
 scheduler nominates the pod to the node while it waits, and ends the nomination; in every version it writes another
-PodScheduled condition. A restart forgets held places; then a nomination keeps the cards, as it does for every nominee.
+PodScheduled condition. It puts the pod back into its queue before it writes that, so the next attempt may begin before the news
+of the last one is heard: such news ends no hold. A restart forgets held places, but for those of nominated pods.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class HeldPlace:
     """Seconds of the ledger's clock."""
     is_confirmed: bool = False
     """Whether the API server has shown the pod nominated to the node."""
+    may_hear_of_earlier: bool = False
+    """Whether the API server may still have to show how an earlier attempt failed."""
 
     @property
     def state(self) -> HoldState:
@@ -47,7 +50,7 @@ class HeldPlace:
         """Whether this state of the unbound pod shows that the attempt has failed."""
         if not is_later_version(pod.resource_version, than=self.pod.resource_version):
             return False
-        is_nominated_elsewhere = pod.nominated_node not in (self.node_name, self.pod.nominated_node)
+        is_nominated_elsewhere = pod.nominated_node not in ("", self.node_name, self.pod.nominated_node)
         has_lost_nomination = self.is_confirmed and pod.nominated_node != self.node_name
         return is_nominated_elsewhere or has_lost_nomination or pod.failed_attempt != self.pod.failed_attempt
 
@@ -97,6 +100,11 @@ class HeldPlaces:
         held = self._by_pod.get(pod.uid)
         if held is None:
             return False
-        if pod.nominated_node == held.node_name:
+        is_confirmed = pod.nominated_node == held.node_name
+        if is_confirmed and not is_later_version(held.pod.resource_version, than=pod.resource_version):
             self._by_pod[pod.uid] = held = replace(held, is_confirmed=True)
-        return pod.is_terminating or held.is_given_up_by(pod)
+        if pod.is_terminating or not held.is_given_up_by(pod):
+            return pod.is_terminating
+        if held.may_hear_of_earlier:
+            self._by_pod[pod.uid] = replace(held, pod=pod, is_confirmed=is_confirmed, may_hear_of_earlier=False)
+        return not held.may_hear_of_earlier

@@ -44,6 +44,7 @@ from vrampack.cards.holding import Hold, build_bound_hold, build_reserved_hold, 
 from vrampack.cards.node import Node, NodeFacts
 from vrampack.cards.pod import Pod
 from vrampack.cards.profiles import NO_SETTINGS, PlacementSettings
+from vrampack.cards.resource_version import is_later_version
 from vrampack.cards.scheduler_totals import count_unasked_units, has_gained_units
 
 
@@ -179,9 +180,13 @@ class Ledger:
         return self._changes.nodes.list_nodes_changed_since(generation)
 
     def list_nominees(self, name: str) -> list[Pod]:
-        """The unbound pods that are nominated to this node and have no place there."""
+        """The unbound pods that are nominated to this node and need cards there."""
         nominees = self.nominations.list_on_node(name)
-        return self._pods.select_pods(uid for uid in nominees if not self.has_place(uid, name))
+        return self._pods.select_pods(uid for uid in nominees if not self.is_placed(uid, name))
+
+    def is_placed(self, uid: str, node_name: str) -> bool:
+        """Whether the unbound pod needs no cards of this node: a place there is reserved, or one is held anywhere."""
+        return self.get_reservation(uid, node_name) is not None or self.held.get_place(uid) is not None
 
     def mark_node_changed(self, name: str) -> None:
         """Record a change that the node itself does not show: its pods are terminating, or other cards are kept on it."""
@@ -239,7 +244,7 @@ class Ledger:
         """Release all that the pod holds."""
         pod = self._pods.remove_pod(uid)
         self._fetched.discard(uid)
-        for name in list_touched_nodes(pod, None) | self._drop_reservation(uid) | self.held.end_hold(uid, "gone"):
+        for name in list_touched_nodes(pod, None) | self._drop_reservation(uid) | self._end_hold(uid, "gone"):
             self._rebuild_node(name)
         self._update_nomination(pod, None)
         self._changes.tell_pod_resolved(uid)
@@ -278,20 +283,39 @@ class Ledger:
         """
         reservation = Reservation(pod, node_name, allocation, made_at=self._clock())
         self._reservations.put_reservation(reservation)
-        for name in {node_name} | self.held.end_hold(pod.uid, "bound"):
+        for name in {node_name} | self._end_hold(pod.uid, "bound"):
             self._rebuild_node(name)
         return reservation
 
-    def hold_place(self, pod: Pod, node_name: str, allocation: Allocation, score: float) -> None:
-        """Count the place for a pod that may be bound late, unless a Binding of it is under way."""
-        if self.get_pod_reservation(pod.uid) is None:
-            self.release_held_place(pod.uid, "filtered")
-            is_confirmed = pod.nominated_node == node_name
-            self.held.put_place(HeldPlace(pod, node_name, allocation, score, self._clock(), is_confirmed))
-            self._rebuild_node(node_name)
+    def hold_place(
+        self, pod: Pod, node_name: str, allocation: Allocation, score: float, *, may_hear_of_earlier: bool = False
+    ) -> None:
+        """Count the place for a pod that may be bound late, unless it is bound or a Binding of it is under way."""
+        known = self._pods.get_pod(pod.uid)
+        if known is not None and is_later_version(known.resource_version, than=pod.resource_version):
+            pod = known
+        if pod.node_name or pod.is_terminating or self.get_pod_reservation(pod.uid) is not None:
+            return
+        self.release_held_place(pod.uid, "filtered")
+        self.held.put_place(
+            HeldPlace(
+                pod,
+                node_name,
+                allocation,
+                score,
+                made_at=self._clock(),
+                is_confirmed=pod.nominated_node == node_name,
+                may_hear_of_earlier=may_hear_of_earlier,
+            )
+        )
+        self._rebuild_node(node_name)
+        nominated_node = get_nomination(known)
+        if nominated_node != node_name:
+            self.mark_node_changed(nominated_node)
+            self.release_nominated_capacity(nominated_node)
 
     def release_held_place(self, uid: str, how: HoldEnd) -> None:
-        for name in self.held.end_hold(uid, how):
+        for name in self._end_hold(uid, how):
             self._rebuild_node(name)
 
     def record_binding(self, uid: str, node_name: str, version: str) -> None:
@@ -299,7 +323,8 @@ class Ledger:
 
         An unanswered one for an earlier version can no longer land; one for the same version still may.
         """
-        self._reservations.record_binding(uid, node_name, version)
+        if self._reservations.record_binding(uid, node_name, version):
+            self._rebuild_node(node_name)  # the scheduler counts the pod there again
 
     def mark_unconfirmed(self, uid: str, node_name: str) -> None:
         """No answer came to the Binding: keep the place until it is fenced, or the API shows the pod bound or gone."""
@@ -308,7 +333,8 @@ class Ledger:
 
     def mark_written(self, uid: str, node_name: str) -> None:
         """The Binding was written: the place is the pod's until the API server shows the pod itself elsewhere or gone."""
-        self._reservations.mark_written(uid, node_name)
+        if self._reservations.mark_written(uid, node_name):
+            self._rebuild_node(node_name)
 
     def forget(self, uid: str, node_name: str) -> None:
         """Free the place after a definite refusal, which says nothing about a Binding that was written before."""
@@ -339,7 +365,7 @@ class Ledger:
         if pod.node_name or self._is_fenced(pod):
             touched |= self._drop_reservation(pod.uid)
         if pod.node_name or self.held.note_pod(pod):
-            touched |= self.held.end_hold(pod.uid, "bound" if pod.node_name else "failed")
+            touched |= self._end_hold(pod.uid, "bound" if pod.node_name else "failed")
         for name in touched:
             self._rebuild_node(name)
         self._update_nomination(known, pod)
@@ -376,6 +402,13 @@ class Ledger:
         """Remove the pod's reservation. Returns the node to rebuild, if there was one."""
         name = self._reservations.remove_reservation(uid)
         return {name} if name else set()
+
+    def _end_hold(self, uid: str, how: HoldEnd) -> set[str]:
+        """Remove the pod's held place. Returns the node to rebuild, if there was one."""
+        names = self.held.end_hold(uid, how)
+        if names:
+            self.mark_node_changed(get_nomination(self._pods.get_pod(uid)))  # cards may be kept there again
+        return names
 
     def _build_node_without(self, name: str, is_left_out: Callable[[Hold], bool]) -> Node | None:
         """The node as it would be without some of what is held there."""

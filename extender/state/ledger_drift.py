@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from extender.state.ledger import Ledger
+from vrampack.cards.scheduler_totals import count_unasked_units
 
 
 def count_drift_units(ledger: Ledger, name: str) -> int:
@@ -12,6 +13,9 @@ def count_drift_units(ledger: Ledger, name: str) -> int:
         return 0
     if len(fresh.cards) != len(node.cards):
         return max(fresh.total_units, node.total_units)
-    return sum(
+    facts = ledger.get_facts(name)
+    unasked = None if facts is None else count_unasked_units(facts, ledger.list_holds(name))
+    drift = sum(
         abs(a.used_units - b.used_units) + (a.taken != b.taken) for a, b in zip(fresh.cards, node.cards, strict=True)
     )
+    return drift + (unasked != ledger.get_unasked_units(name))

@@ -263,7 +263,7 @@ class Nominator(NodeFollower):
         more = [
             pod
             for pod in self._preemptors.get(name, ())
-            if pod.uid not in known and not self._ledger.has_place(pod.uid, name)
+            if pod.uid not in known and not self._ledger.is_placed(pod.uid, name)
         ]
         return sorted([*nominees, *more], key=lambda pod: (-pod.priority, pod.created_at, pod.uid))
 

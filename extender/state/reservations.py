@@ -71,10 +71,13 @@ class Reservations:
         self._by_pod[reservation.pod.uid] = reservation
         self._pods_by_node.add_pod(reservation.node_name, reservation.pod.uid)
 
-    def record_binding(self, uid: str, node_name: str, version: str) -> None:
+    def record_binding(self, uid: str, node_name: str, version: str) -> bool:
+        """Whether the place was unconfirmed and is no longer."""
         known = self.get_on_node(uid, node_name)
-        if known is not None and known.binding_version != version:
-            self._by_pod[uid] = replace(known, binding_version=version, is_unconfirmed=False)
+        if known is None or known.binding_version == version:
+            return False
+        self._by_pod[uid] = replace(known, binding_version=version, is_unconfirmed=False)
+        return known.is_unconfirmed
 
     def mark_unconfirmed(self, uid: str, node_name: str) -> bool:
         """Whether the pod has a reservation there."""
@@ -83,10 +86,13 @@ class Reservations:
             self._by_pod[uid] = replace(known, is_unconfirmed=True)
         return known is not None
 
-    def mark_written(self, uid: str, node_name: str) -> None:
+    def mark_written(self, uid: str, node_name: str) -> bool:
+        """Whether the place was unconfirmed and is no longer."""
         known = self.get_on_node(uid, node_name)
-        if known is not None:
-            self._by_pod[uid] = replace(known, is_written=True, is_unconfirmed=False)
+        if known is None:
+            return False
+        self._by_pod[uid] = replace(known, is_written=True, is_unconfirmed=False)
+        return known.is_unconfirmed
 
     def remove_reservation(self, uid: str) -> str:
         """Remove the pod's reservation. Returns the node it was on; empty when it had none."""

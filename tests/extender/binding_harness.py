@@ -71,7 +71,10 @@ class BindingHarness:
             ),
             engine=self.engine,
             places=NamedPlaces(
-                self.ledger, SoftReservations(lambda: self.seconds, self.ledger.held), configuration.holds
+                self.ledger,
+                SoftReservations(lambda: self.seconds, self.ledger.held),
+                configuration.holds,
+                clock=lambda: self.seconds,
             ),
             api=api,
             events=ExtenderEventRecorder(api, self.metrics, clock=lambda: self.seconds, now=lambda: 0.0),

@@ -190,3 +190,104 @@ def test_after_a_restart_a_nomination_is_held_again() -> None:
     (held,) = desk.ledger.held
     desk.ledger.update_pod(replace(held.pod, resource_version="6", nominated_node=""))
     assert list_held(desk) == {}
+
+
+def retry(desk: SchedulerHarness, version: str) -> None:
+    """The scheduler tries the pod again, which it has in this version."""
+    assert desk.filter_names("late", 10, spec=CLAIM, metadata={"resourceVersion": version}) == ["a"]
+
+
+def test_news_of_an_earlier_attempt_ends_no_hold() -> None:
+    """The scheduler puts a pod back into its queue before it writes how the attempt failed; the news of the next one counts."""
+    desk = SchedulerHarness({"a": [15]})
+    pod = replace(hold(desk), nominated_node="a", resource_version="6")
+    desk.ledger.update_pod(pod)
+    retry(desk, "5")
+    desk.ledger.update_pod(replace(pod, nominated_node="", failed_attempt="first", resource_version="7"))
+    desk.ledger.update_pod(replace(pod, failed_attempt="first", resource_version="8"))
+    assert (list_held(desk), list_ends(desk)) == ({"late": ("a", [0])}, ["filtered"])
+    desk.ledger.update_pod(replace(pod, nominated_node="", failed_attempt="second", resource_version="9"))
+    assert list_ends(desk) == ["filtered", "failed"]
+
+
+def test_news_of_a_refused_attempt_ends_no_hold() -> None:
+    desk = SchedulerHarness({"a": [15]})
+    pod = replace(ledger_pod("late", units=10), resource_version="5")
+    desk.ledger.update_pod(pod)
+    desk.add_bound_pod("in the way", "a", 15)
+    assert desk.filter_names("late", 10, spec=CLAIM, metadata={"resourceVersion": "5"}) == []
+    desk.ledger.remove_pod("in the way")
+    desk.seconds += 1
+    retry(desk, "5")
+    desk.ledger.update_pod(replace(pod, failed_attempt="no room", resource_version="6"))
+    assert list_held(desk) == {"late": ("a", [0])}
+
+
+def test_what_our_watch_knows_already_is_no_news() -> None:
+    desk = SchedulerHarness({"a": [15]})
+    pod = replace(ledger_pod("late", units=10), failed_attempt="earlier", resource_version="6")
+    desk.ledger.update_pod(pod)
+    retry(desk, "5")
+    desk.ledger.update_pod(replace(pod, resource_version="7"))
+    assert list_held(desk) == {"late": ("a", [0])}
+
+
+def test_the_end_of_a_nomination_to_another_node_ends_no_hold() -> None:
+    desk = SchedulerHarness({"a": [15], "b": [15]})
+    pod = replace(ledger_pod("late", units=10), nominated_node="b", resource_version="5")
+    desk.ledger.update_pod(pod)
+    desk.ledger.hold_place(pod, "a", desk.allocation(pod, "a", 0), 0.0)
+    assert desk.filter_names("other", 15) == ["b"]  # one place is enough for it
+    desk.ledger.update_pod(replace(pod, nominated_node="", resource_version="6"))
+    assert list_held(desk) == {"late": ("a", [0])}
+    desk.ledger.release_held_place("late", "failed")
+    desk.ledger.update_pod(replace(pod, resource_version="7"))
+    assert desk.filter_names("other", 15) == ["a"]
+
+
+def test_cards_are_kept_for_a_nominee_again_when_its_hold_elsewhere_ends() -> None:
+    desk = SchedulerHarness({"a": [15], "b": [15]})
+    pod = replace(ledger_pod("late", units=10), nominated_node="b", resource_version="5")
+    desk.ledger.update_pod(pod)
+    desk.ledger.hold_place(pod, "a", desk.allocation(pod, "a", 0), 0.0)
+    assert desk.filter_names("other", 15) == ["b"]
+    desk.ledger.release_held_place("late", "failed")
+    assert desk.filter_names("other", 15) == ["a"]
+
+
+def test_a_nomination_in_an_older_state_confirms_nothing() -> None:
+    desk = SchedulerHarness({"a": [15]})
+    assert desk.filter_names("late", 10, spec=CLAIM, metadata={"resourceVersion": "8"}) == ["a"]
+    for version, node in (("7", "a"), ("8", ""), ("9", "")):
+        desk.ledger.update_pod(replace(ledger_pod("late", units=10), nominated_node=node, resource_version=version))
+    assert list_held(desk) == {"late": ("a", [0])}
+
+
+@pytest.mark.parametrize("state", [{"node_name": "a"}, {"is_terminating": True}])
+def test_nothing_is_held_for_a_pod_that_our_watch_shows_bound_or_leaving(state: dict[str, Any]) -> None:
+    desk = SchedulerHarness({"a": [15, 15]})
+    pod = replace(ledger_pod("late", units=10), resource_version="5")
+    allocation = desk.allocation(pod, "a", 0)
+    desk.ledger.update_pod(replace(pod, resource_version="6", **state))
+    desk.ledger.hold_place(pod, "a", allocation, 0.0)
+    assert list_held(desk) == {}
+
+
+def test_a_hold_of_a_pod_that_was_deleted_before_ends_soon() -> None:
+    desk = SchedulerHarness({"a": [15]})
+    desk.filter_names("late", 10, spec=CLAIM)
+    desk.seconds += 29
+    desk.parts.places.end_old_holds()
+    assert list_ends(desk) == []
+    desk.seconds += 1
+    desk.parts.places.end_old_holds()
+    assert list_ends(desk) == ["gone"]
+
+
+async def test_a_bind_that_ends_late_leaves_the_hold_of_the_next_attempt() -> None:
+    desk = SchedulerHarness({"a": [15]})
+    hold(desk)
+    desk.parts.places.end_attempt("late", began_at=desk.seconds - 1)
+    assert list_held(desk) == {"late": ("a", [0])}
+    desk.parts.places.end_attempt("late", began_at=desk.seconds)
+    assert list_ends(desk) == ["failed"]

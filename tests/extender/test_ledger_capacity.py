@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from extender.state.ledger import Ledger
+from extender.state.ledger_drift import count_drift_units
 from tests.support.builders import UNIT_MIB, ledger_pod, node_facts
 from tests.support.ledger_recorder import LedgerRecorder
 from vrampack.cards.allocation import allocate_cards
@@ -82,8 +83,13 @@ def test_the_scheduler_counts_no_pod_whose_binding_was_not_answered() -> None:
     assert (ledger.get_unasked_units("n"), recorder.capacity_gains) == (11, 0)
     ledger.mark_unconfirmed("p", "n")
     assert (ledger.get_unasked_units("n"), recorder.capacity_gains) == (15, 1)
+    ledger.record_binding("p", "n", "2")  # another one is sent
+    assert ledger.get_unasked_units("n") == 11
+    ledger.mark_unconfirmed("p", "n")
+    ledger.mark_written("p", "n")
+    assert (ledger.get_unasked_units("n"), count_drift_units(ledger, "n")) == (11, 0)
     ledger.update_pod(ledger_pod(units=4, node="n", record=OURS))
-    assert (ledger.get_unasked_units("n"), recorder.capacity_gains) == (11, 1)
+    assert (ledger.get_unasked_units("n"), recorder.capacity_gains) == (11, 2)
 
 
 def test_a_refused_bind_gives_room(harness: ListenedLedger) -> None:

@@ -246,13 +246,17 @@ JSON = st.recursive(
 
 @PATIENT
 @given(st.binary(max_size=20) | JSON.map(lambda value: json.dumps(value).encode()))
+@example(b"[null]")
+@example(b'[{"type": null}]')
 @example(b'"\xff"')
 @example(b"1e999")
 @example(b"[" * 3000 + b"]" * 3000)
 def test_an_object_is_either_rejected_or_readable_in_full(raw: bytes) -> None:
-    """Whatever bytes are in the place of an amount or an environment: after decoding nothing raises."""
+    """Whatever bytes are in the place of what is decoded only where it is needed: after decoding nothing raises."""
     limits = b'{"limits":{"aliyun.com/gpu-mem":' + raw + b"}}"
-    body = b'{"spec":{"containers":[{"name":"main","env":' + raw + b',"resources":' + limits + b"}]}}"
+    spec = b'{"containers":[{"name":"main","env":' + raw + b',"resources":' + limits + b'}],"volumes":' + raw
+    spec += b',"resourceClaims":' + raw + b',"schedulingGroup":' + raw + b"}"
+    body = b'{"spec":' + spec + b',"status":{"conditions":' + raw + b"}}"
     node = b'{"metadata":{"name":"n"},"status":{"allocatable":{"aliyun.com/gpu-mem":' + raw + b"}}}"
     try:
         pod_object, node_object = msgspec.json.decode(body, type=PodObject), msgspec.json.decode(node, type=NodeObject)

@@ -335,18 +335,21 @@ def to_pod(
 
 
 def _may_bind_late(spec: PodSpec, labels: Mapping[str, str]) -> bool:
-    return (
-        spec.scheduling_group != _NULL
-        or spec.workload_ref != _NULL
-        or GROUP_LABEL in labels
-        or spec.has_resource_claims
-        or any(not LATE_VOLUMES.isdisjoint(volume) for volume in spec.list_volumes())
-    )
+    if spec.scheduling_group != _NULL or spec.workload_ref != _NULL or GROUP_LABEL in labels:
+        return True
+    try:
+        return spec.has_resource_claims or any(not LATE_VOLUMES.isdisjoint(volume) for volume in spec.list_volumes())
+    except UNDECODABLE:
+        return False
 
 
 def _read_failed_attempt(status: PodStatus) -> str:
     """A digest: schedulers name every reason on up to 5,000 nodes."""
-    for condition in _CONDITIONS.decode(status.conditions) or ():
+    try:
+        conditions = _CONDITIONS.decode(status.conditions) or ()
+    except UNDECODABLE:
+        return ""
+    for condition in conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
             text = f"{condition.reason}\n{condition.message}"
             return sha256(text.encode(), usedforsecurity=False).hexdigest()[:16]
