@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from cachetools import TTLCache
 
-from extender.settings import HoldSettings
+from extender.settings import ExtenderConfiguration
 from extender.state.held_places import HoldEnd
 from extender.state.ledger import Ledger
 from extender.state.soft_reservations import SoftReservations
+from extender.state.sync import ReadinessCheck
 from policies.engine.engine import Engine
 from policies.policy import ScoredCards
 from policies.trial_placement import Placement
@@ -24,8 +25,6 @@ from vrampack.cards.pod import Pod
 from vrampack.cards.request import PodRequest
 
 EXPIRY_INTERVAL_SECONDS = 1.0
-UNKNOWN_POD_SECONDS = 30.0
-"""Our watch shows a new pod long before: one that it does not know by then was deleted before its place was named."""
 RECENT_SECONDS = 5.0
 """A scheduler writes within less how an attempt has failed."""
 MAX_RECENT = 10_000
@@ -46,14 +45,17 @@ class NamedPlaces:
         self,
         ledger: Ledger,
         soft_reservations: SoftReservations,
-        settings: HoldSettings,
+        settings: ExtenderConfiguration,
+        readiness: ReadinessCheck,
         *,
         clock: Callable[[], float],
     ) -> None:
         self._ledger = ledger
         self._soft_reservations = soft_reservations
-        self._schedulers = frozenset(settings.schedulers)
-        self._max_seconds = settings.max_seconds
+        self._readiness = readiness
+        self._schedulers = frozenset(settings.holds.schedulers)
+        self._max_seconds = settings.holds.max_seconds
+        self._stale_seconds = settings.deadlines.stale_seconds
         self._attempts: TTLCache[str, Attempt] = TTLCache(MAX_RECENT, RECENT_SECONDS, timer=clock)
         """The last one of each pod."""
 
@@ -64,12 +66,13 @@ class NamedPlaces:
             self.end_old_holds()
 
     def end_old_holds(self) -> None:
-        """Also those of pods that were deleted before their place was named."""
+        """Also those of pods that were deleted before their place was named: a ledger that is fresh would know them by then."""
+        is_fresh = not self._readiness.find_unready_reason()
         for held in list(self._ledger.held):
             age, uid = self._ledger.get_age_seconds(held), held.pod.uid
             if age >= self._max_seconds:
                 self._ledger.release_held_place(uid, "expired")
-            elif age >= UNKNOWN_POD_SECONDS and self._ledger.get_pod(uid) is None:
+            elif is_fresh and age >= self._stale_seconds and self._ledger.get_pod(uid) is None:
                 self._ledger.release_held_place(uid, "gone")
 
     def restore_holds(self, engine: Engine) -> None:

@@ -31,6 +31,7 @@ from tests.support.manifest_builders import (
     published_card,
     reference_env,
 )
+from tests.support.scripted_readiness import ScriptedReadiness
 from vrampack.cards.pod import Pod
 from vrampack.kube.aio_client import Configuration
 from vrampack.kube.client import Api
@@ -73,7 +74,8 @@ class BindingHarness:
             places=NamedPlaces(
                 self.ledger,
                 SoftReservations(lambda: self.seconds, self.ledger.held),
-                configuration.holds,
+                configuration,
+                ScriptedReadiness(),
                 clock=lambda: self.seconds,
             ),
             api=api,

@@ -11,6 +11,8 @@ import pytest
 from extender.scheduling.bind_outcome import BOUND_OUTCOME, BindOutcome, StaleBinding
 from extender.scheduling.binding import Binder
 from extender.scheduling.binding_fence import BindingFence
+from extender.scheduling.named_places import NamedPlaces
+from extender.state.held_places import HeldPlace, HeldPlaces
 from extender.state.ledger import Ledger
 from extender.state.pod_client import PodClient
 from extender.state.relist_baseline import RelistBaseline
@@ -289,6 +291,20 @@ def take_any_object_for_a_list(patch: Patch) -> None:
     patch.setattr("vrampack.kube.list_page.is_list", lambda *_: True)
 
 
+def hold_no_place(patch: Patch) -> None:
+    """As before there were held places: a pod that is bound late finds its cards taken."""
+    patch.setattr(NamedPlaces, "_may_bind_late", lambda *_: False)
+
+
+def end_a_hold_at_any_news(patch: Patch) -> None:
+    patch.setattr(HeldPlace, "is_given_up_by", lambda *_: True)
+
+
+def keep_the_hold_of_a_deleted_pod(patch: Patch) -> None:
+    end = HeldPlaces.end_hold
+    patch.setattr(HeldPlaces, "end_hold", lambda self, uid, how: set() if how == "gone" else end(self, uid, how))
+
+
 BUGS: Mapping[str, Callable[[Patch], None]] = {
     bug.__name__.replace("_", " "): bug
     for bug in (
@@ -315,6 +331,9 @@ BUGS: Mapping[str, Callable[[Patch], None]] = {
         take_any_404_for_gone,
         take_any_success_for_a_yes,
         take_any_object_for_a_list,
+        hold_no_place,
+        end_a_hold_at_any_news,
+        keep_the_hold_of_a_deleted_pod,
     )
 }
 """Found by seeds, each in a second. The others of this file need an order of events that seeds meet too rarely:

@@ -55,6 +55,10 @@ class InvariantChecker:
         self._placed: dict[str, dict[str, str]] = {}
         """Of each process since its start: the nodes of the pods that it bound, by uid."""
         self._ledgers: dict[str, Ledger] = {}
+        self._held: set[tuple[Ledger, int]] = set()
+        """Ledgers and attempts whose places they hold."""
+        self._decided: set[int] = set()
+        """Attempts that were looked at."""
         self._calls: dict[str, list[BindCall]] = {}
         self._faults: list[str] = []
         world.network.on_bind.append(self._posting)
@@ -76,6 +80,7 @@ class InvariantChecker:
         self._answers()
         for process in self._world.processes.values():
             self._keeps_places(process)
+            self._keeps_holds(process)
             self._compare(process)
 
     def _bound(self, process: str, pod: Object) -> None:
@@ -95,6 +100,34 @@ class InvariantChecker:
                 is_held = process.ledger.get_reservation(uid, node) or (known is not None and known.node_name == node)
                 if not is_held:
                     raise BrokenPromiseError("I1", f"{process.name} bound {uid} to {node} and counts it nowhere")
+
+    def _keeps_holds(self, process: SimulatedExtender) -> None:
+        """I13: a pod that may be bound late has a place from the choice of its node to its bind."""
+        unbound = {pod["metadata"]["uid"]: pod for pod in self._world.pods() if not pod["spec"].get("nodeName")}
+        for decided in self._world.decided:
+            key = (process.ledger, decided.number)
+            pod = unbound.get(decided.uid)
+            is_late = pod is not None and _may_bind_late(pod)
+            if (
+                decided.process != process.name
+                or not is_late
+                or (process.name, decided.uid) in self._world.asked_to_bind
+            ):
+                self._held.discard(key)
+                continue
+            is_held = process.ledger.held.get_place(decided.uid) is not None
+            is_placed = is_held or process.ledger.get_pod_reservation(decided.uid) is not None
+            if decided.number not in self._decided and not is_placed:
+                raise BrokenPromiseError(
+                    "I13", f"{process.name} names {decided.node} for {decided.pod} and holds nothing"
+                )
+            if key in self._held and not is_held:
+                raise BrokenPromiseError(
+                    "I13", f"{process.name} gives up the place of {decided.pod}, which still waits"
+                )
+            self._decided.add(decided.number)
+            if is_held:
+                self._held.add(key)
 
     # The API's truth
 
@@ -223,6 +256,8 @@ class InvariantChecker:
             raise BrokenPromiseError("I3", text)
         for each in process.ledger.list_reservations():
             rebuilt.assume(each.pod, each.node_name, each.allocation)
+        for held in process.ledger.held:
+            rebuilt.hold_place(held.pod, held.node_name, held.allocation, held.score)
         if cards_of(process.ledger) != cards_of(rebuilt):
             raise BrokenPromiseError("I3", f"{process.name} counts {_used(process.ledger)}, the API {_used(rebuilt)}")
 
@@ -288,6 +323,10 @@ class InvariantChecker:
                     raise BrokenPromiseError(
                         "I5", f"{process.name} keeps a place on {each.node_name} for {each.pod.uid}"
                     )
+            for held in process.ledger.held:
+                pod = pods.get(held.pod.uid)
+                if pod is None or pod["spec"].get("nodeName"):
+                    raise BrokenPromiseError("I13", f"{process.name} holds {held.node_name} for {held.pod.uid}")
             for pod in self._world.pending():
                 where = [
                     name
@@ -331,6 +370,10 @@ def _asked(pod: Object) -> tuple[int, int, bool]:
     limits = pod["spec"]["containers"][0]["resources"].get("limits") or {}
     is_whole = "ack.gpushare.placement" in labels
     return int(limits.get(RESOURCE, 0)), int(labels.get("aliyun.com/gpu-count", 1)), is_whole
+
+
+def _may_bind_late(pod: Object) -> bool:
+    return bool(pod["spec"].get("volumes") and _asked(pod)[0] and "deletionTimestamp" not in pod["metadata"])
 
 
 def _used_by_others(ledger: Ledger, node: Node, uid: str) -> Counter[int]:

@@ -25,6 +25,9 @@ ASKS: tuple[tuple[int, Mapping[str, str]], ...] = (
 )
 """Units and labels. The last two are a pod that asks for nothing, and one whose request is never valid."""
 
+CLAIM: Object = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+SHAPES = 3 * len(ASKS)
+
 FOREIGN: tuple[Mapping[str, str], ...] = (
     {},
     {"vrampack.dev/allocation": "{"},
@@ -66,12 +69,17 @@ def published(name: str, units: Sequence[int], *, sick: bool = False) -> str:
 
 
 def a_pod(name: str, shape: int) -> Object:
-    """A pod of one container, wired as admission leaves it."""
+    """A pod of one container, wired as admission leaves it; one in three may be bound late, as it has a volume claim."""
     units, labels = ASKS[shape % len(ASKS)]
     path = "metadata.annotations['visible-devices.vrampack.dev/main']"
     env = [{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": path}}}]
     container = {"name": "main", "env": env, "resources": {"limits": {RESOURCE: str(units)} if units else {}}}
-    return {"metadata": {"name": name, "labels": dict(labels)}, "spec": {"containers": [container]}}
+    volumes = [CLAIM] if has_claim(shape) else []
+    return {"metadata": {"name": name, "labels": dict(labels)}, "spec": {"containers": [container], "volumes": volumes}}
+
+
+def has_claim(shape: int) -> bool:
+    return shape // len(ASKS) % 3 == 1
 
 
 def allocation_of(annotations: Mapping[str, str]) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ from tests.simulation.invariants import InvariantChecker
 from tests.simulation.network import NetworkCall, encode_status
 from tests.simulation.objects import NODES
 from tests.simulation.steps import NOT_FROM_API_SERVER, SERVER_ERROR, THROTTLED
-from tests.simulation.world import SimulationWorld
+from tests.simulation.world import Decided, SimulationWorld
 from vrampack.simulator.resource_kinds import Object
 
 Health = Literal["well", "no bindings", "no writes", "no answers", "unauthorized", "throttled"]
@@ -23,6 +23,8 @@ the calls, with watches that are late."""
 WRITES = {"bind", "patch"}
 LANDS_WITHIN_SECONDS = 20.0
 """How late a Binding lands that was answered with an error."""
+VOLUME_SECONDS = 40.0
+"""The most that a pod waits for its volume."""
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 1.0, 10.0
 """The scheduler's own back-off."""
 
@@ -38,6 +40,8 @@ class OperatedCluster:
     tick_seconds: float = 1.0
     _retry_at: dict[str, tuple[float, float]] = field(default_factory=dict)
     """When the scheduler tries each pod again, and its back-off then, by uid."""
+    _waits: list[tuple[float, Decided]] = field(default_factory=list)
+    """When the volumes of pods that have a node are there."""
     _lands: list[tuple[float, NetworkCall]] = field(default_factory=list)
 
     def forget_the_past(self) -> None:
@@ -60,6 +64,7 @@ class OperatedCluster:
         """One tick: what is due lands, the scheduler tries who is due, everything sent meanwhile is answered."""
         self._land_late_bindings()
         self._answer_all()
+        self._bind_late()
         self._schedule()
         self._answer_all()
         for stream in self.world.network.streams:
@@ -83,10 +88,29 @@ class OperatedCluster:
     def _try_pod(self, pod: Object) -> None:
         process = next(iter(self.world.processes.values()))
         ranked, _ = self.world.filter(process, pod)
-        if ranked:
-            self.world.bind(process.name, pod["metadata"]["name"], pod["metadata"]["uid"], ranked[0])
-            self.world.run_ready()
-            self._answer_all()
+        if not ranked:
+            return
+        self.world.attempts += 1
+        metadata = pod["metadata"]
+        decided = Decided(process.name, metadata["name"], metadata["uid"], ranked[0], self.world.attempts)
+        if pod["spec"].get("volumes"):
+            self.world.decided.append(decided)
+            self._waits.append((self.world.seconds + self.dice.random() * VOLUME_SECONDS, decided))
+        else:
+            self._bind(decided)
+
+    def _bind_late(self) -> None:
+        """The pods whose volumes are there."""
+        due = [each for at, each in self._waits if at <= self.world.seconds]
+        self._waits = [each for each in self._waits if each[0] > self.world.seconds]
+        for decided in due:
+            self.world.decided.remove(decided)
+            self._bind(decided)
+
+    def _bind(self, decided: Decided) -> None:
+        self.world.bind(decided.process, decided.pod, decided.uid, decided.node)
+        self.world.run_ready()
+        self._answer_all()
 
     def _land_late_bindings(self) -> None:
         for due, call in self._lands:
@@ -137,5 +161,5 @@ def find_pods_with_a_place(cluster: OperatedCluster) -> list[str]:
     return [
         f"{process.name} {reservation.pod} on {reservation.node_name}"
         for process in cluster.world.processes.values()
-        for reservation in process.ledger.list_reservations()
+        for reservation in (*process.ledger.list_reservations(), *process.ledger.held)
     ]

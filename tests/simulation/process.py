@@ -65,6 +65,7 @@ class SimulatedExtender:
             self.binder.run(),
             self.recount.run(),
             self.kicker.run(),
+            parts.places.run(),
         )
         self.background: list[asyncio.Task[None]] = [loop.create_task(each) for each in work]
         self.seen: object = None

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 from tests.simulation.api import Network
 from tests.simulation.network import NetworkCall, SimulatedStream, encode_status
-from tests.simulation.objects import FOREIGN, LEGACY, NODES, published
+from tests.simulation.objects import FOREIGN, LEGACY, NODES, SHAPES, published
 from tests.simulation.world import NAMESPACE, Decided, Mode, SimulationWorld
 from vrampack.kube.errors import BrokenWatchError
 from vrampack.simulator.object_store import ObjectStore
@@ -118,7 +118,7 @@ def _create(world: SimulationWorld, step: Step) -> str | None:
         return None
     world.chosen = step.target or world.new_name()
     world.create_pod(world.chosen, step.how)
-    return f"create {world.chosen} of shape {step.how % 8}"
+    return f"create {world.chosen} of shape {step.how % SHAPES}"
 
 
 def _delete(world: SimulationWorld, step: Step) -> str | None:
@@ -138,7 +138,7 @@ def _recreate(world: SimulationWorld, step: Step) -> str | None:
         return None
     world.store.delete(POD, NAMESPACE, _name(pod), {"gracePeriodSeconds": 0})
     world.create_pod(_name(pod), step.how)
-    return f"recreate {_name(pod)} of shape {step.how % 8}"
+    return f"recreate {_name(pod)} of shape {step.how % SHAPES}"
 
 
 def _finish(world: SimulationWorld, step: Step) -> str | None:
@@ -238,7 +238,8 @@ def _filter(world: SimulationWorld, step: Step) -> str | None:
     ranked, answer = world.filter(process, pod)
     if not ranked:
         return f"{process.name} filter {_name(pod)}: {answer['Error'] or 'no node'}"
-    world.decided.append(Decided(process.name, _name(pod), pod["metadata"]["uid"], ranked[0]))
+    world.attempts += 1
+    world.decided.append(Decided(process.name, _name(pod), pod["metadata"]["uid"], ranked[0], world.attempts))
     return f"{process.name} filter {_name(pod)}: {ranked}"
 
 
@@ -249,6 +250,20 @@ def _bind(world: SimulationWorld, step: Step) -> str | None:
     world.decided.remove(decided)
     world.bind(decided.process, decided.pod, decided.uid, decided.node)
     return f"{decided.process} bind {decided.pod} ({decided.uid}) to {decided.node}"
+
+
+def _give_up(world: SimulationWorld, step: Step) -> str | None:
+    """An attempt fails before its bind; the scheduler writes why, or the same as before, which changes nothing."""
+    decided = _choose(world.decided, world, step)
+    if decided is None:
+        return None
+    world.decided.remove(decided)
+    is_there = decided.pod in [_name(pod) for pod in world.pods()]
+    if step.how % 3 and is_there:
+        condition = {"type": "PodScheduled", "status": "False", "reason": "SchedulerError", "message": f"{step.how}"}
+        status = {"status": {"conditions": [condition]}}
+        world.store.patch(POD, NAMESPACE, decided.pod, status, apply_patch=apply_merge_patch, is_status=True)
+    return f"the scheduler gives up {decided.pod} on {decided.node} and says {'why' if step.how % 3 else 'nothing'}"
 
 
 def _rebind(world: SimulationWorld, step: Step) -> str | None:
@@ -459,6 +474,7 @@ STEPS: Mapping[str, tuple[float, Callable[[SimulationWorld, Step], str | None]]]
     "shrink": (0.7, _shrink),
     "filter": (16, _filter),
     "bind": (16, _bind),
+    "give up": (3, _give_up),
     "rebind": (3, _rebind),
     "repeat bind": (6, _repeat_bind),
     "hang up": (0.7, _hang_up),

@@ -18,7 +18,7 @@ from extender.metrics import ExtenderMetrics
 from tests.simulation.api import SimulatedApi
 from tests.simulation.invariants import InvariantChecker
 from tests.simulation.loop import SimulatedLoop
-from tests.simulation.objects import ASKS, a_pod
+from tests.simulation.objects import SHAPES, a_pod
 from tests.simulation.operation import Health, OperatedCluster
 from tests.simulation.process import SimulatedExtender
 from tests.simulation.world import NAMESPACE, draw_settings, simulation_world
@@ -80,7 +80,7 @@ def _churn(cluster: OperatedCluster) -> None:
     world, dice = cluster.world, cluster.dice
     gated = [pod for pod in world.pods() if pod["spec"].get("schedulingGates")]
     ungated = [pod for pod in world.pods() if not pod["spec"].get("schedulingGates")]
-    made = a_pod(world.new_name(), dice.randrange(len(ASKS)))
+    made = a_pod(world.new_name(), dice.randrange(SHAPES))
     if dice.random() < 0.2 and len(gated) < MOST_GATED:
         made["spec"]["schedulingGates"] = [{"name": "example.com/quota"}]
     world.store.create(POD, NAMESPACE, made)

@@ -82,6 +82,8 @@ class Decided:
     pod: str
     uid: str
     node: str
+    number: int = 0
+    """Of the attempt."""
 
     def __str__(self) -> str:
         return f"{self.process} {self.pod} {self.node}"
@@ -102,6 +104,7 @@ class SimulationWorld:
     chosen: str = ""
     """What the last step meant, by name."""
     decided: list[Decided] = field(default_factory=list)
+    attempts: int = 0
     binds: list[Bind] = field(default_factory=list)
     transcript: list[Object] = field(default_factory=list)
     spoiled: set[str] = field(default_factory=set)
@@ -110,6 +113,8 @@ class SimulationWorld:
     """What verbs raised."""
     cordoned: set[str] = field(default_factory=set)
     """Nodes that the scheduler offers to no pod."""
+    asked_to_bind: set[tuple[str, str]] = field(default_factory=set)
+    """Process and uid of pods that were to be bound since filter was last called for them there."""
     on_filter: list[Callable[[SimulatedExtender, Object, Mapping[str, Any]], None]] = field(default_factory=list)
     """Told of every answer of filter."""
 
@@ -219,6 +224,7 @@ class SimulationWorld:
         """One cycle's first half: the nodes that pass, best first, and the whole answer."""
         names = [name for node in self.nodes() if (name := node["metadata"]["name"]) not in self.cordoned]
         body = encode({"Pod": POD.add_type_meta(pod), "NodeNames": names})
+        self.asked_to_bind.discard((process.name, pod["metadata"]["uid"]))
         answer = msgspec.json.decode(process.verbs.filter(body).body)
         for observe in self.on_filter:
             observe(process, pod, answer)
@@ -232,6 +238,7 @@ class SimulationWorld:
     def bind(self, process: str, pod: str, uid: str, node: str) -> None:
         asked = {"PodName": pod, "PodNamespace": NAMESPACE, "PodUID": uid, "Node": node}
         at = self.processes[process]
+        self.asked_to_bind.add((process, uid))
         task = at.loop.create_task(at.verbs.bind(encode(asked)))
         self.binds.append(Bind(process, pod, uid, node, task, self.seconds))
 
