@@ -202,6 +202,24 @@ Policy tessellate would take gpu-1 GPU0: score -16.23 = -15.6 memory left unusab
 Next: wait: pods of lower priority are leaving gpu-1 for it.
 """,
     ),
+    "it waits for its group": (
+        (
+            *S1,
+            a_waiting_pod(
+                units=4, labels={"scheduling.x-k8s.io/pod-group": "g"}, status={"nominatedNodeName": "gpu-1"}
+            ),
+        ),
+        """\
+Pod default/w is pending and asks for 4 units (4 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0        7/15        0  fits
+
+1/1 nodes fit.
+Policy tessellate would take gpu-1 GPU0: score -16.23 = -15.6 memory left unusable + -0.6279 tie-breaks and rounding.
+Next: wait: it goes to gpu-1 once its volumes, claims and group are ready, or once pods of lower priority have left for it.
+""",
+    ),
     "two cards": (
         (
             a_gpu_node("gpu-1", published_card(0), published_card(1)),

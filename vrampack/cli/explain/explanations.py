@@ -133,7 +133,9 @@ def _suggest_step(
         return suggest_for_gated(scheduling_fields.gate_names, step) if scheduling_fields.gate_names else step
     if scheduling_fields.gate_names:
         return suggest_for_gated(scheduling_fields.gate_names, "")
-    return suggest_for_fitting(evaluation, scheduling_fields, cluster.pods_by_scheduler)
+    return suggest_for_fitting(
+        evaluation, scheduling_fields, cluster.pods_by_scheduler, may_bind_late=subject.pod.may_bind_late
+    )
 
 
 def _build_explanation(  # noqa: PLR0913 - the parts of an explanation, most of them left out by most

@@ -21,9 +21,14 @@ def suggest_for_gated(gates: Sequence[str], following_step: str) -> str:
 
 
 def suggest_for_fitting(
-    evaluation: ClusterEvaluation, pod_fields: PodSchedulingFields, schedulers: Counter[str]
+    evaluation: ClusterEvaluation, pod_fields: PodSchedulingFields, schedulers: Counter[str], *, may_bind_late: bool
 ) -> str:
     """What to do for a pod that fits: remove the obstacles on those nodes, or check the scheduler."""
+    if pod_fields.status.nominated_node_name and may_bind_late:
+        return (
+            f"wait: it goes to {pod_fields.status.nominated_node_name} once its volumes, claims and group are ready, "
+            "or once pods of lower priority have left for it"
+        )
     if pod_fields.status.nominated_node_name:
         return f"wait: pods of lower priority are leaving {pod_fields.status.nominated_node_name} for it"
     blocked = [node for node in evaluation.fitting_nodes if node.obstacles]
