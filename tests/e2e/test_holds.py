@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from random import Random
+from signal import SIGKILL
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from tests.support.processes import LOOPBACK
 
 GATE = "--feature-gates=NominatedNodeNameForExpectation={}"
 GATE_OFF = [GATE.format("false")]
+UNELECTED = ["--leader-elect=false"]
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
@@ -155,6 +157,33 @@ def test_a_pod_that_waits_for_its_volume_keeps_its_card(
     ((node, (card,)),) = list_places([pod])
     assert shown == {f"a on {node}/{card}": "held, 10", f"other-0 on {node}/{1 - card}": "bound, 10"}
     assert nominated_node == (node if gate == "true" else None)
+    wait_until_recounted(cluster, ours)
+
+
+@pytest.mark.parametrize("killed", ["extender", "scheduler"])
+def test_a_waiting_pod_keeps_its_card_when_a_program_is_killed(
+    cluster: ControlPlane, provisioner: LateProvisioner, extender: Start, scheduler: Start, killed: str
+) -> None:
+    """The next extender holds the places of pods that a scheduler has nominated, and the next scheduler asks for the pod again."""
+    add_node(cluster, "gpu-0", 2)
+    cluster.add_priority_class("higher", 1000, preemptionPolicy="Never")
+    ours, theirs = extender(), scheduler(flags=UNELECTED)
+    with assert_never_oversold(cluster):
+        provisioner.create_waiting_pod("a", 10)
+        cluster.wait_until(
+            lambda: cluster.request_ok("GET", f"{PODS}/a")["status"].get("nominatedNodeName"), what="a is nominated"
+        )
+        if killed == "extender":
+            assert ours.process.stop(SIGKILL) == -SIGKILL
+            ours.process.start()
+            ours.wait_ready()
+        else:
+            assert theirs.stop(SIGKILL) == -SIGKILL
+            scheduler(flags=UNELECTED)
+        for number, units in enumerate((10, 12)):
+            create_and_wait_until_tried(cluster, f"other-{number}", units, "higher")
+        provisioner.provision("a")
+        wait_until_bound(cluster, "a")
     wait_until_recounted(cluster, ours)
 
 
