@@ -40,7 +40,7 @@ LEDGERS: Mapping[str, Mutation] = {
         "pass",
         f"{LEDGER}::test_assume_holds_the_place_at_once",
     ),
-    "a held place is used for nobody": Mutation(
+    "a held place is not counted": Mutation(
         "extender/state/ledger.py",
         "places += self.held.list_on_node(facts.name)",
         "pass",

@@ -54,7 +54,7 @@ Scheduler other says: 0/9 nodes are available: 9 of the scheduler's own words.
 Next: the scheduler's message above says what it lacks besides GPU memory; its schedulerName is other, the pods that the extender bound came through vrampack.
 """,
     ),
-    "whole cards as requested, which nobody has set": (
+    "whole cards as requested, not by configuration": (
         (a_gpu_node("gpu-1"), a_gpu_node("gpu-3"), HOLDS_MORE, a_waiting_pod(units=4, labels=WHOLE)),
         """\
 Pod default/w is pending and asks for a whole card of at least 4 units (4 GiB).
