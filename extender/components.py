@@ -143,7 +143,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
 ) -> Components:
     """Build all verbs over this new ledger. `clock` counts seconds, `now_ns` is Unix time."""
     hosts = hosts or HostUsage(is_kept=False)
-    soft_reservations = SoftReservations(clock, ledger.held)
+    soft_reservations = SoftReservations(clock, ledger.places.get_held_place)
     nominator = Nominator(ledger, PendingPreemptions(ledger, clock=clock))
     resource = settings.resources.memory
     pods = PodClient(ledger, api, resource=resource, clock=clock, started_ns=now_ns(), hosts=hosts)

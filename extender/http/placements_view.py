@@ -29,12 +29,12 @@ class PlacementsView:
             "reservations": [
                 self._build_placement_json(each.pod.uid, each.node_name, each.allocation.card_indices, each.pod)
                 | {"ageSeconds": self._ledger.get_age_seconds(each), "unconfirmed": each.is_unconfirmed}
-                for each in self._ledger.list_reservations()
+                for each in self._ledger.places.list_reservations()
             ],
             "holds": [
                 self._build_placement_json(each.pod.uid, each.node_name, each.allocation.card_indices, each.pod)
                 | {"ageSeconds": self._ledger.get_age_seconds(each), "confirmed": each.is_confirmed}
-                for each in self._ledger.held
+                for each in self._ledger.places.list_held_places()
             ],
             "promises": [
                 self._build_placement_json(

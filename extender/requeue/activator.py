@@ -243,8 +243,10 @@ class PodActivator:
 
     async def _list_candidates(self, now: float) -> list[list[Candidate]]:
         """Rejected pods that have not seen all capacity yet: lists sorted by urgency, for the caller to merge."""
-        binding = {each.pod.uid for each in self._ledger.list_reservations() if not each.is_unconfirmed}
-        placed_uids = binding | {each.pod.uid for each in self._ledger.held} | self._activations.keys()
+        binding = {each.pod.uid for each in self._ledger.places.list_reservations() if not each.is_unconfirmed}
+        placed_uids = (
+            binding | {each.pod.uid for each in self._ledger.places.list_held_places()} | self._activations.keys()
+        )
         newest = self._ledger.capacity_generation
         chunks: list[list[Candidate]] = [[]]
         for pod, rejection in self._unschedulable_pods.drop_resolved_pods(self._ledger.get_pod, now):
@@ -328,7 +330,7 @@ class PodActivator:
         activated = [
             (each.placement, each.request.card_request, each.request.asked_units)
             for uid, each in self._activations.items()
-            if not self._ledger.has_place(uid, each.placement.node_name)
+            if not self._ledger.places.is_on_node(uid, each.placement.node_name)
         ]
         nominated = [
             (each.placement, each.request, 0)

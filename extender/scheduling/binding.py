@@ -151,7 +151,7 @@ class Binder:
         if isinstance(outcome, StaleBinding):
             outcome = BindOutcome("not_written", f"pod {pod} keeps changing; nothing was bound")
             self._report_failure(pod, args.node, outcome)
-        held = self._ledger.get_reservation(pod.uid, args.node)
+        held = self._ledger.places.get_reservation_on(pod.uid, args.node)
         if outcome.error and held is not None and not held.is_unconfirmed:
             self._ledger.forget(pod.uid, args.node)
         return outcome
@@ -175,7 +175,7 @@ class Binder:
         A second bind of the same pod and node is answered from a Binding that was written. If the watch has not shown that
         one for a while, the pod is read: a restored backup may have lost it.
         """
-        reservation = self._ledger.get_pod_reservation(pod.uid)
+        reservation = self._ledger.places.get_reservation(pod.uid)
         if reservation is None:
             return pod
         node = self._ledger.get_node(node_name)
@@ -227,7 +227,7 @@ class Binder:
                 f"pod {pod} was created before the admission policy; recreate it: its containers do not take their card "
                 f"from its annotations, and node {node.name} gives them none",
             )
-        earlier = self._ledger.get_reservation(pod.uid, node.name)
+        earlier = self._ledger.places.get_reservation_on(pod.uid, node.name)
         if earlier is not None and earlier.is_unconfirmed:
             return earlier.allocation
         self._nominator.note_caller(pod)
@@ -289,7 +289,7 @@ class Binder:
 
     def _resolve_unwritten(self, pod: Pod, node_name: str, result: str, error: Exception) -> BindOutcome:
         """What a Binding that was not written leaves: an earlier one may be."""
-        held = self._ledger.get_reservation(pod.uid, node_name)
+        held = self._ledger.places.get_reservation_on(pod.uid, node_name)
         if held is not None and held.is_unconfirmed:
             text = f"{OUTCOME_UNKNOWN}: pod {pod}: {error}; an earlier Binding may still land, its place is kept"
             return BindOutcome("api_error", text)

@@ -13,8 +13,8 @@ import logging
 from collections.abc import Callable, Collection
 
 from extender.state.ledger import Ledger
+from extender.state.places import Reservation
 from extender.state.pod_client import PodClient
-from extender.state.reservations import Reservation
 from vrampack.cards.pod import Pod
 from vrampack.kube.errors import NoAnswerError, RefusedError
 from vrampack.kube.retry_backoff import extend_pause
@@ -51,7 +51,7 @@ class BindingFence:
         if seen is None or seen.node_name:
             return seen
         # Still the same one, so it was read after the answer to its Binding. A written one can only be lost with a backup.
-        if self._ledger.get_pod_reservation(seen.uid) is reservation:
+        if self._ledger.places.get_reservation(seen.uid) is reservation:
             self._ledger.release_place(seen.uid, reservation.node_name)
             log.info("binding fenced pod=%s node=%s", seen, reservation.node_name)
         return seen
@@ -63,7 +63,7 @@ class BindingFence:
         """
         now = self._clock()
         waits, due_now = {}, []
-        for each in self._ledger.list_reservations():
+        for each in self._ledger.places.list_reservations():
             key = (each.pod.uid, each.node_name)
             due, wait = self._lookup_backoff.get(key, (each.made_at + CONFIRM_AFTER_SECONDS, CONFIRM_AFTER_SECONDS))
             if now >= due and key not in excluded:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from cachetools import TTLCache
 
 from extender.settings import ExtenderConfiguration
-from extender.state.held_places import HoldEnd
 from extender.state.ledger import Ledger
+from extender.state.places import HoldEnd
 from extender.state.soft_reservations import SoftReservations
 from extender.state.sync import ReadinessCheck
 from policies.engine.engine import Engine
@@ -68,7 +68,7 @@ class NamedPlaces:
     def end_old_holds(self) -> None:
         """Also those of pods that were deleted before their place was named: a ledger that is fresh would know them by then."""
         is_fresh = not self._readiness.find_unready_reason()
-        for held in list(self._ledger.held):
+        for held in self._ledger.places.list_held_places():
             age, uid = self._ledger.get_age_seconds(held), held.pod.uid
             if age >= self._max_seconds:
                 self._ledger.release_held_place(uid, "expired")
@@ -85,7 +85,7 @@ class NamedPlaces:
 
     def begin_attempt(self, pod: Pod) -> None:
         """Filter is called for the pod: the places of its earlier attempts are given up."""
-        held, recent = self._ledger.held.get_place(pod.uid), self._attempts.get(pod.uid)
+        held, recent = self._ledger.places.get_held_place(pod.uid), self._attempts.get(pod.uid)
         self.release_pod(pod.uid, "filtered")
         if self._may_bind_late(pod):
             may_hear_of_earlier = recent is not None and recent.pod.failed_attempt == pod.failed_attempt
@@ -96,7 +96,7 @@ class NamedPlaces:
     def name_place(self, pod: Pod, pod_request: PodRequest, node_name: str, scored: ScoredCards) -> None:
         """The scheduler is about to be told of this place."""
         node = self._ledger.get_node_for_pod(node_name, pod.uid)
-        if node is None or self._ledger.get_reservation(pod.uid, node_name) is not None:
+        if node is None or self._ledger.places.get_reservation_on(pod.uid, node_name) is not None:
             return  # it counts already
         if self._may_bind_late(pod):
             self._soft_reservations.release_pod(pod.uid)
@@ -116,7 +116,7 @@ class NamedPlaces:
     def end_attempt(self, uid: str, began_at: float) -> None:
         """A bind that began then has ended. A place that was named since is of a later attempt."""
         self._soft_reservations.release_pod(uid)
-        held = self._ledger.held.get_place(uid)
+        held = self._ledger.places.get_held_place(uid)
         if held is not None and held.made_at <= began_at:
             self._ledger.release_held_place(uid, "failed")
 

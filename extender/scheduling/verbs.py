@@ -237,7 +237,7 @@ class Verbs:
         ranked = self._engine.rank_nodes(names, pod_request, uid, count, avoided)
         if ranked:
             self._shadow_judge.note_decision(scheduling_request.pod, pod_request, names, ranked[0], avoided)
-        reservation = self._ledger.get_pod_reservation(uid)
+        reservation = self._ledger.places.get_reservation(uid)
         if reservation is None or reservation.node_name in avoided or reservation.node_name not in names:
             return ranked
         return [reservation.node_name, *(name for name in ranked if name != reservation.node_name)][:count]

@@ -62,7 +62,7 @@ class BindingWriters:
         known = self._ledger.get_pod(pod.uid)
         if known is None or known.node_name or not pod.node_name or pod.record is None:
             return
-        is_own, now = self._ledger.get_reservation(pod.uid, pod.node_name) is not None, self._clock()
+        is_own, now = self._ledger.places.get_reservation_on(pod.uid, pod.node_name) is not None, self._clock()
         if self._is_own_turn is None:
             self._is_own_turn, self._turned_at = is_own, now
         elif is_own is not self._is_own_turn and now - self._turned_at >= SETTLE_SECONDS:

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from extender.state.held_places import HoldEnd
 from extender.state.ledger import Ledger
 from extender.state.node_series import NodeSeries
-from extender.state.reservations import Reservation
+from extender.state.places import HoldEnd, Reservation
 from extender.state.sync import DriftCheck, Freshness
 from policies.engine.cluster_shapes import ClusterShapes
 from policies.engine.engine import Engine
@@ -85,15 +84,15 @@ class SnapshotTaker:
         return LedgerSnapshot(
             nodes=nodes,
             pods=tuple(pods),
-            reservations=tuple(self._ledger.list_reservations()),
+            reservations=tuple(self._ledger.places.list_reservations()),
             node_text=node_text,
             last_activity_at=dict(self._freshness.last_activity_at),
             is_synced=not self._freshness.find_unready_reason(),
             now=self._clock(),
             overdue_seconds=self._measure_overdue_seconds(),
             cluster=self._engine.copy_cluster(),
-            held_places=len(self._ledger.held),
-            holds_ended=tuple(self._ledger.held.ended.items()),
+            held_places=len(self._ledger.places.list_held_places()),
+            holds_ended=tuple(self._ledger.places.holds_ended.items()),
         )
 
 

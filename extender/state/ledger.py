@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from extender.state.held_places import HeldPlace, HeldPlaces, HoldEnd
 from extender.state.known_pods import KnownPods, SettledPod, list_touched_nodes
 from extender.state.ledger_changes import LedgerChanges
 from extender.state.ledger_listener import LedgerListener
@@ -36,8 +35,8 @@ from extender.state.ledger_problems import ReportedProblems
 from extender.state.ledger_rules import LedgerRules
 from extender.state.namespaces import PlacementInForce
 from extender.state.nominations import Nominations, get_nomination, has_equal_claim
+from extender.state.places import HeldPlace, HoldEnd, Place, Places, Reservation
 from extender.state.relist_baseline import RelistBaseline
-from extender.state.reservations import Reservation, Reservations
 from vrampack.cards.allocation import Allocation
 from vrampack.cards.capacity_change import has_changed_cards, has_gained_capacity
 from vrampack.cards.holding import Hold, build_bound_hold, build_reserved_hold, get_display_order, index_cards
@@ -65,9 +64,8 @@ class Ledger:
         self._nodes: dict[str, Node] = {}
         self._unasked_units: dict[str, int | None] = {}
         self._pods = KnownPods()
-        self._reservations = Reservations()
-        self.held = HeldPlaces()
-        """The places of pods that may be bound late. Only the ledger changes them."""
+        self.places = Places()
+        """Of pods that are not bound. Only the ledger changes them."""
         self.nominations = Nominations()
         """The nodes to which unbound pods are nominated."""
         self._reported_problems = ReportedProblems()
@@ -154,25 +152,10 @@ class Ledger:
     def list_pods(self) -> Iterable[Pod]:
         return self._pods.list_pods()
 
-    def get_reservation(self, uid: str, node_name: str) -> Reservation | None:
-        """The pod's reservation if it is on this node."""
-        return self._reservations.get_on_node(uid, node_name)
-
-    def get_pod_reservation(self, uid: str) -> Reservation | None:
-        """The pod's reservation, wherever it is."""
-        return self._reservations.get_reservation(uid)
-
-    def has_place(self, uid: str, node_name: str) -> bool:
-        """Whether a place on this node is reserved or held for the unbound pod."""
-        return self.get_reservation(uid, node_name) is not None or self.held.is_on_node(uid, node_name)
-
     def list_unbound_pods(self) -> list[Pod]:
         return self._pods.list_unbound()
 
-    def list_reservations(self) -> list[Reservation]:
-        return list(self._reservations)
-
-    def get_age_seconds(self, place: Reservation | HeldPlace) -> float:
+    def get_age_seconds(self, place: Place) -> float:
         return self._clock() - place.made_at
 
     def list_nodes_changed_since(self, generation: int) -> list[str] | None:
@@ -182,11 +165,7 @@ class Ledger:
     def list_nominees(self, name: str) -> list[Pod]:
         """The unbound pods that are nominated to this node and need cards there."""
         nominees = self.nominations.list_on_node(name)
-        return self._pods.select_pods(uid for uid in nominees if not self.is_placed(uid, name))
-
-    def is_placed(self, uid: str, node_name: str) -> bool:
-        """Whether the unbound pod needs no cards of this node: a place there is reserved, or one is held anywhere."""
-        return self.get_reservation(uid, node_name) is not None or self.held.get_place(uid) is not None
+        return self._pods.select_pods(uid for uid in nominees if not self.places.needs_no_cards_of(uid, name))
 
     def mark_node_changed(self, name: str) -> None:
         """Record a change that the node itself does not show: its pods are terminating, or other cards are kept on it."""
@@ -210,7 +189,7 @@ class Ledger:
         A pod whose bind got no answer may fit only where its own reservation is. What a *bound* pod holds is never free,
         not even in a call that names its uid.
         """
-        if self.has_place(uid, name):
+        if self.places.is_on_node(uid, name):
             return self._build_node_without(name, lambda hold: hold.pod.uid == uid)
         return self._nodes.get(name)
 
@@ -244,7 +223,7 @@ class Ledger:
         """Release all that the pod holds."""
         pod = self._pods.remove_pod(uid)
         self._fetched.discard(uid)
-        for name in list_touched_nodes(pod, None) | self._drop_reservation(uid) | self._end_hold(uid, "gone"):
+        for name in list_touched_nodes(pod, None) | self._end_place(uid, "gone"):
             self._rebuild_node(name)
         self._update_nomination(pod, None)
         self._changes.tell_pod_resolved(uid)
@@ -252,8 +231,7 @@ class Ledger:
     def begin_list(self) -> RelistBaseline:
         """Call before requesting the first page of a list of all pods."""
         self._fetched.clear()
-        places = (*self._reservations, *self.held)
-        return RelistBaseline(frozenset(self._pods.list_uids()), frozenset(each.pod.uid for each in places))
+        return RelistBaseline(frozenset(self._pods.list_uids()), frozenset(each.pod.uid for each in self.places))
 
     def update_listed_pod(self, pod: Pod) -> None:
         """A list overrides the watch before it: it may even take back a binding (a restored backup)."""
@@ -269,9 +247,8 @@ class Ledger:
         """
         for uid in baseline.pods - listed:
             self.remove_pod(uid)
-        for uid in baseline.reserved_pods - listed:
-            self._release_reservation(uid)
-            self.release_held_place(uid, "gone")
+        for uid in baseline.placed_pods - listed:
+            self._release_place(uid, "gone")
 
     def list_node_names(self) -> frozenset[str]:
         return frozenset(self._facts)
@@ -281,9 +258,13 @@ class Ledger:
 
         Raises `ValueError` if the pod has a place on another node: that one is fenced first.
         """
+        known = self.places.get_reservation(pod.uid)
+        if known is not None and known.node_name != node_name:
+            raise ValueError(f"pod {pod} has a place on node {known.node_name} already")
+        touched = {node_name} | self._end_place(pod.uid, "bound")
         reservation = Reservation(pod, node_name, allocation, made_at=self._clock())
-        self._reservations.put_reservation(reservation)
-        for name in {node_name} | self._end_hold(pod.uid, "bound"):
+        self.places.put_place(reservation)
+        for name in touched:
             self._rebuild_node(name)
         return reservation
 
@@ -294,10 +275,10 @@ class Ledger:
         known = self._pods.get_pod(pod.uid)
         if known is not None and is_later_version(known.resource_version, than=pod.resource_version):
             pod = known
-        if pod.node_name or pod.is_terminating or self.get_pod_reservation(pod.uid) is not None:
+        if pod.node_name or pod.is_terminating or self.places.get_reservation(pod.uid) is not None:
             return
         self.release_held_place(pod.uid, "filtered")
-        self.held.put_place(
+        self.places.put_place(
             HeldPlace(
                 pod,
                 node_name,
@@ -315,37 +296,34 @@ class Ledger:
             self.release_nominated_capacity(nominated_node)
 
     def release_held_place(self, uid: str, how: HoldEnd) -> None:
-        for name in self._end_hold(uid, how):
-            self._rebuild_node(name)
+        if self.places.get_held_place(uid) is not None:
+            self._release_place(uid, how)
 
     def record_binding(self, uid: str, node_name: str, version: str) -> None:
         """A Binding for this version of the pod is about to be sent.
 
         An unanswered one for an earlier version can no longer land; one for the same version still may.
         """
-        if self._reservations.record_binding(uid, node_name, version):
-            self._rebuild_node(node_name)  # the scheduler counts the pod there again
+        self._change_reservation(uid, node_name, lambda known: known.send_binding(version))
 
     def mark_unconfirmed(self, uid: str, node_name: str) -> None:
         """No answer came to the Binding: keep the place until it is fenced, or the API shows the pod bound or gone."""
-        if self._reservations.mark_unconfirmed(uid, node_name):
-            self._rebuild_node(node_name)  # the scheduler no longer counts the pod there
+        self._change_reservation(uid, node_name, Reservation.lose_answer)
 
     def mark_written(self, uid: str, node_name: str) -> None:
         """The Binding was written: the place is the pod's until the API server shows the pod itself elsewhere or gone."""
-        if self._reservations.mark_written(uid, node_name):
-            self._rebuild_node(node_name)
+        self._change_reservation(uid, node_name, Reservation.note_written)
 
     def forget(self, uid: str, node_name: str) -> None:
         """Free the place after a definite refusal, which says nothing about a Binding that was written before."""
-        known = self.get_reservation(uid, node_name)
+        known = self.places.get_reservation_on(uid, node_name)
         if known is not None and not known.is_written:
-            self._release_reservation(uid)
+            self._release_place(uid, "failed")
 
     def release_place(self, uid: str, node_name: str) -> None:
         """Free the place: the API server has shown since that the pod is not there and that no Binding can bring it there."""
-        if self.get_reservation(uid, node_name) is not None:
-            self._release_reservation(uid)
+        if self.places.get_reservation_on(uid, node_name) is not None:
+            self._release_place(uid, "failed")
 
     def recount_node(self, name: str) -> Node | None:
         """The node by a fresh count, which must equal the one that is kept."""
@@ -362,10 +340,8 @@ class Ledger:
             self.mark_node_changed(pod.node_name)
         if known is None and not pod.node_name:
             self._changes.tell_pod_added(pod.uid)
-        if pod.node_name or self._is_fenced(pod):
-            touched |= self._drop_reservation(pod.uid)
-        if pod.node_name or self.held.note_pod(pod):
-            touched |= self._end_hold(pod.uid, "bound" if pod.node_name else "failed")
+        if pod.node_name or self.places.hear_of(pod):
+            touched |= self._end_place(pod.uid, "bound" if pod.node_name else "failed")
         for name in touched:
             self._rebuild_node(name)
         self._update_nomination(known, pod)
@@ -389,26 +365,25 @@ class Ledger:
             if (name := get_nomination(pod.after)) and not has_equal_claim(pod.before, pod.after):
                 self.mark_node_changed(name)
 
-    def _is_fenced(self, pod: Pod) -> bool:
-        """Whether the pod has a place that its Binding can no longer take, as this version of the pod shows."""
-        reservation = self._reservations.get_reservation(pod.uid)
-        return reservation is not None and reservation.is_fenced_by(pod)
+    def _change_reservation(self, uid: str, node_name: str, change: Callable[[Reservation], Reservation]) -> None:
+        """Replace the pod's reservation, if it is on this node."""
+        known = self.places.get_reservation_on(uid, node_name)
+        if known is not None:
+            changed = change(known)
+            self.places.put_place(changed)
+            if changed.state != known.state:
+                self._rebuild_node(node_name)  # the scheduler counts the pod there again, or no longer
 
-    def _release_reservation(self, uid: str) -> None:
-        for name in self._drop_reservation(uid):
+    def _release_place(self, uid: str, how: HoldEnd) -> None:
+        for name in self._end_place(uid, how):
             self._rebuild_node(name)
 
-    def _drop_reservation(self, uid: str) -> set[str]:
-        """Remove the pod's reservation. Returns the node to rebuild, if there was one."""
-        name = self._reservations.remove_reservation(uid)
-        return {name} if name else set()
-
-    def _end_hold(self, uid: str, how: HoldEnd) -> set[str]:
-        """Remove the pod's held place. Returns the node to rebuild, if there was one."""
-        names = self.held.end_hold(uid, how)
-        if names:
+    def _end_place(self, uid: str, how: HoldEnd) -> set[str]:
+        """Remove what is reserved or held for the pod. Returns the node to rebuild, if there was any."""
+        place = self.places.end_place(uid, how)
+        if isinstance(place, HeldPlace):
             self.mark_node_changed(get_nomination(self._pods.get_pod(uid)))  # cards may be kept there again
-        return names
+        return set() if place is None else {place.node_name}
 
     def _build_node_without(self, name: str, is_left_out: Callable[[Hold], bool]) -> Node | None:
         """The node as it would be without some of what is held there."""
@@ -448,8 +423,7 @@ class Ledger:
 
     def _build_holds(self, facts: NodeFacts) -> list[Hold]:
         cards = index_cards(facts)
-        places: list[Reservation | HeldPlace] = [*self._reservations.list_on_node(facts.name)]
-        places += self.held.list_on_node(facts.name)
+        places = self.places.list_on_node(facts.name)
         return [
             *(build_bound_hold(pod, facts, cards) for pod in self._pods.list_on_node(facts.name)),
             *(build_reserved_hold(each.pod, each.allocation.cards, facts, cards, each.state) for each in places),

@@ -126,9 +126,8 @@ class Nominator(NodeFollower):
     def list_pod_specific_nodes(self, uid: str) -> list[str]:
         """The nodes that look different to this pod than to other pods of its floor."""
         self.follow()
-        reservation, pod = self._ledger.get_pod_reservation(uid), self._ledger.get_pod(uid)
-        places = (reservation, self._ledger.held.get_place(uid))
-        names = [each.node_name for each in places if each is not None]
+        place, pod = self._ledger.places.get_place(uid), self._ledger.get_pod(uid)
+        names = [] if place is None else [place.node_name]
         if pod is not None and pod.nominated_node in self._kept:
             names.append(pod.nominated_node)
         if uid in self._pending_preemptions:
@@ -263,7 +262,7 @@ class Nominator(NodeFollower):
         more = [
             pod
             for pod in self._preemptors.get(name, ())
-            if pod.uid not in known and not self._ledger.is_placed(pod.uid, name)
+            if pod.uid not in known and not self._ledger.places.needs_no_cards_of(pod.uid, name)
         ]
         return sorted([*nominees, *more], key=lambda pod: (-pod.priority, pod.created_at, pod.uid))
 

@@ -10,4 +10,4 @@ class RelistBaseline:
     """What the ledger knew when a list of all pods began, by uid."""
 
     pods: frozenset[str]
-    reserved_pods: frozenset[str]
+    placed_pods: frozenset[str]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from extender.state.held_places import HeldPlaces
+from extender.state.places import HeldPlace
 from policies.engine.change_log import NodeChangeLog
 from policies.trial_placement import HeldCards, Placement
 from vrampack.cards.request import CardRequest
@@ -35,9 +35,9 @@ class SoftReservation:
 class SoftReservations:
     """At most one for each pod. A `SoftReservationView` for the engine."""
 
-    def __init__(self, clock: Callable[[], float], held: HeldPlaces) -> None:
+    def __init__(self, clock: Callable[[], float], get_held_place: Callable[[str], HeldPlace | None]) -> None:
         self._clock = clock
-        self._held = held
+        self._get_held_place = get_held_place
         self._reservations: dict[str, SoftReservation] = {}
         """The oldest first."""
         self._cards_by_node: dict[str, tuple[HeldCards, ...]] = {}
@@ -78,7 +78,7 @@ class SoftReservations:
 
     def get_placement(self, uid: str) -> Placement | None:
         """The place that is held or reserved for this pod."""
-        held = self._held.get_place(uid)
+        held = self._get_held_place(uid)
         if held is not None:
             return Placement(held.node_name, tuple(held.allocation.card_indices), held.score)
         self._expire_old()

@@ -105,7 +105,7 @@ def bind_a_pod_that_changed_by_its_earlier_labels(patch: Patch) -> None:
     reserve = Binder._reserve_cards
 
     def reserve_once(self: Binder, pod: Pod, pod_request: PodRequest, node: Node) -> Allocation | BindOutcome:
-        earlier = self._ledger.get_reservation(pod.uid, node.name)
+        earlier = self._ledger.places.get_reservation_on(pod.uid, node.name)
         return reserve(self, pod, pod_request, node) if earlier is None else earlier.allocation
 
     patch.setattr(Binder, "_reserve_cards", reserve_once)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from extender.state.reservations import Reservation
+from extender.state.places import Reservation
 from extender.wire.codec import VerbResponse
 from tests.brute_force.judge import HeardCluster, Judge, PendingPlace
 from tests.brute_force.world import BruteForceWorld, WrongAnswerError, get_name, is_finished
@@ -155,7 +155,7 @@ class JudgedVerbs:
         return list(holders.values())
 
     def check_end(self) -> None:
-        if self.binds or self._network.calls or (left := self._ledger.list_reservations()):
+        if self.binds or self._network.calls or (left := self._ledger.places.list_reservations()):
             raise WrongAnswerError(f"left: {self.binds}, {[*map(str, self._network.calls)]}, {left}")
         for pod in self._world.list_pods():
             known = self._ledger.get_pod(pod["metadata"]["uid"])
@@ -172,7 +172,7 @@ class JudgedVerbs:
 
     def _check_sent_binding(self, _process: str, uid: str, node: str, notes: Mapping[str, str]) -> None:
         """The cards of a Binding fit the pod in the version that it names; one that is sent again for it keeps its cards."""
-        reservation = self._ledger.get_reservation(uid, node)
+        reservation = self._ledger.places.get_reservation_on(uid, node)
         if reservation is None:
             raise WrongAnswerError(f"a Binding of {uid} to {node} is sent without a place")
         pod = self._world.versions[uid, reservation.binding_version]
@@ -205,7 +205,9 @@ class JudgedVerbs:
             uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName")
             if node and self._written.get(uid) == node and not is_finished(pod):
                 known = self._ledger.get_pod(uid)
-                if self._ledger.get_reservation(uid, node) is None and (known is None or known.node_name != node):
+                if self._ledger.places.get_reservation_on(uid, node) is None and (
+                    known is None or known.node_name != node
+                ):
                     raise WrongAnswerError(f"{get_name(pod)} was bound to {node} and is counted nowhere")
 
     def _check_answers(self) -> None:
@@ -245,7 +247,7 @@ class JudgedVerbs:
             PendingPlace(
                 self._world.versions[each.pod.uid, each.pod.resource_version], each.node_name, self._find_notes(each)
             )
-            for each in self._ledger.list_reservations()
+            for each in self._ledger.places.list_reservations()
         ]
         return HeardCluster(
             nodes={

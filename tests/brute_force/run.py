@@ -65,7 +65,7 @@ def _settle(world: BruteForceWorld, verbs: JudgedVerbs) -> None:
         world.pass_time(SETTLE_SECONDS)
         world.send_bookmarks()
         watched = {stream.resource for stream in world.network.streams if stream.is_open}
-        if len(watched) == 2 and not (world.process.ledger.list_reservations() or verbs.binds):
+        if len(watched) == 2 and not (world.process.ledger.places.list_reservations() or verbs.binds):
             break
     world.answer_all()
     verbs.check_end()

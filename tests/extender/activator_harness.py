@@ -97,7 +97,7 @@ class ActivatorHarness:
         events = ExtenderEventRecorder(self.door, self.metrics, clock=lambda: self.seconds, now=lambda: 0.0)
         reactions = LedgerReactions(
             self.kicker,
-            SoftReservations(lambda: self.seconds, self.ledger.held),
+            SoftReservations(lambda: self.seconds, self.ledger.places.get_held_place),
             ProblemReporter(self.metrics, events),
             EngineFollower(engine, nominations),
             MixLearner(self.ledger, engine),

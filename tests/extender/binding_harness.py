@@ -73,7 +73,7 @@ class BindingHarness:
             engine=self.engine,
             places=NamedPlaces(
                 self.ledger,
-                SoftReservations(lambda: self.seconds, self.ledger.held),
+                SoftReservations(lambda: self.seconds, self.ledger.places.get_held_place),
                 configuration,
                 ScriptedReadiness(),
                 clock=lambda: self.seconds,

@@ -27,12 +27,12 @@ async def harness() -> AsyncIterator[BindingHarness]:
 async def test_an_acknowledged_bind_is_confirmed_without_the_watch(harness: BindingHarness) -> None:
     pod = harness.add_pod("a")
     assert await harness.bind(pod) == ""
-    assert len(harness.ledger.list_reservations()) == 1
+    assert len(harness.ledger.places.list_reservations()) == 1
     await harness.binder.confirm_reservations()
     assert harness.proxy.count("GET", POD) == 0  # the watch has time to confirm it first
     harness.seconds = CONFIRM_AFTER_SECONDS
     await harness.binder.confirm_reservations()
-    assert harness.ledger.list_reservations() == []
+    assert harness.ledger.places.list_reservations() == []
     assert harness.used() == 4
 
 
@@ -43,7 +43,7 @@ async def test_a_binding_that_landed_without_a_reply_is_found(harness: BindingHa
     assert (await harness.bind(pod)).startswith("bind outcome unknown")
     harness.seconds = CONFIRM_AFTER_SECONDS
     await harness.binder.confirm_reservations()
-    assert harness.ledger.list_reservations() == []
+    assert harness.ledger.places.list_reservations() == []
     assert harness.used() == 4
 
 
@@ -57,7 +57,7 @@ async def test_a_pod_is_looked_up_again_no_sooner_than_the_api_server_asks(harne
         await harness.binder.confirm_reservations()
         lookups.append(harness.proxy.count("GET", POD))
     assert lookups == [2, 2, 3]
-    assert harness.ledger.list_reservations() == []
+    assert harness.ledger.places.list_reservations() == []
 
 
 async def test_an_unconfirmed_place_of_a_pod_that_vanished_unseen_is_freed(harness: BindingHarness) -> None:
@@ -147,7 +147,7 @@ async def test_a_bind_to_another_node_fences_the_first_place(harness: BindingHar
     harness.proxy.when("POST", BINDING).answer(500, times=3)
     for name in ["n", "m", "o"]:
         assert (await harness.bind(pod, name)).startswith("bind outcome unknown")
-        assert [each.node_name for each in harness.ledger.list_reservations()] == [name]
+        assert [each.node_name for each in harness.ledger.places.list_reservations()] == [name]
     assert await harness.bind(pod, "p") == ""
     assert [harness.used(name) for name in ["n", "m", "o", "p"]] == [0, 0, 0, 4]
 
@@ -184,7 +184,7 @@ async def test_reservations_are_looked_up_at_the_same_time(harness: BindingHarne
     await harness.proxy.reached(held, 10)
     held.release()
     await confirming
-    assert harness.ledger.list_reservations() == []
+    assert harness.ledger.places.list_reservations() == []
 
 
 async def test_a_pod_that_etcd_finds_too_large_holds_nothing(harness: BindingHarness) -> None:

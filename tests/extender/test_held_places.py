@@ -18,11 +18,13 @@ NO_ROOM = "node a: no card with enough free memory; nothing was bound"
 
 def list_held(desk: SchedulerHarness) -> dict[str, tuple[str, list[int]]]:
     """Node and cards by pod."""
-    return {held.pod.uid: (held.node_name, held.allocation.card_indices) for held in desk.ledger.held}
+    return {
+        held.pod.uid: (held.node_name, held.allocation.card_indices) for held in desk.ledger.places.list_held_places()
+    }
 
 
 def list_ends(desk: SchedulerHarness) -> list[str]:
-    return [how for how, count in desk.ledger.held.ended.items() for _ in range(count)]
+    return [how for how, count in desk.ledger.places.holds_ended.items() for _ in range(count)]
 
 
 def hold(desk: SchedulerHarness, name: str = "late", units: int = 10, *, version: str = "5") -> Pod:
@@ -76,7 +78,7 @@ async def test_a_held_place_counts_as_used_for_every_other_pod_and_its_own_bind_
     assert await desk.bind("third", "a") == NO_ROOM
     desk.ledger.remove_pod("on 1")  # other cards are free now, and it keeps its own
     assert await desk.bind("late", "a", CLAIM) == ""
-    (reserved,) = [each for each in desk.ledger.list_reservations() if each.pod.uid == "late"]
+    (reserved,) = [each for each in desk.ledger.places.list_reservations() if each.pod.uid == "late"]
     assert reserved.allocation.card_indices == [1]
     assert (list_held(desk), list_ends(desk)) == ({}, ["bound"])
 
@@ -194,7 +196,7 @@ def test_after_a_restart_a_nomination_is_held_again() -> None:
         desk.ledger.update_pod(pod)
     desk.parts.places.restore_holds(desk.parts.engine)
     assert list(list_held(desk)) == ["late"]
-    (held,) = desk.ledger.held
+    (held,) = desk.ledger.places.list_held_places()
     desk.ledger.update_pod(replace(held.pod, resource_version="6", nominated_node=""))
     assert list_held(desk) == {}
 

@@ -78,14 +78,14 @@ def test_forget_frees_the_reservation(harness: LedgerHarness) -> None:
     harness.ledger.assume(ledger_pod(), "n", harness.place(ledger_pod(), 0))
     harness.ledger.forget("p", "n")
     assert harness.used() == [0, 0]
-    assert harness.ledger.list_reservations() == []
+    assert harness.ledger.places.list_reservations() == []
 
 
 def test_an_event_that_shows_the_pod_bound_confirms_its_reservation(harness: LedgerHarness) -> None:
     harness.ledger.assume(ledger_pod(), "n", harness.place(ledger_pod(), 0))
     harness.ledger.update_pod(ledger_pod(node="n", record=OURS))
     assert harness.used() == [4, 0]
-    assert harness.ledger.list_reservations() == []
+    assert harness.ledger.places.list_reservations() == []
 
 
 def test_once_bound_the_record_counts_and_not_the_reservation(harness: LedgerHarness) -> None:
@@ -192,7 +192,7 @@ def test_a_list_releases_pods_it_does_not_contain(harness: LedgerHarness) -> Non
     harness.ledger.assume(ledger_pod("r"), "n", harness.place(ledger_pod("r"), 1))
     harness.ledger.end_list(before, set())
     assert harness.used() == [0, 4]
-    assert [each.pod.name for each in harness.ledger.list_reservations()] == ["r"]
+    assert [each.pod.name for each in harness.ledger.places.list_reservations()] == ["r"]
 
 
 UNPLACED = {

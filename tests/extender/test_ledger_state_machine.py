@@ -124,11 +124,11 @@ class ClusterMachine(RuleBasedStateMachine):
         seen = self.ledger.get_node_for_pod(node, uid)
         if pod is None or pod.node_name or pod.is_terminating or pod.request is None or seen is None:
             return
-        held = self.ledger.get_pod_reservation(uid)
+        held = self.ledger.places.get_reservation(uid)
         if held is not None and held.node_name != node:
             self.fence(uid)
             return
-        earlier = self.ledger.get_reservation(uid, node)
+        earlier = self.ledger.places.get_reservation_on(uid, node)
         if earlier is not None:
             allocation = earlier.allocation
         else:
@@ -141,7 +141,7 @@ class ClusterMachine(RuleBasedStateMachine):
         version = pod.resource_version
         self.ledger.record_binding(uid, node, version)
         if reply == "refused" or (reply == "heard" and not self.land(uid, node, allocation, version)):
-            held = self.ledger.get_reservation(uid, node)
+            held = self.ledger.places.get_reservation_on(uid, node)
             if held is not None and not held.is_unconfirmed:
                 self.ledger.forget(uid, node)
             self.fetch(uid)
@@ -155,7 +155,7 @@ class ClusterMachine(RuleBasedStateMachine):
     @rule(uid=pods)
     def fence(self, uid: str) -> None:
         """As `extender.scheduling.binding_fence` does it: give the pod a new version, and release the place if it is unbound."""
-        reservation, pod = self.ledger.get_pod_reservation(uid), self.live.get(uid)
+        reservation, pod = self.ledger.places.get_reservation(uid), self.live.get(uid)
         if reservation is None or pod is None:
             return
         if not pod.node_name and pod.resource_version == reservation.binding_version:
@@ -249,12 +249,12 @@ class ClusterMachine(RuleBasedStateMachine):
 
     @invariant()
     def holds_are_of_unbound_pods_without_a_reservation(self) -> None:
-        for held in self.ledger.held:
+        for held in self.ledger.places.list_held_places():
             pod = self.ledger.get_pod(held.pod.uid)
             assert pod is not None
             assert not pod.node_name
             assert not pod.is_terminating
-            assert self.ledger.get_pod_reservation(pod.uid) is None
+            assert self.ledger.places.get_reservation(pod.uid) is None
 
     @invariant()
     def a_rebuilt_ledger_is_the_same(self) -> None:
@@ -268,9 +268,9 @@ class ClusterMachine(RuleBasedStateMachine):
         for pod in self.live.values():
             rebuilt.update_listed_pod(pod)
         rebuilt.end_list(before, set(self.live))
-        for each in self.ledger.list_reservations():
+        for each in self.ledger.places.list_reservations():
             rebuilt.assume(each.pod, each.node_name, each.allocation)
-        for held in self.ledger.held:
+        for held in self.ledger.places.list_held_places():
             rebuilt.hold_place(held.pod, held.node_name, held.allocation, held.score)
         assert cards_of(rebuilt) == cards_of(self.ledger)
 

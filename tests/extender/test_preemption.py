@@ -106,7 +106,7 @@ async def test_a_reservation_of_the_pod_itself_does_not_block_it() -> None:
     extender = InMemoryExtender([a_node()], [a_pod("vip", 4, node="n", card=0, priority=99), URGENT])
     binding = {"PodName": "urgent", "PodNamespace": "default", "PodUID": "urgent", "Node": "n"}
     assert (await extender.post_verb("bind", json.dumps(binding).encode())).json() == {"Error": ""}
-    assert len(extender.ledger.list_reservations()) == 1
+    assert len(extender.ledger.places.list_reservations()) == 1
     reply = await extender.post_verb("preempt", json.dumps(call(URGENT, {"n": ["other"]})).encode())
     assert reply.json()["NodeNameToMetaVictims"]["n"]["Pods"] == [{"UID": "other"}]
 

@@ -203,7 +203,7 @@ async def test_a_pod_relabelled_before_its_binding_is_bound_by_its_new_label(
     harness.api.pods["default", "new"] = pod
     assert await harness.bind("new", "n") == error
     assert [card.used_units for node in harness.ledger.list_nodes() for card in node.cards] == used
-    assert bool(harness.ledger.list_reservations()) == (not error)
+    assert bool(harness.ledger.places.list_reservations()) == (not error)
 
 
 async def test_changes_during_a_rule_change_follow_the_new_rules() -> None:

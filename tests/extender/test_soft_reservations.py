@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from extender.state.held_places import HeldPlaces
 from extender.state.soft_reservations import SOFT_RESERVATION_SECONDS, SoftReservations
 from policies.policy import ScoredCards
 from policies.trial_placement import Placement
@@ -115,7 +114,7 @@ def test_a_soft_reservation_expires(end: Callable[[SchedulerHarness], object]) -
 
 def test_a_soft_reservation_of_a_pod_not_yet_in_the_watch_holds() -> None:
     """The scheduler's watch may be ahead of ours."""
-    promises = SoftReservations(lambda: 0.0, HeldPlaces())
+    promises = SoftReservations(lambda: 0.0, lambda _: None)
     promises.reserve_placement("p", CardRequest(4), Placement("a", (0,)))
     assert promises.get_placement("p") == Placement("a", (0,))
     assert promises.list_reserved_cards("a", "p") == ()

@@ -161,7 +161,7 @@ BINDINGS: Mapping[str, Mutation] = {
         f"{FENCE}::test_the_place_is_kept_while_the_api_server_accepts_no_writes",
     ),
     "an event of the Binding's own version frees the place": Mutation(
-        "extender/state/reservations.py",
+        "extender/state/places.py",
         "and is_later_version(pod.resource_version, than=self.binding_version)",
         "and True",
         f"{FENCE}::test_a_watch_event_with_a_new_pod_version_fences_the_binding",

@@ -12,11 +12,10 @@ from extender.scheduling.bind_outcome import BOUND_OUTCOME, BindOutcome, StaleBi
 from extender.scheduling.binding import Binder
 from extender.scheduling.binding_fence import BindingFence
 from extender.scheduling.named_places import NamedPlaces
-from extender.state.held_places import HeldPlace, HeldPlaces
 from extender.state.ledger import Ledger
+from extender.state.places import HeldPlace, Places, Reservation
 from extender.state.pod_client import PodClient
 from extender.state.relist_baseline import RelistBaseline
-from extender.state.reservations import Reservation
 from extender.state.sync import Freshness, PodSink
 from policies.engine.cluster_shapes import ClusterShapes
 from tests.simulation.api import SimulatedApi
@@ -59,7 +58,7 @@ def free_a_leaving_pod(patch: Patch) -> None:
 
 
 def count_the_reservation_and_the_record(patch: Patch) -> None:
-    patch.setattr(Ledger, "_drop_reservation", lambda *_: set())
+    patch.setattr(Ledger, "_end_place", lambda *_: set())
 
 
 def confirm_by_the_reply(patch: Patch) -> None:
@@ -83,8 +82,7 @@ def confirm_by_the_uid_alone(patch: Patch) -> None:
 
     def confirmed(self: Ledger, pod: Pod) -> None:
         put(self, pod)
-        for name in self._drop_reservation(pod.uid):
-            self._rebuild_node(name)
+        self._release_place(pod.uid, "failed")
 
     patch.setattr(Ledger, "_put_pod", confirmed)
 
@@ -171,9 +169,13 @@ def never_look_up_a_reservation(patch: Patch) -> None:
     async def nothing(self: BindingFence, reservation: Reservation, slots: asyncio.Semaphore) -> None:
         pass
 
-    drop = Ledger._drop_reservation
+    end = Places.end_place
     patch.setattr(BindingFence, "_confirm_reservation", nothing)
-    patch.setattr(Ledger, "_drop_reservation", lambda self, uid: drop(self, uid) if self._pods.get_pod(uid) else set())
+    patch.setattr(
+        Places,
+        "end_place",
+        lambda self, uid, how: None if how == "gone" and self.get_reservation(uid) else end(self, uid, how),
+    )
 
 
 def take_an_old_event_for_a_fence(patch: Patch) -> None:
@@ -301,8 +303,12 @@ def end_a_hold_at_any_news(patch: Patch) -> None:
 
 
 def keep_the_hold_of_a_deleted_pod(patch: Patch) -> None:
-    end = HeldPlaces.end_hold
-    patch.setattr(HeldPlaces, "end_hold", lambda self, uid, how: set() if how == "gone" else end(self, uid, how))
+    end = Places.end_place
+    patch.setattr(
+        Places,
+        "end_place",
+        lambda self, uid, how: None if how == "gone" and self.get_held_place(uid) else end(self, uid, how),
+    )
 
 
 BUGS: Mapping[str, Callable[[Patch], None]] = {

@@ -97,7 +97,9 @@ class InvariantChecker:
             uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName")
             if node and placed.get(uid) == node and pod["status"].get("phase") not in ("Succeeded", "Failed"):
                 known = process.ledger.get_pod(uid)
-                is_held = process.ledger.get_reservation(uid, node) or (known is not None and known.node_name == node)
+                is_held = process.ledger.places.get_reservation_on(uid, node) or (
+                    known is not None and known.node_name == node
+                )
                 if not is_held:
                     raise BrokenPromiseError("I1", f"{process.name} bound {uid} to {node} and counts it nowhere")
 
@@ -115,8 +117,8 @@ class InvariantChecker:
             ):
                 self._held.discard(key)
                 continue
-            is_held = process.ledger.held.get_place(decided.uid) is not None
-            is_placed = is_held or process.ledger.get_pod_reservation(decided.uid) is not None
+            is_held = process.ledger.places.get_held_place(decided.uid) is not None
+            is_placed = is_held or process.ledger.places.get_reservation(decided.uid) is not None
             if decided.number not in self._decided and not is_placed:
                 raise BrokenPromiseError(
                     "I13", f"{process.name} names {decided.node} for {decided.pod} and holds nothing"
@@ -192,7 +194,7 @@ class InvariantChecker:
         if {each.said for each in others if (each.uid, each.node) == (call.uid, call.node)} != {BindAnswer.NO}:
             return
         for process in self._world.processes.values():
-            if process.ledger.get_reservation(call.uid, call.node) is not None:
+            if process.ledger.places.get_reservation_on(call.uid, call.node) is not None:
                 text = f"{process.name} said no to {call.pod} and keeps a place for it on {call.node}"
                 raise BrokenPromiseError("I5", text)
 
@@ -217,7 +219,7 @@ class InvariantChecker:
             return
         self._posted.add(key)
         seen = ledger.get_node(node)
-        if seen is None or ledger.get_reservation(uid, node) is None:
+        if seen is None or ledger.places.get_reservation_on(uid, node) is None:
             self._faults.append(f"I1: {process} sends a Binding of {uid} to {node} without a reservation")
             return
         for card in seen.cards:
@@ -254,9 +256,9 @@ class InvariantChecker:
                 f"{process.name} has {[mine.get(uid) for uid in wrong]}, the API {[theirs.get(uid) for uid in wrong]}"
             )
             raise BrokenPromiseError("I3", text)
-        for each in process.ledger.list_reservations():
+        for each in process.ledger.places.list_reservations():
             rebuilt.assume(each.pod, each.node_name, each.allocation)
-        for held in process.ledger.held:
+        for held in process.ledger.places.list_held_places():
             rebuilt.hold_place(held.pod, held.node_name, held.allocation, held.score)
         if cards_of(process.ledger) != cards_of(rebuilt):
             raise BrokenPromiseError("I3", f"{process.name} counts {_used(process.ledger)}, the API {_used(rebuilt)}")
@@ -317,13 +319,13 @@ class InvariantChecker:
                 raise BrokenPromiseError("I10", f"{process.name} is not ready: {problem}")
             if not is_caught_up(self._world, process):
                 raise BrokenPromiseError("I10", f"{process.name} does not watch")
-            for each in process.ledger.list_reservations():
+            for each in process.ledger.places.list_reservations():
                 pod = pods.get(each.pod.uid)
                 if pod is None or pod["spec"].get("nodeName"):
                     raise BrokenPromiseError(
                         "I5", f"{process.name} keeps a place on {each.node_name} for {each.pod.uid}"
                     )
-            for held in process.ledger.held:
+            for held in process.ledger.places.list_held_places():
                 pod = pods.get(held.pod.uid)
                 if pod is None or pod["spec"].get("nodeName"):
                     raise BrokenPromiseError("I13", f"{process.name} holds {held.node_name} for {held.pod.uid}")
@@ -380,7 +382,7 @@ def _used_by_others(ledger: Ledger, node: Node, uid: str) -> Counter[int]:
     used: Counter[int] = Counter()
     for hold in ledger.list_holds(node.name):
         if hold.pod.uid != uid or (
-            hold.state in ("bound", "terminating") and ledger.get_reservation(uid, node.name) is None
+            hold.state in ("bound", "terminating") and ledger.places.get_reservation_on(uid, node.name) is None
         ):
             used.update(hold.units)
     return used

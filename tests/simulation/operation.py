@@ -157,9 +157,9 @@ class OperatedCluster:
 
 
 def find_pods_with_a_place(cluster: OperatedCluster) -> list[str]:
-    """Unbound pods for which some extender holds a place."""
+    """Unbound pods with a place in the ledger of some extender."""
     return [
-        f"{process.name} {reservation.pod} on {reservation.node_name}"
+        f"{process.name} {place.pod} on {place.node_name}"
         for process in cluster.world.processes.values()
-        for reservation in (*process.ledger.list_reservations(), *process.ledger.held)
+        for place in process.ledger.places
     ]

@@ -141,7 +141,7 @@ class InMemoryExtender:
     def state(self) -> State:
         """Everything in the ledger that a request could have changed."""
         ledger = self.ledger
-        held = sorted((each.pod.uid, each.node_name) for each in ledger.list_reservations())
+        held = sorted((each.pod.uid, each.node_name) for each in ledger.places.list_reservations())
         return ledger.generation, ledger.list_nodes(), held, sorted(pod.uid for pod in ledger.list_pods())
 
 

@@ -89,7 +89,7 @@ async def test_bind_is_refused_where_the_card_filled_up(name: str) -> None:
         before = server.resource_version
         reply = await extender.post_verb("bind", recorded_requests.read_recording(name))
         assert server.resource_version == before
-        assert extender.ledger.list_reservations() == []
+        assert extender.ledger.places.list_reservations() == []
     assert reply.status == 200
     assert want in reply.json()["Error"]
 
