@@ -26,14 +26,19 @@ def evaluate_node(
     return evaluate_under_policy(node, request, adjust_policy(POLICIES[policy.name], policy), outlook)
 
 
-def evaluate_under_policy(node: Node | None, request: CardRequest, policy: Policy, outlook: Outlook) -> Evaluation:
-    """The same for a policy that need not be registered. It gets only cards that fit, so it cannot choose another."""
+def evaluate_under_policy(
+    node: Node | None, request: CardRequest, policy: Policy, outlook: Outlook, shape: Shape | None = None
+) -> Evaluation:
+    """The same for a policy that need not be registered. It gets only cards that fit, so it cannot choose another.
+
+    `shape` is the node's, if it is known.
+    """
     if node is None:
         return Unfit(UnfitReason.NOT_SEEN)
     fitting = find_fitting_cards(node, request)
     if isinstance(fitting, Unfit):
         return fitting
-    (rating,) = policy.rate([_view_node(node, fitting, request, outlook)], request, outlook)
+    (rating,) = policy.rate([_view_node(node, shape or Shape(node), fitting, request, outlook)], request, outlook)
     return ScoredCards(rating.score, pick_cards(fitting, rating.cards))
 
 
@@ -42,7 +47,7 @@ def list_score_terms(
 ) -> ScoreTerms:
     """The terms of the policy's verdict on this node, for people who ask why; their sum is the score."""
     fitting = find_fitting_cards(node, request)
-    view = _view_node(node, scored.cards if isinstance(fitting, Unfit) else fitting, request, outlook)
+    view = _view_node(node, Shape(node), scored.cards if isinstance(fitting, Unfit) else fitting, request, outlook)
     return adjust_policy(POLICIES[policy.name], policy).list_terms(view, scored.cards, request, outlook)
 
 
@@ -52,7 +57,8 @@ def sort_by_score(evaluations: Mapping[str, Evaluation]) -> list[str]:
     return [name for _, name in sorted(fitting)]
 
 
-def _view_node(node: Node, fitting: tuple[Card, ...], request: CardRequest, outlook: Outlook) -> FittingView:
-    shape = Shape(node)
+def _view_node(
+    node: Node, shape: Shape, fitting: tuple[Card, ...], request: CardRequest, outlook: Outlook
+) -> FittingView:
     host = outlook.hosts.get(node.name)
     return FittingView(shape, shape.list_open_cards(request), tuple(sorted(map(open_card, fitting))), host)

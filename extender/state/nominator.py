@@ -192,6 +192,8 @@ class Nominator(NodeFollower):
             await asyncio.sleep(0)
 
     def _note_changes(self) -> None:
+        if self._generation == self._ledger.generation and not self._pending_preemptions.has_changed:
+            return
         preemptors = self._pending_preemptions.list_pods_by_node()
         for name in self._pending_preemptions.take_changed_nodes():
             self._ledger.mark_node_changed(name)

@@ -95,6 +95,11 @@ class PendingPreemptions:
     def __contains__(self, uid: str) -> bool:
         return uid in self._pending
 
+    @property
+    def has_changed(self) -> bool:
+        """Whether `list_pods_by_node` or `take_changed_nodes` may say something new while the ledger stays as it is."""
+        return bool(self._pending or self._pods_by_node or self._changed_nodes)
+
     def list_pods_by_node(self) -> Mapping[str, list[Pod]]:
         """The pods for which others may be evicted, by node."""
         if self._is_listing_current():

@@ -43,6 +43,10 @@ class ClusterShapes(ShapesByName):
         """The nodes with pods of each tenant, where rules ask for tenants."""
         self.known_shapes = Shapes()
 
+    def get_shape(self, node: Node) -> Shape | None:
+        """The shape of this state of the node, if it has been followed."""
+        return self.shapes[node.name] if self.nodes.get(node.name) is node else None
+
     def put_node(self, name: str, node: Node | None) -> None:
         """Replace the node; None removes it."""
         known = self.nodes.get(name)

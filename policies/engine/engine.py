@@ -367,7 +367,8 @@ class Engine:
     def _evaluate(self, node: Node | None, pod_request: PodRequest) -> Evaluation:
         policy = self._policies[self.choose_policy(pod_request)]
         outlook = self._rankings.get_outlook(policy, pod_request.host)
-        return evaluate_under_policy(node, pod_request.card_request, policy, outlook)
+        shape = None if node is None else self._cluster.get_shape(node)
+        return evaluate_under_policy(node, pod_request.card_request, policy, outlook, shape)
 
     def _get_ranking(self, request: CardRequest, pod_request: PodRequest) -> NodeRanking:
         """The ranking of this narrowed request; the shapes must have followed the ledger."""

@@ -125,33 +125,32 @@ def build_node_from_holds(
 ) -> Node:
     """The node with everything that is held on it. `reserves` is the reserve of each card that has one, by card index.
 
-    `known_cards` are cards built earlier from the same facts: a card that no rule concerns, that counts no instances and that
-    holds as much as then stays the same object.
+    `known_cards` are cards built earlier from the same facts: if no rules are in force, a card that counts no instances and
+    that holds as much as then stays the same object.
     """
     holds = list(holds)
     used, taken = _sum_units(holds), _sum_amounts(holds)
+    are_ruled = rules.counts_pods or bool(reserves)
     instances = _list_taken_instances(
         {card.index: card.gpu for card in facts.cards if card.instances is not None}, holds
     )
 
-    def build_card(card: CardFacts) -> Card:
-        return _build_card(card, facts, used[card.index], taken.get(card.index, ()), instances)
-
-    if known_cards:
+    if known_cards and not are_ruled:
         cards = tuple(
             [
                 known
                 if known.used_units == used[card.index]
                 and known.taken == taken.get(card.index, ())
-                and not known.is_ruled
                 and known.instances is None
-                else build_card(card)
+                else _build_card(card, facts, used[card.index], taken.get(card.index, ()), instances)
                 for card, known in zip(facts.cards, known_cards, strict=True)
             ]
         )
     else:
-        cards = tuple(map(build_card, facts.cards))
-    if rules.counts_pods or reserves:
+        cards = tuple(
+            [_build_card(card, facts, used[card.index], taken.get(card.index, ()), instances) for card in facts.cards]
+        )
+    if are_ruled:
         cards = apply_rules_to_cards(cards, holds, rules=rules, reserves=reserves)
     return build_node(facts, cards, unit_mib=unit_mib)
 
@@ -219,7 +218,7 @@ def _sum_units(holds: Iterable[Hold]) -> Mapping[int, int]:
 def _sum_amounts(holds: Iterable[Hold]) -> Mapping[int, Amounts]:
     """What is held besides memory, by index of the cards of which anything is."""
     terms: defaultdict[int, list[Amounts]] = defaultdict(list)
-    for hold in holds:
+    for hold in [each for each in holds if each.amounts]:
         for index, amounts in hold.amounts.items():
             terms[index].append(amounts)
     return {index: add_amounts(each) for index, each in terms.items()}

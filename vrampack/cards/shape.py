@@ -72,8 +72,13 @@ class Shape:
         "used_units",
     )
 
-    def __init__(self, node: Node) -> None:
-        self.cards: tuple[Card, ...] = tuple(sorted(node.placeable_cards, key=_get_card_key))
+    def __init__(self, node: Node, keys: Sequence[CardKey] | None = None) -> None:
+        """`keys` are those of the node's placeable cards, where they are known already."""
+        cards = node.placeable_cards
+        keys = [_get_card_key(card) for card in cards] if keys is None else keys
+        self.cards: tuple[Card, ...] = tuple(
+            [cards[position] for position in sorted(range(len(cards)), key=keys.__getitem__)]
+        )
         self.is_open = node.injection is not None
         """Whether this version knows how containers get cards there."""
         self.unserved_words = node.unserved_words
@@ -143,10 +148,11 @@ class Shapes:
 
     def find_shape(self, node: Node) -> Shape:
         agent = node.injection is not None, node.unserved_words, node.needs_references
-        key = (*agent, *sorted(map(_get_card_key, node.placeable_cards)))
+        keys = [_get_card_key(card) for card in node.placeable_cards]
+        key = (*agent, *sorted(keys))
         shape = self._shapes.get(key)
         if shape is None:
-            shape = self._shapes[key] = Shape(node)
+            shape = self._shapes[key] = Shape(node, keys)
             hardware_key = (*agent, shape.card_units, shape.hardware.models)
             shape.hardware = self._hardware.setdefault(hardware_key, shape.hardware)
         return shape
